@@ -1,0 +1,274 @@
+//! Block devices: what is wanted of one, what became of it.
+
+use core::fmt;
+
+use crate::machine::{DmaRegion, DmaSlice, Instant};
+use crate::trace::Stamps;
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Device to memory.
+    Read,
+    /// Memory to device.
+    Write,
+    /// Everything written and completed before is on the medium when this completes. No range.
+    Flush,
+    /// The range's content is no longer needed (trim, unmap). No data.
+    Delete,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+/// One wish to a block device. It belongs to the caller; the device copies what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What to do.
+    pub operation: Operation,
+    /// Write only: on the medium, not only in a cache, when it completes.
+    pub force_unit_access: bool,
+    /// First byte on the device; a multiple of the block size. 0 for [`Operation::Flush`].
+    pub offset: u64,
+    /// Bytes; a multiple of the block size. 0 for [`Operation::Flush`].
+    pub length: u64,
+    /// Where the data goes to or comes from: `length` bytes for reads and writes, else empty.
+    pub buffer: DmaSlice,
+    /// The caller's name for this request; comes back in the [`Completion`].
+    pub token: u64,
+    /// When the caller wanted it, the start of its latency.
+    pub accepted: Instant,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The request's token.
+    pub token: u64,
+    /// Done, or why not.
+    pub result: Result<(), Error>,
+    /// When things happened. `delivered` is filled by whoever takes the completion.
+    pub stamps: Stamps,
+}
+
+/// SCSI-like cause of a failure: sense key, additional sense code and qualifier (SPC-5 4.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// Sense key.
+    pub key: u8,
+    /// Additional sense code.
+    pub asc: u8,
+    /// Additional sense code qualifier.
+    pub ascq: u8,
+}
+
+/// Why a request failed or was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The range is not on the device.
+    OutOfRange,
+    /// Offset or length is not a multiple of the block size, or the buffer does not match.
+    Misaligned,
+    /// The device cannot do this operation.
+    Unsupported,
+    /// The device or this logical unit is write protected.
+    WriteProtected,
+    /// The medium could not be read or written.
+    Medium(Cause),
+    /// The device failed in some other way that it described.
+    Device(Cause),
+    /// No answer in time; the command was aborted and the retries are used up.
+    TimedOut,
+    /// The command was lost in a reset and the retries are used up.
+    Reset,
+    /// The host controller reported a fault (its overall command status).
+    Host(u8),
+    /// The device is gone: recovery failed, or it was shut down.
+    Gone,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange => f.write_str("the range is not on the device"),
+            Self::Misaligned => f.write_str("offset or length is not a multiple of the block size"),
+            Self::Unsupported => f.write_str("the device does not support this operation"),
+            Self::WriteProtected => f.write_str("the device is write protected"),
+            Self::Medium(c) => {
+                write!(f, "medium error (sense {:x}/{:02x}/{:02x})", c.key, c.asc, c.ascq)
+            }
+            Self::Device(c) => {
+                write!(f, "device error (sense {:x}/{:02x}/{:02x})", c.key, c.asc, c.ascq)
+            }
+            Self::TimedOut => f.write_str("no answer from the device in time"),
+            Self::Reset => f.write_str("lost in a device reset"),
+            Self::Host(status) => write!(f, "host controller error (overall status {status:#x})"),
+            Self::Gone => f.write_str("the device is gone"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// Why [`Device::submit`] did not take a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No room now; the request is still the caller's. Poll, then try again.
+    Full,
+    /// This request can never work.
+    Invalid(Error),
+}
+
+/// The shape of a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes per logical block, a power of two.
+    pub block_size: u32,
+    /// Number of logical blocks.
+    pub blocks: u64,
+    /// Longest read or write done as one command, bytes; longer requests are split.
+    pub transfer_max: u32,
+    /// Requests the device takes before it answers [`Refused::Full`].
+    pub queue_depth: u32,
+    /// Whether [`Operation::Delete`] works.
+    pub can_delete: bool,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+impl Geometry {
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.saturating_mul(u64::from(self.block_size))
+    }
+
+    /// Checks that `request` can be put to this device at all.
+    ///
+    /// # Errors
+    /// The reason it can not.
+    #[inline]
+    pub fn check(&self, request: &Request) -> Result<(), Error> {
+        let mask = u64::from(self.block_size) - 1;
+        let has_data = matches!(request.operation, Operation::Read | Operation::Write);
+        let writes = matches!(request.operation, Operation::Write | Operation::Delete);
+        if request.operation == Operation::Flush {
+            return Ok(());
+        }
+        if request.operation == Operation::Delete && !self.can_delete {
+            return Err(Error::Unsupported);
+        }
+        if writes && self.read_only {
+            return Err(Error::WriteProtected);
+        }
+        if (request.offset | request.length) & mask != 0 || request.length == 0 {
+            return Err(Error::Misaligned);
+        }
+        if has_data && u64::from(request.buffer.len) != request.length {
+            return Err(Error::Misaligned);
+        }
+        let size = self.bytes();
+        if request.offset > size || request.length > size - request.offset {
+            return Err(Error::OutOfRange);
+        }
+        Ok(())
+    }
+}
+
+/// A block device as one lane sees it: requests in, completions out.
+pub trait Device {
+    /// The device's shape.
+    fn geometry(&self) -> &Geometry;
+
+    /// The memory that request buffers must lie in.
+    fn memory(&self) -> &DmaRegion;
+
+    /// Takes a request. It may stay unissued until [`ring`](Self::ring).
+    ///
+    /// # Errors
+    /// [`Refused::Full`] when there is no room now, [`Refused::Invalid`] when there never is.
+    fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused>;
+
+    /// Issues everything submitted since the last call: one doorbell for the batch.
+    fn ring(&mut self, now: Instant);
+
+    /// The next completion, if there is one. Call until it answers `None`.
+    fn poll(&mut self, now: Instant) -> Option<Completion>;
+
+    /// When the device wants to be polled even if no interrupt comes (deadlines, recovery).
+    fn poll_at(&self) -> Option<Instant>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry = Geometry {
+        block_size: 4096,
+        blocks: 16,
+        transfer_max: 65536,
+        queue_depth: 1,
+        can_delete: true,
+        read_only: false,
+    };
+
+    fn request(operation: Operation, offset: u64, length: u64) -> Request {
+        let len = match operation {
+            Operation::Read | Operation::Write => length as u32,
+            Operation::Flush | Operation::Delete => 0,
+        };
+        Request {
+            operation,
+            force_unit_access: false,
+            offset,
+            length,
+            buffer: DmaSlice { address: 0, len },
+            token: 0,
+            accepted: Instant::START,
+        }
+    }
+
+    #[test]
+    fn geometry_takes_the_whole_device_and_nothing_beyond() {
+        assert_eq!(GEOMETRY.check(&request(Operation::Read, 0, 65536)), Ok(()));
+        assert_eq!(GEOMETRY.check(&request(Operation::Write, 61440, 4096)), Ok(()));
+        for (offset, length) in [(65536, 4096), (61440, 8192), (!4095, 4096)] {
+            assert_eq!(
+                GEOMETRY.check(&request(Operation::Read, offset, length)),
+                Err(Error::OutOfRange)
+            );
+        }
+    }
+
+    #[test]
+    fn geometry_refuses_misaligned_and_empty_ranges() {
+        for (offset, length) in [(1, 4096), (0, 4095), (0, 0), (512, 512)] {
+            assert_eq!(
+                GEOMETRY.check(&request(Operation::Write, offset, length)),
+                Err(Error::Misaligned)
+            );
+        }
+        let mut short = request(Operation::Read, 0, 8192);
+        short.buffer.len = 4096;
+        assert_eq!(GEOMETRY.check(&short), Err(Error::Misaligned));
+    }
+
+    #[test]
+    fn geometry_knows_what_the_device_cannot_do() {
+        let read_only = Geometry { read_only: true, can_delete: false, ..GEOMETRY };
+        assert_eq!(
+            read_only.check(&request(Operation::Write, 0, 4096)),
+            Err(Error::WriteProtected)
+        );
+        assert_eq!(read_only.check(&request(Operation::Delete, 0, 4096)), Err(Error::Unsupported));
+        assert_eq!(read_only.check(&request(Operation::Flush, 0, 0)), Ok(()));
+    }
+}

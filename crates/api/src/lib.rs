@@ -1,0 +1,29 @@
+//! The contracts between Flysch's layers.
+//!
+//! Only values and traits live here: no protocol, no policy, no state machine. A host controller
+//! driver and the model of the device it drives never import each other; they share this crate and
+//! `flysch-wire`, and meet in the tools and in the tests.
+//!
+//! | module | what it says | who implements it | who uses it |
+//! |---|---|---|---|
+//! | [`machine`] | registers, DMA memory, interrupts and time as a protocol core sees them | models, `host/*` | host controller drivers |
+//! | [`command`] | a device's own language: commands in, outcomes out | host controller drivers | `cam` |
+//! | [`block`] | what is wanted of a block device, what became of it | `cam` disks, `null`, files | workloads, file systems |
+//! | [`trace`] | the stamps one request collects on its way down and up | everyone on the way | reports |
+//!
+//! Queued devices come in one shape: `submit`/`start`, then `ring` once per batch, then
+//! `poll(now)` until everything came back. Time always comes in as `now`; the next instant at
+//! which something must happen goes out as `poll_at`.
+#![cfg_attr(not(feature = "std"), no_std)]
+#![deny(missing_docs)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+
+#[cfg(test)]
+extern crate std;
+
+pub mod block;
+pub mod command;
+pub mod machine;
+pub mod trace;

@@ -1,0 +1,349 @@
+//! DMA memory: one contiguous range that the host and a device both read and write.
+//!
+//! Theory. A device changes this memory behind the compiler's back, so no Rust reference into it
+//! may ever exist; all access goes through raw copies and atomic word accesses on a pointer whose
+//! range was checked first. Who may touch which bytes when is settled by the protocol above
+//! (a buffer belongs to the device between doorbell and completion). A device that breaks that
+//! protocol can put garbage into the bytes a core reads - which every core must expect anyway -
+//! but cannot make an access leave the range.
+
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+#[cfg(feature = "alloc")]
+use alloc::sync::Arc;
+#[cfg(feature = "alloc")]
+use core::any::Any;
+
+/// A range of DMA memory by its device address: what a request carries instead of a pointer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DmaSlice {
+    /// Address as the device sees it (I/O virtual or physical).
+    pub address: u64,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+impl DmaSlice {
+    /// A slice of no bytes, for requests without data.
+    pub const EMPTY: Self = Self { address: 0, len: 0 };
+}
+
+/// An address range that is not inside the region it was looked up in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfRange {
+    /// First device address asked for.
+    pub address: u64,
+    /// Length asked for, in bytes.
+    pub len: usize,
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at device address {:#x} are outside DMA memory", self.len, self.address)
+    }
+}
+
+impl core::error::Error for OutOfRange {}
+
+/// What keeps the memory of a region mapped.
+#[derive(Clone)]
+enum Owner {
+    Static,
+    #[cfg(feature = "alloc")]
+    Shared {
+        _owner: Arc<dyn Any + Send + Sync>,
+    },
+}
+
+/// A contiguous range of memory shared with a device. Cloning gives another handle to it.
+#[derive(Clone)]
+pub struct DmaRegion {
+    base: NonNull<u8>,
+    len: usize,
+    address: u64,
+    owner: Owner,
+}
+
+// SAFETY: the region hands out no references; every access is a bounds-checked raw copy or an
+// atomic word access, and the protocols above order them with doorbells and completions. The
+// memory stays mapped as long as any handle lives (`owner`).
+unsafe impl Send for DmaRegion {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for DmaRegion {}
+
+impl fmt::Debug for DmaRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DmaRegion")
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DmaRegion {
+    /// A region over memory that lives as long as the program: a static buffer, or physical memory
+    /// of a bare-metal machine.
+    ///
+    /// `address` is the device address of the first byte.
+    ///
+    /// # Safety
+    /// `base` must be valid for reads and writes of `len` bytes until the program ends, aligned to
+    /// 8 bytes, and no Rust reference into the range may exist while the region does.
+    pub const unsafe fn from_static(base: NonNull<u8>, len: usize, address: u64) -> Self {
+        Self { base, len, address, owner: Owner::Static }
+    }
+
+    /// A region over memory that `owner` keeps mapped.
+    ///
+    /// # Safety
+    /// `base` must be valid for reads and writes of `len` bytes while `owner` lives, aligned to
+    /// 8 bytes, and no Rust reference into the range may exist while the region does.
+    #[cfg(feature = "alloc")]
+    pub unsafe fn from_owner(
+        base: NonNull<u8>,
+        len: usize,
+        address: u64,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { base, len, address, owner: Owner::Shared { _owner: owner } }
+    }
+
+    /// A zeroed region of `len` bytes on the heap, page aligned, for simulated devices.
+    ///
+    /// # Panics
+    /// If `len` is 0 or the allocator cannot give that much.
+    #[cfg(feature = "alloc")]
+    pub fn zeroed(len: usize, address: u64) -> Self {
+        let heap = Heap::new(len);
+        let base = heap.base;
+        // SAFETY: the allocation is `len` bytes, page aligned, and freed only when its last
+        // owner is dropped; nobody else has its pointer.
+        unsafe { Self::from_owner(base, len, address, Arc::new(heap)) }
+    }
+
+    /// Device address of the first byte.
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Length in bytes.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the region holds no bytes.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The part of this region of `len` bytes at `offset`, as a region of its own.
+    ///
+    /// # Panics
+    /// If the part is not inside the region: carving is bring-up work on sizes the caller chose.
+    pub fn carve(&self, offset: usize, len: usize) -> Self {
+        let base = self.at(offset, len);
+        // SAFETY: `at` checked that offset..offset+len is inside the region, so the pointer stays
+        // inside the same allocation.
+        let base = unsafe { NonNull::new_unchecked(base) };
+        Self { base, len, address: self.address + offset as u64, owner: self.owner.clone() }
+    }
+
+    /// The `len` bytes at `offset` as a [`DmaSlice`].
+    ///
+    /// # Panics
+    /// If they are not inside the region.
+    pub fn slice(&self, offset: usize, len: u32) -> DmaSlice {
+        self.at(offset, len as usize);
+        DmaSlice { address: self.address + offset as u64, len }
+    }
+
+    /// Offset in this region of `len` bytes at device address `address`.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] if any of the bytes lies outside.
+    #[inline]
+    pub fn offset_of(&self, address: u64, len: usize) -> Result<usize, OutOfRange> {
+        let offset = address.wrapping_sub(self.address);
+        if offset <= self.len as u64 && len as u64 <= self.len as u64 - offset {
+            Ok(offset as usize)
+        } else {
+            Err(OutOfRange { address, len })
+        }
+    }
+
+    /// Copies bytes at `offset` out of the region.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
+    #[inline]
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        let from = self.at(offset, to.len());
+        // SAFETY: `at` checked the source range; `to` is an exclusive reference to ordinary
+        // memory and so cannot overlap the region.
+        unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies `from` into the region at `offset`.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
+    #[inline]
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        let to = self.at(offset, from.len());
+        // SAFETY: `at` checked the target range; `from` is ordinary memory outside the region.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+    }
+
+    /// Sets `len` bytes at `offset` to `byte`.
+    ///
+    /// # Panics
+    /// If the range is not inside the region.
+    #[inline]
+    pub fn fill(&self, offset: usize, len: usize, byte: u8) {
+        let to = self.at(offset, len);
+        // SAFETY: `at` checked the range.
+        unsafe { core::ptr::write_bytes(to, byte, len) }
+    }
+
+    /// Reads the native-endian 32-bit word at `offset` (4-byte aligned) in one access; stores the
+    /// device made before it are visible afterwards (acquire).
+    ///
+    /// # Panics
+    /// If the word is not inside the region or not aligned.
+    #[inline]
+    pub fn load32(&self, offset: usize) -> u32 {
+        self.word32(offset).load(Ordering::Acquire)
+    }
+
+    /// Writes the native-endian 32-bit word at `offset` (4-byte aligned) in one access, after all
+    /// earlier stores (release).
+    ///
+    /// # Panics
+    /// If the word is not inside the region or not aligned.
+    #[inline]
+    pub fn store32(&self, offset: usize, value: u32) {
+        self.word32(offset).store(value, Ordering::Release);
+    }
+
+    /// Reads the native-endian 64-bit word at `offset` (8-byte aligned) in one access (acquire).
+    ///
+    /// # Panics
+    /// If the word is not inside the region or not aligned.
+    #[inline]
+    pub fn load64(&self, offset: usize) -> u64 {
+        self.word64(offset).load(Ordering::Acquire)
+    }
+
+    /// Writes the native-endian 64-bit word at `offset` (8-byte aligned) in one access, after all
+    /// earlier stores (release).
+    ///
+    /// # Panics
+    /// If the word is not inside the region or not aligned.
+    #[inline]
+    pub fn store64(&self, offset: usize, value: u64) {
+        self.word64(offset).store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn word32(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4), "unaligned 32-bit access to DMA memory");
+        // SAFETY: `at` checked the range and `base` is 8-byte aligned, so the word is aligned;
+        // atomics may be shared with other writers.
+        unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
+    }
+
+    #[inline]
+    fn word64(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8), "unaligned 64-bit access to DMA memory");
+        // SAFETY: as in `word32`.
+        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
+    }
+
+    /// Pointer to `len` bytes at `offset`, checked to lie inside the region.
+    #[inline]
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "access outside a DMA region: {len} bytes at offset {offset} of {}",
+            self.len
+        );
+        // SAFETY: the offset was just checked to be inside the allocation behind `base`.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+}
+
+/// Page-aligned zeroed heap memory.
+#[cfg(feature = "alloc")]
+struct Heap {
+    base: NonNull<u8>,
+    layout: core::alloc::Layout,
+}
+
+#[cfg(feature = "alloc")]
+impl Heap {
+    fn new(len: usize) -> Self {
+        assert!(len > 0, "a DMA region needs at least one byte");
+        let layout = core::alloc::Layout::from_size_align(len, 4096).expect("DMA region too large");
+        // SAFETY: the layout has a non-zero size.
+        let base = unsafe { alloc::alloc::alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { alloc::alloc::handle_alloc_error(layout) };
+        Self { base, layout }
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed once.
+        unsafe { alloc::alloc::dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+// SAFETY: the heap block is plain memory, freed by whichever thread drops it last.
+#[cfg(feature = "alloc")]
+unsafe impl Send for Heap {}
+// SAFETY: as for `Send`; `Heap` itself gives no access to the memory.
+#[cfg(feature = "alloc")]
+unsafe impl Sync for Heap {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_and_words_are_the_same_memory() {
+        let region = DmaRegion::zeroed(4096, 0x1000);
+        region.write(8, &0x1122_3344_5566_7788_u64.to_ne_bytes());
+        assert_eq!(region.load64(8), 0x1122_3344_5566_7788);
+        region.store32(8, 7);
+        let mut bytes = [0; 4];
+        region.read(8, &mut bytes);
+        assert_eq!(u32::from_ne_bytes(bytes), 7);
+    }
+
+    #[test]
+    fn carved_region_keeps_memory_and_addresses() {
+        let part = DmaRegion::zeroed(8192, 0x1_0000).carve(4096, 64);
+        part.fill(0, 64, 0xAB);
+        assert_eq!(part.slice(16, 8), DmaSlice { address: 0x1_1010, len: 8 });
+        assert_eq!(part.load32(60), 0xABAB_ABAB);
+    }
+
+    #[test]
+    fn device_addresses_outside_are_refused() {
+        let region = DmaRegion::zeroed(4096, 0x1000);
+        assert_eq!(region.offset_of(0x1000, 4096), Ok(0));
+        assert_eq!(region.offset_of(0x1fff, 1), Ok(4095));
+        for (address, len) in [(0xfff, 1), (0x1fff, 2), (u64::MAX, 1), (0x1001, usize::MAX)] {
+            assert_eq!(region.offset_of(address, len), Err(OutOfRange { address, len }));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside a DMA region")]
+    fn access_beyond_the_end_is_our_own_mistake() {
+        DmaRegion::zeroed(64, 0).fill(60, 5, 0);
+    }
+}

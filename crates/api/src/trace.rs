@@ -1,0 +1,102 @@
+//! The stamps a request collects on its way down and up, and the record made of them.
+//!
+//! The time of one I/O is told in four areas, as in the Micron study of the UFS and NVMe software
+//! stacks: (1) the file system, (2) submission: block layer down to the doorbell, (3) the device,
+//! (4) completion: from the device's interrupt back to the caller. A request that no file system
+//! made has no area 1.
+
+use crate::block::Operation;
+use crate::machine::Instant;
+
+/// The instants of one block request, in the order they happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// The block device took the request.
+    pub accepted: Instant,
+    /// The doorbell rang: the device owns it.
+    pub issued: Instant,
+    /// The device finished, where that is known (simulated devices).
+    pub device_done: Option<Instant>,
+    /// The driver saw the completion.
+    pub seen: Instant,
+    /// The caller got the completion.
+    pub delivered: Instant,
+}
+
+impl Stamps {
+    /// Area 2, nanoseconds: from acceptance to the doorbell.
+    pub fn submission_nanos(&self) -> u64 {
+        self.issued.nanos_since(self.accepted)
+    }
+
+    /// Area 3, nanoseconds: from the doorbell to the device's end of work, or, where that is not
+    /// known, to the moment the driver saw it.
+    pub fn device_nanos(&self) -> u64 {
+        self.finished().nanos_since(self.issued)
+    }
+
+    /// Area 4, nanoseconds: from the device's end of work to delivery.
+    pub fn completion_nanos(&self) -> u64 {
+        self.delivered.nanos_since(self.finished())
+    }
+
+    /// All areas together, nanoseconds.
+    pub fn total_nanos(&self) -> u64 {
+        self.delivered.nanos_since(self.accepted)
+    }
+
+    fn finished(&self) -> Instant {
+        // A device that claims to have finished outside its own interval is not believed.
+        self.device_done
+            .map_or(self.seen, |done| done.clamp(self.issued, self.seen.max(self.issued)))
+    }
+}
+
+/// One finished request: what was asked, when each thing happened, how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When things happened.
+    pub stamps: Stamps,
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u32,
+    /// The request's place in its lane, stable from submission to completion: the track it is
+    /// drawn on.
+    pub slot: u16,
+    /// The lane it went through.
+    pub lane: u8,
+    /// What was asked.
+    pub operation: Operation,
+    /// Whether it failed.
+    pub failed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    #[test]
+    fn areas_add_up_to_the_total() {
+        let mut stamps = Stamps {
+            accepted: at(10),
+            issued: at(25),
+            device_done: Some(at(125)),
+            seen: at(130),
+            delivered: at(150),
+        };
+        assert_eq!(
+            (stamps.submission_nanos(), stamps.device_nanos(), stamps.completion_nanos()),
+            (15, 100, 25)
+        );
+        for done in [None, Some(at(0)), Some(at(125)), Some(at(9_999))] {
+            stamps.device_done = done;
+            let sum = stamps.submission_nanos() + stamps.device_nanos() + stamps.completion_nanos();
+            assert_eq!(sum, stamps.total_nanos());
+        }
+    }
+}
