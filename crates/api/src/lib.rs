@@ -9,6 +9,7 @@
 //! | [`machine`] | registers, DMA memory, interrupts and time as a protocol core sees them | models, `host/*` | host controller drivers |
 //! | [`command`] | a device's own language: commands in, outcomes out | host controller drivers | `cam` |
 //! | [`block`] | what is wanted of a block device, what became of it | `cam` disks, `null`, files | workloads, file systems |
+//! | [`flash`] | raw flash: erase blocks, pages, out-of-band bytes | `mtd`, chip models, `host/*` | `ubi`, `jffs2` |
 //! | [`trace`] | the stamps one request collects on its way down and up | everyone on the way | reports |
 //!
 //! Queued devices come in one shape: `submit`/`start`, then `ring` once per batch, then
@@ -25,5 +26,6 @@ extern crate std;
 
 pub mod block;
 pub mod command;
+pub mod flash;
 pub mod machine;
 pub mod trace;

@@ -1,0 +1,391 @@
+//! Raw flash: erase blocks that are read, programmed once and erased as a whole.
+//!
+//! What Linux calls an MTD device. The names are MTD's where MTD has one: erase size, write size
+//! (the page, the smallest unit that can be programmed), sub-page, out-of-band (OOB) bytes,
+//! bit-flip threshold.
+//!
+//! Reading is [`Flash`] and needs only `&self`, so that many threads may read one flash. Changing
+//! is [`FlashMut`] and needs the flash for oneself. All calls are plain calls: they return when the
+//! work is done.
+
+use core::fmt;
+use core::ops::AddAssign;
+
+/// What the cells are and how they behave (`mtd-abi.h`, `MTD_*FLASH`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Memory that needs no erase before a write (`MTD_RAM`).
+    Ram,
+    /// Bytes can be programmed one by one, and again to clear more bits (`MTD_NORFLASH`).
+    Nor,
+    /// Pages with out-of-band bytes, one bit per cell (`MTD_NANDFLASH`).
+    Nand,
+    /// Pages with out-of-band bytes, more bits per cell, pages in pairs (`MTD_MLCNANDFLASH`).
+    MlcNand,
+    /// Atmel DataFlash: pages that erase themselves when written (`MTD_DATAFLASH`).
+    DataFlash,
+    /// An UBI volume presented as flash (`MTD_UBIVOLUME`).
+    UbiVolume,
+}
+
+impl Kind {
+    /// Whether blocks can be bad and pages carry out-of-band bytes.
+    pub fn is_nand(self) -> bool {
+        matches!(self, Self::Nand | Self::MlcNand)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ram => "RAM",
+            Self::Nor => "NOR",
+            Self::Nand => "NAND",
+            Self::MlcNand => "MLC NAND",
+            Self::DataFlash => "DataFlash",
+            Self::UbiVolume => "UBI volume",
+        })
+    }
+}
+
+/// The shape of a flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// What the cells are.
+    pub kind: Kind,
+    /// Bytes in all, without out-of-band bytes. The last erase block of a truncated image may be
+    /// short, so this need not be a multiple of `erase_size`.
+    pub size: u64,
+    /// Bytes that are erased together: the erase block, UBI's physical erase block (PEB). Not zero.
+    pub erase_size: u32,
+    /// Bytes that are programmed together: the NAND page; 1 on NOR. Not zero.
+    pub write_size: u32,
+    /// Smallest part of a page with error correction of its own, so that it can be programmed
+    /// alone; equal to `write_size` when there are no sub-pages. Not zero.
+    pub sub_page_size: u32,
+    /// Out-of-band bytes of each page; 0 where there are none or they are not in the image.
+    pub oob_size: u32,
+    /// Out-of-band bytes of each page that neither error correction nor the bad-block marker uses.
+    pub oob_available: u32,
+    /// Bits that error correction repairs in one step; 0 without error correction.
+    pub ecc_strength: u32,
+    /// Corrected bits in one step from which a block should be moved elsewhere (scrubbed).
+    pub bitflip_threshold: u32,
+}
+
+impl Geometry {
+    /// A flash without pages, out-of-band bytes and error correction: NOR.
+    pub fn nor(size: u64, erase_size: u32) -> Self {
+        Self {
+            kind: Kind::Nor,
+            size,
+            erase_size,
+            write_size: 1,
+            sub_page_size: 1,
+            oob_size: 0,
+            oob_available: 0,
+            ecc_strength: 0,
+            bitflip_threshold: 0,
+        }
+    }
+
+    /// A NAND image whose out-of-band bytes are not there: what most dumps are.
+    pub fn nand(size: u64, erase_size: u32, write_size: u32, sub_page_size: u32) -> Self {
+        Self { kind: Kind::Nand, write_size, sub_page_size, ..Self::nor(size, erase_size) }
+    }
+
+    /// Number of erase blocks, a short last one included.
+    pub fn blocks(&self) -> u32 {
+        u32::try_from(self.size.div_ceil(u64::from(self.erase_size))).unwrap_or(u32::MAX)
+    }
+
+    /// Pages in one erase block.
+    pub fn pages_per_block(&self) -> u32 {
+        self.erase_size / self.write_size
+    }
+
+    /// The erase block that byte `offset` lies in.
+    pub fn block_of(&self, offset: u64) -> u32 {
+        u32::try_from(offset / u64::from(self.erase_size)).unwrap_or(u32::MAX)
+    }
+
+    /// First byte of erase block `block`.
+    pub fn block_start(&self, block: u32) -> u64 {
+        u64::from(block) * u64::from(self.erase_size)
+    }
+
+    /// Bytes of erase block `block` that are there: `erase_size`, less for a short last block, 0
+    /// beyond the end.
+    pub fn block_len(&self, block: u32) -> u32 {
+        let left = self.size.saturating_sub(self.block_start(block));
+        u32::try_from(left).unwrap_or(u32::MAX).min(self.erase_size)
+    }
+
+    /// Checks that `len` bytes at `offset` are on the flash.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] when they are not.
+    pub fn check(&self, offset: u64, len: usize) -> Result<(), Error> {
+        let len = u64::try_from(len).map_err(|_| Error::OutOfRange)?;
+        if offset > self.size || len > self.size - offset {
+            return Err(Error::OutOfRange);
+        }
+        Ok(())
+    }
+
+    /// Checks that there is an erase block `block`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] when there is none.
+    pub fn check_block(&self, block: u32) -> Result<(), Error> {
+        if block < self.blocks() { Ok(()) } else { Err(Error::OutOfRange) }
+    }
+}
+
+/// Bit errors that a read repaired. Only UBI decides what to do about them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Corrected {
+    /// Corrected bits in the whole read.
+    pub bits: u32,
+    /// Corrected bits in the worst error-correction step, to compare with
+    /// [`Geometry::bitflip_threshold`].
+    pub worst_step: u32,
+}
+
+impl Corrected {
+    /// Nothing was wrong.
+    pub const NONE: Self = Self { bits: 0, worst_step: 0 };
+
+    /// Whether the block should be moved elsewhere before it gets worse (Linux: `-EUCLEAN`).
+    pub fn needs_scrub(&self, geometry: &Geometry) -> bool {
+        geometry.bitflip_threshold != 0 && self.worst_step >= geometry.bitflip_threshold
+    }
+}
+
+impl AddAssign for Corrected {
+    fn add_assign(&mut self, other: Self) {
+        self.bits = self.bits.saturating_add(other.bits);
+        self.worst_step = self.worst_step.max(other.worst_step);
+    }
+}
+
+/// Which out-of-band bytes are meant (`mtd-abi.h`, `MTD_OPS_*_OOB`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OobMode {
+    /// All of them, as they lie in the page.
+    Place,
+    /// The free ones only, in the order of the layout, as if they were contiguous.
+    Auto,
+}
+
+/// Why a flash call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The range is not on the flash.
+    OutOfRange,
+    /// Offset or length is not a multiple of the unit that the call needs.
+    Misaligned,
+    /// More bit errors than error correction repairs (Linux: `-EBADMSG`). The buffer holds the
+    /// bytes as they were read; `offset` is the first step that could not be repaired.
+    Uncorrectable {
+        /// First byte of the first step that could not be repaired.
+        offset: u64,
+    },
+    /// The block is marked bad.
+    BadBlock {
+        /// The erase block.
+        block: u32,
+    },
+    /// The flash can not do this: no out-of-band bytes, no bad-block markers.
+    Unsupported,
+    /// The flash is write protected or was opened read-only.
+    WriteProtected,
+    /// The chip reported that programming failed.
+    ProgramFailed {
+        /// First byte that was to be programmed.
+        offset: u64,
+    },
+    /// The chip reported that erasing failed.
+    EraseFailed {
+        /// The erase block.
+        block: u32,
+    },
+    /// The power is gone: what was being done is half done, nothing else will be.
+    PowerLost,
+    /// The operating system refused; its error number.
+    Os(i32),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange => f.write_str("the range is not on the flash"),
+            Self::Misaligned => f.write_str("offset or length is not a multiple of the page size"),
+            Self::Uncorrectable { offset } => {
+                write!(f, "more bit errors at {offset:#x} than error correction can repair")
+            }
+            Self::BadBlock { block } => write!(f, "erase block {block} is marked bad"),
+            Self::Unsupported => f.write_str("the flash does not support this operation"),
+            Self::WriteProtected => f.write_str("the flash is write protected"),
+            Self::ProgramFailed { offset } => write!(f, "programming at {offset:#x} failed"),
+            Self::EraseFailed { block } => write!(f, "erasing block {block} failed"),
+            Self::PowerLost => f.write_str("the power of the flash is gone"),
+            Self::Os(number) => write!(f, "the operating system answered error {number}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// Raw flash that can be read.
+pub trait Flash {
+    /// The flash's shape.
+    fn geometry(&self) -> &Geometry;
+
+    /// Fills `buffer` with the bytes at `offset`; no alignment is asked for. Bits that error
+    /// correction repaired are counted in the answer.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] with `buffer` untouched; [`Error::Uncorrectable`] with `buffer` filled
+    /// as far as it could be read; [`Error::Os`] and the like with `buffer` in any state.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error>;
+
+    /// The bytes at `offset` where they lie, when the flash is plain memory and nothing has to be
+    /// corrected (Linux: `mtd_point`); `None` when they must be read.
+    fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let _ = (offset, len);
+        None
+    }
+
+    /// Fills `buffer` with out-of-band bytes of the page at `offset`, from the first one on.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] when `offset` is no page start, [`Error::OutOfRange`] when the page is
+    /// not there or has fewer such bytes, [`Error::Unsupported`] without out-of-band bytes.
+    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        let _ = (offset, mode, buffer);
+        Err(Error::Unsupported)
+    }
+
+    /// Whether erase block `block` is marked bad.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] when there is no such block.
+    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+        self.geometry().check_block(block).map(|()| false)
+    }
+}
+
+/// Raw flash that can be changed.
+///
+/// Nothing is buffered: what `program` and `erase` did is in the cells when they return.
+pub trait FlashMut: Flash {
+    /// Programs `data` at `offset`, both multiples of the sub-page size. Programming only clears
+    /// bits; the range must be erased before, and pages of a NAND block are programmed in
+    /// ascending order.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`], [`Error::OutOfRange`], [`Error::WriteProtected`] with nothing done;
+    /// [`Error::ProgramFailed`], [`Error::PowerLost`] with the page in any state.
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error>;
+
+    /// Programs out-of-band bytes of the page at `offset`, from the first one on.
+    ///
+    /// # Errors
+    /// As [`program`](Self::program); [`Error::Unsupported`] without out-of-band bytes.
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+        let _ = (offset, mode, data);
+        Err(Error::Unsupported)
+    }
+
+    /// Sets every bit of erase block `block`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::BadBlock`], [`Error::WriteProtected`] with nothing done;
+    /// [`Error::EraseFailed`], [`Error::PowerLost`] with the block in any state.
+    fn erase(&mut self, block: u32) -> Result<(), Error>;
+
+    /// Marks erase block `block` bad for good.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where blocks can not be bad, [`Error::OutOfRange`],
+    /// [`Error::WriteProtected`].
+    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+        let _ = block;
+        Err(Error::Unsupported)
+    }
+}
+
+macro_rules! forward_flash {
+    ($($pointer:ty),*) => {$(
+        impl<F: Flash + ?Sized> Flash for $pointer {
+            fn geometry(&self) -> &Geometry {
+                (**self).geometry()
+            }
+            fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+                (**self).read(offset, buffer)
+            }
+            fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
+                (**self).point(offset, len)
+            }
+            fn read_oob(
+                &self,
+                offset: u64,
+                mode: OobMode,
+                buffer: &mut [u8],
+            ) -> Result<Corrected, Error> {
+                (**self).read_oob(offset, mode, buffer)
+            }
+            fn is_bad(&self, block: u32) -> Result<bool, Error> {
+                (**self).is_bad(block)
+            }
+        }
+    )*};
+}
+
+forward_flash!(&F, &mut F);
+#[cfg(feature = "alloc")]
+forward_flash!(alloc::boxed::Box<F>, alloc::sync::Arc<F>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_last_block_is_counted_and_measured() {
+        let geometry = Geometry::nand(0x2_0800, 0x2_0000, 2048, 512);
+        assert_eq!(geometry.blocks(), 2);
+        assert_eq!(
+            [0, 1, 2].map(|block| geometry.block_len(block)),
+            [0x2_0000, 0x800, 0],
+            "whole block, short block, beyond the end"
+        );
+        assert_eq!(geometry.pages_per_block(), 64);
+        assert_eq!(geometry.check_block(2), Err(Error::OutOfRange));
+    }
+
+    #[test]
+    fn ranges_are_checked_without_overflow() {
+        let geometry = Geometry::nor(100, 64);
+        assert_eq!(geometry.check(0, 100), Ok(()));
+        assert_eq!(geometry.check(100, 0), Ok(()));
+        for (offset, len) in [(0, 101), (100, 1), (101, 0), (u64::MAX, 1), (1, usize::MAX)] {
+            assert_eq!(geometry.check(offset, len), Err(Error::OutOfRange), "{offset} {len}");
+        }
+    }
+
+    #[test]
+    fn corrected_bits_add_up_and_the_worst_step_stays() {
+        let mut sum = Corrected { bits: 3, worst_step: 2 };
+        sum += Corrected { bits: 4, worst_step: 1 };
+        assert_eq!(sum, Corrected { bits: 7, worst_step: 2 });
+        let geometry = Geometry { bitflip_threshold: 3, ..Geometry::nor(64, 64) };
+        assert!(!sum.needs_scrub(&geometry));
+        sum += Corrected { bits: 3, worst_step: 3 };
+        assert!(sum.needs_scrub(&geometry));
+        assert!(!sum.needs_scrub(&Geometry::nor(64, 64)), "no error correction, no threshold");
+    }
+}
