@@ -1,0 +1,372 @@
+//! File systems: names, files, directories.
+//!
+//! The contract is split in two. [`FileSystem`] is everything that reads; it takes `&self`, so that
+//! one opened file system serves many threads at once and a door (FUSE, the command line) needs no
+//! lock. Whatever changes something is a separate extension trait with `&mut self`, so that a
+//! read-write file system lives behind one reader-writer lock and a read-only one never pretends.
+//!
+//! File numbers are the file system's own inode numbers. Nothing is "opened": every call names its
+//! inode, and there is no per-file state to leak.
+
+use core::fmt;
+use core::ops::{ControlFlow, Range};
+
+#[cfg(feature = "alloc")]
+use alloc::{string::String, vec::Vec};
+
+/// An inode number: the name of a file inside one file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Inode(pub u64);
+
+impl fmt::Display for Inode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What kind of file an inode is (the `S_IFMT` bits of `st_mode`, the `DT_*` of a directory entry).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// Bytes.
+    Regular,
+    /// Names.
+    Directory,
+    /// A path to somewhere else.
+    Symlink,
+    /// A character device node.
+    CharacterDevice,
+    /// A block device node.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A Unix domain socket.
+    Socket,
+}
+
+impl FileKind {
+    /// The kind in a `st_mode` word, if its type bits are one POSIX knows.
+    pub const fn from_mode(mode: u32) -> Option<Self> {
+        Some(match mode & 0o170_000 {
+            0o100_000 => Self::Regular,
+            0o040_000 => Self::Directory,
+            0o120_000 => Self::Symlink,
+            0o020_000 => Self::CharacterDevice,
+            0o060_000 => Self::BlockDevice,
+            0o010_000 => Self::Fifo,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The type bits of `st_mode`.
+    pub const fn mode_bits(self) -> u32 {
+        match self {
+            Self::Regular => 0o100_000,
+            Self::Directory => 0o040_000,
+            Self::Symlink => 0o120_000,
+            Self::CharacterDevice => 0o020_000,
+            Self::BlockDevice => 0o060_000,
+            Self::Fifo => 0o010_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+}
+
+/// A point in time as files carry it: seconds and nanoseconds since 1970-01-01 00:00 UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    /// Whole seconds, negative before 1970.
+    pub seconds: i64,
+    /// 0 to 999 999 999.
+    pub nanoseconds: u32,
+}
+
+/// What a device node stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DeviceNumber {
+    /// Driver.
+    pub major: u32,
+    /// Instance.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// Linux's 2-byte form: `major << 8 | minor`.
+    pub const fn from_old(value: u16) -> Self {
+        Self { major: (value >> 8) as u32, minor: (value & 0xff) as u32 }
+    }
+
+    /// Linux's 4-byte form (`new_encode_dev`): 12 bits of major, 20 bits of minor.
+    pub const fn from_new(value: u32) -> Self {
+        Self { major: (value >> 8) & 0xfff, minor: (value & 0xff) | ((value >> 12) & 0xf_ff00) }
+    }
+
+    /// The 8-byte form of `dev_t` in the C library (`huge_encode_dev` and glibc's `makedev`).
+    pub const fn from_huge(value: u64) -> Self {
+        Self {
+            major: (((value >> 8) & 0xfff) | ((value >> 32) & 0xffff_f000)) as u32,
+            minor: ((value & 0xff) | ((value >> 12) & 0xffff_ff00)) as u32,
+        }
+    }
+
+    /// The 4-byte form, or `None` when major needs more than 12 bits or minor more than 20.
+    pub const fn to_new(self) -> Option<u32> {
+        if self.major > 0xfff || self.minor > 0xf_ffff {
+            return None;
+        }
+        Some((self.minor & 0xff) | (self.major << 8) | ((self.minor & 0xf_ff00) << 12))
+    }
+
+    /// The 8-byte form; every number fits.
+    pub const fn to_huge(self) -> u64 {
+        let (major, minor) = (self.major as u64, self.minor as u64);
+        (minor & 0xff)
+            | ((major & 0xfff) << 8)
+            | ((minor & 0xffff_ff00) << 12)
+            | ((major & 0xffff_f000) << 32)
+    }
+}
+
+/// Everything `stat` tells of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Which file.
+    pub inode: Inode,
+    /// What kind.
+    pub kind: FileKind,
+    /// Permission bits with set-user-id, set-group-id and sticky: 0 to 0o7777.
+    pub permissions: u16,
+    /// Names this file has.
+    pub links: u32,
+    /// Owner's user id.
+    pub owner: u32,
+    /// Group id.
+    pub group: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Space used in units of 512 bytes, as `st_blocks` counts.
+    pub blocks: u64,
+    /// Last read.
+    pub accessed: Timestamp,
+    /// Last change of content.
+    pub modified: Timestamp,
+    /// Last change of these attributes.
+    pub changed: Timestamp,
+    /// Device nodes only; zero for every other kind.
+    pub device: DeviceNumber,
+}
+
+/// One name of a directory. "." and ".." are never listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The name: 1 to 255 bytes, no NUL and no '/', in no particular encoding.
+    pub name: &'a [u8],
+    /// The file it names.
+    pub inode: Inode,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Hand this to [`FileSystem::list`] to go on behind this entry.
+    pub position: u64,
+}
+
+/// Sizes of a whole file system, as `statvfs` tells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Short name of the format: "ubifs", "jffs2".
+    pub format: &'static str,
+    /// The root directory.
+    pub root: Inode,
+    /// Unit of `blocks` and `blocks_free`, bytes.
+    pub block_size: u32,
+    /// Room for data in all.
+    pub blocks: u64,
+    /// Room for data left.
+    pub blocks_free: u64,
+    /// Inodes in use, if the format counts them.
+    pub files: Option<u64>,
+    /// Longest name, bytes.
+    pub name_max: u32,
+}
+
+/// Where on the medium something is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Physical erase block.
+    pub peb: Option<u32>,
+    /// Logical erase block, on formats that have them.
+    pub leb: Option<u32>,
+    /// Bytes from the start of the logical erase block if there is one, else of the physical one.
+    pub offset: Option<u32>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (name, value) in [("PEB", self.peb), ("LEB", self.leb), ("offset", self.offset)] {
+            if let Some(value) = value {
+                write!(f, "{separator}{name} {value}")?;
+                separator = ", ";
+            }
+        }
+        if separator.is_empty() { f.write_str("unknown place") } else { Ok(()) }
+    }
+}
+
+/// Why a file system refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such name, inode or extended attribute.
+    NotFound,
+    /// A name was looked up in something that is not a directory.
+    NotDirectory,
+    /// Content was wanted of a directory.
+    IsDirectory,
+    /// The kind of file has no content: device, FIFO, socket.
+    NoContent,
+    /// The caller's buffer is shorter than the value; this many bytes are needed.
+    BufferTooSmall(usize),
+    /// The image is damaged here: what is stored is not what was written. Nothing is handed out.
+    Damaged {
+        /// Which structure is wrong, in the format's own words.
+        structure: &'static str,
+        /// Where.
+        place: Place,
+    },
+    /// The content or name is encrypted and the key is not at hand.
+    Encrypted,
+    /// The image uses something this implementation does not read; the text says what.
+    Unsupported(&'static str),
+    /// The medium could not be read.
+    Medium(Place),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("no such file, directory or attribute"),
+            Self::NotDirectory => f.write_str("not a directory"),
+            Self::IsDirectory => f.write_str("is a directory"),
+            Self::NoContent => f.write_str("this kind of file has no content"),
+            Self::BufferTooSmall(need) => write!(f, "the value needs {need} bytes"),
+            Self::Damaged { structure, place } => write!(f, "damaged {structure} at {place}"),
+            Self::Encrypted => f.write_str("encrypted, and the key is not available"),
+            Self::Unsupported(what) => write!(f, "not supported: {what}"),
+            Self::Medium(place) => write!(f, "the medium cannot be read at {place}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// Takes directory entries one by one; `Break` stops the listing.
+pub type Visitor<'v> = dyn FnMut(Entry<'_>) -> ControlFlow<()> + 'v;
+
+/// Takes extended attribute names one by one.
+pub type NameVisitor<'v> = dyn FnMut(&[u8]) + 'v;
+
+/// The reading side of a file system.
+///
+/// Data whose checksum is wrong is never handed out: the call fails with [`Error::Damaged`] and
+/// every other file is still served.
+pub trait FileSystem {
+    /// Sizes and limits of the whole.
+    fn statistics(&self) -> Statistics;
+
+    /// The inode behind `name` in `directory`.
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error>;
+
+    /// What `stat` tells of `inode`.
+    fn attributes(&self, inode: Inode) -> Result<Attributes, Error>;
+
+    /// Tells `visit` the entries of `directory` behind `position`, in the order of positions.
+    ///
+    /// 0 starts at the first entry. A listing may be stopped and resumed with the position of the
+    /// last entry taken. A damaged entry ends the call with an error only after every readable
+    /// entry was visited.
+    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error>;
+
+    /// Reads a regular file's content, or a symlink's target, from `offset` on.
+    ///
+    /// Returns how many bytes were read: less than asked for only at the end. Holes read as zeros.
+    /// If something inside the range is damaged, the bytes before it are returned; the call that
+    /// starts at the damage fails.
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error>;
+
+    /// Where the next stored bytes at or behind `offset` lie; `None` if only a hole follows.
+    ///
+    /// For sparse copies (`SEEK_DATA`, `SEEK_HOLE`). A range may cover zeros that are stored.
+    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
+        let size = self.attributes(inode)?.size;
+        Ok((offset < size).then_some(offset..size))
+    }
+
+    /// Tells `visit` the full names of the extended attributes of `inode` ("user.comment").
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error>;
+
+    /// The value of an extended attribute, put into `buffer`; returns its length.
+    ///
+    /// [`Error::BufferTooSmall`] tells the length needed.
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error>;
+}
+
+/// How bad a [`Finding`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Worth knowing; nothing is wrong (an unclean stop that the journal covers).
+    Note,
+    /// A structure is wrong; no file is lost by it.
+    Inconsistent,
+    /// Something of a file, name or attribute is lost or unreadable.
+    Lost,
+}
+
+/// One thing a check found.
+#[cfg(feature = "alloc")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad.
+    pub severity: Severity,
+    /// The structure that is wrong, in the format's own words ("LPT", "index node").
+    pub structure: &'static str,
+    /// What is wrong with it: found and expected values.
+    pub problem: String,
+    /// Where it lies.
+    pub place: Place,
+    /// The inode it belongs to.
+    pub inode: Option<Inode>,
+    /// A path to that inode, without a leading '/'.
+    pub path: Option<Vec<u8>>,
+}
+
+#[cfg(feature = "alloc")]
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.structure, self.problem, self.place)?;
+        if let Some(inode) = self.inode {
+            write!(f, ", inode {inode}")?;
+        }
+        if let Some(path) = &self.path {
+            write!(f, ", /{}", path.escape_ascii())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DeviceNumber;
+
+    #[test]
+    fn device_numbers_survive_their_encodings() {
+        let small = DeviceNumber { major: 179, minor: 3 };
+        assert_eq!(DeviceNumber::from_old(0xb303), small);
+        let big = DeviceNumber { major: 259, minor: 70_000 };
+        assert_eq!(big.to_new(), Some(0x1111_0370));
+        assert_eq!(DeviceNumber::from_new(0x1111_0370), big);
+        let huge = DeviceNumber { major: 0x1_2345, minor: 0xfed_cba9 };
+        assert_eq!(huge.to_new(), None);
+        assert_eq!(DeviceNumber::from_huge(huge.to_huge()), huge);
+        assert_eq!(DeviceNumber::from_huge(big.to_huge()), big);
+    }
+}
