@@ -1,0 +1,164 @@
+//! The volume table: what the layout volume holds, twice.
+
+use core::fmt;
+
+use super::{NAME_MAX, RECORD_SIZE, VOLUMES_MAX, VolumeKind, array, be16, be32, crc32, put};
+
+/// Flags of a volume (`UBI_VTBL_*_FLG`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct VolumeFlags(pub u8);
+
+impl VolumeFlags {
+    /// Grows to all the free space at the first attach.
+    pub const AUTORESIZE: Self = Self(1);
+    /// A static volume whose checksum is not verified at open.
+    pub const SKIP_CRC_CHECK: Self = Self(2);
+
+    /// Whether every flag of `other` is set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Why a record is not one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// Fewer bytes than a record has.
+    Short,
+    /// The checksum does not fit.
+    Crc {
+        /// As stored.
+        stored: u32,
+        /// Over the bytes that are there.
+        computed: u32,
+    },
+    /// The checksum is right and the named field has a value it must not have.
+    Field(&'static str),
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("the table ends inside the record"),
+            Self::Crc { stored, computed } => {
+                write!(f, "bad CRC: {stored:#010x} stored, {computed:#010x} computed")
+            }
+            Self::Field(name) => write!(f, "impossible value in field {name}"),
+        }
+    }
+}
+
+impl core::error::Error for RecordError {}
+
+/// One volume (`ubi_vtbl_record`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Physical erase blocks reserved for it: its size in logical erase blocks.
+    pub reserved_pebs: u32,
+    /// Sizes of logical erase blocks are rounded down to a multiple of this; not zero.
+    pub alignment: u32,
+    /// Bytes at the end of each block that the alignment leaves unused.
+    pub data_pad: u32,
+    /// Kind of volume.
+    pub kind: VolumeKind,
+    /// An update was started and did not finish: the content is not to be used.
+    pub update_marker: bool,
+    /// Flags.
+    pub flags: VolumeFlags,
+    name: [u8; NAME_MAX + 1],
+    name_len: u8,
+}
+
+impl VolumeRecord {
+    /// A dynamic volume with alignment 1 and no flags; `None` if the name is empty, too long or
+    /// holds a NUL.
+    pub fn new(name: &[u8], reserved_pebs: u32) -> Option<Self> {
+        if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
+            return None;
+        }
+        let mut stored = [0; NAME_MAX + 1];
+        stored[..name.len()].copy_from_slice(name);
+        Some(Self {
+            reserved_pebs,
+            alignment: 1,
+            data_pad: 0,
+            kind: VolumeKind::Dynamic,
+            update_marker: false,
+            flags: VolumeFlags::default(),
+            name: stored,
+            name_len: name.len() as u8,
+        })
+    }
+
+    /// The volume's name.
+    pub fn name(&self) -> &[u8] {
+        &self.name[..usize::from(self.name_len)]
+    }
+
+    /// Reads a record; `None` is an empty one.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, RecordError> {
+        let record: &[u8; RECORD_SIZE] = bytes.first_chunk().ok_or(RecordError::Short)?;
+        let (stored, computed) = (be32(record, 168), crc32(&record[..168]));
+        if stored != computed {
+            return Err(RecordError::Crc { stored, computed });
+        }
+        if record[..168].iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let name_len = be16(record, 14);
+        let value = Self {
+            reserved_pebs: be32(record, 0),
+            alignment: be32(record, 4),
+            data_pad: be32(record, 8),
+            kind: VolumeKind::from_code(record[12]).ok_or(RecordError::Field("vol_type"))?,
+            update_marker: record[13] == 1,
+            flags: VolumeFlags(record[144]),
+            name: array(record, 16),
+            name_len: name_len.min(NAME_MAX as u16) as u8,
+        };
+        let fault = if value.reserved_pebs == 0 {
+            Some("reserved_pebs")
+        } else if value.alignment == 0 {
+            Some("alignment")
+        } else if record[13] > 1 {
+            Some("upd_marker")
+        } else if usize::from(name_len) > NAME_MAX {
+            Some("name_len")
+        } else if name_len == 0 || value.name().contains(&0) || value.name[value.name().len()] != 0
+        {
+            Some("name")
+        } else {
+            None
+        };
+        fault.map_or(Ok(Some(value)), |field| Err(RecordError::Field(field)))
+    }
+
+    /// The record's bytes.
+    pub fn emit(&self) -> [u8; RECORD_SIZE] {
+        let mut out = [0; RECORD_SIZE];
+        put(&mut out, 0, self.reserved_pebs.to_be_bytes());
+        put(&mut out, 4, self.alignment.to_be_bytes());
+        put(&mut out, 8, self.data_pad.to_be_bytes());
+        out[12] = self.kind.code();
+        out[13] = u8::from(self.update_marker);
+        put(&mut out, 14, u16::from(self.name_len).to_be_bytes());
+        put(&mut out, 16, self.name);
+        out[144] = self.flags.0;
+        let crc = crc32(&out[..168]);
+        put(&mut out, 168, crc.to_be_bytes());
+        out
+    }
+
+    /// The bytes of a record that stands for no volume.
+    pub fn emit_empty() -> [u8; RECORD_SIZE] {
+        let mut out = [0; RECORD_SIZE];
+        let crc = crc32(&out[..168]);
+        put(&mut out, 168, crc.to_be_bytes());
+        out
+    }
+}
+
+/// Records in a volume table whose logical erase blocks have `leb_size` bytes.
+pub fn records_max(leb_size: u32) -> u32 {
+    (leb_size / RECORD_SIZE as u32).min(VOLUMES_MAX)
+}
