@@ -11,6 +11,11 @@
 #[cfg(test)]
 extern crate std;
 
+mod bytes;
 mod code;
+mod error;
 
+pub mod jffs2;
 pub mod ufs;
+
+pub use error::Error;

@@ -4,6 +4,16 @@
 //! |---|---|
 //! | [`registers`] | UFSHCI registers and their bits |
 //! | [`uic`] | UIC commands, their results, UniPro and M-PHY attributes |
+//! | [`utrd`], [`prdt`], [`cqe`] | transfer requests: descriptor, data, completion |
+//! | [`utmrd`] | task management requests |
+//! | [`upiu`] | what host and device say to each other |
+//! | [`query`] | the codes of queries |
 
+pub mod cqe;
+pub mod prdt;
+pub mod query;
 pub mod registers;
 pub mod uic;
+pub mod upiu;
+pub mod utmrd;
+pub mod utrd;

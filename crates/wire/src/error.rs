@@ -1,0 +1,54 @@
+//! What can be wrong with bytes.
+
+use core::fmt;
+
+/// Why bytes are not what they were taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Fewer bytes than the structure needs.
+    Truncated {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes there.
+        got: usize,
+    },
+    /// The code that says what the structure is says it is another one.
+    WrongCode {
+        /// The code looked for.
+        expected: u8,
+        /// The code found.
+        got: u8,
+    },
+    /// A field holds what cannot be.
+    BadField(
+        /// The field, as the specification spells it.
+        &'static str,
+    ),
+}
+
+impl Error {
+    /// `Ok` if `bytes` has at least `needed` bytes.
+    #[inline]
+    pub(crate) fn check_len(bytes: &[u8], needed: usize) -> Result<(), Self> {
+        if bytes.len() < needed {
+            return Err(Self::Truncated { needed, got: bytes.len() });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated { needed, got } => {
+                write!(f, "{got} bytes where at least {needed} are needed")
+            }
+            Self::WrongCode { expected, got } => {
+                write!(f, "code {got:#04x} where {expected:#04x} was expected")
+            }
+            Self::BadField(field) => write!(f, "the field {field} holds an impossible value"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,388 @@
+//! JFFS2: the nodes of a log-structured flash file system (Linux `include/uapi/linux/jffs2.h`).
+//!
+//! An erase block holds nodes, one behind the other on 4-byte boundaries; between and behind them
+//! there may be erased space (0xFF), padding, or what an unclean stop left. A node never crosses an
+//! erase block. All numbers are in the byte order of the target's processor ([`ByteOrder`]).
+//!
+//! Every node type has a value with `parse` (node bytes to value, checksums of the fixed part
+//! verified) and `emit` (value and payload to node bytes, checksums computed). The payload - name,
+//! file data, attribute - has a checksum of its own, which its accessor verifies.
+
+mod node;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod xattr;
+
+pub use node::{Compression, Dirent, Inode};
+pub use summary::{Summary, SummaryEntries, SummaryEntry, SummaryTrailer};
+pub use xattr::{Xattr, XattrPrefix, Xref};
+
+use core::fmt;
+
+/// First two bytes of every node (`JFFS2_MAGIC_BITMASK`).
+pub const MAGIC: u16 = 0x1985;
+/// Magic of the first JFFS2 versions (`JFFS2_OLD_MAGIC_BITMASK`), read by nobody today.
+pub const MAGIC_OLD: u16 = 0x1984;
+/// Longest name in a directory entry, bytes (`JFFS2_MAX_NAME_LEN`).
+pub const NAME_LEN_MAX: usize = 254;
+/// Inode number of the root directory.
+pub const ROOT_INO: u32 = 1;
+/// Nodes start on multiples of this, bytes.
+pub const ALIGNMENT: usize = 4;
+/// What stands in the free out-of-band bytes of a freshly erased NAND block, little endian:
+/// magic, type and length of a clean marker node, without checksum.
+const OOB_CLEANMARKER_LEN: u32 = 8;
+
+/// CRC-32 as JFFS2 uses it: reflected polynomial 0xEDB88320, start value 0, no final inversion.
+#[must_use]
+pub fn crc32(bytes: &[u8]) -> u32 {
+    // The usual CRC-32 inverts before and after; its start value !0 makes the register 0.
+    let mut hasher = crc32fast::Hasher::new_with_initial(u32::MAX);
+    hasher.update(bytes);
+    !hasher.finalize()
+}
+
+/// `len` rounded up to where the next node starts.
+#[must_use]
+pub const fn padded(len: u32) -> u64 {
+    (len as u64).next_multiple_of(ALIGNMENT as u64)
+}
+
+/// Byte order of an image: that of the processor that wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ByteOrder {
+    /// Least significant byte first.
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+impl ByteOrder {
+    /// Both, for those who have to try.
+    pub const ALL: [Self; 2] = [Self::Little, Self::Big];
+
+    /// Reads two bytes at `at`, which must be there.
+    fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        let value = [bytes[at], bytes[at + 1]];
+        match self {
+            Self::Little => u16::from_le_bytes(value),
+            Self::Big => u16::from_be_bytes(value),
+        }
+    }
+
+    /// Reads four bytes at `at`, which must be there.
+    fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        let value = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        match self {
+            Self::Little => u32::from_le_bytes(value),
+            Self::Big => u32::from_be_bytes(value),
+        }
+    }
+
+    fn put_u16(self, out: &mut [u8], at: usize, value: u16) {
+        out[at..at + 2].copy_from_slice(&match self {
+            Self::Little => value.to_le_bytes(),
+            Self::Big => value.to_be_bytes(),
+        });
+    }
+
+    fn put_u32(self, out: &mut [u8], at: usize, value: u32) {
+        out[at..at + 4].copy_from_slice(&match self {
+            Self::Little => value.to_le_bytes(),
+            Self::Big => value.to_be_bytes(),
+        });
+    }
+
+    /// A device number as stored in the data of a device node: 2 bytes, or 4 from Linux 2.6 on.
+    #[must_use]
+    pub fn parse_device(self, data: &[u8]) -> Option<DeviceData> {
+        match data.len() {
+            2 => Some(DeviceData::Old(self.u16(data, 0))),
+            4 => Some(DeviceData::New(self.u32(data, 0))),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ByteOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Little => "little endian",
+            Self::Big => "big endian",
+        })
+    }
+}
+
+/// Data of a device node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceData {
+    /// `old_encode_dev`: 8 bits of major, 8 bits of minor.
+    Old(u16),
+    /// `new_encode_dev`: 12 bits of major, 20 bits of minor.
+    New(u32),
+}
+
+/// What a reader that does not know a node type must do (`JFFS2_COMPAT_MASK`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compatibility {
+    /// May be deleted at garbage collection (`JFFS2_FEATURE_RWCOMPAT_DELETE`).
+    Delete,
+    /// Must be copied at garbage collection (`JFFS2_FEATURE_RWCOMPAT_COPY`).
+    Copy,
+    /// The file system may only be read (`JFFS2_FEATURE_ROCOMPAT`).
+    ReadOnly,
+    /// The file system may not even be read (`JFFS2_FEATURE_INCOMPAT`).
+    Incompatible,
+}
+
+/// The type word of a node: compatibility bits, the "accurate" bit and a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeType(pub u16);
+
+impl NodeType {
+    /// Directory entry (`JFFS2_NODETYPE_DIRENT`).
+    pub const DIRENT: Self = Self(0xE001);
+    /// Attributes and data of a file (`JFFS2_NODETYPE_INODE`).
+    pub const INODE: Self = Self(0xE002);
+    /// "This block was erased completely" (`JFFS2_NODETYPE_CLEANMARKER`).
+    pub const CLEANMARKER: Self = Self(0x2003);
+    /// Filler (`JFFS2_NODETYPE_PADDING`).
+    pub const PADDING: Self = Self(0x2004);
+    /// Table of contents of the block (`JFFS2_NODETYPE_SUMMARY`).
+    pub const SUMMARY: Self = Self(0x2006);
+    /// Extended attribute: name and value (`JFFS2_NODETYPE_XATTR`).
+    pub const XATTR: Self = Self(0xE008);
+    /// Which inode has which extended attribute (`JFFS2_NODETYPE_XREF`).
+    pub const XREF: Self = Self(0xE009);
+
+    const ACCURATE: u16 = 0x2000;
+
+    /// Whether the node still counts. On NOR flash a node is made obsolete by clearing one bit.
+    #[must_use]
+    pub const fn is_accurate(self) -> bool {
+        self.0 & Self::ACCURATE != 0
+    }
+
+    /// The same type as it was before the node was made obsolete.
+    #[must_use]
+    pub const fn as_accurate(self) -> Self {
+        Self(self.0 | Self::ACCURATE)
+    }
+
+    /// The same type, marked obsolete.
+    #[must_use]
+    pub const fn as_obsolete(self) -> Self {
+        Self(self.0 & !Self::ACCURATE)
+    }
+
+    /// What to do with a node of a type one does not know.
+    #[must_use]
+    pub const fn compatibility(self) -> Compatibility {
+        match self.0 >> 14 {
+            0 => Compatibility::Delete,
+            1 => Compatibility::Copy,
+            2 => Compatibility::ReadOnly,
+            _ => Compatibility::Incompatible,
+        }
+    }
+
+    /// Whether this is one of the seven types above, obsolete or not.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        matches!(
+            self.as_accurate(),
+            Self::DIRENT
+                | Self::INODE
+                | Self::CLEANMARKER
+                | Self::PADDING
+                | Self::SUMMARY
+                | Self::XATTR
+                | Self::XREF
+        )
+    }
+}
+
+impl fmt::Display for NodeType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.as_accurate() {
+            Self::DIRENT => f.write_str("directory entry node"),
+            Self::INODE => f.write_str("inode node"),
+            Self::CLEANMARKER => f.write_str("clean marker"),
+            Self::PADDING => f.write_str("padding node"),
+            Self::SUMMARY => f.write_str("summary node"),
+            Self::XATTR => f.write_str("xattr node"),
+            Self::XREF => f.write_str("xref node"),
+            Self(other) => write!(f, "node of unknown type {other:#06x}"),
+        }
+    }
+}
+
+/// Why bytes are not the node they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Error {
+    /// Fewer bytes than the node needs.
+    Truncated,
+    /// The first two bytes are not the magic number in this byte order.
+    Magic(u16),
+    /// The checksum over type and length is wrong.
+    HeaderCrc,
+    /// The header is good, but of another type.
+    Type(NodeType),
+    /// The checksum over the fixed part is wrong.
+    NodeCrc,
+    /// The checksum over a directory entry's name is wrong.
+    NameCrc,
+    /// The checksum over file data or an attribute's name and value is wrong.
+    DataCrc,
+    /// The checksum over the summary's entries is wrong.
+    SummaryCrc,
+    /// Lengths inside the node contradict each other.
+    Length,
+    /// A summary entry of a type that is not known: the block must be scanned.
+    SummaryEntry(NodeType),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("the node is cut off"),
+            Self::Magic(found) => write!(f, "magic number is {found:#06x}, not {MAGIC:#06x}"),
+            Self::HeaderCrc => f.write_str("header checksum is wrong"),
+            Self::Type(found) => write!(f, "found a {found}"),
+            Self::NodeCrc => f.write_str("node checksum is wrong"),
+            Self::NameCrc => f.write_str("name checksum is wrong"),
+            Self::DataCrc => f.write_str("data checksum is wrong"),
+            Self::SummaryCrc => f.write_str("summary checksum is wrong"),
+            Self::Length => f.write_str("lengths in the node contradict each other"),
+            Self::SummaryEntry(found) => write!(f, "summary lists a {found}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// The 12 bytes every node starts with (`struct jffs2_unknown_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What follows.
+    pub node_type: NodeType,
+    /// Bytes of the whole node with this header, without the padding to the next node.
+    pub total_len: u32,
+}
+
+impl Header {
+    /// Bytes of a header.
+    pub const LEN: usize = 12;
+
+    /// Reads a header and verifies its checksum; obsolete nodes pass.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`], [`Error::Magic`], [`Error::HeaderCrc`].
+    #[inline]
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+        let header = Self::parse_unchecked(bytes, order)?;
+        if order.u32(bytes, 8) != header.crc(order) {
+            return Err(Error::HeaderCrc);
+        }
+        Ok(header)
+    }
+
+    /// Reads a header whose checksum may be wrong, to tell what a damaged node once was.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`], [`Error::Magic`].
+    #[inline]
+    pub fn parse_unchecked(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+        if bytes.len() < Self::LEN {
+            return Err(Error::Truncated);
+        }
+        let magic = order.u16(bytes, 0);
+        if magic != MAGIC {
+            return Err(Error::Magic(magic));
+        }
+        Ok(Self { node_type: NodeType(order.u16(bytes, 2)), total_len: order.u32(bytes, 4) })
+    }
+
+    /// Checksum of these fields; an obsolete node keeps the one it was written with.
+    #[must_use]
+    pub fn crc(&self, order: ByteOrder) -> u32 {
+        let mut bytes = [0; 8];
+        self.put(self.node_type.as_accurate(), order, &mut bytes);
+        crc32(&bytes)
+    }
+
+    /// Writes the header to the first [`Header::LEN`] bytes of `out`.
+    ///
+    /// # Panics
+    /// When `out` is shorter.
+    pub fn emit(&self, order: ByteOrder, out: &mut [u8]) {
+        self.put(self.node_type, order, out);
+        order.put_u32(out, 8, self.crc(order));
+    }
+
+    fn put(&self, node_type: NodeType, order: ByteOrder, out: &mut [u8]) {
+        order.put_u16(out, 0, MAGIC);
+        order.put_u16(out, 2, node_type.0);
+        order.put_u32(out, 4, self.total_len);
+    }
+}
+
+/// Checks the header of a node of type `expected` and fixed length `len`, and the checksum that
+/// stands at `crc_at` over the first `crc_len` bytes. Obsolete nodes pass.
+fn check_fixed(
+    bytes: &[u8],
+    order: ByteOrder,
+    expected: NodeType,
+    fixed: Fixed,
+) -> Result<Header, Error> {
+    let header = Header::parse(bytes, order)?;
+    if header.node_type.as_accurate() != expected {
+        return Err(Error::Type(header.node_type));
+    }
+    if bytes.len() < fixed.len {
+        return Err(Error::Truncated);
+    }
+    if (header.total_len as usize) < fixed.len {
+        return Err(Error::Length);
+    }
+    if fixed_crc(bytes, order, header.node_type, fixed) != order.u32(bytes, fixed.crc_at) {
+        return Err(Error::NodeCrc);
+    }
+    Ok(header)
+}
+
+/// Where the checksum of a node's fixed part stands and what it covers.
+#[derive(Clone, Copy)]
+struct Fixed {
+    len: usize,
+    crc_at: usize,
+    crc_len: usize,
+}
+
+/// The checksum over the fixed part as it was when the node was written: accurate.
+fn fixed_crc(bytes: &[u8], order: ByteOrder, found: NodeType, fixed: Fixed) -> u32 {
+    if found.is_accurate() {
+        return crc32(&bytes[..fixed.crc_len]);
+    }
+    let mut copy = [0; Inode::LEN];
+    let copy = &mut copy[..fixed.crc_len];
+    copy.copy_from_slice(&bytes[..fixed.crc_len]);
+    order.put_u16(copy, 2, found.as_accurate().0);
+    crc32(copy)
+}
+
+/// The clean marker of a NAND block, as it stands in the first free out-of-band bytes.
+#[must_use]
+pub fn oob_cleanmarker(order: ByteOrder) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    let header = Header { node_type: NodeType::CLEANMARKER, total_len: OOB_CLEANMARKER_LEN };
+    header.put(header.node_type, order, &mut bytes);
+    bytes
+}
+
+/// The byte order in which `bytes` start with a node whose header checksum is right.
+#[must_use]
+pub fn detect(bytes: &[u8]) -> Option<ByteOrder> {
+    ByteOrder::ALL.into_iter().find(|&order| Header::parse(bytes, order).is_ok())
+}

@@ -1,0 +1,160 @@
+//! Extended attribute nodes: a value stands once, and each inode that has it refers to it.
+
+use crate::code::code;
+
+use super::{ByteOrder, Error, Fixed, Header, NodeType, check_fixed, crc32};
+
+code! {
+    /// The namespace of an extended attribute (`JFFS2_XPREFIX_*`); named as the full name starts.
+    pub enum XattrPrefix: u8 {
+        /// Anybody's.
+        User = 1 => "user.",
+        /// Of security modules.
+        Security = 2 => "security.",
+        /// The access control list; has no name of its own.
+        AclAccess = 3 => "system.posix_acl_access",
+        /// The default access control list of a directory; has no name of its own.
+        AclDefault = 4 => "system.posix_acl_default",
+        /// The superuser's.
+        Trusted = 5 => "trusted.",
+    }
+}
+
+/// An extended attribute (`struct jffs2_raw_xattr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Xattr {
+    /// Its number, which [`Xref`]s refer to.
+    pub xid: u32,
+    /// Of two nodes with one number the higher version counts.
+    pub version: u32,
+    /// Namespace.
+    pub prefix: XattrPrefix,
+    /// Bytes of the name behind the namespace, without the NUL that follows it.
+    pub name_len: u8,
+    /// Bytes of the value.
+    pub value_len: u16,
+    /// Checksum of name, NUL and value.
+    pub data_crc: u32,
+}
+
+impl Xattr {
+    /// Bytes before the name.
+    pub const LEN: usize = 32;
+    const FIXED: Fixed = Fixed { len: Self::LEN, crc_at: 28, crc_len: 28 };
+
+    /// Reads the fixed part of an xattr node. Obsolete nodes pass.
+    ///
+    /// # Errors
+    /// What is wrong with the header or the fixed part; [`Error::Length`] when name and value would
+    /// not fit into the node.
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+        let header = check_fixed(bytes, order, NodeType::XATTR, Self::FIXED)?;
+        let xattr = Self {
+            xid: order.u32(bytes, 12),
+            version: order.u32(bytes, 16),
+            prefix: XattrPrefix::from(bytes[20]),
+            name_len: bytes[21],
+            value_len: order.u16(bytes, 22),
+            data_crc: order.u32(bytes, 24),
+        };
+        if xattr.payload_len() > header.total_len as usize - Self::LEN {
+            return Err(Error::Length);
+        }
+        Ok(xattr)
+    }
+
+    fn payload_len(&self) -> usize {
+        usize::from(self.name_len) + 1 + usize::from(self.value_len)
+    }
+
+    /// Name and value in the node that `node` starts with.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] when they are not all there, [`Error::DataCrc`].
+    pub fn name_and_value<'a>(&self, node: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Error> {
+        let rest = node.get(Self::LEN..).ok_or(Error::Truncated)?;
+        let payload = rest.get(..self.payload_len()).ok_or(Error::Truncated)?;
+        if crc32(payload) != self.data_crc {
+            return Err(Error::DataCrc);
+        }
+        let (name, value) = payload.split_at(usize::from(self.name_len));
+        Ok((name, &value[1..]))
+    }
+
+    /// Writes the node with `name`, a NUL and `value` behind it; returns its length. Lengths and
+    /// `data_crc` are those of the arguments, not those of `self`.
+    ///
+    /// # Panics
+    /// When `name` is longer than 255 bytes, `value` longer than 65535, or `out` shorter than the
+    /// node.
+    pub fn emit(&self, name: &[u8], value: &[u8], order: ByteOrder, out: &mut [u8]) -> usize {
+        let name_len = u8::try_from(name.len()).expect("an xattr name has at most 255 bytes");
+        let value_len = u16::try_from(value.len()).expect("an xattr value has at most 65535 bytes");
+        let name_end = Self::LEN + name.len();
+        let total = name_end + 1 + value.len();
+        Header { node_type: NodeType::XATTR, total_len: total as u32 }.emit(order, out);
+        out[Self::LEN..name_end].copy_from_slice(name);
+        out[name_end] = 0;
+        out[name_end + 1..total].copy_from_slice(value);
+        order.put_u32(out, 12, self.xid);
+        order.put_u32(out, 16, self.version);
+        out[20] = self.prefix.into();
+        out[21] = name_len;
+        order.put_u16(out, 22, value_len);
+        order.put_u32(out, 24, crc32(&out[Self::LEN..total]));
+        order.put_u32(out, 28, crc32(&out[..28]));
+        total
+    }
+}
+
+/// "This inode has this attribute" (`struct jffs2_raw_xref`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Xref {
+    /// The inode.
+    pub ino: u32,
+    /// The attribute.
+    pub xid: u32,
+    /// Counts up in steps of two; bit 0 set says that the attribute was removed. Of two nodes with
+    /// one inode and attribute the higher number counts.
+    pub xseqno: u32,
+}
+
+impl Xref {
+    /// Bytes of the node.
+    pub const LEN: usize = 28;
+    /// Bit of [`Xref::xseqno`] that says that the attribute was removed (`XREF_DELETE_MARKER`).
+    pub const DELETE_MARKER: u32 = 1;
+    const FIXED: Fixed = Fixed { len: Self::LEN, crc_at: 24, crc_len: 24 };
+
+    /// Reads an xref node. Obsolete nodes pass.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
+        check_fixed(bytes, order, NodeType::XREF, Self::FIXED)?;
+        Ok(Self {
+            ino: order.u32(bytes, 12),
+            xid: order.u32(bytes, 16),
+            xseqno: order.u32(bytes, 20),
+        })
+    }
+
+    /// Whether the attribute was removed.
+    #[must_use]
+    pub fn is_deletion(&self) -> bool {
+        self.xseqno & Self::DELETE_MARKER != 0
+    }
+
+    /// Writes the node; returns its length.
+    ///
+    /// # Panics
+    /// When `out` is shorter than [`Xref::LEN`].
+    pub fn emit(&self, order: ByteOrder, out: &mut [u8]) -> usize {
+        Header { node_type: NodeType::XREF, total_len: Self::LEN as u32 }.emit(order, out);
+        order.put_u32(out, 12, self.ino);
+        order.put_u32(out, 16, self.xid);
+        order.put_u32(out, 20, self.xseqno);
+        order.put_u32(out, 24, crc32(&out[..24]));
+        Self::LEN
+    }
+}

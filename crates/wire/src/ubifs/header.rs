@@ -1,0 +1,216 @@
+//! What every node starts with (`ubifs_ch`).
+
+use core::fmt;
+
+use super::{HEADER_SIZE, NODE_MAGIC, crc32, le32, le64, put};
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NodeKind {
+    /// Attributes of a file, with its inline data.
+    Inode,
+    /// A block of a file's content.
+    Data,
+    /// A name in a directory.
+    Entry,
+    /// A name of an extended attribute.
+    XattrEntry,
+    /// A file became shorter.
+    Truncation,
+    /// Fills a gap.
+    Padding,
+    /// Superblock.
+    Superblock,
+    /// Master.
+    Master,
+    /// Log: a LEB was taken for the journal.
+    Reference,
+    /// Index: a B+ tree node.
+    Index,
+    /// Log: a commit started.
+    CommitStart,
+    /// Inodes to be deleted at the next mount.
+    Orphans,
+    /// Authenticates what lies before it in the journal.
+    Authentication,
+    /// Signs the superblock.
+    Signature,
+    /// Not defined.
+    Unknown(u8),
+}
+
+impl NodeKind {
+    /// The kind in a `node_type` byte.
+    pub fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Inode,
+            1 => Self::Data,
+            2 => Self::Entry,
+            3 => Self::XattrEntry,
+            4 => Self::Truncation,
+            5 => Self::Padding,
+            6 => Self::Superblock,
+            7 => Self::Master,
+            8 => Self::Reference,
+            9 => Self::Index,
+            10 => Self::CommitStart,
+            11 => Self::Orphans,
+            12 => Self::Authentication,
+            13 => Self::Signature,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// The `node_type` byte.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Inode => 0,
+            Self::Data => 1,
+            Self::Entry => 2,
+            Self::XattrEntry => 3,
+            Self::Truncation => 4,
+            Self::Padding => 5,
+            Self::Superblock => 6,
+            Self::Master => 7,
+            Self::Reference => 8,
+            Self::Index => 9,
+            Self::CommitStart => 10,
+            Self::Orphans => 11,
+            Self::Authentication => 12,
+            Self::Signature => 13,
+            Self::Unknown(code) => code,
+        }
+    }
+
+    /// What to call it in a message.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inode => "inode node",
+            Self::Data => "data node",
+            Self::Entry => "directory entry node",
+            Self::XattrEntry => "extended attribute entry node",
+            Self::Truncation => "truncation node",
+            Self::Padding => "padding node",
+            Self::Superblock => "superblock node",
+            Self::Master => "master node",
+            Self::Reference => "reference node",
+            Self::Index => "index node",
+            Self::CommitStart => "commit start node",
+            Self::Orphans => "orphan node",
+            Self::Authentication => "authentication node",
+            Self::Signature => "signature node",
+            Self::Unknown(_) => "node of unknown type",
+        }
+    }
+}
+
+/// Whether a node is written together with others, all or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// Stands alone (`UBIFS_NO_NODE_GROUP`).
+    None,
+    /// More of its group follow (`UBIFS_IN_NODE_GROUP`).
+    More,
+    /// Last of its group (`UBIFS_LAST_OF_NODE_GROUP`).
+    Last,
+}
+
+/// Why bytes are not a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeError {
+    /// The bytes end before the header or before the length in it.
+    Short,
+    /// The first word is something else.
+    Magic(u32),
+    /// The length in the header cannot be that of this type of node.
+    Length(u32),
+    /// The checksum does not fit.
+    Crc {
+        /// As stored.
+        stored: u32,
+        /// Over the bytes that are there.
+        computed: u32,
+    },
+    /// The checksum is right and the type is not the one wanted.
+    Kind(NodeKind),
+    /// The checksum is right and the named field has a value it must not have.
+    Field(&'static str),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("the block ends inside the node"),
+            Self::Magic(found) => write!(f, "no node: first word {found:#010x}"),
+            Self::Length(found) => write!(f, "impossible length {found}"),
+            Self::Crc { stored, computed } => {
+                write!(f, "bad CRC: {stored:#010x} stored, {computed:#010x} computed")
+            }
+            Self::Kind(found) => write!(f, "{} in its place", found.name()),
+            Self::Field(name) => write!(f, "impossible value in field {name}"),
+        }
+    }
+}
+
+impl core::error::Error for NodeError {}
+
+/// The header every node starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// File system wide counter, one up at each node written.
+    pub sequence: u64,
+    /// Bytes of the node, header included.
+    pub length: u32,
+    /// What the node is.
+    pub kind: NodeKind,
+    /// Whether it is part of a group.
+    pub group: Group,
+}
+
+impl Header {
+    /// Reads a header; the node's CRC is not looked at ([`check`](Self::check) does).
+    pub fn parse(bytes: &[u8]) -> Result<Self, NodeError> {
+        let header: &[u8; HEADER_SIZE] = bytes.first_chunk().ok_or(NodeError::Short)?;
+        if le32(header, 0) != NODE_MAGIC {
+            return Err(NodeError::Magic(le32(header, 0)));
+        }
+        let length = le32(header, 16);
+        if (length as usize) < HEADER_SIZE {
+            return Err(NodeError::Length(length));
+        }
+        let group = match header[21] {
+            0 => Group::None,
+            1 => Group::More,
+            2 => Group::Last,
+            _ => return Err(NodeError::Field("group_type")),
+        };
+        Ok(Self { sequence: le64(header, 8), length, kind: NodeKind::from_code(header[20]), group })
+    }
+
+    /// Reads a header and verifies the CRC of the node; returns the node's bytes with it.
+    pub fn check(bytes: &[u8]) -> Result<(Self, &[u8]), NodeError> {
+        let header = Self::parse(bytes)?;
+        let node = bytes.get(..header.length as usize).ok_or(NodeError::Short)?;
+        let (stored, computed) = (le32(node, 4), crc32(&node[8..]));
+        if stored != computed {
+            return Err(NodeError::Crc { stored, computed });
+        }
+        Ok((header, node))
+    }
+
+    /// Puts the header in front of a finished node: `node` is all of it, `length` its length.
+    pub fn emit(&self, node: &mut [u8]) {
+        put(node, 0, NODE_MAGIC.to_le_bytes());
+        put(node, 8, self.sequence.to_le_bytes());
+        put(node, 16, self.length.to_le_bytes());
+        node[20] = self.kind.code();
+        node[21] = match self.group {
+            Group::None => 0,
+            Group::More => 1,
+            Group::Last => 2,
+        };
+        put(node, 22, [0; 2]);
+        let crc = crc32(&node[8..self.length as usize]);
+        put(node, 4, crc.to_le_bytes());
+    }
+}

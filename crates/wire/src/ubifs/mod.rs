@@ -1,0 +1,111 @@
+//! UBIFS: nodes, keys, the superblock, the index, the LEB properties tree.
+//!
+//! Everything is little endian. Field offsets and rules: Linux `fs/ubifs/ubifs-media.h` and the
+//! code that checks them; facts only.
+//!
+//! A node is bytes in a logical erase block (LEB) at a multiple of 8, started by a [`Header`] with
+//! length and CRC-32 (UBI's convention, [`crate::ubi::crc32`]). The LEB properties tree
+//! ([`lpt`]) alone is made of bit-packed nodes with a CRC-16.
+
+mod header;
+mod key;
+pub mod lpt;
+mod node;
+mod superblock;
+
+#[cfg(test)]
+mod tests;
+
+pub use header::{Group, Header, NodeError, NodeKind};
+pub use key::{Key, KeyHash, KeyKind};
+pub use node::{
+    Authentication, Branch, BranchFormat, CommitStart, Compression, Data, DirectoryEntry, EntryKind,
+    Index, InodeFlags, InodeNode, Master, MasterFlags, Node, Orphans, Reference, Signature,
+    Truncation,
+};
+pub use superblock::{Layout, LayoutError, Superblock, SuperblockFlags};
+
+pub use crate::ubi::crc32;
+pub(crate) use crate::ubi::{array, put};
+
+/// First word of every node.
+pub const NODE_MAGIC: u32 = 0x0610_1831;
+/// Nodes start at multiples of this.
+pub const NODE_ALIGNMENT: u32 = 8;
+/// Bytes in one data node, except a file's last (`UBIFS_BLOCK_SIZE`).
+pub const BLOCK_SIZE: u32 = 4096;
+/// Fills gaps too short for a padding node (`UBIFS_PADDING_BYTE`).
+pub const PADDING_BYTE: u8 = 0xce;
+/// Bytes of the header every node starts with.
+pub const HEADER_SIZE: usize = 24;
+/// Bytes of an inode node without its data.
+pub const INODE_NODE_SIZE: usize = 160;
+/// Most bytes of inline data: symlink target, device number, extended attribute value.
+pub const INLINE_DATA_MAX: usize = 4096;
+/// Bytes of a data node without its data.
+pub const DATA_NODE_SIZE: usize = 48;
+/// Bytes of a directory entry node without its name and the NUL behind it.
+pub const ENTRY_NODE_SIZE: usize = 56;
+/// Longest name, bytes.
+pub const NAME_MAX: usize = 255;
+/// Bytes of a truncation node.
+pub const TRUNCATION_NODE_SIZE: usize = 56;
+/// Bytes of a padding node; the padding follows it.
+pub const PADDING_NODE_SIZE: usize = 28;
+/// Bytes of a superblock node.
+pub const SUPERBLOCK_NODE_SIZE: usize = 4096;
+/// Bytes of a master node.
+pub const MASTER_NODE_SIZE: usize = 512;
+/// Bytes of a log reference node.
+pub const REFERENCE_NODE_SIZE: usize = 64;
+/// Bytes of an index node without its branches.
+pub const INDEX_NODE_SIZE: usize = 28;
+/// Bytes of a branch without its hash.
+pub const BRANCH_SIZE: usize = 20;
+/// Bytes of a commit start node.
+pub const COMMIT_START_NODE_SIZE: usize = 32;
+/// Bytes of an orphan node without its inode numbers.
+pub const ORPHAN_NODE_SIZE: usize = 32;
+/// Bytes of a signature node without its signature.
+pub const SIGNATURE_NODE_SIZE: usize = 64;
+/// Longest hash an authenticated file system stores (`UBIFS_MAX_HASH_LEN`).
+pub const HASH_MAX: usize = 64;
+/// LEB of the superblock.
+pub const SUPERBLOCK_LEB: u32 = 0;
+/// First of the two LEBs of the master node.
+pub const MASTER_LEB: u32 = 1;
+/// First LEB of the log.
+pub const LOG_LEB: u32 = 3;
+/// The root directory's inode number.
+pub const ROOT_INODE: u32 = 1;
+/// First inode number of any other file.
+pub const FIRST_INODE: u32 = 64;
+/// Smallest LEB, bytes.
+pub const LEB_SIZE_MIN: u32 = 15 * 1024;
+/// Largest LEB, bytes; a bound of this implementation (mkfs.ubifs stops at 2 MiB).
+pub const LEB_SIZE_MAX: u32 = 64 * 1024 * 1024;
+/// Fewest LEBs.
+pub const LEBS_MIN: u32 = 17;
+/// Newest format version this implementation writes and reads.
+pub const FORMAT_VERSION: u32 = 5;
+/// Children of an inner node of the LEB properties tree, and LEBs in a leaf.
+pub const LPT_FANOUT: usize = 4;
+/// Journal heads: garbage collection, base (inodes, entries, truncations), data.
+pub const JOURNAL_HEADS: usize = 3;
+
+fn le16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(array(bytes, at))
+}
+
+fn le32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(bytes, at))
+}
+
+fn le64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(bytes, at))
+}
+
+/// Rounds up to the alignment of nodes.
+pub const fn align8(length: u32) -> u32 {
+    length.next_multiple_of(NODE_ALIGNMENT)
+}

@@ -1,0 +1,740 @@
+//! The nodes' bodies.
+
+use super::{
+    BRANCH_SIZE, COMMIT_START_NODE_SIZE, DATA_NODE_SIZE, ENTRY_NODE_SIZE, Group, HASH_MAX,
+    HEADER_SIZE, Header, INDEX_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, Key, MASTER_NODE_SIZE,
+    NAME_MAX, NodeError, NodeKind, ORPHAN_NODE_SIZE, PADDING_NODE_SIZE, REFERENCE_NODE_SIZE,
+    SIGNATURE_NODE_SIZE, SUPERBLOCK_NODE_SIZE, Superblock, TRUNCATION_NODE_SIZE, array, le16, le32,
+    le64, put,
+};
+
+/// How a block of content is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// LZO1X, no framing.
+    Lzo,
+    /// Deflate without zlib header, window of 2 KiB.
+    Zlib,
+    /// Zstandard, one frame.
+    Zstd,
+    /// Not defined.
+    Unknown(u16),
+}
+
+impl Compression {
+    /// The method in a `compr_type` field.
+    pub fn from_code(code: u16) -> Self {
+        match code {
+            0 => Self::None,
+            1 => Self::Lzo,
+            2 => Self::Zlib,
+            3 => Self::Zstd,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// The `compr_type` field.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::None => 0,
+            Self::Lzo => 1,
+            Self::Zlib => 2,
+            Self::Zstd => 3,
+            Self::Unknown(code) => code,
+        }
+    }
+}
+
+/// Flags of an inode (`UBIFS_*_FL`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct InodeFlags(pub u32);
+
+impl InodeFlags {
+    /// New content is compressed.
+    pub const COMPRESS: Self = Self(1);
+    /// Writes are synchronous.
+    pub const SYNC: Self = Self(2);
+    /// Nothing may be changed.
+    pub const IMMUTABLE: Self = Self(4);
+    /// Only appending is allowed.
+    pub const APPEND: Self = Self(8);
+    /// Directory changes are synchronous.
+    pub const DIRSYNC: Self = Self(0x10);
+    /// The inode holds the value of an extended attribute.
+    pub const XATTR: Self = Self(0x20);
+    /// Content or names are encrypted.
+    pub const ENCRYPTED: Self = Self(0x40);
+
+    /// Whether every flag of `other` is set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Attributes of a file (`ubifs_ino_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeNode<'a> {
+    /// Its key; the inode number is in it.
+    pub key: Key,
+    /// Sequence number when the file was created.
+    pub creation_sequence: u64,
+    /// Length of the content; directories: 160 and the sizes of their entry nodes.
+    pub size: u64,
+    /// Last read: seconds and nanoseconds.
+    pub accessed: (u64, u32),
+    /// Last change of attributes.
+    pub changed: (u64, u32),
+    /// Last change of content.
+    pub modified: (u64, u32),
+    /// Names; 0 deletes the inode.
+    pub links: u32,
+    /// User id.
+    pub owner: u32,
+    /// Group id.
+    pub group: u32,
+    /// Type and permissions, `st_mode`.
+    pub mode: u32,
+    /// Flags.
+    pub flags: InodeFlags,
+    /// Extended attributes this file has.
+    pub xattr_count: u32,
+    /// Bytes their nodes take.
+    pub xattr_size: u32,
+    /// Bytes of their names.
+    pub xattr_names: u32,
+    /// How new content is compressed.
+    pub compression: Compression,
+    /// Symlink target, device number or extended attribute value.
+    pub data: &'a [u8],
+}
+
+/// Bytes of one block of content (`ubifs_data_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data<'a> {
+    /// Inode and block number.
+    pub key: Key,
+    /// Bytes when decompressed: 1 to 4096.
+    pub size: u32,
+    /// How it is compressed.
+    pub compression: Compression,
+    /// Encrypted files: bytes before they were padded for the cipher; else 0.
+    pub plain_size: u16,
+    /// The stored bytes.
+    pub data: &'a [u8],
+}
+
+/// Which tree of names an entry belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// A directory's names.
+    Directory,
+    /// A file's extended attributes.
+    Xattr,
+}
+
+/// A name (`ubifs_dent_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry<'a> {
+    /// Directory entry or extended attribute entry.
+    pub kind: EntryKind,
+    /// Directory or host, and hash of the name.
+    pub key: Key,
+    /// What it names; 0 deletes the name.
+    pub inode: u64,
+    /// Kind of file (`UBIFS_ITYPE_*`): 0 regular, 1 directory, 2 symlink, 3 block device,
+    /// 4 character device, 5 FIFO, 6 socket.
+    pub file_type: u8,
+    /// Random number that tells names with one hash apart (format version 5); else 0.
+    pub cookie: u32,
+    /// The name: 1 to 255 bytes; encrypted names may hold any byte.
+    pub name: &'a [u8],
+}
+
+/// A file became shorter (`ubifs_trun_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    /// Which file.
+    pub inode: u32,
+    /// Length before.
+    pub old_size: u64,
+    /// Length after.
+    pub new_size: u64,
+}
+
+/// Flags of the master node (`UBIFS_MST_*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MasterFlags(pub u32);
+
+impl MasterFlags {
+    /// Not cleanly unmounted.
+    pub const DIRTY: Self = Self(1);
+    /// The orphan area holds nothing.
+    pub const NO_ORPHANS: Self = Self(2);
+    /// Written by recovery.
+    pub const RECOVERY: Self = Self(4);
+
+    /// Whether every flag of `other` is set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// State of the last commit (`ubifs_mst_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the fields are the format's own names; the others are explained
+pub struct Master {
+    /// Highest inode number ever given out.
+    pub highest_inode: u64,
+    /// Number of the commit.
+    pub commit: u64,
+    pub flags: MasterFlags,
+    /// First LEB of the log.
+    pub log_lnum: u32,
+    /// Root of the index.
+    pub root_lnum: u32,
+    pub root_offs: u32,
+    pub root_len: u32,
+    /// LEB reserved for garbage collection; all ones if none.
+    pub gc_lnum: u32,
+    /// Where index writing stopped.
+    pub ihead_lnum: u32,
+    pub ihead_offs: u32,
+    /// Bytes of all index nodes in use.
+    pub index_size: u64,
+    /// Sums over the main area, bytes.
+    pub total_free: u64,
+    pub total_dirty: u64,
+    pub total_used: u64,
+    pub total_dead: u64,
+    pub total_dark: u64,
+    /// Root of the LEB properties tree.
+    pub lpt_lnum: u32,
+    pub lpt_offs: u32,
+    /// Where writing that tree stopped.
+    pub nhead_lnum: u32,
+    pub nhead_offs: u32,
+    /// Its own table of free and dirty space.
+    pub ltab_lnum: u32,
+    pub ltab_offs: u32,
+    /// Its table of interesting LEBs (big model only).
+    pub lsave_lnum: u32,
+    pub lsave_offs: u32,
+    /// Where the last scan for space stopped.
+    pub lscan_lnum: u32,
+    pub empty_lebs: u32,
+    pub idx_lebs: u32,
+    pub leb_cnt: u32,
+    /// Authenticated file systems: hash of the root index node.
+    pub root_hash: [u8; HASH_MAX],
+    /// Authenticated file systems: hash of the LEB properties tree.
+    pub lpt_hash: [u8; HASH_MAX],
+    /// Authenticated file systems: HMAC of this node.
+    pub hmac: [u8; HASH_MAX],
+}
+
+/// A LEB became part of the journal (`ubifs_ref_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Which LEB.
+    pub lnum: u32,
+    /// From which offset on.
+    pub offset: u32,
+    /// Journal head: 0 garbage collection, 1 base, 2 data.
+    pub head: u32,
+}
+
+/// How branches are stored: with a hash behind the key or without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BranchFormat {
+    /// Bytes of the hash; 0 unless the file system is authenticated.
+    pub hash_len: u8,
+}
+
+impl BranchFormat {
+    /// Bytes of one branch.
+    pub fn branch_size(self) -> usize {
+        BRANCH_SIZE + usize::from(self.hash_len)
+    }
+}
+
+/// Where the index says a node lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Branch<'a> {
+    /// LEB.
+    pub lnum: u32,
+    /// Byte in it.
+    pub offset: u32,
+    /// Bytes of the node.
+    pub length: u32,
+    /// The node's key; of an index node: the smallest key below it.
+    pub key: Key,
+    /// Hash of the node; empty unless authenticated.
+    pub hash: &'a [u8],
+}
+
+/// A node of the index (`ubifs_idx_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Index<'a> {
+    /// 0: the branches lead to inodes, data and names; else to index nodes one level below.
+    pub level: u16,
+    format: BranchFormat,
+    branches: &'a [u8],
+}
+
+impl<'a> Index<'a> {
+    /// An index node over `branches`, which [`Branch::write`] filled.
+    pub fn new(level: u16, format: BranchFormat, branches: &'a [u8]) -> Self {
+        debug_assert_eq!(branches.len() % format.branch_size(), 0);
+        Self { level, format, branches }
+    }
+
+    /// Number of branches.
+    pub fn len(&self) -> usize {
+        self.branches.len() / self.format.branch_size()
+    }
+
+    /// Whether there are none; only an empty root of a damaged image has none.
+    pub fn is_empty(&self) -> bool {
+        self.branches.is_empty()
+    }
+
+    /// Branch number `at`.
+    pub fn branch(&self, at: usize) -> Branch<'a> {
+        let size = self.format.branch_size();
+        let bytes = &self.branches[at * size..(at + 1) * size];
+        Branch {
+            lnum: le32(bytes, 0),
+            offset: le32(bytes, 4),
+            length: le32(bytes, 8),
+            key: Key::read(bytes, 12),
+            hash: &bytes[BRANCH_SIZE..],
+        }
+    }
+
+    /// Key of branch number `at`.
+    pub fn key(&self, at: usize) -> Key {
+        Key::read(self.branches, at * self.format.branch_size() + 12)
+    }
+
+    /// The branches in order.
+    pub fn branches(&self) -> impl Iterator<Item = Branch<'a>> + use<'a> {
+        let this = *self;
+        (0..this.len()).map(move |at| this.branch(at))
+    }
+}
+
+impl Branch<'_> {
+    /// Writes the branch into `out`, which has exactly its size.
+    pub fn write(&self, out: &mut [u8]) {
+        put(out, 0, self.lnum.to_le_bytes());
+        put(out, 4, self.offset.to_le_bytes());
+        put(out, 8, self.length.to_le_bytes());
+        self.key.write(out, 12);
+        out[BRANCH_SIZE..].copy_from_slice(self.hash);
+    }
+}
+
+/// A commit started (`ubifs_cs_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitStart {
+    /// Its number.
+    pub commit: u64,
+}
+
+/// Files without names that were still open (`ubifs_orph_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Orphans<'a> {
+    /// The commit it was written in.
+    pub commit: u64,
+    /// Last orphan node of that commit.
+    pub last: bool,
+    inodes: &'a [u8],
+}
+
+impl<'a> Orphans<'a> {
+    /// An orphan node; `inodes` holds the numbers as 8 little endian bytes each.
+    pub fn new(commit: u64, last: bool, inodes: &'a [u8]) -> Self {
+        debug_assert_eq!(inodes.len() % 8, 0);
+        Self { commit, last, inodes }
+    }
+
+    /// The inode numbers.
+    pub fn inodes(&self) -> impl Iterator<Item = u64> + use<'a> {
+        self.inodes.chunks_exact(8).map(|bytes| le64(bytes, 0))
+    }
+}
+
+/// Authenticates the journal before it (`ubifs_auth_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Authentication<'a> {
+    /// HMAC over the hash so far.
+    pub hmac: &'a [u8],
+}
+
+/// Signs the superblock (`ubifs_sig_node`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signature<'a> {
+    /// 1: PKCS#7.
+    pub kind: u32,
+    /// The signature.
+    pub signature: &'a [u8],
+}
+
+/// Any node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // each variant is the node of that name
+#[allow(clippy::large_enum_variant)] // a Node lives on the stack for the length of a call
+pub enum Node<'a> {
+    Inode(InodeNode<'a>),
+    Data(Data<'a>),
+    Entry(DirectoryEntry<'a>),
+    Truncation(Truncation),
+    /// This many bytes of padding follow the node.
+    Padding(u32),
+    Superblock(Superblock),
+    Master(Master),
+    Reference(Reference),
+    Index(Index<'a>),
+    CommitStart(CommitStart),
+    Orphans(Orphans<'a>),
+    Authentication(Authentication<'a>),
+    Signature(Signature<'a>),
+}
+
+impl<'a> Node<'a> {
+    /// Reads a node and verifies its CRC and the fields that can be judged alone.
+    pub fn parse(bytes: &'a [u8], format: BranchFormat) -> Result<(Header, Self), NodeError> {
+        let (header, node) = Header::check(bytes)?;
+        Ok((header, Self::decode(header, node, format)?))
+    }
+
+    /// Reads the body of a node whose CRC was verified.
+    fn decode(header: Header, node: &'a [u8], format: BranchFormat) -> Result<Self, NodeError> {
+        let (least, most) = lengths(header.kind);
+        if node.len() < least || node.len() > most {
+            return Err(NodeError::Length(header.length));
+        }
+        Ok(match header.kind {
+            NodeKind::Inode => Self::Inode(decode_inode(node)?),
+            NodeKind::Data => Self::Data(decode_data(node)?),
+            NodeKind::Entry => Self::Entry(decode_entry(node, EntryKind::Directory)?),
+            NodeKind::XattrEntry => Self::Entry(decode_entry(node, EntryKind::Xattr)?),
+            NodeKind::Truncation => Self::Truncation(Truncation {
+                inode: le32(node, 24),
+                old_size: le64(node, 40),
+                new_size: le64(node, 48),
+            }),
+            NodeKind::Padding => Self::Padding(le32(node, 24)),
+            NodeKind::Superblock => Self::Superblock(Superblock::decode(node)),
+            NodeKind::Master => Self::Master(decode_master(node)),
+            NodeKind::Reference => Self::Reference(Reference {
+                lnum: le32(node, 24),
+                offset: le32(node, 28),
+                head: le32(node, 32),
+            }),
+            NodeKind::Index => Self::Index(decode_index(node, format)?),
+            NodeKind::CommitStart => Self::CommitStart(CommitStart { commit: le64(node, 24) }),
+            NodeKind::Orphans => Self::Orphans(decode_orphans(node)?),
+            NodeKind::Authentication => {
+                Self::Authentication(Authentication { hmac: &node[HEADER_SIZE..] })
+            }
+            NodeKind::Signature => Self::Signature(decode_signature(node)?),
+            NodeKind::Unknown(_) => return Err(NodeError::Kind(header.kind)),
+        })
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> NodeKind {
+        match self {
+            Self::Inode(_) => NodeKind::Inode,
+            Self::Data(_) => NodeKind::Data,
+            Self::Entry(entry) => match entry.kind {
+                EntryKind::Directory => NodeKind::Entry,
+                EntryKind::Xattr => NodeKind::XattrEntry,
+            },
+            Self::Truncation(_) => NodeKind::Truncation,
+            Self::Padding(_) => NodeKind::Padding,
+            Self::Superblock(_) => NodeKind::Superblock,
+            Self::Master(_) => NodeKind::Master,
+            Self::Reference(_) => NodeKind::Reference,
+            Self::Index(_) => NodeKind::Index,
+            Self::CommitStart(_) => NodeKind::CommitStart,
+            Self::Orphans(_) => NodeKind::Orphans,
+            Self::Authentication(_) => NodeKind::Authentication,
+            Self::Signature(_) => NodeKind::Signature,
+        }
+    }
+
+    /// Bytes of the node, without alignment.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Inode(node) => INODE_NODE_SIZE + node.data.len(),
+            Self::Data(node) => DATA_NODE_SIZE + node.data.len(),
+            Self::Entry(node) => ENTRY_NODE_SIZE + node.name.len() + 1,
+            Self::Index(node) => INDEX_NODE_SIZE + node.branches.len(),
+            Self::Orphans(node) => ORPHAN_NODE_SIZE + node.inodes.len(),
+            Self::Authentication(node) => HEADER_SIZE + node.hmac.len(),
+            Self::Signature(node) => SIGNATURE_NODE_SIZE + node.signature.len(),
+            _ => lengths(self.kind()).0,
+        }
+    }
+
+    /// Writes the node to the start of `out`, header and CRC included; returns its size.
+    ///
+    /// # Panics
+    /// If `out` is shorter than [`size`](Self::size): the caller's mistake.
+    pub fn emit(&self, sequence: u64, group: Group, out: &mut [u8]) -> usize {
+        let out = &mut out[..self.size()];
+        out.fill(0);
+        match self {
+            Self::Inode(node) => emit_inode(node, out),
+            Self::Data(node) => {
+                node.key.write(out, 24);
+                put(out, 40, node.size.to_le_bytes());
+                put(out, 44, node.compression.code().to_le_bytes());
+                put(out, 46, node.plain_size.to_le_bytes());
+                out[DATA_NODE_SIZE..].copy_from_slice(node.data);
+            }
+            Self::Entry(node) => emit_entry(node, out),
+            Self::Truncation(node) => {
+                put(out, 24, node.inode.to_le_bytes());
+                put(out, 40, node.old_size.to_le_bytes());
+                put(out, 48, node.new_size.to_le_bytes());
+            }
+            Self::Padding(length) => put(out, 24, length.to_le_bytes()),
+            Self::Superblock(node) => node.encode(out),
+            Self::Master(node) => emit_master(node, out),
+            Self::Reference(node) => {
+                put(out, 24, node.lnum.to_le_bytes());
+                put(out, 28, node.offset.to_le_bytes());
+                put(out, 32, node.head.to_le_bytes());
+            }
+            Self::Index(node) => {
+                put(out, 24, (node.len() as u16).to_le_bytes());
+                put(out, 26, node.level.to_le_bytes());
+                out[INDEX_NODE_SIZE..].copy_from_slice(node.branches);
+            }
+            Self::CommitStart(node) => put(out, 24, node.commit.to_le_bytes()),
+            Self::Orphans(node) => {
+                let last = u64::from(node.last) << 63;
+                put(out, 24, (node.commit | last).to_le_bytes());
+                out[ORPHAN_NODE_SIZE..].copy_from_slice(node.inodes);
+            }
+            Self::Authentication(node) => out[HEADER_SIZE..].copy_from_slice(node.hmac),
+            Self::Signature(node) => {
+                put(out, 24, node.kind.to_le_bytes());
+                put(out, 28, (node.signature.len() as u32).to_le_bytes());
+                out[SIGNATURE_NODE_SIZE..].copy_from_slice(node.signature);
+            }
+        }
+        let length = out.len() as u32;
+        Header { sequence, length, kind: self.kind(), group }.emit(out);
+        out.len()
+    }
+}
+
+/// Least and most bytes of a kind of node.
+fn lengths(kind: NodeKind) -> (usize, usize) {
+    let fixed = |size| (size, size);
+    match kind {
+        NodeKind::Inode => (INODE_NODE_SIZE, INODE_NODE_SIZE + INLINE_DATA_MAX),
+        // A cipher may pad the block, no compressor is used when it makes it longer.
+        NodeKind::Data => (DATA_NODE_SIZE + 1, DATA_NODE_SIZE + 2 * super::BLOCK_SIZE as usize),
+        NodeKind::Entry | NodeKind::XattrEntry => {
+            (ENTRY_NODE_SIZE + 1, ENTRY_NODE_SIZE + NAME_MAX + 1)
+        }
+        NodeKind::Truncation => fixed(TRUNCATION_NODE_SIZE),
+        NodeKind::Padding => fixed(PADDING_NODE_SIZE),
+        NodeKind::Superblock => fixed(SUPERBLOCK_NODE_SIZE),
+        NodeKind::Master => fixed(MASTER_NODE_SIZE),
+        NodeKind::Reference => fixed(REFERENCE_NODE_SIZE),
+        NodeKind::Index => (INDEX_NODE_SIZE, usize::MAX),
+        NodeKind::CommitStart => fixed(COMMIT_START_NODE_SIZE),
+        NodeKind::Orphans => (ORPHAN_NODE_SIZE + 8, usize::MAX),
+        NodeKind::Authentication => (HEADER_SIZE + 1, HEADER_SIZE + HASH_MAX),
+        NodeKind::Signature => (SIGNATURE_NODE_SIZE, usize::MAX),
+        NodeKind::Unknown(_) => (HEADER_SIZE, usize::MAX),
+    }
+}
+
+fn decode_inode(node: &[u8]) -> Result<InodeNode<'_>, NodeError> {
+    let data_len = le32(node, 112) as usize;
+    if node.len() != INODE_NODE_SIZE + data_len {
+        return Err(NodeError::Field("data_len"));
+    }
+    Ok(InodeNode {
+        key: Key::read(node, 24),
+        creation_sequence: le64(node, 40),
+        size: le64(node, 48),
+        accessed: (le64(node, 56), le32(node, 80)),
+        changed: (le64(node, 64), le32(node, 84)),
+        modified: (le64(node, 72), le32(node, 88)),
+        links: le32(node, 92),
+        owner: le32(node, 96),
+        group: le32(node, 100),
+        mode: le32(node, 104),
+        flags: InodeFlags(le32(node, 108)),
+        xattr_count: le32(node, 116),
+        xattr_size: le32(node, 120),
+        xattr_names: le32(node, 128),
+        compression: Compression::from_code(le16(node, 132)),
+        data: &node[INODE_NODE_SIZE..],
+    })
+}
+
+fn emit_inode(node: &InodeNode<'_>, out: &mut [u8]) {
+    node.key.write(out, 24);
+    put(out, 40, node.creation_sequence.to_le_bytes());
+    put(out, 48, node.size.to_le_bytes());
+    for (i, (seconds, nanoseconds)) in
+        [node.accessed, node.changed, node.modified].into_iter().enumerate()
+    {
+        put(out, 56 + 8 * i, seconds.to_le_bytes());
+        put(out, 80 + 4 * i, nanoseconds.to_le_bytes());
+    }
+    put(out, 92, node.links.to_le_bytes());
+    put(out, 96, node.owner.to_le_bytes());
+    put(out, 100, node.group.to_le_bytes());
+    put(out, 104, node.mode.to_le_bytes());
+    put(out, 108, node.flags.0.to_le_bytes());
+    put(out, 112, (node.data.len() as u32).to_le_bytes());
+    put(out, 116, node.xattr_count.to_le_bytes());
+    put(out, 120, node.xattr_size.to_le_bytes());
+    put(out, 128, node.xattr_names.to_le_bytes());
+    put(out, 132, node.compression.code().to_le_bytes());
+    out[INODE_NODE_SIZE..].copy_from_slice(node.data);
+}
+
+fn decode_data(node: &[u8]) -> Result<Data<'_>, NodeError> {
+    let size = le32(node, 40);
+    if size == 0 || size > super::BLOCK_SIZE {
+        return Err(NodeError::Field("size"));
+    }
+    Ok(Data {
+        key: Key::read(node, 24),
+        size,
+        compression: Compression::from_code(le16(node, 44)),
+        plain_size: le16(node, 46),
+        data: &node[DATA_NODE_SIZE..],
+    })
+}
+
+fn decode_entry(node: &[u8], kind: EntryKind) -> Result<DirectoryEntry<'_>, NodeError> {
+    let name_len = usize::from(le16(node, 50));
+    if name_len > NAME_MAX || node.len() != ENTRY_NODE_SIZE + name_len + 1 {
+        return Err(NodeError::Field("nlen"));
+    }
+    if node[node.len() - 1] != 0 {
+        return Err(NodeError::Field("name"));
+    }
+    Ok(DirectoryEntry {
+        kind,
+        key: Key::read(node, 24),
+        inode: le64(node, 40),
+        file_type: node[49],
+        cookie: le32(node, 52),
+        name: &node[ENTRY_NODE_SIZE..ENTRY_NODE_SIZE + name_len],
+    })
+}
+
+fn emit_entry(node: &DirectoryEntry<'_>, out: &mut [u8]) {
+    node.key.write(out, 24);
+    put(out, 40, node.inode.to_le_bytes());
+    out[49] = node.file_type;
+    put(out, 50, (node.name.len() as u16).to_le_bytes());
+    put(out, 52, node.cookie.to_le_bytes());
+    out[ENTRY_NODE_SIZE..ENTRY_NODE_SIZE + node.name.len()].copy_from_slice(node.name);
+}
+
+fn decode_master(node: &[u8]) -> Master {
+    Master {
+        highest_inode: le64(node, 24),
+        commit: le64(node, 32),
+        flags: MasterFlags(le32(node, 40)),
+        log_lnum: le32(node, 44),
+        root_lnum: le32(node, 48),
+        root_offs: le32(node, 52),
+        root_len: le32(node, 56),
+        gc_lnum: le32(node, 60),
+        ihead_lnum: le32(node, 64),
+        ihead_offs: le32(node, 68),
+        index_size: le64(node, 72),
+        total_free: le64(node, 80),
+        total_dirty: le64(node, 88),
+        total_used: le64(node, 96),
+        total_dead: le64(node, 104),
+        total_dark: le64(node, 112),
+        lpt_lnum: le32(node, 120),
+        lpt_offs: le32(node, 124),
+        nhead_lnum: le32(node, 128),
+        nhead_offs: le32(node, 132),
+        ltab_lnum: le32(node, 136),
+        ltab_offs: le32(node, 140),
+        lsave_lnum: le32(node, 144),
+        lsave_offs: le32(node, 148),
+        lscan_lnum: le32(node, 152),
+        empty_lebs: le32(node, 156),
+        idx_lebs: le32(node, 160),
+        leb_cnt: le32(node, 164),
+        root_hash: array(node, 168),
+        lpt_hash: array(node, 232),
+        hmac: array(node, 296),
+    }
+}
+
+fn emit_master(node: &Master, out: &mut [u8]) {
+    put(out, 24, node.highest_inode.to_le_bytes());
+    put(out, 32, node.commit.to_le_bytes());
+    let words = [node.flags.0, node.log_lnum, node.root_lnum, node.root_offs, node.root_len];
+    put_words(out, 40, &words);
+    put_words(out, 60, &[node.gc_lnum, node.ihead_lnum, node.ihead_offs]);
+    let sums = [
+        node.index_size,
+        node.total_free,
+        node.total_dirty,
+        node.total_used,
+        node.total_dead,
+        node.total_dark,
+    ];
+    for (i, sum) in sums.iter().enumerate() {
+        put(out, 72 + 8 * i, sum.to_le_bytes());
+    }
+    put_words(out, 120, &[node.lpt_lnum, node.lpt_offs, node.nhead_lnum, node.nhead_offs]);
+    put_words(out, 136, &[node.ltab_lnum, node.ltab_offs, node.lsave_lnum, node.lsave_offs]);
+    put_words(out, 152, &[node.lscan_lnum, node.empty_lebs, node.idx_lebs, node.leb_cnt]);
+    put(out, 168, node.root_hash);
+    put(out, 232, node.lpt_hash);
+    put(out, 296, node.hmac);
+}
+
+fn put_words(out: &mut [u8], at: usize, words: &[u32]) {
+    for (i, word) in words.iter().enumerate() {
+        put(out, at + 4 * i, word.to_le_bytes());
+    }
+}
+
+fn decode_index(node: &[u8], format: BranchFormat) -> Result<Index<'_>, NodeError> {
+    let count = usize::from(le16(node, 24));
+    let branches = &node[INDEX_NODE_SIZE..];
+    if branches.len() != count * format.branch_size() {
+        return Err(NodeError::Field("child_cnt"));
+    }
+    Ok(Index { level: le16(node, 26), format, branches })
+}
+
+fn decode_orphans(node: &[u8]) -> Result<Orphans<'_>, NodeError> {
+    let inodes = &node[ORPHAN_NODE_SIZE..];
+    if inodes.len() % 8 != 0 {
+        return Err(NodeError::Length(node.len() as u32));
+    }
+    let commit = le64(node, 24);
+    Ok(Orphans { commit: commit & !(1 << 63), last: commit >> 63 == 1, inodes })
+}
+
+fn decode_signature(node: &[u8]) -> Result<Signature<'_>, NodeError> {
+    let length = le32(node, 28) as usize;
+    let signature = node[SIGNATURE_NODE_SIZE..].get(..length).ok_or(NodeError::Field("len"))?;
+    Ok(Signature { kind: le32(node, 24), signature })
+}

@@ -1,0 +1,227 @@
+//! COMMAND and RESPONSE (JESD220 10.7.1, 10.7.2).
+
+use super::{Header, LENGTH, TransactionCode, TransactionType};
+use crate::bytes::{array, be16, be32, put};
+use crate::code::code;
+use crate::error::Error;
+use bitfield_struct::bitfield;
+
+/// Where the expected data transfer length is in a COMMAND.
+pub const COMMAND_EXPECTED_LENGTH_OFFSET: usize = 12;
+/// Where the CDB is in a COMMAND.
+pub const COMMAND_CDB_OFFSET: usize = 16;
+/// Most sense bytes a RESPONSE carries.
+pub const SENSE_LENGTH_MAX: usize = 18;
+/// Length of a RESPONSE with sense data and without extra header segments, bytes.
+pub const RESPONSE_LENGTH_MAX: usize = LENGTH + 2 + SENSE_LENGTH_MAX;
+
+code! {
+    /// ATTR, task attribute.
+    pub enum TaskAttribute: u8 {
+        /// The device orders it as it likes.
+        Simple = 0 => "SIMPLE",
+        /// After everything before it, before everything after it.
+        Ordered = 1 => "ORDERED",
+        /// Before everything waiting.
+        HeadOfQueue = 2 => "HEAD OF QUEUE",
+        /// ACA; UFS devices do not support it.
+        Aca = 3 => "ACA",
+    }
+}
+
+/// Byte 1 of a COMMAND.
+#[bitfield(u8)]
+#[derive(PartialEq, Eq)]
+pub struct CommandFlags {
+    /// ATTR: ordering against other commands.
+    #[bits(2)]
+    pub attr: TaskAttribute,
+    /// CP: command priority.
+    pub cp: bool,
+    #[bits(2)]
+    __: u8,
+    /// W: the command sends data to the device.
+    pub w: bool,
+    /// R: the command takes data from the device.
+    pub r: bool,
+    __: bool,
+}
+
+/// Byte 1 of a RESPONSE.
+#[bitfield(u8)]
+#[derive(PartialEq, Eq)]
+pub struct ResponseFlags {
+    #[bits(4)]
+    __: u8,
+    /// D: the data segments sent did not add up to what was asked for.
+    pub d: bool,
+    /// U: fewer bytes moved than expected; the residual count says how many were left.
+    pub u: bool,
+    /// O: more bytes would have moved than expected; the residual count says how many.
+    pub o: bool,
+    __: bool,
+}
+
+/// COMMAND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandUpiu {
+    /// The header; flags as [`CommandFlags`].
+    pub header: Header,
+    /// Bytes the host expects to move.
+    pub expected_data_transfer_length: u32,
+    /// The command descriptor block, zero padded.
+    pub cdb: [u8; 16],
+}
+
+impl CommandUpiu {
+    /// A SCSI command.
+    #[inline]
+    pub const fn new(lun: u8, task_tag: u8, flags: CommandFlags, cdb: [u8; 16]) -> Self {
+        let mut header = Header::new(TransactionCode::Command, lun, task_tag);
+        header.flags = flags.into_bits();
+        Self { header, expected_data_transfer_length: 0, cdb }
+    }
+
+    /// The value of a COMMAND.
+    ///
+    /// # Errors
+    /// [`Error::WrongCode`] if it is another unit.
+    #[inline]
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+        let header = Header::parse(bytes).expect(TransactionCode::Command)?;
+        Ok(Self::after(header, bytes))
+    }
+
+    #[inline]
+    pub(super) fn after(header: Header, bytes: &[u8; LENGTH]) -> Self {
+        Self {
+            header,
+            expected_data_transfer_length: be32(bytes, COMMAND_EXPECTED_LENGTH_OFFSET),
+            cdb: array(bytes, COMMAND_CDB_OFFSET),
+        }
+    }
+
+    /// Writes the unit.
+    #[inline]
+    pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
+        self.header.emit(bytes);
+        put(
+            bytes,
+            COMMAND_EXPECTED_LENGTH_OFFSET,
+            self.expected_data_transfer_length.to_be_bytes(),
+        );
+        put(bytes, COMMAND_CDB_OFFSET, self.cdb);
+    }
+
+    /// The first four bytes of a COMMAND as one word of this machine's byte order: all of the
+    /// header that changes from one SCSI command to the next in a slot.
+    #[inline]
+    pub const fn first_word(lun: u8, task_tag: u8, flags: CommandFlags) -> u32 {
+        let transaction = TransactionType::new().with_code(TransactionCode::Command).into_bits();
+        u32::from_ne_bytes([transaction, flags.into_bits(), lun, task_tag])
+    }
+
+    /// The expected data transfer length as one word of this machine's byte order, to be stored
+    /// at [`COMMAND_EXPECTED_LENGTH_OFFSET`].
+    #[inline]
+    pub const fn expected_length_word(length: u32) -> u32 {
+        length.to_be()
+    }
+
+    /// A CDB as two words of this machine's byte order, to be stored at [`COMMAND_CDB_OFFSET`]
+    /// and eight bytes after it.
+    #[inline]
+    pub const fn cdb_words(cdb: &[u8; 16]) -> [u64; 2] {
+        let c = cdb;
+        [
+            u64::from_ne_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]),
+            u64::from_ne_bytes([c[8], c[9], c[10], c[11], c[12], c[13], c[14], c[15]]),
+        ]
+    }
+
+    /// The flags.
+    #[inline]
+    pub const fn flags(&self) -> CommandFlags {
+        CommandFlags::from_bits(self.header.flags)
+    }
+}
+
+/// RESPONSE, without its sense data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseUpiu {
+    /// The header; flags as [`ResponseFlags`], byte 7 the SCSI status.
+    pub header: Header,
+    /// Bytes that did not move (flag U) or would have moved beyond the expected (flag O).
+    pub residual_transfer_count: u32,
+}
+
+impl ResponseUpiu {
+    /// The answer of a device that did what it was asked, with this SCSI status.
+    #[inline]
+    pub const fn new(lun: u8, task_tag: u8, status: u8) -> Self {
+        let mut header = Header::new(TransactionCode::Response, lun, task_tag);
+        header.status = status;
+        Self { header, residual_transfer_count: 0 }
+    }
+
+    /// The value of a RESPONSE.
+    ///
+    /// # Errors
+    /// [`Error::WrongCode`] if it is another unit.
+    #[inline]
+    pub fn parse(bytes: &[u8; LENGTH]) -> Result<Self, Error> {
+        let header = Header::parse(bytes).expect(TransactionCode::Response)?;
+        Ok(Self::after(header, bytes))
+    }
+
+    #[inline]
+    pub(super) fn after(header: Header, bytes: &[u8; LENGTH]) -> Self {
+        Self { header, residual_transfer_count: be32(bytes, 12) }
+    }
+
+    /// Writes the unit, reserved fields as zero.
+    #[inline]
+    pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
+        self.header.emit(bytes);
+        put(bytes, 12, self.residual_transfer_count.to_be_bytes());
+        put(bytes, 16, [0; 16]);
+    }
+
+    /// The flags.
+    #[inline]
+    pub const fn flags(&self) -> ResponseFlags {
+        ResponseFlags::from_bits(self.header.flags)
+    }
+
+    /// The sense data of the RESPONSE that `bytes` starts with; empty if there is none.
+    ///
+    /// The length is taken from the sense length field and limited to what is there, never from
+    /// the data segment length, of which only "not zero" counts: QEMU 10.0 swaps its bytes.
+    pub fn sense<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.header.data_segment_length == 0 {
+            return &[];
+        }
+        let segment = bytes.get(self.header.data_offset()..).unwrap_or(&[]);
+        let Some((length, sense)) = segment.split_at_checked(2) else { return &[] };
+        let length = usize::from(be16(length, 0)).min(SENSE_LENGTH_MAX).min(sense.len());
+        &sense[..length]
+    }
+
+    /// Writes the unit with sense data (cut to [`SENSE_LENGTH_MAX`]) and sets the data segment
+    /// length. Gives the length of the unit, padded to a dword; no sense, no data segment.
+    pub fn emit_with_sense(&self, sense: &[u8], bytes: &mut [u8; RESPONSE_LENGTH_MAX]) -> usize {
+        let sense = &sense[..sense.len().min(SENSE_LENGTH_MAX)];
+        let mut unit = *self;
+        let segment = if sense.is_empty() { 0 } else { 2 + sense.len() };
+        unit.header.data_segment_length = segment as u16;
+        let mut fixed = [0; LENGTH];
+        unit.emit(&mut fixed);
+        bytes.fill(0);
+        put(bytes, 0, fixed);
+        if segment != 0 {
+            put(bytes, LENGTH, (sense.len() as u16).to_be_bytes());
+            bytes[LENGTH + 2..][..sense.len()].copy_from_slice(sense);
+        }
+        LENGTH + segment.next_multiple_of(4)
+    }
+}

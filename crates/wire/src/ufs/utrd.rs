@@ -1,0 +1,215 @@
+//! UTP transfer request descriptor (JESD223 6.1.1): one slot of the transfer request list, and,
+//! with the same 32 bytes, one entry of a submission queue. Little-endian.
+//!
+//! A driver fills a slot's descriptor once and then rewrites only what changes with a command:
+//! [`UtrdHeader`] at [`HEADER_OFFSET`], [`UtrdStatus`] at [`STATUS_OFFSET`], [`UcdSpan`] of the
+//! PRDT at [`PRDT_OFFSET`].
+
+use crate::bytes::{le32, le64, put};
+use crate::code::code;
+use bitfield_struct::bitfield;
+
+/// Length of a descriptor, bytes.
+pub const LENGTH: usize = 32;
+/// Where DW0, [`UtrdHeader`], is.
+pub const HEADER_OFFSET: usize = 0;
+/// Where DW1 is: data unit number, low half.
+pub const DUN_LOW_OFFSET: usize = 4;
+/// Where DW2, [`UtrdStatus`], is.
+pub const STATUS_OFFSET: usize = 8;
+/// Where DW3 is: data unit number, high half.
+pub const DUN_HIGH_OFFSET: usize = 12;
+/// Where DW4 and DW5 are: the address of the UTP command descriptor.
+pub const UCD_OFFSET: usize = 16;
+/// Where DW6 is: the [`UcdSpan`] of the response UPIU.
+pub const RESPONSE_OFFSET: usize = 24;
+/// Where DW7 is: the [`UcdSpan`] of the PRDT.
+pub const PRDT_OFFSET: usize = 28;
+/// Alignment of the UTP command descriptor, bytes.
+pub const UCD_ALIGNMENT: u64 = 128;
+
+code! {
+    /// CT, command type.
+    pub enum CommandType: u8 {
+        /// UFSHCI 1.x: a SCSI command.
+        Scsi = 0x0 => "SCSI",
+        /// Anything that goes to a UFS device (from UFSHCI 2.0 on).
+        UfsStorage = 0x1 => "UFS Storage",
+        /// UFSHCI 1.x: a device management function.
+        DeviceManagement = 0x2 => "Device Management",
+        /// A submission queue entry the host took back: the controller skips it.
+        Nullified = 0xF => "Nullified",
+    }
+}
+
+code! {
+    /// DD, data direction.
+    pub enum DataDirection: u8 {
+        /// No data.
+        None = 0 => "none",
+        /// Host memory to device.
+        ToDevice = 1 => "host to device",
+        /// Device to host memory.
+        FromDevice = 2 => "device to host",
+    }
+}
+
+code! {
+    /// OCS, overall command status of a transfer request (JESD223 6.1.1).
+    pub enum Ocs: u8 {
+        /// The device answered; its answer is in the response UPIU.
+        Success = 0x00 => "SUCCESS",
+        /// The UTRD or UCD makes no sense.
+        InvalidCommandTableAttributes = 0x01 => "INVALID_CMD_TABLE_ATTR",
+        /// The PRDT makes no sense.
+        InvalidPrdtAttributes = 0x02 => "INVALID_PRDT_ATTR",
+        /// The device wants another amount of data than the PRDT describes.
+        MismatchDataBufferSize = 0x03 => "MISMATCH_DATA_BUF_SIZE",
+        /// The response UPIU is longer than the space for it.
+        MismatchResponseUpiuSize = 0x04 => "MISMATCH_RESP_UPIU_SIZE",
+        /// The link to the device failed.
+        PeerCommunicationFailure = 0x05 => "PEER_COMM_FAILURE",
+        /// Aborted by clearing.
+        Aborted = 0x06 => "ABORTED",
+        /// The host controller met a fatal error.
+        FatalError = 0x07 => "FATAL_ERROR",
+        /// The device met a fatal error.
+        DeviceFatalError = 0x08 => "DEVICE_FATAL_ERROR",
+        /// The crypto configuration makes no sense.
+        InvalidCryptoConfiguration = 0x09 => "INVALID_CRYPTO_CONFIG",
+        /// The crypto engine failed.
+        GeneralCryptoError = 0x0A => "GENERAL_CRYPTO_ERROR",
+        /// What the host writes before it issues the request: not finished.
+        Invalid = 0x0F => "INVALID_OCS_VALUE",
+    }
+}
+
+/// DW0.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct UtrdHeader {
+    /// CCI: crypto configuration index.
+    pub cci: u8,
+    /// EHSL: extra header segments in the request UPIU, in units of 32 bytes.
+    pub ehsl: u8,
+    #[bits(7)]
+    __: u8,
+    /// CE: crypto enable.
+    pub ce: bool,
+    /// I: raise UTRCS when this request finishes.
+    pub i: bool,
+    /// DD: data direction.
+    #[bits(2)]
+    pub dd: DataDirection,
+    __: bool,
+    /// CT: command type.
+    #[bits(4)]
+    pub ct: CommandType,
+}
+
+/// DW2.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct UtrdStatus {
+    /// OCS: overall command status. In MCQ mode it is in the completion queue entry instead.
+    #[bits(8)]
+    pub ocs: Ocs,
+    /// CDS: common data size.
+    pub cds: u8,
+    /// LDBC: last data byte count.
+    pub ldbc: u16,
+}
+
+impl UtrdStatus {
+    /// What a host writes before it issues the request.
+    pub const PENDING: Self = Self::new().with_ocs(Ocs::Invalid);
+}
+
+/// DW6 and DW7: where something is in the UTP command descriptor.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct UcdSpan {
+    /// Length: of the response UPIU in dwords, of the PRDT in entries (in bytes on controllers
+    /// with that quirk).
+    pub length: u16,
+    /// Offset from the start of the UTP command descriptor, in dwords.
+    pub offset: u16,
+}
+
+impl UcdSpan {
+    /// The offset in bytes.
+    #[inline]
+    pub const fn offset_bytes(self) -> usize {
+        self.offset() as usize * 4
+    }
+
+    /// The length of a response UPIU in bytes.
+    #[inline]
+    pub const fn response_bytes(self) -> usize {
+        self.length() as usize * 4
+    }
+}
+
+/// A descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Utrd {
+    /// DW0.
+    pub header: UtrdHeader,
+    /// Data unit number for inline encryption (DW1 and DW3).
+    pub dun: u64,
+    /// DW2.
+    pub status: UtrdStatus,
+    /// Address of the UTP command descriptor, aligned to [`UCD_ALIGNMENT`] (DW4 and DW5).
+    pub ucd_base: u64,
+    /// Where the response UPIU goes (DW6).
+    pub response: UcdSpan,
+    /// Where the PRDT is (DW7).
+    pub prdt: UcdSpan,
+}
+
+impl Utrd {
+    /// The value of a descriptor. Reserved bits of the words survive; the low bits of the
+    /// address, which address nothing, do too: a reader masks with [`UCD_ALIGNMENT`].
+    #[inline]
+    pub fn parse(bytes: &[u8; LENGTH]) -> Self {
+        Self {
+            header: UtrdHeader::from_bits(le32(bytes, HEADER_OFFSET)),
+            dun: u64::from(le32(bytes, DUN_HIGH_OFFSET)) << 32
+                | u64::from(le32(bytes, DUN_LOW_OFFSET)),
+            status: UtrdStatus::from_bits(le32(bytes, STATUS_OFFSET)),
+            ucd_base: le64(bytes, UCD_OFFSET),
+            response: UcdSpan::from_bits(le32(bytes, RESPONSE_OFFSET)),
+            prdt: UcdSpan::from_bits(le32(bytes, PRDT_OFFSET)),
+        }
+    }
+
+    /// Writes the descriptor.
+    #[inline]
+    pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
+        put(bytes, HEADER_OFFSET, self.header.into_bits().to_le_bytes());
+        put(bytes, DUN_LOW_OFFSET, (self.dun as u32).to_le_bytes());
+        put(bytes, STATUS_OFFSET, self.status.into_bits().to_le_bytes());
+        put(bytes, DUN_HIGH_OFFSET, ((self.dun >> 32) as u32).to_le_bytes());
+        put(bytes, UCD_OFFSET, self.ucd_base.to_le_bytes());
+        put(bytes, RESPONSE_OFFSET, self.response.into_bits().to_le_bytes());
+        put(bytes, PRDT_OFFSET, self.prdt.into_bits().to_le_bytes());
+    }
+
+    /// The descriptor as four words that, stored one after the other in the byte order of this
+    /// machine, give the same bytes as [`emit`](Self::emit).
+    #[inline]
+    pub const fn to_words(&self) -> [u64; 4] {
+        [
+            pair_of(self.header.into_bits(), self.dun as u32),
+            pair_of(self.status.into_bits(), (self.dun >> 32) as u32),
+            self.ucd_base.to_le(),
+            pair_of(self.response.into_bits(), self.prdt.into_bits()),
+        ]
+    }
+}
+
+/// Two dwords in the order of their addresses, as one word of this machine's byte order.
+#[inline]
+const fn pair_of(first: u32, second: u32) -> u64 {
+    ((first as u64) | (second as u64) << 32).to_le()
+}
