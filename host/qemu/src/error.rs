@@ -1,0 +1,132 @@
+//! What can go wrong before the machine runs. Every message names the object, the cause and the
+//! remedy: these lines are shown to the user as they are.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::process::{OLDEST, Version};
+
+/// Where QEMU comes from on the systems this is tried on.
+const INSTALL: &str = "install QEMU 8.2 or newer: `apt install -t bookworm-backports \
+                       qemu-system-x86` on Debian 12, `apt install qemu-system-x86` on later \
+                       releases, or name another binary in FLYSCH_QEMU";
+
+/// Why QEMU's UFS device could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The binary is not there.
+    #[error("QEMU: `{}` was not found; {INSTALL}", program.display())]
+    NotFound {
+        /// What was looked for.
+        program: PathBuf,
+    },
+    /// The binary is there but does not run.
+    #[error("QEMU: `{}` cannot be run: {cause}; {INSTALL}", program.display())]
+    NotRunnable {
+        /// The binary.
+        program: PathBuf,
+        /// What the operating system said, or what the program did instead.
+        cause: String,
+    },
+    /// The binary is a QEMU from before the UFS device.
+    #[error(
+        "QEMU {version} (`{}`) is too old: its UFS device came with {OLDEST}; {INSTALL}",
+        program.display()
+    )]
+    TooOld {
+        /// The binary.
+        program: PathBuf,
+        /// Its version.
+        version: Version,
+    },
+    /// A QEMU that is new enough but was built without the device.
+    #[error(
+        "QEMU {version} (`{}`) was built without the `ufs` device; {INSTALL}",
+        program.display()
+    )]
+    NoDevice {
+        /// The binary.
+        program: PathBuf,
+        /// Its version.
+        version: Version,
+    },
+    /// QEMU ended or misbehaved while it was starting.
+    #[error("QEMU {version} (`{}`) did not start: {cause}", program.display())]
+    Start {
+        /// The binary.
+        program: PathBuf,
+        /// Its version.
+        version: Version,
+        /// Its last words.
+        cause: String,
+    },
+    /// An option is outside what the device can do.
+    #[error("{0}")]
+    Option(String),
+    /// An image file cannot back a logical unit.
+    #[error("image `{}`: {fault}", path.display())]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// What is the matter with it.
+        fault: ImageFault,
+    },
+    /// Shared memory could not be had.
+    #[error("cannot get {bytes} bytes of shared memory for {purpose}: {cause}")]
+    Memory {
+        /// How much was asked for.
+        bytes: u64,
+        /// What for.
+        purpose: &'static str,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// The operating system refused something that normally works.
+    #[error("{what}: {cause}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+}
+
+/// What is the matter with an image file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageFault {
+    /// It does not exist and no size was given to create it with.
+    #[error("does not exist; give a size to create it")]
+    Missing,
+    /// It is a directory, a pipe, a device ...
+    #[error("is {0}, not a regular file")]
+    NotAFile(&'static str),
+    /// It may not be written.
+    #[error("is not writable ({0}); make it writable or use it read-only")]
+    NotWritable(String),
+    /// It is shorter than what was asked for.
+    #[error(
+        "is too small: {length} bytes, {needed} needed; enlarge it with `truncate -s {needed}`"
+    )]
+    TooSmall {
+        /// Its length, bytes.
+        length: u64,
+        /// The length it must have, bytes.
+        needed: u64,
+    },
+    /// Its length is not a whole number of logical blocks.
+    #[error("has {length} bytes, not a multiple of the {block}-byte logical block; give a size")]
+    Ragged {
+        /// Its length, bytes.
+        length: u64,
+        /// The logical block size, bytes.
+        block: u64,
+    },
+    /// Another program uses it.
+    #[error("is in use by another program (perhaps another QEMU)")]
+    Busy,
+    /// Anything else the operating system had against it.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}

@@ -1,0 +1,448 @@
+//! QEMU's UFS device as an [`api::machine::Machine`](flysch_api::machine::Machine).
+//!
+//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, without root and
+//! without KVM. Its guest memory is a shared file, so DMA memory is plain memory on both sides;
+//! registers and PCI configuration go over the qtest socket. The guest processor halts at its reset
+//! vector and stays there: nothing runs in the machine but its clock and the device.
+//!
+//! | module | what |
+//! |---|---|
+//! | `process` | find and start QEMU, never leave it behind |
+//! | `qtest` | the text protocol over a socket |
+//! | `pci` | find the controller, give it an address and bus mastering |
+//! | `image` | memory and files behind logical units |
+//!
+//! When QEMU ends in the middle of the work, registers read all ones from then on, which a driver
+//! takes for a controller that is gone; [`Machine::ended`] tells why.
+#![deny(missing_docs)]
+
+mod error;
+mod image;
+mod memory;
+mod pci;
+mod process;
+mod qtest;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant as Wall;
+
+use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Registers, Wake};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+pub use error::{Error, ImageFault};
+pub use process::Version;
+
+use image::{Created, Store};
+use process::{Arguments, Process};
+use qtest::{Broken, Link};
+
+/// Logical block size of QEMU's UFS logical units, bytes.
+pub const BLOCK_SIZE: u64 = 4096;
+/// Most queue pairs QEMU's device takes (`mcq-maxq` must stay below 32).
+pub const QUEUES_MAX: u8 = 31;
+/// Highest logical unit number.
+pub const LUN_MAX: u8 = 31;
+/// Most DMA memory: what a q35 machine maps below 4 GiB in one piece, less the first MiB.
+pub const MEMORY_MAX: u64 = 2047 << 20;
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The QEMU binary; `None` takes `FLYSCH_QEMU`, then `qemu-system-x86_64` from the PATH.
+    pub program: Option<PathBuf>,
+    /// Queue pairs of the multi-circular queue, at most [`QUEUES_MAX`]; 0 leaves MCQ off.
+    pub queues: u8,
+    /// DMA memory, bytes; rounded up to whole MiB, at most [`MEMORY_MAX`]. It is sparse.
+    pub memory_bytes: u64,
+    /// The logical units.
+    pub units: Vec<Unit>,
+}
+
+impl Default for Options {
+    /// SDQ, 256 MiB of DMA memory and one logical unit of 1 GiB in memory.
+    fn default() -> Self {
+        let backing = Backing::Memory { bytes: 1 << 30 };
+        Self {
+            program: None,
+            queues: 0,
+            memory_bytes: 256 << 20,
+            units: vec![Unit { lun: 0, backing, read_only: false }],
+        }
+    }
+}
+
+/// One logical unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Its number, at most [`LUN_MAX`].
+    pub lun: u8,
+    /// Where its blocks are kept.
+    pub backing: Backing,
+    /// Whether it is write protected.
+    pub read_only: bool,
+}
+
+/// Where the blocks of a logical unit are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// In sparse memory, gone with the machine.
+    Memory {
+        /// Size in bytes, a multiple of [`BLOCK_SIZE`].
+        bytes: u64,
+    },
+    /// In a raw image file.
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// Size of the unit in bytes: a missing file is created with it, a longer one is shown up
+        /// to it. `None` takes the whole file, which must exist.
+        bytes: Option<u64>,
+    },
+}
+
+/// QEMU with a UFS controller. Cloning gives another handle to the same machine; QEMU ends with
+/// the last one.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    shared: Arc<Shared>,
+    memory: DmaRegion,
+}
+
+#[derive(Debug)]
+struct Shared {
+    link: Mutex<Link>,
+    /// The link's socket once more, to wait for without holding the link.
+    ear: UnixStream,
+    process: Process,
+    program: PathBuf,
+    version: Version,
+    window: pci::Window,
+    started: Wall,
+    /// Threads inside [`Clock::wait`]; somebody else may take in the interrupt they wait for.
+    waiting: AtomicU32,
+    /// Wakes them, one count each.
+    wake: OwnedFd,
+    /// Whether a waiter was already told that QEMU is gone.
+    told: AtomicBool,
+}
+
+impl Machine {
+    /// Starts QEMU and makes its UFS controller reachable.
+    ///
+    /// # Errors
+    /// What is missing or wrong, in one line that names the remedy.
+    pub fn start(options: &Options) -> Result<Self, Error> {
+        check(options)?;
+        let program = process::find(options.program.as_deref())?;
+        let version = process::version(&program)?;
+        if version < process::OLDEST {
+            return Err(Error::TooOld { program, version });
+        }
+        let stores = options.units.iter().map(Store::open).collect::<Result<Vec<_>, _>>()?;
+        let ram = memory::GuestMemory::new(options.memory_bytes)?;
+        let memory = ram.region()?;
+        let system = |what| move |cause| Error::System { what, cause };
+        let (ours, theirs) = UnixStream::pair().map_err(system("making a socket pair"))?;
+        let theirs = OwnedFd::from(theirs);
+        let firmware = memory::halting_firmware()?;
+        let arguments = arguments(options, &stores, &ram, &theirs, &firmware);
+        let mut inherited = vec![theirs, firmware, ram.into_descriptor()];
+        let mut created = Vec::new();
+        for store in stores {
+            inherited.push(store.descriptor);
+            created.extend(store.created);
+        }
+        let process = Process::start(&program, arguments, inherited)?;
+        let ear = ours.try_clone().map_err(system("duplicating a socket"))?;
+        let mut link = Link::new(ours).map_err(system("setting up the qtest socket"))?;
+        let window = pci::attach(&mut link)
+            .map_err(|fault| start_error(&fault, &process, options, &program, version))?;
+        let wake = rustix::event::eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE,
+        )
+        .map_err(|e| Error::System { what: "making an eventfd", cause: e.into() })?;
+        created.into_iter().for_each(Created::keep);
+        let shared = Shared {
+            link: Mutex::new(link),
+            ear,
+            process,
+            program,
+            version,
+            window,
+            started: Wall::now(),
+            waiting: AtomicU32::new(0),
+            wake,
+            told: AtomicBool::new(false),
+        };
+        Ok(Self { shared: Arc::new(shared), memory })
+    }
+
+    /// The binary that runs.
+    pub fn program(&self) -> &Path {
+        &self.shared.program
+    }
+
+    /// Its release.
+    pub fn version(&self) -> Version {
+        self.shared.version
+    }
+
+    /// Its process id.
+    pub fn process_id(&self) -> u32 {
+        self.shared.process.id()
+    }
+
+    /// Why the machine no longer answers, if it does not: how QEMU ended and its last line.
+    pub fn ended(&self) -> Option<String> {
+        let broken = {
+            let mut link = self.shared.link();
+            let _ = link.drain();
+            link.broken()?
+        };
+        Some(obituary(broken, &self.shared.process))
+    }
+}
+
+impl Shared {
+    fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes waiting threads if the caller, holding the link, took in what they wait for.
+    fn pass_on(&self, link: &Link) {
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        if waiting > 0 && (link.interrupt() || link.broken().is_some()) {
+            let _ = rustix::io::write(&self.wake, &u64::from(waiting).to_ne_bytes());
+        }
+    }
+
+    fn address(&self, offset: u32) -> Option<u32> {
+        let inside = offset.is_multiple_of(4) && offset < self.window.length;
+        inside.then(|| self.window.base + offset)
+    }
+
+    fn now(&self) -> Instant {
+        Instant::START + self.started.elapsed()
+    }
+
+    /// One look at what arrived: the reason to stop waiting, if there is one.
+    fn look(&self) -> Option<Wake> {
+        let mut link = self.link();
+        if link.drain().is_err() && !self.told.swap(true, Ordering::Relaxed) {
+            return Some(Wake::Interrupt);
+        }
+        link.interrupt().then_some(Wake::Interrupt)
+    }
+
+    fn wait(&self, until: Option<Instant>) -> Wake {
+        loop {
+            if let Some(wake) = self.look() {
+                return wake;
+            }
+            let left = until.map(|until| until - self.now());
+            if left.is_some_and(|left| left.is_zero()) {
+                return Wake::Deadline;
+            }
+            if self.link().broken().is_some() {
+                // A dead machine never interrupts again; its socket would wake us for ever.
+                let Some(left) = left else { return Wake::Idle };
+                std::thread::sleep(left);
+                return Wake::Deadline;
+            }
+            self.sleep(left.map(|left| Timespec {
+                tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            }));
+        }
+    }
+
+    /// Sleeps until QEMU says something, another thread passes something on, or `left` is over.
+    fn sleep(&self, left: Option<Timespec>) {
+        let mut fds =
+            [PollFd::new(&self.ear, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+        let _ = rustix::event::poll(&mut fds, left.as_ref());
+        if !fds[1].revents().is_empty() {
+            let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
+        }
+    }
+}
+
+impl Registers for Machine {
+    fn read32(&self, offset: u32) -> u32 {
+        let Some(address) = self.shared.address(offset) else { return u32::MAX };
+        let mut link = self.shared.link();
+        let value = link.call(format_args!("readl {address:#x}"));
+        self.shared.pass_on(&link);
+        // 32-bit reads answer 32 bits; the protocol prints them as 64.
+        value.map_or(u32::MAX, |value| value as u32)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        let Some(address) = self.shared.address(offset) else { return };
+        let mut link = self.shared.link();
+        // A write that cannot be sent vanishes, as on a bus; the next read tells.
+        let _ = link.post(format_args!("writel {address:#x} {value:#x}"));
+        self.shared.pass_on(&link);
+    }
+}
+
+impl Clock for Machine {
+    fn now(&self) -> Instant {
+        self.shared.now()
+    }
+
+    /// Sleeps until the controller's interrupt line is up, `until` has come, or QEMU has ended -
+    /// the last counts as an interrupt once, so that the driver looks and finds out.
+    fn wait(&self, until: Option<Instant>) -> Wake {
+        self.shared.waiting.fetch_add(1, Ordering::SeqCst);
+        let wake = self.shared.wait(until);
+        self.shared.waiting.fetch_sub(1, Ordering::SeqCst);
+        wake
+    }
+}
+
+impl flysch_api::machine::Machine for Machine {
+    fn memory(&self) -> &DmaRegion {
+        &self.memory
+    }
+
+    fn identity(&self) -> Identity {
+        self.shared.window.identity
+    }
+}
+
+fn check(options: &Options) -> Result<(), Error> {
+    let refuse = |text: String| Err(Error::Option(text));
+    if options.queues > QUEUES_MAX {
+        let queues = options.queues;
+        return refuse(format!("mcq={queues}: QEMU's UFS device has at most {QUEUES_MAX} queues"));
+    }
+    if options.memory_bytes == 0 || options.memory_bytes > MEMORY_MAX {
+        let bytes = options.memory_bytes;
+        return refuse(format!("{bytes} bytes of DMA memory: between 1 and {MEMORY_MAX} work"));
+    }
+    let mut seen = 0_u32;
+    for unit in &options.units {
+        let lun = unit.lun;
+        if lun > LUN_MAX {
+            return refuse(format!("logical unit {lun}: the highest number is {LUN_MAX}"));
+        }
+        if seen & (1 << lun) != 0 {
+            return refuse(format!("logical unit {lun} is given twice"));
+        }
+        seen |= 1 << lun;
+    }
+    Ok(())
+}
+
+/// QEMU's command line. Names come from descriptors, so nothing in it needs escaping.
+fn arguments(
+    options: &Options,
+    stores: &[Store],
+    ram: &memory::GuestMemory,
+    socket: &OwnedFd,
+    firmware: &OwnedFd,
+) -> Vec<OsString> {
+    let mut list = Arguments::default();
+    list.flag("-nodefaults");
+    list.flag("-no-user-config");
+    list.option("-display", "none");
+    list.option("-monitor", "none");
+    // No timer and no disk of the machine itself may raise an interrupt: the only lines seen are
+    // the UFS controller's.
+    list.option(
+        "-machine",
+        "q35,accel=tcg,memory-backend=ram0,graphics=off,usb=off,sata=off,smbus=off,vmport=off,\
+         pit=off,hpet=off",
+    );
+    let (bytes, name) = (ram.bytes(), ram.name());
+    list.option("-m", format!("{}M", bytes >> 20));
+    list.option(
+        "-object",
+        format!("memory-backend-file,id=ram0,size={bytes},mem-path={name},share=on"),
+    );
+    list.option("-bios", process::inherited_name(firmware));
+    list.option("-chardev", format!("socket,id=qtest0,fd={}", socket.as_raw_fd()));
+    list.option("-qtest", "chardev:qtest0");
+    list.option("-qtest-log", "none");
+    let mcq = match options.queues {
+        0 => String::new(),
+        queues => format!(",mcq=true,mcq-maxq={queues}"),
+    };
+    list.option("-device", format!("ufs,id=ufs0,bus=pcie.0,addr={}{mcq}", pci::SLOT));
+    for (unit, store) in options.units.iter().zip(stores) {
+        let (lun, bytes) = (unit.lun, store.bytes);
+        let name = process::inherited_name(&store.descriptor);
+        let mode = if unit.read_only { "readonly=on" } else { "discard=unmap" };
+        // Errors of the file go to the guest: by default a full file system stops the machine.
+        list.option(
+            "-drive",
+            format!(
+                "if=none,id=lu{lun},format=raw,file={name},size={bytes},{mode},werror=report,\
+                 rerror=report"
+            ),
+        );
+        list.option("-device", format!("ufs-lu,bus=ufs0,drive=lu{lun},lun={lun}"));
+    }
+    list.into_vec()
+}
+
+/// Why a QEMU that was started did not get as far as a machine.
+fn start_error(
+    fault: &pci::Fault,
+    process: &Process,
+    options: &Options,
+    program: &Path,
+    version: Version,
+) -> Error {
+    let cause = match fault {
+        // First wait for the end, then read the last words.
+        pci::Fault::Link(broken) => obituary(*broken, process),
+        pci::Fault::Device(cause) => cause.clone(),
+    };
+    known_words(&process.last_words(), options, program, version).unwrap_or_else(|| Error::Start {
+        program: program.to_path_buf(),
+        version,
+        cause,
+    })
+}
+
+/// What to say of a QEMU that no longer answers.
+fn obituary(broken: Broken, process: &Process) -> String {
+    let what = match broken {
+        Broken::Ended => match process.ending() {
+            Some(status) => format!("QEMU ended ({status})"),
+            None => "QEMU closed the connection".into(),
+        },
+        Broken::Silent => return "QEMU does not answer any more; is it stopped?".into(),
+        Broken::Garbled => "QEMU's answer is not of the qtest protocol".into(),
+    };
+    match process.last_words().lines().rev().find(|line| !line.trim().is_empty()) {
+        Some(line) => format!("{what}: {}", line.trim()),
+        None => what,
+    }
+}
+
+/// Recognises the refusals of QEMU that have a name of their own here.
+fn known_words(words: &str, options: &Options, program: &Path, version: Version) -> Option<Error> {
+    if words.contains("'ufs' is not a valid device model name") {
+        return Some(Error::NoDevice { program: program.to_path_buf(), version });
+    }
+    let line = words.lines().find(|line| line.contains("lock") && line.contains("drive=lu"))?;
+    let unit = options.units.iter().find(|u| line.contains(&format!("drive=lu{},", u.lun)))?;
+    match &unit.backing {
+        Backing::Image { path, .. } => {
+            Some(Error::Image { path: path.clone(), fault: ImageFault::Busy })
+        }
+        Backing::Memory { .. } => None,
+    }
+}

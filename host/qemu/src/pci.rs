@@ -1,0 +1,85 @@
+//! Finding the controller on the PCI bus: configuration mechanism 1 (PCI 3.0, 3.2.2.3.2), one
+//! 32-bit memory BAR, bus mastering.
+
+use flysch_api::machine::Identity;
+
+use crate::qtest::{Broken, Link};
+
+/// The slot QEMU is told to put the controller in.
+pub(crate) const SLOT: u32 = 4;
+/// Where its registers go: free in a q35 machine with at most 2 GiB below 4 GiB.
+const BASE: u32 = 0xE000_0000;
+
+const CONFIG_ADDRESS: u16 = 0xCF8;
+const CONFIG_DATA: u16 = 0xCFC;
+const CONFIG_ENABLE: u32 = 1 << 31;
+
+const ID: u32 = 0x00;
+const COMMAND: u32 = 0x04;
+const CLASS: u32 = 0x08;
+const BAR0: u32 = 0x10;
+const COMMAND_MEMORY: u32 = 1 << 1;
+const COMMAND_BUS_MASTER: u32 = 1 << 2;
+/// Mass storage, UFS, UFSHCI (PCI Code and ID Assignment 1.2).
+const CLASS_UFSHCI: u32 = 0x01_0901;
+
+/// Where the controller's registers are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) base: u32,
+    pub(crate) length: u32,
+    pub(crate) identity: Identity,
+}
+
+/// Why there is no window.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    Link(Broken),
+    Device(String),
+}
+
+impl From<Broken> for Fault {
+    fn from(broken: Broken) -> Self {
+        Self::Link(broken)
+    }
+}
+
+/// Makes the controller's registers reachable and lets it master the bus.
+pub(crate) fn attach(link: &mut Link) -> Result<Window, Fault> {
+    // Everything that reaches the I/O APIC is reported as a line of its own.
+    link.call(format_args!("irq_intercept_in ioapic"))?;
+    let id = read(link, ID)?;
+    let class = read(link, CLASS)? >> 8;
+    if class != CLASS_UFSHCI {
+        return Err(Fault::Device(format!(
+            "PCI slot {SLOT} holds {id:#010x} of class {class:#08x}, not a UFS host controller"
+        )));
+    }
+    write(link, BAR0, u32::MAX)?;
+    let length = (!(read(link, BAR0)? & !0xF)).wrapping_add(1);
+    if length == 0 || length > 1 << 24 {
+        return Err(Fault::Device(format!("its register window has a length of {length:#x}")));
+    }
+    write(link, BAR0, BASE)?;
+    write(link, COMMAND, COMMAND_MEMORY | COMMAND_BUS_MASTER)?;
+    Ok(Window {
+        base: BASE,
+        length,
+        identity: Identity { vendor: id as u16, device: (id >> 16) as u16 },
+    })
+}
+
+fn select(link: &mut Link, register: u32) -> Result<(), Broken> {
+    let address = CONFIG_ENABLE | SLOT << 11 | register;
+    link.post(format_args!("outl {CONFIG_ADDRESS:#x} {address:#x}"))
+}
+
+fn read(link: &mut Link, register: u32) -> Result<u32, Broken> {
+    select(link, register)?;
+    Ok(link.call(format_args!("inl {CONFIG_DATA:#x}"))? as u32)
+}
+
+fn write(link: &mut Link, register: u32, value: u32) -> Result<(), Broken> {
+    select(link, register)?;
+    link.post(format_args!("outl {CONFIG_DATA:#x} {value:#x}"))
+}

@@ -1,0 +1,300 @@
+//! The QEMU process: finding it, starting it, and never leaving it behind.
+//!
+//! Theory. However this process ends, QEMU must end with it. Dropping the handle kills it. For
+//! every other way out - panic, `exit`, Ctrl-C, SIGKILL - the kernel does it: the child asks for
+//! SIGKILL when its parent dies (`PR_SET_PDEATHSIG`). "Parent" there means the *thread* that
+//! forked, and a machine may be made on a thread that ends long before it; so a keeper thread
+//! forks, and lives exactly as long as the handle. QEMU gets its own process group, so Ctrl-C at a
+//! terminal reaches only us and what is in flight can still end in order.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::error::Error;
+use crate::image::shared_memory;
+
+/// The release that brought the UFS device.
+pub(crate) const OLDEST: Version = Version { major: 8, minor: 2, micro: 0 };
+/// The binary looked for when none is named.
+const PROGRAM: &str = "qemu-system-x86_64";
+/// How long `--version` may take.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait for the exit status of a QEMU that closed its socket.
+const REAP_TIMEOUT: Duration = Duration::from_millis(500);
+/// How much of QEMU's last words is looked at, bytes.
+const WORDS_MAX: u64 = 4096;
+
+/// A release of QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// Major number.
+    pub major: u16,
+    /// Minor number.
+    pub minor: u16,
+    /// Bug-fix number.
+    pub micro: u16,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.micro)
+    }
+}
+
+impl Version {
+    /// Reads the first line of `qemu --version`.
+    fn parse(text: &str) -> Option<Self> {
+        let rest = text.lines().next()?.strip_prefix("QEMU emulator version ")?;
+        let end = rest.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(rest.len());
+        let mut parts = rest[..end].split('.').map(str::parse);
+        Some(Self {
+            major: parts.next()?.ok()?,
+            minor: parts.next()?.ok()?,
+            micro: parts.next().and_then(Result::ok).unwrap_or(0),
+        })
+    }
+}
+
+/// The binary to run: `named`, else what `FLYSCH_QEMU` says, else [`PROGRAM`] from the PATH.
+pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, Error> {
+    let program = named.map_or_else(
+        || match std::env::var_os("FLYSCH_QEMU") {
+            Some(program) if !program.is_empty() => PathBuf::from(program),
+            _ => PathBuf::from(PROGRAM),
+        },
+        Path::to_path_buf,
+    );
+    let found = if program.components().count() > 1 {
+        Some(program.clone()).filter(|p| p.exists())
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).map(|folder| folder.join(&program)).find(|p| is_program(p))
+    };
+    found.ok_or(Error::NotFound { program })
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+/// Asks the binary which release it is.
+pub(crate) fn version(program: &Path) -> Result<Version, Error> {
+    let not_runnable = |cause: String| Error::NotRunnable { program: program.to_path_buf(), cause };
+    let mut child = Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|e| not_runnable(e.to_string()))?;
+    let deadline = Instant::now() + VERSION_TIMEOUT;
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() > deadline {
+            kill_group(&mut child);
+            return Err(not_runnable("`--version` does not come to an end".into()));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut text = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        let _ = stdout.take(WORDS_MAX).read_to_end(&mut text);
+    }
+    let text = String::from_utf8_lossy(&text);
+    Version::parse(&text).ok_or_else(|| {
+        let line = text.lines().next().unwrap_or_default();
+        not_runnable(format!("`--version` answers `{line}`, this is not QEMU"))
+    })
+}
+
+/// A running QEMU.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Mutex<Child>,
+    /// Where QEMU's standard error goes: memory, so that nobody has to read it for QEMU to go on.
+    words: OwnedFd,
+    /// Dropped to let the keeper end.
+    stop: Option<mpsc::Sender<()>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts `program`; `inherited` descriptors keep their numbers in it and are closed here.
+    pub(crate) fn start(
+        program: &Path,
+        arguments: Vec<OsString>,
+        inherited: Vec<OwnedFd>,
+    ) -> Result<Self, Error> {
+        let words = shared_memory("QEMU's messages", 0)?;
+        let system = |what| move |cause| Error::System { what, cause };
+        let copy = words.try_clone().map_err(system("duplicating a descriptor"))?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(copy))
+            .process_group(0);
+        die_with_parent(&mut command, inherited);
+        let (stop, stopped) = mpsc::channel::<()>();
+        let (started, start) = mpsc::channel();
+        let keeper = std::thread::Builder::new()
+            .name("qemu keeper".into())
+            .spawn(move || {
+                let child = command.spawn();
+                // With it go our copies of what QEMU inherited: its socket must close when it ends.
+                drop(command);
+                let _ = started.send(child);
+                // Answers an error as soon as the sender is dropped; nothing is ever sent.
+                let _ = stopped.recv();
+            })
+            .map_err(system("starting the thread that keeps QEMU"))?;
+        let child = start.recv().unwrap_or_else(|_| Err(io::Error::other("the keeper died")));
+        let child = child.map_err(|e| Error::NotRunnable {
+            program: program.to_path_buf(),
+            cause: e.to_string(),
+        })?;
+        Ok(Self { child: Mutex::new(child), words, stop: Some(stop), keeper: Some(keeper) })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).id()
+    }
+
+    /// How QEMU ended, in words, if it did within [`REAP_TIMEOUT`].
+    pub(crate) fn ending(&self) -> Option<String> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + REAP_TIMEOUT;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return Some(status.to_string()),
+                Ok(None) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// The end of what QEMU wrote to its standard error.
+    pub(crate) fn last_words(&self) -> String {
+        let Ok(copy) = self.words.try_clone() else { return String::new() };
+        let mut file = std::fs::File::from(copy);
+        let len = file.metadata().map_or(0, |m| m.len());
+        let mut bytes = Vec::new();
+        // The offset is shared with QEMU's writes; it is only read once QEMU is gone.
+        let _ = file.seek(SeekFrom::Start(len.saturating_sub(WORDS_MAX)));
+        let _ = file.take(WORDS_MAX).read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        kill_group(self.child.get_mut().unwrap_or_else(PoisonError::into_inner));
+        self.stop = None;
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}
+
+/// Kills a child that leads its own process group, with everything in that group, and reaps it.
+fn kill_group(child: &mut Child) {
+    if matches!(child.try_wait(), Ok(Some(_))) {
+        return;
+    }
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait();
+}
+
+/// Makes the child die with the thread that starts it, and inherit `descriptors`.
+fn die_with_parent(command: &mut Command, descriptors: Vec<OwnedFd>) {
+    let parent = Pid::from_raw(std::process::id().cast_signed());
+    let prepare = move || -> io::Result<()> {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before the line above: then nobody would send the signal.
+        if rustix::process::getppid() != parent {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        for descriptor in &descriptors {
+            rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes only system calls that are async-signal
+    // safe (prctl, getppid, fcntl); it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// `/proc/self/fd/N`: the name under which QEMU opens an inherited descriptor.
+pub(crate) fn inherited_name(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Builds an argument list out of literals and formatted text.
+#[derive(Debug, Default)]
+pub(crate) struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    pub(crate) fn flag(&mut self, flag: &str) {
+        self.0.push(flag.into());
+    }
+
+    pub(crate) fn option(&mut self, flag: &str, value: impl AsRef<OsStr>) {
+        self.flag(flag);
+        self.0.push(value.as_ref().into());
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<OsString> {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_as_qemu_prints_them() {
+        let v = |major, minor, micro| Some(Version { major, minor, micro });
+        let debian = "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright";
+        assert_eq!(Version::parse(debian), v(10, 0, 2));
+        assert_eq!(Version::parse("QEMU emulator version 8.2.0-rc3"), v(8, 2, 0));
+        assert_eq!(Version::parse("QEMU emulator version 9.1"), v(9, 1, 0));
+        for text in ["", "QEMU", "QEMU emulator version ", "QEMU emulator version x.y", "bash 5"] {
+            assert_eq!(Version::parse(text), None, "{text}");
+        }
+        assert!(Version { major: 7, minor: 2, micro: 22 } < OLDEST);
+        assert!(Version { major: 10, minor: 0, micro: 0 } > OLDEST);
+    }
+
+    #[test]
+    fn a_binary_that_is_not_there_is_named_with_the_remedy() {
+        let text = find(Some(Path::new("qemu-that-is-not-there"))).unwrap_err().to_string();
+        assert!(text.contains("qemu-that-is-not-there"), "{text}");
+        assert!(text.contains("apt install -t bookworm-backports qemu-system-x86"), "{text}");
+        assert!(find(Some(Path::new("/no/such/qemu"))).is_err());
+    }
+
+    #[test]
+    fn other_programs_are_not_taken_for_qemu() {
+        for (program, words) in [("/bin/true", "not QEMU"), ("/etc/passwd", "ermission denied")] {
+            let text = version(Path::new(program)).unwrap_err().to_string();
+            assert!(text.contains(program) && text.contains(words), "{text}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Against the QEMU that is installed: `FLYSCH_QEMU`, or the one on the PATH. Without one these
+//! tests say so and pass; the test command sees to it that there is one.
+
+use std::time::Duration;
+
+use flysch_api::machine::Machine as _;
+
+use super::*;
+
+fn start(options: &Options) -> Option<Machine> {
+    match Machine::start(options) {
+        Ok(machine) => Some(machine),
+        Err(e @ (Error::NotFound { .. } | Error::TooOld { .. })) => {
+            assert!(std::env::var_os("CI").is_none(), "{e}");
+            eprintln!("skipped: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn memory_unit(lun: u8, bytes: u64) -> Unit {
+    Unit { lun, backing: Backing::Memory { bytes }, read_only: false }
+}
+
+/// HCE, then DME_LINKSTARTUP with every interrupt enabled (UFSHCI 4.1, 5.3.5 and 5.6).
+fn link_startup(machine: &Machine) {
+    machine.write32(0x34, 1);
+    machine.write32(0x24, u32::MAX);
+    machine.write32(0x90, 0x16);
+}
+
+#[test]
+fn registers_interrupts_and_memory() {
+    let Some(machine) = start(&Options::default()) else { return };
+    assert_eq!(machine.identity(), Identity { vendor: 0x1B36, device: 0x0013 });
+    assert!(machine.read32(0x08) >= 0x400, "VER");
+    assert_eq!(machine.memory().len(), 256 << 20);
+    assert_eq!(machine.memory().address(), 1 << 20);
+    let soon = || Some(machine.now() + Duration::from_millis(20));
+    assert_eq!(machine.wait(soon()), Wake::Deadline);
+    link_startup(&machine);
+    assert_eq!(machine.wait(None), Wake::Interrupt);
+    assert_eq!(machine.wait(None), Wake::Interrupt, "the line stays up until it is served");
+    assert_eq!(machine.read32(0x20), 1 << 10, "IS.UCCS");
+    machine.write32(0x20, 1 << 10);
+    machine.read32(0x20);
+    assert_eq!(machine.wait(soon()), Wake::Deadline);
+    for outside in [0x2000, 0x2, u32::MAX - 3] {
+        assert_eq!(machine.read32(outside), u32::MAX);
+        machine.write32(outside, 0);
+    }
+    assert_eq!(machine.ended(), None);
+}
+
+#[test]
+fn queues_are_what_was_asked_for() {
+    for queues in [1, 5, 8] {
+        let Some(machine) = start(&Options { queues, ..Options::default() }) else { return };
+        assert_eq!(machine.read32(0x00) >> 30 & 1, 1, "CAP.MCQS");
+        assert_eq!(machine.read32(0x04) & 0xFF, u32::from(queues) - 1, "MCQCAP.MAXQ");
+    }
+}
+
+#[test]
+fn a_waiting_thread_gets_the_interrupt_another_thread_took_in() {
+    let Some(machine) = start(&Options::default()) else { return };
+    let waiter = {
+        let machine = machine.clone();
+        std::thread::spawn(move || machine.wait(Some(machine.now() + Duration::from_secs(5))))
+    };
+    std::thread::sleep(Duration::from_millis(20));
+    link_startup(&machine);
+    while machine.read32(0x20) == 0 {}
+    assert_eq!(waiter.join().unwrap(), Wake::Interrupt);
+}
+
+#[test]
+fn a_dead_qemu_reads_all_ones_and_says_why() {
+    let Some(machine) = start(&Options::default()) else { return };
+    let pid = rustix::process::Pid::from_raw(machine.process_id().cast_signed()).unwrap();
+    let waiter = {
+        let machine = machine.clone();
+        std::thread::spawn(move || machine.wait(None))
+    };
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    assert_eq!(waiter.join().unwrap(), Wake::Interrupt);
+    assert_eq!(machine.read32(0x08), u32::MAX);
+    machine.write32(0x34, 1);
+    assert_eq!(machine.wait(None), Wake::Idle);
+    let before = machine.now();
+    assert_eq!(machine.wait(Some(before + Duration::from_millis(20))), Wake::Deadline);
+    assert!(machine.now() - before >= Duration::from_millis(20));
+    let why = machine.ended().unwrap();
+    assert!(why.contains("QEMU ended (signal: 9"), "{why}");
+}
+
+#[test]
+fn qemu_outlives_the_thread_that_made_it_and_no_handle() {
+    let Some(machine) = std::thread::spawn(|| start(&Options::default())).join().unwrap() else {
+        return;
+    };
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(machine.read32(0x08) >= 0x400);
+    let (memory, pid) = (machine.memory().clone(), machine.process_id());
+    let other = machine.clone();
+    drop(machine);
+    assert!(other.read32(0x08) >= 0x400);
+    drop(other);
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    memory.store32(0, 1);
+}
+
+#[test]
+fn an_image_in_use_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    // Characters with a meaning in QEMU's option syntax are only a file name here.
+    let path = folder.path().join("a,b=c:d.img");
+    let unit = |lun, bytes| Unit {
+        lun,
+        backing: Backing::Image { path: path.clone(), bytes },
+        read_only: false,
+    };
+    let first = Options { units: vec![unit(0, Some(1 << 20))], ..Options::default() };
+    let Some(machine) = start(&first) else { return };
+    let units = vec![memory_unit(0, 1 << 20), unit(3, None)];
+    let text = Machine::start(&Options { units, ..Options::default() }).unwrap_err().to_string();
+    assert!(text.contains("a,b=c:d.img") && text.contains("in use"), "{text}");
+    drop(machine);
+    assert_eq!(path.metadata().unwrap().len(), 1 << 20);
+    start(&first);
+}
+
+#[test]
+fn options_outside_the_device_are_refused_before_anything_starts() {
+    let refused = |options: Options| match Machine::start(&options) {
+        Err(Error::Option(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(Options { queues: 32, ..Options::default() }).contains("at most 31"));
+    assert!(refused(Options { memory_bytes: 0, ..Options::default() }).contains("DMA memory"));
+    let units = vec![memory_unit(32, 4096)];
+    assert!(refused(Options { units, ..Options::default() }).contains("logical unit 32"));
+    let units = vec![memory_unit(1, 4096), memory_unit(1, 8192)];
+    assert!(refused(Options { units, ..Options::default() }).contains("twice"));
+}
+
+#[test]
+fn wrong_binaries_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).unwrap();
+        let options = Options { program: Some(path), ..Options::default() };
+        Machine::start(&options).unwrap_err().to_string()
+    };
+    let old = script("old", "echo 'QEMU emulator version 7.2.22 (Debian)'");
+    assert!(old.contains("QEMU 7.2.22") && old.contains("too old"), "{old}");
+    let says = |words: &str| {
+        format!("test x$1 = x--version && echo 'QEMU emulator version 9.2.0' || {words}")
+    };
+    let bare = "{ echo \"q: -device ufs: 'ufs' is not a valid device model name\" >&2; exit 1; }";
+    let bare = script("bare", &says(bare));
+    assert!(bare.contains("without the `ufs` device"), "{bare}");
+    let ends = script("ends", &says("{ echo 'last words' >&2; exit 3; }"));
+    assert!(ends.contains("exit status: 3") && ends.contains("last words"), "{ends}");
+}
+
+#[test]
+fn several_machines_at_once() {
+    let threads: Vec<_> = (0..3)
+        .map(|i| {
+            std::thread::spawn(move || {
+                let options = Options { queues: i, ..Options::default() };
+                let Some(machine) = start(&options) else { return };
+                link_startup(&machine);
+                assert_eq!(machine.wait(None), Wake::Interrupt);
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
