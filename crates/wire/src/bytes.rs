@@ -24,6 +24,11 @@ pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[inline]
+pub(crate) fn le16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(array(bytes, at))
+}
+
+#[inline]
 pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(array(bytes, at))
 }

@@ -16,6 +16,8 @@ mod code;
 mod error;
 
 pub mod jffs2;
+pub mod ubi;
+pub mod ubifs;
 pub mod ufs;
 
 pub use error::Error;

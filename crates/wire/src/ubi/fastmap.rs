@@ -5,7 +5,8 @@
 //! blocks in this order, then for each volume a [`Volume`] and its map ([`MapHeader`] and one
 //! physical block number for each logical one).
 
-use super::{LAYOUT_VOLUME, VERSION, VolumeKind, be16, be32, be64, put};
+use super::{LAYOUT_VOLUME, VERSION, VolumeKind};
+use crate::bytes::{be16, be32, be64, put};
 
 /// Volume id of the block that holds the start of the fastmap, its anchor (`UBI_FM_SB_VOLUME_ID`).
 pub const SUPERBLOCK_VOLUME: u32 = LAYOUT_VOLUME + 1;

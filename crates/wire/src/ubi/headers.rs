@@ -4,8 +4,9 @@ use core::fmt;
 
 use super::{
     EC_HEADER_SIZE, EC_MAGIC, ERASE_COUNTER_MAX, INTERNAL_VOLUME_START, VERSION, VID_HEADER_SIZE,
-    VID_MAGIC, VOLUMES_MAX, be32, be64, crc32, put,
+    VID_MAGIC, VOLUMES_MAX, crc32,
 };
+use crate::bytes::{be32, be64, put};
 
 /// Why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use super::{NAME_MAX, RECORD_SIZE, VOLUMES_MAX, VolumeKind, array, be16, be32, crc32, put};
+use super::{NAME_MAX, RECORD_SIZE, VOLUMES_MAX, VolumeKind, crc32};
+use crate::bytes::{array, be16, be32, put};
 
 /// Flags of a volume (`UBI_VTBL_*_FLG`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

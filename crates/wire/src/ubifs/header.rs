@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use super::{HEADER_SIZE, NODE_MAGIC, crc32, le32, le64, put};
+use super::{HEADER_SIZE, NODE_MAGIC, crc32};
+use crate::bytes::{le32, le64, put};
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

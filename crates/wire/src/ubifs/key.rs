@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{le32, put};
+use crate::bytes::{le32, put};
 
 /// What a key leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

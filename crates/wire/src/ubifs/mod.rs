@@ -19,14 +19,13 @@ mod tests;
 pub use header::{Group, Header, NodeError, NodeKind};
 pub use key::{Key, KeyHash, KeyKind};
 pub use node::{
-    Authentication, Branch, BranchFormat, CommitStart, Compression, Data, DirectoryEntry, EntryKind,
-    Index, InodeFlags, InodeNode, Master, MasterFlags, Node, Orphans, Reference, Signature,
-    Truncation,
+    Authentication, Branch, BranchFormat, CommitStart, Compression, Data, DirectoryEntry,
+    EntryKind, Index, InodeFlags, InodeNode, Master, MasterFlags, Node, Orphans, Reference,
+    Signature, Truncation,
 };
 pub use superblock::{Layout, LayoutError, Superblock, SuperblockFlags};
 
 pub use crate::ubi::crc32;
-pub(crate) use crate::ubi::{array, put};
 
 /// First word of every node.
 pub const NODE_MAGIC: u32 = 0x0610_1831;
@@ -92,18 +91,6 @@ pub const FORMAT_VERSION: u32 = 5;
 pub const LPT_FANOUT: usize = 4;
 /// Journal heads: garbage collection, base (inodes, entries, truncations), data.
 pub const JOURNAL_HEADS: usize = 3;
-
-fn le16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(array(bytes, at))
-}
-
-fn le32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(array(bytes, at))
-}
-
-fn le64(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array(bytes, at))
-}
 
 /// Rounds up to the alignment of nodes.
 pub const fn align8(length: u32) -> u32 {

@@ -4,9 +4,9 @@ use super::{
     BRANCH_SIZE, COMMIT_START_NODE_SIZE, DATA_NODE_SIZE, ENTRY_NODE_SIZE, Group, HASH_MAX,
     HEADER_SIZE, Header, INDEX_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, Key, MASTER_NODE_SIZE,
     NAME_MAX, NodeError, NodeKind, ORPHAN_NODE_SIZE, PADDING_NODE_SIZE, REFERENCE_NODE_SIZE,
-    SIGNATURE_NODE_SIZE, SUPERBLOCK_NODE_SIZE, Superblock, TRUNCATION_NODE_SIZE, array, le16, le32,
-    le64, put,
+    SIGNATURE_NODE_SIZE, SUPERBLOCK_NODE_SIZE, Superblock, TRUNCATION_NODE_SIZE,
 };
+use crate::bytes::{array, le16, le32, le64, put};
 
 /// How a block of content is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -726,7 +726,7 @@ fn decode_index(node: &[u8], format: BranchFormat) -> Result<Index<'_>, NodeErro
 
 fn decode_orphans(node: &[u8]) -> Result<Orphans<'_>, NodeError> {
     let inodes = &node[ORPHAN_NODE_SIZE..];
-    if inodes.len() % 8 != 0 {
+    if !inodes.len().is_multiple_of(8) {
         return Err(NodeError::Length(node.len() as u32));
     }
     let commit = le64(node, 24);

@@ -5,8 +5,9 @@ use core::ops::Range;
 
 use super::{
     BRANCH_SIZE, BranchFormat, FORMAT_VERSION, HASH_MAX, INDEX_NODE_SIZE, KeyHash, LEB_SIZE_MAX,
-    LEB_SIZE_MIN, LEBS_MIN, LOG_LEB, NODE_ALIGNMENT, array, le16, le32, le64, put,
+    LEB_SIZE_MIN, LEBS_MIN, LOG_LEB, NODE_ALIGNMENT,
 };
+use crate::bytes::{array, le16, le32, le64, put};
 
 /// Flags of the superblock (`UBIFS_FLG_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -184,7 +185,7 @@ impl Superblock {
     fn check_shape(&self) -> Result<(), LayoutError> {
         let refuse = |field, value| Err(LayoutError { field, value: u64::from(value) });
         let too_new = self.format_version > FORMAT_VERSION && self.ro_compat_version > 0;
-        if self.format_version == 0 || too_new {
+        if self.format_version < 3 || too_new {
             return refuse("fmt_version", self.format_version);
         }
         if self.key_hash().is_none() {
@@ -197,10 +198,10 @@ impl Superblock {
             return refuse("min_io_size", self.min_io_size);
         }
         let leb_size = self.leb_size;
-        if !(LEB_SIZE_MIN..=LEB_SIZE_MAX).contains(&leb_size) || leb_size % NODE_ALIGNMENT != 0 {
+        if !(LEB_SIZE_MIN..=LEB_SIZE_MAX).contains(&leb_size) || !leb_size.is_multiple_of(NODE_ALIGNMENT) {
             return refuse("leb_size", leb_size);
         }
-        if leb_size % self.min_io_size != 0 {
+        if !leb_size.is_multiple_of(self.min_io_size) {
             return refuse("min_io_size", self.min_io_size);
         }
         let room = (leb_size as usize - INDEX_NODE_SIZE) / (BRANCH_SIZE + HASH_MAX);
@@ -258,16 +259,15 @@ impl Superblock {
 /// Bytes of a hash by Linux's number of the algorithm (`enum hash_algo`); 0 if unknown.
 fn hash_len(algorithm: u16) -> u8 {
     match algorithm {
-        0 | 1 => 16,               // MD4, MD5
-        2 | 3 => 20,               // SHA-1, RIPEMD-160
-        4 => 32,                   // SHA-256
-        5 => 48,                   // SHA-384
-        6 => 64,                   // SHA-512
-        7 => 28,                   // SHA-224
-        8 | 11 | 15 => 16,         // RIPEMD-128, Whirlpool-like and Tiger sizes: 128 bits
-        9 | 17 | 18 | 20 => 32,    // RIPEMD-256, SM3, Streebog-256, SHA3-256
-        19 | 22 => 64,             // Streebog-512, SHA3-512
-        21 => 48,                  // SHA3-384
+        0 | 1 | 8 | 14 => 16,   // MD4, MD5, RIPEMD-128, Tiger-128
+        2 | 3 | 15 => 20,       // SHA-1, RIPEMD-160, Tiger-160
+        16 => 24,               // Tiger-192
+        7 => 28,                // SHA-224
+        4 | 20 => 32,           // SHA-256, SHA3-256
+        9 | 11 | 17 | 18 => 32, // RIPEMD-256, Whirlpool-256, SM3, Streebog-256
+        10 => 40,               // RIPEMD-320
+        5 | 12 | 21 => 48,      // SHA-384, Whirlpool-384, SHA3-384
+        6 | 13 | 19 | 22 => 64, // SHA-512, Whirlpool-512, Streebog-512, SHA3-512
         _ => 0,
     }
 }
@@ -291,7 +291,7 @@ impl Layout {
     /// Whether a node of `length` bytes may lie here.
     pub fn holds(&self, area: &Range<u32>, lnum: u32, offset: u32, length: u32) -> bool {
         area.contains(&lnum)
-            && offset % NODE_ALIGNMENT == 0
+            && offset.is_multiple_of(NODE_ALIGNMENT)
             && offset.checked_add(length).is_some_and(|end| end <= self.leb_size)
     }
 }

@@ -1,0 +1,492 @@
+//! The LEB properties tree (LPT): free and dirty bytes of every LEB of the main area.
+//!
+//! A tree of fan-out four, made when the file system is: leaves (pnodes) hold the properties of
+//! four LEBs each, inner nodes (nnodes) say where their four children lie. Beside it stand two
+//! tables: `ltab`, the free and dirty bytes of the tree's own LEBs, and, only in the big model,
+//! `lsave`, the numbers of LEBs worth looking at first. All four are packed bit by bit, low bits
+//! first, as narrow as the file system's size allows ([`LptFormat`]); each starts with a CRC-16 and
+//! four bits of type. In the big model nodes also carry their number.
+
+use core::fmt;
+
+use super::{LPT_FANOUT, LayoutError, Superblock, SuperblockFlags};
+
+const CRC_BITS: u32 = 16;
+const KIND_BITS: u32 = 4;
+/// Levels of inner nodes a tree of 2^31 LEBs has.
+const HEIGHT_MAX: u32 = 16;
+
+/// What a node of this tree is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LptKind {
+    /// A leaf.
+    Pnode,
+    /// An inner node.
+    Nnode,
+    /// The table of the tree's own LEBs.
+    Ltab,
+    /// The table of interesting LEBs.
+    Lsave,
+    /// Not defined.
+    Unknown(u8),
+}
+
+impl LptKind {
+    fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Pnode,
+            1 => Self::Nnode,
+            2 => Self::Ltab,
+            3 => Self::Lsave,
+            other => Self::Unknown(other),
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Pnode => 0,
+            Self::Nnode => 1,
+            Self::Ltab => 2,
+            Self::Lsave => 3,
+            Self::Unknown(code) => code,
+        }
+    }
+}
+
+/// Why bytes are not a node of this tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LptError {
+    /// Fewer bytes than the node has.
+    Short,
+    /// The checksum does not fit.
+    Crc {
+        /// As stored.
+        stored: u16,
+        /// Over the bytes that are there.
+        computed: u16,
+    },
+    /// Another node than wanted.
+    Kind(LptKind),
+    /// The checksum is right and the named field has a value it must not have.
+    Field(&'static str),
+}
+
+impl fmt::Display for LptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("the block ends inside the node"),
+            Self::Crc { stored, computed } => {
+                write!(f, "bad CRC: {stored:#06x} stored, {computed:#06x} computed")
+            }
+            Self::Kind(found) => write!(f, "{found:?} in its place"),
+            Self::Field(name) => write!(f, "impossible value in field {name}"),
+        }
+    }
+}
+
+impl core::error::Error for LptError {}
+
+/// CRC-16 of the tree's nodes: reflected polynomial 0x8005, started with all ones.
+pub fn crc16(data: &[u8]) -> u16 {
+    data.iter().fold(0xffff, |crc, &byte| {
+        (crc >> 8) ^ CRC16_TABLE[usize::from((crc ^ u16::from(byte)) & 0xff)]
+    })
+}
+
+static CRC16_TABLE: [u16; 256] = {
+    let mut table = [0_u16; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = byte as u16;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xa001 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// Widths of the fields and sizes of the nodes, and the tree's shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // widths in bits, by the format's own names
+pub struct LptFormat {
+    pub big: bool,
+    pub space_bits: u32,
+    pub lpt_lnum_bits: u32,
+    pub lpt_offs_bits: u32,
+    pub lpt_spc_bits: u32,
+    pub pcnt_bits: u32,
+    pub lnum_bits: u32,
+    /// Bytes of a leaf.
+    pub pnode_size: usize,
+    /// Bytes of an inner node.
+    pub nnode_size: usize,
+    /// Bytes of the table of the tree's LEBs.
+    pub ltab_size: usize,
+    /// Bytes of the table of interesting LEBs; 0 in the small model.
+    pub lsave_size: usize,
+    /// Levels of inner nodes: the root's level; leaves have level 0.
+    pub height: u32,
+    /// First LEB of the tree.
+    pub first: u32,
+    /// LEBs of the tree.
+    pub lebs: u32,
+    /// First LEB of the main area.
+    pub main_first: u32,
+    /// LEBs of the main area.
+    pub main_lebs: u32,
+    /// Entries of the table of interesting LEBs.
+    pub lsave_count: u32,
+    /// Bytes of a LEB.
+    pub leb_size: u32,
+}
+
+/// Bits needed for a number: the position of its highest set bit, from 1 (`fls`).
+fn fls(value: u32) -> u32 {
+    32 - value.leading_zeros()
+}
+
+fn bytes(bits: u64) -> usize {
+    bits.div_ceil(8) as usize
+}
+
+impl LptFormat {
+    /// The widths that follow from a superblock.
+    pub fn new(superblock: &Superblock) -> Result<Self, LayoutError> {
+        let layout = superblock.layout()?;
+        let big = superblock.flags.contains(SuperblockFlags::BIG_LPT);
+        let main_lebs = layout.main.end - layout.main.start;
+        let grown = main_lebs + (superblock.leb_count_max - superblock.leb_count);
+        let leaves_max = grown.div_ceil(LPT_FANOUT as u32);
+        let mut height = 1;
+        while height < HEIGHT_MAX && 4_u64.pow(height) < u64::from(leaves_max) {
+            height += 1;
+        }
+        let space_bits = fls(superblock.leb_size) - 3;
+        let lpt_lnum_bits = fls(superblock.lpt_lebs);
+        let lpt_offs_bits = fls(superblock.leb_size - 1);
+        let lpt_spc_bits = fls(superblock.leb_size);
+        let pcnt_bits = fls(superblock.leb_count_max.div_ceil(LPT_FANOUT as u32) - 1);
+        let lnum_bits = fls(superblock.leb_count_max - 1);
+        let start = CRC_BITS + KIND_BITS;
+        let numbered = u64::from(start + if big { pcnt_bits } else { 0 });
+        let ltab_bits =
+            u64::from(start) + u64::from(superblock.lpt_lebs) * u64::from(lpt_spc_bits) * 2;
+        let lsave_bits =
+            u64::from(start) + u64::from(superblock.lsave_count) * u64::from(lnum_bits);
+        let format = Self {
+            big,
+            space_bits,
+            lpt_lnum_bits,
+            lpt_offs_bits,
+            lpt_spc_bits,
+            pcnt_bits,
+            lnum_bits,
+            pnode_size: bytes(numbered + u64::from(space_bits * 2 + 1) * LPT_FANOUT as u64),
+            nnode_size: bytes(numbered + u64::from(lpt_lnum_bits + lpt_offs_bits) * 4),
+            ltab_size: bytes(ltab_bits),
+            lsave_size: if big { bytes(lsave_bits) } else { 0 },
+            height,
+            first: layout.lpt.start,
+            lebs: superblock.lpt_lebs,
+            main_first: layout.main.start,
+            main_lebs,
+            lsave_count: superblock.lsave_count,
+            leb_size: superblock.leb_size,
+        };
+        if format.ltab_size > format.leb_size as usize {
+            return Err(LayoutError { field: "lpt_lebs", value: superblock.lpt_lebs.into() });
+        }
+        if format.lsave_size > format.leb_size as usize {
+            return Err(LayoutError { field: "lsave_cnt", value: superblock.lsave_count.into() });
+        }
+        Ok(format)
+    }
+
+    /// Leaves that the main area needs.
+    pub fn pnodes(&self) -> u32 {
+        self.main_lebs.div_ceil(LPT_FANOUT as u32)
+    }
+
+    /// Number of the child `at` of an inner node `number` on `level` ([`height`](Self::height)
+    /// down to 2); the root has number 1.
+    pub fn nnode_number(&self, number: u32, level: u32, at: u32) -> u32 {
+        let shift = (self.height - level) * 2;
+        (number ^ (1 << shift)) | ((LPT_FANOUT as u32 + at) << shift)
+    }
+
+    /// Bytes of a node of this kind; 0 for none.
+    pub fn node_size(&self, kind: LptKind) -> usize {
+        match kind {
+            LptKind::Pnode => self.pnode_size,
+            LptKind::Nnode => self.nnode_size,
+            LptKind::Ltab => self.ltab_size,
+            LptKind::Lsave => self.lsave_size,
+            LptKind::Unknown(_) => 0,
+        }
+    }
+
+    /// What node starts at `bytes`, judged by its CRC; for scanning the tree's area.
+    pub fn identify(&self, bytes: &[u8]) -> Result<LptKind, LptError> {
+        let code = bytes.get(2).ok_or(LptError::Short)? & 0xf;
+        let kind = LptKind::from_code(code);
+        if self.node_size(kind) == 0 {
+            return Err(LptError::Kind(kind));
+        }
+        self.open(bytes, kind).map(|_| kind)
+    }
+
+    /// Checks CRC and kind; the reader stands behind the kind.
+    fn open<'a>(&self, bytes: &'a [u8], kind: LptKind) -> Result<BitReader<'a>, LptError> {
+        let node = bytes.get(..self.node_size(kind)).ok_or(LptError::Short)?;
+        let mut reader = BitReader { bytes: node, at: 0 };
+        let stored = reader.take(CRC_BITS) as u16;
+        let computed = crc16(&node[2..]);
+        if stored != computed {
+            return Err(LptError::Crc { stored, computed });
+        }
+        match LptKind::from_code(reader.take(KIND_BITS) as u8) {
+            found if found == kind => Ok(reader),
+            found => Err(LptError::Kind(found)),
+        }
+    }
+
+    fn create<'a>(&self, out: &'a mut [u8], kind: LptKind) -> BitWriter<'a> {
+        let out = &mut out[..self.node_size(kind)];
+        out.fill(0);
+        let mut writer = BitWriter { bytes: out, at: CRC_BITS as usize };
+        writer.put(kind.code().into(), KIND_BITS);
+        writer
+    }
+}
+
+/// Properties of one LEB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LebProperties {
+    /// Bytes never written, at its end.
+    pub free: u32,
+    /// Bytes of nodes that are no longer needed, and of padding.
+    pub dirty: u32,
+    /// Whether it holds index nodes.
+    pub index: bool,
+}
+
+/// A leaf: properties of four LEBs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pnode {
+    /// Which leaf from the left; 0 in the small model.
+    pub number: u32,
+    /// The LEBs' properties.
+    pub lebs: [LebProperties; LPT_FANOUT],
+}
+
+impl Pnode {
+    /// Reads a leaf; free and dirty bytes together never exceed a LEB.
+    pub fn parse(bytes: &[u8], format: &LptFormat) -> Result<Self, LptError> {
+        let mut reader = format.open(bytes, LptKind::Pnode)?;
+        let number = if format.big { reader.take(format.pcnt_bits) } else { 0 };
+        let mut lebs = [LebProperties::default(); LPT_FANOUT];
+        for leb in &mut lebs {
+            leb.free = reader.take(format.space_bits) << 3;
+            leb.dirty = reader.take(format.space_bits) << 3;
+            leb.index = reader.take(1) == 1;
+            if leb.free > format.leb_size {
+                return Err(LptError::Field("free"));
+            }
+            if leb.dirty > format.leb_size - leb.free {
+                return Err(LptError::Field("dirty"));
+            }
+        }
+        Ok(Self { number, lebs })
+    }
+
+    /// Writes the leaf to the start of `out`.
+    pub fn emit(&self, format: &LptFormat, out: &mut [u8]) {
+        let mut writer = format.create(out, LptKind::Pnode);
+        if format.big {
+            writer.put(self.number, format.pcnt_bits);
+        }
+        for leb in &self.lebs {
+            writer.put(leb.free >> 3, format.space_bits);
+            writer.put(leb.dirty >> 3, format.space_bits);
+            writer.put(leb.index.into(), 1);
+        }
+        writer.finish();
+    }
+}
+
+/// Where a node of the tree lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LptPlace {
+    /// LEB.
+    pub lnum: u32,
+    /// Byte in it.
+    pub offset: u32,
+}
+
+/// An inner node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nnode {
+    /// Its number, see [`LptFormat::nnode_number`]; 0 in the small model.
+    pub number: u32,
+    /// Where the children lie; a child that was never written stands for empty LEBs.
+    pub children: [Option<LptPlace>; LPT_FANOUT],
+}
+
+impl Nnode {
+    /// Reads an inner node; its children lie in the tree's LEBs.
+    pub fn parse(bytes: &[u8], format: &LptFormat) -> Result<Self, LptError> {
+        let mut reader = format.open(bytes, LptKind::Nnode)?;
+        let number = if format.big { reader.take(format.pcnt_bits) } else { 0 };
+        let mut children = [None; LPT_FANOUT];
+        for child in &mut children {
+            let lnum = reader.take(format.lpt_lnum_bits);
+            let offset = reader.take(format.lpt_offs_bits);
+            if lnum > format.lebs {
+                return Err(LptError::Field("lnum"));
+            }
+            if offset >= format.leb_size {
+                return Err(LptError::Field("offs"));
+            }
+            if lnum < format.lebs {
+                *child = Some(LptPlace { lnum: format.first + lnum, offset });
+            }
+        }
+        Ok(Self { number, children })
+    }
+
+    /// Writes the inner node to the start of `out`.
+    pub fn emit(&self, format: &LptFormat, out: &mut [u8]) {
+        let mut writer = format.create(out, LptKind::Nnode);
+        if format.big {
+            writer.put(self.number, format.pcnt_bits);
+        }
+        for child in &self.children {
+            let place = child.unwrap_or(LptPlace { lnum: format.first + format.lebs, offset: 0 });
+            writer.put(place.lnum - format.first, format.lpt_lnum_bits);
+            writer.put(place.offset, format.lpt_offs_bits);
+        }
+        writer.finish();
+    }
+}
+
+/// The table of the tree's own LEBs, read in place.
+#[derive(Clone, Copy, Debug)]
+pub struct Ltab<'a> {
+    reader: BitReader<'a>,
+    format: LptFormat,
+}
+
+impl<'a> Ltab<'a> {
+    /// Reads the table; free and dirty bytes together never exceed a LEB.
+    pub fn parse(bytes: &'a [u8], format: &LptFormat) -> Result<Self, LptError> {
+        let table = Self { reader: format.open(bytes, LptKind::Ltab)?, format: *format };
+        for (free, dirty) in table.entries() {
+            if free > format.leb_size {
+                return Err(LptError::Field("free"));
+            }
+            if dirty > format.leb_size - free {
+                return Err(LptError::Field("dirty"));
+            }
+        }
+        Ok(table)
+    }
+
+    /// Free and dirty bytes of each LEB of the tree.
+    pub fn entries(&self) -> impl Iterator<Item = (u32, u32)> + use<'a> {
+        let (mut reader, bits) = (self.reader, self.format.lpt_spc_bits);
+        (0..self.format.lebs).map(move |_| (reader.take(bits), reader.take(bits)))
+    }
+
+    /// Writes a table to the start of `out`; missing entries become 0.
+    pub fn emit(entries: impl IntoIterator<Item = (u32, u32)>, format: &LptFormat, out: &mut [u8]) {
+        let mut writer = format.create(out, LptKind::Ltab);
+        for (free, dirty) in entries.into_iter().take(format.lebs as usize) {
+            writer.put(free, format.lpt_spc_bits);
+            writer.put(dirty, format.lpt_spc_bits);
+        }
+        writer.finish();
+    }
+}
+
+/// The table of interesting LEBs, read in place.
+#[derive(Clone, Copy, Debug)]
+pub struct Lsave<'a> {
+    reader: BitReader<'a>,
+    format: LptFormat,
+}
+
+impl<'a> Lsave<'a> {
+    /// Reads the table; every LEB lies in the main area.
+    pub fn parse(bytes: &'a [u8], format: &LptFormat) -> Result<Self, LptError> {
+        if !format.big {
+            return Err(LptError::Kind(LptKind::Lsave));
+        }
+        let table = Self { reader: format.open(bytes, LptKind::Lsave)?, format: *format };
+        let main = format.main_first..format.main_first + format.main_lebs;
+        if table.lebs().any(|lnum| !main.contains(&lnum)) {
+            return Err(LptError::Field("lnum"));
+        }
+        Ok(table)
+    }
+
+    /// The LEBs.
+    pub fn lebs(&self) -> impl Iterator<Item = u32> + use<'a> {
+        let (mut reader, bits) = (self.reader, self.format.lnum_bits);
+        (0..self.format.lsave_count).map(move |_| reader.take(bits))
+    }
+
+    /// Writes a table to the start of `out`.
+    pub fn emit(lebs: impl IntoIterator<Item = u32>, format: &LptFormat, out: &mut [u8]) {
+        let mut writer = format.create(out, LptKind::Lsave);
+        for lnum in lebs.into_iter().take(format.lsave_count as usize) {
+            writer.put(lnum, format.lnum_bits);
+        }
+        writer.finish();
+    }
+}
+
+/// Takes fields out of bytes, low bits first.
+#[derive(Clone, Copy, Debug)]
+struct BitReader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl BitReader<'_> {
+    /// The next `bits` (at most 32); the node's size covers them.
+    fn take(&mut self, bits: u32) -> u32 {
+        let (first, shift) = (self.at / 8, self.at % 8);
+        let mut word = [0; 8];
+        let end = (first + 5).min(self.bytes.len());
+        word[..end - first].copy_from_slice(&self.bytes[first..end]);
+        self.at += bits as usize;
+        ((u64::from_le_bytes(word) >> shift) & ((1 << bits) - 1)) as u32
+    }
+}
+
+/// Puts fields into bytes, low bits first.
+struct BitWriter<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+}
+
+impl BitWriter<'_> {
+    fn put(&mut self, value: u32, bits: u32) {
+        debug_assert!(u64::from(value) >> bits == 0, "{value} does not fit {bits} bits");
+        let (first, shift) = (self.at / 8, self.at % 8);
+        let word = (u64::from(value) << shift).to_le_bytes();
+        for (byte, more) in self.bytes[first..].iter_mut().zip(word) {
+            *byte |= more;
+        }
+        self.at += bits as usize;
+    }
+
+    fn finish(self) {
+        let crc = crc16(&self.bytes[2..]);
+        self.bytes[..2].copy_from_slice(&crc.to_le_bytes());
+    }
+}
