@@ -1,2 +1,91 @@
-//! The project's own tasks.
-fn main() {}
+//! The project's own tasks, run as `cargo xtask TASK`.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod layers;
+mod needs;
+mod readme;
+mod shell;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use workspace::Workspace;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK [OPTION...]
+
+tasks
+  test     everything that must hold before a change goes in
+             --only STEP   run this step (may be repeated)
+             --skip STEP   leave this step out (may be repeated)
+             --list        name the steps and stop
+             --no-install  never install a missing tool
+  layers   who may import whom, against the table in ARCHITECTURE.md
+  tidy     lengths, widths, words: the budgets of the code
+  bench    measure every figure of docs/bench.md and print its tables
+             --only FIGURE, --list as above
+
+test installs what it needs where it can (root on Debian) and says what to install where it cannot;
+with CI=true in the environment a step that had to be skipped is a failure.";
+
+/// Why a task did not come to a good end.
+enum Failure {
+    /// The task found something wrong, or could not do its work; each line is one finding.
+    Findings(Vec<String>),
+    /// The command line was wrong.
+    Usage(String),
+}
+
+impl From<String> for Failure {
+    fn from(finding: String) -> Self {
+        Self::Findings(vec![finding])
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Findings(findings)) => {
+            for finding in &findings {
+                eprintln!("{finding}");
+            }
+            ExitCode::from(1)
+        }
+        Err(Failure::Usage(mistake)) => {
+            eprintln!("{mistake}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), Failure> {
+    let Some((task, options)) = arguments.split_first() else {
+        return Err(Failure::Usage("no task given".into()));
+    };
+    match task.as_str() {
+        "help" | "-h" | "--help" => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        "test" => test::run(&Workspace::open()?, options),
+        "layers" => report(layers::check(&Workspace::open()?)?),
+        "tidy" => report(tidy::check(&Workspace::open()?)?),
+        "bench" => bench::run(&Workspace::open()?, options),
+        other => Err(Failure::Usage(format!("unknown task `{other}`"))),
+    }
+}
+
+/// What a check found: what is wrong, and a line that says what was looked at.
+struct Report {
+    findings: Vec<String>,
+    summary: String,
+}
+
+fn report(report: Report) -> Result<(), Failure> {
+    println!("{}", report.summary);
+    if report.findings.is_empty() { Ok(()) } else { Err(Failure::Findings(report.findings)) }
+}

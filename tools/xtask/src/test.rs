@@ -1,0 +1,316 @@
+//! `cargo xtask test`: everything that must hold, step by step, with a table at the end.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::needs::Needs;
+use crate::workspace::Workspace;
+use crate::{Failure, Report, layers, readme, shell, tidy};
+
+/// One step: its name, what it needs, what it does.
+struct Step {
+    name: &'static str,
+    /// Tools without which it cannot run at all.
+    needs: &'static [&'static str],
+    run: fn(&Context<'_>) -> Result<Outcome, String>,
+}
+
+/// How a step that did not fail ended.
+enum Outcome {
+    Passed,
+    /// Some of it could not be run, and why.
+    Skipped(String),
+}
+
+struct Context<'a> {
+    workspace: &'a Workspace,
+    needs: &'a Needs,
+}
+
+/// In this order: what is quick and most often wrong comes first.
+const STEPS: [Step; 13] = [
+    Step { name: "format", needs: &["rustfmt"], run: format },
+    Step { name: "layers", needs: &[], run: |c| verdict(layers::check(c.workspace)?) },
+    Step { name: "tidy", needs: &[], run: |c| verdict(tidy::check(c.workspace)?) },
+    Step { name: "clippy", needs: &["clippy"], run: clippy },
+    Step { name: "no-std", needs: &[BARE_TARGET], run: no_std },
+    Step { name: "doc", needs: &[], run: doc },
+    Step { name: "deny", needs: &["cargo-deny"], run: deny },
+    Step { name: "unit", needs: &[], run: unit },
+    Step { name: "stories", needs: &[], run: stories },
+    Step { name: "qemu", needs: &["qemu"], run: qemu },
+    Step { name: "bare-metal", needs: &["qemu", BARE_TARGET], run: bare_metal },
+    Step { name: "fuzz", needs: &[], run: fuzz },
+    Step { name: "readme", needs: &[], run: readme_examples },
+];
+
+/// The target the `no_std` crates and the bare-metal example are built for.
+const BARE_TARGET: &str = "x86_64-unknown-none";
+/// Packages whose tests need QEMU or are stories of their own.
+const STORIES: &str = "flysch-tests";
+const QEMU_DOOR: &str = "flysch-qemu";
+
+/// Runs the steps asked for.
+pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
+    let options = Options::parse(options)?;
+    if options.list {
+        STEPS.iter().for_each(|step| println!("{}", step.name));
+        return Ok(());
+    }
+    let strict = std::env::var("CI").is_ok_and(|value| value == "true");
+    let begin = Instant::now();
+    println!("== tools");
+    let needs = Needs::meet(workspace, options.install);
+    let context = Context { workspace, needs: &needs };
+    let mut lines = Vec::new();
+    let mut failures = 0;
+    for step in STEPS.iter().filter(|step| options.wants(step.name)) {
+        println!("== {}", step.name);
+        let started = Instant::now();
+        let result = match needs.lacks(step.needs) {
+            Some(lack) => Ok(Outcome::Skipped(lack)),
+            None => (step.run)(&context),
+        };
+        let (word, remark) = match result {
+            Ok(Outcome::Passed) => ("passed", String::new()),
+            Ok(Outcome::Skipped(lack)) => {
+                failures += usize::from(strict);
+                ("SKIPPED", lack)
+            }
+            Err(why) => {
+                failures += 1;
+                println!("{why}");
+                ("FAILED", why.lines().next().unwrap_or_default().to_owned())
+            }
+        };
+        println!("   {}: {word} after {}", step.name, seconds(started.elapsed()));
+        let time = seconds(started.elapsed());
+        lines.push(format!("{:<12} {word:<8} {time:>8}  {remark}", step.name));
+    }
+    println!("\n{:<12} {:<8} {:>8}", "step", "result", "time");
+    lines.iter().for_each(|line| println!("{}", line.trim_end()));
+    println!("{:<12} {:<8} {:>8}", "all", "", seconds(begin.elapsed()));
+    if failures == 0 {
+        return Ok(());
+    }
+    let strictly = if strict { " (with CI=true a skipped step is a failure)" } else { "" };
+    Err(Failure::Findings(vec![format!("{failures} of {} steps failed{strictly}", lines.len())]))
+}
+
+struct Options {
+    only: Vec<String>,
+    skip: Vec<String>,
+    list: bool,
+    install: bool,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Self, Failure> {
+        let mut options = Self { only: Vec::new(), skip: Vec::new(), list: false, install: true };
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            let list = match argument.as_str() {
+                "--list" => {
+                    options.list = true;
+                    continue;
+                }
+                "--no-install" => {
+                    options.install = false;
+                    continue;
+                }
+                "--only" => &mut options.only,
+                "--skip" => &mut options.skip,
+                other => return Err(Failure::Usage(format!("unknown option `{other}`"))),
+            };
+            let name = arguments
+                .next()
+                .ok_or_else(|| Failure::Usage(format!("{argument} needs the name of a step")))?;
+            if !STEPS.iter().any(|step| step.name == name) {
+                let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+                let names = names.join(", ");
+                return Err(Failure::Usage(format!("no step `{name}`; there are {names}")));
+            }
+            list.push(name.clone());
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        let named = |list: &[String]| list.iter().any(|n| n == name);
+        (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
+    }
+}
+
+impl Context<'_> {
+    /// Cargo in the workspace, knowing where the tools are.
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        self.cargo_in("", arguments)
+    }
+
+    fn cargo_in(&self, folder: &str, arguments: &[&str]) -> Command {
+        let mut command = shell::cargo(&self.workspace.root.join(folder));
+        command.args(arguments);
+        command.envs(self.needs.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Workspaces of their own beside the main one.
+    fn outer(&self) -> impl Iterator<Item = &'static str> {
+        let exists = |folder: &&str| self.workspace.root.join(folder).join("Cargo.toml").is_file();
+        ["fuzz", "examples/bare-metal"].into_iter().filter(exists)
+    }
+
+    /// The stories whose name starts with one of `prefixes`, or all others.
+    fn stories(&self, prefixes: &[&str], others: bool) -> Vec<String> {
+        let all = self.workspace.packages.iter().filter(|package| package.name == STORIES);
+        all.flat_map(|package| &package.tests)
+            .filter(|test| prefixes.iter().any(|prefix| test.starts_with(prefix)) != others)
+            .cloned()
+            .collect()
+    }
+
+    /// Runs these stories.
+    fn run_stories(&self, names: &[String]) -> Result<(), String> {
+        let mut command = self.cargo(&["test", "--locked", "--package", STORIES]);
+        for name in names {
+            command.args(["--test", name]);
+        }
+        shell::run(&mut command)
+    }
+
+    fn has(&self, package: &str) -> bool {
+        self.workspace.packages.iter().any(|p| p.name == package)
+    }
+}
+
+fn verdict(report: Report) -> Result<Outcome, String> {
+    println!("{}", report.summary);
+    if report.findings.is_empty() {
+        return Ok(Outcome::Passed);
+    }
+    Err(format!("{} findings\n{}", report.findings.len(), report.findings.join("\n")))
+}
+
+fn format(context: &Context<'_>) -> Result<Outcome, String> {
+    shell::run(&mut context.cargo(&["fmt", "--all", "--check"]))?;
+    for folder in context.outer() {
+        shell::run(&mut context.cargo_in(folder, &["fmt", "--all", "--check"]))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn clippy(context: &Context<'_>) -> Result<Outcome, String> {
+    let all = ["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    shell::run(&mut context.cargo(&all))?;
+    Ok(Outcome::Passed)
+}
+
+/// Each crate by itself, so that no other crate's wishes switch its features on.
+fn no_std(context: &Context<'_>) -> Result<Outcome, String> {
+    for package in context.workspace.packages.iter().filter(|p| p.folder.starts_with("crates/")) {
+        let build = ["build", "--locked", "--no-default-features", "--target", BARE_TARGET];
+        let mut command = context.cargo(&build);
+        shell::run(command.args(["--package", &package.name]))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn doc(context: &Context<'_>) -> Result<Outcome, String> {
+    let mut command = context.cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
+    shell::run(command.env("RUSTDOCFLAGS", "-D warnings"))?;
+    Ok(Outcome::Passed)
+}
+
+/// Licences, sources and duplicates. Advisories change without us: they are no test of a change.
+fn deny(context: &Context<'_>) -> Result<Outcome, String> {
+    shell::run(&mut context.cargo(&["deny", "--locked", "check", "bans", "licenses", "sources"]))?;
+    Ok(Outcome::Passed)
+}
+
+fn unit(context: &Context<'_>) -> Result<Outcome, String> {
+    let mut command = context.cargo(&["test", "--locked", "--workspace"]);
+    for package in [STORIES, QEMU_DOOR].into_iter().filter(|package| context.has(package)) {
+        command.args(["--exclude", package]);
+    }
+    shell::run(&mut command)?;
+    Ok(Outcome::Passed)
+}
+
+fn stories(context: &Context<'_>) -> Result<Outcome, String> {
+    let names = context.stories(&["qemu", "bare_metal"], true);
+    if !names.is_empty() {
+        context.run_stories(&names)?;
+    }
+    let peers = ["fio", "blktrace", "chromium", "valgrind"];
+    Ok(context.needs.lacks(&peers).map_or(Outcome::Passed, Outcome::Skipped))
+}
+
+fn qemu(context: &Context<'_>) -> Result<Outcome, String> {
+    if context.has(QEMU_DOOR) {
+        shell::run(&mut context.cargo(&["test", "--locked", "--package", QEMU_DOOR]))?;
+    }
+    let names = context.stories(&["qemu"], false);
+    if !names.is_empty() {
+        context.run_stories(&names)?;
+    }
+    Ok(context.needs.lacks(&["qemu-11"]).map_or(Outcome::Passed, Outcome::Skipped))
+}
+
+fn bare_metal(context: &Context<'_>) -> Result<Outcome, String> {
+    let folder = "examples/bare-metal";
+    if context.outer().any(|outer| outer == folder) {
+        let clippy = ["clippy", "--locked", "--release", "--", "-D", "warnings"];
+        shell::run(&mut context.cargo_in(folder, &clippy))?;
+    }
+    let names = context.stories(&["bare_metal"], false);
+    if !names.is_empty() {
+        context.run_stories(&names)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// That the fuzz targets compile: no nightly compiler and no C++ library is needed for that.
+fn fuzz(context: &Context<'_>) -> Result<Outcome, String> {
+    if context.outer().any(|outer| outer == "fuzz") {
+        let mut command = context.cargo_in("fuzz", &["check", "--locked", "--all-targets"]);
+        shell::run(command.env("CUSTOM_LIBFUZZER_PATH", "/dev/null"))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn readme_examples(context: &Context<'_>) -> Result<Outcome, String> {
+    let skipped = readme::run(context.workspace, context.needs)?;
+    Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options, Failure> {
+        let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+        Options::parse(&words)
+    }
+
+    #[test]
+    fn steps_are_chosen_by_name() {
+        let chosen = |words: &[&str]| {
+            let Ok(options) = parse(words) else { panic!("{words:?} refused") };
+            STEPS.iter().filter(|step| options.wants(step.name)).count()
+        };
+        assert_eq!(chosen(&[]), STEPS.len());
+        assert_eq!(chosen(&["--only", "tidy", "--only", "layers"]), 2);
+        assert_eq!(chosen(&["--skip", "qemu", "--no-install"]), STEPS.len() - 1);
+    }
+
+    #[test]
+    fn unknown_steps_and_options_are_wrong_use() {
+        for words in [&["--only", "tidi"][..], &["--only"], &["--fast"]] {
+            assert!(matches!(parse(words), Err(Failure::Usage(_))), "{words:?}");
+        }
+    }
+}
