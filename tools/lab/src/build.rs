@@ -1,0 +1,170 @@
+//! Making the guest: a Debian tree, a disk image of it, and a start-up archive with the few
+//! modules the kernel needs to find that disk.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::Error;
+
+/// The release whose kernel and mtd-utils the guest has.
+const RELEASE: &str = "trixie";
+const PACKAGES: &str = "linux-image-amd64,kmod,mtd-utils,attr,acl,busybox-static,e2fsprogs,fio";
+/// What the kernel must have before it sees its root disk and the share.
+const EARLY_MODULES: [&str; 6] =
+    ["virtio_pci", "virtio_blk", "ext4", "overlay", "9p", "9pnet_virtio"];
+const DISK_SIZE: &str = "900M";
+
+/// The start script of the archive: loads modules, makes a throw-away root over the disk.
+const INIT: &str = include_str!("init.sh");
+/// The first program of that root: runs the job, stores its status, switches off.
+const RUN: &str = include_str!("run.sh");
+
+/// Written last; holds the recipe the lab was made by.
+pub(crate) const STAMP: &str = "recipe";
+pub(crate) const KERNEL: &str = "vmlinuz";
+pub(crate) const ARCHIVE: &str = "initrd";
+pub(crate) const DISK: &str = "root.ext4";
+
+/// Everything that decides what the lab contains; a change makes it be built anew.
+pub(crate) fn recipe() -> String {
+    [RELEASE, PACKAGES, &EARLY_MODULES.join(","), DISK_SIZE, INIT, RUN].join("\n")
+}
+
+pub(crate) fn build(folder: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    fs::create_dir_all(folder).map_err(Error::file(folder))?;
+    let scratch = tempfile::tempdir_in(folder).map_err(Error::file(folder))?;
+    let tree = scratch.path().join("tree");
+    say("unpacking a Debian tree with its kernel");
+    bootstrap(&tree)?;
+    let version = kernel_version(&tree)?;
+    let install = |from: &Path, name: &str| {
+        fs::copy(from, folder.join(name)).map(drop).map_err(Error::file(from))
+    };
+    install(&tree.join(format!("boot/vmlinuz-{version}")), KERNEL)?;
+    say("making the start-up archive");
+    let early = scratch.path().join("early");
+    early_tree(&tree, &version, &early)?;
+    archive(&tree, &early, &folder.join(ARCHIVE))?;
+    say("making the disk");
+    let start = tree.join("sbin/flysch-run");
+    fs::write(&start, RUN).map_err(Error::file(&start))?;
+    for name in [format!("boot/initrd.img-{version}"), format!("boot/vmlinuz-{version}")] {
+        let _ = fs::remove_file(tree.join(name));
+    }
+    disk(&tree, &folder.join(DISK))?;
+    let stamp = folder.join(STAMP);
+    fs::write(&stamp, recipe()).map_err(Error::file(&stamp))
+}
+
+fn bootstrap(tree: &Path) -> Result<(), Error> {
+    let mut make = Command::new("mmdebstrap");
+    make.args(["--quiet", "--variant=minbase", "--aptopt=APT::Install-Recommends \"false\""])
+        .arg(format!("--include={PACKAGES}"));
+    for kind in ["doc", "locale", "man", "info"] {
+        make.arg(format!("--dpkgopt=path-exclude=/usr/share/{kind}/*"));
+    }
+    make.arg(RELEASE).arg(tree);
+    run(make, "mmdebstrap")
+}
+
+fn kernel_version(tree: &Path) -> Result<String, Error> {
+    let modules = tree.join("usr/lib/modules");
+    let mut entries = fs::read_dir(&modules).map_err(Error::file(&modules))?;
+    let first = entries.next().transpose().map_err(Error::file(&modules))?;
+    first.map(|entry| entry.file_name().to_string_lossy().into_owned()).ok_or(Error::Failed {
+        program: "mmdebstrap".into(),
+        said: "the tree has no kernel".into(),
+    })
+}
+
+/// What is in the start-up archive: busybox, the early modules in load order, the start script.
+fn early_tree(tree: &Path, version: &str, early: &Path) -> Result<(), Error> {
+    for name in ["bin", "modules", "proc", "sys", "dev", "disk", "memory", "root"] {
+        let folder = early.join(name);
+        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+    }
+    let busybox = tree.join("usr/bin/busybox");
+    fs::copy(&busybox, early.join("bin/busybox")).map_err(Error::file(&busybox))?;
+    let init = early.join("init");
+    fs::write(&init, INIT).map_err(Error::file(&init))?;
+    run(
+        {
+            let mut chmod = Command::new("chmod");
+            chmod.arg("755").arg(&init);
+            chmod
+        },
+        "chmod",
+    )?;
+    let mut seen = Vec::new();
+    for module in EARLY_MODULES {
+        let mut ask = Command::new("chroot");
+        ask.arg(tree).args(["modprobe", "-S", version, "--show-depends", module]);
+        for line in output(ask, "modprobe")?.lines() {
+            // A driver that is built into the kernel is answered with "builtin NAME".
+            let Some(file) = line.strip_prefix("insmod ") else { continue };
+            let file = file.trim();
+            if !seen.iter().any(|other| other == file) {
+                seen.push(file.to_owned());
+            }
+        }
+    }
+    for (index, file) in seen.iter().enumerate() {
+        let from = tree.join(file.trim_start_matches('/'));
+        let name = from.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        // Debian compresses modules; busybox's insmod wants them plain.
+        let mut unpack = Command::new(if name.ends_with(".xz") { "xz" } else { "cat" });
+        if name.ends_with(".xz") {
+            unpack.arg("-dc");
+        }
+        unpack.arg(&from);
+        let to = early.join(format!("modules/{index:02}-{}", name.trim_end_matches(".xz")));
+        run_into(unpack, "xz", &to)?;
+    }
+    Ok(())
+}
+
+/// Packs the early tree in the "newc" form the kernel unpacks, with the tree's own busybox.
+fn archive(tree: &Path, early: &Path, to: &Path) -> Result<(), Error> {
+    let mut pack = Command::new("sh");
+    pack.current_dir(early)
+        .args(["-c", "find . | \"$0\" cpio -o -H newc"])
+        .arg(tree.join("usr/bin/busybox"));
+    run_into(pack, "cpio", to)
+}
+
+fn disk(tree: &Path, to: &Path) -> Result<(), Error> {
+    let _ = fs::remove_file(to);
+    let mut make = Command::new("mke2fs");
+    make.args(["-q", "-t", "ext4", "-O", "^has_journal", "-d"]).arg(tree).arg(to).arg(DISK_SIZE);
+    run(make, "mke2fs")
+}
+
+fn run(mut command: Command, package: &'static str) -> Result<(), Error> {
+    finish(command.stdout(Stdio::null()), package).map(drop)
+}
+
+fn run_into(mut command: Command, package: &'static str, to: &Path) -> Result<(), Error> {
+    let file = fs::File::create(to).map_err(Error::file(to))?;
+    finish(command.stdout(file), package).map(drop)
+}
+
+fn output(mut command: Command, package: &'static str) -> Result<String, Error> {
+    let bytes = finish(command.stdout(Stdio::piped()), package)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn finish(command: &mut Command, package: &'static str) -> Result<Vec<u8>, Error> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let started = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let child = started.map_err(|_| Error::Missing { program: package, package })?;
+    let done = child
+        .wait_with_output()
+        .map_err(|error| Error::Failed { program: program.clone(), said: error.to_string() })?;
+    if done.status.success() {
+        return Ok(done.stdout);
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
+    Err(Error::Failed { program, said: last.to_owned() })
+}

@@ -1,0 +1,126 @@
+//! The lab: a Linux guest that does with the real kernel what Flysch does in user space.
+//!
+//! The guest is a small Debian tree with the distribution's own kernel, started in QEMU under
+//! software emulation: no root, no KVM, no kernel modules on this machine. A [`Job`] is a shell
+//! script and a folder; the guest sees the folder as `/share`, runs the script there as root with
+//! every module of the kernel at hand (nandsim, mtdram, ubi, ubifs, jffs2, ...) and switches
+//! itself off. What the script left in the folder is the result.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! let lab = flysch_lab::Lab::open()?;
+//! let share = tempfile::tempdir()?;
+//! let script = "modprobe nandsim && cat /proc/mtd > mtd.txt";
+//! let done = lab.run(&flysch_lab::Job::new(script, share.path()))?;
+//! assert_eq!(done.status, 0, "{}", done.output);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod build;
+mod guest;
+
+use std::path::{Path, PathBuf};
+
+pub use guest::{Done, Job};
+
+/// Where the lab is kept unless `FLYSCH_LAB` names another folder.
+const FOLDER: &str = "/var/cache/flysch/lab";
+
+/// Why the lab could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The lab was not built, or by an older recipe.
+    #[error("there is no lab in {}: run `cargo xtask lab` as root", .0.display())]
+    NotBuilt(PathBuf),
+    /// A program of this machine is not there.
+    #[error("{program} is missing: install the Debian package {package}")]
+    Missing {
+        /// The program.
+        program: &'static str,
+        /// The package that brings it.
+        package: &'static str,
+    },
+    /// A program ended with an error; its last line.
+    #[error("{program} failed: {said}")]
+    Failed {
+        /// The program.
+        program: String,
+        /// The last line it wrote.
+        said: String,
+    },
+    /// The guest was not done in time.
+    #[error("the guest was not done after {seconds} s; its console ends with: {console}")]
+    TimedOut {
+        /// How long was waited.
+        seconds: u64,
+        /// The last lines of its console.
+        console: String,
+    },
+    /// The guest stopped without a result: the kernel or the start script failed.
+    #[error("the guest gave no result; its console ends with: {0}")]
+    NoResult(String),
+    /// A file of the lab or the share.
+    #[error("{}: {source}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
+        move |source| Self::File { path: path.to_path_buf(), source }
+    }
+}
+
+/// A built lab.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    folder: PathBuf,
+}
+
+impl Lab {
+    /// Where the lab is or will be.
+    pub fn folder() -> PathBuf {
+        std::env::var_os("FLYSCH_LAB").map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
+    }
+
+    /// The lab as it was built before.
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`] if there is none, or one made by an older recipe.
+    pub fn open() -> Result<Self, Error> {
+        let folder = Self::folder();
+        let stamp = std::fs::read_to_string(folder.join(build::STAMP)).unwrap_or_default();
+        if stamp == build::recipe() { Ok(Self { folder }) } else { Err(Error::NotBuilt(folder)) }
+    }
+
+    /// Builds the lab unless it is there; `say` is told each step.
+    ///
+    /// Needs root (Debian's bootstrap unpacks device nodes and owners), `mmdebstrap`, `mke2fs` and a
+    /// Debian mirror; takes about a minute and 1 GiB.
+    ///
+    /// # Errors
+    /// What is missing or went wrong. A half-built lab is not taken for a whole one.
+    pub fn build(say: &mut dyn FnMut(&str)) -> Result<Self, Error> {
+        if let Ok(lab) = Self::open() {
+            return Ok(lab);
+        }
+        let folder = Self::folder();
+        build::build(&folder, say)?;
+        Ok(Self { folder })
+    }
+
+    /// Starts the guest, runs the job and waits for its end.
+    ///
+    /// # Errors
+    /// The guest could not be started, hung, or stopped without a result. A script that fails is
+    /// not an error: see [`Done::status`].
+    pub fn run(&self, job: &Job<'_>) -> Result<Done, Error> {
+        guest::run(&self.folder, job)
+    }
+}
