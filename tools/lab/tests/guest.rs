@@ -29,7 +29,7 @@ fn kernel_file_systems_work_and_results_come_back() {
         ubimkvol /dev/ubi0 -N v -s 16MiB >/dev/null
         mount -t ubifs ubi0:v /mnt
         cp in /mnt/f; setfattr -n user.a -v b /mnt/f; sync
-        getfattr --only-values -n user.a /mnt/f > xattr
+        getfattr --absolute-names --only-values -n user.a /mnt/f > xattr
         cp /mnt/f out
         echo said; exit 7";
     let done = lab.run(&Job::new(script, share.path())).unwrap();
