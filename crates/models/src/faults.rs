@@ -1,0 +1,378 @@
+//! Faults from one seed: what goes wrong, when, and a log of it.
+//!
+//! A [`Plan`] says for each [`Kind`] when it happens: with a probability per opportunity, at the
+//! n-th opportunity, or (medium errors) on given blocks. An [`Injector`] takes the decisions. Each
+//! kind has its own random stream, so switching one kind on does not move the others, and equal
+//! plan, seed and command sequence give equal faults.
+
+use alloc::collections::VecDeque;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+use core::str::FromStr;
+
+use flysch_api::machine::Instant;
+
+use crate::random::Random;
+
+/// Entries the log keeps; older ones are dropped, the counters are not.
+pub const LOG_MAX: usize = 4096;
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A command is swallowed: it stays in the device and is never answered.
+    Timeout,
+    /// A command completes without its interrupt.
+    LostInterrupt,
+    /// The controller reports a bad overall command status.
+    BadOcs,
+    /// A medium error on the blocks of a read or write.
+    Medium,
+    /// A passing error: BUSY, TASK SET FULL, UNIT ATTENTION, ABORTED COMMAND or HARDWARE ERROR.
+    Transient,
+    /// A recoverable UIC error in one of the layers.
+    Uic,
+    /// A fatal controller or device error.
+    Fatal,
+    /// The link is lost.
+    LinkLoss,
+    /// Power goes away and comes back.
+    PowerLoss,
+    /// A command is carried out but its slot is never given back.
+    StuckDoorbell,
+    /// A command completes very late.
+    Late,
+}
+
+impl Kind {
+    /// Every kind, in the order of [`Plan`]'s text form.
+    pub const ALL: [Self; 11] = [
+        Self::Timeout,
+        Self::LostInterrupt,
+        Self::BadOcs,
+        Self::Medium,
+        Self::Transient,
+        Self::Uic,
+        Self::Fatal,
+        Self::LinkLoss,
+        Self::PowerLoss,
+        Self::StuckDoorbell,
+        Self::Late,
+    ];
+
+    /// Name in a plan's text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::LostInterrupt => "lost-interrupt",
+            Self::BadOcs => "ocs",
+            Self::Medium => "medium",
+            Self::Transient => "transient",
+            Self::Uic => "uic",
+            Self::Fatal => "fatal",
+            Self::LinkLoss => "link",
+            Self::PowerLoss => "power",
+            Self::StuckDoorbell => "stuck",
+            Self::Late => "late",
+        }
+    }
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// When a kind of fault happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Trigger {
+    /// Not at all.
+    #[default]
+    Never,
+    /// At each opportunity with this probability, 0 to 1.
+    Probability(f64),
+    /// At the n-th opportunity, counted from 1, once.
+    Nth(u64),
+    /// At every n-th opportunity.
+    Every(u64),
+}
+
+/// What is to go wrong.
+///
+/// Text form: `kind:when` separated by commas, where *when* is a probability (`0.001`, `1e-4`),
+/// `nN` for the N-th opportunity, `eN` for every N-th, and for `medium` also `lbaA` or `lbaA-B` for
+/// blocks that always fail. Example: `timeout:0.001,uic:n100,medium:lba4096-4103`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    triggers: [Trigger; Kind::ALL.len()],
+    bad_blocks: Vec<Range<u64>>,
+}
+
+impl Plan {
+    /// A plan in which nothing goes wrong.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// The same plan with another trigger for one kind.
+    #[must_use]
+    pub fn with(mut self, kind: Kind, trigger: Trigger) -> Self {
+        self.triggers[kind.index()] = trigger;
+        self
+    }
+
+    /// The same plan with blocks that cannot be read or written.
+    #[must_use]
+    pub fn with_bad_blocks(mut self, blocks: Range<u64>) -> Self {
+        self.bad_blocks.push(blocks);
+        self
+    }
+
+    /// When `kind` happens.
+    pub fn trigger(&self, kind: Kind) -> Trigger {
+        self.triggers[kind.index()]
+    }
+
+    /// Whether nothing goes wrong.
+    pub fn is_empty(&self) -> bool {
+        self.bad_blocks.is_empty() && self.triggers.iter().all(|t| *t == Trigger::Never)
+    }
+}
+
+/// A plan that cannot be read: the part that is wrong and what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanError {
+    part: String,
+    problem: &'static str,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fault plan: '{}': {}; kinds are", self.part, self.problem)?;
+        Kind::ALL.iter().try_for_each(|kind| write!(f, " {kind}"))
+    }
+}
+
+impl core::error::Error for PlanError {}
+
+impl FromStr for Plan {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let mut plan = Self::none();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let error = |problem| PlanError { part: part.to_string(), problem };
+            let (kind, when) = part.split_once(':').ok_or(error("expected kind:when"))?;
+            let kind = Kind::ALL
+                .into_iter()
+                .find(|known| known.name() == kind)
+                .ok_or(error("unknown kind of fault"))?;
+            if let Some(blocks) = when.strip_prefix("lba") {
+                if kind != Kind::Medium {
+                    return Err(error("only medium errors sit on blocks"));
+                }
+                plan.bad_blocks
+                    .push(parse_blocks(blocks).ok_or(error("expected lbaFIRST or lbaFIRST-LAST"))?);
+            } else {
+                let problem = "expected a probability from 0 to 1, nN or eN";
+                plan.triggers[kind.index()] = parse_trigger(when).ok_or(error(problem))?;
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn parse_blocks(text: &str) -> Option<Range<u64>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then(|| first..last.saturating_add(1))
+}
+
+fn parse_trigger(text: &str) -> Option<Trigger> {
+    let count = |digits: &str| digits.parse().ok().filter(|&n: &u64| n > 0);
+    if let Some(n) = text.strip_prefix('n') {
+        return count(n).map(Trigger::Nth);
+    }
+    if let Some(n) = text.strip_prefix('e') {
+        return count(n).map(Trigger::Every);
+    }
+    let probability: f64 = text.parse().ok()?;
+    (0.0..=1.0).contains(&probability).then_some(Trigger::Probability(probability))
+}
+
+/// One fault that was injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Injected {
+    /// What.
+    pub kind: Kind,
+    /// When.
+    pub at: Instant,
+    /// Which opportunity of its kind, counted from 1.
+    pub opportunity: u64,
+    /// The task tag it hit, or what else the model wants to say.
+    pub detail: u32,
+}
+
+/// Takes the decisions of a plan.
+#[derive(Debug)]
+pub struct Injector {
+    plan: Plan,
+    active: bool,
+    random: Vec<Random>,
+    seen: [u64; Kind::ALL.len()],
+    injected: [u64; Kind::ALL.len()],
+    log: VecDeque<Injected>,
+}
+
+impl Injector {
+    /// Decisions for `plan` from `seed`.
+    pub fn new(plan: Plan, seed: u64) -> Self {
+        let stream = |kind: Kind| Random::new(seed ^ ((kind as u64 + 1) << 56));
+        Self {
+            active: !plan.is_empty(),
+            random: Kind::ALL.into_iter().map(stream).collect(),
+            plan,
+            seen: [0; Kind::ALL.len()],
+            injected: [0; Kind::ALL.len()],
+            log: VecDeque::new(),
+        }
+    }
+
+    /// Whether anything can ever go wrong: one branch for the caller's fast path.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// An opportunity for `kind`: whether it happens now.
+    pub fn fires(&mut self, kind: Kind, at: Instant, detail: u32) -> bool {
+        let index = kind.index();
+        self.seen[index] += 1;
+        let hit = match self.plan.triggers[index] {
+            Trigger::Never => false,
+            Trigger::Probability(probability) => self.random[index].chance(probability),
+            Trigger::Nth(n) => self.seen[index] == n,
+            Trigger::Every(n) => self.seen[index].is_multiple_of(n),
+        };
+        if hit {
+            self.record(kind, at, detail);
+        }
+        hit
+    }
+
+    /// The first of `blocks` that cannot be read or written, if the plan has one there.
+    pub fn bad_block(&mut self, blocks: Range<u64>, at: Instant, detail: u32) -> Option<u64> {
+        let hits = self.plan.bad_blocks.iter().filter_map(|bad| {
+            let first = bad.start.max(blocks.start);
+            (first < bad.end.min(blocks.end)).then_some(first)
+        });
+        let first = hits.min()?;
+        self.record(Kind::Medium, at, detail);
+        Some(first)
+    }
+
+    /// A random number below `bound` from the stream of `kind`: how exactly it goes wrong.
+    pub fn choose(&mut self, kind: Kind, bound: u64) -> u64 {
+        self.random[kind.index()].below(bound)
+    }
+
+    /// How often `kind` was injected.
+    pub fn count(&self, kind: Kind) -> u64 {
+        self.injected[kind.index()]
+    }
+
+    /// How many faults were injected in all.
+    pub fn total(&self) -> u64 {
+        self.injected.iter().sum()
+    }
+
+    /// The last [`LOG_MAX`] faults, oldest first.
+    pub fn log(&self) -> impl Iterator<Item = &Injected> {
+        self.log.iter()
+    }
+
+    fn record(&mut self, kind: Kind, at: Instant, detail: u32) {
+        self.injected[kind.index()] += 1;
+        if self.log.len() == LOG_MAX {
+            self.log.pop_front();
+        }
+        let opportunity = self.seen[kind.index()];
+        self.log.push_back(Injected { kind, at, opportunity, detail });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::format;
+
+    #[test]
+    fn a_plan_is_read_from_text() {
+        let plan: Plan = "timeout:0.001, uic:n100,late:e7,medium:lba8-9".parse().unwrap();
+        assert_eq!(plan.trigger(Kind::Timeout), Trigger::Probability(0.001));
+        assert_eq!(plan.trigger(Kind::Uic), Trigger::Nth(100));
+        assert_eq!(plan.trigger(Kind::Late), Trigger::Every(7));
+        assert_eq!(plan.bad_blocks, [8..10]);
+        assert!(!plan.is_empty() && "".parse::<Plan>().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_wrong_plan_says_which_part() {
+        for (text, part) in [
+            ("timeout:2", "timeout:2"),
+            ("uic:n5,frob:1", "frob:1"),
+            ("late", "late"),
+            ("late:n0", "late:n0"),
+            ("late:lba5", "late:lba5"),
+            ("medium:lba9-8", "medium:lba9-8"),
+        ] {
+            let message = format!("{}", text.parse::<Plan>().unwrap_err());
+            assert!(message.contains(part) && message.contains("lost-interrupt"), "{message}");
+        }
+    }
+
+    #[test]
+    fn equal_seeds_take_equal_decisions_whatever_else_is_on() {
+        let run = |text: &str| {
+            let mut injector = Injector::new(text.parse().unwrap(), 42);
+            let hits: Vec<bool> = (0..1000)
+                .map(|n| {
+                    injector.fires(Kind::Uic, Instant::START, n);
+                    injector.fires(Kind::Late, Instant::START, n)
+                })
+                .collect();
+            (hits, injector.count(Kind::Late))
+        };
+        let (a, count) = run("late:0.1");
+        assert_eq!(run("late:0.1,uic:0.5"), (a, count));
+        assert!((60..140).contains(&count), "{count} of 1000 at ten percent");
+    }
+
+    #[test]
+    fn the_nth_opportunity_hits_once_and_the_log_is_bounded() {
+        let plan = "late:n3,uic:1".parse().unwrap();
+        let mut injector = Injector::new(plan, 0);
+        for n in 1..=10_000 {
+            assert_eq!(injector.fires(Kind::Late, Instant::START, 0), n == 3);
+            injector.fires(Kind::Uic, Instant::START, 0);
+        }
+        assert_eq!((injector.count(Kind::Late), injector.total()), (1, 10_001));
+        assert_eq!(injector.log().count(), LOG_MAX);
+    }
+
+    #[test]
+    fn bad_blocks_are_found_from_either_side() {
+        let mut injector = Injector::new("medium:lba100-103".parse().unwrap(), 0);
+        assert_eq!(injector.bad_block(90..100, Instant::START, 0), None);
+        assert_eq!(injector.bad_block(90..101, Instant::START, 0), Some(100));
+        assert_eq!(injector.bad_block(102..200, Instant::START, 0), Some(102));
+        assert_eq!(injector.bad_block(104..200, Instant::START, 0), None);
+    }
+}

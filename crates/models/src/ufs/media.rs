@@ -1,0 +1,451 @@
+//! Where the time goes: link, front end, firmware, NAND array, write buffer.
+//!
+//! Theory. Every place that can be busy is a *timeline*: the instant from which it is free. A
+//! command reserves its turn on each place it passes, in the order it gets there; its latency is
+//! what comes out. The places, in the order a read meets them:
+//!
+//! 1. front end: wakes from idle if no command came for a while, then takes one command at a time;
+//! 2. firmware: a latency with a little spread, any number at once; plus the look-up of the
+//!    physical address unless read-ahead already has the data;
+//! 3. planes: tR each; a die that is programming is suspended first;
+//! 4. channels: page register to controller;
+//! 5. lanes to the host: set-up per command, then data at the rate of gear and lane count.
+//!
+//! A write goes 1, 2, waits for room in the write buffer, takes the *other* direction of the link
+//! and is answered when its data has arrived. The buffer drains behind its back: a die takes a
+//! program unit (TLC: three pages on every plane at once; SLC mode, for WriteBooster: one) over
+//! its channel into its cache register while it still programs the one before.
+//!
+//! A place is entered when the command really arrives there (an event of the model), except where
+//! the arrival order cannot differ from the reservation order. All instants here are nanoseconds.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::random::Random;
+use crate::ufs::profile::{READ_AHEAD_MAX_PAGES, Timing};
+
+/// Streams followed for read-ahead at once.
+const STREAMS: usize = 16;
+/// Program units a die holds: one programming, one in its cache register.
+const DIE_DEPTH: usize = 2;
+
+/// When the data of a read is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ready {
+    /// The first page can be sent.
+    pub(crate) first: u64,
+    /// The last page is in the controller.
+    pub(crate) last: u64,
+}
+
+/// Where a program unit comes from and goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// Write buffer to TLC.
+    Tlc,
+    /// Write buffer to the SLC area.
+    Slc,
+    /// SLC area to TLC.
+    Flush,
+}
+
+/// A program operation that has been started: the die at work and when it plans to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Started {
+    pub(crate) die: u16,
+    pub(crate) end: u64,
+}
+
+/// What a die has finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) bytes: u64,
+    pub(crate) kind: Program,
+}
+
+/// A busy-until instant that remembers one hole before its last reservation, so that a short use
+/// that is ready now need not wait behind one that is ready later.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timeline {
+    hole_start: u64,
+    hole_end: u64,
+    free: u64,
+}
+
+impl Timeline {
+    /// Reserves `ns` at the first chance from `at` on; answers the end.
+    #[inline]
+    fn reserve(&mut self, at: u64, ns: u64) -> u64 {
+        let in_hole = self.hole_start.max(at);
+        if in_hole + ns <= self.hole_end {
+            self.hole_start = in_hole + ns;
+            return in_hole + ns;
+        }
+        let start = self.free.max(at);
+        if start > self.free {
+            (self.hole_start, self.hole_end) = (self.free, start);
+        }
+        self.free = start + ns;
+        self.free
+    }
+}
+
+/// A die's program side.
+#[derive(Clone, Copy, Debug)]
+struct Die {
+    /// Units held, the first `held` of them, oldest first, with their ends.
+    units: [(u64, Unit); DIE_DEPTH],
+    held: usize,
+    /// No program operation starts before.
+    blocked: u64,
+    /// Bytes programmed into the open block of every plane.
+    filled: u64,
+}
+
+impl Die {
+    const IDLE: Self = Self {
+        units: [(0, Unit { bytes: 0, kind: Program::Tlc }); DIE_DEPTH],
+        held: 0,
+        blocked: 0,
+        filled: 0,
+    };
+
+    fn last_end(&self) -> u64 {
+        self.units[..self.held].last().map_or(0, |unit| unit.0)
+    }
+}
+
+/// A sequential stream and the pages read ahead for it.
+#[derive(Clone, Debug)]
+struct Stream {
+    /// Address the stream reads next.
+    next: u64,
+    /// End of what was read ahead.
+    ahead: u64,
+    /// When each of those pages is ready, by page number modulo the window.
+    ready: [u64; READ_AHEAD_MAX_PAGES as usize],
+}
+
+/// All timelines of a device.
+#[derive(Debug)]
+pub(crate) struct Media {
+    timing: Timing,
+    random: Random,
+    /// Picoseconds per byte on the link, per direction.
+    link_ps: u64,
+    channel_ps: u64,
+    front_end: u64,
+    awake: u64,
+    last_command: u64,
+    to_host: u64,
+    to_device: u64,
+    planes: Vec<u64>,
+    channels: Vec<Timeline>,
+    dies: Vec<Die>,
+    next_die: usize,
+    streams: Vec<Stream>,
+    /// `next` of each stream again, close together: this is searched by every read.
+    stream_next: [u64; STREAMS],
+    victim: usize,
+    buffer_used: u64,
+    /// Bytes in the buffer that no die has taken yet, for TLC and for the SLC area.
+    pending: u64,
+    pending_slc: u64,
+    since_checkpoint: u64,
+    since_patrol: u64,
+}
+
+impl Media {
+    pub(crate) fn new(timing: Timing, seed: u64) -> Self {
+        let dies = (timing.channels * timing.dies_per_channel) as usize;
+        let stream = Stream { next: u64::MAX, ahead: 0, ready: [0; READ_AHEAD_MAX_PAGES as usize] };
+        Self {
+            random: Random::new(seed),
+            link_ps: 0,
+            channel_ps: 1_000_000 / timing.channel_rate.max(1),
+            front_end: 0,
+            awake: 0,
+            last_command: 0,
+            to_host: 0,
+            to_device: 0,
+            planes: vec![0; dies * timing.planes_per_die as usize],
+            channels: vec![Timeline::default(); timing.channels as usize],
+            dies: vec![Die::IDLE; dies],
+            next_die: 0,
+            streams: vec![stream; STREAMS],
+            stream_next: [u64::MAX; STREAMS],
+            victim: 0,
+            buffer_used: 0,
+            pending: 0,
+            pending_slc: 0,
+            since_checkpoint: 0,
+            since_patrol: 0,
+            timing,
+        }
+    }
+
+    /// Sets the raw rate of one direction of the link, all its lanes together, in bytes per
+    /// millisecond.
+    pub(crate) fn set_link_rate(&mut self, bytes_per_ms: u64) {
+        let useful = bytes_per_ms * self.timing.link_efficiency_permille / 1000;
+        self.link_ps = 1_000_000_000 / useful.max(1);
+    }
+
+    /// A command arrives at `now`: when the firmware has it.
+    #[inline]
+    pub(crate) fn accept(&mut self, now: u64) -> u64 {
+        let gap = now - self.last_command;
+        self.last_command = now;
+        let [shallow, deep] = self.timing.idle;
+        if gap >= shallow.after_ns {
+            let exit = if gap >= deep.after_ns { deep.exit_ns } else { shallow.exit_ns };
+            self.awake = now + exit;
+        }
+        let start = self.front_end.max(self.awake).max(now);
+        self.front_end = start + self.timing.command_ns;
+        let spread = self.random.below(self.timing.firmware_jitter_ns);
+        self.front_end + self.timing.firmware_ns + spread
+    }
+
+    /// A read of `len` bytes at device byte address `address` starts at `at`: when its data is
+    /// there. `end` is the first address that may not be read ahead.
+    #[inline]
+    pub(crate) fn read(&mut self, address: u64, len: u64, end: u64, at: u64) -> Ready {
+        match self.stream_next.iter().position(|&next| next == address) {
+            Some(index) => self.read_stream(index, address, len, end, at),
+            None => {
+                self.follow(address + len);
+                self.read_array(address, len, at + self.timing.lookup_ns)
+            }
+        }
+    }
+
+    /// Remembers that a stream may go on at `next`.
+    #[inline]
+    fn follow(&mut self, next: u64) {
+        let victim = self.victim;
+        self.victim = (victim + 1) % STREAMS;
+        self.stream_next[victim] = next;
+        self.streams[victim].next = next;
+        self.streams[victim].ahead = 0;
+    }
+
+    #[inline]
+    fn read_array(&mut self, address: u64, len: u64, at: u64) -> Ready {
+        let page_bytes = u64::from(self.timing.page_bytes);
+        let mut ready = Ready { first: u64::MAX, last: 0 };
+        let (mut from, end) = (address, address + len);
+        while from < end {
+            let to = ((from / page_bytes + 1) * page_bytes).min(end);
+            let there = self.read_page(from / page_bytes, to - from, at);
+            ready.first = ready.first.min(there);
+            ready.last = ready.last.max(there);
+            from = to;
+        }
+        ready
+    }
+
+    fn read_stream(&mut self, index: usize, address: u64, len: u64, end: u64, at: u64) -> Ready {
+        let page_bytes = u64::from(self.timing.page_bytes);
+        let mut ready = Ready { first: u64::MAX, last: 0 };
+        let stop = address + len;
+        let window = self.timing.read_ahead_bytes.min(READ_AHEAD_MAX_PAGES * page_bytes / 2);
+        let ahead_end = (stop + window).min(end).max(stop);
+        for page in address / page_bytes..ahead_end.div_ceil(page_bytes) {
+            let cell = (page % READ_AHEAD_MAX_PAGES) as usize;
+            let there = if page * page_bytes < self.streams[index].ahead {
+                self.streams[index].ready[cell]
+            } else {
+                self.read_page(page, page_bytes, at)
+            };
+            self.streams[index].ready[cell] = there;
+            if page * page_bytes < stop {
+                ready.first = ready.first.min(there.max(at));
+                ready.last = ready.last.max(there.max(at));
+            }
+        }
+        let stream = &mut self.streams[index];
+        stream.ahead = stream.ahead.max(ahead_end.next_multiple_of(page_bytes));
+        stream.next = stop;
+        self.stream_next[index] = stop;
+        ready
+    }
+
+    /// Reads `bytes` of one page from `at` on; answers when they are in the controller.
+    #[inline]
+    fn read_page(&mut self, page: u64, bytes: u64, at: u64) -> u64 {
+        let dies = self.dies.len();
+        let spot = (page % self.planes.len() as u64) as usize;
+        let die = &mut self.dies[spot % dies];
+        let mut start = self.planes[spot].max(at);
+        if die.last_end() > start {
+            start += self.timing.suspend_ns;
+            let pause = self.timing.suspend_ns + self.timing.read_ns;
+            die.units[..die.held].iter_mut().for_each(|unit| unit.0 += pause);
+        }
+        let sensed = start + self.timing.read_ns;
+        self.planes[spot] = sensed;
+        self.patrol(bytes, sensed);
+        let channels = self.channels.len();
+        self.channels[spot % dies % channels].reserve(sensed, bytes * self.channel_ps / 1000)
+    }
+
+    /// Counts array reads and stops the array when the patrol is due.
+    #[inline]
+    fn patrol(&mut self, bytes: u64, at: u64) {
+        let patrol = self.timing.patrol;
+        if patrol.every_bytes == 0 {
+            return;
+        }
+        self.since_patrol += bytes;
+        if self.since_patrol >= patrol.every_bytes {
+            self.since_patrol = 0;
+            self.planes.iter_mut().for_each(|free| *free = (*free).max(at) + patrol.ns);
+        }
+    }
+
+    /// Sends `bytes` to the host as they become ready, the first at `ready.first`; answers the end.
+    #[inline]
+    pub(crate) fn send(&mut self, ready: Ready, bytes: u64) -> u64 {
+        let start = self.to_host.max(ready.first);
+        let page = bytes.min(u64::from(self.timing.page_bytes));
+        let streamed = start + self.timing.transfer_setup_ns + bytes * self.link_ps / 1000;
+        self.to_host = streamed.max(ready.last + page * self.link_ps / 1000);
+        self.to_host
+    }
+
+    /// Whether the write buffer has room for `bytes` now; takes it if so. A command larger than
+    /// the buffer waits until the buffer is empty.
+    #[inline]
+    pub(crate) fn admit(&mut self, bytes: u64) -> bool {
+        let room = self.buffer_used + bytes <= self.timing.write_buffer_bytes;
+        if !room && self.buffer_used != 0 {
+            return false;
+        }
+        self.buffer_used += bytes;
+        true
+    }
+
+    /// Receives `bytes` from the host from `at` on; answers the end.
+    #[inline]
+    pub(crate) fn receive(&mut self, at: u64, bytes: u64) -> u64 {
+        let start = self.to_device.max(at);
+        self.to_device = start + self.timing.transfer_setup_ns + bytes * self.link_ps / 1000;
+        self.to_device
+    }
+
+    /// A command without data passes: when it is answered.
+    #[inline]
+    pub(crate) fn answer(&mut self, at: u64) -> u64 {
+        at + self.timing.transfer_setup_ns
+    }
+
+    /// Admitted bytes have arrived and wait to be programmed.
+    #[inline]
+    pub(crate) fn arrived(&mut self, bytes: u64, slc: bool) {
+        if slc {
+            self.pending_slc += bytes;
+        } else {
+            self.pending += bytes;
+        }
+    }
+
+    /// Bytes a die programs at once.
+    pub(crate) fn unit(&self, kind: Program) -> u64 {
+        let row = u64::from(self.timing.planes_per_die) * u64::from(self.timing.page_bytes);
+        match kind {
+            Program::Slc => row,
+            Program::Tlc | Program::Flush => 3 * row,
+        }
+    }
+
+    /// Starts the next program operation if data and a die are there. `partial` also takes less
+    /// than a full unit (a flush).
+    pub(crate) fn program(&mut self, now: u64, partial: bool) -> Option<Started> {
+        for (kind, pending) in [(Program::Slc, self.pending_slc), (Program::Tlc, self.pending)] {
+            let bytes = pending.min(self.unit(kind));
+            if bytes == 0 || (bytes < self.unit(kind) && !partial) {
+                continue;
+            }
+            let started = self.start_program(now, kind, bytes)?;
+            match kind {
+                Program::Slc => self.pending_slc -= bytes,
+                Program::Tlc | Program::Flush => self.pending -= bytes,
+            }
+            return Some(started);
+        }
+        None
+    }
+
+    /// Starts moving `bytes` (at most a unit) from the SLC area to TLC if a die is idle.
+    pub(crate) fn flush_slc(&mut self, now: u64, bytes: u64) -> Option<Started> {
+        let die = self.next_die;
+        if self.dies[die].held > 0 {
+            return None;
+        }
+        self.start_program(now + self.timing.read_ns, Program::Flush, bytes)
+    }
+
+    fn start_program(&mut self, now: u64, kind: Program, bytes: u64) -> Option<Started> {
+        let index = self.next_die;
+        if self.dies[index].held >= DIE_DEPTH {
+            return None;
+        }
+        self.next_die = (index + 1) % self.dies.len();
+        let channel = index % self.channels.len();
+        let loaded = self.channels[channel].reserve(now, bytes * self.channel_ps / 1000);
+        self.checkpoint(bytes, loaded);
+        let die = &mut self.dies[index];
+        let mut start = loaded.max(die.last_end()).max(die.blocked);
+        die.filled += bytes;
+        if die.filled >= self.timing.block_bytes * u64::from(self.timing.planes_per_die) {
+            die.filled = 0;
+            start += self.timing.erase_ns;
+        }
+        let end = start
+            + match kind {
+                Program::Slc => self.timing.program_slc_ns,
+                Program::Tlc | Program::Flush => self.timing.program_ns,
+            };
+        die.units[die.held] = (end, Unit { bytes, kind });
+        die.held += 1;
+        Some(Started { die: index as u16, end })
+    }
+
+    /// Counts programmed bytes and stops the array when a check-point is due.
+    fn checkpoint(&mut self, bytes: u64, at: u64) {
+        let checkpoint = self.timing.checkpoint;
+        if checkpoint.every_bytes == 0 {
+            return;
+        }
+        self.since_checkpoint += bytes;
+        if self.since_checkpoint >= checkpoint.every_bytes {
+            self.since_checkpoint = 0;
+            for die in &mut self.dies {
+                die.blocked = die.last_end().max(at) + checkpoint.ns;
+            }
+        }
+    }
+
+    /// Die `die` was to be done with its oldest unit at `now`.
+    ///
+    /// # Errors
+    /// When it will be done, if reads suspended it meanwhile.
+    pub(crate) fn programmed(&mut self, die: u16, now: u64) -> Result<Unit, u64> {
+        let die = &mut self.dies[usize::from(die)];
+        let (end, unit) = die.units[0];
+        if end > now {
+            return Err(end);
+        }
+        die.units.copy_within(1.., 0);
+        die.held -= 1;
+        if unit.kind != Program::Flush {
+            self.buffer_used -= unit.bytes;
+        }
+        Ok(unit)
+    }
+}
+
+#[cfg(test)]
+mod tests;

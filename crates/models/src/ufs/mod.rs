@@ -1,0 +1,3 @@
+//! UFS.
+pub(crate) mod media;
+pub mod profile;

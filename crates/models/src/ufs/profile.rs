@@ -1,0 +1,147 @@
+//! Profiles: the parameters of a modelled device and the host it is soldered to.
+//!
+//! A profile holds mechanisms' parameters, never answers: throughput and latency come out of them.
+//! `docs/ufs-model.md` says why each parameter has its value and which published figure fixes it.
+
+/// One step of the idle ladder: after `after_ns` without a command the front end has fallen
+/// asleep so deeply that the next command waits `exit_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleLevel {
+    /// Time without a command, nanoseconds.
+    pub after_ns: u64,
+    /// Time to wake up, nanoseconds.
+    pub exit_ns: u64,
+}
+
+/// Work of the flash translation layer that stops the array for a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pause {
+    /// Once per so many bytes; 0 never.
+    pub every_bytes: u64,
+    /// For how long, nanoseconds.
+    pub ns: u64,
+}
+
+/// Timing parameters. Times are nanoseconds, sizes bytes, rates bytes per microsecond (MB/s).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timing {
+    /// Share of the raw lane rate that carries data, per mille: what UniPro framing and flow
+    /// control, UPIU headers and the host's DMA leave of it.
+    pub link_efficiency_permille: u64,
+    /// Serial stage shared by all commands: fetch, decode, queue.
+    pub command_ns: u64,
+    /// Per command on the lane direction its data takes: DMA set-up, RTT or first DATA IN,
+    /// RESPONSE, interrupt.
+    pub transfer_setup_ns: u64,
+    /// Firmware latency of a command; does not occupy anything.
+    pub firmware_ns: u64,
+    /// Spread of the firmware latency: uniform from 0 to this, added.
+    pub firmware_jitter_ns: u64,
+    /// Logical-to-physical look-up of a read that no read-ahead covered.
+    pub lookup_ns: u64,
+    /// The idle ladder, shallow to deep.
+    pub idle: [IdleLevel; 2],
+    /// NAND channels.
+    pub channels: u32,
+    /// Dies on each channel.
+    pub dies_per_channel: u32,
+    /// Planes in each die, read independently, programmed together.
+    pub planes_per_die: u32,
+    /// Page size.
+    pub page_bytes: u32,
+    /// Cell array to page register (tR).
+    pub read_ns: u64,
+    /// One-shot program of three pages on every plane of a die, TLC (tPROG).
+    pub program_ns: u64,
+    /// Program of one page on every plane of a die, SLC mode.
+    pub program_slc_ns: u64,
+    /// Erase (tBERS).
+    pub erase_ns: u64,
+    /// Bytes in an erase block of one plane, TLC.
+    pub block_bytes: u64,
+    /// Rate of one channel.
+    pub channel_rate: u64,
+    /// What a read adds when its die is programming: the suspend.
+    pub suspend_ns: u64,
+    /// How far a sequential stream is read ahead; at most [`READ_AHEAD_MAX_PAGES`] pages.
+    pub read_ahead_bytes: u64,
+    /// Write buffer.
+    pub write_buffer_bytes: u64,
+    /// Mapping check-points and foreground collection, by bytes programmed.
+    pub checkpoint: Pause,
+    /// Read-disturb patrol, by bytes read from the array.
+    pub patrol: Pause,
+}
+
+/// Most pages a stream may be read ahead.
+pub const READ_AHEAD_MAX_PAGES: u64 = 64;
+
+/// A device and host that can be modelled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Profile {
+    /// Name in targets: `profile=NAME`.
+    pub name: &'static str,
+    /// What it is.
+    pub description: &'static str,
+    /// Highest high-speed gear of the link.
+    pub gear_max: u8,
+    /// Connected lanes in each direction.
+    pub lanes: u8,
+    /// Timing.
+    pub timing: Timing,
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+/// Samsung Galaxy Book S (Lakefield i5-L16G7): a UFS 4.0 part at HS-G4, two lanes, on a 3.1 host.
+pub const GALAXY_BOOK_S: Profile = Profile {
+    name: "galaxy-book-s",
+    description: "UFS 4.0 part at HS-G4, two lanes, on the UFS 3.1 host of a Galaxy Book S",
+    gear_max: 4,
+    lanes: 2,
+    timing: Timing {
+        link_efficiency_permille: 690,
+        command_ns: 5_000,
+        transfer_setup_ns: 6_600,
+        firmware_ns: 37_000,
+        firmware_jitter_ns: 20_000,
+        lookup_ns: 8_000,
+        idle: [
+            IdleLevel { after_ns: 45_000, exit_ns: 8_000 },
+            IdleLevel { after_ns: 75_000, exit_ns: 24_000 },
+        ],
+        channels: 2,
+        dies_per_channel: 2,
+        planes_per_die: 4,
+        page_bytes: 16 * KIB as u32,
+        read_ns: 45_000,
+        program_ns: 1_340_000,
+        program_slc_ns: 140_000,
+        erase_ns: 5_000_000,
+        block_bytes: 24 * MIB,
+        channel_rate: 1_200,
+        suspend_ns: 30_000,
+        read_ahead_bytes: 512 * KIB,
+        write_buffer_bytes: 4 * MIB,
+        checkpoint: Pause { every_bytes: 0, ns: 0 },
+        patrol: Pause { every_bytes: 0, ns: 0 },
+    },
+};
+
+/// Forlinx OK3576-C (RK3576): HS-G3, two lanes, a small TLC part.
+pub const OK3576: Profile = Profile {
+    name: "ok3576",
+    description: "UFS 2.x part at HS-G3, two lanes, on an RK3576 board (Forlinx OK3576-C)",
+    gear_max: 3,
+    lanes: 2,
+    timing: Timing {
+        channels: 2,
+        dies_per_channel: 1,
+        program_ns: 1_100_000,
+        channel_rate: 800,
+        checkpoint: Pause { every_bytes: 512 * MIB, ns: 30_000_000 },
+        patrol: Pause { every_bytes: 512 * MIB, ns: 13_000_000 },
+        ..GALAXY_BOOK_S.timing
+    },
+};
