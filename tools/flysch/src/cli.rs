@@ -1,0 +1,37 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::bench;
+
+/// An embedded storage stack in user space: drivers, device models, benchmarks.
+#[derive(Debug, Parser)]
+#[command(name = "flysch", version, about, max_term_width = 100)]
+#[command(after_help = "\
+Targets are KIND[@WHERE][,key=value...]; `flysch targets` lists them.
+Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted.")]
+pub(crate) struct Cli {
+    /// Print JSON instead of tables.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run workloads and show where the time of each I/O goes.
+    Bench(bench::Arguments),
+    /// List the kinds of target and their keys.
+    Targets,
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the manual page.
+    Man,
+}

@@ -1,0 +1,66 @@
+//! How the command fails: one line on standard error and a status.
+
+use std::io;
+use std::process::ExitCode;
+
+/// Why the command did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The command was used wrongly: status 2.
+    #[error("{0}")]
+    Usage(String),
+    /// What was asked for did not work: status 1.
+    #[error("{0}")]
+    Failed(String),
+    /// Nobody reads our output any more: no message, and not our failure.
+    #[error("nobody reads the output")]
+    NobodyReads,
+}
+
+impl Failure {
+    /// Used wrongly.
+    pub(crate) fn usage(what: impl ToString) -> Self {
+        Self::Usage(what.to_string())
+    }
+
+    /// Did not work.
+    pub(crate) fn failed(what: impl ToString) -> Self {
+        Self::Failed(what.to_string())
+    }
+
+    /// Did not work, on this object.
+    pub(crate) fn of(object: impl std::fmt::Display, cause: impl std::fmt::Display) -> Self {
+        Self::Failed(format!("{object}: {cause}"))
+    }
+
+    /// Says what happened and gives the status to end with.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Usage(line) => {
+                eprintln!("flysch: {line}");
+                ExitCode::from(2)
+            }
+            Self::Failed(line) => {
+                eprintln!("flysch: {line}");
+                ExitCode::from(1)
+            }
+            Self::NobodyReads => ExitCode::SUCCESS,
+        }
+    }
+}
+
+impl From<flysch_rig::ParseError> for Failure {
+    fn from(error: flysch_rig::ParseError) -> Self {
+        Self::usage(error)
+    }
+}
+
+/// Of writing to standard output; errors of other files are given their name by [`Failure::of`].
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::NobodyReads;
+        }
+        Self::of("standard output", error)
+    }
+}

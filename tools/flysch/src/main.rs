@@ -1,0 +1,38 @@
+//! The `flysch` command.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cleanup;
+mod cli;
+mod failure;
+mod output;
+mod shell;
+mod targets;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use failure::Failure;
+use output::Output;
+
+fn main() -> ExitCode {
+    cleanup::prepare();
+    let cli = Cli::parse();
+    let mut output = Output::new(cli.json);
+    let result = run(&cli.command, &mut output).and_then(|()| output.finish());
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
+    match command {
+        Command::Bench(arguments) => bench::run(arguments, output),
+        Command::Targets => targets::run(output),
+        Command::Completions { shell } => shell::completions(*shell, output),
+        Command::Man => shell::man(output),
+    }
+}

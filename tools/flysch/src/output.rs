@@ -1,0 +1,84 @@
+//! Standard output: tables for people, JSON for programs, never a panic when nobody reads it.
+
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Where results go.
+#[derive(Debug)]
+pub(crate) struct Output {
+    json: bool,
+    stdout: BufWriter<Stdout>,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json, stdout: BufWriter::new(io::stdout()) }
+    }
+
+    /// Whether the user wants JSON.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether a person is likely to read this as it comes.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.stdout.get_ref().is_terminal()
+    }
+
+    /// One line.
+    pub(crate) fn line(&mut self, line: impl std::fmt::Display) -> Result<(), Failure> {
+        writeln!(self.stdout, "{line}")?;
+        Ok(())
+    }
+
+    /// A value as JSON.
+    pub(crate) fn value(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer_pretty(&mut self.stdout, value).map_err(io::Error::from)?;
+        self.line("")
+    }
+
+    /// Rows under headings, columns as wide as they must be; numbers are set to the right.
+    pub(crate) fn table(&mut self, heading: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
+        let columns = heading.len();
+        let width = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+            widest.max(heading[column].chars().count())
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit());
+        let right: Vec<bool> = (0..columns)
+            .map(|column| {
+                let mut cells = rows.iter().filter_map(|row| row.get(column)).peekable();
+                cells.peek().is_some() && cells.all(|cell| is_number(cell))
+            })
+            .collect();
+        let heading: Vec<String> = heading.iter().map(ToString::to_string).collect();
+        for row in std::iter::once(&heading).chain(rows) {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let gap = " ".repeat(widths[column].saturating_sub(cell.chars().count()));
+                match right[column] {
+                    true => line.extend([&gap, cell.as_str()]),
+                    false => line.extend([cell.as_str(), &gap]),
+                }
+                line.push_str("  ");
+            }
+            self.line(line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    /// Bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        Ok(self.stdout.write_all(bytes)?)
+    }
+
+    /// Hands over what is still here.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        Ok(self.stdout.flush()?)
+    }
+}

@@ -1,0 +1,468 @@
+//! Targets: `KIND[@WHERE][,key=value...]`, parsed into values and refused with a reason.
+//!
+//! The kinds and their keys are one table, [`KINDS`]; parsing, error messages and the help of the
+//! command are all made from it.
+
+use core::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::size;
+
+/// One kind of target.
+#[derive(Debug)]
+pub struct Kind {
+    /// How it is written, without keys.
+    pub name: &'static str,
+    /// What it is.
+    pub help: &'static str,
+    /// The keys it takes.
+    pub keys: &'static [Key],
+}
+
+/// One key of a kind.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value looks like.
+    pub value: &'static str,
+    /// What it does, and what holds without it.
+    pub help: &'static str,
+}
+
+const fn key(name: &'static str, value: &'static str, help: &'static str) -> Key {
+    Key { name, value, help }
+}
+
+/// Every kind of target.
+pub const KINDS: [Kind; 4] = [
+    Kind {
+        name: "ufs",
+        help: "a UFS device and its host controller, modelled in this process",
+        keys: &[
+            key("profile", "galaxy-book-s|ok3576", "the device's timing (galaxy-book-s)"),
+            key("size", "BYTES", "size of each logical unit (4G, or the image's own)"),
+            key("lus", "1..32", "number of logical units (1)"),
+            key("lu", "0..31", "the logical unit that is the disk (0)"),
+            key(
+                "image",
+                "FILE",
+                "keep the disk's data in this file (memory); made if size is given",
+            ),
+            key("mcq", "1..31", "multi-circular queues, this many (single doorbell)"),
+            key("gear", "1..5", "highest high-speed gear of the link (the profile's)"),
+            key("wb", "on|off", "WriteBooster (off)"),
+            key("clock", "virtual|hybrid|real", "whose time: see docs/command.md (hybrid)"),
+            key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
+            key("seed", "NUMBER", "seed of the faults and of the media's variation (1)"),
+        ],
+    },
+    Kind {
+        name: "ufs@qemu",
+        help: "QEMU's UFS device, in a QEMU started for it",
+        keys: &[
+            key("size", "BYTES", "size of the logical unit (1G, or the image's own)"),
+            key("image", "FILE", "keep the disk's data in this raw file (a temporary one)"),
+            key("mcq", "1..31", "multi-circular queues, this many (single doorbell)"),
+            key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+        ],
+    },
+    Kind {
+        name: "file:PATH",
+        help: "a file as a disk, read and written as it is",
+        keys: &[
+            key("size", "BYTES", "make the file with this size if it does not exist"),
+            key("block", "512|4096", "bytes per logical block (4096)"),
+        ],
+    },
+    Kind {
+        name: "null",
+        help: "a disk that completes everything at once and moves no data",
+        keys: &[
+            key("size", "BYTES", "its size (1T)"),
+            key("block", "512|4096", "bytes per logical block (4096)"),
+        ],
+    },
+];
+
+/// A stack to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The UFS model.
+    Ufs(UfsTarget),
+    /// QEMU's UFS device.
+    UfsQemu(QemuTarget),
+    /// A file.
+    File(FileTarget),
+    /// Nothing at all.
+    Null(NullTarget),
+}
+
+/// Settings of the UFS model; `None` leaves a choice to the profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UfsTarget {
+    /// Name of the timing profile.
+    pub profile: Profile,
+    /// Bytes of each logical unit.
+    pub size: Option<u64>,
+    /// Number of logical units.
+    pub lus: u8,
+    /// The logical unit that is the disk.
+    pub lu: u8,
+    /// File that holds the disk's data.
+    pub image: Option<PathBuf>,
+    /// Queues in MCQ mode; `None` is the single doorbell.
+    pub mcq: Option<u8>,
+    /// Highest gear.
+    pub gear: Option<u8>,
+    /// Whether WriteBooster is switched on after bring-up.
+    pub write_booster: bool,
+    /// Whose time counts.
+    pub clock: ClockKind,
+    /// The fault plan as written.
+    pub faults: Option<String>,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Timing profiles of the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// UFS 4.0 part at HS-G4 on a 3.1 host, as measured with FreeBSD.
+    #[default]
+    GalaxyBookS,
+    /// UFS on an RK3576 board.
+    Ok3576,
+}
+
+/// Whose time counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClockKind {
+    /// Discrete events; software costs nothing.
+    Virtual,
+    /// Software time is measured, device time comes from the model.
+    #[default]
+    Hybrid,
+    /// The machine's clock; the model runs in a thread of its own.
+    Real,
+}
+
+/// Settings of QEMU's UFS device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QemuTarget {
+    /// Bytes of the logical unit.
+    pub size: Option<u64>,
+    /// File that holds its data.
+    pub image: Option<PathBuf>,
+    /// Queues in MCQ mode; `None` is the single doorbell.
+    pub mcq: Option<u8>,
+    /// The QEMU to start.
+    pub qemu: Option<PathBuf>,
+}
+
+/// A file as a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileTarget {
+    /// Its path.
+    pub path: PathBuf,
+    /// Size to make it with.
+    pub size: Option<u64>,
+    /// Bytes per logical block.
+    pub block_size: u32,
+}
+
+/// A disk without data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NullTarget {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Bytes per logical block.
+    pub block_size: u32,
+}
+
+impl Default for UfsTarget {
+    fn default() -> Self {
+        Self {
+            profile: Profile::default(),
+            size: None,
+            lus: 1,
+            lu: 0,
+            image: None,
+            mcq: None,
+            gear: None,
+            write_booster: false,
+            clock: ClockKind::default(),
+            faults: None,
+            seed: 1,
+        }
+    }
+}
+
+/// Why a text is not a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParseError {
+    /// No such kind.
+    Kind {
+        /// What was written.
+        given: String,
+    },
+    /// The kind has no such key.
+    Key {
+        /// The kind's name.
+        kind: &'static str,
+        /// What was written.
+        given: String,
+    },
+    /// The key cannot have this value.
+    Value {
+        /// The key.
+        key: &'static str,
+        /// What was written.
+        given: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// A key stands there twice.
+    Twice {
+        /// The key.
+        key: &'static str,
+    },
+    /// A piece is not `key=value`.
+    NotAPair {
+        /// What was written.
+        given: String,
+    },
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind { given } => {
+                let kinds = KINDS.each_ref().map(|kind| kind.name);
+                let plain = kinds.map(|name| name.split(':').next().unwrap_or(name));
+                write!(f, "unknown target `{given}`{}", did_you_mean(given, &plain))?;
+                write!(f, "; targets are {}", kinds.join(", "))
+            }
+            Self::Key { kind, given } => {
+                let keys: Vec<&str> = keys_of(kind).iter().map(|key| key.name).collect();
+                write!(f, "target `{kind}` has no key `{given}`{}", did_you_mean(given, &keys))?;
+                write!(f, "; its keys are {}", keys.join(", "))
+            }
+            Self::Value { key, given, expected } => {
+                let words: Vec<&str> = expected.split('|').collect();
+                let hint =
+                    if words.len() > 1 { did_you_mean(given, &words) } else { String::new() };
+                write!(f, "`{key}={given}`: the value must be {expected}{hint}")
+            }
+            Self::Twice { key } => write!(f, "key `{key}` is given twice"),
+            Self::NotAPair { given } => {
+                write!(f, "`{given}` is not `key=value`; write a target as KIND[,key=value...]")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// ", did you mean `x`?" for the nearest of `known`, if one is near; else nothing.
+pub fn did_you_mean(given: &str, known: &[&str]) -> String {
+    let score = |name: &str| strsim::damerau_levenshtein(given, name);
+    let nearest = known.iter().min_by_key(|name| score(name));
+    match nearest.filter(|name| score(name) <= 1 + name.len() / 3) {
+        Some(name) => format!(", did you mean `{name}`?"),
+        None => String::new(),
+    }
+}
+
+impl FromStr for Target {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let (kind, rest) = text.split_at(text.find(&[':', ','][..]).unwrap_or(text.len()));
+        match kind {
+            "ufs" => Ok(Self::Ufs(UfsTarget::parse(&Pairs::parse("ufs", rest)?)?)),
+            "ufs@qemu" => Ok(Self::UfsQemu(QemuTarget::parse(&Pairs::parse("ufs@qemu", rest)?)?)),
+            "null" => Ok(Self::Null(NullTarget::parse(&Pairs::parse("null", rest)?)?)),
+            "file" if rest.starts_with(':') => {
+                let rest = &rest[1..];
+                let (path, rest) = rest.split_at(end_of_path(rest));
+                Ok(Self::File(FileTarget::parse(path, &Pairs::parse("file:PATH", rest)?)?))
+            }
+            "file" => Err(ParseError::NotAPair { given: text.into() }),
+            _ => Err(ParseError::Kind { given: kind.into() }),
+        }
+    }
+}
+
+/// Where the path of a `file:` target ends: at a comma that begins a known key, so that paths may
+/// hold commas.
+fn end_of_path(text: &str) -> usize {
+    let begins_key = |at: &usize| {
+        let after = &text[at + 1..];
+        let name = after.split('=').next().unwrap_or(after);
+        after.contains('=') && !name.contains(['/', ',']) && !name.is_empty()
+    };
+    text.match_indices(',').map(|(at, _)| at).find(begins_key).unwrap_or(text.len())
+}
+
+fn keys_of(kind: &str) -> &'static [Key] {
+    KINDS.iter().find(|k| k.name == kind).map_or(&[], |k| k.keys)
+}
+
+/// The `key=value` pairs of a target, each known to its kind and given once.
+struct Pairs<'a> {
+    pairs: Vec<(&'static Key, &'a str)>,
+}
+
+impl<'a> Pairs<'a> {
+    fn parse(kind: &'static str, rest: &'a str) -> Result<Self, ParseError> {
+        let mut pairs: Vec<(&'static Key, &str)> = Vec::new();
+        if let Some(odd) = rest.strip_prefix(':') {
+            return Err(ParseError::NotAPair { given: odd.into() });
+        }
+        for piece in rest.split(',').skip(1) {
+            let Some((name, value)) = piece.split_once('=') else {
+                return Err(ParseError::NotAPair { given: piece.into() });
+            };
+            let key = keys_of(kind)
+                .iter()
+                .find(|key| key.name == name)
+                .ok_or_else(|| ParseError::Key { kind, given: name.into() })?;
+            if pairs.iter().any(|(known, _)| known.name == name) {
+                return Err(ParseError::Twice { key: key.name });
+            }
+            pairs.push((key, value));
+        }
+        Ok(Self { pairs })
+    }
+
+    /// The value of `name` as `read` understands it; what it does not is an error that says what
+    /// the key's value must be.
+    fn get<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, ParseError> {
+        let Some((key, value)) = self.pairs.iter().find(|(key, _)| key.name == name) else {
+            return Ok(None);
+        };
+        let refuse = || {
+            let expected = match key.value {
+                "BYTES" => "a size such as 512M, 4G or 1048576, a multiple of 4096".into(),
+                "FILE" | "PROGRAM" => "a path".into(),
+                "NUMBER" => "a number".into(),
+                other => other.into(),
+            };
+            ParseError::Value { key: key.name, given: (*value).into(), expected }
+        };
+        read(value).map(Some).ok_or_else(refuse)
+    }
+
+    fn size(&self) -> Result<Option<u64>, ParseError> {
+        let whole = |bytes: &u64| *bytes > 0 && bytes.is_multiple_of(4096);
+        self.get("size", |text| size::parse(text).filter(whole))
+    }
+
+    fn path(&self, name: &str) -> Result<Option<PathBuf>, ParseError> {
+        self.get(name, |text| (!text.is_empty()).then(|| PathBuf::from(text)))
+    }
+
+    fn within(&self, name: &str, low: u8, high: u8) -> Result<Option<u8>, ParseError> {
+        self.get(name, |text| text.parse().ok().filter(|n| (low..=high).contains(n)))
+    }
+
+    fn block_size(&self) -> Result<u32, ParseError> {
+        let read = |text: &str| size::parse(text).filter(|n| matches!(n, 512 | 4096));
+        Ok(self.get("block", read)?.map_or(4096, |bytes| bytes as u32))
+    }
+}
+
+impl UfsTarget {
+    fn parse(pairs: &Pairs<'_>) -> Result<Self, ParseError> {
+        let default = Self::default();
+        let target = Self {
+            profile: pairs.get("profile", Profile::named)?.unwrap_or_default(),
+            size: pairs.size()?,
+            lus: pairs.within("lus", 1, 32)?.unwrap_or(default.lus),
+            lu: pairs.within("lu", 0, 31)?.unwrap_or(default.lu),
+            image: pairs.path("image")?,
+            mcq: pairs.within("mcq", 1, 31)?,
+            gear: pairs.within("gear", 1, 5)?,
+            write_booster: pairs.get("wb", on_off)?.unwrap_or(default.write_booster),
+            clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
+            faults: pairs.get("faults", |text| Some(text.to_owned()))?,
+            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
+        };
+        if target.lu >= target.lus {
+            return Err(ParseError::Value {
+                key: "lu",
+                given: target.lu.to_string(),
+                expected: match target.lus {
+                    1 => "0, the only logical unit; `lus=` makes more".into(),
+                    n => format!("one of the {n} logical units, 0..{}", n - 1),
+                },
+            });
+        }
+        Ok(target)
+    }
+}
+
+impl QemuTarget {
+    fn parse(pairs: &Pairs<'_>) -> Result<Self, ParseError> {
+        Ok(Self {
+            size: pairs.size()?,
+            image: pairs.path("image")?,
+            mcq: pairs.within("mcq", 1, 31)?,
+            qemu: pairs.path("qemu")?,
+        })
+    }
+}
+
+impl FileTarget {
+    fn parse(path: &str, pairs: &Pairs<'_>) -> Result<Self, ParseError> {
+        if path.is_empty() {
+            return Err(ParseError::NotAPair { given: "file:".into() });
+        }
+        Ok(Self { path: path.into(), size: pairs.size()?, block_size: pairs.block_size()? })
+    }
+}
+
+impl NullTarget {
+    fn parse(pairs: &Pairs<'_>) -> Result<Self, ParseError> {
+        let size = pairs.size()?.unwrap_or(1 << 40);
+        Ok(Self { size, block_size: pairs.block_size()? })
+    }
+}
+
+impl Profile {
+    fn named(text: &str) -> Option<Self> {
+        match text {
+            "galaxy-book-s" => Some(Self::GalaxyBookS),
+            "ok3576" => Some(Self::Ok3576),
+            _ => None,
+        }
+    }
+}
+
+impl ClockKind {
+    fn named(text: &str) -> Option<Self> {
+        match text {
+            "virtual" => Some(Self::Virtual),
+            "hybrid" => Some(Self::Hybrid),
+            "real" | "threaded" => Some(Self::Real),
+            _ => None,
+        }
+    }
+}
+
+fn on_off(text: &str) -> Option<bool> {
+    match text {
+        "on" | "1" | "true" | "yes" => Some(true),
+        "off" | "0" | "false" | "no" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+use super::*;
+
+fn refusal(text: &str) -> String {
+    text.parse::<Target>().expect_err(text).to_string()
+}
+
+#[test]
+fn bare_kinds_have_their_defaults() {
+    assert_eq!("ufs".parse(), Ok(Target::Ufs(UfsTarget::default())));
+    assert_eq!("ufs@qemu".parse(), Ok(Target::UfsQemu(QemuTarget::default())));
+    assert_eq!("null".parse(), Ok(Target::Null(NullTarget { size: 1 << 40, block_size: 4096 })));
+}
+
+#[test]
+fn every_key_is_read() {
+    let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,gear=3,wb=on,\
+                clock=virtual,faults=timeout:0.1,seed=7";
+    let expected = UfsTarget {
+        profile: Profile::Ok3576,
+        size: Some(512 << 20),
+        lus: 3,
+        lu: 2,
+        image: Some("a.img".into()),
+        mcq: Some(4),
+        gear: Some(3),
+        write_booster: true,
+        clock: ClockKind::Virtual,
+        faults: Some("timeout:0.1".into()),
+        seed: 7,
+    };
+    assert_eq!(text.parse(), Ok(Target::Ufs(expected)));
+    let text = "ufs@qemu,size=64M,image=b.img,mcq=2,qemu=/opt/qemu";
+    let expected = QemuTarget {
+        size: Some(64 << 20),
+        image: Some("b.img".into()),
+        mcq: Some(2),
+        qemu: Some("/opt/qemu".into()),
+    };
+    assert_eq!(text.parse(), Ok(Target::UfsQemu(expected)));
+    let expected = NullTarget { size: 8192, block_size: 512 };
+    assert_eq!("null,size=8K,block=512".parse(), Ok(Target::Null(expected)));
+}
+
+#[test]
+fn paths_may_hold_commas_and_colons() {
+    for (text, path, size) in [
+        ("file:disk.img", "disk.img", None),
+        ("file:a,b.img", "a,b.img", None),
+        ("file:/x:y/z,size=1M", "/x:y/z", Some(1 << 20)),
+        ("file:a,b,size=4K", "a,b", Some(4096)),
+    ] {
+        let expected = FileTarget { path: path.into(), size, block_size: 4096 };
+        assert_eq!(text.parse(), Ok(Target::File(expected)), "{text}");
+    }
+}
+
+#[test]
+fn wrong_kinds_name_the_nearest_and_the_list() {
+    for (given, nearest) in [("ufz", "ufs"), ("ufs@qmu", "ufs@qemu"), ("nul", "null")] {
+        let said = refusal(given);
+        assert!(said.contains(&format!("did you mean `{nearest}`?")), "{said}");
+        assert!(said.contains("ufs, ufs@qemu, file:PATH, null"), "{said}");
+    }
+    assert!(!refusal("something-else").contains("did you mean"));
+    refusal("");
+}
+
+#[test]
+fn wrong_keys_name_the_nearest_and_the_list() {
+    let said = refusal("ufs,sise=4G");
+    assert!(said.contains("`sise`, did you mean `size`?") && said.contains("profile"), "{said}");
+    let said = refusal("ufs@qemu,profile=ok3576");
+    assert!(said.contains("`ufs@qemu` has no key `profile`"), "{said}");
+    assert!(refusal("file:a,sise=4").contains("did you mean `size`?"));
+}
+
+#[test]
+fn wrong_values_say_what_the_value_must_be() {
+    for (given, part) in [
+        ("ufs,size=0", "a size such as"),
+        ("ufs,size=4097", "multiple of 4096"),
+        ("ufs,size=-1", "a size such as"),
+        ("ufs,size=99999999999999G", "a size such as"),
+        ("ufs,lus=33", "1..32"),
+        ("ufs,lus=2,lu=2", "0..1"),
+        ("ufs,lu=1", "`lus=` makes more"),
+        ("ufs,mcq=0", "1..31"),
+        ("ufs,gear=6", "1..5"),
+        ("ufs,clock=hybird", "did you mean `hybrid`?"),
+        ("ufs,profile=galaxy", "galaxy-book-s|ok3576"),
+        ("ufs,image=", "a path"),
+        ("ufs,wb=perhaps", "on|off"),
+        ("ufs,seed=x", "a number"),
+        ("null,block=1K", "512|4096"),
+    ] {
+        let said = refusal(given);
+        assert!(said.contains(part), "{given}: {said}");
+    }
+}
+
+#[test]
+fn keys_stand_once_and_as_pairs() {
+    assert!(refusal("ufs,mcq=1,mcq=2").contains("twice"));
+    for odd in ["ufs,fast", "ufs,", "ufs:x", "file", "file:", "null,,"] {
+        assert!(refusal(odd).contains("KIND[,key=value...]"), "{odd}");
+    }
+}
+
+#[test]
+fn no_text_is_a_panic() {
+    for text in ["@", ",", "=", "ufs,=", "ufs,=,", "file:,size=", "é,é=é", "file:é,é=é", "ufs@"]
+    {
+        let _ = text.parse::<Target>();
+    }
+}
