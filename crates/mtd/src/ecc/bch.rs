@@ -1,0 +1,396 @@
+//! Binary BCH codes as Linux's software BCH (`lib/bch.c`) lays them out.
+//!
+//! Theory. A step's bits, first byte first and most significant bit first, are the coefficients of
+//! a polynomial over GF(2), followed by the code's bits, so that the whole is a multiple of the
+//! generator polynomial g: the code is the remainder of the data, shifted up, by g. g has the roots
+//! a^1 .. a^2t, where a generates GF(2^m). Reading back, the remainder of what was read differs
+//! from the code that was read by a polynomial that agrees with the error at those roots; its
+//! values there are the syndromes. Berlekamp and Massey's algorithm finds from them the shortest
+//! polynomial whose roots are the inverse error positions, and Chien's search finds these by trying
+//! every position of the step. More than t errors mostly leave a polynomial with too few roots;
+//! that is how they are noticed.
+//!
+//! Linux stores the code xored with a mask that makes erased flash (all ones) a valid step.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Primitive polynomials of degree 5 to 15 that generate the fields; Linux uses the same.
+const PRIMITIVE: [u32; 11] =
+    [0x25, 0x43, 0x83, 0x11D, 0x211, 0x409, 0x805, 0x1053, 0x201B, 0x402B, 0x8003];
+/// Most bits of code: the remainder is kept in one machine word of this many bits.
+const CODE_BITS_MAX: u32 = 128;
+/// Most bits corrected in one step: every one takes m >= 5 bits of code.
+const T_MAX: usize = CODE_BITS_MAX as usize / 5;
+
+/// A code, with the tables that make it fast.
+#[derive(Clone, Debug)]
+pub struct Bch {
+    m: u32,
+    t: u32,
+    step: usize,
+    code_bits: u32,
+    /// Powers of a, twice over so that a sum of two logarithms needs no reduction.
+    power: Vec<u16>,
+    /// Logarithms to the base a; the one of 0 is not used.
+    log: Vec<u16>,
+    /// Remainder of each first byte, left aligned.
+    remainder: Vec<u128>,
+    /// What turns the code of an erased step into ones, left aligned.
+    mask: u128,
+}
+
+impl Bch {
+    /// The code over GF(2^`m`) that corrects `t` bits in a step of `step` bytes. `None` when there
+    /// is no such code, or none that needs at most 128 bits.
+    pub fn new(m: u32, t: u32, step: usize) -> Option<Self> {
+        let primitive = *PRIMITIVE.get(usize::try_from(m.checked_sub(5)?).ok()?)?;
+        if t == 0 || m * t > CODE_BITS_MAX {
+            return None;
+        }
+        let (power, log) = field(m, primitive);
+        let (generator, code_bits) = generator(&power, &log, m, t)?;
+        let order = (1usize << m) - 1;
+        if step == 0 || step * 8 + code_bits as usize > order {
+            return None;
+        }
+        let remainder = remainder_table(generator, code_bits);
+        let mut code = Self { m, t, step, code_bits, power, log, remainder, mask: 0 };
+        let erased = code.remainder_of(core::iter::repeat_n(0xFF, step));
+        code.mask = !erased & !(u128::MAX.checked_shr(code_bits).unwrap_or(0));
+        Some(code)
+    }
+
+    /// Bytes of code per step.
+    pub fn code_len(&self) -> usize {
+        self.code_bits.div_ceil(8) as usize
+    }
+
+    /// Bits corrected in one step.
+    pub fn strength(&self) -> u32 {
+        self.t
+    }
+
+    /// Bytes of data in one step.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// The code of `data` as it is stored, in the first [`code_len`](Self::code_len) bytes of the
+    /// answer; bits that are not used are ones.
+    pub fn compute(&self, data: &[u8]) -> [u8; 16] {
+        let unused = u128::MAX.checked_shr(self.code_bits).unwrap_or(0);
+        ((self.remainder_of(data.iter().copied()) ^ self.mask) | unused).to_be_bytes()
+    }
+
+    /// Corrects `data`, one step, and `stored`, its code; returns the bits corrected, or `None`
+    /// when there are more than the code can correct.
+    pub fn correct(&self, data: &mut [u8], stored: &[u8]) -> Option<u32> {
+        debug_assert!(data.len() == self.step && stored.len() == self.code_len());
+        let mut code = [0; 16];
+        code[..stored.len()].copy_from_slice(stored);
+        let used = !u128::MAX.checked_shr(self.code_bits).unwrap_or(0);
+        let read = (u128::from_be_bytes(code) & used) ^ self.mask;
+        let difference = read ^ self.remainder_of(data.iter().copied());
+        if difference == 0 {
+            return Some(0);
+        }
+        let syndromes = self.syndromes(difference);
+        let locator = self.locator(&syndromes[..2 * self.t as usize])?;
+        self.flip_roots(&locator, data)
+    }
+
+    fn remainder_of(&self, data: impl Iterator<Item = u8>) -> u128 {
+        data.fold(0, |register: u128, byte| {
+            (register << 8) ^ self.remainder[usize::from((register >> 120) as u8 ^ byte)]
+        })
+    }
+
+    fn multiply(&self, a: u16, b: u16) -> u16 {
+        if a == 0 || b == 0 {
+            return 0;
+        }
+        let sum = usize::from(self.log[usize::from(a)]) + usize::from(self.log[usize::from(b)]);
+        self.power[sum]
+    }
+
+    fn divide(&self, a: u16, b: u16) -> u16 {
+        if a == 0 {
+            return 0;
+        }
+        let order = (1usize << self.m) - 1;
+        let (a, b) = (self.log[usize::from(a)], self.log[usize::from(b)]);
+        self.power[usize::from(a) + order - usize::from(b)]
+    }
+
+    /// Values of the difference polynomial at a^1 .. a^2t.
+    fn syndromes(&self, difference: u128) -> [u16; 2 * T_MAX] {
+        let order = (1usize << self.m) - 1;
+        let mut syndromes = [0; 2 * T_MAX];
+        let mut bits = difference >> (CODE_BITS_MAX - self.code_bits);
+        while bits != 0 {
+            let exponent = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            for (j, syndrome) in syndromes[..2 * self.t as usize].iter_mut().enumerate() {
+                *syndrome ^= self.power[exponent * (j + 1) % order];
+            }
+        }
+        syndromes
+    }
+
+    /// Berlekamp-Massey: the error locator, constant term first; `None` above t errors.
+    fn locator(&self, syndromes: &[u16]) -> Option<Vec<u16>> {
+        let mut current: Vec<u16> = vec![1];
+        let mut previous: Vec<u16> = vec![1];
+        let (mut errors, mut shift, mut scale) = (0usize, 1usize, 1u16);
+        for n in 0..syndromes.len() {
+            let discrepancy = (1..=errors.min(current.len() - 1))
+                .fold(syndromes[n], |sum, i| sum ^ self.multiply(current[i], syndromes[n - i]));
+            if discrepancy == 0 {
+                shift += 1;
+                continue;
+            }
+            let factor = self.divide(discrepancy, scale);
+            let before = current.clone();
+            if current.len() < previous.len() + shift {
+                current.resize(previous.len() + shift, 0);
+            }
+            for (i, &coefficient) in previous.iter().enumerate() {
+                current[i + shift] ^= self.multiply(factor, coefficient);
+            }
+            if 2 * errors <= n {
+                errors = n + 1 - errors;
+                (previous, scale, shift) = (before, discrepancy, 1);
+            } else {
+                shift += 1;
+            }
+        }
+        current.truncate(errors + 1);
+        let has_degree = current.len() == errors + 1 && current[errors] != 0;
+        (errors <= self.t as usize && has_degree).then_some(current)
+    }
+
+    /// Chien's search: flips the data bits that the locator's roots name; code bits need no repair.
+    fn flip_roots(&self, locator: &[u16], data: &mut [u8]) -> Option<u32> {
+        let order = (1usize << self.m) - 1;
+        let degree = locator.len() - 1;
+        let bits = data.len() * 8 + self.code_bits as usize;
+        let mut found = [0usize; T_MAX];
+        let mut count = 0;
+        // logs[i] is the logarithm of the i-th term at a^-exponent.
+        let mut logs: Vec<Option<usize>> = locator
+            .iter()
+            .map(|&c| (c != 0).then(|| usize::from(self.log[usize::from(c)])))
+            .collect();
+        for exponent in 0..bits {
+            let value = logs.iter().flatten().fold(0, |sum, &log| sum ^ self.power[log]);
+            if value == 0 {
+                found[count] = exponent;
+                count += 1;
+                if count == degree {
+                    break;
+                }
+            }
+            for (i, log) in logs.iter_mut().enumerate() {
+                if let Some(log) = log {
+                    *log = if *log >= i { *log - i } else { *log + order - i };
+                }
+            }
+        }
+        if count != degree {
+            return None;
+        }
+        for &exponent in &found[..count] {
+            if let Some(from_end) = exponent.checked_sub(self.code_bits as usize) {
+                let byte = data.len() - 1 - from_end / 8;
+                data[byte] ^= 1 << (from_end % 8);
+            }
+        }
+        Some(degree as u32)
+    }
+}
+
+/// Powers (two periods) and logarithms of the field's generator.
+fn field(m: u32, primitive: u32) -> (Vec<u16>, Vec<u16>) {
+    let order = (1usize << m) - 1;
+    let mut power = vec![0u16; 2 * order];
+    let mut log = vec![0u16; order + 1];
+    let mut value = 1u32;
+    for exponent in 0..order {
+        power[exponent] = value as u16;
+        power[exponent + order] = value as u16;
+        log[value as usize] = exponent as u16;
+        value <<= 1;
+        if value >> m != 0 {
+            value ^= primitive;
+        }
+    }
+    (power, log)
+}
+
+/// The generator polynomial without its leading term, and its degree: the product of (x - r) over
+/// all roots r, that is a^1 .. a^2t and their conjugates.
+fn generator(power: &[u16], log: &[u16], m: u32, t: u32) -> Option<(u128, u32)> {
+    let order = (1usize << m) - 1;
+    let mut is_root = vec![false; order];
+    for odd in (1..2 * t as usize).step_by(2) {
+        let mut exponent = odd % order;
+        for _ in 0..m {
+            is_root[exponent] = true;
+            exponent = 2 * exponent % order;
+        }
+    }
+    let mut polynomial: Vec<u16> = vec![1];
+    for root in (0..order).filter(|&exponent| is_root[exponent]) {
+        let mut next = vec![0u16; polynomial.len() + 1];
+        for (i, &coefficient) in polynomial.iter().enumerate() {
+            next[i + 1] ^= coefficient;
+            if coefficient != 0 {
+                next[i] ^= power[usize::from(log[usize::from(coefficient)]) + root];
+            }
+        }
+        polynomial = next;
+    }
+    let degree = polynomial.len() as u32 - 1;
+    if degree > CODE_BITS_MAX || polynomial.iter().any(|&c| c > 1) {
+        return None;
+    }
+    let low = polynomial[..degree as usize].iter().rev();
+    Some((low.fold(0, |bits, &c| bits << 1 | u128::from(c)), degree))
+}
+
+/// Remainders by the generator of every byte followed by zeros, left aligned.
+fn remainder_table(generator: u128, degree: u32) -> Vec<u128> {
+    let aligned = generator << (CODE_BITS_MAX - degree);
+    (0..256u128)
+        .map(|byte| {
+            (0..8).fold(byte << 120, |register, _| {
+                let carry = register >> 127 == 1;
+                (register << 1) ^ if carry { aligned } else { 0 }
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::String;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|i| ((31 * i * i + 17 * i + 7) >> 3) as u8).collect()
+    }
+
+    fn hex(code: &Bch, data: &[u8]) -> String {
+        use std::fmt::Write;
+        code.compute(data)[..code.code_len()].iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
+    /// What Linux's `lib/bch.c` computes for these steps.
+    #[test]
+    fn codes_are_those_of_linux() {
+        for (m, t, step, zeros, of_pattern) in [
+            (13, 4, 512, "2813cc3996ac7f", "60bd7874a6fbaf"),
+            (13, 8, 512, "ef512e09ed939ac29779e524b5", "80ffb947996ca67c38988ffb12"),
+            (14, 8, 1024, "f65a41f418504b7e2fd6c0ff8a71", "1aed1d60d5a97fc1c2050dadae8f"),
+        ] {
+            let code = Bch::new(m, t, step).unwrap();
+            assert_eq!(hex(&code, &vec![0; step]), zeros, "m {m} t {t}");
+            assert_eq!(hex(&code, &pattern(step)), of_pattern, "m {m} t {t}");
+            let erased = code.compute(&vec![0xFF; step]);
+            assert_eq!(erased, [0xFF; 16], "erased flash is valid");
+        }
+    }
+
+    #[test]
+    fn codes_that_do_not_exist_are_refused() {
+        for (m, t, step) in [(4, 1, 1), (16, 1, 512), (13, 0, 512), (13, 10, 512), (12, 4, 512)] {
+            assert!(Bch::new(m, t, step).is_none(), "m {m} t {t} step {step}");
+        }
+    }
+
+    fn flip(data: &mut [u8], code: &mut [u8], bit: usize) {
+        let (bytes, bit) =
+            if bit < data.len() * 8 { (data, bit) } else { (code, bit - data.len() * 8) };
+        bytes[bit / 8] ^= 0x80 >> (bit % 8);
+    }
+
+    fn codes() -> &'static [Bch] {
+        static CODES: std::sync::OnceLock<Vec<Bch>> = std::sync::OnceLock::new();
+        CODES.get_or_init(|| {
+            [(13, 4, 512), (13, 8, 512), (14, 8, 1024), (14, 4, 1024), (13, 1, 512), (8, 2, 16)]
+                .into_iter()
+                .map(|(m, t, step)| Bch::new(m, t, step).unwrap())
+                .collect()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        #[test]
+        fn up_to_t_flipped_bits_are_corrected_wherever_they_are(
+            which in 0usize..6, seed: u64, erased: bool,
+            bits in prop::collection::vec(any::<usize>(), 0..=8),
+        ) {
+            let code = &codes()[which];
+            let mut state = seed | 1;
+            let data: Vec<u8> = (0..code.step())
+                .map(|_| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    if erased { 0xFF } else { state as u8 }
+                })
+                .collect();
+            let computed = code.compute(&data);
+            let mut stored = computed[..code.code_len()].to_vec();
+            let mut bad = data.clone();
+            let total = code.step() * 8 + code.code_bits as usize;
+            let mut places: Vec<usize> = bits.iter().map(|bit| bit % total).collect();
+            places.sort_unstable();
+            places.dedup();
+            places.truncate(code.strength() as usize);
+            for &bit in &places {
+                flip(&mut bad, &mut stored, bit);
+            }
+            prop_assert_eq!(code.correct(&mut bad, &stored), Some(places.len() as u32));
+            prop_assert_eq!(bad, data);
+        }
+    }
+
+    /// A BCH code promises nothing above t errors, but with t = 8 hardly one pattern in 40 000
+    /// passes for a correctable one, and with t = 4 about one in 370.
+    #[test]
+    fn one_bit_more_than_t_is_noticed() {
+        for (code, misses_max) in [(&codes()[0], 3), (&codes()[1], 0), (&codes()[2], 0)] {
+            let data = pattern(code.step());
+            let computed = code.compute(&data);
+            let total = code.step() * 8 + code.code_bits as usize;
+            let mut state = 0x9E37_79B9_7F4A_7C15u64;
+            let mut misses = 0;
+            for _ in 0..300 {
+                let mut places = std::collections::BTreeSet::new();
+                while places.len() <= code.strength() as usize {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    places.insert(state as usize % total);
+                }
+                let (mut bad, mut stored) = (data.clone(), computed[..code.code_len()].to_vec());
+                places.iter().for_each(|&bit| flip(&mut bad, &mut stored, bit));
+                let before = bad.clone();
+                match code.correct(&mut bad, &stored) {
+                    None => assert_eq!(bad, before, "left as it was read"),
+                    Some(_) => misses += 1,
+                }
+            }
+            assert!(misses <= misses_max, "{misses} of 300 not noticed");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Software error correction, as Linux lays it out in the out-of-band bytes.
+
+mod bch;
+mod hamming;
+
+pub use bch::Bch;
+
+use core::fmt;
+
+/// A way to correct bit errors, step by step.
+#[derive(Clone, Debug)]
+pub enum Ecc {
+    /// None, or one that only the controller of the board knows.
+    None,
+    /// Hamming code over 256 or 512 bytes: one bit corrected per step.
+    Hamming {
+        /// Bytes of data per step.
+        step: usize,
+        /// Whether the first two bytes of the code are swapped, as SmartMedia cards have them.
+        smart_media: bool,
+    },
+    /// A binary BCH code.
+    Bch(Bch),
+}
+
+impl Ecc {
+    /// Bytes of data per step; 0 without error correction.
+    pub fn step(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Hamming { step, .. } => *step,
+            Self::Bch(code) => code.step(),
+        }
+    }
+
+    /// Bytes of code per step.
+    pub fn code_len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Hamming { .. } => 3,
+            Self::Bch(code) => code.code_len(),
+        }
+    }
+
+    /// Bits corrected per step.
+    pub fn strength(&self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Hamming { .. } => 1,
+            Self::Bch(code) => code.strength(),
+        }
+    }
+
+    /// Computes the code of `data`, one step, into `code`, which has [`code_len`](Self::code_len)
+    /// bytes.
+    pub fn compute(&self, data: &[u8], code: &mut [u8]) {
+        match self {
+            Self::None => {}
+            Self::Hamming { smart_media, .. } => {
+                code.copy_from_slice(&hamming::compute(data));
+                if *smart_media {
+                    code.swap(0, 1);
+                }
+            }
+            Self::Bch(bch) => {
+                let len = code.len();
+                code.copy_from_slice(&bch.compute(data)[..len]);
+            }
+        }
+    }
+
+    /// Corrects `data`, one step, with its stored `code`; returns the bits corrected in both, or
+    /// `None` when there are more than can be corrected.
+    pub fn correct(&self, data: &mut [u8], code: &[u8]) -> Option<u32> {
+        match self {
+            Self::None => Some(0),
+            Self::Hamming { smart_media: false, .. } => {
+                hamming::correct(data, [code[0], code[1], code[2]])
+            }
+            Self::Hamming { smart_media: true, .. } => {
+                hamming::correct(data, [code[1], code[0], code[2]])
+            }
+            Self::Bch(bch) => bch.correct(data, code),
+        }
+    }
+}
+
+impl fmt::Display for Ecc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("no known ECC"),
+            Self::Hamming { step, smart_media } => {
+                let order = if *smart_media { ", SmartMedia order" } else { "" };
+                write!(f, "Hamming, 1 bit per {step} bytes{order}")
+            }
+            Self::Bch(code) => {
+                write!(f, "BCH, {} bits per {} bytes", code.strength(), code.step())
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Raw flash over bytes: image files, memory, dumps with out-of-band bytes.
+//!
+//! The lowest layer of the flash stack, what Linux calls MTD. Everything here is an
+//! [`api::flash::Flash`](flysch_api::flash::Flash):
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`Image`] | a [`Storage`] that holds the main bytes and nothing else |
+//! | [`Dump`] | a storage with out-of-band bytes behind every page: stripped, bit errors corrected and counted |
+//! | [`Partition`] | some erase blocks of another flash |
+//! | [`Concat`] | several flashes, one behind the other |
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod bbt;
+mod dump;
+mod ecc;
+mod image;
+mod oob;
+mod partition;
+mod storage;
+
+pub use dump::{Dump, PageFormat};
+pub use ecc::{Bch, Ecc};
+pub use image::Image;
+pub use oob::OobLayout;
+pub use partition::{Concat, Partition};
+pub use storage::Storage;

@@ -1,0 +1,96 @@
+//! What stands where in the out-of-band bytes of a page (Linux `mtd_ooblayout_ops`).
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Positions in the out-of-band bytes of one page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OobLayout {
+    /// Out-of-band bytes of a page.
+    pub size: usize,
+    /// The bad-block marker: 0xFF in a good block.
+    pub bad_marker: usize,
+    /// Codes of all steps, in the order of the steps.
+    pub ecc: Vec<Range<usize>>,
+    /// What is left to the file systems, in order.
+    pub free: Vec<Range<usize>>,
+}
+
+impl OobLayout {
+    /// The layout of small pages (256 or 512 bytes) with 8 or 16 out-of-band bytes. `None` when the
+    /// code does not have the bytes these layouts have room for.
+    pub fn small_page(size: usize, ecc_len: usize) -> Option<Self> {
+        let (ecc, free) = match (size, ecc_len) {
+            (8, 3) => (vec![0..3], vec![3..5, 6..8]),
+            (16, 6) => (vec![0..4, 6..8], vec![8..16]),
+            (16, 3) => (vec![0..3], vec![8..16]),
+            (8 | 16, 0) => (vec![], vec![0..5, 6..size]),
+            _ => return None,
+        };
+        Some(Self { size, bad_marker: 5, ecc, free })
+    }
+
+    /// The layout of large pages whose code starts at `ecc_at`. `None` when it does not fit behind
+    /// the bad-block marker.
+    pub fn large_page(size: usize, ecc_at: usize, ecc_len: usize) -> Option<Self> {
+        let end = ecc_at.checked_add(ecc_len)?;
+        if ecc_at < 2 || end > size {
+            return None;
+        }
+        let mut layout = Self { size, bad_marker: 0, ecc: vec![], free: vec![] };
+        if ecc_len != 0 {
+            layout.ecc.push(ecc_at..end);
+        }
+        layout.free.extend([2..ecc_at, end..size].into_iter().filter(|range| !range.is_empty()));
+        Some(layout)
+    }
+
+    /// The layout Linux takes for Hamming codes: from byte 40 of 64, from byte 80 of 128; small
+    /// pages have their own.
+    pub fn hamming(size: usize, ecc_len: usize) -> Option<Self> {
+        match size {
+            8 | 16 => Self::small_page(size, ecc_len),
+            64 => Self::large_page(size, 40, ecc_len),
+            128 => Self::large_page(size, 80, ecc_len),
+            _ => Self::at_end(size, ecc_len),
+        }
+    }
+
+    /// The layout Linux takes for everything else: the code at the end.
+    pub fn at_end(size: usize, ecc_len: usize) -> Option<Self> {
+        Self::large_page(size, size.checked_sub(ecc_len)?, ecc_len)
+    }
+
+    /// Bytes that are left to the file systems.
+    pub fn free_len(&self) -> usize {
+        self.free.iter().map(Range::len).sum()
+    }
+
+    /// Copies the bytes at `ranges` of `oob` to `out`, as if they were contiguous.
+    pub(crate) fn gather(ranges: &[Range<usize>], oob: &[u8], out: &mut [u8]) {
+        let bytes = ranges.iter().flat_map(|range| &oob[range.clone()]);
+        for (to, from) in out.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_those_of_linux() {
+        let large = OobLayout::hamming(64, 24).unwrap();
+        assert_eq!((&large.ecc[..], &large.free[..]), (&[40..64][..], &[2..40][..]));
+        let larger = OobLayout::hamming(128, 48).unwrap();
+        assert_eq!((&larger.ecc[..], &larger.free[..]), (&[80..128][..], &[2..80][..]));
+        let small = OobLayout::hamming(16, 6).unwrap();
+        assert_eq!((small.bad_marker, &small.ecc[..]), (5, &[0..4, 6..8][..]));
+        let bch = OobLayout::at_end(64, 28).unwrap();
+        assert_eq!((&bch.ecc[..], bch.free_len()), (&[36..64][..], 34));
+        assert_eq!(OobLayout::at_end(16, 28), None);
+        assert_eq!(OobLayout::at_end(64, 63), None, "the bad-block marker needs its place");
+    }
+}

@@ -1,0 +1,241 @@
+//! A part of a flash as a flash, and several flashes as one.
+
+use alloc::vec::Vec;
+
+use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
+
+/// A run of erase blocks of another flash.
+#[derive(Clone, Debug)]
+pub struct Partition<F> {
+    flash: F,
+    first_block: u32,
+    geometry: Geometry,
+}
+
+impl<F: Flash> Partition<F> {
+    /// The `blocks` erase blocks of `flash` from `first_block` on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] when they are not all there.
+    pub fn new(flash: F, first_block: u32, blocks: u32) -> Result<Self, Error> {
+        let whole = *flash.geometry();
+        let end = first_block.checked_add(blocks).ok_or(Error::OutOfRange)?;
+        if end > whole.blocks() {
+            return Err(Error::OutOfRange);
+        }
+        let start = whole.block_start(first_block);
+        let size = whole.block_start(end).min(whole.size) - start.min(whole.size);
+        Ok(Self { flash, first_block, geometry: Geometry { size, ..whole } })
+    }
+
+    fn start(&self) -> u64 {
+        self.geometry.block_start(self.first_block)
+    }
+
+    /// Names places of the whole flash as places of this part.
+    fn translate(&self, error: Error) -> Error {
+        let start = self.start();
+        match error {
+            Error::Uncorrectable { offset } => Error::Uncorrectable { offset: offset - start },
+            Error::ProgramFailed { offset } => Error::ProgramFailed { offset: offset - start },
+            Error::BadBlock { block } => Error::BadBlock { block: block - self.first_block },
+            Error::EraseFailed { block } => Error::EraseFailed { block: block - self.first_block },
+            other => other,
+        }
+    }
+}
+
+impl<F: Flash> Flash for Partition<F> {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry.check(offset, buffer.len())?;
+        self.flash.read(self.start() + offset, buffer).map_err(|error| self.translate(error))
+    }
+
+    fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.geometry.check(offset, len).ok()?;
+        self.flash.point(self.start() + offset, len)
+    }
+
+    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry.check(offset, 1)?;
+        let start = self.start();
+        self.flash.read_oob(start + offset, mode, buffer).map_err(|error| self.translate(error))
+    }
+
+    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+        self.geometry.check_block(block)?;
+        self.flash.is_bad(self.first_block + block)
+    }
+}
+
+impl<F: FlashMut> FlashMut for Partition<F> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.geometry.check(offset, data.len())?;
+        let start = self.start();
+        self.flash.program(start + offset, data).map_err(|error| self.translate(error))
+    }
+
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+        self.geometry.check(offset, 1)?;
+        let start = self.start();
+        self.flash.program_oob(start + offset, mode, data).map_err(|error| self.translate(error))
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), Error> {
+        self.geometry.check_block(block)?;
+        self.flash.erase(self.first_block + block).map_err(|error| self.translate(error))
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+        self.geometry.check_block(block)?;
+        self.flash.mark_bad(self.first_block + block).map_err(|error| self.translate(error))
+    }
+}
+
+/// Flashes of one shape, one behind the other (`mtdconcat`).
+#[derive(Clone, Debug)]
+pub struct Concat<F> {
+    /// Each with its first byte in the whole, ascending.
+    parts: Vec<(u64, F)>,
+    geometry: Geometry,
+}
+
+impl<F: Flash> Concat<F> {
+    /// `flashes` as one. All but the last must consist of whole erase blocks.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when there are none or their shapes differ, [`Error::Misaligned`]
+    /// when one that is not the last ends within an erase block.
+    pub fn new(flashes: Vec<F>) -> Result<Self, Error> {
+        let first = *flashes.first().ok_or(Error::Unsupported)?.geometry();
+        let mut size = 0u64;
+        let mut parts = Vec::with_capacity(flashes.len());
+        for flash in flashes {
+            let geometry = *flash.geometry();
+            if (Geometry { size: first.size, ..geometry }) != first {
+                return Err(Error::Unsupported);
+            }
+            if !size.is_multiple_of(u64::from(first.erase_size)) {
+                return Err(Error::Misaligned);
+            }
+            parts.push((size, flash));
+            size = size.checked_add(geometry.size).ok_or(Error::OutOfRange)?;
+        }
+        Ok(Self { parts, geometry: Geometry { size, ..first } })
+    }
+
+    /// The part that holds byte `offset`, and where in the part that byte is.
+    fn part(&self, offset: u64) -> (&F, u64) {
+        let index = self.parts.partition_point(|(start, _)| *start <= offset) - 1;
+        let (start, flash) = &self.parts[index];
+        (flash, offset - start)
+    }
+}
+
+impl<F: Flash> Flash for Concat<F> {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry.check(offset, buffer.len())?;
+        let mut corrected = Corrected::NONE;
+        let mut failed = Ok(());
+        let mut at = offset;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let (flash, inside) = self.part(at);
+            let left = usize::try_from(flash.geometry().size - inside).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at_mut(left.min(rest.len()));
+            match flash.read(inside, now) {
+                Ok(more) => corrected += more,
+                Err(Error::Uncorrectable { offset }) => {
+                    failed = failed.and(Err(Error::Uncorrectable { offset: at - inside + offset }));
+                }
+                Err(other) => return Err(other),
+            }
+            at += now.len() as u64;
+            rest = later;
+        }
+        failed.map(|()| corrected)
+    }
+
+    fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.geometry.check(offset, len).ok()?;
+        let (flash, inside) = self.part(offset);
+        flash.point(inside, len)
+    }
+
+    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry.check(offset, 1)?;
+        let (flash, inside) = self.part(offset);
+        flash.read_oob(inside, mode, buffer)
+    }
+
+    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+        self.geometry.check_block(block)?;
+        let (flash, inside) = self.part(self.geometry.block_start(block));
+        flash.is_bad(flash.geometry().block_of(inside))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::Image;
+
+    fn image(fill: u8, size: usize) -> Image<Vec<u8>> {
+        Image::new(vec![fill; size], Geometry::nor(0, 64))
+    }
+
+    #[test]
+    fn a_partition_ends_where_it_ends() {
+        let mut bytes = vec![0; 256];
+        bytes[64..128].fill(7);
+        let flash = Image::new(bytes, Geometry::nor(0, 64));
+        let part = Partition::new(&flash, 1, 1).unwrap();
+        let mut buffer = [0; 64];
+        assert!(part.read(0, &mut buffer).is_ok());
+        assert_eq!(buffer, [7; 64]);
+        assert_eq!(part.point(0, 64), Some(&[7; 64][..]));
+        assert_eq!(part.read(1, &mut buffer), Err(Error::OutOfRange));
+        assert_eq!(part.point(1, 64), None);
+        assert_eq!(part.is_bad(1), Err(Error::OutOfRange));
+        assert!(Partition::new(&flash, 3, 2).is_err());
+        assert!(Partition::new(&flash, u32::MAX, 2).is_err());
+    }
+
+    #[test]
+    fn a_partition_of_a_cut_off_flash_is_cut_off() {
+        let flash = image(1, 100);
+        assert_eq!(Partition::new(&flash, 1, 1).unwrap().geometry().size, 36);
+    }
+
+    #[test]
+    fn a_read_goes_across_the_seam() {
+        let concat = Concat::new(vec![image(1, 64), image(2, 128), image(3, 10)]).unwrap();
+        assert_eq!((concat.geometry().size, concat.geometry().blocks()), (202, 4));
+        let mut buffer = [0; 140];
+        assert!(concat.read(60, &mut buffer).is_ok());
+        assert_eq!((buffer[3], buffer[4], buffer[131], buffer[132]), (1, 2, 2, 3));
+        assert_eq!(concat.point(60, 8), None, "not in one piece");
+        assert_eq!(concat.point(64, 128), Some(&[2; 128][..]));
+        assert_eq!(concat.is_bad(3), Ok(false));
+        assert_eq!(concat.is_bad(4), Err(Error::OutOfRange));
+    }
+
+    #[test]
+    fn flashes_that_do_not_fit_together_are_refused() {
+        assert!(Concat::<Image<Vec<u8>>>::new(vec![]).is_err());
+        let other = Image::new(vec![0; 64], Geometry::nor(0, 32));
+        assert_eq!(Concat::new(vec![image(1, 64), other]).unwrap_err(), Error::Unsupported);
+        let cut = Concat::new(vec![image(1, 63), image(1, 64)]);
+        assert_eq!(cut.unwrap_err(), Error::Misaligned);
+    }
+}

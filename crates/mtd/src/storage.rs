@@ -1,0 +1,74 @@
+//! Where the bytes of an image come from.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use flysch_api::flash::Error;
+
+/// Bytes at offsets: memory, an image file. What a host offers to put a flash on.
+pub trait Storage {
+    /// Bytes in all.
+    fn size(&self) -> u64;
+
+    /// Fills `buffer` with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] when they are not all there, [`Error::Os`] when the operating system
+    /// refuses.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error>;
+
+    /// The bytes at `offset` where they lie, if they are in memory.
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let _ = (offset, len);
+        None
+    }
+}
+
+impl Storage for [u8] {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+        let bytes = Storage::slice(self, offset, buffer.len()).ok_or(Error::OutOfRange)?;
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.get(start..start.checked_add(len)?)
+    }
+}
+
+macro_rules! forward_storage {
+    ($([$($generic:tt)*] $pointer:ty),*) => {$(
+        impl<$($generic)*> Storage for $pointer {
+            fn size(&self) -> u64 {
+                (**self).size()
+            }
+            fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+                (**self).read_at(offset, buffer)
+            }
+            fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+                Storage::slice(&**self, offset, len)
+            }
+        }
+    )*};
+}
+
+forward_storage!([S: Storage + ?Sized] &S, [S: Storage + ?Sized] Arc<S>);
+
+impl Storage for Vec<u8> {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+        self.as_slice().read_at(offset, buffer)
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        Storage::slice(self.as_slice(), offset, len)
+    }
+}
