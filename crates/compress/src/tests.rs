@@ -1,0 +1,135 @@
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Text of repeated and new words, as files are.
+fn sample(length: usize) -> Vec<u8> {
+    let mut state = 1_u32;
+    let mut out = Vec::new();
+    while out.len() < length {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        out.extend_from_slice(
+            ["erase ", "block ", "page ", "node\n"][state as usize >> 30].as_bytes(),
+        );
+        if state.is_multiple_of(7) {
+            out.extend_from_slice(&state.to_le_bytes());
+        }
+    }
+    out.truncate(length);
+    out
+}
+
+fn deflate(input: &[u8], zlib: bool, window_bits: u8) -> Vec<u8> {
+    let mut compressor = zlib_rs::Deflate::new(6, zlib, window_bits);
+    let mut out = vec![0; input.len() + 100];
+    compressor.compress(input, &mut out, zlib_rs::DeflateFlush::Finish).unwrap();
+    out.truncate(compressor.total_out() as usize);
+    out
+}
+
+fn zstd(input: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(input, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+fn compressed(input: &[u8]) -> [(Method, Vec<u8>); 4] {
+    [
+        (Method::Lzo, lzokay::compress::compress(input).unwrap()),
+        (Method::Deflate, deflate(input, false, 11)),
+        (Method::Zlib, deflate(input, true, 15)),
+        (Method::Zstd, zstd(input)),
+    ]
+}
+
+#[test]
+fn every_method_gives_back_what_was_compressed() {
+    for length in [1, 100, 4095, 4096, 100_000] {
+        let input = sample(length);
+        for (method, stored) in compressed(&input) {
+            let mut output = vec![0; length];
+            assert_eq!(decompress(method, &stored, &mut output), Ok(length), "{method:?} {length}");
+            assert_eq!(output, input, "{method:?} {length}");
+            if length > 1 {
+                let short = &mut output[..length - 1];
+                let answer = decompress(method, &stored, short);
+                assert_eq!(answer, Err(Error::TooLong), "{method:?} {length}");
+            }
+            let cut = &stored[..stored.len() / 2];
+            assert!(decompress(method, cut, &mut output).is_err(), "{method:?} {length}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_of_liblzo2_is_read() {
+    // lzo1x_1 of liblzo2 2.10 over 512 zero bytes.
+    let stored = [0x12, 0, 0x20, 0, 0xdf, 0, 0, 0x11, 0, 0];
+    let mut output = [1; 512];
+    assert_eq!(decompress(Method::Lzo, &stored, &mut output), Ok(512));
+    assert_eq!(output, [0; 512]);
+}
+
+#[test]
+fn zlib_headers_are_checked_and_the_end_is_not() {
+    let input = sample(4096);
+    let mut stored = deflate(&input, true, 15);
+    let mut output = vec![0; 4096];
+    let end = stored.len() - 1;
+    stored[end] ^= 0xff;
+    assert_eq!(decompress(Method::Zlib, &stored, &mut output), Ok(4096));
+    stored[0] = 0x79;
+    assert_eq!(decompress(Method::Zlib, &stored, &mut output), Err(Error::Corrupt));
+}
+
+#[test]
+fn portable_readers_agree() {
+    type Reader = fn(&[u8], &mut [u8]) -> Result<usize, Error>;
+    for length in [1, 4096, 200_000] {
+        let input = sample(length);
+        let readers: [(Reader, Vec<u8>); 2] = [
+            (zstd::decompress_portably, zstd(&input)),
+            (deflate::inflate_portably, deflate(&input, false, 11)),
+        ];
+        for (reader, stored) in readers {
+            let mut output = vec![0; length];
+            assert_eq!(reader(&stored, &mut output), Ok(length));
+            assert_eq!(output, input);
+            assert_eq!(reader(&stored, &mut output[..length - 1]), Err(Error::TooLong));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn damaged_input_never_panics(
+        which in 0_usize..4,
+        damage in proptest::collection::vec((0_usize..4096, any::<u8>()), 0..20),
+        room in 0_usize..5000,
+    ) {
+        let (method, mut stored) = compressed(&sample(4096)).into_iter().nth(which).unwrap();
+        let length = stored.len();
+        for (at, value) in damage {
+            stored[at % length] = value;
+        }
+        let mut output = vec![0; room];
+        if let Ok(written) = decompress(method, &stored, &mut output) {
+            prop_assert!(written <= room);
+        }
+        let _ = zstd::decompress_portably(&stored, &mut output);
+        let _ = deflate::inflate_portably(&stored, &mut output);
+    }
+
+    #[test]
+    fn any_input_never_panics(input in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let mut output = vec![0; 4096];
+        for method in [Method::Lzo, Method::Deflate, Method::Zlib, Method::Zstd] {
+            let _ = decompress(method, &input, &mut output);
+        }
+        let _ = zstd::decompress_portably(&input, &mut output);
+        let _ = deflate::inflate_portably(&input, &mut output);
+    }
+}

@@ -1,0 +1,41 @@
+//! Zstandard: the C library where there is an operating system, ruzstd elsewhere.
+
+use ruzstd::decoding::FrameDecoder;
+use ruzstd::decoding::errors::FrameDecoderError;
+
+use crate::Error;
+
+/// Largest window a frame may ask memory for, bytes. A block of a flash file system is 4 KiB.
+const WINDOW_MAX: u64 = 1 << 20;
+
+#[cfg(feature = "std")]
+pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+    std::thread_local! {
+        static CONTEXT: core::cell::RefCell<zstd_safe::DCtx<'static>> =
+            core::cell::RefCell::new(zstd_safe::DCtx::create());
+    }
+    // ZSTD_error_dstSize_tooSmall; the library returns error codes negated.
+    const TOO_SMALL: usize = 0_usize.wrapping_sub(70);
+    CONTEXT.with_borrow_mut(|context| {
+        context.decompress(output, input).map_err(|code| match code {
+            TOO_SMALL => Error::TooLong,
+            _ => Error::Corrupt,
+        })
+    })
+}
+
+#[cfg(not(feature = "std"))]
+pub(crate) use decompress_portably as decompress;
+
+#[cfg_attr(feature = "std", allow(dead_code, reason = "the tests compare both"))]
+pub(crate) fn decompress_portably(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+    let mut decoder = FrameDecoder::new();
+    decoder.set_max_window_size(WINDOW_MAX);
+    match decoder.decode_all(input, output) {
+        // A frame without content leaves nothing; no frame at all is not Zstandard.
+        Ok(0) if input.is_empty() => Err(Error::Corrupt),
+        Ok(length) => Ok(length),
+        Err(FrameDecoderError::TargetTooSmall) => Err(Error::TooLong),
+        Err(_) => Err(Error::Corrupt),
+    }
+}
