@@ -10,6 +10,7 @@
 //! | [`command`] | a device's own language: commands in, outcomes out | host controller drivers | `cam` |
 //! | [`block`] | what is wanted of a block device, what became of it | `cam` disks, `null`, files | workloads, file systems |
 //! | [`flash`] | raw flash: erase blocks, pages, out-of-band bytes | `mtd`, chip models, `host/*` | `ubi`, `jffs2` |
+//! | [`volume`] | logical erase blocks | `ubi`, flat image files | `ubifs` |
 //! | [`vfs`] | names, files, directories | file systems | FUSE, the command line |
 //! | [`trace`] | the stamps one request collects on its way down and up | everyone on the way | reports |
 //!
@@ -31,3 +32,4 @@ pub mod flash;
 pub mod machine;
 pub mod trace;
 pub mod vfs;
+pub mod volume;
