@@ -9,6 +9,8 @@
 //! | [`Dump`] | a storage with out-of-band bytes behind every page: stripped, bit errors corrected and counted |
 //! | [`Partition`] | some erase blocks of another flash |
 //! | [`Concat`] | several flashes, one behind the other |
+//!
+//! What an image holds and how it is laid out is found by [`detect`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -18,6 +20,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod bbt;
+pub mod detect;
 mod dump;
 mod ecc;
 mod image;

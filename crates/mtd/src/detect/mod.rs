@@ -1,0 +1,283 @@
+//! Finding out what an image holds and how it is laid out.
+//!
+//! Theory. Every format signs its structures with a magic number and a checksum, so a structure
+//! that passes is there, and where it lies tells the rest. First the storage: if structures that
+//! are longer than a page only pass once a candidate's out-of-band bytes are taken out from between
+//! the pages, it is a dump of that page size. Then the contents, from the front: UBI begins with
+//! erase counter headers, one at the start of every block, so their spacing is the block size; a
+//! bare UBIFS begins with its superblock; JFFS2 nodes never cross a block, and summaries and clean
+//! markers stand at its ends. Between contents there may be anything (boot loaders, kernels).
+
+mod blocks;
+mod pages;
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+use flysch_api::flash::{Error, Flash, Geometry};
+use flysch_wire::jffs2::{self, ByteOrder};
+use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader};
+use flysch_wire::ubifs;
+
+use crate::{Image, PageFormat, Storage};
+
+pub use pages::page_format;
+
+/// Bytes from the start of a content that are looked at to learn its block size.
+const SAMPLE_MAX: u64 = 8 << 20;
+/// Partitions start on multiples of this, bytes.
+const PARTITION_ALIGNMENT: u64 = 16 << 10;
+/// Bytes at the front that are searched at every position, for images behind a header.
+const PREFIX_MAX: u64 = 4 << 20;
+/// Bytes read at once in a search.
+const WINDOW: usize = 64 << 10;
+/// Bytes that the largest structure needs to be recognised: a UBIFS superblock node.
+const OVERLAP: usize = ubifs::SUPERBLOCK_NODE_SIZE;
+
+/// A format that is recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// UBI: a device with volumes.
+    Ubi {
+        /// Where the volume identifier header lies in each block, bytes.
+        vid_header_offset: u32,
+        /// Where the data begins in each block, bytes.
+        data_offset: u32,
+    },
+    /// UBIFS without UBI below it.
+    Ubifs {
+        /// Bytes of the file system as its superblock says.
+        size: u64,
+    },
+    /// JFFS2.
+    Jffs2(ByteOrder),
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ubi { .. } => f.write_str("UBI"),
+            Self::Ubifs { .. } => f.write_str("UBIFS"),
+            Self::Jffs2(order) => write!(f, "JFFS2, {order}"),
+        }
+    }
+}
+
+/// A stretch of an image with one content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// What it holds.
+    pub content: Content,
+    /// Bytes of the image, out-of-band bytes not counted.
+    pub range: Range<u64>,
+    /// The shape of the flash it is on; `size` is that of the range.
+    pub geometry: Geometry,
+}
+
+/// Sizes that the caller knows better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// Bytes of an erase block.
+    pub erase_size: Option<u32>,
+    /// Bytes of a page.
+    pub page_size: Option<u32>,
+}
+
+/// What stands at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hit {
+    offset: u64,
+    content: Content,
+}
+
+/// The contents of `flash`, from the front, as far as they are recognised.
+///
+/// `flash` need not know its block size yet.
+///
+/// # Errors
+/// When the flash cannot be read; bit errors are no such reason.
+pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error> {
+    let size = flash.geometry().size;
+    let mut regions: Vec<Region> = vec![];
+    let mut at = 0;
+    while let Some(hit) = next_hit(flash, at)? {
+        let end = region_end(flash, &hit, hints)?;
+        let geometry = blocks::geometry(flash, &hit, end, hints)?;
+        let range = hit.offset..end;
+        regions.push(Region { content: hit.content, geometry, range });
+        at = end;
+        if at >= size {
+            break;
+        }
+    }
+    Ok(regions)
+}
+
+/// Recognises what stands at the start of `bytes`.
+fn recognise(bytes: &[u8]) -> Option<Content> {
+    match bytes.first_chunk::<4>()? {
+        b"UBI#" => {
+            let header = EcHeader::parse(bytes.get(..EC_HEADER_SIZE)?).ok()?;
+            Some(Content::Ubi {
+                vid_header_offset: header.vid_header_offset,
+                data_offset: header.data_offset,
+            })
+        }
+        [0x31, 0x18, 0x10, 0x06] => recognise_ubifs(bytes),
+        [0x85, 0x19, ..] => recognise_jffs2(bytes, ByteOrder::Little),
+        [0x19, 0x85, ..] => recognise_jffs2(bytes, ByteOrder::Big),
+        _ => None,
+    }
+}
+
+fn recognise_ubifs(bytes: &[u8]) -> Option<Content> {
+    let (header, _) = ubifs::Header::check(bytes).ok()?;
+    let format = ubifs::BranchFormat::default();
+    match ubifs::Node::parse(bytes, format).ok()?.1 {
+        ubifs::Node::Superblock(superblock) if header.kind == ubifs::NodeKind::Superblock => {
+            let size = u64::from(superblock.leb_count) * u64::from(superblock.leb_size);
+            Some(Content::Ubifs { size })
+        }
+        _ => None,
+    }
+}
+
+/// A clean marker alone is taken too: it may be all that is in an empty file system.
+fn recognise_jffs2(bytes: &[u8], order: ByteOrder) -> Option<Content> {
+    let header = jffs2::Header::parse(bytes, order).ok()?;
+    let good = match header.node_type.as_accurate() {
+        jffs2::NodeType::INODE => jffs2::Inode::parse(bytes, order).is_ok(),
+        jffs2::NodeType::DIRENT => jffs2::Dirent::parse(bytes, order).is_ok(),
+        jffs2::NodeType::XATTR => jffs2::Xattr::parse(bytes, order).is_ok(),
+        jffs2::NodeType::XREF => jffs2::Xref::parse(bytes, order).is_ok(),
+        jffs2::NodeType::CLEANMARKER | jffs2::NodeType::PADDING => true,
+        _ => false,
+    };
+    good.then_some(Content::Jffs2(order))
+}
+
+/// Reads `window` at `offset`, as much of it as there is; bit errors are passed over.
+fn read_some<F: Flash>(flash: &F, offset: u64, window: &mut [u8]) -> Result<usize, Error> {
+    let left = flash.geometry().size.saturating_sub(offset);
+    let len = usize::try_from(left).unwrap_or(usize::MAX).min(window.len());
+    match flash.read(offset, &mut window[..len]) {
+        Ok(_) | Err(Error::Uncorrectable { .. }) => Ok(len),
+        Err(other) => Err(other),
+    }
+}
+
+/// The first recognised structure at or behind `from`: at any position near the front of the
+/// image or of `from`, behind that only where partitions start.
+fn next_hit<F: Flash>(flash: &F, from: u64) -> Result<Option<Hit>, Error> {
+    let size = flash.geometry().size;
+    let mut window = vec![0; WINDOW + OVERLAP];
+    let mut at = from;
+    while at < size && at - from < PREFIX_MAX {
+        let len = read_some(flash, at, &mut window)?;
+        for start in (0..len.min(WINDOW)).step_by(jffs2::ALIGNMENT) {
+            if let Some(content) = recognise(&window[start..len]) {
+                return Ok(Some(Hit { offset: at + start as u64, content }));
+            }
+        }
+        at += WINDOW as u64;
+    }
+    next_aligned_hit(flash, at, None)
+}
+
+/// The first recognised structure where partitions start, at or behind `from`. JFFS2 has no mark of
+/// its start, so everything between two such places is searched for it - unless it is `inside`,
+/// whose own structures do not count.
+fn next_aligned_hit<F: Flash>(
+    flash: &F,
+    from: u64,
+    inside: Option<Content>,
+) -> Result<Option<Hit>, Error> {
+    let size = flash.geometry().size;
+    let need = if inside.is_some() { OVERLAP } else { PARTITION_ALIGNMENT as usize + OVERLAP };
+    let mut window = vec![0; need];
+    let mut at = from.next_multiple_of(PARTITION_ALIGNMENT);
+    while at < size {
+        let ends = if inside.is_some() { 4 } else { window.len() };
+        let mut len = read_some(flash, at, &mut window[..ends])?;
+        if inside.is_some() && matches!(&window[..len], b"UBI#" | [0x31, 0x18, 0x10, 0x06]) {
+            len = read_some(flash, at, &mut window)?;
+        }
+        let positions = if inside.is_some() { 1 } else { PARTITION_ALIGNMENT as usize };
+        for start in (0..len.min(positions)).step_by(jffs2::ALIGNMENT) {
+            match recognise(&window[start..len]) {
+                Some(Content::Jffs2(_)) if inside.is_some() => {}
+                Some(content) => return Ok(Some(Hit { offset: at + start as u64, content })),
+                None => {}
+            }
+        }
+        at += PARTITION_ALIGNMENT;
+    }
+    Ok(None)
+}
+
+/// Where the content that starts with `hit` ends.
+fn region_end<F: Flash>(flash: &F, hit: &Hit, hints: &Hints) -> Result<u64, Error> {
+    let size = flash.geometry().size;
+    match hit.content {
+        Content::Ubifs { size: len } => Ok(hit.offset.saturating_add(len.max(1)).min(size)),
+        Content::Jffs2(_) => {
+            let next = next_aligned_hit(flash, hit.offset + 1, Some(hit.content))?;
+            Ok(next.map_or(size, |next| next.offset))
+        }
+        Content::Ubi { .. } => {
+            let spacing = match hints.erase_size {
+                Some(size) => u64::from(size),
+                None => blocks::ubi_spacing(flash, hit.offset)?,
+            };
+            ubi_end(flash, hit.offset, spacing)
+        }
+    }
+}
+
+/// UBI ends where something else starts that is not in one of its blocks.
+fn ubi_end<F: Flash>(flash: &F, start: u64, spacing: u64) -> Result<u64, Error> {
+    let size = flash.geometry().size;
+    let mut window = vec![0; OVERLAP];
+    let mut end = start + spacing;
+    let mut at = end;
+    while at < size {
+        let len = read_some(flash, at, &mut window[..EC_HEADER_SIZE])?;
+        match recognise(&window[..len]) {
+            Some(Content::Ubi { .. }) => end = at + spacing,
+            Some(Content::Jffs2(_)) => break,
+            _ if window.starts_with(&[0x31, 0x18, 0x10, 0x06]) => {
+                let len = read_some(flash, at, &mut window)?;
+                if recognise(&window[..len]).is_some() {
+                    break;
+                }
+            }
+            _ => {}
+        }
+        at += spacing;
+    }
+    // Blocks without a header behind the last good one may be damaged or erased: they belong to it.
+    Ok(if at >= size { size } else { at.min(size).max(end.min(size)) })
+}
+
+/// The image in `storage` as one flash whose contents have not been looked at: its page format if
+/// it is a dump, and the regions in it.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn plain_regions<S: Storage>(storage: S, hints: &Hints) -> Result<Vec<Region>, Error> {
+    regions(&Image::new(storage, Geometry::nor(0, 1 << 16)), hints)
+}
+
+/// Everything that was found out about an image.
+#[derive(Clone, Debug)]
+pub struct Detected {
+    /// How pages are built, if out-of-band bytes are in the image.
+    pub page_format: Option<PageFormat>,
+    /// What it holds.
+    pub regions: Vec<Region>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Whether out-of-band bytes lie between the pages, and which error correction they hold.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::flash::Error;
+use flysch_wire::jffs2::{self, ByteOrder, Inode, NodeType};
+use flysch_wire::ubifs;
+
+use crate::{Bch, Ecc, OobLayout, PageFormat, Storage};
+
+/// Pages and out-of-band bytes of real chips, the common ones first.
+const CANDIDATES: [(u32, usize); 17] = [
+    (2048, 64),
+    (512, 16),
+    (4096, 128),
+    (4096, 224),
+    (4096, 256),
+    (2048, 128),
+    (2048, 112),
+    (2048, 96),
+    (8192, 448),
+    (8192, 640),
+    (8192, 744),
+    (8192, 256),
+    (8192, 512),
+    (4096, 218),
+    (4096, 192),
+    (1024, 32),
+    (256, 8),
+];
+/// Bytes that are looked at.
+const SAMPLE_MAX: usize = 4 << 20;
+/// Pages on which a scheme of error correction is tried.
+const PAGES_TRIED: usize = 64;
+
+/// How pages and out-of-band bytes alternate in `storage`; `None` for an image without such bytes.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn page_format<S: Storage>(storage: &S) -> Result<Option<PageFormat>, Error> {
+    let size = usize::try_from(storage.size()).unwrap_or(usize::MAX);
+    let start = first_used(storage)?;
+    let mut sample = vec![0; SAMPLE_MAX.min(size - start.min(size))];
+    storage.read_at(start as u64, &mut sample)?;
+    let plain = Score::of(&sample);
+    if plain.bad == 0 && plain.good > 0 {
+        return Ok(None);
+    }
+    let mut best: Option<(usize, PageFormat)> = None;
+    for (page_size, oob_size) in CANDIDATES {
+        let stride = page_size as usize + oob_size;
+        // The sample must start at a page.
+        let skip = (stride - start % stride) % stride;
+        let Some(rest) = sample.get(skip..) else { continue };
+        let Some(format) = find_ecc(rest, page_size, oob_size) else { continue };
+        let score = Score::of(&strip(rest, page_size as usize, stride));
+        // A code that fits is better evidence than any number of nodes.
+        let weight = if format.ecc.step() != 0 { 1 << 20 } else { 0 };
+        let value = weight + score.value();
+        if value > plain.value() && best.as_ref().is_none_or(|(other, _)| value > *other) {
+            best = Some((value, format));
+        }
+    }
+    Ok(best.map(|(_, format)| format))
+}
+
+/// Where the first bytes that are not erased lie, rounded down.
+fn first_used<S: Storage>(storage: &S) -> Result<usize, Error> {
+    let mut window = vec![0; 64 << 10];
+    let mut at = 0;
+    while at < storage.size() {
+        let len = usize::try_from(storage.size() - at).unwrap_or(usize::MAX).min(window.len());
+        storage.read_at(at, &mut window[..len])?;
+        if window[..len].iter().any(|&byte| byte != 0xFF) {
+            break;
+        }
+        at += len as u64;
+    }
+    Ok(usize::try_from(at).unwrap_or(usize::MAX))
+}
+
+fn strip(bytes: &[u8], page_size: usize, stride: usize) -> Vec<u8> {
+    bytes.chunks_exact(stride).flat_map(|page| &page[..page_size]).copied().collect()
+}
+
+/// How well bytes read as nodes of a file system. Only nodes longer than the smallest page are
+/// counted: the others may well lie between two interruptions.
+#[derive(Default)]
+struct Score {
+    good: usize,
+    bad: usize,
+}
+
+impl Score {
+    const NODE_LEN_MIN: usize = 600;
+
+    fn value(&self) -> usize {
+        (4 * self.good).saturating_sub(self.bad)
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        let mut score = Self::default();
+        let mut at = 0;
+        while at + 24 <= bytes.len() {
+            let (len, is_good) = node_at(&bytes[at..]).unwrap_or((4, None));
+            match is_good {
+                Some(true) => score.good += 1,
+                Some(false) => score.bad += 1,
+                None => {}
+            }
+            at += if is_good == Some(true) { len.next_multiple_of(4) } else { 4 };
+        }
+        score
+    }
+}
+
+/// The length of the node at the start of `bytes` and, if it is long and all there, whether its
+/// checksum is right.
+fn node_at(bytes: &[u8]) -> Option<(usize, Option<bool>)> {
+    let order = match *bytes.first_chunk::<4>()? {
+        [0x31, 0x18, 0x10, 0x06] => {
+            let header = ubifs::Header::parse(bytes).ok()?;
+            let len = header.length as usize;
+            let counts = (Score::NODE_LEN_MIN..=1 << 16).contains(&len) && len <= bytes.len();
+            return Some((len, counts.then(|| ubifs::Header::check(bytes).is_ok())));
+        }
+        [0x85, 0x19, ..] => ByteOrder::Little,
+        [0x19, 0x85, ..] => ByteOrder::Big,
+        _ => return None,
+    };
+    let header = jffs2::Header::parse(bytes, order).ok()?;
+    let len = header.total_len as usize;
+    let counts = header.node_type == NodeType::INODE
+        && (Score::NODE_LEN_MIN..=1 << 16).contains(&len)
+        && len <= bytes.len();
+    let check = || Inode::parse(bytes, order).is_ok_and(|inode| inode.data(bytes).is_ok());
+    Some((len, counts.then(check)))
+}
+
+/// The scheme whose codes fit the pages in `bytes`; [`Ecc::None`] if none does. `None` when there
+/// are no pages.
+fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize) -> Option<PageFormat> {
+    let stride = page_size as usize + oob_size;
+    let pages: Vec<&[u8]> = bytes
+        .chunks_exact(stride)
+        .filter(|page| page[..page_size as usize].iter().any(|&byte| byte != 0xFF))
+        .take(PAGES_TRIED)
+        .collect();
+    if pages.is_empty() {
+        return None;
+    }
+    let fitting = schemes(page_size as usize).into_iter().find_map(|ecc| {
+        let code_len = page_size as usize / ecc.step() * ecc.code_len();
+        let oob = match ecc {
+            Ecc::Hamming { .. } => OobLayout::hamming(oob_size, code_len)?,
+            _ => OobLayout::at_end(oob_size, code_len)?,
+        };
+        let format = PageFormat { page_size, oob, ecc };
+        let fits = pages.iter().filter(|page| code_fits(&format, page)).count();
+        (fits * 10 >= pages.len() * 9).then_some(format)
+    });
+    fitting.or_else(|| {
+        let oob = if page_size <= 512 {
+            OobLayout::small_page(oob_size, 0)?
+        } else {
+            OobLayout::at_end(oob_size, 0)?
+        };
+        Some(PageFormat { page_size, oob, ecc: Ecc::None })
+    })
+}
+
+fn schemes(page_size: usize) -> Vec<Ecc> {
+    let hamming = [(256, false), (256, true), (512, false), (512, true)]
+        .map(|(step, smart_media)| Ecc::Hamming { step, smart_media });
+    let bch =
+        [(13, 4, 512), (13, 8, 512), (14, 8, 1024), (14, 4, 1024), (13, 1, 512), (13, 2, 512)]
+            .into_iter()
+            .filter_map(|(m, t, step)| Bch::new(m, t, step).map(Ecc::Bch));
+    hamming.into_iter().chain(bch).filter(|ecc| page_size.is_multiple_of(ecc.step())).collect()
+}
+
+/// Whether most steps of a page have the code that they should have; a few may hold bit errors.
+fn code_fits(format: &PageFormat, page: &[u8]) -> bool {
+    let (data, oob) = page.split_at(format.page_size as usize);
+    let (step, code_len) = (format.ecc.step(), format.ecc.code_len());
+    let mut codes = vec![0; data.len() / step * code_len];
+    OobLayout::gather(&format.oob.ecc, oob, &mut codes);
+    let mut computed = vec![0; code_len];
+    let mut used = 0;
+    let mut fits = 0;
+    for (data, code) in data.chunks_exact(step).zip(codes.chunks_exact(code_len)) {
+        if data.iter().all(|&byte| byte == 0xFF) {
+            continue;
+        }
+        format.ecc.compute(data, &mut computed);
+        used += 1;
+        fits += usize::from(computed == code);
+    }
+    fits * 2 > used
+}

@@ -1,0 +1,192 @@
+use std::vec;
+use std::vec::Vec;
+
+use flysch_api::flash::Kind;
+use flysch_wire::jffs2::{Compression, Inode};
+use flysch_wire::ubi::EcHeader;
+
+use super::*;
+use crate::{Bch, Dump, Ecc, OobLayout};
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+/// A JFFS2 of inode nodes as large as they come, none across a block.
+fn jffs2_image(order: ByteOrder, erase_size: usize, blocks: usize, clean_markers: bool) -> Vec<u8> {
+    let mut image = vec![0xFF; erase_size * blocks];
+    let mut version = 0;
+    for block in image.chunks_mut(erase_size) {
+        let mut at = 0;
+        if clean_markers {
+            let header = jffs2::Header { node_type: jffs2::NodeType::CLEANMARKER, total_len: 12 };
+            header.emit(order, block);
+            at = 12;
+        }
+        loop {
+            version += 1;
+            let data = noise(u64::from(version), 1000 + version as usize * 37 % 3000);
+            if at + Inode::LEN + data.len() > erase_size {
+                break;
+            }
+            let inode = Inode {
+                ino: 2,
+                version,
+                mode: 0o100_644,
+                uid: 0,
+                gid: 0,
+                isize: 4096,
+                atime: 0,
+                mtime: 0,
+                ctime: 0,
+                offset: 0,
+                csize: 0,
+                dsize: data.len() as u32,
+                compression: Compression::None,
+                user_compression: 0,
+                flags: 0,
+                data_crc: 0,
+            };
+            at += inode.emit(&data, order, &mut block[at..]).next_multiple_of(4);
+        }
+    }
+    image
+}
+
+fn ubi_image(erase_size: usize, blocks: usize, vid: u32, data: u32) -> Vec<u8> {
+    let mut image = vec![0xFF; erase_size * blocks];
+    for (number, block) in image.chunks_mut(erase_size).enumerate() {
+        let header = EcHeader {
+            erase_counter: number as u64,
+            vid_header_offset: vid,
+            data_offset: data,
+            image_sequence: 7,
+        };
+        block[..EC_HEADER_SIZE].copy_from_slice(&header.emit());
+    }
+    image
+}
+
+fn dump(main: &[u8], format: &PageFormat) -> Vec<u8> {
+    let mut out = vec![];
+    for page in main.chunks(format.page_size as usize) {
+        let mut oob = vec![0xFF; format.oob.size];
+        if format.ecc.step() != 0 && page.iter().any(|&byte| byte != 0xFF) {
+            let mut code = vec![0; format.ecc.code_len()];
+            let places: Vec<usize> = format.oob.ecc.iter().flat_map(Clone::clone).collect();
+            for (step, places) in page.chunks(format.ecc.step()).zip(places.chunks(code.len())) {
+                format.ecc.compute(step, &mut code);
+                places.iter().zip(&code).for_each(|(&place, &byte)| oob[place] = byte);
+            }
+        }
+        out.extend_from_slice(page);
+        out.extend(oob);
+    }
+    out
+}
+
+#[test]
+fn block_sizes_of_jffs2_are_found_in_both_byte_orders() {
+    for order in ByteOrder::ALL {
+        for (erase_size, blocks) in [(8 << 10, 20), (64 << 10, 12), (128 << 10, 9)] {
+            for clean_markers in [false, true] {
+                let image = jffs2_image(order, erase_size, blocks, clean_markers);
+                let found = plain_regions(&image, &Hints::default()).unwrap();
+                assert_eq!(found.len(), 1);
+                assert_eq!(found[0].content, Content::Jffs2(order));
+                assert_eq!(found[0].range, 0..image.len() as u64);
+                assert_eq!(found[0].geometry.erase_size as usize, erase_size, "{clean_markers}");
+            }
+        }
+    }
+}
+
+#[test]
+fn headers_of_ubi_tell_block_page_and_sub_page() {
+    for (erase_size, vid, data, page, sub_page, kind) in [
+        (128 << 10, 512, 2048, 2048, 512, Kind::Nand),
+        (128 << 10, 2048, 4096, 2048, 2048, Kind::Nand),
+        (16 << 10, 512, 1024, 512, 512, Kind::Nand),
+        (1 << 20, 8192, 16384, 8192, 8192, Kind::Nand),
+        (64 << 10, 64, 128, 1, 1, Kind::Nor),
+    ] {
+        let mut image = ubi_image(erase_size, 9, vid, data);
+        image[2 * erase_size..3 * erase_size].fill(0xFF); // one header lost
+        image[5 * erase_size] ^= 1; // one damaged
+        let found = plain_regions(&image, &Hints::default()).unwrap();
+        assert_eq!(found.len(), 1);
+        let geometry = found[0].geometry;
+        assert_eq!(geometry.erase_size as usize, erase_size);
+        assert_eq!((geometry.write_size, geometry.sub_page_size), (page, sub_page));
+        assert_eq!(geometry.kind, kind);
+        assert_eq!(found[0].range, 0..image.len() as u64);
+    }
+}
+
+#[test]
+fn contents_behind_garbage_and_behind_each_other_are_found() {
+    let mut image = noise(9, 64 << 10);
+    image.extend(jffs2_image(ByteOrder::Big, 64 << 10, 9, false));
+    let ubi_at = image.len() as u64;
+    image.extend(ubi_image(128 << 10, 4, 2048, 4096));
+    let found = plain_regions(&image, &Hints::default()).unwrap();
+    assert_eq!(found.len(), 2);
+    assert_eq!(
+        (found[0].content, &found[0].range),
+        (Content::Jffs2(ByteOrder::Big), &((64 << 10)..ubi_at))
+    );
+    assert_eq!(found[1].range, ubi_at..image.len() as u64);
+    assert_eq!(found[1].geometry.erase_size, 128 << 10);
+}
+
+#[test]
+fn nothing_is_found_in_nothing() {
+    for image in [vec![], vec![0xFF; 300_000], vec![0; 5], noise(1, 200_000)] {
+        assert_eq!(plain_regions(&image, &Hints::default()).unwrap(), []);
+        assert!(page_format(&image).unwrap().is_none());
+    }
+}
+
+#[test]
+fn page_formats_are_found_with_their_error_correction() {
+    let main = jffs2_image(ByteOrder::Little, 128 << 10, 9, false);
+    assert!(page_format(&main).unwrap().is_none(), "no out-of-band bytes");
+    let bch = |m, t, step| Ecc::Bch(Bch::new(m, t, step).unwrap());
+    let hamming = |step| Ecc::Hamming { step, smart_media: false };
+    for (page_size, oob_size, ecc) in [
+        (2048, 64, hamming(256)),
+        (512, 16, hamming(256)),
+        (4096, 128, hamming(512)),
+        (2048, 64, bch(13, 4, 512)),
+        (2048, 128, bch(13, 8, 512)),
+        (4096, 224, bch(14, 8, 1024)),
+        (2048, 64, Ecc::None),
+        (4096, 256, Ecc::None),
+        (512, 16, Ecc::None),
+    ] {
+        let len = page_size as usize / ecc.step().max(1) * ecc.code_len();
+        let oob = match ecc {
+            Ecc::Hamming { .. } => OobLayout::hamming(oob_size, len),
+            _ if page_size == 512 => OobLayout::small_page(oob_size, len),
+            _ => OobLayout::at_end(oob_size, len),
+        };
+        let format = PageFormat { page_size, oob: oob.unwrap(), ecc };
+        let mut bytes = dump(&main, &format);
+        bytes[5000] ^= 0x10; // somewhere in a page or between two
+        let found = page_format(&bytes).unwrap().expect("out-of-band bytes are there");
+        assert_eq!((found.page_size, found.oob.size), (page_size, oob_size));
+        assert_eq!(found.ecc.step(), format.ecc.step());
+        assert_eq!(found.ecc.strength(), format.ecc.strength());
+        let flash = Dump::new(bytes, found, 128 << 10).unwrap();
+        let regions = regions(&flash, &Hints::default()).unwrap();
+        assert_eq!(regions[0].geometry.erase_size, 128 << 10);
+    }
+}
