@@ -1,0 +1,463 @@
+//! The HTML report: one self-contained page with charts over the queue depth and tables beneath.
+//!
+//! The page asks for nothing from the network and runs no script: charts are inline SVG, details
+//! appear as tooltips, light and dark come from the reader's own preference.
+
+mod chart;
+mod published;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
+
+use chart::{Chart, Kind, Scale, Series};
+use published::Published;
+
+/// Blocks from this length on are judged by MiB/s, shorter ones by requests per second.
+const LARGE_BLOCK: u32 = 64 << 10;
+/// Targets with a colour of their own.
+const COLOURS: usize = 6;
+
+/// What one job did on one target at one queue depth, in one direction.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The target as the user wrote it.
+    pub target: String,
+    /// The job's name, with the direction if it has more than one.
+    pub job: String,
+    /// fio's name of the access pattern, such as `randread`.
+    pub pattern: String,
+    /// Bytes per request.
+    pub block_size: u32,
+    /// Requests in flight.
+    pub depth: u32,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
+    /// Requests per second.
+    pub requests_per_second: f64,
+    /// Latency from acceptance to delivery at 50, 99 and 99.9 %, nanoseconds.
+    pub percentiles: [u64; 3],
+    /// Mean time in submission, device and completion, nanoseconds.
+    pub areas: [f64; 3],
+}
+
+/// What the page says about the run as a whole.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Heading {
+    /// The page's title.
+    pub title: String,
+    /// When it was made, as people write it.
+    pub created: String,
+    /// The command line that made it.
+    pub command: String,
+}
+
+/// Why the report could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("report {}: {cause}", path.display())]
+pub struct WriteError {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What the operating system said.
+    pub cause: std::io::Error,
+}
+
+/// Writes the page to `folder/index.html`, making the folder if need be, and gives its path.
+///
+/// # Errors
+/// What could not be written; then no half page is left and an older page still stands.
+pub fn write(folder: &Path, heading: &Heading, samples: &[Sample]) -> Result<PathBuf, WriteError> {
+    let path = folder.join("index.html");
+    let partial = folder.join(".index.html.part");
+    let page = render(heading, samples);
+    let fill = || {
+        std::fs::create_dir_all(folder)?;
+        let mut file = std::fs::File::create(&partial)?;
+        file.write_all(page.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&partial, &path)
+    };
+    fill().map_err(|cause| {
+        let _ = std::fs::remove_file(&partial);
+        WriteError { path: path.clone(), cause }
+    })?;
+    Ok(path)
+}
+
+/// The page.
+pub fn render(heading: &Heading, samples: &[Sample]) -> String {
+    let jobs = Job::group(samples);
+    let targets = distinct(samples.iter().map(|sample| sample.target.as_str()));
+    let sections = [
+        section("throughput", &jobs, |job| vec![job.throughput(&targets)]),
+        section("latency", &jobs, |job| job.per_target(&targets, Job::latency)),
+        section("areas", &jobs, |job| job.per_target(&targets, Job::areas)),
+        section("software", &jobs, |job| job.per_target(&targets, Job::software)),
+    ];
+    let target = |(number, name): (usize, &&str)| Item::line(name, &colour(number));
+    let page = Page {
+        heading,
+        version: env!("CARGO_PKG_VERSION"),
+        targets: targets.iter().enumerate().map(target).collect(),
+        sections,
+        tables: jobs.iter().map(Job::table).collect(),
+    };
+    let mut environment = Environment::new();
+    environment
+        .add_template("page.html", include_str!("page.html"))
+        .expect("the template is part of this program");
+    environment
+        .get_template("page.html")
+        .and_then(|template| template.render(Serde(&page)))
+        .expect("the template uses only what it is given")
+}
+
+/// Everything the template uses.
+#[derive(Debug, Serialize)]
+struct Page<'a> {
+    #[serde(flatten)]
+    heading: &'a Heading,
+    version: &'static str,
+    targets: Vec<Item>,
+    sections: [Section; 4],
+    tables: Vec<Table>,
+}
+
+#[derive(Debug, Serialize)]
+struct Section {
+    id: &'static str,
+    title: &'static str,
+    about: &'static str,
+    figures: Vec<Figure>,
+}
+
+#[derive(Debug, Serialize)]
+struct Figure {
+    title: String,
+    legend: Vec<Item>,
+    svg: String,
+    caption: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Item {
+    name: String,
+    class: String,
+    area: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Table {
+    caption: String,
+    heading: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Item {
+    fn line(name: &str, class: &str) -> Self {
+        Self { name: name.into(), class: class.into(), area: false }
+    }
+}
+
+fn section(
+    id: &'static str,
+    jobs: &[Job<'_>],
+    figures: impl Fn(&Job<'_>) -> Vec<Figure>,
+) -> Section {
+    let (title, about) = match id {
+        "throughput" => (
+            "Throughput over queue depth",
+            "Solid: measured here. Dashed: published figures for the same workload.",
+        ),
+        "latency" => (
+            "Latency",
+            "From the request's acceptance to its delivery, at the percentiles given; \
+             the scale is logarithmic.",
+        ),
+        "areas" => (
+            "Where the time goes",
+            "Mean time of one request, stacked: submission is software down to the doorbell, \
+             completion is software from the end of the device's work to delivery.",
+        ),
+        _ => ("The software's part", "The same without the device, at a scale that shows it."),
+    };
+    Section { id, title, about, figures: jobs.iter().flat_map(figures).collect() }
+}
+
+/// Everything about one job: its samples on all targets and at all depths.
+struct Job<'a> {
+    number: usize,
+    name: &'a str,
+    pattern: &'a str,
+    block_size: u32,
+    depths: Vec<u32>,
+    samples: Vec<&'a Sample>,
+}
+
+impl<'a> Job<'a> {
+    /// The samples by job, in the order of their first appearance.
+    fn group(samples: &'a [Sample]) -> Vec<Self> {
+        let names = distinct(samples.iter().map(|sample| sample.job.as_str()));
+        let job = |(number, name): (usize, &'a str)| {
+            let samples: Vec<&Sample> = samples.iter().filter(|s| s.job == name).collect();
+            let mut depths: Vec<u32> = samples.iter().map(|s| s.depth).collect();
+            depths.sort_unstable();
+            depths.dedup();
+            let first = samples.first()?;
+            let (pattern, block_size) = (first.pattern.as_str(), first.block_size);
+            Some(Self { number, name, pattern, block_size, depths, samples })
+        };
+        names.into_iter().enumerate().filter_map(job).collect()
+    }
+
+    fn sample(&self, target: &str, depth: u32) -> Option<&'a Sample> {
+        self.samples.iter().find(|s| s.target == target && s.depth == depth).copied()
+    }
+
+    fn title(&self) -> String {
+        format!("{} · {} {}", self.name, self.pattern, size(self.block_size))
+    }
+
+    /// Unit of the job's rate, and how much of it is 1.
+    fn unit(&self) -> (&'static str, fn(&Sample) -> f64) {
+        if self.block_size >= LARGE_BLOCK {
+            ("MiB/s", |sample| sample.bytes_per_second / f64::from(1 << 20))
+        } else {
+            ("thousand IOPS", |sample| sample.requests_per_second / 1e3)
+        }
+    }
+
+    /// A series of one value per depth.
+    fn series(
+        &self,
+        name: &str,
+        class: &str,
+        value: impl Fn(u32) -> Option<f64>,
+        unit: &str,
+    ) -> Series {
+        let values: Vec<Option<f64>> = self.depths.iter().map(|depth| value(*depth)).collect();
+        let hint = |(depth, value): (&u32, &Option<f64>)| match value {
+            Some(value) => format!("{name}: {} {unit} at depth {depth}", short(*value)),
+            None => String::new(),
+        };
+        let hints = self.depths.iter().zip(&values).map(hint).collect();
+        Series { name: name.into(), class: class.into(), values, hints }
+    }
+
+    fn figure(&self, chart: Chart, caption: String) -> Figure {
+        let area = chart.kind == Kind::Areas;
+        let item = |s: &Series| Item { name: s.name.clone(), class: s.class.clone(), area };
+        let mut legend: Vec<Item> = chart.series.iter().map(item).collect();
+        // Published lines are drawn first, to lie beneath; they are named last.
+        legend.sort_by_key(|item| item.class.starts_with("published"));
+        Figure { title: chart.title.clone(), legend, svg: chart.svg(), caption }
+    }
+
+    fn throughput(&self, targets: &[&str]) -> Figure {
+        let (unit, rate) = self.unit();
+        let measured = targets.iter().enumerate().map(|(number, target)| {
+            let value = |depth| self.sample(target, depth).map(rate);
+            self.series(target, &colour(number), value, unit)
+        });
+        let published = Published::about(self.pattern, self.block_size)
+            .map(|p| self.series(p.name, p.class, |depth| p.at(depth), unit));
+        let chart = Chart {
+            id: format!("throughput-{}", self.number),
+            title: self.title(),
+            y_title: unit.into(),
+            scale: Scale::Linear,
+            kind: Kind::Lines,
+            x: self.depths.clone(),
+            series: published.chain(measured).filter(has_values).collect(),
+        };
+        self.figure(chart, String::new())
+    }
+
+    /// One figure for each target that did this job.
+    fn per_target(
+        &self,
+        targets: &[&str],
+        draw: impl Fn(&Self, &str, String) -> Figure,
+    ) -> Vec<Figure> {
+        let did = |(_, target): &(usize, &&str)| self.samples.iter().any(|s| s.target == **target);
+        let figure = |(number, target): (usize, &&str)| {
+            let mut figure = draw(self, target, format!("{}-{number}", self.number));
+            if targets.len() > 1 {
+                figure.title = format!("{} · {target}", self.name);
+            }
+            figure
+        };
+        targets.iter().enumerate().filter(did).map(figure).collect()
+    }
+
+    fn latency(&self, target: &str, id: String) -> Figure {
+        let line = |(place, (name, class)): (usize, (&str, &str))| {
+            let value = |depth| {
+                let sample = self.sample(target, depth)?;
+                Some((sample.percentiles[place] as f64 / 1e3).max(1e-3))
+            };
+            self.series(name, class, value, "µs")
+        };
+        // From the top of the chart to its bottom, like the lines.
+        let names = [("99.9 %", "p999"), ("99 %", "p99"), ("50 %", "p50")];
+        let chart = Chart {
+            id: format!("latency-{id}"),
+            title: self.title(),
+            y_title: "latency".into(),
+            scale: Scale::Microseconds,
+            kind: Kind::Lines,
+            x: self.depths.clone(),
+            series: [2, 1, 0].into_iter().zip(names).map(line).collect(),
+        };
+        self.figure(chart, String::new())
+    }
+
+    fn areas(&self, target: &str, id: String) -> Figure {
+        let shares: Vec<(u32, f64)> = self
+            .depths
+            .iter()
+            .filter_map(|depth| Some((*depth, self.sample(target, *depth)?.software_percent())))
+            .collect();
+        let caption = match (shares.first(), shares.last()) {
+            (Some((first, low)), Some((last, high))) if first != last => format!(
+                "Software: {} % of the time at depth {first}, {} % at depth {last}.",
+                short(*low),
+                short(*high)
+            ),
+            (Some((depth, share)), _) => {
+                format!("Software: {} % of the time at depth {depth}.", short(*share))
+            }
+            _ => String::new(),
+        };
+        let chart =
+            self.stack(target, format!("areas-{id}"), &["submission", "device", "completion"]);
+        self.figure(chart, caption)
+    }
+
+    fn software(&self, target: &str, id: String) -> Figure {
+        let chart = self.stack(target, format!("software-{id}"), &["submission", "completion"]);
+        self.figure(chart, String::new())
+    }
+
+    /// Areas on top of each other; their names are those of the areas of a request.
+    fn stack(&self, target: &str, id: String, areas: &[&'static str]) -> Chart {
+        let nanos = |name: &str, depth| {
+            let place = AREAS.iter().position(|area| *area == name)?;
+            Some(self.sample(target, depth)?.areas[place])
+        };
+        let sum = |depth: &u32| areas.iter().filter_map(|name| nanos(name, *depth)).sum::<f64>();
+        let most = self.depths.iter().map(sum).fold(0.0, f64::max);
+        let (unit, one) = match most {
+            nanos if nanos >= 1e7 => ("ms", 1e6),
+            nanos if nanos >= 1e4 => ("µs", 1e3),
+            _ => ("ns", 1.0),
+        };
+        let area = |name: &&str| {
+            self.series(name, name, |depth| nanos(name, depth).map(|nanos| nanos / one), unit)
+        };
+        Chart {
+            id,
+            title: self.title(),
+            y_title: format!("mean per request, {unit}"),
+            scale: Scale::Linear,
+            kind: Kind::Areas,
+            x: self.depths.clone(),
+            series: areas.iter().map(area).collect(),
+        }
+    }
+
+    fn table(&self) -> Table {
+        let published: Vec<_> = Published::about(self.pattern, self.block_size).collect();
+        let mut heading = vec![
+            "target",
+            "depth",
+            "MiB/s",
+            "IOPS",
+            "50 %",
+            "99 %",
+            "99.9 %",
+            "submission",
+            "device",
+            "completion",
+            "software %",
+        ];
+        heading.extend(published.iter().map(|p| p.name));
+        let (_, rate) = self.unit();
+        let row = |s: &&Sample| {
+            let mut cells = vec![
+                s.target.clone(),
+                s.depth.to_string(),
+                short(s.bytes_per_second / f64::from(1 << 20)),
+                format!("{:.0}", s.requests_per_second),
+            ];
+            cells.extend(s.percentiles.map(|nanos| short(nanos as f64 / 1e3)));
+            cells.extend(s.areas.map(|nanos| short(nanos / 1e3)));
+            cells.push(short(s.software_percent()));
+            cells.extend(published.iter().map(|p| match p.at(s.depth) {
+                Some(figure) => {
+                    let percent = (rate(s) / figure - 1.0) * 100.0;
+                    format!("{figure} ({percent:+.1} %)")
+                }
+                None => "-".into(),
+            }));
+            cells
+        };
+        Table { caption: self.title(), heading, rows: self.samples.iter().map(row).collect() }
+    }
+}
+
+const AREAS: [&str; 3] = ["submission", "device", "completion"];
+
+impl Sample {
+    /// Share of submission and completion in the mean latency, percent.
+    fn software_percent(&self) -> f64 {
+        let all: f64 = self.areas.iter().sum();
+        if all > 0.0 { (self.areas[0] + self.areas[2]) / all * 100.0 } else { 0.0 }
+    }
+}
+
+fn has_values(series: &Series) -> bool {
+    series.values.iter().any(Option::is_some)
+}
+
+/// Class of the n-th target.
+fn colour(number: usize) -> String {
+    format!("s{}", number % COLOURS)
+}
+
+/// Each value once, in the order of first appearance.
+fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for value in values {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    seen
+}
+
+/// A number with three significant digits, or all digits before the point.
+fn short(value: f64) -> String {
+    let decimals = match value.abs() {
+        v if v == 0.0 || v >= 100.0 => 0,
+        v if v >= 10.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// A block size as people say it.
+fn size(bytes: u32) -> String {
+    match bytes {
+        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
+        b if b >= 1 << 10 && b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
