@@ -1,0 +1,353 @@
+//! Attaching: which erase block holds which LEB.
+//!
+//! Two copies of one LEB lie on the flash when power was lost between writing the new and erasing
+//! the old one. Every volume identifier header carries a device-wide sequence number; the higher
+//! one is newer. A newer copy made by UBI itself (wear levelling, atomic LEB change) has the copy
+//! flag and a checksum over its data: if that does not fit, the copy was not finished and the older
+//! one still counts.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::flash::Flash;
+use flysch_api::vfs::{Finding, Place, Severity};
+use flysch_wire::ubi::{
+    Compatibility, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader, fastmap,
+};
+
+use crate::blocks::{Block, Claim, Claims, Content, Headers, Offsets, Reader};
+use crate::table::{self, VolumeInfo};
+use crate::volume::UbiVolume;
+use crate::{Image, fastmap as map};
+
+/// Whether to believe a fastmap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FastmapUse {
+    /// Use it if it is there and whole, else read every header.
+    Use,
+    /// Read every header.
+    #[default]
+    Ignore,
+}
+
+/// How to attach.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Whether to believe a fastmap.
+    pub fastmap: FastmapUse,
+}
+
+/// Why nothing could be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// Not one erase block has a readable erase counter header.
+    NoHeaders,
+    /// The headers say that data begins behind the end of the block.
+    Offsets {
+        /// Where they say data begins.
+        data: u32,
+        /// Bytes of an erase block.
+        peb_size: u32,
+    },
+    /// An internal volume asks not to be attached by who does not know it.
+    Rejected {
+        /// Its id.
+        volume: u32,
+    },
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoHeaders => f.write_str("no erase block has a readable UBI header"),
+            Self::Offsets { data, peb_size } => {
+                write!(f, "data offset {data} does not fit erase blocks of {peb_size} bytes")
+            }
+            Self::Rejected { volume } => write!(f, "internal volume {volume:#x} is not known"),
+        }
+    }
+}
+
+impl core::error::Error for AttachError {}
+
+/// An attached UBI image.
+#[derive(Debug)]
+pub struct Ubi<F> {
+    flash: F,
+    image: Image,
+    offsets: Offsets,
+    blocks: Vec<Block>,
+    volumes: Vec<VolumeInfo>,
+    findings: Vec<Finding>,
+    sequence_max: u64,
+    by_fastmap: bool,
+}
+
+/// What attaching collects on its way.
+pub(crate) struct Attach<'f, F: ?Sized> {
+    pub(crate) reader: Reader<'f, F>,
+    pub(crate) offsets: Offsets,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) claims: Claims,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) sequence_max: u64,
+}
+
+impl<F: Flash> Ubi<F> {
+    /// Attaches the image that lies at `image` on `flash`.
+    pub fn attach(flash: F, image: Image, options: &Options) -> Result<Self, AttachError> {
+        let reader = Reader { flash: &flash, image };
+        let (offsets, image_sequence) = reader.vote()?;
+        let image = Image { image_sequence, ..image };
+        let start = || Attach::new(Reader { flash: &flash, image }, offsets);
+        let mut attach = start();
+        let mut by_fastmap = false;
+        if options.fastmap == FastmapUse::Use {
+            match map::attach(&mut attach) {
+                Ok(found) => by_fastmap = found,
+                Err(error) => {
+                    attach = start();
+                    let place = Place::default();
+                    let problem = format!("{error}; every header is read instead");
+                    attach.note(Severity::Note, "fastmap", problem, place);
+                }
+            }
+        }
+        if !by_fastmap {
+            attach.scan()?;
+        }
+        attach.choose();
+        let volumes = table::volumes(&mut attach);
+        let Attach { blocks, findings, sequence_max, .. } = attach;
+        Ok(Self { flash, image, offsets, blocks, volumes, findings, sequence_max, by_fastmap })
+    }
+
+    /// The flash it lies on.
+    pub fn flash(&self) -> &F {
+        &self.flash
+    }
+
+    /// Where it lies.
+    pub fn image(&self) -> Image {
+        self.image
+    }
+
+    /// Where in each erase block things lie.
+    pub fn offsets(&self) -> Offsets {
+        self.offsets
+    }
+
+    /// Bytes of a logical erase block, before a volume's alignment.
+    pub fn leb_size(&self) -> u32 {
+        self.image.peb_size - self.offsets.data
+    }
+
+    /// Every erase block.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// The volumes, by id.
+    pub fn volumes(&self) -> &[VolumeInfo] {
+        &self.volumes
+    }
+
+    /// What is wrong.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Highest sequence number on the flash; the next header written gets the one after it.
+    pub fn sequence_max(&self) -> u64 {
+        self.sequence_max
+    }
+
+    /// Whether the fastmap spared reading every header.
+    pub fn attached_by_fastmap(&self) -> bool {
+        self.by_fastmap
+    }
+
+    /// Smallest unit of writing that the offsets leave possible, bytes: what `vid_hdr_offset` and
+    /// the data offset are multiples of.
+    pub fn write_size_max(&self) -> u32 {
+        1 << self.offsets.data.trailing_zeros().min(31)
+    }
+
+    /// Volume `id`, over its own handle of the flash.
+    pub fn volume(&self, id: u32) -> Option<UbiVolume<F>>
+    where
+        F: Clone,
+    {
+        let info = self.volumes.iter().find(|volume| volume.id == id)?;
+        Some(UbiVolume::new(self.flash.clone(), self.image, self.offsets, info))
+    }
+}
+
+impl<'f, F: Flash + ?Sized> Attach<'f, F> {
+    fn new(reader: Reader<'f, F>, offsets: Offsets) -> Self {
+        Self {
+            reader,
+            offsets,
+            blocks: Vec::new(),
+            claims: Claims::new(),
+            findings: Vec::new(),
+            sequence_max: 0,
+        }
+    }
+
+    pub(crate) fn note(
+        &mut self,
+        severity: Severity,
+        structure: &'static str,
+        problem: String,
+        place: Place,
+    ) {
+        self.findings.push(Finding {
+            severity,
+            structure,
+            problem,
+            place,
+            inode: None,
+            path: None,
+        });
+    }
+
+    /// Reads the headers of every block.
+    fn scan(&mut self) -> Result<(), AttachError> {
+        self.blocks.reserve_exact(self.reader.image.pebs as usize);
+        for peb in 0..self.reader.image.pebs {
+            let headers = self.reader.headers(peb, self.offsets);
+            let content = self.judge(peb, &headers)?;
+            let erase_counter = headers.ec.ok().map(|ec| ec.erase_counter as u32);
+            self.blocks.push(Block { erase_counter, content, scrub: headers.scrub });
+        }
+        Ok(())
+    }
+
+    /// What a block's headers say it is; a block with a LEB joins the claims.
+    pub(crate) fn judge(&mut self, peb: u32, headers: &Headers) -> Result<Content, AttachError> {
+        let place = Place { peb: Some(peb), ..Place::default() };
+        if headers.bad {
+            return Ok(Content::Bad);
+        }
+        match headers.ec {
+            Ok(ec) => {
+                let expected = self.reader.image.image_sequence;
+                if ec.image_sequence != expected {
+                    let problem =
+                        format!("image_seq {} among blocks of {expected}", ec.image_sequence);
+                    self.note(Severity::Inconsistent, "EC header", problem, place);
+                    return Ok(Content::Foreign);
+                }
+            }
+            Err(HeaderError::Erased) if headers.vid.is_err() => {
+                return Ok(self.judge_headless(peb, headers));
+            }
+            Err(error) => {
+                self.note(Severity::Inconsistent, "EC header", format!("{error}"), place);
+            }
+        }
+        match headers.vid {
+            Ok(vid) => self.judge_vid(peb, vid),
+            Err(HeaderError::Erased) if self.reader.is_erased(peb, self.offsets.data) => {
+                Ok(if headers.ec.is_ok() { Content::Free } else { Content::Erased })
+            }
+            Err(error) => {
+                // An erase that was cut short may leave a header in ruins over erased data.
+                let severity = match self.reader.is_erased(peb, self.offsets.data) {
+                    true => Severity::Inconsistent,
+                    false => Severity::Lost,
+                };
+                self.note(severity, "VID header", format!("{error}"), place);
+                Ok(Content::Corrupt(error))
+            }
+        }
+    }
+
+    /// A block that begins erased and whose second header is not readable.
+    fn judge_headless(&mut self, peb: u32, headers: &Headers) -> Content {
+        if self.reader.is_erased(peb, 0) {
+            return Content::Erased;
+        }
+        let error = headers.vid.err().unwrap_or(HeaderError::Erased);
+        let place = Place { peb: Some(peb), ..Place::default() };
+        let problem = String::from("erased, yet the block holds something");
+        self.note(Severity::Lost, "EC header", problem, place);
+        Content::Corrupt(error)
+    }
+
+    fn judge_vid(&mut self, peb: u32, vid: VidHeader) -> Result<Content, AttachError> {
+        self.sequence_max = self.sequence_max.max(vid.sequence);
+        if vid.volume > LAYOUT_VOLUME {
+            if [fastmap::SUPERBLOCK_VOLUME, fastmap::DATA_VOLUME].contains(&vid.volume) {
+                return Ok(Content::Fastmap);
+            }
+            if vid.compatibility == Compatibility::Reject {
+                return Err(AttachError::Rejected { volume: vid.volume });
+            }
+            return Ok(Content::Stale);
+        }
+        self.claims.entry((vid.volume, vid.lnum)).or_default().push(Claim { peb, vid });
+        Ok(Content::Used { volume: vid.volume, lnum: vid.lnum })
+    }
+
+    /// Lets one copy of each LEB win; the others become stale.
+    fn choose(&mut self) {
+        let mut claims = core::mem::take(&mut self.claims);
+        for ((volume, lnum), copies) in &mut claims {
+            copies.sort_by_key(|claim| core::cmp::Reverse(claim.vid.sequence));
+            self.warn_equal(*volume, *lnum, copies);
+            let winner = (0..copies.len() - 1).find(|&at| self.is_whole(&copies[at]));
+            let winner = copies.remove(winner.unwrap_or(copies.len() - 1));
+            for loser in copies.drain(..) {
+                self.blocks[loser.peb as usize].content = Content::Stale;
+            }
+            copies.push(winner);
+        }
+        self.claims = claims;
+    }
+
+    /// Whether a copy may be believed although an older one exists.
+    fn is_whole(&mut self, claim: &Claim) -> bool {
+        if !claim.vid.copy || self.reader.data_fits(claim.peb, self.offsets, &claim.vid) {
+            return true;
+        }
+        let place = Place { peb: Some(claim.peb), leb: Some(claim.vid.lnum), offset: None };
+        let problem = String::from("an unfinished copy; the older one is used");
+        self.note(Severity::Note, "LEB copy", problem, place);
+        false
+    }
+
+    fn warn_equal(&mut self, volume: u32, lnum: u32, copies: &[Claim]) {
+        for pair in copies.windows(2) {
+            if pair[0].vid.sequence == pair[1].vid.sequence {
+                let problem = format!(
+                    "PEB {} and {} of volume {volume} have the same sequence number {}",
+                    pair[0].peb, pair[1].peb, pair[0].vid.sequence
+                );
+                let place = Place { peb: Some(pair[1].peb), leb: Some(lnum), offset: None };
+                self.note(Severity::Inconsistent, "VID header", problem, place);
+            }
+        }
+    }
+
+    /// The one block that holds a LEB.
+    pub(crate) fn winner(&self, volume: u32, lnum: u32) -> Option<&Claim> {
+        self.claims.get(&(volume, lnum))?.first()
+    }
+
+    /// Ids of the user volumes that have blocks.
+    pub(crate) fn claimed_volumes(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = self
+            .claims
+            .keys()
+            .map(|(volume, _)| *volume)
+            .filter(|&volume| volume < INTERNAL_VOLUME_START)
+            .collect();
+        ids.dedup();
+        ids
+    }
+}

@@ -1,0 +1,38 @@
+//! UBI: logical erase blocks and volumes over raw flash.
+//!
+//! Every physical erase block (PEB) starts with two headers: how often it was erased, and which
+//! logical erase block (LEB) of which volume it holds. There is no map on the flash: attaching
+//! means reading the headers of every block and letting the newest copy of each LEB win. A fastmap,
+//! where there is one, only shortens this.
+//!
+//! What can be read is read, and what is lost is named: a bad header, a lost copy of the volume
+//! table or a cut-off end costs the blocks concerned and leaves a [`Finding`], nothing else.
+//!
+//! 1. [`find_images`]: where in a file UBI images lie, and how large their erase blocks are.
+//! 2. [`Ubi::attach`]: headers, winners, volume table.
+//! 3. [`Ubi::volume`]: one volume, readable as [`flysch_api::volume::Volume`].
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod attach;
+mod blocks;
+mod fastmap;
+mod locate;
+mod table;
+mod volume;
+
+#[cfg(test)]
+mod tests;
+
+pub use attach::{AttachError, FastmapUse, Options, Ubi};
+pub use blocks::{Block, Content, Offsets};
+pub use locate::{Image, find_images};
+pub use table::VolumeInfo;
+pub use volume::UbiVolume;
+
+pub use flysch_api::vfs::{Finding, Place, Severity};

@@ -1,0 +1,209 @@
+//! The volume table, and what there is without one.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use flysch_api::flash::Flash;
+use flysch_api::vfs::{Place, Severity};
+use flysch_wire::ubi::{
+    INTERNAL_VOLUME_START, LAYOUT_VOLUME, RECORD_SIZE, VidHeader, VolumeFlags, VolumeKind,
+    VolumeRecord, records_max,
+};
+
+use crate::attach::Attach;
+use crate::blocks::Content;
+
+/// A volume as attaching found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Id: 0 to 127.
+    pub id: u32,
+    /// Name; empty if the volume table is lost.
+    pub name: Vec<u8>,
+    /// Kind.
+    pub kind: VolumeKind,
+    /// Size in logical erase blocks, as reserved.
+    pub reserved_pebs: u32,
+    /// LEB sizes are multiples of this.
+    pub alignment: u32,
+    /// Bytes of a LEB that can be used.
+    pub leb_size: u32,
+    /// An update was started and did not finish.
+    pub update_marker: bool,
+    /// Flags.
+    pub flags: VolumeFlags,
+    /// Static volumes: bytes of content.
+    pub used_bytes: Option<u64>,
+    /// LEBs with content and the erase blocks they lie in, by LEB.
+    pub map: Vec<(u32, u32)>,
+}
+
+/// Reads the volume table and sorts the LEBs by volume.
+pub(crate) fn volumes<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Vec<VolumeInfo> {
+    let leb_size = attach.reader.image.peb_size - attach.offsets.data;
+    let records = read_table(attach, leb_size);
+    let mut volumes = Vec::new();
+    for (id, record) in (0..).zip(&records) {
+        if let Some(record) = record {
+            volumes.push(from_record(id, record, leb_size));
+        }
+    }
+    for id in attach.claimed_volumes() {
+        if volumes.iter().any(|volume| volume.id == id) {
+            continue;
+        }
+        if records.is_empty() {
+            volumes.extend(from_blocks(attach, id, leb_size));
+        } else {
+            discard(attach, id, 0);
+        }
+    }
+    volumes.sort_by_key(|volume| volume.id);
+    for volume in &mut volumes {
+        fill(attach, volume);
+    }
+    volumes
+}
+
+/// Reads both copies and repairs in memory what one of them lost; empty if both are lost.
+fn read_table<F: Flash + ?Sized>(
+    attach: &mut Attach<'_, F>,
+    leb_size: u32,
+) -> Vec<Option<VolumeRecord>> {
+    let count = records_max(leb_size) as usize;
+    let first = read_copy(attach, 0, count);
+    let second = read_copy(attach, 1, count);
+    let place = |lnum| Place { leb: Some(lnum), ..Place::default() };
+    match (&first, &second) {
+        (None, None) => {
+            let problem = String::from("both copies are lost; volumes are known by their blocks");
+            attach.note(Severity::Lost, "volume table", problem, Place::default());
+            return Vec::new();
+        }
+        (Some(first), Some(second)) if first != second => {
+            let problem = String::from("the copies differ; LEB 0 counts where it is whole");
+            attach.note(Severity::Inconsistent, "volume table", problem, place(1));
+        }
+        (None, Some(_)) | (Some(_), None) => {
+            let lost = u32::from(first.is_some());
+            let problem = format!("copy {lost} is lost; the other is used");
+            attach.note(Severity::Inconsistent, "volume table", problem, place(lost));
+        }
+        _ => {}
+    }
+    let none = alloc::vec![Err(()); count];
+    let (first, second) = (first.unwrap_or(none.clone()), second.unwrap_or(none));
+    let pairs = first.into_iter().zip(second);
+    pairs.map(|(first, second)| first.or(second).unwrap_or(None)).collect()
+}
+
+type Copy = Vec<Result<Option<VolumeRecord>, ()>>;
+
+/// One copy of the table; `None` if there is no block or no good record in it.
+fn read_copy<F: Flash + ?Sized>(
+    attach: &mut Attach<'_, F>,
+    lnum: u32,
+    count: usize,
+) -> Option<Copy> {
+    let peb = attach.winner(LAYOUT_VOLUME, lnum)?.peb;
+    let mut bytes = alloc::vec![0; count * RECORD_SIZE];
+    // Records whose bytes could not be read have no good checksum.
+    let _ = attach.reader.data(peb, attach.offsets, &mut bytes);
+    let mut records = Copy::with_capacity(count);
+    for (id, bytes) in bytes.chunks_exact(RECORD_SIZE).enumerate() {
+        records.push(VolumeRecord::parse(bytes).map_err(|error| {
+            let place = Place { peb: Some(peb), leb: Some(lnum), ..Place::default() };
+            let problem = format!("record {id}: {error}");
+            attach.note(Severity::Inconsistent, "volume table", problem, place);
+        }));
+    }
+    records.iter().any(Result::is_ok).then_some(records)
+}
+
+fn from_record(id: u32, record: &VolumeRecord, leb_size: u32) -> VolumeInfo {
+    let data_pad = if record.data_pad < leb_size / 2 { record.data_pad } else { 0 };
+    VolumeInfo {
+        id,
+        name: record.name().into(),
+        kind: record.kind,
+        reserved_pebs: record.reserved_pebs,
+        alignment: record.alignment,
+        leb_size: leb_size - data_pad,
+        update_marker: record.update_marker,
+        flags: record.flags,
+        used_bytes: None,
+        map: Vec::new(),
+    }
+}
+
+/// A volume of which only the blocks are left.
+fn from_blocks<F: Flash + ?Sized>(
+    attach: &Attach<'_, F>,
+    id: u32,
+    leb_size: u32,
+) -> Option<VolumeInfo> {
+    let of_volume = attach.claims.range((id, 0)..(id + 1, 0));
+    let (&(_, last), claims) = of_volume.last()?;
+    let vid = claims.first()?.vid;
+    Some(VolumeInfo {
+        id,
+        name: Vec::new(),
+        kind: vid.kind,
+        reserved_pebs: last.saturating_add(1),
+        alignment: 1,
+        leb_size: leb_size - vid.data_pad,
+        update_marker: false,
+        flags: VolumeFlags::default(),
+        used_bytes: None,
+        map: Vec::new(),
+    })
+}
+
+/// Gives a volume its blocks.
+fn fill<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, volume: &mut VolumeInfo) {
+    discard(attach, volume.id, volume.reserved_pebs);
+    let mut last: Option<VidHeader> = None;
+    let of_volume = attach.claims.range((volume.id, 0)..(volume.id, volume.reserved_pebs));
+    for (&(_, lnum), claims) in of_volume {
+        if let Some(claim) = claims.first() {
+            volume.map.push((lnum, claim.peb));
+            last = Some(claim.vid);
+        }
+    }
+    if volume.kind == VolumeKind::Dynamic {
+        return;
+    }
+    let Some(last) = last else {
+        volume.used_bytes = Some(0);
+        return;
+    };
+    let full = u64::from(last.used_ebs - 1) * u64::from(volume.leb_size);
+    // Only the last block says how long it is.
+    let is_end = last.lnum + 1 == last.used_ebs;
+    let tail = if is_end { last.data_size } else { volume.leb_size };
+    volume.used_bytes = Some(full + u64::from(tail));
+    let present = volume.map.len() as u32;
+    if present < last.used_ebs {
+        let lost = last.used_ebs - present;
+        let problem =
+            format!("{lost} of {} blocks of static volume {} are lost", last.used_ebs, volume.id);
+        attach.note(Severity::Lost, "volume", problem, Place::default());
+    }
+}
+
+/// Drops the LEBs of a volume from `from` on: they are behind its end, or it has none.
+fn discard<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, id: u32, from: u32) {
+    debug_assert!(id < INTERNAL_VOLUME_START);
+    let beyond: Vec<(u32, u32)> =
+        attach.claims.range((id, from)..(id + 1, 0)).map(|(&key, _)| key).collect();
+    for key in beyond {
+        let claims = attach.claims.remove(&key).unwrap_or_default();
+        for claim in claims {
+            attach.blocks[claim.peb as usize].content = Content::Stale;
+            let place = Place { peb: Some(claim.peb), leb: Some(key.1), ..Place::default() };
+            let problem = format!("volume {id} is shorter or was removed; the block is leftover");
+            attach.note(Severity::Note, "VID header", problem, place);
+        }
+    }
+}

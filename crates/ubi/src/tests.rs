@@ -1,0 +1,396 @@
+use std::string::ToString;
+use std::vec;
+use std::vec::Vec;
+
+use flysch_api::flash::{self, Corrected, Flash, Geometry};
+use flysch_api::volume::{LebState, Volume};
+use flysch_wire::ubi::{
+    Compatibility, EcHeader, LAYOUT_VOLUME, VidHeader, VolumeKind, VolumeRecord, crc32, fastmap,
+};
+
+use super::*;
+
+const PEB_SIZE: u32 = 16384;
+const LEB_SIZE: u32 = PEB_SIZE - 128;
+
+/// A flash that is bytes.
+#[derive(Clone, Debug)]
+struct Memory {
+    geometry: Geometry,
+    bytes: Vec<u8>,
+}
+
+impl Memory {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self { geometry: Geometry::nor(bytes.len() as u64, PEB_SIZE), bytes }
+    }
+
+    fn erased(pebs: u32) -> Self {
+        Self::new(vec![0xff; (pebs * PEB_SIZE) as usize])
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn peb(&mut self, peb: u32) -> &mut [u8] {
+        &mut self.bytes[(peb * PEB_SIZE) as usize..][..PEB_SIZE as usize]
+    }
+
+    fn free(&mut self, peb: u32) {
+        let header = EcHeader {
+            erase_counter: 1,
+            vid_header_offset: 64,
+            data_offset: 128,
+            image_sequence: 7,
+        };
+        self.put((peb * PEB_SIZE) as usize, &header.emit());
+    }
+
+    fn leb(&mut self, peb: u32, vid: VidHeader, data: &[u8]) {
+        self.free(peb);
+        let start = (peb * PEB_SIZE) as usize;
+        self.put(start + 64, &vid.emit());
+        self.put(start + 128, data);
+    }
+
+    fn image(&self) -> Image {
+        find_images(self, None)[0]
+    }
+
+    fn attach(&self) -> Ubi<Memory> {
+        Ubi::attach(self.clone(), self.image(), &Options::default()).unwrap()
+    }
+}
+
+impl Flash for Memory {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
+        self.geometry.check(offset, buffer.len())?;
+        buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
+        Ok(Corrected::NONE)
+    }
+}
+
+fn dynamic(volume: u32, lnum: u32, sequence: u64) -> VidHeader {
+    VidHeader {
+        kind: VolumeKind::Dynamic,
+        copy: false,
+        compatibility: Compatibility::None,
+        volume,
+        lnum,
+        data_size: 0,
+        used_ebs: 0,
+        data_pad: 0,
+        data_crc: 0,
+        sequence,
+    }
+}
+
+fn layout(lnum: u32, sequence: u64) -> VidHeader {
+    let compatibility = Compatibility::Reject;
+    VidHeader { compatibility, ..dynamic(LAYOUT_VOLUME, lnum, sequence) }
+}
+
+fn copied(lnum: u32, sequence: u64, data: &[u8]) -> VidHeader {
+    VidHeader {
+        copy: true,
+        data_size: data.len() as u32,
+        data_crc: crc32(data),
+        ..dynamic(0, lnum, sequence)
+    }
+}
+
+fn table(records: &[Option<VolumeRecord>]) -> Vec<u8> {
+    let count = flysch_wire::ubi::records_max(LEB_SIZE) as usize;
+    let mut bytes = Vec::new();
+    for id in 0..count {
+        let record = records.get(id).copied().flatten();
+        bytes.extend_from_slice(&record.map_or(VolumeRecord::emit_empty(), |r| r.emit()));
+    }
+    bytes
+}
+
+/// Eight blocks: two of the table, LEB 0 and 2 of a volume of five, the rest free.
+fn sample() -> Memory {
+    let mut flash = Memory::erased(8);
+    let records = table(&[VolumeRecord::new(b"root", 5)]);
+    flash.leb(0, layout(0, 1), &records);
+    flash.leb(1, layout(1, 2), &records);
+    flash.leb(2, dynamic(0, 0, 3), b"zero");
+    flash.leb(3, dynamic(0, 2, 4), b"two");
+    for peb in 4..8 {
+        flash.free(peb);
+    }
+    flash
+}
+
+fn read(ubi: &Ubi<Memory>, lnum: u32) -> [u8; 4] {
+    let mut bytes = [0; 4];
+    let _ = Volume::read(&ubi.volume(0).unwrap(), lnum, 0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_clean_image_attaches_without_findings() {
+    let ubi = sample().attach();
+    assert_eq!(ubi.findings(), []);
+    assert_eq!(ubi.sequence_max(), 4);
+    assert_eq!((ubi.leb_size(), ubi.image().image_sequence), (LEB_SIZE, 7));
+    let volume = ubi.volume(0).unwrap();
+    assert_eq!(volume.info().name, b"root");
+    assert_eq!(Volume::geometry(&volume).lebs, 5);
+    assert_eq!(volume.state(2), LebState::Mapped(Some(3)));
+    assert_eq!(volume.state(1), LebState::Unmapped);
+    assert_eq!((&read(&ubi, 0), read(&ubi, 1)), (b"zero", [0xff; 4]));
+    let beyond = Volume::read(&volume, 5, 0, &mut [0]);
+    assert_eq!(beyond, Err(flash::Error::OutOfRange));
+    let mut bytes = [0; 8];
+    let _ = Flash::read(&volume, u64::from(LEB_SIZE) * 2 - 4, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"\xff\xff\xff\xfftwo\xff", "LEBs lie one behind the other");
+}
+
+#[test]
+fn the_newer_copy_wins_unless_it_was_not_finished() {
+    let mut flash = sample();
+    flash.leb(4, dynamic(0, 0, 9), b"new!");
+    assert_eq!(&read(&flash.attach(), 0), b"new!", "no copy flag: newer wins");
+    flash.leb(4, copied(0, 9, b"new!"), b"new!");
+    let ubi = flash.attach();
+    assert_eq!(&read(&ubi, 0), b"new!", "finished copy");
+    assert_eq!(ubi.blocks()[2].content, Content::Stale);
+    flash.leb(4, copied(0, 9, b"new!"), b"new?");
+    let ubi = flash.attach();
+    assert_eq!(&read(&ubi, 0), b"zero", "unfinished copy");
+    assert_eq!(ubi.findings().len(), 1);
+    flash.leb(5, copied(0, 10, b"next"), b"next");
+    assert_eq!(&read(&flash.attach(), 0), b"next", "three copies");
+}
+
+#[test]
+fn a_lost_copy_of_the_table_costs_nothing() {
+    for lost in 0..2 {
+        let mut flash = sample();
+        flash.peb(lost).fill(0xff);
+        let ubi = flash.attach();
+        assert_eq!(ubi.volumes()[0].name, b"root");
+        assert_eq!(ubi.findings().len(), 1, "{:?}", ubi.findings());
+        assert!(ubi.findings()[0].to_string().contains("copy"), "{}", ubi.findings()[0]);
+    }
+    let mut flash = sample();
+    flash.peb(0).fill(0xff);
+    flash.peb(1).fill(0xff);
+    let ubi = flash.attach();
+    assert_eq!((ubi.volumes()[0].id, ubi.volumes()[0].reserved_pebs), (0, 3));
+    assert_eq!(&read(&ubi, 0), b"zero");
+}
+
+#[test]
+fn a_bad_record_is_taken_from_the_other_copy() {
+    let mut flash = sample();
+    flash.peb(0)[128 + 20] ^= 1;
+    let ubi = flash.attach();
+    assert_eq!(ubi.volumes()[0].name, b"root");
+    assert!(ubi.findings()[0].to_string().contains("record 0"), "{:?}", ubi.findings());
+}
+
+#[test]
+fn damaged_headers_cost_one_block_and_are_named() {
+    let mut flash = sample();
+    flash.peb(2)[10] ^= 4;
+    let ubi = flash.attach();
+    assert_eq!(&read(&ubi, 0), b"zero", "the data does not need the erase counter");
+    assert_eq!(ubi.findings()[0].structure, "EC header");
+    assert_eq!(ubi.findings()[0].place.peb, Some(2));
+    assert_eq!(ubi.blocks()[2].erase_counter, None);
+
+    let mut flash = sample();
+    flash.peb(2)[70] ^= 4;
+    let ubi = flash.attach();
+    assert_eq!(ubi.volume(0).unwrap().state(0), LebState::Unmapped);
+    assert_eq!(&read(&ubi, 2), b"two\xff");
+    assert_eq!(ubi.findings()[0].severity, Severity::Lost);
+    assert!(matches!(ubi.blocks()[2].content, Content::Corrupt(_)));
+}
+
+#[test]
+fn images_are_found_behind_a_prefix_truncated_and_shuffled() {
+    let flash = sample();
+    let mut moved = vec![0x5a; 65536 + 512];
+    moved.extend_from_slice(&flash.bytes);
+    let moved = Memory::new(moved);
+    assert_eq!(moved.image().peb_size, PEB_SIZE);
+    assert_eq!(&read(&moved.attach(), 0), b"zero");
+
+    let cut = Memory::new(flash.bytes[..PEB_SIZE as usize * 3 + 9].to_vec());
+    let ubi = cut.attach();
+    assert_eq!(&read(&ubi, 0), b"zero");
+    assert_eq!(ubi.volume(0).unwrap().state(2), LebState::Unmapped);
+
+    let mut pebs: Vec<&[u8]> = flash.bytes.chunks(PEB_SIZE as usize).collect();
+    pebs.reverse();
+    pebs.swap(1, 3);
+    let shuffled = Memory::new(pebs.concat());
+    assert_eq!(&read(&shuffled.attach(), 2), b"two\xff");
+}
+
+#[test]
+fn images_one_behind_the_other_are_told_apart() {
+    let first = sample();
+    let mut second = sample();
+    for peb in 0..8 {
+        let mut ec = EcHeader::parse(second.peb(peb)).unwrap();
+        ec.image_sequence = 8;
+        second.put((peb * PEB_SIZE) as usize, &ec.emit());
+    }
+    let both = Memory::new([first.bytes.clone(), second.bytes].concat());
+    let images = find_images(&both, None);
+    assert_eq!(
+        images.iter().map(|i| (i.pebs, i.image_sequence)).collect::<Vec<_>>(),
+        [(8, 7), (8, 8)]
+    );
+
+    // Made with one fixed image sequence number and with sequence numbers 0, as ubinize does.
+    let mut plain = sample();
+    for (peb, vid) in [(0, layout(0, 0)), (1, layout(1, 0)), (2, dynamic(0, 0, 0))] {
+        plain.put((peb * PEB_SIZE) as usize + 64, &vid.emit());
+    }
+    let both = Memory::new([plain.bytes.clone(), plain.bytes].concat());
+    let images = find_images(&both, None);
+    assert_eq!(
+        images.iter().map(|i| (i.start, i.pebs)).collect::<Vec<_>>(),
+        [(0, 8), (131_072, 8)]
+    );
+}
+
+#[test]
+fn static_volumes_know_their_length_and_their_damage() {
+    let mut flash = Memory::erased(6);
+    let mut record = VolumeRecord::new(b"kernel", 3).unwrap();
+    record.kind = VolumeKind::Static;
+    let records = table(&[Some(record)]);
+    flash.leb(0, layout(0, 1), &records);
+    flash.leb(1, layout(1, 2), &records);
+    let full = vec![0xab; LEB_SIZE as usize];
+    for (peb, lnum, data) in [(2, 0, &full[..]), (3, 1, &b"tail"[..])] {
+        let vid = VidHeader {
+            kind: VolumeKind::Static,
+            used_ebs: 2,
+            data_size: data.len() as u32,
+            data_crc: crc32(data),
+            ..dynamic(0, lnum, 3)
+        };
+        flash.leb(peb, vid, data);
+    }
+    let volume = flash.attach().volume(0).unwrap();
+    assert_eq!(volume.info().used_bytes, Some(u64::from(LEB_SIZE) + 4));
+    assert_eq!(volume.verify(), []);
+    flash.peb(3)[129] ^= 1;
+    let findings = flash.attach().volume(0).unwrap().verify();
+    assert_eq!((findings.len(), findings[0].place.peb), (1, Some(3)));
+    flash.peb(2)[64..128].fill(0xff);
+    assert!(flash.attach().findings().iter().any(|f| f.to_string().contains("1 of 2 blocks")));
+}
+
+/// Adds a fastmap in PEB 7 to [`sample`]; PEB 6 is in the pool.
+fn with_fastmap() -> Memory {
+    let mut flash = sample();
+    let mut data = Vec::new();
+    let header = fastmap::Header { free: 2, used: 4, scrub: 0, bad: 0, erase: 0, volumes: 2 };
+    data.extend_from_slice(&header.emit());
+    let pool = fastmap::Pool { size: 1, size_max: 8, pebs: [6; fastmap::POOL_MAX] };
+    data.extend_from_slice(&pool.emit());
+    data.extend_from_slice(&fastmap::Pool { size: 0, ..pool }.emit());
+    for peb in [4, 5, 0, 1, 2, 3] {
+        data.extend_from_slice(&fastmap::EraseCounter { peb, erase_counter: 1 }.emit());
+    }
+    for (volume, map) in [(0, &[2, u32::MAX, 3, u32::MAX, u32::MAX][..]), (LAYOUT_VOLUME, &[0, 1])]
+    {
+        let kind = VolumeKind::Dynamic;
+        let header =
+            fastmap::Volume { volume, kind, data_pad: 0, used_ebs: 0, last_eb_bytes: LEB_SIZE };
+        data.extend_from_slice(&header.emit());
+        let reserved_pebs = map.len() as u32;
+        data.extend_from_slice(&fastmap::MapHeader { reserved_pebs }.emit());
+        for peb in map {
+            data.extend_from_slice(&peb.to_be_bytes());
+        }
+    }
+    let mut superblock = fastmap::Superblock {
+        data_crc: 0,
+        used_blocks: 1,
+        locations: [0; 32],
+        erase_counters: [1; 32],
+        sequence: 5,
+    };
+    superblock.locations[0] = 7;
+    let mut all = superblock.emit().to_vec();
+    all.extend_from_slice(&data);
+    all.resize(LEB_SIZE as usize, 0);
+    superblock.data_crc = crc32(&all);
+    all[..fastmap::Superblock::SIZE].copy_from_slice(&superblock.emit());
+    let compatibility = Compatibility::Delete;
+    let vid = VidHeader { compatibility, ..dynamic(fastmap::SUPERBLOCK_VOLUME, 0, 5) };
+    flash.leb(7, vid, &all);
+    flash
+}
+
+#[test]
+fn a_fastmap_shows_what_a_scan_shows() {
+    let attach = |flash: &Memory| {
+        let options = Options { fastmap: FastmapUse::Use };
+        Ubi::attach(flash.clone(), flash.image(), &options).unwrap()
+    };
+    let mut flash = with_fastmap();
+    let ubi = attach(&flash);
+    assert!(ubi.attached_by_fastmap(), "{:?}", ubi.findings());
+    assert_eq!(ubi.volumes(), flash.attach().volumes());
+    assert_eq!(ubi.blocks(), flash.attach().blocks());
+
+    flash.leb(6, dynamic(0, 2, 6), b"pool");
+    assert_eq!(&read(&attach(&flash), 2), b"pool", "written since, from the pool");
+
+    flash.peb(7)[128 + 400] ^= 1;
+    let ubi = attach(&flash);
+    assert!(!ubi.attached_by_fastmap());
+    assert!(ubi.findings()[0].to_string().contains("CRC"), "{:?}", ubi.findings());
+    assert_eq!(&read(&ubi, 2), b"pool");
+}
+
+#[test]
+fn nothing_to_attach_is_said() {
+    let flash = Memory::erased(4);
+    assert_eq!(find_images(&flash, None), []);
+    let image = Image { start: 0, peb_size: PEB_SIZE, pebs: 4, image_sequence: 0 };
+    let error = Ubi::attach(flash, image, &Options::default()).unwrap_err();
+    assert_eq!(error, AttachError::NoHeaders);
+}
+
+#[test]
+fn flipped_bits_anywhere_never_panic() {
+    let flash = with_fastmap();
+    let mut state = 1_u64;
+    for _ in 0..400 {
+        let mut broken = flash.clone();
+        for _ in 0..8 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let peb = (state >> 33) as u32 % 8;
+            let at = (state >> 40) as usize % 600;
+            broken.peb(peb)[at] ^= 1 << (state >> 61);
+        }
+        for image in find_images(&broken, None) {
+            for fastmap in [FastmapUse::Use, FastmapUse::Ignore] {
+                let Ok(ubi) = Ubi::attach(broken.clone(), image, &Options { fastmap }) else {
+                    continue;
+                };
+                for info in ubi.volumes() {
+                    let volume = ubi.volume(info.id).unwrap();
+                    let _ = (volume.verify(), Volume::read(&volume, 0, 0, &mut [0; 64]));
+                }
+            }
+        }
+    }
+}

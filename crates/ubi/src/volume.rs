@@ -1,0 +1,165 @@
+//! Reading one volume.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use flysch_api::flash::{self, Corrected, Flash, Kind};
+use flysch_api::vfs::{Finding, Place, Severity};
+use flysch_api::volume::{Geometry, LebState, Volume};
+use flysch_wire::ubi::{VID_HEADER_SIZE, VidHeader, VolumeKind, crc32};
+
+use crate::{Image, Offsets, VolumeInfo};
+
+/// A volume of an attached image.
+///
+/// It is a [`Volume`] for file systems that know LEBs, and a [`Flash`] whose erase blocks are the
+/// LEBs for those that do not (Linux: gluebi).
+#[derive(Clone, Debug)]
+pub struct UbiVolume<F> {
+    flash: F,
+    image: Image,
+    offsets: Offsets,
+    info: VolumeInfo,
+    geometry: flash::Geometry,
+}
+
+impl<F: Flash> UbiVolume<F> {
+    pub(crate) fn new(flash: F, image: Image, offsets: Offsets, info: &VolumeInfo) -> Self {
+        let size = u64::from(info.leb_size) * u64::from(info.reserved_pebs);
+        let below = flash.geometry();
+        let geometry = flash::Geometry {
+            kind: Kind::UbiVolume,
+            size: info.used_bytes.unwrap_or(size),
+            erase_size: info.leb_size,
+            oob_size: 0,
+            oob_available: 0,
+            ..*below
+        };
+        Self { flash, image, offsets, info: info.clone(), geometry }
+    }
+
+    /// What the volume table says of it.
+    pub fn info(&self) -> &VolumeInfo {
+        &self.info
+    }
+
+    /// The erase block that holds a LEB.
+    fn peb(&self, lnum: u32) -> Option<u32> {
+        // Where no LEB is missing, LEB n is entry n.
+        match self.info.map.get(lnum as usize) {
+            Some(&(found, peb)) if found == lnum => Some(peb),
+            _ => {
+                let at = self.info.map.binary_search_by_key(&lnum, |entry| entry.0).ok()?;
+                Some(self.info.map[at].1)
+            }
+        }
+    }
+
+    fn start(&self, peb: u32) -> u64 {
+        self.image.start + u64::from(peb) * u64::from(self.image.peb_size)
+    }
+
+    fn locate(&self, lnum: u32, offset: u32) -> Option<u64> {
+        Some(self.start(self.peb(lnum)?) + u64::from(self.offsets.data) + u64::from(offset))
+    }
+
+    /// Verifies what a static volume promises: every block there, every checksum right.
+    ///
+    /// A dynamic volume promises nothing and passes.
+    pub fn verify(&self) -> Vec<Finding> {
+        if self.info.kind == VolumeKind::Dynamic {
+            return Vec::new();
+        }
+        let mut findings = Vec::new();
+        let mut data = alloc::vec![0; self.info.leb_size as usize];
+        for &(lnum, peb) in &self.info.map {
+            if let Err(problem) = self.verify_leb(peb, &mut data) {
+                findings.push(Finding {
+                    severity: Severity::Lost,
+                    structure: "static volume data",
+                    problem,
+                    place: Place { peb: Some(peb), leb: Some(lnum), offset: None },
+                    inode: None,
+                    path: None,
+                });
+            }
+        }
+        findings
+    }
+
+    fn verify_leb(&self, peb: u32, data: &mut [u8]) -> Result<(), alloc::string::String> {
+        let mut header = [0; VID_HEADER_SIZE];
+        let start = self.start(peb);
+        let read = self.flash.read(start + u64::from(self.offsets.vid_header), &mut header);
+        let _ = read.map_err(|error| format!("{error}"))?;
+        let vid = VidHeader::parse(&header).map_err(|error| format!("{error}"))?;
+        let data = data.get_mut(..vid.data_size as usize).ok_or("data_size is too large")?;
+        let read = self.flash.read(start + u64::from(self.offsets.data), data);
+        let _ = read.map_err(|error| format!("{error}"))?;
+        match crc32(data) {
+            computed if computed == vid.data_crc => Ok(()),
+            computed => {
+                Err(format!("bad CRC: {:#010x} stored, {computed:#010x} computed", vid.data_crc))
+            }
+        }
+    }
+}
+
+impl<F: Flash> Volume for UbiVolume<F> {
+    fn geometry(&self) -> Geometry {
+        Geometry { leb_size: self.info.leb_size, lebs: self.info.reserved_pebs, write_size: None }
+    }
+
+    fn state(&self, lnum: u32) -> LebState {
+        self.peb(lnum).map_or(LebState::Unmapped, |peb| LebState::Mapped(Some(peb)))
+    }
+
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
+        let end = u64::from(offset) + buffer.len() as u64;
+        if lnum >= self.info.reserved_pebs || end > u64::from(self.info.leb_size) {
+            return Err(flash::Error::OutOfRange);
+        }
+        match self.locate(lnum, offset) {
+            Some(at) => self.flash.read(at, buffer),
+            None => {
+                buffer.fill(0xff);
+                Ok(Corrected::NONE)
+            }
+        }
+    }
+
+    fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
+        if u64::from(offset) + len as u64 > u64::from(self.info.leb_size) {
+            return None;
+        }
+        self.flash.point(self.locate(lnum, offset)?, len)
+    }
+}
+
+impl<F: Flash> Flash for UbiVolume<F> {
+    fn geometry(&self) -> &flash::Geometry {
+        &self.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
+        self.geometry.check(offset, buffer.len())?;
+        let mut corrected = Corrected::NONE;
+        let mut at = offset;
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let lnum = self.geometry.block_of(at);
+            let inside = (at % u64::from(self.info.leb_size)) as u32;
+            let length = rest.len().min((self.info.leb_size - inside) as usize);
+            let (part, behind) = rest.split_at_mut(length);
+            corrected += Volume::read(self, lnum, inside, part)?;
+            at += length as u64;
+            rest = behind;
+        }
+        Ok(corrected)
+    }
+
+    fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let inside = (offset % u64::from(self.info.leb_size)) as u32;
+        Volume::point(self, self.geometry.block_of(offset), inside, len)
+    }
+}
