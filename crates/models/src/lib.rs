@@ -9,6 +9,7 @@ extern crate std;
 
 pub mod events;
 pub mod faults;
+pub mod machine;
 pub mod random;
 pub mod store;
 pub mod ufs;

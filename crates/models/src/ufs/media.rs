@@ -31,7 +31,7 @@ const STREAMS: usize = 16;
 const DIE_DEPTH: usize = 2;
 
 /// When the data of a read is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
     /// The first page can be sent.
     pub(crate) first: u64,
@@ -152,8 +152,14 @@ pub(crate) struct Media {
     /// Bytes in the buffer that no die has taken yet, for TLC and for the SLC area.
     pending: u64,
     pending_slc: u64,
+    /// Bytes that ever arrived, and that ever were programmed from the buffer.
+    arrived_total: u64,
+    programmed_total: u64,
     since_checkpoint: u64,
     since_patrol: u64,
+    /// Auto-hibern8: idle time and the time to come back, 0 if off.
+    hibern8_after: u64,
+    hibern8_exit: u64,
 }
 
 impl Media {
@@ -179,8 +185,12 @@ impl Media {
             buffer_used: 0,
             pending: 0,
             pending_slc: 0,
+            arrived_total: 0,
+            programmed_total: 0,
             since_checkpoint: 0,
             since_patrol: 0,
+            hibern8_after: 0,
+            hibern8_exit: 0,
             timing,
         }
     }
@@ -199,8 +209,10 @@ impl Media {
         self.last_command = now;
         let [shallow, deep] = self.timing.idle;
         if gap >= shallow.after_ns {
+            let hibernated = self.hibern8_after != 0 && gap >= self.hibern8_after;
+            let link = if hibernated { self.hibern8_exit } else { 0 };
             let exit = if gap >= deep.after_ns { deep.exit_ns } else { shallow.exit_ns };
-            self.awake = now + exit;
+            self.awake = now + exit + link;
         }
         let start = self.front_end.max(self.awake).max(now);
         self.front_end = start + self.timing.command_ns;
@@ -344,11 +356,28 @@ impl Media {
     /// Admitted bytes have arrived and wait to be programmed.
     #[inline]
     pub(crate) fn arrived(&mut self, bytes: u64, slc: bool) {
+        self.arrived_total += bytes;
         if slc {
             self.pending_slc += bytes;
         } else {
             self.pending += bytes;
         }
+    }
+
+    /// Bytes that ever arrived in the write buffer.
+    pub(crate) fn arrived_total(&self) -> u64 {
+        self.arrived_total
+    }
+
+    /// Bytes that ever went from the write buffer to the medium.
+    pub(crate) fn programmed_total(&self) -> u64 {
+        self.programmed_total
+    }
+
+    /// The link hibernates by itself after `after_ns` without a command (0: never) and takes
+    /// `exit_ns` to come back.
+    pub(crate) fn set_auto_hibern8(&mut self, after_ns: u64, exit_ns: u64) {
+        (self.hibern8_after, self.hibern8_exit) = (after_ns, exit_ns);
     }
 
     /// Bytes a die programs at once.
@@ -442,6 +471,7 @@ impl Media {
         die.held -= 1;
         if unit.kind != Program::Flush {
             self.buffer_used -= unit.bytes;
+            self.programmed_total += unit.bytes;
         }
         Ok(unit)
     }

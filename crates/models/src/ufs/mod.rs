@@ -1,3 +1,243 @@
-//! UFS.
-pub(crate) mod media;
+//! A UFS device and its host controller.
+//!
+//! Theory. [`Ufs`] is one state machine with three inputs - register reads, register writes, the
+//! passing of time - and three outputs: register values, DMA, the interrupt line. It has no clock:
+//! every input carries `now`, and [`Ufs::next_event`] says when it next has something to do.
+//!
+//! One command, through the files of this module: a doorbell ([`sdq`] or [`mcq`]) makes the
+//! controller fetch a descriptor and its UPIU into a task ([`task`]); [`device`] looks at the UPIU
+//! and decides at once *what* will happen ([`scsi`] for commands, [`query`] for queries);
+//! [`media`] decides *when*, through one or two events; at the last of them data is copied
+//! ([`transfer`]), the answer is written and the slot given back. Reads take their data at that
+//! last moment, writes are in the store from that moment on: a command that is aborted earlier
+//! leaves no trace.
+//!
+//! Everything the host writes is hostile. An address outside DMA memory, a length that does not
+//! fit, a table that makes no sense ends the command with the overall command status the
+//! specification has for it; the work done for one event is bounded by the largest transfer.
+
+pub mod config;
+mod controller;
+mod device;
+mod link;
+mod mcq;
+mod media;
 pub mod profile;
+mod query;
+mod scsi;
+mod sdq;
+mod sense;
+mod task;
+mod transfer;
+mod uic;
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::machine::{DmaRegion, Instant};
+
+pub use config::{Config, ConfigError, UnitConfig};
+
+use crate::events::Events;
+use crate::faults::Injector;
+use crate::machine::Model;
+use controller::Registers;
+use device::Device;
+use link::Link;
+use mcq::Queue;
+use media::Media;
+use task::{TaskRef, Tasks};
+
+/// Transfer request slots of the single doorbell.
+const SLOTS: usize = 32;
+/// Longest data of a command that is neither a read nor a write, bytes.
+const SCRATCH: usize = 64 << 10;
+
+/// What will happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// The firmware has a command and looks what it needs.
+    Accepted(TaskRef),
+    /// The first data of a read is ready to be sent.
+    Ready(TaskRef),
+    /// A command ends.
+    Complete(TaskRef),
+    /// A die may be done programming.
+    Die(u16),
+    /// HCE has come up.
+    Enabled { epoch: u32 },
+    /// The UIC command under way ends.
+    Uic { epoch: u32 },
+    /// The power mode change or hibernate that a UIC command began ends.
+    LinkChanged { epoch: u32 },
+    /// A task management request ends.
+    TaskManagement { epoch: u32, slot: u8 },
+    /// The interrupt aggregation timer of the single doorbell.
+    Aggregation { epoch: u32 },
+}
+
+/// A modelled UFS device with its host controller.
+#[derive(Debug)]
+pub struct Ufs {
+    memory: DmaRegion,
+    registers: Registers,
+    link: Link,
+    queues: Vec<Queue>,
+    tasks: Tasks,
+    media: Media,
+    device: Device,
+    events: Events<Event>,
+    faults: Injector,
+    /// When the device finished, by slot (single doorbell) or by queue and task tag.
+    done: Vec<Instant>,
+    scratch: Vec<u8>,
+    /// Counts controller resets; an event of an earlier life is stale.
+    epoch: u32,
+    /// Counts completions posted to a host that has masked the interrupt.
+    silent: u64,
+    now: Instant,
+}
+
+impl Ufs {
+    /// A device in its power-on state whose controller sees `memory`.
+    ///
+    /// # Errors
+    /// A value of `config` that makes no device.
+    pub fn new(config: Config, memory: DmaRegion) -> Result<Self, ConfigError> {
+        config.check()?;
+        let tasks = SLOTS.max(config.active_commands as usize);
+        let queues = config.queues as usize;
+        Ok(Self {
+            registers: Registers::new(&config),
+            link: Link::new(config.profile.gear_max, config.profile.lanes),
+            queues: (0..queues).map(|_| Queue::default()).collect(),
+            tasks: Tasks::new(tasks),
+            media: Media::new(config.profile.timing, config.seed),
+            events: Events::with_capacity(2 * tasks + 64),
+            faults: Injector::new(config.faults.clone(), config.seed),
+            done: vec![Instant::START; SLOTS.max(queues << 8)],
+            scratch: vec![0; SCRATCH],
+            epoch: 0,
+            silent: 0,
+            now: Instant::START,
+            device: Device::new(config),
+            memory,
+        })
+    }
+
+    /// Reads the register at `offset` (4-byte aligned) at `now`.
+    pub fn read32(&mut self, offset: u32, now: Instant) -> u32 {
+        self.advance(now);
+        self.read_register(offset)
+    }
+
+    /// Writes the register at `offset` (4-byte aligned) at `now`.
+    pub fn write32(&mut self, offset: u32, value: u32, now: Instant) {
+        self.advance(now);
+        self.write_register(offset, value);
+    }
+
+    /// Lets everything happen that is due until `now`. Time never goes back: an earlier `now` is
+    /// the present.
+    #[inline]
+    pub fn advance(&mut self, now: Instant) {
+        while let Some((at, event)) = self.events.pop_due(now) {
+            self.now = self.now.max(at);
+            self.happen(event);
+        }
+        self.now = self.now.max(now);
+    }
+
+    /// When the next thing happens by itself.
+    #[inline]
+    pub fn next_event(&self) -> Option<Instant> {
+        self.events.next()
+    }
+
+    /// The interrupt line: level, active while an enabled cause is set.
+    #[inline]
+    pub fn interrupt(&self) -> bool {
+        self.registers.interrupt()
+    }
+
+    /// How many completions were posted whose interrupt the host has masked.
+    pub fn silent_completions(&self) -> u64 {
+        self.silent
+    }
+
+    /// When the device finished the command last completed in `slot` of `queue`: in single
+    /// doorbell mode queue 0 and the slot, in multi-circular queue mode the submission queue and
+    /// the task tag.
+    pub fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
+        let index = usize::from(queue) << 8 | usize::from(slot);
+        self.done.get(index).copied().filter(|&at| at != Instant::START && slot <= 0xFF)
+    }
+
+    /// What went wrong so far.
+    pub fn faults(&self) -> &Injector {
+        &self.faults
+    }
+
+    fn at(&mut self, nanos: u64, event: Event) {
+        self.events.push(Instant::from_nanos(nanos), event);
+    }
+
+    fn after(&mut self, nanos: u64, event: Event) {
+        self.events.push(self.now.after_nanos(nanos), event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Ready(task) => self.send_data(task),
+            Event::Complete(task) => self.complete(task),
+            Event::Accepted(task) => self.accepted(task),
+            Event::Die(die) => self.die_done(die),
+            Event::Enabled { epoch } if epoch == self.epoch => self.enabled(),
+            Event::Uic { epoch } if epoch == self.epoch => self.finish_uic(),
+            Event::LinkChanged { epoch } if epoch == self.epoch => self.link_changed(),
+            Event::TaskManagement { epoch, slot } if epoch == self.epoch => {
+                self.manage_tasks(slot);
+            }
+            Event::Aggregation { epoch } if epoch == self.epoch => self.aggregation_expired(),
+            // An event of a controller life that a reset ended.
+            _ => {}
+        }
+    }
+}
+
+impl Model for Ufs {
+    #[inline]
+    fn read32(&mut self, offset: u32, now: Instant) -> u32 {
+        Self::read32(self, offset, now)
+    }
+
+    #[inline]
+    fn write32(&mut self, offset: u32, value: u32, now: Instant) {
+        Self::write32(self, offset, value, now);
+    }
+
+    #[inline]
+    fn advance(&mut self, now: Instant) {
+        Self::advance(self, now);
+    }
+
+    #[inline]
+    fn next_event(&self) -> Option<Instant> {
+        Self::next_event(self)
+    }
+
+    #[inline]
+    fn interrupt(&self) -> bool {
+        Self::interrupt(self)
+    }
+
+    #[inline]
+    fn silent_completions(&self) -> u64 {
+        Self::silent_completions(self)
+    }
+
+    #[inline]
+    fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
+        Self::device_done(self, queue, slot)
+    }
+}

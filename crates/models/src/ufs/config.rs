@@ -1,0 +1,229 @@
+//! What device to model.
+
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_wire::ufs::registers::Ver;
+
+use crate::faults::Plan;
+use crate::store::{LENGTH_MAX, Store, StoreError};
+use crate::ufs::profile::{GALAXY_BOOK_S, Profile};
+
+/// Most logical units.
+pub const UNITS_MAX: usize = 32;
+/// Most multi-circular queues.
+pub const QUEUES_MAX: u32 = 32;
+/// Most commands the device holds at once.
+pub const ACTIVE_COMMANDS_MAX: u32 = 256;
+/// What dNumAllocUnits and the other allocation counts count in, bytes.
+pub const ALLOCATION_UNIT: u64 = 4 << 20;
+
+/// bLUWriteProtect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteProtect {
+    /// Not protected.
+    #[default]
+    None,
+    /// Protected while fPowerOnWPEn is set.
+    PowerOn,
+    /// Protected while fPermanentWPEn is set.
+    Permanent,
+}
+
+/// bProvisioningType.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Provisioning {
+    /// UNMAP is refused.
+    Full,
+    /// Thin, unmapped blocks may read as anything (TPRZ = 0).
+    Discard,
+    /// Thin, unmapped blocks read as zero (TPRZ = 1).
+    #[default]
+    Erase,
+}
+
+/// One logical unit.
+#[derive(Debug)]
+pub struct UnitConfig {
+    /// Its data; `None` takes memory.
+    pub store: Option<Store>,
+    /// Capacity in bytes, a multiple of the block size.
+    pub size: u64,
+    /// Logical block size in bytes, a power of two from 4096 to 1 MiB.
+    pub block_size: u32,
+    /// bBootLunID: 0 not a boot unit, 1 boot unit A, 2 boot unit B.
+    pub boot_id: u8,
+    /// Write protection.
+    pub write_protect: WriteProtect,
+    /// Provisioning.
+    pub provisioning: Provisioning,
+    /// Own WriteBooster buffer in bytes, used where the buffer is not shared.
+    pub write_booster: u64,
+}
+
+impl UnitConfig {
+    /// A plain unit in memory with 4096-byte blocks.
+    pub fn memory(size: u64) -> Self {
+        Self {
+            store: None,
+            size,
+            block_size: 4096,
+            boot_id: 0,
+            write_protect: WriteProtect::None,
+            provisioning: Provisioning::Erase,
+            write_booster: 0,
+        }
+    }
+}
+
+/// A device and its host controller.
+#[derive(Debug)]
+pub struct Config {
+    /// Timing and link.
+    pub profile: Profile,
+    /// Logical units; the index is the LUN. `None` is a LUN that does not exist.
+    pub units: Vec<Option<UnitConfig>>,
+    /// wSpecVersion of the device: 0x0310, 0x0400 or 0x0410.
+    pub specification: u16,
+    /// VER of the controller.
+    pub host_version: Ver,
+    /// Transfer request slots, 1 to 32.
+    pub slots: u32,
+    /// Task management slots, 1 to 8.
+    pub task_slots: u32,
+    /// Multi-circular queues, 0 for a controller without.
+    pub queues: u32,
+    /// Whether the legacy single doorbell is there.
+    pub legacy_doorbell: bool,
+    /// Most active commands in multi-circular queue mode, 1 to 256; must equal `slots` where both
+    /// designs are there, as CAP has one field for both.
+    pub active_commands: u32,
+    /// Shared WriteBooster buffer, bytes; 0 for none.
+    pub write_booster: u64,
+    /// How long fDeviceInit takes, nanoseconds.
+    pub init_ns: u64,
+    /// Longest transfer of one command, bytes (MAXIMUM TRANSFER LENGTH).
+    pub transfer_max: u32,
+    /// Whether the device tracks what a power loss would destroy. Costs time per write.
+    pub volatile_cache: bool,
+    /// What goes wrong.
+    pub faults: Plan,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Serial number string.
+    pub serial: String,
+}
+
+impl Default for Config {
+    /// The Galaxy Book S profile with one unit of 4 GiB, both queue designs, UFS 4.1.
+    fn default() -> Self {
+        Self {
+            profile: GALAXY_BOOK_S,
+            units: vec![Some(UnitConfig::memory(4 << 30))],
+            specification: 0x0410,
+            host_version: Ver::V4_1,
+            slots: 32,
+            task_slots: 8,
+            queues: 8,
+            legacy_doorbell: true,
+            active_commands: 32,
+            write_booster: 4 << 30,
+            init_ns: 20_000_000,
+            transfer_max: 64 << 20,
+            volatile_cache: false,
+            faults: Plan::none(),
+            seed: 1,
+            serial: "FLYSCH0000000001".to_string(),
+        }
+    }
+}
+
+/// A configuration that makes no device.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// A value is out of range: the key, what it is, what it may be.
+    Value(&'static str, u64, &'static str),
+    /// A logical unit has a wrong value: LUN, key, what it is, what it may be.
+    Unit(usize, &'static str, u64, &'static str),
+    /// A backing store failed.
+    Store(StoreError),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(key, is, may) => write!(f, "UFS model: {key} is {is}; it must be {may}"),
+            Self::Unit(lun, key, is, may) => {
+                write!(f, "UFS model: {key} of LU {lun} is {is}; it must be {may}")
+            }
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+impl From<StoreError> for ConfigError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Config {
+    /// Checks everything that does not need the device.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let ranges: [(&str, u32, core::ops::RangeInclusive<u32>, &str); 5] = [
+            ("slots", self.slots, 1..=32, "1 to 32"),
+            ("task_slots", self.task_slots, 1..=8, "1 to 8"),
+            ("queues", self.queues, 0..=QUEUES_MAX, "0 to 32"),
+            ("active_commands", self.active_commands, 1..=ACTIVE_COMMANDS_MAX, "1 to 256"),
+            ("transfer_max", self.transfer_max, 4096..=1 << 30, "4096 to 1073741824"),
+        ];
+        for (key, is, may, text) in ranges {
+            if !may.contains(&is) {
+                return Err(ConfigError::Value(key, u64::from(is), text));
+            }
+        }
+        if !matches!(self.specification, 0x0310 | 0x0400 | 0x0410) {
+            let is = u64::from(self.specification);
+            return Err(ConfigError::Value("specification", is, "0x310, 0x400 or 0x410"));
+        }
+        if !self.legacy_doorbell && self.queues == 0 {
+            return Err(ConfigError::Value("queues", 0, "1 or more without the single doorbell"));
+        }
+        if self.legacy_doorbell && self.queues > 0 && self.active_commands != self.slots {
+            let is = u64::from(self.active_commands);
+            return Err(ConfigError::Value("active_commands", is, "equal to slots"));
+        }
+        if self.units.len() > UNITS_MAX {
+            return Err(ConfigError::Value("units", self.units.len() as u64, "at most 32"));
+        }
+        self.units.iter().enumerate().try_for_each(|(lun, unit)| match unit {
+            Some(unit) => unit.check(lun),
+            None => Ok(()),
+        })
+    }
+}
+
+impl UnitConfig {
+    fn check(&self, lun: usize) -> Result<(), ConfigError> {
+        let block = self.block_size;
+        if !block.is_power_of_two() || !(4096..=1 << 20).contains(&block) {
+            let may = "a power of two from 4096 to 1048576";
+            return Err(ConfigError::Unit(lun, "block_size", u64::from(block), may));
+        }
+        if self.size == 0 || self.size > LENGTH_MAX || !self.size.is_multiple_of(u64::from(block)) {
+            let may = "a multiple of the block size from one block to 16 TiB";
+            return Err(ConfigError::Unit(lun, "size", self.size, may));
+        }
+        if self.boot_id > 2 {
+            return Err(ConfigError::Unit(lun, "boot_id", u64::from(self.boot_id), "0, 1 or 2"));
+        }
+        Ok(())
+    }
+}

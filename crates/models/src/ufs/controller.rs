@@ -1,0 +1,323 @@
+//! The register file: what reads answer, what writes set off, resets, the interrupt line.
+
+use flysch_wire::ufs::registers::{
+    self as reg, Ahit, Cap, Config as McqMode, Hcs, InterruptAggregation, Interrupts, McqCap,
+    McqConfig, Ver,
+};
+
+use super::config::Config;
+use super::{Event, Ufs, mcq};
+
+/// How long HCE takes to come up, nanoseconds.
+const ENABLE_NS: u64 = 50_000;
+/// READY TO TRANSFER requests the controller holds.
+const RTT: u8 = 2;
+
+/// Register values of the core block.
+#[derive(Debug)]
+pub(super) struct Registers {
+    pub(super) cap: Cap,
+    pub(super) mcqcap: McqCap,
+    pub(super) ver: Ver,
+    pub(super) slots: u32,
+    pub(super) task_slots: u32,
+    pub(super) is: Interrupts,
+    pub(super) ie: Interrupts,
+    pub(super) hcs: Hcs,
+    /// HCE: as written; `enabled` once initialisation is done.
+    pub(super) enable: bool,
+    pub(super) enabled: bool,
+    pub(super) ahit: Ahit,
+    pub(super) uec: [u32; 5],
+    pub(super) aggregation: InterruptAggregation,
+    /// Completions counted by the aggregation, and whether its timer runs.
+    pub(super) aggregated: u8,
+    pub(super) utrlba: u64,
+    pub(super) utrldbr: u32,
+    /// Doorbell bits whose descriptor was not fetched yet.
+    pub(super) unfetched: u32,
+    pub(super) utrlrsr: bool,
+    pub(super) utrlcnr: u32,
+    pub(super) utmrlba: u64,
+    pub(super) utmrldbr: u32,
+    pub(super) utmrlrsr: bool,
+    pub(super) uic_command: u32,
+    pub(super) uic_arguments: [u32; 3],
+    pub(super) mode: McqMode,
+    pub(super) mcqconfig: McqConfig,
+    pub(super) esiba: u64,
+}
+
+impl Registers {
+    pub(super) fn new(config: &Config) -> Self {
+        let commands = if config.queues > 0 { config.active_commands } else { config.slots };
+        let cap = Cap::from_bits(commands - 1)
+            .with_nortt(RTT - 1)
+            .with_nutmrs((config.task_slots - 1) as u8)
+            .with_autoh8(true)
+            .with_addressing_64bit(true)
+            .with_oodds(true)
+            .with_lsdbs(!config.legacy_doorbell)
+            .with_mcqs(config.queues > 0);
+        let mcqcap = match config.queues {
+            0 => McqCap::new(),
+            queues => McqCap::new()
+                .with_maxq((queues - 1) as u8)
+                .with_rrp(true)
+                .with_qcfgptr((mcq::BANK / reg::mcq::BANK_UNIT) as u8),
+        };
+        Self {
+            cap,
+            mcqcap,
+            ver: config.host_version,
+            slots: if config.legacy_doorbell { config.slots } else { 0 },
+            task_slots: config.task_slots,
+            is: Interrupts::new(),
+            ie: Interrupts::new(),
+            hcs: Hcs::new(),
+            enable: false,
+            enabled: false,
+            ahit: Ahit::new(),
+            uec: [0; 5],
+            aggregation: InterruptAggregation::new(),
+            aggregated: 0,
+            utrlba: 0,
+            utrldbr: 0,
+            unfetched: 0,
+            utrlrsr: false,
+            utrlcnr: 0,
+            utmrlba: 0,
+            utmrldbr: 0,
+            utmrlrsr: false,
+            uic_command: 0,
+            uic_arguments: [0; 3],
+            mode: McqMode::new(),
+            mcqconfig: McqConfig::new().with_active_commands(commands),
+            esiba: 0,
+        }
+    }
+
+    /// Everything but the capabilities as after power-on.
+    fn reset(&mut self) {
+        let (cap, mcqcap, ver) = (self.cap, self.mcqcap, self.ver);
+        let (slots, task_slots) = (self.slots, self.task_slots);
+        let mcqconfig = McqConfig::new().with_active_commands(cap.active_commands_max());
+        *self = Self {
+            cap,
+            mcqcap,
+            ver,
+            slots,
+            task_slots,
+            is: Interrupts::new(),
+            ie: Interrupts::new(),
+            hcs: Hcs::new(),
+            enable: false,
+            enabled: false,
+            ahit: Ahit::new(),
+            uec: [0; 5],
+            aggregation: InterruptAggregation::new(),
+            aggregated: 0,
+            utrlba: 0,
+            utrldbr: 0,
+            unfetched: 0,
+            utrlrsr: false,
+            utrlcnr: 0,
+            utmrlba: 0,
+            utmrldbr: 0,
+            utmrlrsr: false,
+            uic_command: 0,
+            uic_arguments: [0; 3],
+            mode: McqMode::new(),
+            mcqconfig,
+            esiba: 0,
+        };
+    }
+
+    #[inline]
+    pub(super) fn interrupt(&self) -> bool {
+        self.is.intersects(self.ie)
+    }
+
+    /// Sets interrupt causes.
+    #[inline]
+    pub(super) fn raise(&mut self, causes: Interrupts) {
+        self.is = self.is.union(causes);
+    }
+}
+
+fn low(value: u64) -> u32 {
+    value as u32
+}
+
+fn high(value: u64) -> u32 {
+    (value >> 32) as u32
+}
+
+fn with_low(value: u64, low: u32, mask: u32) -> u64 {
+    value & !0xFFFF_FFFF | u64::from(low & mask)
+}
+
+fn with_high(value: u64, high: u32) -> u64 {
+    value & 0xFFFF_FFFF | u64::from(high) << 32
+}
+
+/// The lists are aligned to 1 KiB: the low address bits do not exist.
+const LIST_MASK: u32 = !(reg::LIST_ALIGNMENT as u32 - 1);
+
+impl Ufs {
+    #[inline]
+    pub(super) fn read_register(&mut self, offset: u32) -> u32 {
+        let r = &mut self.registers;
+        match offset {
+            reg::IS => r.is.into_bits(),
+            reg::UTRLDBR => r.utrldbr,
+            reg::IE => r.ie.into_bits(),
+            reg::UTRLCNR => r.utrlcnr,
+            reg::CAP => r.cap.into_bits(),
+            reg::MCQCAP => r.mcqcap.into_bits(),
+            reg::VER => r.ver.into_bits(),
+            reg::AHIT => r.ahit.into_bits(),
+            reg::HCS => r.hcs.into_bits(),
+            reg::HCE => u32::from(r.enabled),
+            reg::UECPA | reg::UECDL | reg::UECN | reg::UECT | reg::UECDME => {
+                core::mem::take(&mut r.uec[(offset - reg::UECPA) as usize / 4])
+            }
+            reg::UTRIACR => r.aggregation.with_iasb(r.aggregated > 0).into_bits(),
+            reg::UTRLBA => low(r.utrlba),
+            reg::UTRLBAU => high(r.utrlba),
+            reg::UTRLRSR => u32::from(r.utrlrsr),
+            reg::UTMRLBA => low(r.utmrlba),
+            reg::UTMRLBAU => high(r.utmrlba),
+            reg::UTMRLDBR => r.utmrldbr,
+            reg::UTMRLRSR => u32::from(r.utmrlrsr),
+            reg::UICCMD => r.uic_command,
+            reg::UCMDARG1 | reg::UCMDARG2 | reg::UCMDARG3 => {
+                r.uic_arguments[(offset - reg::UCMDARG1) as usize / 4]
+            }
+            reg::CONFIG => r.mode.into_bits(),
+            reg::MCQCONFIG => r.mcqconfig.into_bits(),
+            reg::ESILBA => low(r.esiba),
+            reg::ESIUBA => high(r.esiba),
+            mcq::BANK.. => self.read_queue_register(offset),
+            // Reserved registers of the window, and those that only take writes.
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn write_register(&mut self, offset: u32, value: u32) {
+        match offset {
+            reg::UTRLDBR => return self.ring(value),
+            reg::IS => {
+                let is = self.registers.is.into_bits() & !value;
+                self.registers.is = Interrupts::from_bits(is);
+                return;
+            }
+            reg::UTRLCNR => {
+                self.registers.utrlcnr &= !value;
+                return;
+            }
+            mcq::BANK.. => return self.write_queue_register(offset, value),
+            reg::HCE => return self.write_enable(value),
+            _ => {}
+        }
+        // Until HCE reads one, only HCE can be written (JESD223 5.3.4).
+        if self.registers.enabled {
+            self.write_core_register(offset, value);
+        }
+    }
+
+    fn write_core_register(&mut self, offset: u32, value: u32) {
+        let r = &mut self.registers;
+        match offset {
+            reg::IE => r.ie = Interrupts::from_bits(value),
+            reg::AHIT => self.set_auto_hibern8(Ahit::from_bits(value)),
+            reg::UTRIACR => self.set_aggregation(InterruptAggregation::from_bits(value)),
+            reg::UTRLBA => r.utrlba = with_low(r.utrlba, value, LIST_MASK),
+            reg::UTRLBAU => r.utrlba = with_high(r.utrlba, value),
+            reg::UTRLCLR => self.clear_slots(!value),
+            reg::UTRLRSR => self.run_transfer_list(value & 1 != 0),
+            reg::UTMRLBA => r.utmrlba = with_low(r.utmrlba, value, LIST_MASK),
+            reg::UTMRLBAU => r.utmrlba = with_high(r.utmrlba, value),
+            reg::UTMRLDBR => self.ring_task_management(value),
+            reg::UTMRLCLR => self.clear_task_management(!value),
+            reg::UTMRLRSR => r.utmrlrsr = value & 1 != 0,
+            reg::UICCMD => self.start_uic(value),
+            reg::UCMDARG1 | reg::UCMDARG2 | reg::UCMDARG3 => {
+                r.uic_arguments[(offset - reg::UCMDARG1) as usize / 4] = value;
+            }
+            reg::CONFIG if r.cap.mcqs() => r.mode = McqMode::from_bits(value & 3),
+            reg::MCQCONFIG => r.mcqconfig = McqConfig::from_bits(value),
+            reg::ESILBA => r.esiba = with_low(r.esiba, value, !3),
+            reg::ESIUBA => r.esiba = with_high(r.esiba, value),
+            _ => {}
+        }
+    }
+
+    fn write_enable(&mut self, value: u32) {
+        let enable = value & 1 != 0;
+        if enable == self.registers.enable {
+            return;
+        }
+        self.reset_controller();
+        self.registers.enable = enable;
+        if enable {
+            self.after(ENABLE_NS, Event::Enabled { epoch: self.epoch });
+        }
+    }
+
+    /// HCE has come up: the controller takes UIC commands.
+    pub(super) fn enabled(&mut self) {
+        self.registers.enabled = true;
+        self.registers.hcs.set_ucrdy(true);
+    }
+
+    /// Everything the controller holds is gone; the device notices when the link starts up again.
+    pub(super) fn reset_controller(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.registers.reset();
+        self.tasks.clear();
+        self.device.forget_waiting();
+        self.queues.iter_mut().for_each(mcq::Queue::reset);
+        self.link.reset();
+        self.media.set_link_rate(self.link.rate);
+    }
+
+    /// Writes UTRIACR.
+    fn set_aggregation(&mut self, value: InterruptAggregation) {
+        let r = &mut self.registers;
+        r.aggregation.set_iaen(value.iaen());
+        if value.iapwen() {
+            r.aggregation.set_iatoval(value.iatoval());
+            r.aggregation.set_iacth(value.iacth());
+        }
+        if value.ctr() {
+            r.aggregated = 0;
+        }
+    }
+
+    /// A regular command (UTRD.I = 0) has completed: counts it if aggregation is on.
+    pub(super) fn aggregate(&mut self) {
+        let r = &mut self.registers;
+        if !r.aggregation.iaen() {
+            return;
+        }
+        r.aggregated = r.aggregated.saturating_add(1);
+        if r.aggregation.iacth() > 0 && r.aggregated >= r.aggregation.iacth() {
+            r.aggregated = 0;
+            r.raise(Interrupts::new().with_utrcs(true));
+        } else if r.aggregated == 1 && r.aggregation.iatoval() > 0 {
+            let unit = u64::from(InterruptAggregation::TIMEOUT_UNIT_US) * 1000;
+            let timeout = u64::from(r.aggregation.iatoval()) * unit;
+            self.after(timeout, Event::Aggregation { epoch: self.epoch });
+        }
+    }
+
+    /// The aggregation timer has run out.
+    pub(super) fn aggregation_expired(&mut self) {
+        if self.registers.aggregated > 0 {
+            self.registers.aggregated = 0;
+            self.registers.raise(Interrupts::new().with_utrcs(true));
+        }
+    }
+}
