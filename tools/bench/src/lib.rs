@@ -1,0 +1,29 @@
+//! Workloads for block devices: run them, measure them, say what came out.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`workload`] | what a workload is, as plain values |
+//! | [`pattern`] | which request comes next |
+//! | [`runner`] | keeps the queues of any [`flysch_api::block::Device`] full, stamps, counts |
+//! | [`histogram`], [`statistics`] | what is measured, with constant memory and no allocation |
+//! | [`verify`] | data that says where and when it was written |
+//! | [`results`] | what came out, ready to be printed, written as JSON or drawn |
+//! | [`published`] | the figures others published, to stand beside ours |
+//! | [`trace`] | every request of a run, for blktrace's and Perfetto's tools |
+//! | [`null`], [`clock`] | a device that does nothing, and the real clock |
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod clock;
+pub mod histogram;
+pub mod null;
+pub mod pattern;
+pub mod published;
+pub mod random;
+pub mod results;
+pub mod runner;
+pub mod statistics;
+pub mod trace;
+pub mod units;
+pub mod verify;
+pub mod workload;

@@ -1,0 +1,227 @@
+//! The sequence of requests a workload makes: direction, place and length of each.
+
+mod map;
+mod skew;
+
+use crate::random::{Permutation, Random, mix};
+use crate::workload::{BlockSize, Direction, Distribution, Mix, Order, Workload};
+use map::Map;
+use skew::{Pareto, Zipf};
+
+/// One request to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Which way.
+    pub direction: Direction,
+    /// First byte on the device.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// Makes one [`Step`] after the other, without end.
+#[derive(Debug)]
+pub struct Pattern {
+    mix: Mix,
+    sizes: [Sizes; 3],
+    random: Random,
+    offset: u64,
+    size: u64,
+    unit: u32,
+    walk: Walk,
+    run: Run,
+    trimmed: Option<Step>,
+}
+
+/// Where the next request goes, in units from the start of the region.
+#[derive(Debug)]
+enum Walk {
+    Sequential { gap: i64, position: [u64; 3] },
+    Permuted { order: Permutation, index: u64, units: u64, seed: u64 },
+    Mapped(Map),
+    Free { units: u64 },
+    Zipf { zipf: Zipf, scatter: Permutation },
+    Pareto { pareto: Pareto, scatter: Permutation },
+}
+
+/// Requests that follow each other before the next random jump.
+#[derive(Debug)]
+struct Run {
+    length: u32,
+    left: u32,
+    position: u64,
+}
+
+#[derive(Debug)]
+enum Sizes {
+    Fixed(u32),
+    Range {
+        unit: u32,
+        min: u32,
+        count: u64,
+    },
+    /// Sizes with the sum of the shares up to and including each.
+    Split(Vec<(u32, u32)>),
+}
+
+impl Sizes {
+    fn new(size: &BlockSize) -> Self {
+        match size {
+            BlockSize::Fixed(bytes) => Self::Fixed(*bytes),
+            BlockSize::Range { min, max } => {
+                Self::Range { unit: *min, min: *min, count: u64::from((max - min) / min + 1) }
+            }
+            BlockSize::Split(parts) => {
+                let mut sum = 0;
+                let sums = parts.iter().map(|&(bytes, share)| {
+                    sum += share;
+                    (bytes, sum)
+                });
+                Self::Split(sums.collect())
+            }
+        }
+    }
+
+    #[inline]
+    fn pick(&self, random: &mut Random) -> u32 {
+        match self {
+            Self::Fixed(bytes) => *bytes,
+            Self::Range { unit, min, count } => min + unit * random.below(*count) as u32,
+            Self::Split(parts) => {
+                let total = parts.last().map_or(1, |&(_, sum)| sum);
+                let drawn = random.below(u64::from(total.max(1))) as u32;
+                let part = parts.iter().find(|&&(_, sum)| drawn < sum).or(parts.last());
+                part.map_or(0, |&(bytes, _)| bytes)
+            }
+        }
+    }
+}
+
+impl Pattern {
+    /// The sequence of `workload` over the `size` bytes at `offset`, which must hold at least one
+    /// of its longest requests.
+    pub fn new(workload: &Workload, offset: u64, size: u64) -> Self {
+        let unit = workload.block_min().max(workload.align.unwrap_or(0));
+        let units = size / u64::from(unit);
+        let same_size = workload.block_min() == workload.block_max();
+        let run = match workload.order {
+            Order::Random { run, .. } => run.max(1),
+            Order::Sequential { .. } => 1,
+        };
+        let seed = mix(workload.seed);
+        let walk = match workload.order {
+            Order::Sequential { gap } => Walk::Sequential { gap, position: [0; 3] },
+            Order::Random { distribution: Distribution::Zipf(theta), .. } => {
+                Walk::Zipf { zipf: Zipf::new(units, theta), scatter: Permutation::new(units, seed) }
+            }
+            Order::Random { distribution: Distribution::Pareto(power), .. } => Walk::Pareto {
+                pareto: Pareto::new(units, power),
+                scatter: Permutation::new(units, seed),
+            },
+            Order::Random { each_once: true, .. } if run == 1 && same_size => {
+                Walk::Permuted { order: Permutation::new(units, seed), index: 0, units, seed }
+            }
+            Order::Random { each_once: true, .. } if run == 1 => Walk::Mapped(Map::new(units)),
+            Order::Random { .. } => Walk::Free { units },
+        };
+        Self {
+            mix: workload.mix,
+            sizes: core::array::from_fn(|i| Sizes::new(&workload.block_size[i])),
+            random: Random::new(seed),
+            offset,
+            size: units * u64::from(unit),
+            unit,
+            walk,
+            run: Run { length: run, left: 0, position: 0 },
+            trimmed: None,
+        }
+    }
+
+    /// The next request.
+    #[inline]
+    pub fn step(&mut self) -> Step {
+        let direction = match self.mix {
+            Mix::Only(direction) => direction,
+            Mix::ReadWrite { read_percent } => {
+                let read = self.random.below(100) < u64::from(read_percent);
+                if read { Direction::Read } else { Direction::Write }
+            }
+            Mix::TrimWrite => match self.trimmed.take() {
+                Some(trim) => return Step { direction: Direction::Write, ..trim },
+                None => Direction::Trim,
+            },
+        };
+        let wanted = self.sizes[direction.index()].pick(&mut self.random);
+        let (place, length) = self.place(direction, wanted);
+        let step = Step { direction, offset: self.offset + place, length };
+        if self.mix == Mix::TrimWrite {
+            self.trimmed = Some(step);
+        }
+        step
+    }
+
+    /// Where the next request of up to `wanted` bytes goes, and how long it can be there.
+    #[inline]
+    fn place(&mut self, direction: Direction, wanted: u32) -> (u64, u32) {
+        let unit = u64::from(self.unit);
+        let place = match &mut self.walk {
+            Walk::Sequential { gap, position } => {
+                let position = &mut position[direction.index()];
+                if *position >= self.size {
+                    *position = 0;
+                }
+                let place = *position;
+                let length = u64::from(wanted).min(self.size - place);
+                *position = advance(place, length, *gap, self.size);
+                return (place, length as u32);
+            }
+            Walk::Permuted { order, index, units, seed } => {
+                if *index == *units {
+                    *seed = mix(seed.wrapping_add(1));
+                    *order = Permutation::new(*units, *seed);
+                    *index = 0;
+                }
+                *index += 1;
+                order.at(*index - 1) * unit
+            }
+            Walk::Mapped(map) => {
+                let start = self.random.below(map.units());
+                let (first, count) = map.take(start, u64::from(wanted.div_ceil(self.unit)));
+                return (first * unit, wanted.min((count * unit) as u32));
+            }
+            Walk::Free { units } => {
+                let units = *units;
+                return self.free_place(units, wanted);
+            }
+            Walk::Zipf { zipf, scatter } => scatter.at(zipf.sample(&mut self.random)) * unit,
+            Walk::Pareto { pareto, scatter } => scatter.at(pareto.sample(&mut self.random)) * unit,
+        };
+        (place, u64::from(wanted).min(self.size - place) as u32)
+    }
+
+    /// A place drawn without regard to earlier ones, or the continuation of a run.
+    fn free_place(&mut self, units: u64, wanted: u32) -> (u64, u32) {
+        if self.run.left == 0 || self.run.position >= self.size {
+            self.run.position = self.random.below(units) * u64::from(self.unit);
+            self.run.left = self.run.length;
+        }
+        let place = self.run.position;
+        let length = u64::from(wanted).min(self.size - place);
+        self.run.position = place + length;
+        self.run.left -= 1;
+        (place, length as u32)
+    }
+}
+
+/// The sequential position after `length` bytes at `place`, wrapped into the region.
+fn advance(place: u64, length: u64, gap: i64, size: u64) -> u64 {
+    let end = place + length;
+    if gap == 0 {
+        return end;
+    }
+    let next = i128::from(end) + i128::from(gap);
+    if next < 0 { size.saturating_sub(length) } else { next.min(i128::from(size)) as u64 }
+}
+
+#[cfg(test)]
+mod tests;

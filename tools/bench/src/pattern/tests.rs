@@ -1,0 +1,141 @@
+use super::*;
+use crate::workload::Fill;
+
+const RANDOM: Order =
+    Order::Random { each_once: true, distribution: Distribution::Uniform, run: 1 };
+
+fn workload(mix: Mix, order: Order, block_size: BlockSize) -> Workload {
+    let block_size = [block_size.clone(), block_size.clone(), block_size];
+    Workload { mix, order, block_size, fill: Fill::Zero, ..Workload::default() }
+}
+
+fn steps(workload: &Workload, offset: u64, size: u64, count: usize) -> Vec<Step> {
+    let mut pattern = Pattern::new(workload, offset, size);
+    (0..count).map(|_| pattern.step()).collect()
+}
+
+#[test]
+fn sequential_goes_through_the_region_and_starts_over() {
+    let order = Order::Sequential { gap: 0 };
+    let job = workload(Mix::Only(Direction::Read), order, BlockSize::Fixed(4096));
+    let offsets: Vec<u64> = steps(&job, 8192, 12_288, 4).iter().map(|s| s.offset).collect();
+    assert_eq!(offsets, [8192, 12_288, 16_384, 8192]);
+}
+
+#[test]
+fn sequential_skips_its_gap_forwards_and_backwards() {
+    let order = Order::Sequential { gap: 4096 };
+    let job = workload(Mix::Only(Direction::Read), order, BlockSize::Fixed(4096));
+    let offsets: Vec<u64> = steps(&job, 0, 16_384, 3).iter().map(|s| s.offset).collect();
+    assert_eq!(offsets, [0, 8192, 0]);
+    let order = Order::Sequential { gap: -8192 };
+    let job = workload(Mix::Only(Direction::Read), order, BlockSize::Fixed(4096));
+    let offsets: Vec<u64> = steps(&job, 0, 16_384, 5).iter().map(|s| s.offset).collect();
+    assert_eq!(offsets, [0, 12_288, 8192, 4096, 0]);
+}
+
+#[test]
+fn mixed_sequential_keeps_a_position_per_direction() {
+    let mix = Mix::ReadWrite { read_percent: 50 };
+    let job = workload(mix, Order::Sequential { gap: 0 }, BlockSize::Fixed(512));
+    let mut expected = [0u64; 3];
+    for step in steps(&job, 0, 1 << 20, 1000) {
+        let expected = &mut expected[step.direction.index()];
+        assert_eq!(step.offset, *expected);
+        *expected += 512;
+    }
+    assert!((400..600).contains(&(expected[0] / 512)), "{expected:?}");
+}
+
+/// Every pass covers each byte of the region exactly once, whatever the sizes.
+#[test]
+fn random_with_map_covers_each_block_once_per_pass() {
+    let sizes = [
+        BlockSize::Fixed(4096),
+        BlockSize::Range { min: 4096, max: 65_536 },
+        BlockSize::Split(vec![(4096, 60), (12_288, 30), (131_072, 10)]),
+    ];
+    for size in sizes {
+        for region in [1u64 << 20, 67 * 4096, 131_072] {
+            let job = workload(Mix::Only(Direction::Write), RANDOM, size.clone());
+            let mut pattern = Pattern::new(&job, 0, region);
+            for pass in 0..3 {
+                let mut seen = vec![false; (region / 4096) as usize];
+                let mut covered = 0;
+                while covered < region {
+                    let step = pattern.step();
+                    for block in (step.offset..step.offset + u64::from(step.length)).step_by(4096) {
+                        let twice = core::mem::replace(&mut seen[(block / 4096) as usize], true);
+                        assert!(!twice, "block {block} twice in pass {pass}, {size:?}");
+                    }
+                    covered += u64::from(step.length);
+                }
+                assert_eq!(covered, region);
+            }
+        }
+    }
+}
+
+#[test]
+fn free_random_repeats_blocks_and_runs_follow_each_other() {
+    let order = Order::Random { each_once: false, distribution: Distribution::Uniform, run: 4 };
+    let job = workload(Mix::Only(Direction::Read), order, BlockSize::Fixed(4096));
+    let all = steps(&job, 0, 1 << 30, 4000);
+    let follows = all.windows(2).filter(|w| w[1].offset == w[0].offset + 4096).count();
+    assert!((2990..=3010).contains(&follows), "{follows}");
+}
+
+#[test]
+fn split_and_range_keep_their_shares() {
+    let split = BlockSize::Split(vec![(4096, 75), (65_536, 25)]);
+    let job = workload(Mix::Only(Direction::Read), Order::Sequential { gap: 0 }, split);
+    let long = steps(&job, 0, 1 << 40, 10_000).iter().filter(|s| s.length == 65_536).count();
+    assert!((2_300..2_700).contains(&long), "{long}");
+    let range = BlockSize::Range { min: 4096, max: 16_384 };
+    let job = workload(Mix::Only(Direction::Read), Order::Sequential { gap: 0 }, range);
+    for bytes in [4096, 8192, 12_288, 16_384] {
+        let n = steps(&job, 0, 1 << 40, 8_000).iter().filter(|s| s.length == bytes).count();
+        assert!((1_800..2_200).contains(&n), "{n} of {bytes}");
+    }
+}
+
+#[test]
+fn trimwrite_writes_what_it_trimmed() {
+    let job = workload(Mix::TrimWrite, RANDOM, BlockSize::Fixed(4096));
+    for pair in steps(&job, 0, 1 << 20, 200).chunks(2) {
+        assert_eq!((pair[0].direction, pair[1].direction), (Direction::Trim, Direction::Write));
+        assert_eq!(pair[0].offset, pair[1].offset);
+    }
+}
+
+/// The most popular tenth of the blocks gets the share theory gives it.
+#[test]
+fn zipf_and_pareto_have_their_shape() {
+    let share = |distribution| {
+        let order = Order::Random { each_once: false, distribution, run: 1 };
+        let job = workload(Mix::Only(Direction::Read), order, BlockSize::Fixed(4096));
+        let mut hits = vec![0u32; 1000];
+        steps(&job, 0, 4096 * 1000, 200_000)
+            .iter()
+            .for_each(|s| hits[(s.offset / 4096) as usize] += 1);
+        hits.sort_unstable_by(|a, b| b.cmp(a));
+        f64::from(hits[..100].iter().sum::<u32>()) / 200_000.0
+    };
+    for theta in [0.6, 1.0, 1.2] {
+        let weight =
+            |from: u32, to: u32| (from..=to).map(|k| f64::from(k).powf(-theta)).sum::<f64>();
+        let expected = weight(1, 100) / weight(1, 1000);
+        let seen = share(Distribution::Zipf(theta));
+        assert!((seen - expected).abs() < 0.02, "zipf {theta}: {seen}, expected {expected}");
+    }
+    let seen = share(Distribution::Pareto(0.1));
+    assert!((seen - 0.9).abs() < 0.02, "pareto: {seen}");
+}
+
+#[test]
+fn seeds_make_the_sequence() {
+    let job = workload(Mix::Only(Direction::Read), RANDOM, BlockSize::Fixed(4096));
+    let other = Workload { seed: 5, ..job.clone() };
+    assert_eq!(steps(&job, 0, 1 << 24, 50), steps(&job, 0, 1 << 24, 50));
+    assert_ne!(steps(&job, 0, 1 << 24, 50), steps(&other, 0, 1 << 24, 50));
+}

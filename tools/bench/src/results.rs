@@ -1,0 +1,271 @@
+//! What came out of a run, ready to be printed, written or drawn: plain serialisable values.
+
+mod summary;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::published::Published;
+pub use summary::About;
+
+/// The results of one command: every target, every job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// Version of the program.
+    pub version: String,
+    /// When the run started, milliseconds since 1970.
+    pub timestamp_ms: u64,
+    /// Whether this is the queue-depth table that `bench` without arguments makes: its jobs are
+    /// named after the columns of [`crate::published`], one per depth.
+    pub is_table: bool,
+    /// One per target, in the order given.
+    pub targets: Vec<TargetResults>,
+}
+
+/// What one target did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetResults {
+    /// The target as the user wrote it.
+    pub target: String,
+    /// What it turned out to be: vendor, product, queue mode.
+    pub description: String,
+    /// The clock its times are from: `virtual`, `hybrid` or `real`.
+    pub clock: String,
+    /// Bytes per block.
+    pub block_size: u32,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// One per worker, or per group of workers that report together.
+    pub jobs: Vec<JobResults>,
+}
+
+/// What one job, or a group of jobs that report together, did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobResults {
+    /// Name of the job.
+    pub name: String,
+    /// Its description, if the job file gives one.
+    pub description: Option<String>,
+    /// Number of the reporting group, from 0.
+    pub group: u32,
+    /// Workers added up in this result.
+    pub workers: u32,
+    /// Job options as they were written, by fio's name.
+    pub options: BTreeMap<String, String>,
+    /// fio's name of the access pattern: `randread`.
+    pub rw: String,
+    /// Request size as fio writes it: `4k`, `4k-64k`.
+    pub bs: String,
+    /// Longest request, bytes.
+    pub block_bytes: u32,
+    /// Requests in flight per worker.
+    pub iodepth: u32,
+    /// errno-like code of the failure that ended it, 0 if none did: 5 for a failed request, 84 for
+    /// data that is not what was written.
+    pub error: i32,
+    /// That failure in words.
+    pub failure: Option<String>,
+    /// Failures in all, tolerated ones included.
+    pub failures: u64,
+    /// Length of the measurement, nanoseconds of the target's clock.
+    pub runtime_nanos: u64,
+    /// Reads, if there were any.
+    pub read: Option<DirectionResults>,
+    /// Writes, if there were any.
+    pub write: Option<DirectionResults>,
+    /// Trims, if there were any.
+    pub trim: Option<DirectionResults>,
+    /// Flushes, if there were any.
+    pub sync: Option<Latency>,
+    /// Requests by queue depth at their submission, percent: 1, 2, 4, 8, 16, 32, 64 and more.
+    pub depth_percent: [f64; 7],
+    /// Submission batches by length, percent: 0, up to 4, 8, 16, 32, 64, more.
+    pub submit_percent: [f64; 7],
+    /// Completion batches by length, percent.
+    pub complete_percent: [f64; 7],
+    /// Requests by total latency, percent, under each of fio's limits; see [`LATENCY_LIMITS`].
+    pub latency_percent: Vec<f64>,
+    /// What was verified, if it was asked for.
+    pub verified: Option<VerifyResults>,
+    /// Processor time of the process over the job, percent of the real time it took.
+    pub cpu: Cpu,
+    /// The figure published for this cell of the table, where there is one.
+    pub published: Option<Published>,
+}
+
+impl JobResults {
+    /// The directions that did something, with fio's names.
+    pub fn directions(&self) -> impl Iterator<Item = (&'static str, &DirectionResults)> {
+        let all = [("read", &self.read), ("write", &self.write), ("trim", &self.trim)];
+        all.into_iter().filter_map(|(name, direction)| direction.as_ref().map(|d| (name, d)))
+    }
+
+    /// Requests per second, all directions.
+    pub fn iops(&self) -> f64 {
+        self.directions().map(|(_, direction)| direction.iops).sum()
+    }
+
+    /// Bytes per second, all directions.
+    pub fn bandwidth(&self) -> f64 {
+        self.directions().map(|(_, direction)| direction.bandwidth).sum()
+    }
+}
+
+/// What one direction of a job did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DirectionResults {
+    /// Requests completed.
+    pub requests: u64,
+    /// Requests failed.
+    pub failed: u64,
+    /// Bytes transferred.
+    pub bytes: u64,
+    /// Requests per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bandwidth: f64,
+    /// fio's submission latency: from acceptance to the doorbell.
+    pub slat: Latency,
+    /// fio's completion latency: from the doorbell to delivery.
+    pub clat: Latency,
+    /// fio's total latency.
+    pub lat: Latency,
+    /// Where the time went.
+    pub areas: Areas,
+    /// Bandwidth over time, KiB/s.
+    pub bandwidth_samples: SampleSummary,
+    /// Requests per second over time.
+    pub iops_samples: SampleSummary,
+}
+
+/// The four areas of one I/O's time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Areas {
+    /// Area 1: the file system, where there is one.
+    pub file_system: Option<Latency>,
+    /// Area 2: from the block layer to the doorbell.
+    pub submission: Latency,
+    /// Area 3: the device.
+    pub device: Latency,
+    /// Area 4: from the device's end of work to the caller.
+    pub completion: Latency,
+    /// Share of areas 1, 2 and 4 in all of the time, percent.
+    pub software_percent: f64,
+}
+
+/// A distribution of times, nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Samples.
+    pub count: u64,
+    /// Smallest.
+    pub min: u64,
+    /// Largest.
+    pub max: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub stddev: f64,
+    /// Percentiles, ascending.
+    pub percentiles: Vec<Percentile>,
+}
+
+impl Latency {
+    /// The percentile `percent`, if it was asked for.
+    pub fn percentile(&self, percent: f64) -> Option<u64> {
+        let found = self.percentiles.iter().find(|p| (p.percent - percent).abs() < 1e-9);
+        found.map(|p| p.nanos)
+    }
+}
+
+/// One point of a distribution.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentile {
+    /// This many percent of the samples
+    pub percent: f64,
+    /// are not above this, nanoseconds.
+    pub nanos: u64,
+}
+
+/// Values over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampleSummary {
+    /// Samples.
+    pub count: u64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub stddev: f64,
+}
+
+/// What was verified.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VerifyResults {
+    /// Checksum method, by fio's name.
+    pub method: String,
+    /// Bytes that are as they should be.
+    pub bytes: u64,
+    /// Units that are not.
+    pub mismatches: u64,
+    /// The first of those, in words.
+    pub first: Vec<String>,
+    /// Length of the read-back phase, nanoseconds.
+    pub nanos: u64,
+}
+
+/// What the process used during a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Time in the program, percent of the real time.
+    pub user_percent: f64,
+    /// Time in the kernel, percent of the real time.
+    pub system_percent: f64,
+    /// Context switches.
+    pub context_switches: u64,
+    /// Page faults that read from storage.
+    pub major_faults: u64,
+    /// Page faults that did not.
+    pub minor_faults: u64,
+    /// Real time, milliseconds.
+    pub elapsed_ms: u64,
+}
+
+/// Upper limits of fio's latency classes, nanoseconds; the last class is everything above.
+pub const LATENCY_LIMITS: [u64; 31] = [
+    2,
+    4,
+    10,
+    20,
+    50,
+    100,
+    250,
+    500,
+    750,
+    1_000,
+    2_000,
+    4_000,
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    750_000,
+    1_000_000,
+    2_000_000,
+    4_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    750_000_000,
+    1_000_000_000,
+    2_000_000_000,
+];

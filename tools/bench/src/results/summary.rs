@@ -1,0 +1,173 @@
+//! From what workers measured to results.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Areas, Cpu, DirectionResults, JobResults, LATENCY_LIMITS, Latency, Percentile, SampleSummary,
+    VerifyResults,
+};
+use crate::histogram::{DEFAULT_PERCENTILES, Histogram};
+use crate::runner::{Failure, WorkerOutcome};
+use crate::statistics::{DirectionStatistics, Samples, Statistics};
+use crate::workload::{Direction, Workload};
+
+impl Latency {
+    /// The summary of `histogram` with these percentiles.
+    pub fn of(histogram: &Histogram, percentiles: &[f64]) -> Self {
+        let point = |&percent: &f64| Percentile { percent, nanos: histogram.percentile(percent) };
+        Self {
+            count: histogram.count(),
+            min: histogram.min(),
+            max: histogram.max(),
+            mean: histogram.mean(),
+            stddev: histogram.standard_deviation(),
+            percentiles: percentiles.iter().map(point).collect(),
+        }
+    }
+}
+
+impl SampleSummary {
+    fn of(samples: &Samples) -> Self {
+        Self {
+            count: samples.count,
+            min: samples.min,
+            max: samples.max,
+            mean: samples.mean(),
+            stddev: samples.standard_deviation(),
+        }
+    }
+}
+
+impl Areas {
+    /// The areas of one direction. No file system is above the block device here.
+    pub fn of(statistics: &DirectionStatistics, percentiles: &[f64]) -> Self {
+        let [submission, device, completion] =
+            [&statistics.submission, &statistics.device, &statistics.completion]
+                .map(|histogram| Latency::of(histogram, percentiles));
+        let software = statistics.submission.sum() + statistics.completion.sum();
+        let all = software + statistics.device.sum();
+        let software_percent = if all == 0 { 0.0 } else { software as f64 * 100.0 / all as f64 };
+        Self { file_system: None, submission, device, completion, software_percent }
+    }
+}
+
+impl DirectionResults {
+    fn of(statistics: &DirectionStatistics, runtime_nanos: u64, percentiles: &[f64]) -> Self {
+        let per_second = if runtime_nanos == 0 { 0.0 } else { 1e9 / runtime_nanos as f64 };
+        Self {
+            requests: statistics.requests(),
+            failed: statistics.failed,
+            bytes: statistics.bytes,
+            iops: statistics.requests() as f64 * per_second,
+            bandwidth: statistics.bytes as f64 * per_second,
+            slat: Latency::of(&statistics.submission, percentiles),
+            clat: Latency::of(&statistics.response, percentiles),
+            lat: Latency::of(&statistics.total, percentiles),
+            areas: Areas::of(statistics, percentiles),
+            bandwidth_samples: SampleSummary::of(&statistics.bandwidth),
+            iops_samples: SampleSummary::of(&statistics.rate),
+        }
+    }
+}
+
+/// What belongs to a result besides what was measured.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Reporting group.
+    pub group: u32,
+    /// Description from the job file.
+    pub description: Option<String>,
+    /// Options as written.
+    pub options: BTreeMap<String, String>,
+    /// Percentiles wanted; empty: fio's default list.
+    pub percentiles: Vec<f64>,
+    /// What the process used.
+    pub cpu: Cpu,
+}
+
+impl JobResults {
+    /// The result of workers that ran `workload` (or copies of it) and report together.
+    pub fn of(workload: &Workload, outcomes: &[&WorkerOutcome], about: About) -> Self {
+        let mut sum = Statistics::default();
+        outcomes.iter().for_each(|outcome| sum.merge(&outcome.statistics));
+        let percentiles = match about.percentiles.as_slice() {
+            [] => &DEFAULT_PERCENTILES[..],
+            list => list,
+        };
+        let direction = |direction: Direction| {
+            let used = sum.used().find(|&(used, _)| used == direction);
+            used.map(|(_, d)| DirectionResults::of(d, sum.runtime_nanos, percentiles))
+        };
+        let failure = outcomes.iter().find_map(|outcome| outcome.failure);
+        let verified = verified(workload, outcomes);
+        Self {
+            name: workload.name.clone(),
+            description: about.description,
+            group: about.group,
+            workers: outcomes.len() as u32,
+            options: about.options,
+            rw: workload.pattern_name().to_string(),
+            bs: sizes(workload),
+            block_bytes: workload.block_max(),
+            iodepth: workload.depth,
+            error: match failure {
+                None => 0,
+                Some(Failure::Request { .. }) => 5,
+                Some(Failure::Verify { .. }) => 84,
+            },
+            failure: failure.map(|failure| failure.to_string()),
+            failures: outcomes.iter().map(|outcome| outcome.failures).sum(),
+            runtime_nanos: sum.runtime_nanos,
+            read: direction(Direction::Read),
+            write: direction(Direction::Write),
+            trim: direction(Direction::Trim),
+            sync: (sum.flush.count() > 0).then(|| Latency::of(&sum.flush, percentiles)),
+            depth_percent: percent(&sum.depth_levels),
+            submit_percent: percent(&sum.submit_batches),
+            complete_percent: percent(&sum.complete_batches),
+            latency_percent: latency_percent(&sum),
+            verified,
+            cpu: about.cpu,
+            published: None,
+        }
+    }
+}
+
+fn verified(workload: &Workload, outcomes: &[&WorkerOutcome]) -> Option<VerifyResults> {
+    let method = workload.verify?.method.to_string();
+    let mut sum = VerifyResults { method, ..VerifyResults::default() };
+    for verified in outcomes.iter().filter_map(|outcome| outcome.verified.as_ref()) {
+        sum.bytes += verified.bytes;
+        sum.mismatches += verified.mismatches;
+        sum.first.extend_from_slice(&verified.first);
+        sum.nanos = sum.nanos.max(verified.nanos);
+    }
+    Some(sum)
+}
+
+/// The block sizes of a workload; one if they are all the same, else by direction.
+fn sizes(workload: &Workload) -> String {
+    let mut sizes: Vec<String> = workload.sizes_used().map(ToString::to_string).collect();
+    sizes.dedup();
+    sizes.join(",")
+}
+
+fn percent(counts: &[u64; 7]) -> [f64; 7] {
+    let all: u64 = counts.iter().sum();
+    counts.map(|count| if all == 0 { 0.0 } else { count as f64 * 100.0 / all as f64 })
+}
+
+/// Share of the requests in each of fio's latency classes, and above them.
+fn latency_percent(statistics: &Statistics) -> Vec<f64> {
+    let all = statistics.requests().max(1) as f64;
+    let below = |nanos| statistics.used().map(|(_, d)| d.total.count_below(nanos)).sum::<u64>();
+    let mut shares = Vec::with_capacity(LATENCY_LIMITS.len() + 1);
+    let mut last = 0;
+    for limit in LATENCY_LIMITS {
+        let count = below(limit);
+        shares.push((count - last) as f64 * 100.0 / all);
+        last = count;
+    }
+    shares.push((statistics.requests() - last) as f64 * 100.0 / all);
+    shares
+}

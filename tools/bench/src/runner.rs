@@ -1,0 +1,341 @@
+//! Runs workloads on a block device and measures every request.
+//!
+//! One loop serves all workers: take every completion there is, refill every worker's queue, ring
+//! once per lane, and wait on the clock when nothing happened. The loop is generic over device and
+//! clock, so the way of one request has no indirect call, no allocation and no lock in it.
+//!
+//! The clock is read once per request on the way down (its `accepted`) and once on the way up (its
+//! `delivered`, which is also the `seen` of the next completion), and twice per round.
+
+mod checking;
+mod pace;
+mod worker;
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use flysch_api::block::{self, Device};
+use flysch_api::machine::{Clock, Instant, Wake};
+
+use crate::statistics::Statistics;
+use crate::trace::ring::Ring;
+use crate::verify::versions::Versions;
+use crate::workload::{Direction, Workload};
+use worker::Worker;
+
+/// One worker: what it does, and the lane it does it on.
+#[derive(Clone, Debug)]
+pub struct Assignment {
+    /// The orders.
+    pub workload: Workload,
+    /// Index of its device among the lanes.
+    pub lane: usize,
+}
+
+/// How to run.
+#[derive(Default)]
+pub struct Options<'a> {
+    /// Records each lane's trace keeps; 0 switches the trace off.
+    pub trace_records: usize,
+    /// When this becomes true the workers stop issuing and the run ends early, in order.
+    pub stop: Option<&'a AtomicBool>,
+    /// Called now and then with how far the run is.
+    pub progress: Option<&'a mut dyn FnMut(&Progress)>,
+}
+
+impl core::fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Options")
+            .field("trace_records", &self.trace_records)
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Fraction done, 0..=1: of the slowest worker, by bytes, requests or time.
+    pub fraction: f64,
+    /// Requests completed so far.
+    pub requests: u64,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// One report per assignment, in order.
+    pub workers: Vec<WorkerOutcome>,
+    /// One trace per lane, if they were asked for.
+    pub traces: Vec<Ring>,
+}
+
+/// What came of one worker.
+#[derive(Debug)]
+pub struct WorkerOutcome {
+    /// What it measured.
+    pub statistics: Statistics,
+    /// What it checked, if it was to check.
+    pub verified: Option<Verified>,
+    /// The failure that ended it, if one did.
+    pub failure: Option<Failure>,
+    /// Failures in all, tolerated ones included.
+    pub failures: u64,
+}
+
+/// What a worker checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Bytes that are as they should be.
+    pub bytes: u64,
+    /// Units that are not.
+    pub mismatches: u64,
+    /// The first of those, told in words.
+    pub first: Vec<String>,
+    /// Time the read-back phase took, nanoseconds.
+    pub nanos: u64,
+}
+
+/// A request that ended a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The device failed it.
+    #[error("{operation} of {length} bytes at offset {offset}: {error}")]
+    Request {
+        /// What was asked.
+        operation: block::Operation,
+        /// Where, bytes.
+        offset: u64,
+        /// How much, bytes.
+        length: u32,
+        /// What the device said.
+        error: block::Error,
+    },
+    /// It did not bring back what was written.
+    #[error("verify at offset {offset}: {mismatch}")]
+    Verify {
+        /// First byte of the unit.
+        offset: u64,
+        /// What is wrong with it.
+        mismatch: crate::verify::Mismatch,
+    },
+}
+
+/// Why a run cannot start, or cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A request length or offset does not fit the device's blocks.
+    #[error("job {job}: {what} {value} is not a multiple of the device's block size {block_size}")]
+    Misaligned {
+        /// The job.
+        job: String,
+        /// The value that does not fit.
+        what: &'static str,
+        /// Its size in bytes.
+        value: u64,
+        /// Bytes per block of the device.
+        block_size: u32,
+    },
+    /// The region is not on the device.
+    #[error(
+        "job {job}: offset {offset} and size {size} end beyond the device ({device} bytes); \
+         make the size smaller or the device larger"
+    )]
+    BeyondDevice {
+        /// The job.
+        job: String,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        size: u64,
+        /// Bytes on the device.
+        device: u64,
+    },
+    /// Not one request fits into the region.
+    #[error("job {job}: a region of {size} bytes has no room for a request of {block} bytes")]
+    TooSmall {
+        /// The job.
+        job: String,
+        /// Bytes in the region.
+        size: u64,
+        /// Longest request.
+        block: u32,
+    },
+    /// The device cannot be written.
+    #[error("job {job} writes, but the device is read-only")]
+    ReadOnly {
+        /// The job.
+        job: String,
+    },
+    /// The device cannot trim.
+    #[error("job {job} trims, but the device cannot")]
+    CannotTrim {
+        /// The job.
+        job: String,
+    },
+    /// The device's buffer memory is too small.
+    #[error(
+        "job {job}: {needed} bytes of buffers do not fit the device's {memory} bytes of DMA \
+         memory; lower iodepth, bs or numjobs"
+    )]
+    Memory {
+        /// The job.
+        job: String,
+        /// Bytes needed by all workers up to this one.
+        needed: u64,
+        /// Bytes there are.
+        memory: u64,
+    },
+    /// A value is out of bounds.
+    #[error("job {job}: {what}")]
+    Invalid {
+        /// The job.
+        job: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Requests are in flight, but the device went quiet for good.
+    #[error("the device went idle with {in_flight} requests unanswered: a completion was lost")]
+    Stalled {
+        /// Requests without an answer.
+        in_flight: u32,
+    },
+}
+
+/// Most workers in one run.
+pub const WORKERS_MAX: usize = (1 << 15) - 1;
+/// Deepest queue of one worker.
+pub const DEPTH_MAX: u32 = 1 << 15;
+/// Rounds between looks at the stop flag and calls of the progress function.
+const ROUNDS_PER_LOOK: u32 = 256;
+
+/// What all workers of a run share.
+struct Shared {
+    versions: Option<Versions>,
+    /// One request's data, while it is stamped or checked.
+    scratch: Vec<u8>,
+}
+
+/// Runs `assignments` on `lanes` until all are done.
+///
+/// # Errors
+/// [`Error`] when a workload does not fit the device, or the device loses requests. Failed
+/// requests are not an error here: they are in each worker's outcome.
+pub fn run<D: Device, C: Clock>(
+    lanes: &mut [D],
+    clock: &C,
+    assignments: &[Assignment],
+    mut options: Options<'_>,
+) -> Result<Outcome, Error> {
+    let mut workers = worker::prepare(lanes, assignments)?;
+    let mut shared = checking::shared(&mut workers)?;
+    let mut traces: Vec<Option<Ring>> = lanes
+        .iter()
+        .map(|_| (options.trace_records > 0).then(|| Ring::new(options.trace_records)))
+        .collect();
+    let start = clock.now();
+    workers.iter_mut().for_each(|worker| worker.start(start));
+    let mut rounds: u32 = 0;
+    loop {
+        let mut busy = false;
+        for ((index, lane), trace) in lanes.iter_mut().enumerate().zip(&mut traces) {
+            busy |= collect(lane, clock, &mut workers, &mut shared, trace);
+            busy |= refill(lane, index, clock, &mut workers, &mut shared);
+        }
+        if workers.iter().all(Worker::is_done) {
+            break;
+        }
+        if !busy {
+            wait(lanes, clock, &workers)?;
+        }
+        rounds = rounds.wrapping_add(1);
+        if rounds.is_multiple_of(ROUNDS_PER_LOOK) {
+            look_around(clock.now(), &mut workers, &mut options);
+        }
+    }
+    let traces = traces.into_iter().flatten().collect();
+    Ok(Outcome { workers: workers.into_iter().map(Worker::finish).collect(), traces })
+}
+
+/// Takes every completion `lane` has. Whether there was one.
+#[inline]
+fn collect<D: Device, C: Clock>(
+    lane: &mut D,
+    clock: &C,
+    workers: &mut [Worker<'_>],
+    shared: &mut Shared,
+    trace: &mut Option<Ring>,
+) -> bool {
+    let mut now = clock.now();
+    let mut any = false;
+    while let Some(mut completion) = lane.poll(now) {
+        now = clock.now();
+        completion.stamps.delivered = now;
+        let worker = &mut workers[worker::of_token(completion.token)];
+        let record = worker.complete(&completion, lane.memory(), shared);
+        if let Some(ring) = trace {
+            ring.push(record);
+        }
+        any = true;
+    }
+    any
+}
+
+/// Lets every worker of lane `index` issue what it may. Whether anything was issued.
+#[inline]
+fn refill<D: Device, C: Clock>(
+    lane: &mut D,
+    index: usize,
+    clock: &C,
+    workers: &mut [Worker<'_>],
+    shared: &mut Shared,
+) -> bool {
+    let mut submitted = 0;
+    let mut moved = false;
+    let now = clock.now();
+    for worker in workers.iter_mut().filter(|worker| worker.lane == index) {
+        moved |= worker.advance(now);
+        submitted += worker.refill(lane, clock, shared);
+    }
+    if submitted > 0 {
+        lane.ring(clock.now());
+    }
+    moved | (submitted > 0)
+}
+
+/// Nothing to do: waits for the device or for the next instant that matters to someone.
+#[cold]
+fn wait<D: Device, C: Clock>(lanes: &[D], clock: &C, workers: &[Worker<'_>]) -> Result<(), Error> {
+    let device = lanes.iter().filter_map(Device::poll_at).min();
+    let ours = workers.iter().filter_map(Worker::wake_at).min();
+    let until = [device, ours].into_iter().flatten().min();
+    match clock.wait(until) {
+        Wake::Idle if until.is_none() => {
+            let in_flight = workers.iter().map(Worker::in_flight).sum();
+            Err(Error::Stalled { in_flight })
+        }
+        Wake::Idle | Wake::Deadline | Wake::Interrupt => Ok(()),
+    }
+}
+
+#[cold]
+fn look_around(now: Instant, workers: &mut [Worker<'_>], options: &mut Options<'_>) {
+    if options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+        workers.iter_mut().for_each(Worker::stop);
+    }
+    if let Some(progress) = &mut options.progress {
+        let fraction = workers.iter().map(|worker| worker.fraction(now)).fold(1.0, f64::min);
+        let requests = workers.iter().map(|worker| worker.statistics().requests()).sum();
+        progress(&Progress { fraction, requests });
+    }
+}
+
+/// The direction an operation counts for.
+fn direction_of(operation: block::Operation) -> Option<Direction> {
+    match operation {
+        block::Operation::Read => Some(Direction::Read),
+        block::Operation::Write => Some(Direction::Write),
+        block::Operation::Delete => Some(Direction::Trim),
+        block::Operation::Flush => None,
+    }
+}

@@ -1,0 +1,235 @@
+//! Verification inside a run: stamps on the way down, checks on the way up and at the end.
+
+use flysch_api::machine::Instant;
+
+use super::worker::Worker;
+use super::{Error, Failure, Shared, Verified};
+use crate::random::mix;
+use crate::verify::versions::Versions;
+use crate::verify::{self, Method};
+use crate::workload::{BlockSize, Direction, Fill, Mix};
+
+/// Mismatches told in words per worker; the rest is counted.
+const TOLD_MAX: usize = 8;
+/// In the version table: written by a worker that does not verify.
+const NOBODY: u16 = (1 << 15) - 1;
+/// Units in the version table: 1 GiB of it.
+const UNITS_MAX: u64 = 1 << 27;
+
+/// What a worker needs in order to check its data.
+#[derive(Debug)]
+pub(super) struct Checker {
+    worker: u16,
+    /// `None`: it does not verify, but others in the run do and must know what it overwrites.
+    method: Option<Method>,
+    unit: u32,
+    /// Check what the workload itself reads, against the headers alone.
+    reads: bool,
+    read_back: bool,
+    next: u64,
+    at_end: bool,
+    began: Instant,
+    result: Verified,
+}
+
+/// What the workers share; gives each worker that needs one its checker.
+pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
+    let length = workers.iter().map(|worker| worker.job.block_max()).max().unwrap_or(0);
+    let unit = unit_of(workers)?;
+    let versions = versions(workers, unit)?;
+    let tracked = versions.is_some();
+    for worker in workers.iter_mut() {
+        let verify = worker.job.verify;
+        if verify.is_none() && !(tracked && worker.job.writes()) {
+            continue;
+        }
+        let only_reads = worker.job.mix == Mix::Only(Direction::Read);
+        worker.set_checker(Checker {
+            worker: worker.id,
+            method: verify.map(|verify| verify.method),
+            unit,
+            reads: verify.is_some_and(|verify| verify.only || only_reads),
+            read_back: worker.job.writes() && verify.is_some_and(|verify| verify.read_back),
+            next: 0,
+            at_end: false,
+            began: Instant::START,
+            result: Verified::default(),
+        });
+    }
+    Ok(Shared { versions, scratch: vec![0; length as usize] })
+}
+
+/// Bytes per header: what all offsets and lengths of the verifying workers are multiples of.
+fn unit_of(workers: &[Worker<'_>]) -> Result<u32, Error> {
+    let mut unit = 0;
+    for worker in workers.iter().filter(|worker| worker.job.verify.is_some()) {
+        let Some(verify) = worker.job.verify else { continue };
+        unit = gcd(unit, worker.region.offset);
+        let intervals = verify.interval.map(u64::from).into_iter();
+        let lengths = worker.job.sizes_used().flat_map(lengths_of);
+        let align = worker.job.align.map(u64::from);
+        unit = intervals.chain(lengths).chain(align).fold(unit, gcd);
+        if unit < u64::from(verify.method.unit_min()) {
+            let what = "verify needs offsets and block sizes with a larger common divisor";
+            return Err(Error::Invalid { job: worker.job.name.clone(), what });
+        }
+    }
+    Ok(u32::try_from(unit).unwrap_or(u32::MAX))
+}
+
+/// Lengths whose common divisor divides every length `size` can give.
+fn lengths_of(size: &BlockSize) -> Vec<u64> {
+    match size {
+        BlockSize::Fixed(bytes) => vec![u64::from(*bytes)],
+        BlockSize::Range { min, max } => vec![u64::from(*min), u64::from(*max)],
+        BlockSize::Split(parts) => parts.iter().map(|&(bytes, _)| u64::from(bytes)).collect(),
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The version table over everything the verifying writers may write, if there are any.
+fn versions(workers: &[Worker<'_>], unit: u32) -> Result<Option<Versions>, Error> {
+    let is_writer = |w: &&Worker<'_>| w.job.writes() && w.job.verify.is_some();
+    let Some(first) = workers.iter().find(is_writer) else { return Ok(None) };
+    let writers = || workers.iter().filter(is_writer).map(|w| w.region);
+    let start = writers().map(|region| region.offset).min().unwrap_or(0);
+    let end = writers().map(|region| region.offset + region.size).max().unwrap_or(0);
+    if (end - start) / u64::from(unit) > UNITS_MAX {
+        let what = "verify keeps 8 bytes per unit and would need over 1 GiB; use a smaller size \
+                    or a larger verify_interval";
+        return Err(Error::Invalid { job: first.job.name.clone(), what });
+    }
+    let name = first.job.name.bytes();
+    let seed = name.fold(mix(first.job.seed), |seed, byte| mix(seed ^ u64::from(byte)));
+    Ok(Some(Versions::new(start, end - start, unit, seed)))
+}
+
+/// Fills a write buffer with what `fill` says, random bytes from `seed`.
+pub(super) fn fill_buffer(fill: &Fill, buffer: &mut [u8], seed: u64) {
+    match fill {
+        Fill::Random | Fill::Refill => verify::fill(buffer, seed),
+        Fill::Zero => buffer.fill(0),
+        Fill::Pattern(pattern) => {
+            buffer.iter_mut().zip(pattern.iter().cycle()).for_each(|(to, from)| *to = *from);
+        }
+    }
+}
+
+/// Whether a write to any byte of the range is in flight.
+pub(super) fn is_busy(shared: &Shared, offset: u64, length: u32) -> bool {
+    shared.versions.as_ref().is_some_and(|v| v.is_busy(offset, u64::from(length)))
+}
+
+impl Checker {
+    /// A write or trim of this range is about to be issued; the content of a write is left in
+    /// the scratch buffer if it carries stamps. Whether it does.
+    pub(super) fn before_write(
+        &self,
+        shared: &mut Shared,
+        (offset, length): (u64, u32),
+        is_write: bool,
+        now: Instant,
+    ) -> bool {
+        let Some(versions) = &mut shared.versions else { return false };
+        let stamps = self.method.filter(|_| is_write);
+        let worker = if stamps.is_some() { self.worker } else { NOBODY };
+        let version = versions.begin(worker, offset, u64::from(length));
+        let Some(method) = stamps else { return false };
+        let content = shared.scratch[..length as usize].chunks_exact_mut(self.unit as usize);
+        for (index, unit) in content.enumerate() {
+            let offset = offset + index as u64 * u64::from(self.unit);
+            // The stamp of each unit differs by its offset; the payload seed does not need to.
+            verify::stamp(unit, method, offset, &version, now);
+        }
+        true
+    }
+
+    /// A write or trim of this range came back; `keep`: its content is known now.
+    pub(super) fn after_write(
+        &self,
+        shared: &mut Shared,
+        (offset, length): (u64, u32),
+        keep: bool,
+    ) {
+        let Some(versions) = &mut shared.versions else { return };
+        if keep && self.method.is_some() {
+            versions.finish(offset, u64::from(length));
+        } else {
+            versions.forget(offset, u64::from(length));
+        }
+    }
+
+    /// Whether what the workload reads is checked.
+    pub(super) fn checks_reads(&self) -> bool {
+        self.reads
+    }
+
+    /// Starts the read-back, if there is to be one.
+    pub(super) fn begin(&mut self, now: Instant) -> bool {
+        (self.began, self.next, self.at_end) = (now, 0, false);
+        self.read_back
+    }
+
+    /// Ends the read-back early.
+    pub(super) fn stop(&mut self) {
+        self.at_end = true;
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.at_end
+    }
+
+    pub(super) fn end(&mut self, now: Instant) {
+        self.result.nanos = now.nanos_since(self.began);
+    }
+
+    /// The next range to read back.
+    pub(super) fn next_range(&mut self, shared: &Shared, bytes_max: u32) -> Option<(u64, u32)> {
+        let versions = shared.versions.as_ref().filter(|_| !self.at_end)?;
+        let range = versions.written_by(self.worker, self.next, bytes_max);
+        match range {
+            Some((offset, length)) => self.next = offset + u64::from(length),
+            None => self.at_end = true,
+        }
+        range
+    }
+
+    /// Checks what was read into the scratch buffer. The first mismatch, if there is one.
+    pub(super) fn check(
+        &mut self,
+        shared: &Shared,
+        (offset, length): (u64, u32),
+        read_back: bool,
+    ) -> Option<Failure> {
+        let method = self.method?;
+        let mut first = None;
+        let content = shared.scratch[..length as usize].chunks_exact(self.unit as usize);
+        for (index, unit) in content.enumerate() {
+            let offset = offset + index as u64 * u64::from(self.unit);
+            let expected = shared.versions.as_ref().and_then(|v| v.expected(offset));
+            // Another worker wrote it since, or is about to: that worker checks it.
+            if read_back && expected.is_none_or(|version| version.worker != self.worker) {
+                continue;
+            }
+            match verify::check(unit, method, offset, expected.filter(|_| read_back).as_ref()) {
+                Ok(()) => self.result.bytes += u64::from(self.unit),
+                Err(mismatch) => {
+                    self.result.mismatches += 1;
+                    let failure = Failure::Verify { offset, mismatch };
+                    if self.result.first.len() < TOLD_MAX {
+                        self.result.first.push(failure.to_string());
+                    }
+                    first = first.or(Some(failure));
+                }
+            }
+        }
+        first
+    }
+
+    pub(super) fn finish(self) -> Option<Verified> {
+        self.method.map(|_| self.result)
+    }
+}

@@ -1,0 +1,334 @@
+//! What a workload is: plain values, made by the command line or a job file, read by the runner.
+
+use core::fmt;
+use std::time::Duration;
+
+use crate::verify::Method;
+
+/// Which way data moves. The order is fio's: read, write, trim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Direction {
+    /// Device to memory.
+    Read,
+    /// Memory to device.
+    Write,
+    /// Blocks are given back; no data moves.
+    Trim,
+}
+
+impl Direction {
+    /// All directions, in order.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
+
+    /// Place in arrays by direction.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Trim => "trim",
+        })
+    }
+}
+
+/// Which directions a workload uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// One direction only.
+    Only(Direction),
+    /// Reads and writes; this many percent are reads.
+    ReadWrite {
+        /// Percentage of reads, 0..=100.
+        read_percent: u32,
+    },
+    /// Every block is trimmed, then written.
+    TrimWrite,
+}
+
+impl Mix {
+    /// Whether the workload uses `direction`.
+    pub fn uses(self, direction: Direction) -> bool {
+        match self {
+            Self::Only(only) => only == direction,
+            Self::ReadWrite { .. } => direction != Direction::Trim,
+            Self::TrimWrite => direction != Direction::Read,
+        }
+    }
+}
+
+/// In which order the blocks are visited.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Order {
+    /// One after the other; after each, `gap` bytes are skipped (negative: backwards).
+    Sequential {
+        /// Bytes between the end of one request and the start of the next.
+        gap: i64,
+    },
+    /// At random. `each_once`: no block comes twice before every block came once.
+    Random {
+        /// Visit every block once per pass.
+        each_once: bool,
+        /// How likely each block is.
+        distribution: Distribution,
+        /// This many requests run sequentially before the next random jump; 1 is fully random.
+        run: u32,
+    },
+}
+
+/// How likely each block of a random workload is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// All alike.
+    Uniform,
+    /// Zipf's law with this exponent: the k-th most popular block is asked for 1/k^theta as often.
+    Zipf(f64),
+    /// Pareto's law with this power, 0..1: smaller is more skewed.
+    Pareto(f64),
+}
+
+/// How long requests are, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockSize {
+    /// Always the same.
+    Fixed(u32),
+    /// Any multiple of `min` from `min` to `max`.
+    Range {
+        /// Shortest.
+        min: u32,
+        /// Longest.
+        max: u32,
+    },
+    /// These sizes, each with its share in percent; shares add up to 100.
+    Split(Vec<(u32, u32)>),
+}
+
+impl BlockSize {
+    /// Shortest request.
+    pub fn min(&self) -> u32 {
+        match self {
+            Self::Fixed(bytes) => *bytes,
+            Self::Range { min, .. } => *min,
+            Self::Split(parts) => parts.iter().map(|&(bytes, _)| bytes).min().unwrap_or(0),
+        }
+    }
+
+    /// Longest request.
+    pub fn max(&self) -> u32 {
+        match self {
+            Self::Fixed(bytes) => *bytes,
+            Self::Range { max, .. } => *max,
+            Self::Split(parts) => parts.iter().map(|&(bytes, _)| bytes).max().unwrap_or(0),
+        }
+    }
+}
+
+impl fmt::Display for BlockSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(bytes) => write!(f, "{}", crate::units::Size(u64::from(*bytes))),
+            Self::Range { min, max } => write!(
+                f,
+                "{}-{}",
+                crate::units::Size(u64::from(*min)),
+                crate::units::Size(u64::from(*max))
+            ),
+            Self::Split(parts) => {
+                for (i, (bytes, percent)) in parts.iter().enumerate() {
+                    let colon = if i > 0 { ":" } else { "" };
+                    write!(f, "{colon}{}/{percent}", crate::units::Size(u64::from(*bytes)))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What is in the buffers of writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Fill {
+    /// Random bytes, made once.
+    #[default]
+    Random,
+    /// Fresh random bytes for every write.
+    Refill,
+    /// Zeros.
+    Zero,
+    /// This pattern, repeated.
+    Pattern(Vec<u8>),
+}
+
+/// How what was written is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verify {
+    /// The checksum.
+    pub method: Method,
+    /// Bytes per header and checksum; `None`: the greatest length that divides all block sizes.
+    pub interval: Option<u32>,
+    /// Stop at the first mismatch.
+    pub fatal: bool,
+    /// Read back and check after the write phase.
+    pub read_back: bool,
+    /// Do not write: read what an earlier run with the same options wrote.
+    pub only: bool,
+}
+
+/// Limits on how fast requests are issued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Bytes per second by direction; 0 is no limit.
+    pub bytes_per_second: [u64; 3],
+    /// Requests per second by direction; 0 is no limit.
+    pub requests_per_second: [u64; 3],
+    /// Pause after every `think_requests` requests, microseconds; 0 is none.
+    pub think_time_us: u64,
+    /// Requests between pauses; at least 1.
+    pub think_requests: u64,
+}
+
+impl Pace {
+    /// Whether there is any limit at all.
+    pub fn is_free(&self) -> bool {
+        self.bytes_per_second == [0; 3]
+            && self.requests_per_second == [0; 3]
+            && self.think_time_us == 0
+    }
+}
+
+/// After which failures a workload goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tolerance {
+    /// Failed reads.
+    pub read: bool,
+    /// Failed writes, flushes and trims.
+    pub write: bool,
+    /// Data that is not what was written.
+    pub verify: bool,
+}
+
+/// One worker's orders.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// The job it belongs to.
+    pub name: String,
+    /// Which directions.
+    pub mix: Mix,
+    /// Which blocks.
+    pub order: Order,
+    /// Request lengths by direction.
+    pub block_size: [BlockSize; 3],
+    /// Offsets of random requests are multiples of this; `None`: of the shortest request.
+    pub align: Option<u32>,
+    /// Requests kept in flight.
+    pub depth: u32,
+    /// First byte used on the device.
+    pub offset: u64,
+    /// Bytes used from there; `None`: up to the device's end.
+    pub size: Option<u64>,
+    /// Bytes to transfer in all; `None`: `size`.
+    pub io_size: Option<u64>,
+    /// Requests to issue in all.
+    pub requests_max: Option<u64>,
+    /// Passes over the region.
+    pub loops: u32,
+    /// Longest run time, ramp not counted.
+    pub runtime: Option<Duration>,
+    /// Run for all of `runtime`, starting over when the region is done.
+    pub time_based: bool,
+    /// Time at the start that is not measured.
+    pub ramp_time: Duration,
+    /// Time before the first request.
+    pub start_delay: Duration,
+    /// Flush after this many writes; 0 is never.
+    pub flush_every: u32,
+    /// Flush after the last write.
+    pub flush_at_end: bool,
+    /// Writes carry force-unit-access.
+    pub force_unit_access: bool,
+    /// The root of everything random in it.
+    pub seed: u64,
+    /// Speed limits.
+    pub pace: Pace,
+    /// What writes carry.
+    pub fill: Fill,
+    /// Whether and how data is checked.
+    pub verify: Option<Verify>,
+    /// What does not end the run.
+    pub tolerance: Tolerance,
+}
+
+impl Default for Workload {
+    /// fio's defaults: sequential reads of 4 KiB, one at a time.
+    fn default() -> Self {
+        Self {
+            name: String::from("job"),
+            mix: Mix::Only(Direction::Read),
+            order: Order::Sequential { gap: 0 },
+            block_size: [const { BlockSize::Fixed(4096) }; 3],
+            align: None,
+            depth: 1,
+            offset: 0,
+            size: None,
+            io_size: None,
+            requests_max: None,
+            loops: 1,
+            runtime: None,
+            time_based: false,
+            ramp_time: Duration::ZERO,
+            start_delay: Duration::ZERO,
+            flush_every: 0,
+            flush_at_end: false,
+            force_unit_access: false,
+            seed: 0x89,
+            pace: Pace::default(),
+            fill: Fill::Random,
+            verify: None,
+            tolerance: Tolerance::default(),
+        }
+    }
+}
+
+impl Workload {
+    /// The block sizes of the directions it uses.
+    pub fn sizes_used(&self) -> impl Iterator<Item = &BlockSize> {
+        let used = Direction::ALL.into_iter().filter(|&d| self.mix.uses(d));
+        used.map(|d| &self.block_size[d.index()])
+    }
+
+    /// Its shortest request, bytes.
+    pub fn block_min(&self) -> u32 {
+        self.sizes_used().map(BlockSize::min).min().unwrap_or(0)
+    }
+
+    /// Its longest request, bytes.
+    pub fn block_max(&self) -> u32 {
+        self.sizes_used().map(BlockSize::max).max().unwrap_or(0)
+    }
+
+    /// Whether it changes what is on the device.
+    pub fn writes(&self) -> bool {
+        let only = self.verify.is_some_and(|v| v.only);
+        !only && (self.mix.uses(Direction::Write) || self.mix.uses(Direction::Trim))
+    }
+
+    /// fio's name of the access pattern.
+    pub fn pattern_name(&self) -> &'static str {
+        let random = matches!(self.order, Order::Random { .. });
+        match (self.mix, random) {
+            (Mix::Only(Direction::Read), false) => "read",
+            (Mix::Only(Direction::Write), false) => "write",
+            (Mix::Only(Direction::Trim), false) => "trim",
+            (Mix::Only(Direction::Read), true) => "randread",
+            (Mix::Only(Direction::Write), true) => "randwrite",
+            (Mix::Only(Direction::Trim), true) => "randtrim",
+            (Mix::ReadWrite { .. }, false) => "rw",
+            (Mix::ReadWrite { .. }, true) => "randrw",
+            (Mix::TrimWrite, false) => "trimwrite",
+            (Mix::TrimWrite, true) => "randtrimwrite",
+        }
+    }
+}
