@@ -198,7 +198,9 @@ impl Superblock {
             return refuse("min_io_size", self.min_io_size);
         }
         let leb_size = self.leb_size;
-        if !(LEB_SIZE_MIN..=LEB_SIZE_MAX).contains(&leb_size) || !leb_size.is_multiple_of(NODE_ALIGNMENT) {
+        if !(LEB_SIZE_MIN..=LEB_SIZE_MAX).contains(&leb_size)
+            || !leb_size.is_multiple_of(NODE_ALIGNMENT)
+        {
             return refuse("leb_size", leb_size);
         }
         if !leb_size.is_multiple_of(self.min_io_size) {

@@ -7,9 +7,11 @@
 //! | [`utrd`], [`prdt`], [`cqe`] | transfer requests: descriptor, data, completion |
 //! | [`utmrd`] | task management requests |
 //! | [`upiu`] | what host and device say to each other |
-//! | [`query`] | the codes of queries |
+//! | [`query`] | queries: codes, attributes, flags |
+//! | [`descriptor`] | descriptors |
 
 pub mod cqe;
+pub mod descriptor;
 pub mod prdt;
 pub mod query;
 pub mod registers;

@@ -1,0 +1,219 @@
+//! Fields of descriptors: where they are, how big, what they are called. Big-endian.
+
+use crate::bytes::{be16, put};
+
+/// One field of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The name as the specification spells it.
+    pub name: &'static str,
+    /// Where it is, bytes from the start of the descriptor.
+    pub offset: u8,
+    /// How long it is, bytes.
+    pub size: u8,
+}
+
+impl Field {
+    const fn end(&self) -> usize {
+        self.offset as usize + self.size as usize
+    }
+
+    /// The bytes of the field; `None` if the descriptor is too short to have it.
+    pub fn bytes<'a>(&self, descriptor: &'a [u8]) -> Option<&'a [u8]> {
+        descriptor.get(usize::from(self.offset)..self.end())
+    }
+
+    /// The number in the field; `None` if the descriptor is too short to have it, or if it is
+    /// longer than a number.
+    pub fn number(&self, descriptor: &[u8]) -> Option<u64> {
+        let bytes = self.bytes(descriptor).filter(|bytes| bytes.len() <= 8)?;
+        Some(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    /// Writes a number into the field and leaves every other byte as it is. Says whether the
+    /// descriptor has the field and the field room for the number.
+    #[must_use]
+    pub fn set(&self, descriptor: &mut [u8], value: u64) -> bool {
+        let size = usize::from(self.size);
+        let fits = size >= 8 || value >> (8 * size) == 0;
+        let Some(bytes) = descriptor.get_mut(usize::from(self.offset)..self.end()) else {
+            return false;
+        };
+        if size > 8 || !fits {
+            return false;
+        }
+        bytes.copy_from_slice(&value.to_be_bytes()[8 - size..]);
+        true
+    }
+}
+
+/// A type that a field can have.
+pub(super) trait FieldValue: Copy + Default {
+    /// Bytes on the wire.
+    const SIZE: usize;
+    /// The value in exactly [`SIZE`](Self::SIZE) bytes.
+    fn load(bytes: &[u8]) -> Self;
+    /// Writes the value into exactly [`SIZE`](Self::SIZE) bytes.
+    fn store(self, bytes: &mut [u8]);
+}
+
+macro_rules! number_field {
+    ($($number:ty),*) => {$(
+        impl FieldValue for $number {
+            const SIZE: usize = size_of::<$number>();
+
+            fn load(bytes: &[u8]) -> Self {
+                Self::from_be_bytes(crate::bytes::array(bytes, 0))
+            }
+
+            fn store(self, bytes: &mut [u8]) {
+                put(bytes, 0, self.to_be_bytes());
+            }
+        }
+    )*};
+}
+
+number_field!(u8, u16, u32, u64);
+
+impl FieldValue for [u8; 32] {
+    const SIZE: usize = 32;
+
+    fn load(bytes: &[u8]) -> Self {
+        crate::bytes::array(bytes, 0)
+    }
+
+    fn store(self, bytes: &mut [u8]) {
+        put(bytes, 0, self);
+    }
+}
+
+impl FieldValue for [u16; 16] {
+    const SIZE: usize = 32;
+
+    fn load(bytes: &[u8]) -> Self {
+        core::array::from_fn(|n| be16(bytes, 2 * n))
+    }
+
+    fn store(self, bytes: &mut [u8]) {
+        for (n, word) in self.into_iter().enumerate() {
+            put(bytes, 2 * n, word.to_be_bytes());
+        }
+    }
+}
+
+/// The value of a field; zero if the descriptor is too short to have it.
+pub(super) fn load<T: FieldValue>(descriptor: &[u8], offset: usize) -> T {
+    descriptor.get(offset..offset + T::SIZE).map(T::load).unwrap_or_default()
+}
+
+/// Writes the value of a field if the descriptor is long enough to have it.
+pub(super) fn store<T: FieldValue>(descriptor: &mut [u8], offset: usize, value: T) {
+    if let Some(bytes) = descriptor.get_mut(offset..offset + T::SIZE) {
+        value.store(bytes);
+    }
+}
+
+/// The size of a field of this type.
+pub(super) const fn size<T: FieldValue>() -> u8 {
+    T::SIZE as u8
+}
+
+/// Declares a structure of fields, each once: the value, the table that lists it, and the way
+/// between value and bytes.
+macro_rules! record {
+    (
+        $(#[$attribute:meta])*
+        pub struct $name:ident, $length:literal {
+            $( $(#[$doc:meta])* $field:ident: $type:ty = $offset:literal, $text:literal; )*
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $( $(#[$doc])* pub $field: $type, )*
+        }
+
+        impl $name {
+            /// Length of the newest layout known, bytes.
+            pub const LENGTH: usize = $length;
+
+            /// Every field, in the order of the specification.
+            pub const FIELDS: &'static [Field] = &[
+                $( Field { name: $text, offset: $offset, size: field::size::<$type>() }, )*
+            ];
+
+            /// Fields that `bytes` is too short to have are zero.
+            fn load(bytes: &[u8]) -> Self {
+                Self { $( $field: field::load(bytes, $offset), )* }
+            }
+
+            /// Fields that `bytes` is too short to have are not written.
+            fn store(&self, bytes: &mut [u8]) {
+                $( field::store(bytes, $offset, self.$field); )*
+            }
+        }
+    };
+}
+
+/// [`record!`] with the two bytes every descriptor starts with.
+macro_rules! descriptor {
+    (
+        $(#[$attribute:meta])*
+        pub struct $name:ident: $id:ident, $length:literal { $($fields:tt)* }
+    ) => {
+        record! {
+            $(#[$attribute])*
+            pub struct $name, $length {
+                /// Length of the descriptor, bytes.
+                b_length: u8 = 0x00, "bLength";
+                /// Which descriptor it is, [`DescriptorId`].
+                b_descriptor_type: u8 = 0x01, "bDescriptorType";
+                $($fields)*
+            }
+        }
+
+        impl $name {
+            /// A descriptor of the newest layout, all else zero.
+            pub fn new() -> Self {
+                Self::with_length(Self::LENGTH as u8)
+            }
+
+            /// A descriptor of another length, all else zero.
+            pub fn with_length(length: u8) -> Self {
+                Self {
+                    b_length: length,
+                    b_descriptor_type: DescriptorId::$id.into_bits(),
+                    ..Self::default()
+                }
+            }
+
+            /// The value of a descriptor. Fields beyond its length, or beyond what was read of
+            /// it, are zero.
+            ///
+            /// # Errors
+            /// [`Error::Truncated`] below two bytes, [`Error::WrongCode`] if it is another
+            /// descriptor, [`Error::BadField`] if its length is impossible.
+            pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+                let view = DescriptorView::new(bytes)?;
+                view.expect(DescriptorId::$id)?;
+                Ok(Self::load(view.as_bytes()))
+            }
+
+            /// Writes `b_length` bytes, those without a name as zero, and gives their number.
+            ///
+            /// # Errors
+            /// [`Error::Truncated`] if they do not fit.
+            pub fn emit(&self, bytes: &mut [u8]) -> Result<usize, Error> {
+                let length = usize::from(self.b_length);
+                let got = bytes.len();
+                let out =
+                    bytes.get_mut(..length).ok_or(Error::Truncated { needed: length, got })?;
+                out.fill(0);
+                self.store(out);
+                Ok(length)
+            }
+        }
+    };
+}
+
+pub(super) use {descriptor, record};

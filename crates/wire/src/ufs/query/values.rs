@@ -1,0 +1,141 @@
+//! What the values of some attributes mean (JESD220 14.3).
+
+use crate::code::code;
+use bitfield_struct::bitfield;
+
+code! {
+    /// bRefClkFreq.
+    pub enum RefClkFreq: u8 {
+        /// 19.2 MHz.
+        Mhz19_2 = 0 => "19.2 MHz",
+        /// 26 MHz.
+        Mhz26 = 1 => "26 MHz",
+        /// 38.4 MHz.
+        Mhz38_4 = 2 => "38.4 MHz",
+        /// 52 MHz; obsolete from UFS 3.0 on.
+        Mhz52 = 3 => "52 MHz",
+    }
+}
+
+code! {
+    /// bCurrentPowerMode.
+    pub enum CurrentPowerMode: u8 {
+        /// Idle.
+        Idle = 0x00 => "Idle",
+        /// On the way to active.
+        PreActive = 0x10 => "Pre-Active",
+        /// Active.
+        Active = 0x11 => "Active",
+        /// On the way to sleep.
+        PreSleep = 0x20 => "Pre-Sleep",
+        /// UFS-Sleep.
+        Sleep = 0x22 => "UFS-Sleep",
+        /// On the way to power-down.
+        PrePowerDown = 0x30 => "Pre-PowerDown",
+        /// UFS-PowerDown.
+        PowerDown = 0x33 => "UFS-PowerDown",
+        /// On the way to deep sleep.
+        PreDeepSleep = 0x40 => "Pre-DeepSleep",
+        /// UFS-DeepSleep.
+        DeepSleep = 0x44 => "UFS-DeepSleep",
+    }
+}
+
+code! {
+    /// bBackgroundOpStatus.
+    pub enum BackgroundOpStatus: u8 {
+        /// Nothing to do.
+        NotRequired = 0 => "not required",
+        /// Something to do, nobody suffers.
+        NonCritical = 1 => "required, not critical",
+        /// Performance suffers.
+        PerformanceImpact = 2 => "required, performance impact",
+        /// The device may refuse commands.
+        Critical = 3 => "critical",
+    }
+}
+
+code! {
+    /// bPurgeStatus.
+    pub enum PurgeStatus: u8 {
+        /// No purge under way.
+        Idle = 0 => "idle",
+        /// Under way.
+        InProgress = 1 => "in progress",
+        /// Stopped by the host.
+        StoppedPrematurely = 2 => "stopped prematurely",
+        /// Done.
+        Completed = 3 => "completed successfully",
+        /// Refused: a queue was not empty.
+        QueueNotEmpty = 4 => "logical unit queue not empty",
+        /// Failed.
+        GeneralFailure = 5 => "general failure",
+    }
+}
+
+code! {
+    /// bWriteBoosterBufferFlushStatus.
+    pub enum WriteBoosterFlushStatus: u8 {
+        /// No flush under way: none asked for, or the buffer is empty.
+        Idle = 0 => "idle",
+        /// Under way.
+        InProgress = 1 => "in progress",
+        /// Stopped by the host.
+        StoppedPrematurely = 2 => "stopped prematurely",
+        /// Done.
+        Completed = 3 => "completed successfully",
+        /// Failed.
+        GeneralFailure = 4 => "general failure",
+    }
+}
+
+code! {
+    /// bWriteBoosterBufferResizeHint and bWriteBoosterBufferResizeEn.
+    pub enum WriteBoosterResize: u8 {
+        /// Keep it (hint), do nothing (enable).
+        Keep = 0 => "keep",
+        /// Make it smaller.
+        Decrease = 1 => "decrease",
+        /// Make it larger.
+        Increase = 2 => "increase",
+    }
+}
+
+/// wExceptionEventControl and wExceptionEventStatus.
+#[bitfield(u16)]
+#[derive(PartialEq, Eq)]
+pub struct ExceptionEvents {
+    /// DYNCAP_NEEDED: the device wants physical memory back.
+    pub dyncap_needed: bool,
+    /// SYSPOOL_EXHAUSTED: no resources left for system data tags.
+    pub syspool_exhausted: bool,
+    /// URGENT_BKOPS: background operations are needed.
+    pub urgent_bkops: bool,
+    /// TOO_HIGH_TEMP.
+    pub too_high_temp: bool,
+    /// TOO_LOW_TEMP.
+    pub too_low_temp: bool,
+    /// WRITEBOOSTER_FLUSH_NEEDED.
+    pub writebooster_flush_needed: bool,
+    /// PERFORMANCE_THROTTLING.
+    pub performance_throttling: bool,
+    /// DEVICE_LEVEL_EXCEPTION_OCCURRED.
+    pub device_level_exception: bool,
+    /// WRITEBOOSTER_RESIZE_HINT; UFS 4.1, position not confirmed by an implementation.
+    pub writebooster_resize_hint: bool,
+    /// HEALTH_CRITICAL.
+    pub health_critical: bool,
+    /// PINNED_WRITEBOOSTER_FULL; UFS 4.1, position not confirmed by an implementation.
+    pub pinned_writebooster_full: bool,
+    #[bits(5)]
+    __: u8,
+}
+
+/// Temperature of bDeviceCaseRoughTemperature and the two boundaries, °C; `None` if the device
+/// does not say. The attribute is 80 above the temperature and valid from 1 to 250.
+pub const fn temperature_celsius(value: u8) -> Option<i16> {
+    match value {
+        1..=250 => Some(value as i16 - 80),
+        _ => None,
+    }
+}
