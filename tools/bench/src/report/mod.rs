@@ -13,6 +13,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
+use crate::results::{DirectionResults, JobResults, Results, TargetResults};
 use chart::{Chart, Kind, Scale, Series};
 use published::Published;
 
@@ -23,36 +24,64 @@ const COLOURS: usize = 6;
 
 /// What one job did on one target at one queue depth, in one direction.
 #[derive(Clone, Debug)]
-pub struct Sample {
+struct Sample {
     /// The target as the user wrote it.
-    pub target: String,
+    target: String,
     /// The job's name, with the direction if it has more than one.
-    pub job: String,
+    job: String,
     /// fio's name of the access pattern, such as `randread`.
-    pub pattern: String,
+    pattern: String,
     /// Bytes per request.
-    pub block_size: u32,
-    /// Requests in flight.
-    pub depth: u32,
-    /// Bytes per second.
-    pub bytes_per_second: f64,
-    /// Requests per second.
-    pub requests_per_second: f64,
-    /// Latency from acceptance to delivery at 50, 99 and 99.9 %, nanoseconds.
-    pub percentiles: [u64; 3],
-    /// Mean time in submission, device and completion, nanoseconds.
-    pub areas: [f64; 3],
+    block_size: u32,
+    /// Requests in flight per worker.
+    depth: u32,
+    bytes_per_second: f64,
+    requests_per_second: f64,
+    /// Latency from acceptance to delivery at [`PERCENTILES`], nanoseconds.
+    percentiles: [Option<u64>; 3],
+    /// Mean time in each of [`AREAS`], nanoseconds.
+    areas: [f64; 3],
+    /// Share of submission and completion in all of the time.
+    software_percent: f64,
 }
 
-/// What the page says about the run as a whole.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Heading {
-    /// The page's title.
-    pub title: String,
-    /// When it was made, as people write it.
-    pub created: String,
-    /// The command line that made it.
-    pub command: String,
+/// From the top of the chart to its bottom, with the class of each line.
+const PERCENTILES: [(f64, &str, &str); 3] =
+    [(99.9, "99.9 %", "p999"), (99.0, "99 %", "p99"), (50.0, "50 %", "p50")];
+const AREAS: [&str; 3] = ["submission", "device", "completion"];
+
+impl Sample {
+    /// Everything that was measured, in the order of the results.
+    fn all(results: &Results) -> Vec<Self> {
+        let jobs = results.targets.iter().flat_map(|t| t.jobs.iter().map(move |job| (t, job)));
+        let samples = jobs.flat_map(|(target, job)| {
+            let single = job.directions().count() == 1;
+            job.directions().map(move |(name, direction)| {
+                let job_name = match single {
+                    true => job.name.clone(),
+                    false => format!("{} {name}", job.name),
+                };
+                Self::of(target, job, job_name, direction)
+            })
+        });
+        samples.collect()
+    }
+
+    fn of(target: &TargetResults, job: &JobResults, name: String, d: &DirectionResults) -> Self {
+        let areas = &d.areas;
+        Self {
+            target: target.target.clone(),
+            job: name,
+            pattern: job.rw.clone(),
+            block_size: job.block_bytes,
+            depth: job.iodepth,
+            bytes_per_second: d.bandwidth,
+            requests_per_second: d.iops,
+            percentiles: PERCENTILES.map(|(percent, ..)| d.lat.percentile(percent)),
+            areas: [areas.submission.mean, areas.device.mean, areas.completion.mean],
+            software_percent: areas.software_percent,
+        }
+    }
 }
 
 /// Why the report could not be written.
@@ -66,13 +95,14 @@ pub struct WriteError {
 }
 
 /// Writes the page to `folder/index.html`, making the folder if need be, and gives its path.
+/// `command` is the command line that made the results, or empty.
 ///
 /// # Errors
 /// What could not be written; then no half page is left and an older page still stands.
-pub fn write(folder: &Path, heading: &Heading, samples: &[Sample]) -> Result<PathBuf, WriteError> {
+pub fn write(folder: &Path, results: &Results, command: &str) -> Result<PathBuf, WriteError> {
     let path = folder.join("index.html");
     let partial = folder.join(".index.html.part");
-    let page = render(heading, samples);
+    let page = render(results, command);
     let fill = || {
         std::fs::create_dir_all(folder)?;
         let mut file = std::fs::File::create(&partial)?;
@@ -88,7 +118,8 @@ pub fn write(folder: &Path, heading: &Heading, samples: &[Sample]) -> Result<Pat
 }
 
 /// The page.
-pub fn render(heading: &Heading, samples: &[Sample]) -> String {
+pub fn render(results: &Results, command: &str) -> String {
+    let samples = &Sample::all(results);
     let jobs = Job::group(samples);
     let targets = distinct(samples.iter().map(|sample| sample.target.as_str()));
     let sections = [
@@ -99,8 +130,10 @@ pub fn render(heading: &Heading, samples: &[Sample]) -> String {
     ];
     let target = |(number, name): (usize, &&str)| Item::line(name, &colour(number));
     let page = Page {
-        heading,
-        version: env!("CARGO_PKG_VERSION"),
+        title: "Flysch benchmark",
+        created: date(results.timestamp_ms),
+        command,
+        version: &results.version,
         targets: targets.iter().enumerate().map(target).collect(),
         sections,
         tables: jobs.iter().map(Job::table).collect(),
@@ -118,9 +151,10 @@ pub fn render(heading: &Heading, samples: &[Sample]) -> String {
 /// Everything the template uses.
 #[derive(Debug, Serialize)]
 struct Page<'a> {
-    #[serde(flatten)]
-    heading: &'a Heading,
-    version: &'static str,
+    title: &'static str,
+    created: String,
+    command: &'a str,
+    version: &'a str,
     targets: Vec<Item>,
     sections: [Section; 4],
     tables: Vec<Table>,
@@ -262,8 +296,8 @@ impl<'a> Job<'a> {
             let value = |depth| self.sample(target, depth).map(rate);
             self.series(target, &colour(number), value, unit)
         });
-        let published = Published::about(self.pattern, self.block_size)
-            .map(|p| self.series(p.name, p.class, |depth| p.at(depth), unit));
+        let published = Published::about(self.pattern, self.block_size).into_iter();
+        let published = published.map(|p| self.series(p.name, p.class, |depth| p.at(depth), unit));
         let chart = Chart {
             id: format!("throughput-{}", self.number),
             title: self.title(),
@@ -294,15 +328,13 @@ impl<'a> Job<'a> {
     }
 
     fn latency(&self, target: &str, id: String) -> Figure {
-        let line = |(place, (name, class)): (usize, (&str, &str))| {
+        let line = |(place, (_, name, class)): (usize, (f64, &str, &str))| {
             let value = |depth| {
-                let sample = self.sample(target, depth)?;
-                Some((sample.percentiles[place] as f64 / 1e3).max(1e-3))
+                let nanos = self.sample(target, depth)?.percentiles[place]?;
+                Some((nanos as f64 / 1e3).max(1e-3))
             };
             self.series(name, class, value, "µs")
         };
-        // From the top of the chart to its bottom, like the lines.
-        let names = [("99.9 %", "p999"), ("99 %", "p99"), ("50 %", "p50")];
         let chart = Chart {
             id: format!("latency-{id}"),
             title: self.title(),
@@ -310,7 +342,7 @@ impl<'a> Job<'a> {
             scale: Scale::Microseconds,
             kind: Kind::Lines,
             x: self.depths.clone(),
-            series: [2, 1, 0].into_iter().zip(names).map(line).collect(),
+            series: PERCENTILES.into_iter().enumerate().map(line).collect(),
         };
         self.figure(chart, String::new())
     }
@@ -319,7 +351,7 @@ impl<'a> Job<'a> {
         let shares: Vec<(u32, f64)> = self
             .depths
             .iter()
-            .filter_map(|depth| Some((*depth, self.sample(target, *depth)?.software_percent())))
+            .filter_map(|depth| Some((*depth, self.sample(target, *depth)?.software_percent)))
             .collect();
         let caption = match (shares.first(), shares.last()) {
             (Some((first, low)), Some((last, high))) if first != last => format!(
@@ -370,7 +402,7 @@ impl<'a> Job<'a> {
     }
 
     fn table(&self) -> Table {
-        let published: Vec<_> = Published::about(self.pattern, self.block_size).collect();
+        let published = Published::about(self.pattern, self.block_size);
         let mut heading = vec![
             "target",
             "depth",
@@ -393,9 +425,10 @@ impl<'a> Job<'a> {
                 short(s.bytes_per_second / f64::from(1 << 20)),
                 format!("{:.0}", s.requests_per_second),
             ];
-            cells.extend(s.percentiles.map(|nanos| short(nanos as f64 / 1e3)));
+            let microseconds = |nanos: u64| short(nanos as f64 / 1e3);
+            cells.extend(s.percentiles.map(|p| p.map_or("-".into(), microseconds)));
             cells.extend(s.areas.map(|nanos| short(nanos / 1e3)));
-            cells.push(short(s.software_percent()));
+            cells.push(short(s.software_percent));
             cells.extend(published.iter().map(|p| match p.at(s.depth) {
                 Some(figure) => {
                     let percent = (rate(s) / figure - 1.0) * 100.0;
@@ -406,16 +439,6 @@ impl<'a> Job<'a> {
             cells
         };
         Table { caption: self.title(), heading, rows: self.samples.iter().map(row).collect() }
-    }
-}
-
-const AREAS: [&str; 3] = ["submission", "device", "completion"];
-
-impl Sample {
-    /// Share of submission and completion in the mean latency, percent.
-    fn software_percent(&self) -> f64 {
-        let all: f64 = self.areas.iter().sum();
-        if all > 0.0 { (self.areas[0] + self.areas[2]) / all * 100.0 } else { 0.0 }
     }
 }
 
@@ -448,6 +471,22 @@ fn short(value: f64) -> String {
         _ => 3,
     };
     format!("{value:.decimals$}")
+}
+
+/// A moment as `2026-01-31 23:59 UTC`.
+fn date(timestamp_ms: u64) -> String {
+    let minutes = timestamp_ms / 60_000;
+    let (mut day, minute) = (minutes / 1440, minutes % 1440);
+    // Days since 1 March of the year 0, so that a leap day is the last of its year.
+    day += 719_468;
+    let (cycle, in_cycle) = (day / 146_097, day % 146_097);
+    let year = (in_cycle - in_cycle / 1460 + in_cycle / 36_524 - in_cycle / 146_096) / 365;
+    let in_year = in_cycle - (365 * year + year / 4 - year / 100);
+    let month = (5 * in_year + 2) / 153;
+    let of_month = in_year - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = 400 * cycle + year + later;
+    format!("{year}-{month:02}-{of_month:02} {:02}:{:02} UTC", minute / 60, minute % 60)
 }
 
 /// A block size as people say it.

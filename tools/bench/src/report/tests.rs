@@ -1,37 +1,55 @@
 use super::*;
+use crate::results::{Areas, Latency, Percentile};
 
-fn sample(target: &str, job: &str, depth: u32) -> Sample {
-    Sample {
-        target: target.into(),
-        job: job.into(),
-        pattern: if job.contains("rand") { "randread" } else { "read" }.into(),
-        block_size: if job.contains("rand") { 4096 } else { 128 << 10 },
-        depth,
-        bytes_per_second: 1e9,
-        requests_per_second: 1e5,
-        percentiles: [90_000, 150_000, 1_200_000],
-        areas: [300.0, 99_000.0, 700.0],
+fn latency(mean: f64) -> Latency {
+    let percentiles = [(50.0, 90_000), (99.0, 150_000), (99.9, 1_200_000)];
+    let percentiles = percentiles.map(|(percent, nanos)| Percentile { percent, nanos });
+    Latency { count: 10, mean, percentiles: percentiles.into(), ..Latency::default() }
+}
+
+fn job(name: &str, depth: u32) -> JobResults {
+    let is_random = name.contains("rand");
+    let direction = DirectionResults {
+        iops: 1e5,
+        bandwidth: 1e9,
+        lat: latency(100_000.0),
+        areas: Areas {
+            file_system: None,
+            submission: latency(300.0),
+            device: latency(99_000.0),
+            completion: latency(700.0),
+            software_percent: 1.0,
+        },
+        ..DirectionResults::default()
+    };
+    JobResults {
+        name: name.into(),
+        rw: if is_random { "randread" } else { "read" }.into(),
+        block_bytes: if is_random { 4096 } else { 128 << 10 },
+        iodepth: depth,
+        read: Some(direction),
+        ..JobResults::default()
     }
 }
 
-fn page(samples: &[Sample]) -> String {
-    let heading = Heading {
-        title: "Title <1>".into(),
-        created: "2026-01-01".into(),
-        command: "flysch bench --on 'a&b'".into(),
+fn results(targets: &[&str], jobs: &[JobResults]) -> Results {
+    let target = |name: &&str| TargetResults {
+        target: name.to_string(),
+        jobs: jobs.to_vec(),
+        ..TargetResults::default()
     };
-    render(&heading, samples)
+    Results { targets: targets.iter().map(target).collect(), ..Results::default() }
+}
+
+fn page(targets: &[&str], jobs: &[JobResults]) -> String {
+    render(&results(targets, jobs), "flysch bench --on 'a&b'")
 }
 
 #[test]
 fn each_job_and_target_gets_its_charts() {
-    let mut samples = Vec::new();
-    for target in ["ufs", "ufs,mcq=2"] {
-        for job in ["seq-read", "rand-read"] {
-            samples.extend([1, 2, 4].map(|depth| sample(target, job, depth)));
-        }
-    }
-    let page = page(&samples);
+    let jobs: Vec<JobResults> =
+        [1, 2, 4].iter().flat_map(|d| [job("seq_read", *d), job("rand_read", *d)]).collect();
+    let page = page(&["ufs", "ufs,mcq=2"], &jobs);
     for (kind, count) in [("throughput", 2), ("latency", 4), ("areas", 4), ("software", 4)] {
         assert_eq!(page.matches(&format!("class=\"chart\" id=\"{kind}-")).count(), count, "{kind}");
     }
@@ -41,19 +59,27 @@ fn each_job_and_target_gets_its_charts() {
 
 #[test]
 fn published_figures_stand_beside_ours_with_the_difference() {
-    let page = page(&[sample("ufs", "rand-read", 32)]);
-    assert!(page.contains("series published-a") && page.contains("series published-b"));
-    assert!(page.contains("114.2 (-12.4 %)"), "100 thousand against 114.2 thousand");
-    let mut other = sample("ufs", "rand-read", 32);
-    other.block_size = 8192;
-    assert!(!super::tests::page(&[other]).contains("series published-a"));
+    let known = page(&["ufs"], &[job("rand_read", 32)]);
+    assert!(known.contains("series published-a") && known.contains("series published-b"));
+    assert!(known.contains("114.2 (-12.4 %)"), "100 thousand against 114.2 thousand");
+    let mut other = job("rand_read", 32);
+    other.block_bytes = 8192;
+    assert!(!page(&["ufs"], &[other]).contains("series published-a"));
+}
+
+#[test]
+fn each_direction_of_a_mixed_job_is_told_apart() {
+    let mut mixed = job("mixed_rand", 4);
+    mixed.write = mixed.read.clone();
+    let page = page(&["ufs"], &[mixed]);
+    assert!(page.contains("mixed_rand read ·") && page.contains("mixed_rand write ·"));
 }
 
 #[test]
 fn page_is_self_contained_and_escaped() {
-    let page = page(&[sample("<script>", "rand-read", 1)]);
-    assert!(page.contains("Title &lt;1&gt;") && page.contains("a&amp;b"));
-    assert!(!page.contains("<script"));
+    let page = page(&["<script>"], &[job("rand<i>", 1)]);
+    assert!(page.contains("rand&lt;i&gt;") && page.contains("a&amp;b"));
+    assert!(!page.contains("<script") && !page.contains("<i>"));
     for outside in ["http:", "https:", "src=", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -61,23 +87,37 @@ fn page_is_self_contained_and_escaped() {
 
 #[test]
 fn equal_results_give_equal_pages_and_nothing_is_no_panic() {
-    let samples = [sample("ufs", "rand-read", 1)];
-    assert_eq!(page(&samples), page(&samples));
-    page(&[]);
-    let mut odd = sample("ufs", "rand-read", 0);
-    (odd.areas, odd.percentiles, odd.requests_per_second) = ([0.0; 3], [0; 3], f64::NAN);
-    page(&[odd]);
+    let jobs = [job("rand_read", 1)];
+    assert_eq!(page(&["ufs"], &jobs), page(&["ufs"], &jobs));
+    page(&[], &[]);
+    page(&["ufs"], &[]);
+    let mut odd = job("rand_read", 0);
+    let read = DirectionResults { iops: f64::NAN, bandwidth: f64::INFINITY, ..Default::default() };
+    odd.read = Some(read);
+    page(&["ufs"], &[odd]);
+}
+
+#[test]
+fn dates_are_right() {
+    for (seconds, text) in [
+        (0, "1970-01-01 00:00 UTC"),
+        (951_782_400, "2000-02-29 00:00 UTC"),
+        (1_709_251_199, "2024-02-29 23:59 UTC"),
+        (4_107_542_400, "2100-03-01 00:00 UTC"),
+    ] {
+        assert_eq!(date(seconds * 1000), text);
+    }
 }
 
 #[test]
 fn a_failed_write_leaves_nothing() {
     let folder = tempfile::tempdir().expect("temporary folder");
-    let heading = Heading::default();
-    let path = write(&folder.path().join("a/b"), &heading, &[]).expect("written");
+    let results = Results::default();
+    let path = write(&folder.path().join("a/b"), &results, "").expect("written");
     assert!(path.is_file());
     assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     let in_the_way = folder.path().join("file");
     std::fs::write(&in_the_way, "x").unwrap();
-    let error = write(&in_the_way, &heading, &[]).unwrap_err();
+    let error = write(&in_the_way, &results, "").unwrap_err();
     assert!(error.to_string().contains("file/index.html"), "{error}");
 }
