@@ -16,6 +16,7 @@ mod code;
 mod error;
 
 pub mod jffs2;
+pub mod scsi;
 pub mod ubi;
 pub mod ubifs;
 pub mod ufs;

@@ -1,0 +1,762 @@
+//! Command descriptor blocks (SPC-6, SBC-4): those UFS requires and allows (JESD220 11.3).
+//!
+//! A CDB is 16 bytes, zero padded, as a COMMAND UPIU carries it. [`Cdb::parse`] never fails: what
+//! has no name is [`Cdb::Unknown`]. Reserved bits are zero in what `emit` writes.
+
+use crate::bytes::{be16, be32, be64, put};
+use crate::code::code;
+use bitfield_struct::bitfield;
+
+/// Length of a CDB as transported, bytes.
+pub const LENGTH: usize = 16;
+
+code! {
+    /// Operation code, byte 0.
+    pub enum Opcode: u8 {
+        /// TEST UNIT READY.
+        TestUnitReady = 0x00 => "TEST UNIT READY",
+        /// REQUEST SENSE.
+        RequestSense = 0x03 => "REQUEST SENSE",
+        /// FORMAT UNIT.
+        FormatUnit = 0x04 => "FORMAT UNIT",
+        /// READ(6).
+        Read6 = 0x08 => "READ(6)",
+        /// WRITE(6).
+        Write6 = 0x0A => "WRITE(6)",
+        /// INQUIRY.
+        Inquiry = 0x12 => "INQUIRY",
+        /// MODE SELECT(6).
+        ModeSelect6 = 0x15 => "MODE SELECT(6)",
+        /// MODE SENSE(6).
+        ModeSense6 = 0x1A => "MODE SENSE(6)",
+        /// START STOP UNIT.
+        StartStopUnit = 0x1B => "START STOP UNIT",
+        /// SEND DIAGNOSTIC.
+        SendDiagnostic = 0x1D => "SEND DIAGNOSTIC",
+        /// READ CAPACITY(10).
+        ReadCapacity10 = 0x25 => "READ CAPACITY(10)",
+        /// READ(10).
+        Read10 = 0x28 => "READ(10)",
+        /// WRITE(10).
+        Write10 = 0x2A => "WRITE(10)",
+        /// VERIFY(10).
+        Verify10 = 0x2F => "VERIFY(10)",
+        /// PRE-FETCH(10).
+        PreFetch10 = 0x34 => "PRE-FETCH(10)",
+        /// SYNCHRONIZE CACHE(10).
+        SynchronizeCache10 = 0x35 => "SYNCHRONIZE CACHE(10)",
+        /// WRITE BUFFER.
+        WriteBuffer = 0x3B => "WRITE BUFFER",
+        /// READ BUFFER.
+        ReadBuffer = 0x3C => "READ BUFFER",
+        /// UNMAP.
+        Unmap = 0x42 => "UNMAP",
+        /// MODE SELECT(10).
+        ModeSelect10 = 0x55 => "MODE SELECT(10)",
+        /// MODE SENSE(10).
+        ModeSense10 = 0x5A => "MODE SENSE(10)",
+        /// READ(16).
+        Read16 = 0x88 => "READ(16)",
+        /// WRITE(16).
+        Write16 = 0x8A => "WRITE(16)",
+        /// PRE-FETCH(16).
+        PreFetch16 = 0x90 => "PRE-FETCH(16)",
+        /// SYNCHRONIZE CACHE(16).
+        SynchronizeCache16 = 0x91 => "SYNCHRONIZE CACHE(16)",
+        /// SERVICE ACTION IN(16), of which UFS has READ CAPACITY(16).
+        ServiceActionIn16 = 0x9E => "SERVICE ACTION IN(16)",
+        /// REPORT LUNS.
+        ReportLuns = 0xA0 => "REPORT LUNS",
+        /// SECURITY PROTOCOL IN.
+        SecurityProtocolIn = 0xA2 => "SECURITY PROTOCOL IN",
+        /// SECURITY PROTOCOL OUT.
+        SecurityProtocolOut = 0xB5 => "SECURITY PROTOCOL OUT",
+    }
+}
+
+impl Opcode {
+    /// Length of the CDB as its group code says it, bytes; 16 for the groups that do not say.
+    pub const fn cdb_length(self) -> usize {
+        match self.into_bits() >> 5 {
+            0 => 6,
+            1 | 2 => 10,
+            5 => 12,
+            _ => 16,
+        }
+    }
+}
+
+/// Service action of READ CAPACITY(16).
+pub const READ_CAPACITY_16: u8 = 0x10;
+/// Security protocol of RPMB (JESD220 12.4.5).
+pub const SECURITY_PROTOCOL_UFS: u8 = 0xEC;
+/// Security protocol that lists the protocols (SPC-6).
+pub const SECURITY_PROTOCOL_INFORMATION: u8 = 0x00;
+
+/// Byte 1 of READ and WRITE(10) and (16).
+#[bitfield(u8)]
+#[derive(PartialEq, Eq)]
+pub struct TransferFlags {
+    #[bits(2)]
+    __: u8,
+    /// RARC: rebuild assist recovery control (READ only).
+    pub rarc: bool,
+    /// FUA: past the cache.
+    pub fua: bool,
+    /// DPO: not worth caching.
+    pub dpo: bool,
+    /// RDPROTECT / WRPROTECT.
+    #[bits(3)]
+    pub protect: u8,
+}
+
+/// A range to read, write, verify or fetch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfer {
+    /// First logical block.
+    pub lba: u64,
+    /// Logical blocks.
+    pub blocks: u32,
+    /// Byte 1.
+    pub flags: TransferFlags,
+    /// GROUP NUMBER: context or system data tag of UFS (JESD220 13.4.8).
+    pub group: u8,
+}
+
+impl Transfer {
+    /// A plain transfer.
+    #[inline]
+    pub const fn new(lba: u64, blocks: u32) -> Self {
+        Self { lba, blocks, flags: TransferFlags::new(), group: 0 }
+    }
+}
+
+/// A range for SYNCHRONIZE CACHE and PRE-FETCH.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheRange {
+    /// First logical block.
+    pub lba: u64,
+    /// Logical blocks; zero is up to the end.
+    pub blocks: u32,
+    /// IMMED: answer before it is done.
+    pub immed: bool,
+    /// GROUP NUMBER.
+    pub group: u8,
+}
+
+code! {
+    /// BYTCHK of VERIFY.
+    pub enum ByteCheck: u8 {
+        /// The device checks by itself.
+        Medium = 0 => "no comparison",
+        /// The device compares with the data sent.
+        Compare = 1 => "comparison",
+    }
+}
+
+/// VERIFY(10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verify {
+    /// First logical block.
+    pub lba: u32,
+    /// Logical blocks.
+    pub blocks: u16,
+    /// DPO: not worth caching.
+    pub dpo: bool,
+    /// BYTCHK.
+    pub bytchk: ByteCheck,
+    /// GROUP NUMBER.
+    pub group: u8,
+}
+
+code! {
+    /// POWER CONDITION of START STOP UNIT to the UFS DEVICE unit (JESD220 7.4).
+    pub enum PowerCondition: u8 {
+        /// START and LOEJ count.
+        StartValid = 0 => "START_VALID",
+        /// Active.
+        Active = 1 => "ACTIVE",
+        /// UFS-Sleep.
+        Sleep = 2 => "UFS-SLEEP",
+        /// UFS-PowerDown.
+        PowerDown = 3 => "UFS-POWERDOWN",
+        /// UFS-DeepSleep.
+        DeepSleep = 4 => "UFS-DEEPSLEEP",
+    }
+}
+
+/// START STOP UNIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartStop {
+    /// IMMED: answer before it is done.
+    pub immed: bool,
+    /// POWER CONDITION.
+    pub power_condition: PowerCondition,
+    /// POWER CONDITION MODIFIER.
+    pub modifier: u8,
+    /// NO_FLUSH: the cache need not be written first.
+    pub no_flush: bool,
+    /// LOEJ.
+    pub loej: bool,
+    /// START.
+    pub start: bool,
+}
+
+code! {
+    /// PC of MODE SENSE: which values.
+    pub enum PageControl: u8 {
+        /// Current values.
+        Current = 0 => "current",
+        /// A mask of what can be changed.
+        Changeable = 1 => "changeable",
+        /// Default values.
+        Default = 2 => "default",
+        /// Saved values.
+        Saved = 3 => "saved",
+    }
+}
+
+/// MODE SENSE(6) and (10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModeSense {
+    /// PAGE CODE; 0x3F is all.
+    pub page: u8,
+    /// SUBPAGE CODE; 0xFF is all.
+    pub subpage: u8,
+    /// PC.
+    pub control: PageControl,
+    /// DBD: no block descriptors.
+    pub dbd: bool,
+    /// LLBAA: long block descriptors are fine; not in MODE SENSE(6).
+    pub llbaa: bool,
+    /// ALLOCATION LENGTH; one byte in MODE SENSE(6).
+    pub allocation_length: u16,
+}
+
+/// MODE SELECT(6) and (10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModeSelect {
+    /// PF: the parameters are pages.
+    pub pf: bool,
+    /// SP: save them.
+    pub sp: bool,
+    /// PARAMETER LIST LENGTH; one byte in MODE SELECT(6).
+    pub parameter_list_length: u16,
+}
+
+code! {
+    /// MODE of READ BUFFER and WRITE BUFFER.
+    pub enum BufferMode: u8 {
+        /// The vendor's.
+        Vendor = 0x01 => "vendor specific",
+        /// Data.
+        Data = 0x02 => "data",
+        /// READ BUFFER: descriptor.
+        Descriptor = 0x03 => "descriptor",
+        /// WRITE BUFFER: firmware with offsets, saved, in force later: field firmware update.
+        DownloadDeferred = 0x0E => "download microcode with offsets, save, and defer activate",
+        /// READ BUFFER: error history.
+        ErrorHistory = 0x1C => "error history",
+    }
+}
+
+/// READ BUFFER(10) and WRITE BUFFER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// MODE.
+    pub mode: BufferMode,
+    /// MODE SPECIFIC.
+    pub mode_specific: u8,
+    /// BUFFER ID.
+    pub id: u8,
+    /// BUFFER OFFSET, 24 bits.
+    pub offset: u32,
+    /// ALLOCATION LENGTH or PARAMETER LIST LENGTH, 24 bits.
+    pub length: u32,
+}
+
+code! {
+    /// SELECT REPORT of REPORT LUNS.
+    pub enum SelectReport: u8 {
+        /// Logical units, no well-known ones.
+        LogicalUnits = 0x00 => "logical units",
+        /// Well-known logical units only.
+        WellKnown = 0x01 => "well known logical units",
+        /// Both.
+        All = 0x02 => "all",
+    }
+}
+
+/// SECURITY PROTOCOL IN and OUT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Security {
+    /// SECURITY PROTOCOL, [`SECURITY_PROTOCOL_UFS`] for RPMB.
+    pub protocol: u8,
+    /// SECURITY PROTOCOL SPECIFIC: 0x0001, with the RPMB region in the high byte.
+    pub specific: u16,
+    /// INC_512: the length counts 512 bytes; UFS wants it clear.
+    pub inc_512: bool,
+    /// ALLOCATION LENGTH or TRANSFER LENGTH.
+    pub length: u32,
+}
+
+/// A command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cdb {
+    /// TEST UNIT READY.
+    TestUnitReady,
+    /// REQUEST SENSE.
+    RequestSense {
+        /// DESC: in descriptor format.
+        desc: bool,
+        /// ALLOCATION LENGTH.
+        allocation_length: u8,
+    },
+    /// FORMAT UNIT.
+    FormatUnit {
+        /// Byte 1: FMTPINFO, LONGLIST, FMTDATA, CMPLST, DEFECT LIST FORMAT.
+        parameters: u8,
+    },
+    /// READ(6): at most 256 blocks, 21-bit address.
+    Read6(Transfer),
+    /// WRITE(6): at most 256 blocks, 21-bit address.
+    Write6(Transfer),
+    /// INQUIRY.
+    Inquiry {
+        /// EVPD and PAGE CODE: the vital product data page, or standard data.
+        page: Option<u8>,
+        /// ALLOCATION LENGTH.
+        allocation_length: u16,
+    },
+    /// MODE SELECT(6).
+    ModeSelect6(ModeSelect),
+    /// MODE SENSE(6).
+    ModeSense6(ModeSense),
+    /// START STOP UNIT.
+    StartStopUnit(StartStop),
+    /// SEND DIAGNOSTIC.
+    SendDiagnostic {
+        /// Byte 1: SELF-TEST CODE, PF, SELFTEST, DEVOFFL, UNITOFFL.
+        parameters: u8,
+        /// PARAMETER LIST LENGTH.
+        parameter_list_length: u16,
+    },
+    /// READ CAPACITY(10).
+    ReadCapacity10,
+    /// READ(10).
+    Read10(Transfer),
+    /// WRITE(10).
+    Write10(Transfer),
+    /// VERIFY(10).
+    Verify10(Verify),
+    /// PRE-FETCH(10).
+    PreFetch10(CacheRange),
+    /// SYNCHRONIZE CACHE(10).
+    SynchronizeCache10(CacheRange),
+    /// WRITE BUFFER.
+    WriteBuffer(Buffer),
+    /// READ BUFFER.
+    ReadBuffer(Buffer),
+    /// UNMAP.
+    Unmap {
+        /// ANCHOR.
+        anchor: bool,
+        /// GROUP NUMBER.
+        group: u8,
+        /// PARAMETER LIST LENGTH.
+        parameter_list_length: u16,
+    },
+    /// MODE SELECT(10).
+    ModeSelect10(ModeSelect),
+    /// MODE SENSE(10).
+    ModeSense10(ModeSense),
+    /// READ(16).
+    Read16(Transfer),
+    /// WRITE(16).
+    Write16(Transfer),
+    /// PRE-FETCH(16).
+    PreFetch16(CacheRange),
+    /// SYNCHRONIZE CACHE(16).
+    SynchronizeCache16(CacheRange),
+    /// READ CAPACITY(16).
+    ReadCapacity16 {
+        /// ALLOCATION LENGTH.
+        allocation_length: u32,
+    },
+    /// REPORT LUNS.
+    ReportLuns {
+        /// SELECT REPORT.
+        select: SelectReport,
+        /// ALLOCATION LENGTH.
+        allocation_length: u32,
+    },
+    /// SECURITY PROTOCOL IN.
+    SecurityProtocolIn(Security),
+    /// SECURITY PROTOCOL OUT.
+    SecurityProtocolOut(Security),
+    /// A command without a name here.
+    Unknown([u8; LENGTH]),
+}
+
+const IMMED: u8 = 0x02;
+const GROUP_MASK: u8 = 0x1F;
+
+const fn flag(set: bool, bit: u8) -> u8 {
+    if set { 1 << bit } else { 0 }
+}
+
+const fn bit(byte: u8, bit: u8) -> bool {
+    byte >> bit & 1 != 0
+}
+
+impl Cdb {
+    /// The value of a CDB.
+    #[inline]
+    pub fn parse(c: &[u8; LENGTH]) -> Self {
+        match Opcode::from_bits(c[0]) {
+            Opcode::Read10 => Self::Read10(transfer_10(c)),
+            Opcode::Write10 => Self::Write10(transfer_10(c)),
+            Opcode::Read16 => Self::Read16(transfer_16(c)),
+            Opcode::Write16 => Self::Write16(transfer_16(c)),
+            opcode => Self::parse_rare(opcode, c),
+        }
+    }
+
+    fn parse_rare(opcode: Opcode, c: &[u8; LENGTH]) -> Self {
+        match opcode {
+            Opcode::TestUnitReady => Self::TestUnitReady,
+            Opcode::RequestSense => {
+                Self::RequestSense { desc: bit(c[1], 0), allocation_length: c[4] }
+            }
+            Opcode::FormatUnit => Self::FormatUnit { parameters: c[1] },
+            Opcode::Read6 => Self::Read6(transfer_6(c)),
+            Opcode::Write6 => Self::Write6(transfer_6(c)),
+            Opcode::Inquiry => {
+                let page = if bit(c[1], 0) { Some(c[2]) } else { None };
+                Self::Inquiry { page, allocation_length: be16(c, 3) }
+            }
+            Opcode::ModeSelect6 => Self::ModeSelect6(mode_select(c, c[4].into())),
+            Opcode::ModeSense6 => Self::ModeSense6(mode_sense(c, false, c[4].into())),
+            Opcode::StartStopUnit => Self::StartStopUnit(start_stop(c)),
+            Opcode::SendDiagnostic => {
+                Self::SendDiagnostic { parameters: c[1], parameter_list_length: be16(c, 3) }
+            }
+            Opcode::ReadCapacity10 => Self::ReadCapacity10,
+            Opcode::Verify10 => Self::Verify10(verify(c)),
+            Opcode::PreFetch10 => Self::PreFetch10(cache_10(c)),
+            Opcode::SynchronizeCache10 => Self::SynchronizeCache10(cache_10(c)),
+            Opcode::WriteBuffer => Self::WriteBuffer(buffer(c)),
+            Opcode::ReadBuffer => Self::ReadBuffer(buffer(c)),
+            Opcode::Unmap => Self::Unmap {
+                anchor: bit(c[1], 0),
+                group: c[6] & GROUP_MASK,
+                parameter_list_length: be16(c, 7),
+            },
+            Opcode::ModeSelect10 => Self::ModeSelect10(mode_select(c, be16(c, 7))),
+            Opcode::ModeSense10 => Self::ModeSense10(mode_sense(c, bit(c[1], 4), be16(c, 7))),
+            Opcode::PreFetch16 => Self::PreFetch16(cache_16(c)),
+            Opcode::SynchronizeCache16 => Self::SynchronizeCache16(cache_16(c)),
+            Opcode::ServiceActionIn16 if c[1] & 0x1F == READ_CAPACITY_16 => {
+                Self::ReadCapacity16 { allocation_length: be32(c, 10) }
+            }
+            Opcode::ReportLuns => Self::ReportLuns {
+                select: SelectReport::from_bits(c[2]),
+                allocation_length: be32(c, 6),
+            },
+            Opcode::SecurityProtocolIn => Self::SecurityProtocolIn(security(c)),
+            Opcode::SecurityProtocolOut => Self::SecurityProtocolOut(security(c)),
+            _ => Self::Unknown(*c),
+        }
+    }
+
+    /// The CDB. Numbers too large for their field are cut, so a caller chooses the right length
+    /// of command.
+    #[inline]
+    pub fn to_bytes(&self) -> [u8; LENGTH] {
+        let mut bytes = [0; LENGTH];
+        self.emit(&mut bytes);
+        bytes
+    }
+
+    /// Writes the CDB, see [`to_bytes`](Self::to_bytes).
+    #[inline]
+    pub fn emit(&self, c: &mut [u8; LENGTH]) {
+        match self {
+            Self::Read10(t) | Self::Write10(t) => {
+                *c = [0; LENGTH];
+                c[0] = self.opcode().into_bits();
+                emit_transfer_10(t, c);
+            }
+            Self::Read16(t) | Self::Write16(t) => {
+                *c = [0; LENGTH];
+                c[0] = self.opcode().into_bits();
+                emit_transfer_16(t, c);
+            }
+            rare => rare.emit_rare(c),
+        }
+    }
+
+    fn emit_rare(&self, c: &mut [u8; LENGTH]) {
+        *c = [0; LENGTH];
+        c[0] = self.opcode().into_bits();
+        match *self {
+            Self::TestUnitReady | Self::ReadCapacity10 => {}
+            Self::RequestSense { desc, allocation_length } => {
+                c[1] = flag(desc, 0);
+                c[4] = allocation_length;
+            }
+            Self::FormatUnit { parameters } => c[1] = parameters,
+            Self::Read6(t) | Self::Write6(t) => emit_transfer_6(&t, c),
+            Self::Inquiry { page, allocation_length } => {
+                c[1] = flag(page.is_some(), 0);
+                c[2] = page.unwrap_or(0);
+                put(c, 3, allocation_length.to_be_bytes());
+            }
+            Self::ModeSelect6(m) => {
+                c[1] = flag(m.pf, 4) | flag(m.sp, 0);
+                c[4] = m.parameter_list_length as u8;
+            }
+            Self::ModeSense6(m) => {
+                emit_mode_sense(&m, c);
+                c[4] = m.allocation_length as u8;
+            }
+            Self::StartStopUnit(s) => emit_start_stop(&s, c),
+            Self::SendDiagnostic { parameters, parameter_list_length } => {
+                c[1] = parameters;
+                put(c, 3, parameter_list_length.to_be_bytes());
+            }
+            Self::Verify10(v) => emit_verify(&v, c),
+            Self::PreFetch10(r) | Self::SynchronizeCache10(r) => emit_cache_10(&r, c),
+            Self::WriteBuffer(b) | Self::ReadBuffer(b) => emit_buffer(&b, c),
+            Self::Unmap { anchor, group, parameter_list_length } => {
+                c[1] = flag(anchor, 0);
+                c[6] = group & GROUP_MASK;
+                put(c, 7, parameter_list_length.to_be_bytes());
+            }
+            Self::ModeSelect10(m) => {
+                c[1] = flag(m.pf, 4) | flag(m.sp, 0);
+                put(c, 7, m.parameter_list_length.to_be_bytes());
+            }
+            Self::ModeSense10(m) => {
+                emit_mode_sense(&m, c);
+                c[1] |= flag(m.llbaa, 4);
+                put(c, 7, m.allocation_length.to_be_bytes());
+            }
+            Self::PreFetch16(r) | Self::SynchronizeCache16(r) => emit_cache_16(&r, c),
+            Self::ReadCapacity16 { allocation_length } => {
+                c[1] = READ_CAPACITY_16;
+                put(c, 10, allocation_length.to_be_bytes());
+            }
+            Self::ReportLuns { select, allocation_length } => {
+                c[2] = select.into_bits();
+                put(c, 6, allocation_length.to_be_bytes());
+            }
+            Self::SecurityProtocolIn(s) | Self::SecurityProtocolOut(s) => emit_security(&s, c),
+            Self::Unknown(bytes) => *c = bytes,
+            Self::Read10(t) | Self::Write10(t) => emit_transfer_10(&t, c),
+            Self::Read16(t) | Self::Write16(t) => emit_transfer_16(&t, c),
+        }
+    }
+
+    /// Byte 0.
+    #[inline]
+    pub const fn opcode(&self) -> Opcode {
+        match self {
+            Self::TestUnitReady => Opcode::TestUnitReady,
+            Self::RequestSense { .. } => Opcode::RequestSense,
+            Self::FormatUnit { .. } => Opcode::FormatUnit,
+            Self::Read6(_) => Opcode::Read6,
+            Self::Write6(_) => Opcode::Write6,
+            Self::Inquiry { .. } => Opcode::Inquiry,
+            Self::ModeSelect6(_) => Opcode::ModeSelect6,
+            Self::ModeSense6(_) => Opcode::ModeSense6,
+            Self::StartStopUnit(_) => Opcode::StartStopUnit,
+            Self::SendDiagnostic { .. } => Opcode::SendDiagnostic,
+            Self::ReadCapacity10 => Opcode::ReadCapacity10,
+            Self::Read10(_) => Opcode::Read10,
+            Self::Write10(_) => Opcode::Write10,
+            Self::Verify10(_) => Opcode::Verify10,
+            Self::PreFetch10(_) => Opcode::PreFetch10,
+            Self::SynchronizeCache10(_) => Opcode::SynchronizeCache10,
+            Self::WriteBuffer(_) => Opcode::WriteBuffer,
+            Self::ReadBuffer(_) => Opcode::ReadBuffer,
+            Self::Unmap { .. } => Opcode::Unmap,
+            Self::ModeSelect10(_) => Opcode::ModeSelect10,
+            Self::ModeSense10(_) => Opcode::ModeSense10,
+            Self::Read16(_) => Opcode::Read16,
+            Self::Write16(_) => Opcode::Write16,
+            Self::PreFetch16(_) => Opcode::PreFetch16,
+            Self::SynchronizeCache16(_) => Opcode::SynchronizeCache16,
+            Self::ReadCapacity16 { .. } => Opcode::ServiceActionIn16,
+            Self::ReportLuns { .. } => Opcode::ReportLuns,
+            Self::SecurityProtocolIn(_) => Opcode::SecurityProtocolIn,
+            Self::SecurityProtocolOut(_) => Opcode::SecurityProtocolOut,
+            Self::Unknown(bytes) => Opcode::from_bits(bytes[0]),
+        }
+    }
+}
+
+#[inline]
+fn transfer_10(c: &[u8; LENGTH]) -> Transfer {
+    Transfer {
+        lba: be32(c, 2).into(),
+        blocks: be16(c, 7).into(),
+        flags: TransferFlags::from_bits(c[1]),
+        group: c[6] & GROUP_MASK,
+    }
+}
+
+#[inline]
+fn emit_transfer_10(t: &Transfer, c: &mut [u8; LENGTH]) {
+    c[1] = t.flags.into_bits();
+    put(c, 2, (t.lba as u32).to_be_bytes());
+    c[6] = t.group & GROUP_MASK;
+    put(c, 7, (t.blocks as u16).to_be_bytes());
+}
+
+#[inline]
+fn transfer_16(c: &[u8; LENGTH]) -> Transfer {
+    Transfer {
+        lba: be64(c, 2),
+        blocks: be32(c, 10),
+        flags: TransferFlags::from_bits(c[1]),
+        group: c[14] & GROUP_MASK,
+    }
+}
+
+#[inline]
+fn emit_transfer_16(t: &Transfer, c: &mut [u8; LENGTH]) {
+    c[1] = t.flags.into_bits();
+    put(c, 2, t.lba.to_be_bytes());
+    put(c, 10, t.blocks.to_be_bytes());
+    c[14] = t.group & GROUP_MASK;
+}
+
+fn transfer_6(c: &[u8; LENGTH]) -> Transfer {
+    let blocks = if c[4] == 0 { 256 } else { c[4].into() };
+    Transfer::new((be32(c, 0) & 0x1F_FFFF).into(), blocks)
+}
+
+fn emit_transfer_6(t: &Transfer, c: &mut [u8; LENGTH]) {
+    let lba = (t.lba as u32 & 0x1F_FFFF).to_be_bytes();
+    c[1..4].copy_from_slice(&lba[1..]);
+    c[4] = t.blocks as u8;
+}
+
+fn cache_10(c: &[u8; LENGTH]) -> CacheRange {
+    CacheRange {
+        lba: be32(c, 2).into(),
+        blocks: be16(c, 7).into(),
+        immed: c[1] & IMMED != 0,
+        group: c[6] & GROUP_MASK,
+    }
+}
+
+fn emit_cache_10(r: &CacheRange, c: &mut [u8; LENGTH]) {
+    c[1] = if r.immed { IMMED } else { 0 };
+    put(c, 2, (r.lba as u32).to_be_bytes());
+    c[6] = r.group & GROUP_MASK;
+    put(c, 7, (r.blocks as u16).to_be_bytes());
+}
+
+fn cache_16(c: &[u8; LENGTH]) -> CacheRange {
+    CacheRange {
+        lba: be64(c, 2),
+        blocks: be32(c, 10),
+        immed: c[1] & IMMED != 0,
+        group: c[14] & GROUP_MASK,
+    }
+}
+
+fn emit_cache_16(r: &CacheRange, c: &mut [u8; LENGTH]) {
+    c[1] = if r.immed { IMMED } else { 0 };
+    put(c, 2, r.lba.to_be_bytes());
+    put(c, 10, r.blocks.to_be_bytes());
+    c[14] = r.group & GROUP_MASK;
+}
+
+fn verify(c: &[u8; LENGTH]) -> Verify {
+    Verify {
+        lba: be32(c, 2),
+        blocks: be16(c, 7),
+        dpo: bit(c[1], 4),
+        bytchk: ByteCheck::from_bits(c[1] >> 1 & 3),
+        group: c[6] & GROUP_MASK,
+    }
+}
+
+fn emit_verify(v: &Verify, c: &mut [u8; LENGTH]) {
+    c[1] = flag(v.dpo, 4) | (v.bytchk.into_bits() & 3) << 1;
+    put(c, 2, v.lba.to_be_bytes());
+    c[6] = v.group & GROUP_MASK;
+    put(c, 7, v.blocks.to_be_bytes());
+}
+
+fn start_stop(c: &[u8; LENGTH]) -> StartStop {
+    StartStop {
+        immed: bit(c[1], 0),
+        power_condition: PowerCondition::from_bits(c[4] >> 4),
+        modifier: c[3] & 0xF,
+        no_flush: bit(c[4], 2),
+        loej: bit(c[4], 1),
+        start: bit(c[4], 0),
+    }
+}
+
+fn emit_start_stop(s: &StartStop, c: &mut [u8; LENGTH]) {
+    c[1] = flag(s.immed, 0);
+    c[3] = s.modifier & 0xF;
+    c[4] = s.power_condition.into_bits() << 4
+        | flag(s.no_flush, 2)
+        | flag(s.loej, 1)
+        | flag(s.start, 0);
+}
+
+fn mode_select(c: &[u8; LENGTH], parameter_list_length: u16) -> ModeSelect {
+    ModeSelect { pf: bit(c[1], 4), sp: bit(c[1], 0), parameter_list_length }
+}
+
+fn mode_sense(c: &[u8; LENGTH], llbaa: bool, allocation_length: u16) -> ModeSense {
+    ModeSense {
+        page: c[2] & 0x3F,
+        subpage: c[3],
+        control: PageControl::from_bits(c[2] >> 6),
+        dbd: bit(c[1], 3),
+        llbaa,
+        allocation_length,
+    }
+}
+
+fn emit_mode_sense(m: &ModeSense, c: &mut [u8; LENGTH]) {
+    c[1] = flag(m.dbd, 3);
+    c[2] = m.control.into_bits() << 6 | m.page & 0x3F;
+    c[3] = m.subpage;
+}
+
+fn buffer(c: &[u8; LENGTH]) -> Buffer {
+    Buffer {
+        mode: BufferMode::from_bits(c[1] & 0x1F),
+        mode_specific: c[1] >> 5,
+        id: c[2],
+        offset: be32(c, 2) & 0xFF_FFFF,
+        length: be32(c, 5) & 0xFF_FFFF,
+    }
+}
+
+fn emit_buffer(b: &Buffer, c: &mut [u8; LENGTH]) {
+    c[1] = b.mode_specific << 5 | b.mode.into_bits() & 0x1F;
+    put(c, 2, (b.offset & 0xFF_FFFF).to_be_bytes());
+    c[2] = b.id;
+    c[6..9].copy_from_slice(&b.length.to_be_bytes()[1..]);
+}
+
+fn security(c: &[u8; LENGTH]) -> Security {
+    Security { protocol: c[1], specific: be16(c, 2), inc_512: bit(c[4], 7), length: be32(c, 6) }
+}
+
+fn emit_security(s: &Security, c: &mut [u8; LENGTH]) {
+    c[1] = s.protocol;
+    put(c, 2, s.specific.to_be_bytes());
+    c[4] = flag(s.inc_512, 7);
+    put(c, 6, s.length.to_be_bytes());
+}

@@ -1,0 +1,81 @@
+//! Logical unit numbers (SAM-6 4.7) and REPORT LUNS data (SPC-6 6.32).
+
+use crate::bytes::{array, be32, put};
+use crate::error::Error;
+
+/// Length of a logical unit number, bytes.
+pub const LUN_LENGTH: usize = 8;
+/// Length of what REPORT LUNS data starts with, bytes.
+pub const HEADER_LENGTH: usize = 8;
+
+/// First byte of a well-known logical unit number: extended addressing, method 1.
+const WELL_KNOWN: u8 = 0xC1;
+/// Bit of UFS's one-byte form that marks a well-known logical unit (JESD220 10.6.2).
+const WLUN_ID: u8 = 0x80;
+
+/// A logical unit number as SCSI transports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LogicalUnitNumber(pub [u8; LUN_LENGTH]);
+
+impl LogicalUnitNumber {
+    /// The number behind UFS's one-byte form: 0..=127, or a well-known unit with bit 7 set
+    /// (0xD0 becomes C150h, 0xC4 C144h, 0xB0 C130h, 0x81 C101h).
+    pub const fn from_ufs(lun: u8) -> Self {
+        let first = if lun & WLUN_ID != 0 { WELL_KNOWN } else { 0 };
+        Self([first, lun & !WLUN_ID, 0, 0, 0, 0, 0, 0])
+    }
+
+    /// UFS's one-byte form; `None` if the number has none: another addressing method, or a
+    /// number beyond 127. Flat space addressing of a small number is understood.
+    pub const fn to_ufs(self) -> Option<u8> {
+        let [first, second, rest @ ..] = self.0;
+        if !matches!(rest, [0, 0, 0, 0, 0, 0]) || second & WLUN_ID != 0 {
+            return None;
+        }
+        match first {
+            0x00 | 0x40 => Some(second),
+            WELL_KNOWN => Some(second | WLUN_ID),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a well-known logical unit.
+    pub const fn is_well_known(self) -> bool {
+        self.0[0] == WELL_KNOWN
+    }
+}
+
+/// The numbers in REPORT LUNS data, as far as they were read, and the bytes the whole list has:
+/// more than were read if the allocation length was too short.
+///
+/// # Errors
+/// [`Error::Truncated`] below eight bytes.
+pub fn parse(bytes: &[u8]) -> Result<(impl Iterator<Item = LogicalUnitNumber> + '_, usize), Error> {
+    Error::check_len(bytes, HEADER_LENGTH)?;
+    let length = be32(bytes, 0) as usize;
+    let list = &bytes[HEADER_LENGTH..];
+    let list = &list[..list.len().min(length)];
+    Ok((list.chunks_exact(LUN_LENGTH).map(|lun| LogicalUnitNumber(array(lun, 0))), length))
+}
+
+/// Writes REPORT LUNS data as far as it fits and gives the length it would have: LUN LIST LENGTH
+/// says the whole even if the list is cut (SPC-6 6.32).
+pub fn emit(luns: impl Iterator<Item = LogicalUnitNumber>, bytes: &mut [u8]) -> usize {
+    let mut at = HEADER_LENGTH;
+    for lun in luns {
+        emit_part(bytes, at, &lun.0);
+        at += LUN_LENGTH;
+    }
+    let mut header = [0; HEADER_LENGTH];
+    put(&mut header, 0, ((at - HEADER_LENGTH) as u32).to_be_bytes());
+    emit_part(bytes, 0, &header);
+    at
+}
+
+/// Writes as much of `part` at `at` as fits.
+fn emit_part(bytes: &mut [u8], at: usize, part: &[u8]) {
+    if let Some(out) = bytes.get_mut(at..) {
+        let length = out.len().min(part.len());
+        out[..length].copy_from_slice(&part[..length]);
+    }
+}

@@ -1,0 +1,29 @@
+//! SCSI as UFS uses it: commands, status and sense, what commands return.
+//!
+//! | Module | What |
+//! |---|---|
+//! | [`cdb`] | command descriptor blocks |
+//! | [`sense`] | status and sense data |
+//! | [`inquiry`], [`vpd`] | INQUIRY: standard data, vital product data pages |
+//! | [`capacity`] | READ CAPACITY data |
+//! | [`mode`] | mode parameters |
+//! | [`luns`] | logical unit numbers, REPORT LUNS data |
+//! | [`unmap`] | UNMAP parameter list |
+
+pub mod capacity;
+pub mod cdb;
+pub mod inquiry;
+pub mod luns;
+pub mod mode;
+pub mod sense;
+mod text;
+pub mod unmap;
+pub mod vpd;
+
+pub use cdb::{Cdb, Opcode};
+pub use luns::LogicalUnitNumber;
+pub use sense::{AdditionalSense, Sense, SenseKey, Status};
+pub use text::Text;
+
+#[cfg(test)]
+mod tests;
