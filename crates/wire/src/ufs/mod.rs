@@ -9,12 +9,14 @@
 //! | [`upiu`] | what host and device say to each other |
 //! | [`query`] | queries: codes, attributes, flags |
 //! | [`descriptor`] | descriptors |
+//! | [`rpmb`] | messages of the replay protected memory block |
 
 pub mod cqe;
 pub mod descriptor;
 pub mod prdt;
 pub mod query;
 pub mod registers;
+pub mod rpmb;
 pub mod uic;
 pub mod upiu;
 pub mod utmrd;

@@ -1,0 +1,468 @@
+//! Replay protected memory block (JESD220 12.4): messages only. Keys and HMAC-SHA256 are the
+//! business of who speaks them.
+//!
+//! Normal mode carries 512-byte [`RpmbFrame`]s as data of SECURITY PROTOCOL IN and OUT; advanced
+//! mode (UFS 4.0) carries an [`AdvancedRpmb`] in the extra header segment of COMMAND and
+//! RESPONSE, and 4 KiB blocks as data. Big-endian.
+
+use crate::bytes::{array, be16, be32, be64, put};
+use crate::code::code;
+use crate::error::Error;
+use bitfield_struct::bitfield;
+
+/// SECURITY PROTOCOL SPECIFIC for region 0; the region number goes into the high byte.
+pub const PROTOCOL_SPECIFIC: u16 = 0x0001;
+/// Length of a key, bytes.
+pub const KEY_LENGTH: usize = 32;
+/// Length of a message authentication code, bytes.
+pub const MAC_LENGTH: usize = 32;
+/// Length of a nonce, bytes.
+pub const NONCE_LENGTH: usize = 16;
+/// Data of one frame, bytes: a block of the RPMB unit in normal mode.
+pub const DATA_LENGTH: usize = 256;
+/// Data of one block in advanced mode, bytes.
+pub const ADVANCED_BLOCK_LENGTH: usize = 4096;
+/// Size unit of a region, bytes.
+pub const REGION_UNIT: u32 = 128 * 1024;
+
+/// SECURITY PROTOCOL SPECIFIC for a region.
+pub const fn protocol_specific(region: u8) -> u16 {
+    (region as u16) << 8 | PROTOCOL_SPECIFIC
+}
+
+code! {
+    /// Message type. A response is its request times 0x100.
+    pub enum RpmbMessage: u16 {
+        /// Program the key, once.
+        KeyProgramming = 0x0001 => "Authentication Key programming request",
+        /// Read the write counter.
+        ReadCounter = 0x0002 => "Write Counter read request",
+        /// Write data.
+        DataWrite = 0x0003 => "Authenticated data write request",
+        /// Read data.
+        DataRead = 0x0004 => "Authenticated data read request",
+        /// Fetch the result of a write.
+        ResultRead = 0x0005 => "Result read request",
+        /// Write the secure write protect configuration.
+        SecureWriteProtectWrite = 0x0006 => "Secure Write Protect Configuration Block write request",
+        /// Read the secure write protect configuration.
+        SecureWriteProtectRead = 0x0007 => "Secure Write Protect Configuration Block read request",
+        /// Allow a purge.
+        PurgeEnable = 0x0008 => "RPMB Purge enable request",
+        /// Read the state of a purge.
+        PurgeStatusRead = 0x0009 => "RPMB Purge status read request",
+        /// Answer to [`KeyProgramming`](Self::KeyProgramming).
+        KeyProgrammingResponse = 0x0100 => "Authentication Key programming response",
+        /// Answer to [`ReadCounter`](Self::ReadCounter).
+        ReadCounterResponse = 0x0200 => "Write Counter read response",
+        /// Answer to [`DataWrite`](Self::DataWrite).
+        DataWriteResponse = 0x0300 => "Authenticated data write response",
+        /// Answer to [`DataRead`](Self::DataRead).
+        DataReadResponse = 0x0400 => "Authenticated data read response",
+        /// Answer to [`SecureWriteProtectWrite`](Self::SecureWriteProtectWrite).
+        SecureWriteProtectWriteResponse = 0x0600 => "Secure Write Protect Configuration Block write response",
+        /// Answer to [`SecureWriteProtectRead`](Self::SecureWriteProtectRead).
+        SecureWriteProtectReadResponse = 0x0700 => "Secure Write Protect Configuration Block read response",
+        /// Answer to [`PurgeEnable`](Self::PurgeEnable).
+        PurgeEnableResponse = 0x0800 => "RPMB Purge enable response",
+        /// Answer to [`PurgeStatusRead`](Self::PurgeStatusRead).
+        PurgeStatusReadResponse = 0x0900 => "RPMB Purge status read response",
+    }
+}
+
+impl RpmbMessage {
+    /// The answer to a request; a response is its own. RESULT READ has none of its own: the
+    /// answer is that of the message it asks about.
+    pub const fn response(self) -> Self {
+        match self.into_bits() {
+            request @ 0x0001..=0x0009 => Self::from_bits(request << 8),
+            other => Self::from_bits(other),
+        }
+    }
+}
+
+code! {
+    /// What became of a request, low byte of the result without its top bit.
+    pub enum RpmbStatus: u8 {
+        /// Done.
+        Ok = 0x00 => "Operation OK",
+        /// It failed.
+        GeneralFailure = 0x01 => "General failure",
+        /// The MAC does not match.
+        AuthenticationFailure = 0x02 => "Authentication failure",
+        /// The write counter does not match.
+        CounterFailure = 0x03 => "Counter failure",
+        /// The address is out of range.
+        AddressFailure = 0x04 => "Address failure",
+        /// The write failed.
+        WriteFailure = 0x05 => "Write failure",
+        /// The read failed.
+        ReadFailure = 0x06 => "Read failure",
+        /// There is no key yet.
+        KeyNotProgrammed = 0x07 => "Authentication Key not yet programmed",
+        /// The secure write protect configuration cannot be reached.
+        SecureWriteProtectAccessFailure = 0x08 => "Secure Write Protect Configuration Block access failure",
+        /// The secure write protect configuration makes no sense.
+        InvalidSecureWriteProtectParameter = 0x09 => "Invalid Secure Write Protect Block Configuration parameter",
+        /// This unit cannot be write protected that way.
+        SecureWriteProtectNotApplicable = 0x0A => "Secure Write Protection not applicable",
+    }
+}
+
+/// Result of a request.
+#[bitfield(u16)]
+#[derive(PartialEq, Eq)]
+pub struct RpmbResult {
+    /// What became of it.
+    #[bits(7)]
+    pub status: RpmbStatus,
+    /// The write counter has reached its end: no more writes.
+    pub counter_expired: bool,
+    __: u8,
+}
+
+/// A frame of normal mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RpmbFrame {
+    /// Authentication key or MAC.
+    pub key_mac: [u8; MAC_LENGTH],
+    /// Data.
+    pub data: [u8; DATA_LENGTH],
+    /// Nonce.
+    pub nonce: [u8; NONCE_LENGTH],
+    /// Write counter.
+    pub write_counter: u32,
+    /// Address, blocks of 256 bytes.
+    pub address: u16,
+    /// Blocks.
+    pub block_count: u16,
+    /// Result.
+    pub result: RpmbResult,
+    /// Message type.
+    pub message: RpmbMessage,
+}
+
+impl RpmbFrame {
+    /// Length of a frame, bytes.
+    pub const LENGTH: usize = 512;
+    /// Where key or MAC is; stuff bytes before it.
+    pub const MAC_OFFSET: usize = 196;
+    /// Where what the MAC covers starts; it goes to the end of the frame.
+    pub const AUTHENTICATED_OFFSET: usize = 228;
+    /// Length of what the MAC covers, bytes.
+    pub const AUTHENTICATED_LENGTH: usize = Self::LENGTH - Self::AUTHENTICATED_OFFSET;
+
+    /// An empty frame of this type.
+    pub const fn new(message: RpmbMessage) -> Self {
+        Self {
+            key_mac: [0; MAC_LENGTH],
+            data: [0; DATA_LENGTH],
+            nonce: [0; NONCE_LENGTH],
+            write_counter: 0,
+            address: 0,
+            block_count: 0,
+            result: RpmbResult::new(),
+            message,
+        }
+    }
+
+    /// The value of a frame.
+    pub fn parse(bytes: &[u8; Self::LENGTH]) -> Self {
+        Self {
+            key_mac: array(bytes, Self::MAC_OFFSET),
+            data: array(bytes, Self::AUTHENTICATED_OFFSET),
+            nonce: array(bytes, 484),
+            write_counter: be32(bytes, 500),
+            address: be16(bytes, 504),
+            block_count: be16(bytes, 506),
+            result: RpmbResult::from_bits(be16(bytes, 508)),
+            message: RpmbMessage::from_bits(be16(bytes, 510)),
+        }
+    }
+
+    /// Writes the frame, stuff bytes as zero.
+    pub fn emit(&self, bytes: &mut [u8; Self::LENGTH]) {
+        bytes[..Self::MAC_OFFSET].fill(0);
+        put(bytes, Self::MAC_OFFSET, self.key_mac);
+        put(bytes, Self::AUTHENTICATED_OFFSET, self.data);
+        put(bytes, 484, self.nonce);
+        put(bytes, 500, self.write_counter.to_be_bytes());
+        put(bytes, 504, self.address.to_be_bytes());
+        put(bytes, 506, self.block_count.to_be_bytes());
+        put(bytes, 508, self.result.into_bits().to_be_bytes());
+        put(bytes, 510, self.message.into_bits().to_be_bytes());
+    }
+
+    /// What the MAC covers of a frame. Of several frames it covers these parts one after the
+    /// other, and stands in the last frame.
+    pub fn authenticated(bytes: &[u8; Self::LENGTH]) -> &[u8; Self::AUTHENTICATED_LENGTH] {
+        bytes.last_chunk().unwrap_or(&[0; Self::AUTHENTICATED_LENGTH])
+    }
+}
+
+/// The message of advanced mode: an extra header segment of 64 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdvancedRpmb {
+    /// Message type.
+    pub message: RpmbMessage,
+    /// Nonce.
+    pub nonce: [u8; NONCE_LENGTH],
+    /// Write counter.
+    pub write_counter: u32,
+    /// Address, blocks of 4 KiB; the logical unit in secure write protect messages.
+    pub address_lun: u16,
+    /// Blocks of 4 KiB.
+    pub block_count: u16,
+    /// Result.
+    pub result: RpmbResult,
+    /// Authentication key or MAC.
+    pub key_mac: [u8; MAC_LENGTH],
+}
+
+impl AdvancedRpmb {
+    /// Length of the segment, bytes.
+    pub const LENGTH: usize = 64;
+    /// bLength: the segment in units of 32 bytes; also what the header of the unit says.
+    pub const EHS_LENGTH: u8 = 2;
+    /// bEHSType of RPMB.
+    pub const EHS_TYPE: u8 = 1;
+    /// Where what the MAC covers of the segment is; the data of the command follows it.
+    pub const AUTHENTICATED: core::ops::Range<usize> = 4..32;
+
+    /// An empty message of this type.
+    pub const fn new(message: RpmbMessage) -> Self {
+        Self {
+            message,
+            nonce: [0; NONCE_LENGTH],
+            write_counter: 0,
+            address_lun: 0,
+            block_count: 0,
+            result: RpmbResult::new(),
+            key_mac: [0; MAC_LENGTH],
+        }
+    }
+
+    /// The value of a segment.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] below 64 bytes, [`Error::BadField`] if it says another length,
+    /// [`Error::WrongCode`] if it is another kind of segment.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        Error::check_len(bytes, Self::LENGTH)?;
+        if bytes[0] != Self::EHS_LENGTH {
+            return Err(Error::BadField("bLength"));
+        }
+        if bytes[1] != Self::EHS_TYPE {
+            return Err(Error::WrongCode { expected: Self::EHS_TYPE, got: bytes[1] });
+        }
+        Ok(Self {
+            message: RpmbMessage::from_bits(be16(bytes, 4)),
+            nonce: array(bytes, 6),
+            write_counter: be32(bytes, 22),
+            address_lun: be16(bytes, 26),
+            block_count: be16(bytes, 28),
+            result: RpmbResult::from_bits(be16(bytes, 30)),
+            key_mac: array(bytes, 32),
+        })
+    }
+
+    /// Writes the segment, wEHSSubType as zero.
+    pub fn emit(&self, bytes: &mut [u8; Self::LENGTH]) {
+        put(bytes, 0, [Self::EHS_LENGTH, Self::EHS_TYPE, 0, 0]);
+        put(bytes, 4, self.message.into_bits().to_be_bytes());
+        put(bytes, 6, self.nonce);
+        put(bytes, 22, self.write_counter.to_be_bytes());
+        put(bytes, 26, self.address_lun.to_be_bytes());
+        put(bytes, 28, self.block_count.to_be_bytes());
+        put(bytes, 30, self.result.into_bits().to_be_bytes());
+        put(bytes, 32, self.key_mac);
+    }
+}
+
+code! {
+    /// WPT: what switches a secure write protect area on and off.
+    pub enum WriteProtectType: u8 {
+        /// The area's flag; it survives power cycles.
+        NonVolatile = 0 => "NV-type",
+        /// The area's flag; a power cycle clears it.
+        Power = 1 => "P-type",
+        /// The area's flag; a power cycle sets it.
+        NonVolatileAfterPower = 2 => "NV-AWP-type",
+    }
+}
+
+/// One area of a secure write protect configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecureWriteProtectEntry {
+    /// WPT.
+    pub protect_type: WriteProtectType,
+    /// WPF: protected now.
+    pub protected: bool,
+    /// First logical block.
+    pub lba: u64,
+    /// Logical blocks; zero is the whole unit.
+    pub blocks: u32,
+}
+
+impl SecureWriteProtectEntry {
+    /// Length of an entry, bytes.
+    pub const LENGTH: usize = 16;
+
+    /// The value of an entry.
+    pub fn parse(bytes: &[u8; Self::LENGTH]) -> Self {
+        Self {
+            protect_type: WriteProtectType::from_bits(bytes[0] >> 1 & 3),
+            protected: bytes[0] & 1 != 0,
+            lba: be64(bytes, 4),
+            blocks: be32(bytes, 12),
+        }
+    }
+
+    /// Writes the entry, reserved fields as zero.
+    pub fn emit(&self, bytes: &mut [u8; Self::LENGTH]) {
+        put(bytes, 0, [0; 4]);
+        bytes[0] = (self.protect_type.into_bits() & 3) << 1 | u8::from(self.protected);
+        put(bytes, 4, self.lba.to_be_bytes());
+        put(bytes, 12, self.blocks.to_be_bytes());
+    }
+}
+
+/// Secure write protect configuration block: the data of messages 6 and 7 (JESD220 12.4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SecureWriteProtectView<'a> {
+    bytes: &'a [u8; DATA_LENGTH],
+}
+
+impl<'a> SecureWriteProtectView<'a> {
+    /// Most areas of one logical unit.
+    pub const ENTRIES_MAX: usize = 4;
+    const ENTRIES_OFFSET: usize = 16;
+
+    /// The block in the data of a frame.
+    ///
+    /// # Errors
+    /// [`Error::BadField`] if DATA LENGTH is not that of zero to four whole entries.
+    pub fn new(bytes: &'a [u8; DATA_LENGTH]) -> Result<Self, Error> {
+        let length = usize::from(bytes[1]);
+        let entry = SecureWriteProtectEntry::LENGTH;
+        if !length.is_multiple_of(entry) || length > Self::ENTRIES_MAX * entry {
+            return Err(Error::BadField("DATA LENGTH"));
+        }
+        Ok(Self { bytes })
+    }
+
+    /// The logical unit.
+    pub fn lun(&self) -> u8 {
+        self.bytes[0]
+    }
+
+    /// The areas.
+    pub fn entries(&self) -> impl Iterator<Item = SecureWriteProtectEntry> + 'a {
+        let entries = &self.bytes[Self::ENTRIES_OFFSET..][..usize::from(self.bytes[1])];
+        let entries = entries.chunks_exact(SecureWriteProtectEntry::LENGTH);
+        entries.map(|entry| SecureWriteProtectEntry::parse(&array(entry, 0)))
+    }
+
+    /// Writes a block. Says whether there are at most four areas; nothing is written if not.
+    #[must_use]
+    pub fn emit(
+        lun: u8,
+        entries: &[SecureWriteProtectEntry],
+        bytes: &mut [u8; DATA_LENGTH],
+    ) -> bool {
+        if entries.len() > Self::ENTRIES_MAX {
+            return false;
+        }
+        bytes.fill(0);
+        bytes[0] = lun;
+        bytes[1] = (entries.len() * SecureWriteProtectEntry::LENGTH) as u8;
+        for (n, entry) in entries.iter().enumerate() {
+            let mut out = [0; SecureWriteProtectEntry::LENGTH];
+            entry.emit(&mut out);
+            put(bytes, Self::ENTRIES_OFFSET + n * SecureWriteProtectEntry::LENGTH, out);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_frame_has_its_fields_in_place() {
+        let mut bytes = [0xFF; RpmbFrame::LENGTH];
+        let frame = RpmbFrame {
+            nonce: [7; 16],
+            write_counter: 0x0102_0304,
+            block_count: 2,
+            address: 0x0506,
+            ..RpmbFrame::new(RpmbMessage::DataWrite)
+        };
+        frame.emit(&mut bytes);
+        let tail = [1, 2, 3, 4, 5, 6, 0, 2, 0, 0, 0, 3];
+        assert_eq!(bytes[500..], tail);
+        assert_eq!((bytes[0], bytes[195], bytes[484], bytes[499]), (0, 0, 7, 7));
+        assert_eq!(RpmbFrame::authenticated(&bytes).len(), 284);
+        assert_eq!(RpmbFrame::authenticated(&bytes)[272..], tail);
+        assert_eq!(RpmbMessage::DataWrite.response(), RpmbMessage::DataWriteResponse);
+        assert_eq!(RpmbMessage::PurgeStatusRead.response().into_bits(), 0x0900);
+        assert_eq!(protocol_specific(3), 0x0301);
+    }
+
+    #[test]
+    fn the_result_keeps_its_expired_bit() {
+        let result = RpmbResult::from_bits(0x0085);
+        assert!(result.counter_expired());
+        assert_eq!(result.status(), RpmbStatus::WriteFailure);
+        assert_eq!(RpmbResult::from_bits(0x0C).status(), RpmbStatus::Unknown(0x0C));
+    }
+
+    #[test]
+    fn advanced_messages_of_another_kind_are_refused() {
+        let mut bytes = [0; AdvancedRpmb::LENGTH];
+        AdvancedRpmb::new(RpmbMessage::ReadCounter).emit(&mut bytes);
+        assert_eq!(bytes[..6], [2, 1, 0, 0, 0, 2]);
+        assert!(AdvancedRpmb::parse(&bytes[..63]).is_err());
+        bytes[1] = 2;
+        assert_eq!(AdvancedRpmb::parse(&bytes), Err(Error::WrongCode { expected: 1, got: 2 }));
+        bytes[0] = 3;
+        assert_eq!(AdvancedRpmb::parse(&bytes), Err(Error::BadField("bLength")));
+    }
+
+    proptest! {
+        #[test]
+        fn frames_round_trip(bytes in proptest::collection::vec(any::<u8>(), 512)) {
+            let mut bytes: [u8; 512] = array(&bytes, 0);
+            bytes[..RpmbFrame::MAC_OFFSET].fill(0);
+            let mut out = [0xA5; RpmbFrame::LENGTH];
+            RpmbFrame::parse(&bytes).emit(&mut out);
+            prop_assert_eq!(out, bytes);
+        }
+
+        #[test]
+        fn advanced_messages_round_trip(bytes in proptest::collection::vec(any::<u8>(), 64)) {
+            let mut bytes: [u8; 64] = array(&bytes, 0);
+            bytes[..4].copy_from_slice(&[2, 1, 0, 0]);
+            let mut out = [0xA5; AdvancedRpmb::LENGTH];
+            AdvancedRpmb::parse(&bytes).unwrap().emit(&mut out);
+            prop_assert_eq!(out, bytes);
+        }
+
+        #[test]
+        fn configurations_settle(bytes in proptest::collection::vec(any::<u8>(), 256), n in 0u8..6) {
+            let mut bytes: [u8; 256] = array(&bytes, 0);
+            let _ = SecureWriteProtectView::new(&bytes).map(|view| view.entries().count());
+            bytes[1] = n * 16;
+            let Ok(view) = SecureWriteProtectView::new(&bytes) else {
+                prop_assert!(n > 4);
+                return Ok(());
+            };
+            let entries: std::vec::Vec<_> = view.entries().collect();
+            let mut out = [0xA5; DATA_LENGTH];
+            prop_assert!(SecureWriteProtectView::emit(view.lun(), &entries, &mut out));
+            prop_assert!(SecureWriteProtectView::new(&out).unwrap().entries().eq(entries));
+        }
+    }
+}
