@@ -1,12 +1,20 @@
 //! Whole stacks by name.
 //!
-//! A [`Target`] such as `ufs,mcq=4` or `file:disk.img` is parsed into values.
+//! A [`Target`] such as `ufs,mcq=4` or `file:disk.img` is parsed into values and opened as a
+//! [`Stack`]. What kind of stack it is matters twice: at opening, and when [`Stack::visit`] hands
+//! its lanes and clock to a generic [`Visitor`]. Everything below that is compiled for that kind.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod blocks;
+mod error;
+pub mod file;
 pub mod size;
+mod stack;
 mod target;
 
+pub use error::Error;
+pub use stack::{Needs, Plain, Stack, Visitor};
 pub use target::{
     ClockKind, FileTarget, KINDS, Key, Kind, NullTarget, ParseError, Profile, QemuTarget, Target,
     UfsTarget, did_you_mean,

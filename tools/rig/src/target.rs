@@ -79,10 +79,7 @@ pub const KINDS: [Kind; 4] = [
     Kind {
         name: "null",
         help: "a disk that completes everything at once and moves no data",
-        keys: &[
-            key("size", "BYTES", "its size (1T)"),
-            key("block", "512|4096", "bytes per logical block (4096)"),
-        ],
+        keys: &[key("size", "BYTES", "its size (1T)")],
     },
 ];
 
@@ -177,8 +174,6 @@ pub struct FileTarget {
 pub struct NullTarget {
     /// Its size in bytes.
     pub size: u64,
-    /// Bytes per logical block.
-    pub block_size: u32,
 }
 
 impl Default for UfsTarget {
@@ -430,8 +425,7 @@ impl FileTarget {
 
 impl NullTarget {
     fn parse(pairs: &Pairs<'_>) -> Result<Self, ParseError> {
-        let size = pairs.size()?.unwrap_or(1 << 40);
-        Ok(Self { size, block_size: pairs.block_size()? })
+        Ok(Self { size: pairs.size()?.unwrap_or(1 << 40) })
     }
 }
 

@@ -8,7 +8,7 @@ fn refusal(text: &str) -> String {
 fn bare_kinds_have_their_defaults() {
     assert_eq!("ufs".parse(), Ok(Target::Ufs(UfsTarget::default())));
     assert_eq!("ufs@qemu".parse(), Ok(Target::UfsQemu(QemuTarget::default())));
-    assert_eq!("null".parse(), Ok(Target::Null(NullTarget { size: 1 << 40, block_size: 4096 })));
+    assert_eq!("null".parse(), Ok(Target::Null(NullTarget { size: 1 << 40 })));
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn every_key_is_read() {
         qemu: Some("/opt/qemu".into()),
     };
     assert_eq!(text.parse(), Ok(Target::UfsQemu(expected)));
-    let expected = NullTarget { size: 8192, block_size: 512 };
-    assert_eq!("null,size=8K,block=512".parse(), Ok(Target::Null(expected)));
+    let expected = NullTarget { size: 8192 };
+    assert_eq!("null,size=8K".parse(), Ok(Target::Null(expected)));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn wrong_values_say_what_the_value_must_be() {
         ("ufs,image=", "a path"),
         ("ufs,wb=perhaps", "on|off"),
         ("ufs,seed=x", "a number"),
-        ("null,block=1K", "512|4096"),
+        ("file:a,block=1K", "512|4096"),
     ] {
         let said = refusal(given);
         assert!(said.contains(part), "{given}: {said}");

@@ -1,0 +1,128 @@
+//! Stacks of all kinds behind one face: opened once, dispatched once, generic inside.
+
+use flysch_api::block::{Device, Geometry};
+use flysch_api::machine::{Clock, DmaRegion};
+use flysch_bench::clock::RealClock;
+use flysch_bench::null::Null;
+
+use crate::blocks::{Blocks, OnDevice};
+use crate::error::Error;
+use crate::file::{DiskFile, FileDisk};
+use crate::target::{FileTarget, NullTarget, Target};
+
+/// What the user of a stack needs of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Lanes: one for each thread or worker that has a queue of its own.
+    pub lanes: u16,
+    /// Requests in flight per lane.
+    pub queue_depth: u32,
+    /// Bytes of buffer memory per lane.
+    pub memory: usize,
+}
+
+impl Default for Needs {
+    /// One lane for copying.
+    fn default() -> Self {
+        Self { lanes: 1, queue_depth: 32, memory: crate::blocks::MEMORY }
+    }
+}
+
+/// Something that works on the disk of a stack, whatever the stack is made of.
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does the work. There is at least one lane; all lanes are of one disk.
+    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output;
+}
+
+/// An open stack. Dropping it shuts everything down, QEMU included.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Stack {
+    /// A file.
+    File(Plain<FileDisk>),
+    /// Nothing at all.
+    Null(Plain<Null>),
+}
+
+/// Lanes without a controller.
+#[derive(Debug)]
+pub struct Plain<D> {
+    lanes: Vec<D>,
+    clock: RealClock,
+    description: String,
+}
+
+impl Stack {
+    /// Opens a target.
+    ///
+    /// # Errors
+    /// Why it cannot be opened, in one line for the user.
+    pub fn open(target: &Target, needs: &Needs) -> Result<Self, Error> {
+        match target {
+            Target::File(target) => open_file(target, needs).map(Self::File),
+            Target::Null(target) => Ok(Self::Null(open_null(*target, needs))),
+            Target::Ufs(_) | Target::UfsQemu(_) => unimplemented!(),
+        }
+    }
+
+    /// Lets `visitor` work on the disk.
+    pub fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
+        match self {
+            Self::File(plain) => visitor.visit(&mut plain.lanes, &plain.clock),
+            Self::Null(plain) => visitor.visit(&mut plain.lanes, &plain.clock),
+        }
+    }
+
+    /// The disk as bytes, on the first lane.
+    pub fn blocks(&mut self) -> Box<dyn Blocks + '_> {
+        match self {
+            Self::File(plain) => Box::new(OnDevice::new(&mut plain.lanes[0], &plain.clock)),
+            Self::Null(plain) => Box::new(OnDevice::new(&mut plain.lanes[0], &plain.clock)),
+        }
+    }
+
+    /// The disk's shape.
+    pub fn geometry(&self) -> Geometry {
+        match self {
+            Self::File(plain) => *plain.lanes[0].geometry(),
+            Self::Null(plain) => *plain.lanes[0].geometry(),
+        }
+    }
+
+    /// What it turned out to be, for people.
+    pub fn description(&self) -> &str {
+        match self {
+            Self::File(Plain { description, .. }) | Self::Null(Plain { description, .. }) => {
+                description
+            }
+        }
+    }
+
+    /// The name of its clock: `virtual`, `hybrid` or `real`.
+    pub fn clock_name(&self) -> &'static str {
+        match self {
+            Self::File(_) | Self::Null(_) => "real",
+        }
+    }
+}
+
+fn open_file(target: &FileTarget, needs: &Needs) -> Result<Plain<FileDisk>, Error> {
+    let file = DiskFile::open(&target.path, target.size, target.block_size)?;
+    let clock = RealClock::new();
+    let lane = |_| {
+        let memory = DmaRegion::zeroed(needs.memory, 0);
+        FileDisk::new(file.clone(), needs.queue_depth, memory, clock.clone())
+    };
+    let lanes = (0..needs.lanes.max(1)).map(lane).collect();
+    let description = format!("file {}", target.path.display());
+    Ok(Plain { lanes, clock, description })
+}
+
+fn open_null(target: NullTarget, needs: &Needs) -> Plain<Null> {
+    let lane = |_| Null::new(target.size, needs.queue_depth, needs.memory);
+    let lanes = (0..needs.lanes.max(1)).map(lane).collect();
+    Plain { lanes, clock: RealClock::new(), description: "null".into() }
+}
