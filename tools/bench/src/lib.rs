@@ -9,17 +9,20 @@
 //! | [`verify`] | data that says where and when it was written |
 //! | [`results`] | what came out, ready to be printed, written as JSON or drawn |
 //! | [`published`] | the figures others published, to stand beside ours |
+//! | [`report`] | the HTML page |
 //! | [`trace`] | every request of a run, for blktrace's and Perfetto's tools |
 //! | [`null`], [`clock`] | a device that does nothing, and the real clock |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 pub mod clock;
+pub mod file;
 pub mod histogram;
 pub mod null;
 pub mod pattern;
 pub mod published;
 pub mod random;
+pub mod report;
 pub mod results;
 pub mod runner;
 pub mod statistics;

@@ -339,3 +339,6 @@ fn direction_of(operation: block::Operation) -> Option<Direction> {
         block::Operation::Flush => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

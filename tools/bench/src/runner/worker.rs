@@ -467,13 +467,13 @@ impl<'a> Worker<'a> {
         if self.phase != Phase::Running || self.flushing.wanted || self.flushing.in_flight {
             return self.next_other(slot, shared);
         }
+        if self.bytes_left == 0 || self.requests_left == 0 {
+            self.drain();
+            return None;
+        }
         if let Some(pacer) = &self.pacer
             && pacer.open_at() > clock.now()
         {
-            return None;
-        }
-        if self.bytes_left == 0 || self.requests_left == 0 {
-            self.drain();
             return None;
         }
         let step = self.pattern.step();

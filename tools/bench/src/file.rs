@@ -1,0 +1,326 @@
+//! A file, or a block device of this machine, as a block device: the target `file:PATH`.
+//!
+//! Reads and writes are plain system calls, done one after the other when the batch is rung for.
+//! The page cache is used; a flush makes the data durable.
+
+use std::collections::VecDeque;
+use std::fs::File as SystemFile;
+use std::io::{self, ErrorKind, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use flysch_api::block::{Cause, Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::machine::{Clock, DmaRegion, Instant};
+use flysch_api::trace::Stamps;
+use rustix::fs::FallocateFlags;
+
+use crate::clock::RealClock;
+
+/// Requests taken before `Full`.
+const QUEUE_DEPTH: u32 = 4096;
+
+/// Why a file cannot be a disk.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// It cannot be opened.
+    #[error("{}: {cause}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// It holds less than one block.
+    #[error(
+        "{}: {bytes} bytes are less than one block of {block_size}; make it larger, for example \
+         with truncate(1)",
+        path.display()
+    )]
+    TooSmall {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// Bytes per block.
+        block_size: u32,
+    },
+    /// The block size is not usable.
+    #[error("{}: a block size of {block_size} is not a power of two from 512 to 65536", path.display())]
+    BlockSize {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        block_size: u32,
+    },
+}
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes per block, a power of two of at least 512.
+    pub block_size: u32,
+    /// Make the file with this size if it does not exist.
+    pub create_size: Option<u64>,
+    /// Bytes of buffer memory for requests.
+    pub memory_len: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { block_size: 4096, create_size: None, memory_len: 64 << 20 }
+    }
+}
+
+/// A file as a block device. A file that may not be written is a read-only device.
+#[derive(Debug)]
+pub struct File {
+    file: SystemFile,
+    geometry: Geometry,
+    memory: DmaRegion,
+    clock: RealClock,
+    waiting: Vec<Request>,
+    done: VecDeque<Completion>,
+    /// Data on its way between the file and DMA memory.
+    scratch: Vec<u8>,
+}
+
+impl File {
+    /// Opens `path`; times are told by `clock`, which must be the one that drives the device.
+    ///
+    /// # Errors
+    /// [`OpenError`] if it cannot be opened or is too small.
+    pub fn open(path: &Path, options: Options, clock: RealClock) -> Result<Self, OpenError> {
+        let block_size = options.block_size;
+        if !block_size.is_power_of_two() || !(512..=65_536).contains(&block_size) {
+            return Err(OpenError::BlockSize { path: path.to_owned(), block_size });
+        }
+        let failed = |cause| OpenError::Open { path: path.to_owned(), cause };
+        let (mut file, read_only) = open(path, options.create_size).map_err(failed)?;
+        if file.metadata().map_err(failed)?.is_dir() {
+            return Err(failed(io::Error::from(ErrorKind::IsADirectory)));
+        }
+        let bytes = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let blocks = bytes / u64::from(block_size);
+        if blocks == 0 {
+            return Err(OpenError::TooSmall { path: path.to_owned(), bytes, block_size });
+        }
+        let geometry = Geometry {
+            block_size,
+            blocks,
+            transfer_max: 1 << 30,
+            queue_depth: QUEUE_DEPTH,
+            can_delete: true,
+            read_only,
+        };
+        Ok(Self {
+            file,
+            geometry,
+            memory: DmaRegion::zeroed(options.memory_len.max(1), 0),
+            clock,
+            waiting: Vec::with_capacity(QUEUE_DEPTH as usize),
+            done: VecDeque::with_capacity(QUEUE_DEPTH as usize),
+            scratch: Vec::new(),
+        })
+    }
+
+    fn perform(&mut self, request: &Request) -> io::Result<()> {
+        let length = request.length as usize;
+        match request.operation {
+            Operation::Read => {
+                let to = grown(&mut self.scratch, length);
+                self.file.read_exact_at(to, request.offset)?;
+                self.memory.write(self.place(request), &self.scratch[..length]);
+            }
+            Operation::Write => {
+                grown(&mut self.scratch, length);
+                self.memory.read(self.place(request), &mut self.scratch[..length]);
+                self.file.write_all_at(&self.scratch[..length], request.offset)?;
+                if request.force_unit_access {
+                    self.file.sync_data()?;
+                }
+            }
+            Operation::Flush => self.file.sync_data()?,
+            Operation::Delete => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&self.file, flags, request.offset, request.length)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the buffer is in our memory; checked when the request was taken.
+    fn place(&self, request: &Request) -> usize {
+        (request.buffer.address - self.memory.address()) as usize
+    }
+}
+
+/// Opens for reading and writing, or for reading if that is all that is allowed.
+fn open(path: &Path, create_size: Option<u64>) -> io::Result<(SystemFile, bool)> {
+    let read_write = || SystemFile::options().read(true).write(true).open(path);
+    match (read_write(), create_size) {
+        (Ok(file), _) => Ok((file, false)),
+        (Err(error), Some(size)) if error.kind() == ErrorKind::NotFound => {
+            let file = SystemFile::options().read(true).write(true).create_new(true).open(path)?;
+            if let Err(error) = file.set_len(size) {
+                drop(file);
+                let _ = std::fs::remove_file(path);
+                return Err(error);
+            }
+            Ok((file, false))
+        }
+        (Err(error), _)
+            if matches!(
+                error.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            SystemFile::open(path).map(|file| (file, true))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// The first `length` bytes of `buffer`, which grows to the longest request and then stays.
+fn grown(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    if buffer.len() < length {
+        buffer.resize(length, 0);
+    }
+    &mut buffer[..length]
+}
+
+/// The system's error in the words of a block device (SPC-5 sense keys and codes).
+fn error_of(error: &io::Error, operation: Operation) -> Error {
+    let medium = |asc, ascq| Error::Medium(Cause { key: 3, asc, ascq });
+    match error.kind() {
+        // DATA PROTECT, space allocation failed.
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            Error::Device(Cause { key: 7, asc: 0x27, ascq: 7 })
+        }
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Error::WriteProtected,
+        ErrorKind::Unsupported => Error::Unsupported,
+        ErrorKind::UnexpectedEof => Error::OutOfRange,
+        _ if operation == Operation::Read => medium(0x11, 0),
+        _ => medium(0x0c, 0),
+    }
+}
+
+impl Device for File {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        &self.memory
+    }
+
+    fn submit(&mut self, request: &Request, _now: Instant) -> Result<(), Refused> {
+        self.geometry.check(request).map_err(Refused::Invalid)?;
+        let buffer = request.buffer;
+        if buffer.len > 0 && self.memory.offset_of(buffer.address, buffer.len as usize).is_err() {
+            return Err(Refused::Invalid(Error::Misaligned));
+        }
+        if self.waiting.len() + self.done.len() >= QUEUE_DEPTH as usize {
+            return Err(Refused::Full);
+        }
+        self.waiting.push(*request);
+        Ok(())
+    }
+
+    fn ring(&mut self, now: Instant) {
+        for index in 0..self.waiting.len() {
+            let request = self.waiting[index];
+            let result = self.perform(&request);
+            let result = result.map_err(|error| error_of(&error, request.operation));
+            let end = self.clock.now();
+            let stamps = Stamps {
+                accepted: request.accepted,
+                issued: now,
+                device_done: Some(end),
+                seen: end,
+                delivered: end,
+            };
+            self.done.push_back(Completion { token: request.token, result, stamps });
+        }
+        self.waiting.clear();
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Completion> {
+        let mut completion = self.done.pop_front()?;
+        completion.stamps.seen = now;
+        completion.stamps.delivered = now;
+        Some(completion)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flysch_api::machine::DmaSlice;
+
+    fn disk(path: &Path, options: Options) -> Result<File, OpenError> {
+        File::open(path, Options { memory_len: 1 << 20, ..options }, RealClock::new())
+    }
+
+    fn one(file: &mut File, operation: Operation, offset: u64) -> Result<(), Error> {
+        let length = if operation == Operation::Flush { 0 } else { 4096 };
+        let data = matches!(operation, Operation::Read | Operation::Write);
+        let buffer = if data { DmaSlice { address: 0, len: 4096 } } else { DmaSlice::EMPTY };
+        let accepted = Instant::START;
+        let force_unit_access = operation == Operation::Write;
+        let request =
+            Request { operation, force_unit_access, offset, length, buffer, token: 7, accepted };
+        file.submit(&request, accepted).map_err(|_| Error::Gone)?;
+        file.ring(accepted);
+        let completion = file.poll(file.clock.now()).ok_or(Error::Gone)?;
+        assert_eq!(completion.token, 7);
+        completion.result
+    }
+
+    #[test]
+    fn data_goes_to_the_file_and_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let options = Options { create_size: Some(1 << 20), ..Options::default() };
+        let mut file = disk(&path, options).unwrap();
+        assert_eq!((file.geometry().bytes(), file.geometry().read_only), (1 << 20, false));
+        file.memory().fill(0, 4096, 0xA5);
+        one(&mut file, Operation::Write, 8192).unwrap();
+        one(&mut file, Operation::Flush, 0).unwrap();
+        let content = std::fs::read(&path).unwrap();
+        assert!(content[8192..12_288].iter().all(|&byte| byte == 0xA5) && content[8191] == 0);
+        file.memory().fill(0, 4096, 0);
+        one(&mut file, Operation::Read, 8192).unwrap();
+        assert_eq!(file.memory().load32(0), 0xA5A5_A5A5);
+        one(&mut file, Operation::Delete, 8192).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[8192], 0);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_cause() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = |path: &Path| disk(path, Options::default()).unwrap_err().to_string();
+        assert!(told(&folder.path().join("none")).contains("none: No such file"));
+        assert!(told(folder.path()).contains("directory"));
+        let small = folder.path().join("small");
+        std::fs::write(&small, [0; 4095]).unwrap();
+        assert!(told(&small).contains("4095 bytes are less than one block"), "{}", told(&small));
+        let options = Options { block_size: 1000, ..Options::default() };
+        assert!(disk(&small, options).unwrap_err().to_string().contains("power of two"));
+    }
+
+    #[test]
+    fn a_file_that_shrank_gives_an_error_not_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        let options = Options { create_size: Some(1 << 20), ..Options::default() };
+        let mut file = disk(&path, options).unwrap();
+        SystemFile::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        assert_eq!(one(&mut file, Operation::Read, 8192), Err(Error::OutOfRange));
+    }
+}

@@ -1,0 +1,485 @@
+use core::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use flysch_api::block::{
+    Cause, Completion, Device, Error as BlockError, Geometry, Operation, Refused, Request,
+};
+use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
+use flysch_api::trace::Stamps;
+
+use super::*;
+use crate::verify::Method;
+use crate::workload::{
+    BlockSize, Direction, Distribution, Mix, Order, Pace, Tolerance, Verify, Workload,
+};
+
+/// Virtual time, moved by waiting alone.
+#[derive(Clone, Debug, Default)]
+struct TestClock {
+    now: Rc<Cell<u64>>,
+    /// When the device under test completes something next.
+    device: Rc<Cell<Option<u64>>>,
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.now.get())
+    }
+
+    fn wait(&self, until: Option<Instant>) -> Wake {
+        let until = until.map(Instant::nanos);
+        let Some(next) = [until, self.device.get()].into_iter().flatten().min() else {
+            return Wake::Idle;
+        };
+        self.now.set(self.now.get().max(next));
+        if Some(next) == self.device.get() { Wake::Interrupt } else { Wake::Deadline }
+    }
+}
+
+/// What the test device does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// Requests beyond this offset fail.
+    FailFrom(u64),
+    /// The n-th write is acknowledged and not done.
+    LoseWrite(u64),
+    /// The n-th write goes to its neighbour block.
+    Misplace(u64),
+    /// Only the first half of the n-th write arrives.
+    Tear(u64),
+    /// The n-th request is never answered.
+    Swallow(u64),
+}
+
+/// A disk in memory: one unit of work at a time, a fixed time for each.
+struct TestDisk {
+    geometry: Geometry,
+    memory: DmaRegion,
+    clock: TestClock,
+    service_nanos: u64,
+    content: Vec<u8>,
+    submitted: VecDeque<Request>,
+    issued: VecDeque<(Request, Instant, Instant)>,
+    free_at: Instant,
+    fault: Fault,
+    writes: u64,
+    requests: u64,
+    log: Vec<(Operation, u64, u64)>,
+    deepest: usize,
+}
+
+impl TestDisk {
+    fn new(bytes: usize, clock: &TestClock) -> Self {
+        Self {
+            geometry: Geometry {
+                block_size: 512,
+                blocks: bytes as u64 / 512,
+                transfer_max: 1 << 20,
+                queue_depth: 8,
+                can_delete: true,
+                read_only: false,
+            },
+            memory: DmaRegion::zeroed(4 << 20, 0x10_0000),
+            clock: clock.clone(),
+            service_nanos: 1000,
+            content: vec![0; bytes],
+            submitted: VecDeque::new(),
+            issued: VecDeque::new(),
+            free_at: Instant::START,
+            fault: Fault::None,
+            writes: 0,
+            requests: 0,
+            log: Vec::new(),
+            deepest: 0,
+        }
+    }
+
+    fn perform(&mut self, request: &Request) -> Result<(), BlockError> {
+        self.log.push((request.operation, request.offset, request.length));
+        let (start, length) = (request.offset as usize, request.length as usize);
+        if let Fault::FailFrom(offset) = self.fault
+            && request.offset + request.length > offset
+        {
+            return Err(BlockError::Medium(Cause { key: 3, asc: 0x11, ascq: 0 }));
+        }
+        let at = self.memory.offset_of(request.buffer.address, request.buffer.len as usize);
+        match request.operation {
+            Operation::Read => {
+                self.memory.write(at.unwrap(), &self.content[start..start + length]);
+            }
+            Operation::Write => {
+                self.writes += 1;
+                let mut data = vec![0; length];
+                self.memory.read(at.unwrap(), &mut data);
+                let (start, length) = match self.fault {
+                    Fault::LoseWrite(n) if n == self.writes => (start, 0),
+                    Fault::Tear(n) if n == self.writes => (start, length / 2),
+                    Fault::Misplace(n) if n == self.writes => (start + length, length),
+                    _ => (start, length),
+                };
+                self.content[start..start + length].copy_from_slice(&data[..length]);
+            }
+            Operation::Flush | Operation::Delete => {}
+        }
+        Ok(())
+    }
+
+    fn schedule(&self) {
+        self.clock.device.set(self.issued.front().map(|(_, _, done)| done.nanos()));
+    }
+}
+
+impl Device for TestDisk {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        &self.memory
+    }
+
+    fn submit(&mut self, request: &Request, _now: Instant) -> Result<(), Refused> {
+        self.geometry.check(request).map_err(Refused::Invalid)?;
+        if self.submitted.len() + self.issued.len() >= self.geometry.queue_depth as usize {
+            return Err(Refused::Full);
+        }
+        self.submitted.push_back(*request);
+        Ok(())
+    }
+
+    fn ring(&mut self, now: Instant) {
+        while let Some(request) = self.submitted.pop_front() {
+            self.requests += 1;
+            if self.fault == Fault::Swallow(self.requests) {
+                continue;
+            }
+            self.free_at = self.free_at.max(now).after_nanos(self.service_nanos);
+            self.issued.push_back((request, now, self.free_at));
+        }
+        self.deepest = self.deepest.max(self.issued.len());
+        self.schedule();
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Completion> {
+        let &(request, issued, done) = self.issued.front()?;
+        if done > now {
+            return None;
+        }
+        self.issued.pop_front();
+        self.schedule();
+        let result = self.perform(&request);
+        let stamps = Stamps {
+            accepted: request.accepted,
+            issued,
+            device_done: Some(done),
+            seen: now,
+            delivered: now,
+        };
+        Some(Completion { token: request.token, result, stamps })
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        None
+    }
+}
+
+const RANDOM: Order =
+    Order::Random { each_once: true, distribution: Distribution::Uniform, run: 1 };
+const MIB: usize = 1 << 20;
+
+fn job(mix: Mix, order: Order, depth: u32) -> Workload {
+    Workload { mix, order, depth, ..Workload::default() }
+}
+
+fn verifying() -> Workload {
+    let verify = Verify {
+        method: Method::Crc32c,
+        interval: None,
+        fatal: false,
+        read_back: true,
+        only: false,
+    };
+    let write = job(Mix::Only(Direction::Write), RANDOM, 4);
+    Workload { verify: Some(verify), size: Some(MIB as u64), ..write }
+}
+
+fn play(disk: &mut [TestDisk], jobs: &[Workload]) -> Outcome {
+    let clock = disk[0].clock.clone();
+    let lanes = disk.len();
+    let assign =
+        |(i, job): (usize, &Workload)| Assignment { workload: job.clone(), lane: i % lanes };
+    let assignments: Vec<_> = jobs.iter().enumerate().map(assign).collect();
+    run(disk, &clock, &assignments, Options { trace_records: 100_000, ..Options::default() })
+        .unwrap()
+}
+
+fn play_one(jobs: &[Workload], fault: Fault) -> (Outcome, TestDisk) {
+    let mut disk = TestDisk::new(MIB + 8192, &TestClock::default());
+    disk.fault = fault;
+    let mut disks = [disk];
+    let outcome = play(&mut disks, jobs);
+    let [disk] = disks;
+    (outcome, disk)
+}
+
+#[test]
+fn ends_by_size_and_reads_each_block_once() {
+    let read = Workload { size: Some(MIB as u64), ..job(Mix::Only(Direction::Read), RANDOM, 8) };
+    let (outcome, disk) = play_one(&[read], Fault::None);
+    let statistics = &outcome.workers[0].statistics;
+    assert_eq!(statistics.requests(), 256);
+    let mut offsets: Vec<u64> = disk.log.iter().map(|&(_, offset, _)| offset).collect();
+    offsets.sort_unstable();
+    assert_eq!(offsets, (0..256).map(|block| block * 4096).collect::<Vec<_>>());
+    assert_eq!(disk.deepest, 8);
+    // One at a time, 1 us each: the device is never idle, the queue is always full.
+    assert_eq!(statistics.runtime_nanos, 256_000);
+    let direction = statistics.direction(Direction::Read).unwrap();
+    assert_eq!(direction.total.max(), 8_000);
+    assert_eq!(direction.total.mean() as u64, (8_000 * 249 + 28_000) / 256);
+}
+
+#[test]
+fn ends_by_requests_bytes_and_time() {
+    let base = job(Mix::Only(Direction::Read), Order::Sequential { gap: 0 }, 2);
+    let count = Workload { requests_max: Some(1000), ..base.clone() };
+    assert_eq!(play_one(&[count], Fault::None).0.workers[0].statistics.requests(), 1000);
+    let bytes = Workload { io_size: Some(40_960), ..base.clone() };
+    assert_eq!(play_one(&[bytes], Fault::None).0.workers[0].statistics.requests(), 10);
+    let loops = Workload { size: Some(8192), loops: 3, ..base.clone() };
+    assert_eq!(play_one(&[loops], Fault::None).0.workers[0].statistics.requests(), 6);
+    let runtime = Some(Duration::from_micros(100));
+    let short = Workload { runtime, ..base.clone() };
+    let timed = Workload { runtime, time_based: true, size: Some(4096), ..base };
+    for job in [short, timed] {
+        let requests = play_one(&[job], Fault::None).0.workers[0].statistics.requests();
+        assert!((100..=102).contains(&requests), "{requests}");
+    }
+}
+
+#[test]
+fn the_ramp_is_not_measured() {
+    let ramp_time = Duration::from_micros(500);
+    let runtime = Some(Duration::from_micros(100));
+    let base = job(Mix::Only(Direction::Read), RANDOM, 1);
+    let job = Workload { ramp_time, runtime, time_based: true, ..base };
+    let (outcome, disk) = play_one(&[job], Fault::None);
+    let requests = outcome.workers[0].statistics.requests();
+    assert!((99..=101).contains(&requests), "{requests}");
+    assert!((600..=602).contains(&disk.log.len()), "{}", disk.log.len());
+}
+
+#[test]
+fn rates_and_think_time_are_kept() {
+    let base = job(Mix::Only(Direction::Read), RANDOM, 4);
+    let requests_per_second = [10_000, 0, 0];
+    let pace = Pace { requests_per_second, ..Pace::default() };
+    let slow = Workload { pace, requests_max: Some(101), ..base.clone() };
+    let nanos = play_one(&[slow], Fault::None).0.workers[0].statistics.runtime_nanos;
+    assert_eq!(nanos, 100 * 100_000 + 1000);
+    let pace = Pace { bytes_per_second: [4096 * 1000, 0, 0], ..Pace::default() };
+    let slow = Workload { pace, requests_max: Some(11), ..base.clone() };
+    let nanos = play_one(&[slow], Fault::None).0.workers[0].statistics.runtime_nanos;
+    assert_eq!(nanos, 10 * 1_000_000 + 1000);
+    let pace = Pace { think_time_us: 50, think_requests: 10, ..Pace::default() };
+    let slow = Workload { pace, requests_max: Some(21), depth: 1, ..base };
+    let nanos = play_one(&[slow], Fault::None).0.workers[0].statistics.runtime_nanos;
+    // The pause begins when the tenth request is issued, so one service time lies inside it.
+    assert_eq!(nanos, 2 * (9 * 1000 + 50_000) + 1000);
+}
+
+#[test]
+fn flushes_come_after_the_writes_they_cover() {
+    let write = job(Mix::Only(Direction::Write), Order::Sequential { gap: 0 }, 4);
+    let job = Workload { flush_every: 8, flush_at_end: true, requests_max: Some(20), ..write };
+    let (outcome, disk) = play_one(&[job], Fault::None);
+    let flushes: Vec<usize> = disk
+        .log
+        .iter()
+        .enumerate()
+        .filter(|(_, (operation, ..))| *operation == Operation::Flush)
+        .map(|(index, _)| index)
+        .collect();
+    assert_eq!(flushes, [8, 17, 22]);
+    assert_eq!(outcome.workers[0].statistics.flush.count(), 3);
+}
+
+#[test]
+fn workers_share_lanes_and_lanes_keep_their_workers() {
+    let clock = TestClock::default();
+    let mut disks = [TestDisk::new(MIB, &clock), TestDisk::new(MIB, &clock)];
+    // A lane's queue is smaller than what its workers want: requests wait, none is lost.
+    let jobs = vec![job(Mix::Only(Direction::Read), RANDOM, 6); 4];
+    let outcome = play(&mut disks, &jobs);
+    for worker in &outcome.workers {
+        assert_eq!((worker.statistics.requests(), worker.failures), (256, 0));
+    }
+    assert_eq!(disks.each_ref().map(|disk| disk.log.len()), [512, 512]);
+    assert_eq!(outcome.traces.iter().map(Ring::len).sum::<usize>(), 1024);
+    assert!(outcome.traces[1].iter().all(|record| record.lane == 1 && record.slot < 12));
+}
+
+/// Buffers of different requests never overlap: each write arrives as it was filled.
+#[test]
+fn refilled_buffers_all_differ() {
+    let write = job(Mix::Only(Direction::Write), RANDOM, 8);
+    let job = Workload { fill: crate::workload::Fill::Refill, size: Some(MIB as u64), ..write };
+    let (_, disk) = play_one(&[job], Fault::None);
+    let mut blocks: Vec<&[u8]> = disk.content[..MIB].chunks(4096).collect();
+    blocks.sort_unstable();
+    assert!(blocks.windows(2).all(|pair| pair[0] != pair[1]));
+}
+
+#[test]
+fn everything_written_is_verified_overwrites_too() {
+    for method in [Method::Crc32c, Method::Crc32, Method::XxHash, Method::Md5] {
+        let mut job = verifying();
+        job.verify = job.verify.map(|verify| Verify { method, ..verify });
+        let (outcome, _) = play_one(&[job.clone()], Fault::None);
+        let verified = outcome.workers[0].verified.as_ref().unwrap();
+        assert_eq!((verified.bytes, verified.mismatches), (MIB as u64, 0));
+        // Written three times over, in another order each time, with other sizes.
+        job.loops = 3;
+        job.block_size[1] = BlockSize::Range { min: 4096, max: 32_768 };
+        let (outcome, disk) = play_one(&[job], Fault::None);
+        let verified = outcome.workers[0].verified.as_ref().unwrap();
+        assert_eq!((verified.bytes, verified.mismatches), (MIB as u64, 0), "{:?}", verified.first);
+        assert!(disk.writes > 100 && outcome.workers[0].failure.is_none());
+    }
+}
+
+#[test]
+fn workers_over_the_same_blocks_verify_each_others_last_writes() {
+    let jobs = [
+        Workload { seed: 1, loops: 2, ..verifying() },
+        Workload { seed: 2, loops: 2, ..verifying() },
+        Workload { seed: 3, verify: None, loops: 1, ..verifying() },
+    ];
+    let (outcome, _) = play_one(&jobs, Fault::None);
+    let verified: Vec<_> = outcome.workers.iter().filter_map(|w| w.verified.as_ref()).collect();
+    assert!(verified.iter().all(|v| v.mismatches == 0 && v.bytes > 0), "{verified:?}");
+    assert!(verified.iter().map(|v| v.bytes).sum::<u64>() <= MIB as u64);
+}
+
+#[test]
+fn lost_misplaced_and_torn_writes_are_told_apart() {
+    // Two passes: the lost write of the second leaves the data of the first.
+    for (fault, word, units) in [
+        (Fault::LoseWrite(400), "stale: write", 1),
+        (Fault::LoseWrite(100), "no verify header", 1),
+        (Fault::Tear(400), "torn: the data differs", 1),
+        (Fault::Misplace(512), "misplaced: this was written for", 2),
+    ] {
+        let loops = if fault == Fault::LoseWrite(100) { 1 } else { 2 };
+        let (outcome, _) = play_one(&[Workload { loops, ..verifying() }], fault);
+        let worker = &outcome.workers[0];
+        let verified = worker.verified.as_ref().unwrap();
+        assert!(verified.mismatches >= units, "{fault:?}");
+        assert!(verified.first.iter().any(|told| told.contains(word)), "{:?}", verified.first);
+        assert_eq!(verified.bytes + verified.mismatches * 4096, MIB as u64);
+        assert!(matches!(worker.failure, Some(Failure::Verify { .. })));
+    }
+}
+
+#[test]
+fn verify_fatal_stops_at_the_first_mismatch() {
+    let mut job = verifying();
+    job.verify = job.verify.map(|verify| Verify { fatal: true, ..verify });
+    let (outcome, _) = play_one(&[job], Fault::LoseWrite(1));
+    let verified = outcome.workers[0].verified.as_ref().unwrap();
+    assert!(verified.bytes < MIB as u64 && verified.mismatches == 1);
+}
+
+#[test]
+fn an_earlier_runs_data_can_be_checked_by_reading() {
+    let clock = TestClock::default();
+    let mut disks = [TestDisk::new(MIB, &clock)];
+    play(&mut disks, &[verifying()]);
+    let read = Workload { mix: Mix::Only(Direction::Read), seed: 99, ..verifying() };
+    let mut only = verifying();
+    only.verify = only.verify.map(|verify| Verify { only: true, ..verify });
+    for job in [read.clone(), only] {
+        let outcome = play(&mut disks, &[job]);
+        let verified = outcome.workers[0].verified.as_ref().unwrap();
+        assert_eq!((verified.bytes, verified.mismatches), (MIB as u64, 0));
+    }
+    disks[0].content[70_000] ^= 1;
+    let outcome = play(&mut disks, &[read]);
+    assert_eq!(outcome.workers[0].verified.as_ref().unwrap().mismatches, 1);
+}
+
+#[test]
+fn a_failure_ends_the_worker_unless_it_is_tolerated() {
+    let read = job(Mix::Only(Direction::Read), Order::Sequential { gap: 0 }, 4);
+    let read = Workload { size: Some(MIB as u64), ..read };
+    let (outcome, disk) = play_one(std::slice::from_ref(&read), Fault::FailFrom(65_536));
+    let failure = outcome.workers[0].failure.unwrap().to_string();
+    assert_eq!(failure, "read of 4096 bytes at offset 65536: medium error (sense 3/11/00)");
+    assert!(disk.log.len() < 32);
+    let tolerance = Tolerance { read: true, ..Tolerance::default() };
+    let (outcome, disk) = play_one(&[Workload { tolerance, ..read }], Fault::FailFrom(65_536));
+    assert_eq!((outcome.workers[0].failure, outcome.workers[0].failures), (None, 240));
+    assert_eq!((disk.log.len(), outcome.workers[0].statistics.requests()), (256, 16));
+}
+
+#[test]
+fn a_lost_completion_is_an_error_not_a_hang() {
+    let clock = TestClock::default();
+    let mut disk = TestDisk::new(MIB, &clock);
+    disk.fault = Fault::Swallow(20);
+    let workload = job(Mix::Only(Direction::Read), RANDOM, 4);
+    let result = run(&mut [disk], &clock, &[Assignment { workload, lane: 0 }], Options::default());
+    assert_eq!(result.unwrap_err(), Error::Stalled { in_flight: 1 });
+}
+
+#[test]
+fn the_stop_flag_ends_a_run_in_order() {
+    let clock = TestClock::default();
+    let mut disks = [TestDisk::new(MIB, &clock)];
+    let base = job(Mix::Only(Direction::Read), RANDOM, 4);
+    let workload = Workload { requests_max: Some(u64::MAX), ..base };
+    let stop = AtomicBool::new(false);
+    let mut looks = 0;
+    let mut progress = |progress: &Progress| {
+        assert!(progress.fraction <= 1.0);
+        looks += 1;
+        stop.store(looks == 3, Ordering::Relaxed);
+    };
+    let options =
+        Options { stop: Some(&stop), progress: Some(&mut progress), ..Options::default() };
+    let outcome = run(&mut disks, &clock, &[Assignment { workload, lane: 0 }], options).unwrap();
+    assert!(outcome.workers[0].statistics.requests() > 500);
+    assert!(disks[0].issued.is_empty() && disks[0].submitted.is_empty());
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_the_first_request() {
+    let clock = TestClock::default();
+    let base = job(Mix::Only(Direction::Write), RANDOM, 1);
+    let fixed = |bytes| [BlockSize::Fixed(bytes), BlockSize::Fixed(bytes), BlockSize::Fixed(bytes)];
+    let cases = [
+        (Workload { size: Some(2 << 20), ..base.clone() }, "end beyond the device (1048576 bytes)"),
+        (Workload { offset: 1 << 20, ..base.clone() }, "end beyond the device"),
+        (Workload { block_size: fixed(1000), ..base.clone() }, "block size 1000 is not a multiple"),
+        (Workload { block_size: fixed(0), ..base.clone() }, "block size 0 is not a multiple"),
+        (Workload { offset: 100, ..base.clone() }, "offset 100 is not a multiple"),
+        (Workload { size: Some(512), ..base.clone() }, "no room for a request of 4096"),
+        (Workload { depth: 2000, ..base.clone() }, "DMA memory; lower iodepth"),
+        (Workload { depth: 0, ..base.clone() }, "iodepth must be"),
+    ];
+    for (workload, words) in cases {
+        let mut disks = [TestDisk::new(MIB, &clock)];
+        let assignment = [Assignment { workload, lane: 0 }];
+        let error = run(&mut disks, &clock, &assignment, Options::default()).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(disks[0].log.is_empty());
+    }
+    let mut disks = [TestDisk::new(MIB, &clock)];
+    disks[0].geometry.read_only = true;
+    let assignment = [Assignment { workload: base, lane: 0 }];
+    let error = run(&mut disks, &clock, &assignment, Options::default()).unwrap_err();
+    assert_eq!(error, Error::ReadOnly { job: "job".into() });
+}
