@@ -1,0 +1,162 @@
+//! The same operations for callers that may wait: tools, tests, bare metal.
+
+use crate::host::{Host, Progress};
+use crate::operation::{DescriptorBytes, Operation, Output};
+use crate::query::Query;
+use crate::{DevicePower, Error, LinkLimits, WriteBoosterStatus};
+use flysch_api::machine::{Clock, Machine};
+use flysch_wire::ufs::descriptor::StringDescriptor;
+use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId};
+
+impl<M: Machine> Host<M> {
+    /// Does one operation and waits for its end.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
+        self.finish_present(clock);
+        self.begin(operation)?;
+        loop {
+            match self.poll(clock.now()) {
+                Progress::Done(result) => return result,
+                Progress::Busy | Progress::Idle => {
+                    clock.wait(self.poll_at());
+                }
+            }
+        }
+    }
+
+    /// Waits for the end of whatever the host does of its own accord.
+    fn finish_present(&mut self, clock: &impl Clock) {
+        while self.poll(clock.now()) == Progress::Busy {
+            clock.wait(self.poll_at());
+        }
+    }
+
+    /// Brings controller and device up.
+    ///
+    /// # Errors
+    /// Which step failed, and why.
+    pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), Error> {
+        self.run(clock, Operation::BringUp).map(|_| ())
+    }
+
+    /// Sends a query. Flags come back as 0 or 1.
+    ///
+    /// # Errors
+    /// Why it was not sent, or what the device said.
+    pub fn query(&mut self, clock: &impl Clock, query: Query) -> Result<Output, Error> {
+        self.run(clock, Operation::Query(query))
+    }
+
+    /// Reads a descriptor.
+    ///
+    /// # Errors
+    /// As for [`query`](Self::query).
+    pub fn read_descriptor(
+        &mut self,
+        clock: &impl Clock,
+        id: DescriptorId,
+        index: u8,
+    ) -> Result<DescriptorBytes, Error> {
+        match self.query(clock, Query::read_descriptor(id).index(index))? {
+            Output::Descriptor(bytes) => Ok(bytes),
+            _ => Err(Error::Descriptor(id.name())),
+        }
+    }
+
+    /// Reads the string descriptor with this index.
+    ///
+    /// # Errors
+    /// As for [`query`](Self::query).
+    pub fn read_string(
+        &mut self,
+        clock: &impl Clock,
+        index: u8,
+    ) -> Result<alloc::string::String, Error> {
+        let bytes = self.read_descriptor(clock, DescriptorId::String, index)?;
+        let string = StringDescriptor::parse(bytes.as_slice())
+            .map_err(|_| Error::Descriptor(DescriptorId::String.name()))?;
+        Ok(string.chars().collect())
+    }
+
+    fn value(&mut self, clock: &impl Clock, query: Query) -> Result<u64, Error> {
+        match self.query(clock, query)? {
+            Output::Value(value) => Ok(value),
+            _ => Ok(0),
+        }
+    }
+
+    /// Reads an attribute.
+    ///
+    /// # Errors
+    /// As for [`query`](Self::query).
+    pub fn read_attribute(&mut self, clock: &impl Clock, id: AttributeId) -> Result<u64, Error> {
+        self.value(clock, Query::read_attribute(id))
+    }
+
+    /// Writes an attribute.
+    ///
+    /// # Errors
+    /// As for [`query`](Self::query).
+    pub fn write_attribute(
+        &mut self,
+        clock: &impl Clock,
+        id: AttributeId,
+        value: u64,
+    ) -> Result<(), Error> {
+        self.value(clock, Query::write_attribute(id, value)).map(|_| ())
+    }
+
+    /// Reads a flag.
+    ///
+    /// # Errors
+    /// As for [`query`](Self::query).
+    pub fn read_flag(&mut self, clock: &impl Clock, id: FlagId) -> Result<bool, Error> {
+        self.value(clock, Query::read_flag(id)).map(|value| value != 0)
+    }
+
+    /// Sets or clears a flag.
+    ///
+    /// # Errors
+    /// As for [`query`](Self::query).
+    pub fn write_flag(&mut self, clock: &impl Clock, id: FlagId, set: bool) -> Result<(), Error> {
+        let query = if set { Query::set_flag(id) } else { Query::clear_flag(id) };
+        self.value(clock, query).map(|_| ())
+    }
+
+    /// Changes gear, lanes and rate to the highest within `limits`.
+    ///
+    /// # Errors
+    /// If no high-speed gear came up; the link then runs as before.
+    pub fn set_link(&mut self, clock: &impl Clock, limits: LinkLimits) -> Result<(), Error> {
+        self.run(clock, Operation::Link(limits)).map(|_| ())
+    }
+
+    /// Changes the device's own power mode.
+    ///
+    /// # Errors
+    /// What the device said.
+    pub fn set_power(&mut self, clock: &impl Clock, power: DevicePower) -> Result<(), Error> {
+        self.run(clock, Operation::Power(power)).map(|_| ())
+    }
+
+    /// Puts the link into hibernation or takes it out.
+    ///
+    /// # Errors
+    /// If the link did not follow; it is then reset.
+    pub fn hibernate(&mut self, clock: &impl Clock, enter: bool) -> Result<(), Error> {
+        self.run(clock, Operation::Hibernate(enter)).map(|_| ())
+    }
+
+    /// How WriteBooster stands.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if there is none.
+    pub fn write_booster(&mut self, clock: &impl Clock) -> Result<WriteBoosterStatus, Error> {
+        match self.run(clock, Operation::WriteBoosterStatus)? {
+            Output::WriteBooster(status) => Ok(status),
+            _ => Err(Error::Unsupported("WriteBooster")),
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The engine of the control plane: plain sequential code without a clock or a thread.
+//!
+//! Theory. Bring-up, queries, power changes and recovery are long sequences full of waiting. They
+//! are written as ordinary functions - loops, `?`, early returns - over a few *primitives* that
+//! wait: [`until`](Core::until), [`sleep`](Core::sleep), [`uic`](Core::uic),
+//! [`exchange`](Core::exchange), [`task`](Core::task), [`lanes_obey`](Core::lanes_obey). A
+//! primitive that has no answer yet starts its *action* and returns [`Pending`], which unwinds to
+//! `Host::poll`. Once the action has its answer, the answer is written down and the function is
+//! **run again from its top**: primitives that were answered before give their old answers at
+//! once, in order, and the first one that was not is where it continues. The code must therefore
+//! ask the same questions in the same order for the same answers; everything with an effect goes
+//! through a primitive ([`write`](Core::write), [`once`](Core::once)). Procedures cut themselves
+//! into short steps and [`turn_page`](Core::turn_page) between them, which forgets the answers.
+//!
+//! Compared with `async fn` this keeps the driver `Send` exactly when its machine is, needs no
+//! pinning, no waker and no allocation per wait; compared with hand-written states it can be read.
+
+use crate::errors::ErrorLog;
+use crate::host::Device;
+use crate::layout::Layout;
+use crate::management::{Exchange, Reply};
+use crate::options::Options;
+use crate::port::Lane;
+use crate::power::Link;
+use crate::quirks::Quirks;
+use crate::shared::Shared;
+use crate::task::TaskAction;
+use crate::uic::UicAction;
+use crate::{Cause, Error};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use flysch_api::machine::{Instant, Machine};
+use flysch_wire::ufs::registers::{Cap, McqCap, Ver};
+
+/// The answer is not there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pending;
+
+/// Why a procedure came back without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Pending,
+    Failed(Error),
+}
+
+impl From<Pending> for Stop {
+    fn from(_: Pending) -> Self {
+        Self::Pending
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Cause> for Stop {
+    fn from(cause: Cause) -> Self {
+        Self::Failed(cause.into())
+    }
+}
+
+/// What a primitive gives.
+pub(crate) type Wait<T> = Result<T, Pending>;
+
+/// What a procedure gives.
+pub(crate) type Run<T> = Result<T, Stop>;
+
+/// What an action answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Value(u64),
+    Reply(Reply),
+    Failed(Cause),
+}
+
+/// What is being waited for.
+#[derive(Debug)]
+pub(crate) enum Action<M: Machine> {
+    /// `register & mask == value`.
+    Until {
+        name: &'static str,
+        register: u32,
+        mask: u32,
+        value: u32,
+        deadline: Instant,
+    },
+    Sleep {
+        until: Instant,
+    },
+    Uic(UicAction),
+    Exchange(Exchange),
+    Task(TaskAction),
+    /// Every lane obeys the standing order.
+    Obey,
+    /// The task tag of the device management command.
+    Tag,
+    /// MCQ: the completion entry of a held command.
+    Late {
+        lane: usize,
+        slot: usize,
+        deadline: Instant,
+    },
+    /// MCQ: the completion entry of the device management command.
+    ManagementEntry {
+        deadline: Instant,
+    },
+    /// Something done to lane 0, at once.
+    Lane(fn(&mut Lane<M>)),
+}
+
+/// How wide the queues are, settled when the registers were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) mcq: bool,
+    pub(crate) lanes: usize,
+    pub(crate) depth: usize,
+}
+
+/// The control owner's state, and the script it is playing.
+#[derive(Debug)]
+pub(crate) struct Core<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) layout: Layout,
+    pub(crate) options: Options,
+    pub(crate) quirks: Quirks,
+    pub(crate) version: Ver,
+    pub(crate) cap: Cap,
+    pub(crate) mcq_cap: McqCap,
+    pub(crate) shape: Shape,
+    pub(crate) device: Device,
+    pub(crate) link: Link,
+    pub(crate) errors: ErrorLog,
+    /// The present instant, and the next one to be polled at.
+    pub(crate) now: Instant,
+    pub(crate) at: Instant,
+    /// The wait between two looks, nanoseconds; it doubles.
+    patience: u64,
+    answers: Vec<Answer>,
+    cursor: usize,
+    action: Option<Action<M>>,
+}
+
+/// First and longest wait between two looks at a register, nanoseconds.
+const PATIENCE: (u64, u64) = (2_000, 1_000_000);
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const US: u64 = 1_000;
+
+/// What [`Core::new`] needs to know.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) version: Ver,
+    pub(crate) cap: Cap,
+    pub(crate) mcq_cap: McqCap,
+    pub(crate) quirks: Quirks,
+    pub(crate) shape: Shape,
+}
+
+impl<M: Machine> Core<M> {
+    pub(crate) fn new(
+        machine: M,
+        options: Options,
+        layout: Layout,
+        shared: Arc<Shared>,
+        facts: Facts,
+    ) -> Self {
+        Self {
+            machine,
+            shared,
+            layout,
+            options,
+            quirks: facts.quirks,
+            version: facts.version,
+            cap: facts.cap,
+            mcq_cap: facts.mcq_cap,
+            shape: facts.shape,
+            device: Device::default(),
+            link: Link::default(),
+            errors: ErrorLog::default(),
+            now: Instant::START,
+            at: Instant::NEVER,
+            patience: PATIENCE.0,
+            answers: Vec::with_capacity(64),
+            cursor: 0,
+            action: None,
+        }
+    }
+
+    /// Before the procedure is run again.
+    pub(crate) fn rewind(&mut self) {
+        self.cursor = 0;
+    }
+
+    /// Forgets the answers: what follows is a new step.
+    pub(crate) fn turn_page(&mut self) {
+        self.answers.clear();
+        self.cursor = 0;
+    }
+
+    /// Drops whatever is being waited for, too.
+    pub(crate) fn drop_script(&mut self) {
+        self.turn_page();
+        self.action = None;
+    }
+
+    /// Brings the action under way nearer to its answer; `false` while there is none.
+    pub(crate) fn advance(&mut self, lane: &mut Lane<M>, now: Instant) -> bool {
+        self.now = now;
+        let Some(mut action) = self.action.take() else { return true };
+        match self.try_action(&mut action, lane) {
+            Some(answer) => {
+                self.answers.push(answer);
+                true
+            }
+            None => {
+                self.action = Some(action);
+                false
+            }
+        }
+    }
+
+    fn try_action(&mut self, action: &mut Action<M>, lane: &mut Lane<M>) -> Option<Answer> {
+        match action {
+            Action::Until { name, register, mask, value, deadline } => {
+                let read = self.machine.read32(*register);
+                if read & *mask == *value {
+                    return Some(Answer::Value(read.into()));
+                }
+                if self.now >= *deadline {
+                    return Some(Answer::Failed(Cause::Register { name, value: read }));
+                }
+                self.look_again(*deadline);
+                None
+            }
+            Action::Sleep { until } => {
+                self.at = *until;
+                (self.now >= *until).then_some(Answer::Value(0))
+            }
+            Action::Uic(uic) => uic.advance(self),
+            Action::Exchange(exchange) => exchange.advance(self, lane),
+            Action::Task(task) => task.advance(self),
+            Action::Late { lane: at, slot, deadline } => {
+                lane.harvest();
+                let came = self.shared.lanes[*at].is_late(*slot);
+                self.give_up_at(*deadline, came)
+            }
+            Action::ManagementEntry { deadline } => {
+                let came = lane.management_status().is_some();
+                self.give_up_at(*deadline, came)
+            }
+            Action::Obey => {
+                lane.wake(self.now);
+                if self.shared.all_obey() {
+                    return Some(Answer::Value(0));
+                }
+                self.look_again(Instant::NEVER);
+                None
+            }
+            Action::Tag => Some(Answer::Value(lane.management_tag().into())),
+            Action::Lane(act) => {
+                act(lane);
+                Some(Answer::Value(0))
+            }
+        }
+    }
+
+    fn give_up_at(&mut self, deadline: Instant, came: bool) -> Option<Answer> {
+        if came {
+            return Some(Answer::Value(0));
+        }
+        if self.now >= deadline {
+            return Some(Answer::Failed(Cause::Timeout));
+        }
+        self.look_again(deadline);
+        None
+    }
+
+    /// Asks to be polled again soon, at `deadline` at the latest.
+    pub(crate) fn look_again(&mut self, deadline: Instant) {
+        self.at = self.now.after_nanos(self.patience).min(deadline);
+        self.patience = (self.patience * 2).min(PATIENCE.1);
+    }
+
+    /// The heart of every primitive: the old answer, or a new action.
+    pub(crate) fn ask(&mut self, action: impl FnOnce(&mut Self) -> Action<M>) -> Wait<Answer> {
+        if let Some(answer) = self.answers.get(self.cursor) {
+            self.cursor += 1;
+            return Ok(answer.clone());
+        }
+        assert!(self.action.is_none(), "a procedure asked while it was waiting");
+        self.patience = PATIENCE.0;
+        self.action = Some(action(self));
+        Err(Pending)
+    }
+
+    /// Does something with an effect once, however often the step is run; gives what it gave then.
+    pub(crate) fn once(&mut self, effect: impl FnOnce(&mut Self) -> u64) -> u64 {
+        if let Some(Answer::Value(value)) = self.answers.get(self.cursor) {
+            let value = *value;
+            self.cursor += 1;
+            return value;
+        }
+        assert!(self.cursor == self.answers.len(), "a procedure changed its mind");
+        let value = effect(self);
+        self.answers.push(Answer::Value(value));
+        self.cursor += 1;
+        value
+    }
+
+    /// Writes a register, once.
+    pub(crate) fn write(&mut self, register: u32, value: u32) {
+        self.once(|core| {
+            core.machine.write32(register, value);
+            0
+        });
+    }
+
+    /// Reads a register, once.
+    pub(crate) fn read(&mut self, register: u32) -> u32 {
+        self.once(|core| core.machine.read32(register).into()) as u32
+    }
+
+    /// Waits until `register & mask == value`; gives the register.
+    pub(crate) fn until(
+        &mut self,
+        (name, register): (&'static str, u32),
+        mask: u32,
+        value: u32,
+        timeout_ms: u32,
+    ) -> Wait<Result<u32, Cause>> {
+        let timeout = u64::from(timeout_ms) * MS;
+        let answer = self.ask(|core| Action::Until {
+            name,
+            register,
+            mask,
+            value,
+            deadline: core.now.after_nanos(timeout),
+        })?;
+        Ok(number(answer).map(|value| value as u32))
+    }
+
+    /// Waits.
+    pub(crate) fn sleep(&mut self, nanos: u64) -> Wait<()> {
+        self.ask(|core| Action::Sleep { until: core.now.after_nanos(nanos) })?;
+        Ok(())
+    }
+
+    /// Waits until every lane obeys the standing order.
+    pub(crate) fn lanes_obey(&mut self) -> Wait<()> {
+        self.ask(|_| Action::Obey)?;
+        Ok(())
+    }
+
+    /// Does something to lane 0, once.
+    pub(crate) fn lane(&mut self, act: fn(&mut Lane<M>)) -> Wait<()> {
+        self.ask(|_| Action::Lane(act))?;
+        Ok(())
+    }
+}
+
+/// An answer as a number.
+pub(crate) fn number(answer: Answer) -> Result<u64, Cause> {
+    match answer {
+        Answer::Value(value) => Ok(value),
+        Answer::Failed(cause) => Err(cause),
+        Answer::Reply(_) => unreachable!("a reply where a number was asked for"),
+    }
+}

@@ -1,0 +1,51 @@
+//! Exception events and background operations.
+//!
+//! A device with something to say sets EVENT_ALERT in every response until it is asked. The host
+//! then reads wExceptionEventStatus. To urgent background operations it answers itself: while
+//! performance suffers it allows them, and takes the permission back when the need is gone. All
+//! other events are kept for the caller.
+
+use crate::control::{Core, Run};
+use crate::query::Query;
+use flysch_api::machine::Machine;
+use flysch_wire::ufs::query::{AttributeId, BackgroundOpStatus, ExceptionEvents, FlagId};
+
+impl<M: Machine> Core<M> {
+    /// At bring-up: enables the events the options want.
+    pub(crate) fn initial_events(&mut self) -> Run<()> {
+        let events = self.options.exception_events.into();
+        self.checked_query(&Query::write_attribute(AttributeId::ExceptionEventControl, events))?;
+        Ok(())
+    }
+
+    /// Finds out what the device has to say.
+    pub(crate) fn handle_event(&mut self) -> Run<()> {
+        let status = Query::read_attribute(AttributeId::ExceptionEventStatus);
+        let raw = self.checked_query(&status)?.fields.value32() as u16;
+        let enabled = self.options.exception_events;
+        let events = ExceptionEvents::from_bits(raw & enabled);
+        self.device.events |= events.into_bits();
+        if events.urgent_bkops() {
+            self.serve_background_operations()?;
+        }
+        Ok(())
+    }
+
+    /// Allows background operations while the device suffers without them.
+    pub(crate) fn serve_background_operations(&mut self) -> Run<()> {
+        let status = Query::read_attribute(AttributeId::BackgroundOpStatus);
+        let raw = self.checked_query(&status)?.fields.value32() as u8;
+        let needed = matches!(
+            BackgroundOpStatus::from_bits(raw),
+            BackgroundOpStatus::PerformanceImpact | BackgroundOpStatus::Critical
+        );
+        let flag = FlagId::BackgroundOpsEn;
+        let allow = if needed { Query::set_flag(flag) } else { Query::clear_flag(flag) };
+        self.checked_query(&allow)?;
+        self.once(|core| {
+            core.device.background_operations = needed;
+            0
+        });
+        Ok(())
+    }
+}

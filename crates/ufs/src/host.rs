@@ -1,0 +1,402 @@
+//! The control owner of a controller.
+
+use crate::control::{Core, Facts, Run, Shape, Stop};
+use crate::errors::ErrorLog;
+use crate::init::{BringUp, Step};
+use crate::layout::Layout;
+use crate::options::{Options, QueueMode};
+use crate::port::{Lane, Port};
+use crate::power::Link;
+use crate::quirks::Quirks;
+use crate::recover::Recovery;
+use crate::shared::{Order, Shared};
+use crate::{Error, Operation, Output};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use flysch_api::command::Outcome;
+use flysch_api::machine::{DmaRegion, Instant, Machine};
+use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
+use flysch_wire::ufs::registers::{CAP, Cap, Interrupts, MCQCAP, McqCap, VER, Ver};
+
+/// What bring-up learnt about the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Its device descriptor.
+    pub descriptor: DeviceDescriptor,
+    /// Its geometry descriptor.
+    pub geometry: GeometryDescriptor,
+    /// The unit descriptors of the enabled logical units, by number.
+    pub units: [Option<UnitDescriptor>; 32],
+    /// Exception events seen and not yet taken, bits of wExceptionEventStatus.
+    pub events: u16,
+    /// Whether the driver has allowed background operations because the device needed them.
+    pub background_operations: bool,
+}
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "short-lived, and boxing would allocate")]
+pub enum Progress {
+    /// Nothing is under way.
+    Idle,
+    /// Poll again at [`Host::poll_at`].
+    Busy,
+    /// The operation begun last has ended.
+    Done(Result<Output, Error>),
+}
+
+/// Whether the host can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not brought up.
+    Down,
+    /// Up.
+    Up,
+    /// Being brought up or recovered.
+    Recovering,
+    /// Out of order for good.
+    Gone,
+}
+
+#[derive(Debug)]
+enum Job {
+    BringUp(BringUp),
+    Operation(Operation),
+    Event,
+    Recovery(Recovery),
+}
+
+/// The host: bring-up, queries, power, task management, recovery. It owns the first lane.
+#[derive(Debug)]
+pub struct Host<M: Machine> {
+    core: Core<M>,
+    lane: Lane<M>,
+    others: Vec<Box<Lane<M>>>,
+    job: Option<Job>,
+    state: State,
+    result: Option<Result<Output, Error>>,
+    /// The recovery under way is the caller's wish.
+    asked: bool,
+    /// When the job under way wants to be polled; never, if there is none.
+    job_at: Instant,
+    /// When the host was polled last, and when it looks at exception events again.
+    polled: Instant,
+    event_at: Instant,
+}
+
+/// How often the host looks whether a lane on another thread has called it, nanoseconds.
+const ATTENTION_NANOS: u64 = 100_000_000;
+/// An event that does not go away is asked about this often, nanoseconds.
+const EVENT_NANOS: u64 = 1_000_000_000;
+
+impl<M: Machine> Host<M> {
+    /// Bytes of DMA memory a driver with these options needs.
+    pub fn memory_len(options: &Options) -> usize {
+        Layout::len(options)
+    }
+
+    /// A host over `machine`. Reads the capability registers and changes nothing.
+    ///
+    /// `memory` is the driver's own part of the machine's DMA memory, at least
+    /// [`memory_len`](Self::memory_len) bytes; command data may lie anywhere else in the machine's memory.
+    ///
+    /// # Errors
+    /// Options that contradict each other or the controller, memory too small or out of reach, or
+    /// no controller.
+    pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
+        let facts = read_facts(&machine, &options)?;
+        let end = |region: &DmaRegion| region.address().saturating_add(region.len() as u64);
+        let reach = end(&memory).max(end(machine.memory()));
+        if !facts.cap.addressing_64bit() && reach > 1 << 32 {
+            return Err(Error::MemoryTooHigh);
+        }
+        let shape = facts.shape;
+        let shared = Arc::new(Shared::new(shape.lanes, shape.depth));
+        shared.publish(Order::PAUSE | Order::STOP);
+        let layout = Layout::new(&memory, &options, shape.depth)?;
+        let mut lanes =
+            (0..shape.lanes).map(|n| Lane::new(&machine, &shared, &layout, &facts, &options, n));
+        let lane = lanes.next().ok_or(Error::Options("at least one lane is needed"))?;
+        let others = lanes.map(Box::new).collect();
+        Ok(Self {
+            core: Core::new(machine, options, layout, shared, facts),
+            lane,
+            others,
+            job: None,
+            state: State::Down,
+            result: None,
+            asked: false,
+            job_at: Instant::NEVER,
+            polled: Instant::START,
+            event_at: Instant::START,
+        })
+    }
+
+    /// The ports, one per lane; the first carries the host.
+    pub fn into_ports(mut self) -> Vec<Port<M>> {
+        let others = core::mem::take(&mut self.others);
+        let first = Port::of_host(self);
+        core::iter::once(first).chain(others.into_iter().map(Port::of_lane)).collect()
+    }
+
+    /// Whether the host can be used.
+    pub fn state(&self) -> State {
+        match self.job {
+            Some(Job::BringUp(_) | Job::Recovery(_)) => State::Recovering,
+            _ => self.state,
+        }
+    }
+
+    /// The bring-up step under way.
+    pub fn step(&self) -> Option<&'static Step> {
+        match &self.job {
+            Some(Job::BringUp(bring_up)) => bring_up.step(),
+            _ => None,
+        }
+    }
+
+    /// What bring-up learnt about the device.
+    pub fn device(&self) -> &Device {
+        &self.core.device
+    }
+
+    /// How the link runs.
+    pub fn link(&self) -> Link {
+        self.core.link
+    }
+
+    /// What went wrong so far.
+    pub fn errors(&self) -> &ErrorLog {
+        &self.core.errors
+    }
+
+    /// The deviations this controller is known for.
+    pub fn quirks(&self) -> Quirks {
+        self.core.quirks
+    }
+
+    /// UFSHCI version.
+    pub fn version(&self) -> Ver {
+        self.core.version
+    }
+
+    /// Controller capabilities.
+    pub fn capabilities(&self) -> Cap {
+        self.core.cap
+    }
+
+    /// Whether multi-circular queues are in use.
+    pub fn is_mcq(&self) -> bool {
+        self.core.shape.mcq
+    }
+
+    /// The machine the host runs on.
+    pub fn machine(&self) -> &M {
+        &self.core.machine
+    }
+
+    /// Exception events seen since the last call, bits of wExceptionEventStatus.
+    pub fn take_events(&mut self) -> u16 {
+        core::mem::take(&mut self.core.device.events)
+    }
+
+    /// Begins an operation; [`poll`](Self::poll) until it is done.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], or [`Error::NotUp`] and [`Error::Gone`] for all but bring-up.
+    pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
+        let job = match (operation, self.state) {
+            _ if self.job.is_some() => return Err(Error::Busy),
+            (Operation::BringUp | Operation::Reset, State::Up) => {
+                self.asked = true;
+                Job::Recovery(Recovery::reset())
+            }
+            (Operation::BringUp, _) => {
+                self.core.shared.publish(Order::PAUSE | Order::STOP);
+                Job::BringUp(BringUp::default())
+            }
+            (_, State::Down | State::Recovering) => return Err(Error::NotUp),
+            (_, State::Gone) => return Err(Error::Gone),
+            (operation, State::Up) => Job::Operation(operation),
+        };
+        self.set_job(job);
+        Ok(())
+    }
+
+    fn set_job(&mut self, job: Job) {
+        self.core.drop_script();
+        self.job = Some(job);
+        self.job_at = Instant::START;
+    }
+
+    /// Does what can be done now.
+    pub fn poll(&mut self, now: Instant) -> Progress {
+        self.drive(now);
+        match self.result.take() {
+            Some(result) => Progress::Done(result),
+            None if self.job.is_some() => Progress::Busy,
+            None => Progress::Idle,
+        }
+    }
+
+    /// When the host wants to be polled: for the operation under way, for its lane, or to look
+    /// after lanes on other threads.
+    pub fn poll_at(&self) -> Option<Instant> {
+        let mut at = self.job_at;
+        if let Some(lane) = self.lane.poll_at() {
+            at = at.min(lane);
+        }
+        if self.core.shape.lanes > 1 && self.state == State::Up {
+            at = at.min(self.polled.after_nanos(ATTENTION_NANOS));
+        }
+        (at != Instant::NEVER).then_some(at)
+    }
+
+    #[inline]
+    pub(crate) fn poll_lane(&mut self, now: Instant) -> Option<Outcome> {
+        if now >= self.job_at || self.lane.shared.order() != self.lane.obeyed {
+            self.drive(now);
+        }
+        self.lane.poll(now)
+    }
+
+    #[inline]
+    pub(crate) fn lane(&self) -> &Lane<M> {
+        &self.lane
+    }
+
+    #[inline]
+    pub(crate) fn lane_mut(&mut self) -> &mut Lane<M> {
+        &mut self.lane
+    }
+
+    #[cold]
+    fn drive(&mut self, now: Instant) {
+        self.polled = now;
+        self.look_for_trouble(now);
+        self.lane.wake(now);
+        while let Some(job) = &mut self.job {
+            self.core.at = Instant::NEVER;
+            if !self.core.advance(&mut self.lane, now) {
+                self.job_at = self.core.at;
+                return;
+            }
+            self.core.rewind();
+            let run = job.run(&mut self.core);
+            // What the step ordered is obeyed by the host's own lane at once.
+            self.lane.wake(now);
+            match run {
+                Err(Stop::Pending) => {}
+                Err(Stop::Failed(error)) => self.finish(Err(error), now),
+                Ok(output) => self.finish(Ok(output), now),
+            }
+        }
+        let waiting = self.state == State::Up && self.core.shared.event_pending();
+        self.job_at = if waiting { self.event_at } else { Instant::NEVER };
+    }
+
+    /// Answers a lane's call.
+    fn look_for_trouble(&mut self, now: Instant) {
+        if self.state != State::Up || matches!(self.job, Some(Job::Recovery(_) | Job::BringUp(_))) {
+            return;
+        }
+        self.core.shared.take_call();
+        let shared = &self.core.shared;
+        // A device management command under way is left to its own time-out, unless the reset
+        // that fatal causes lead to takes it out of the controller anyway.
+        let fatal = Interrupts::from_bits(shared.causes()).intersects(Interrupts::FATAL);
+        let trouble = shared.causes() != 0 || shared.any_held();
+        if fatal || (trouble && self.job.is_none()) {
+            if matches!(self.job, Some(Job::Operation(_))) {
+                self.result = Some(Err(Error::Recovered));
+            }
+            self.set_job(Job::Recovery(Recovery::new()));
+        } else if self.job.is_none() && self.core.shared.event_pending() && now >= self.event_at {
+            self.event_at = now.after_nanos(EVENT_NANOS);
+            self.set_job(Job::Event);
+        }
+    }
+
+    fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
+        self.core.turn_page();
+        match self.job.take() {
+            Some(Job::BringUp(_)) => {
+                self.state = if result.is_ok() { State::Up } else { State::Down };
+                self.result = Some(result);
+            }
+            Some(Job::Recovery(_)) => {
+                self.state = if result.is_ok() { State::Up } else { State::Gone };
+                if core::mem::take(&mut self.asked) {
+                    self.result = Some(result);
+                }
+            }
+            Some(Job::Operation(_)) => self.result = Some(result),
+            Some(Job::Event) => self.core.shared.rearm_event(),
+            None => {}
+        }
+        self.lane.wake(now);
+        self.look_for_trouble(now);
+    }
+}
+
+impl Job {
+    fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Output> {
+        match self {
+            Self::BringUp(bring_up) => {
+                bring_up.run(core)?;
+                core.shared.publish(0);
+                Ok(Output::None)
+            }
+            Self::Operation(operation) => core.operate(operation),
+            Self::Event => core.handle_event().map(|()| Output::None),
+            Self::Recovery(recovery) => recovery.run(core).map(|()| Output::None),
+        }
+    }
+}
+
+/// Reads who the controller is and settles how its queues will be used.
+fn read_facts<M: Machine>(machine: &M, options: &Options) -> Result<Facts, Error> {
+    if options.lanes == 0 || options.depth == 0 || options.depth > 255 {
+        return Err(Error::Options("lanes must be at least 1 and depth 1 to 255"));
+    }
+    if options.transfer_max == 0 || options.transfer_max > Options::TRANSFER_MAX {
+        return Err(Error::Options("transfer_max must be 1 byte to 2 MiB"));
+    }
+    let cap = machine.read32(CAP);
+    if cap == u32::MAX {
+        return Err(Error::NoController);
+    }
+    let cap = Cap::from_bits(cap);
+    let version = Ver::from_bits(machine.read32(VER));
+    let mcq_cap = McqCap::from_bits(if cap.mcqs() { machine.read32(MCQCAP) } else { 0 });
+    let shape = settle_shape(cap, mcq_cap, options)?;
+    let quirks = Quirks::find(machine.identity(), version);
+    Ok(Facts { version, cap, mcq_cap, quirks, shape })
+}
+
+fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Result<Shape, Error> {
+    let lanes = u32::from(options.lanes);
+    let queues = if cap.mcqs() { mcq_cap.queues() } else { 0 };
+    // LSDBS alone is not believed: controllers without MCQ have been seen to set it.
+    let no_doorbell = cap.lsdbs() && cap.mcqs();
+    let mcq = match options.queue {
+        QueueMode::Mcq => true,
+        QueueMode::Sdq if no_doorbell => {
+            return Err(Error::Unsupported("the single doorbell"));
+        }
+        QueueMode::Sdq => false,
+        QueueMode::Auto => queues >= lanes || no_doorbell,
+    };
+    if mcq && queues == 0 {
+        return Err(Error::Unsupported("MCQ"));
+    }
+    let present = if mcq { queues } else { cap.transfer_slots() };
+    if lanes > present {
+        return Err(Error::Queues { wanted: lanes, present });
+    }
+    // In MCQ the tags of all lanes share one byte.
+    let slots = if mcq { 256 / lanes } else { cap.transfer_slots() / lanes };
+    let depth = u32::from(options.depth).min(slots) as usize;
+    Ok(Shape { mcq, lanes: lanes as usize, depth })
+}

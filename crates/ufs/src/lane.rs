@@ -1,0 +1,450 @@
+//! What a lane does away from the hot path: obeying the host, watching the clock, parking.
+
+use crate::control::{Facts, MS, Shape};
+use crate::layout::Layout;
+use crate::options::Options;
+use crate::port::{Lane, Management};
+use crate::queue::{Done, FreeSlots, MANAGEMENT, Mcq, Phase, Queue, Sdq, Slot, Verdict};
+use crate::shared::{Order, Shared};
+use alloc::sync::Arc;
+use alloc::vec;
+use flysch_api::command::{Ended, Limits, Outcome};
+use flysch_api::machine::{Instant, Machine};
+use flysch_wire::ufs::prdt;
+use flysch_wire::ufs::registers::{IE, IS, Interrupts};
+use flysch_wire::ufs::utrd::{self, Ocs};
+
+/// Causes of completions, which lanes clear.
+pub(crate) const COMPLETIONS: Interrupts =
+    Interrupts::new().with_utrcs(true).with_cqes(true).with_iages(true);
+
+/// Causes of trouble, which lanes clear and report to the host.
+pub(crate) const ERRORS: Interrupts = Interrupts::FATAL.union(Interrupts::new().with_ue(true));
+
+/// What IE is when completions raise the line. The host polls for the ends of its own work.
+pub(crate) const ENABLED: Interrupts = COMPLETIONS.union(ERRORS);
+
+impl<M: Machine> Lane<M> {
+    pub(crate) fn new(
+        machine: &M,
+        shared: &Arc<Shared>,
+        layout: &Layout,
+        facts: &Facts,
+        options: &Options,
+        index: usize,
+    ) -> Self {
+        let Shape { mcq, lanes, depth } = facts.shape;
+        let descriptors = layout.descriptors(index);
+        let queue = if mcq {
+            let rings = (layout.submission_ring(index), layout.completion_ring(index));
+            Queue::Mcq(Mcq::new(rings, &descriptors, layout.management.address()))
+        } else {
+            Queue::Sdq(Sdq::new(layout.transfer_list.clone(), index * depth))
+        };
+        // Lanes that share an interrupt line may clear it for each other.
+        let watchdog = u64::from(options.timeouts.watchdog_ms) * MS;
+        let watchdog_nanos = if lanes > 1 && options.interrupts { MS } else { watchdog };
+        Self {
+            machine: machine.clone(),
+            shared: shared.clone(),
+            index,
+            queue,
+            slots: vec![Slot::FREE; depth].into_boxed_slice(),
+            free: FreeSlots::new(depth),
+            reserve: usize::MAX,
+            wants_slot: false,
+            dead: 0,
+            started: vec![0; depth].into_boxed_slice(),
+            started_len: 0,
+            in_flight: 0,
+            ended: 0,
+            watch_at: Instant::NEVER,
+            watchdog_nanos,
+            obeyed: shared.order_now(),
+            parked: true,
+            stopped: true,
+            interrupts: options.interrupts,
+            armed: false,
+            management: None,
+            descriptors,
+            data: machine.memory().clone(),
+            limits: Limits {
+                slots: depth as u32,
+                transfer_max: options.transfer_max,
+                alignment: prdt::ALIGNMENT,
+            },
+            first_tag: (index * depth) as u8,
+            quirks: facts.quirks,
+            strange: 0,
+        }
+    }
+
+    /// Comes out of the park and obeys whatever the host ordered meanwhile.
+    #[cold]
+    pub(crate) fn wake(&mut self, now: Instant) {
+        if self.parked {
+            self.word().unpark();
+            self.parked = false;
+        }
+        let order = self.shared.order_now();
+        self.obey(order, now);
+    }
+
+    /// Nothing is in flight, so nobody needs to poll.
+    #[cold]
+    pub(crate) fn park(&mut self) {
+        self.parked = true;
+        self.word().park();
+    }
+
+    fn obey(&mut self, order: Order, now: Instant) {
+        let changed = !order.same(self.obeyed);
+        self.obeyed = order;
+        if changed {
+            if order.has(Order::HOLD) {
+                self.hold_unit(self.shared.hold_lun());
+            }
+            if order.has(Order::RELEASE) {
+                self.release_held(now);
+            }
+            if order.has(Order::STOP) {
+                self.stop(Ended::Reset, now);
+            }
+            if order.has(Order::GONE) {
+                self.stop(Ended::Gone, now);
+            }
+            if order.runs() && self.stopped {
+                self.restart();
+            }
+        }
+        self.set_reserve();
+        self.word().obey(order);
+        if order.runs() {
+            self.ring(now);
+        }
+    }
+
+    fn set_reserve(&mut self) {
+        self.reserve = match self.obeyed.runs() {
+            false => usize::MAX,
+            true => usize::from(self.wants_slot),
+        };
+    }
+
+    /// Moves everything that has ended into [`Phase::Ended`], to be fetched by `poll`.
+    pub(crate) fn harvest(&mut self) {
+        loop {
+            while let Some(done) = self.queue.take(&self.machine) {
+                self.end(done);
+            }
+            if !self.look() {
+                return;
+            }
+        }
+    }
+
+    fn end(&mut self, done: Done) {
+        match self.slots.get(done.slot) {
+            Some(slot) if slot.phase == Phase::Issued => {
+                self.decide(done.slot, Verdict::Ocs(done.ocs));
+            }
+            _ => self.unusual(done),
+        }
+    }
+
+    fn decide(&mut self, slot: usize, verdict: Verdict) {
+        self.slots[slot].phase = Phase::Ended;
+        self.slots[slot].verdict = verdict;
+        self.ended += 1;
+    }
+
+    /// An ended queue entry that is not a command of this lane in the normal way.
+    #[cold]
+    pub(crate) fn unusual(&mut self, done: Done) {
+        let phase = self.slots.get(done.slot).map(|slot| slot.phase);
+        match (phase, &mut self.management) {
+            (Some(Phase::Management), Some(management)) => management.ocs = Some(done.ocs),
+            (None, Some(management)) if done.slot == MANAGEMENT => {
+                management.ocs = Some(done.ocs);
+            }
+            (Some(Phase::Held), _) => {
+                self.slots[done.slot].verdict = Verdict::Ocs(done.ocs);
+                self.word().came_late(done.slot);
+            }
+            _ => self.strange = self.strange.saturating_add(1),
+        }
+    }
+
+    /// The next outcome among the slots that ended otherwise than by `poll` seeing it.
+    #[cold]
+    pub(crate) fn take_ended(&mut self, now: Instant) -> Option<Outcome> {
+        let slot = self.slots.iter().position(|slot| slot.phase == Phase::Ended)?;
+        self.ended -= 1;
+        let outcome = match self.slots[slot].verdict {
+            Verdict::Ocs(ocs) => self.complete(slot, ocs, now),
+            Verdict::Cause(ended) => {
+                let owed = self.slots[slot];
+                self.free_slot(slot);
+                Outcome {
+                    token: owed.owed,
+                    ended,
+                    residual: owed.expected,
+                    sense: Default::default(),
+                    issued: owed.issued,
+                    device_done: None,
+                    seen: now,
+                }
+            }
+        };
+        if self.is_dead(slot) {
+            self.retire(slot);
+        }
+        Some(outcome)
+    }
+
+    fn is_dead(&self, slot: usize) -> bool {
+        slot < 32 && self.dead >> slot & 1 != 0
+    }
+
+    /// Takes a slot that is stuck in the controller out of use.
+    fn retire(&mut self, slot: usize) {
+        self.slots[slot].phase = Phase::Dead;
+        let slots = &self.slots;
+        let free = (0..slots.len()).rev().filter(|&n| slots[n].phase == Phase::Free);
+        self.free.refill(free);
+    }
+
+    /// Takes a slot out of the queue: the host settles its end.
+    fn hold(&mut self, slot: usize) {
+        self.queue.forget(slot);
+        self.slots[slot].phase = Phase::Held;
+        self.slots[slot].verdict = Verdict::Cause(Ended::TimedOut);
+        self.word().hold(slot, self.slots[slot].lun);
+    }
+
+    fn hold_unit(&mut self, lun: u8) {
+        self.harvest();
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].phase == Phase::Issued && self.slots[slot].lun == lun {
+                self.hold(slot);
+            }
+        }
+    }
+
+    /// The host has seen to it that no held command is in the device any more.
+    fn release_held(&mut self, now: Instant) {
+        self.harvest();
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].phase == Phase::Held {
+                self.release(slot, Ended::Reset, now);
+            }
+        }
+    }
+
+    fn release(&mut self, slot: usize, cause: Ended, now: Instant) {
+        self.word().unhold(slot);
+        let late = match self.slots[slot].verdict {
+            Verdict::Ocs(ocs) => Some(ocs),
+            Verdict::Cause(_) => self.queue.status(slot),
+        };
+        let verdict = match late {
+            Some(ocs) if ocs == Ocs::Success.into_bits() => Verdict::Ocs(ocs),
+            _ => Verdict::Cause(why(&self.slots[slot], cause, now)),
+        };
+        self.decide(slot, verdict);
+    }
+
+    /// The controller is disabled: what completed before counts, the rest ends with `cause`.
+    fn stop(&mut self, cause: Ended, now: Instant) {
+        if let Queue::Mcq(queue) = &mut self.queue {
+            queue.refill_from_memory();
+            while let Some(done) = self.queue.take(&self.machine) {
+                self.end(done);
+            }
+        }
+        for slot in 0..self.slots.len() {
+            match self.slots[slot].phase {
+                Phase::Issued => {
+                    self.queue.forget(slot);
+                    self.slots[slot].verdict = Verdict::Cause(cause);
+                    self.release(slot, cause, now);
+                }
+                Phase::Held => self.release(slot, cause, now),
+                Phase::Started => {
+                    self.queue.forget(slot);
+                    self.decide(slot, Verdict::Cause(cause));
+                }
+                _ => {}
+            }
+        }
+        self.started_len = 0;
+        self.release_management();
+        self.wants_slot = false;
+        self.stopped = true;
+    }
+
+    /// The controller is up again with empty queues.
+    pub(crate) fn restart(&mut self) {
+        let starts = self.word().starts();
+        match &mut self.queue {
+            Queue::Mcq(queue) => queue.restart(starts),
+            Queue::Sdq(queue) => self.dead = queue.range(starts.submission),
+        }
+        for slot in 0..self.slots.len() {
+            if self.is_dead(slot) && self.slots[slot].phase == Phase::Free {
+                self.retire(slot);
+            }
+        }
+        self.stopped = false;
+    }
+
+    /// Looks for errors and for commands past their deadline.
+    #[cold]
+    pub(crate) fn watch(&mut self, now: Instant) {
+        if let Queue::Mcq(queue) = &mut self.queue
+            && queue.refill_from_tail(&self.machine)
+        {
+            return;
+        }
+        self.report_errors(Interrupts::from_bits(self.machine.read32(IS)));
+        let mut next = now.after_nanos(self.watchdog_nanos);
+        let mut overdue = false;
+        for slot in 0..self.slots.len() {
+            let Slot { phase, deadline, .. } = self.slots[slot];
+            if phase == Phase::Issued && deadline <= now && self.obeyed.runs() {
+                self.hold(slot);
+                overdue = true;
+            } else if matches!(phase, Phase::Issued | Phase::Started) && deadline > now {
+                next = next.min(deadline);
+            }
+        }
+        self.watch_at = next;
+        if overdue {
+            self.shared.call_host();
+        }
+    }
+
+    fn report_errors(&self, status: Interrupts) {
+        if status.intersects(ERRORS) {
+            let errors = status.into_bits() & ERRORS.into_bits();
+            self.machine.write32(IS, errors);
+            self.shared.report_causes(errors);
+        }
+    }
+
+    /// The controller ended a command with a status that says it is in trouble itself.
+    #[cold]
+    pub(crate) fn report_fatal(&self, ocs: u8) {
+        let cause = match Ocs::from_bits(ocs) {
+            Ocs::DeviceFatalError => Interrupts::new().with_dfes(true),
+            _ => Interrupts::new().with_hcfes(true),
+        };
+        self.shared.report_causes(cause.into_bits());
+    }
+
+    /// Clears what raised the line, before the look for completions that it announced.
+    pub(crate) fn acknowledge(&mut self) {
+        let status = Interrupts::from_bits(self.machine.read32(IS));
+        if status.intersects(ENABLED) {
+            self.queue.acknowledge(&self.machine);
+            self.report_errors(status);
+            self.machine.write32(IS, status.into_bits() & COMPLETIONS.into_bits());
+        }
+    }
+
+    pub(crate) fn arm(&mut self) -> bool {
+        if !self.interrupts {
+            self.interrupts = true;
+            self.armed = true;
+            self.machine.write32(IE, ENABLED.into_bits());
+        }
+        self.ended == 0 && !self.look() && self.shared.order() == self.obeyed
+    }
+
+    #[cold]
+    pub(crate) fn disarm(&mut self) {
+        self.armed = false;
+        self.interrupts = false;
+        // Another lane may be waiting for the line.
+        if self.shared.lanes.len() == 1 {
+            self.machine.write32(IE, 0);
+        }
+    }
+
+    pub(crate) fn abort(&mut self, token: u32) -> bool {
+        let live = |slot: &&mut Slot| {
+            slot.owed == token && matches!(slot.phase, Phase::Issued | Phase::Started)
+        };
+        match self.slots.iter_mut().find(live) {
+            Some(slot) => {
+                slot.abort = true;
+                slot.deadline = Instant::START;
+                self.watch_at = Instant::START;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Reserves a slot for a device management command and gives its task tag; `None` until one
+    /// is free.
+    pub(crate) fn take_management_slot(&mut self) -> Option<u8> {
+        self.harvest();
+        let slot = self.free.take();
+        self.wants_slot = slot.is_none();
+        self.set_reserve();
+        let slot = slot?;
+        self.slots[slot].phase = Phase::Management;
+        self.management = Some(Management { slot, ocs: None });
+        Some(self.tag(slot))
+    }
+
+    /// Issues the device management command in the reserved slot.
+    pub(crate) fn issue_management(&mut self, entry: &[u8; utrd::LENGTH], now: Instant) {
+        if let Some(management) = self.management {
+            if self.obeyed.runs() {
+                self.ring(now);
+            }
+            self.queue.post(management.slot, entry);
+            self.queue.ring(&self.machine);
+        }
+    }
+
+    /// Task tag of the device management command, 0 if there is none.
+    pub(crate) fn management_tag(&self) -> u8 {
+        self.management.map_or(0, |management| self.tag(management.slot))
+    }
+
+    /// Overall command status of the device management command, once it has ended.
+    pub(crate) fn management_status(&mut self) -> Option<u8> {
+        self.harvest();
+        self.management.and_then(|management| management.ocs)
+    }
+
+    pub(crate) fn release_management(&mut self) {
+        if let Some(management) = self.management.take() {
+            self.queue.forget(management.slot);
+            self.slots[management.slot].phase = Phase::Free;
+            self.free.put(management.slot);
+        }
+    }
+
+    /// Gives up waiting for a management slot.
+    pub(crate) fn forgo_management_slot(&mut self) {
+        self.wants_slot = false;
+        self.set_reserve();
+    }
+}
+
+/// Why a command that did not complete ended: its owner's wish and its deadline come first.
+fn why(slot: &Slot, cause: Ended, now: Instant) -> Ended {
+    if cause == Ended::Gone {
+        cause
+    } else if slot.abort {
+        Ended::Aborted
+    } else if slot.deadline <= now {
+        Ended::TimedOut
+    } else {
+        cause
+    }
+}

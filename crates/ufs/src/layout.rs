@@ -1,0 +1,124 @@
+//! Where everything the controller reads and writes lies in the driver's DMA memory.
+
+use crate::Options;
+use crate::error::Error;
+use flysch_api::machine::DmaRegion;
+use flysch_wire::ufs::registers::{LIST_ALIGNMENT, TASK_SLOTS_MAX, TRANSFER_SLOTS_MAX};
+
+/// Bytes of one queue entry of either kind, and of one transfer request descriptor.
+pub(crate) const ENTRY: usize = 32;
+/// Bytes of one task management request descriptor.
+pub(crate) const TASK_ENTRY: usize = 80;
+
+/// One command descriptor of a lane's slot: two cache lines out, one in.
+///
+/// | bytes | what |
+/// |---|---|
+/// | 0x00..0x20 | COMMAND UPIU |
+/// | 0x20..0xA0 | physical region entries, 8 x 16 |
+/// | 0xC0..0x100 | RESPONSE UPIU |
+pub(crate) mod slot {
+    pub(crate) const LENGTH: usize = 0x100;
+    pub(crate) const PRDT: usize = 0x20;
+    pub(crate) const RESPONSE: usize = 0xC0;
+    pub(crate) const RESPONSE_LENGTH: usize = 0x40;
+}
+
+/// The one command descriptor of device management: NOP, query, and the host's own SCSI commands.
+pub(crate) mod management {
+    pub(crate) const RESPONSE: usize = 0x400;
+    pub(crate) const RESPONSE_LENGTH: usize = 0x400;
+    pub(crate) const PRDT: usize = 0x800;
+    pub(crate) const DATA: usize = 0xC00;
+    pub(crate) const DATA_LENGTH: usize = 0x400;
+    pub(crate) const LENGTH: usize = 0x1000;
+}
+
+const LIST: usize = LIST_ALIGNMENT as usize;
+const _: () = assert!(TRANSFER_SLOTS_MAX as usize * ENTRY <= LIST);
+const _: () = assert!(TASK_SLOTS_MAX as usize * TASK_ENTRY <= LIST);
+
+/// The parts of the driver's memory.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) transfer_list: DmaRegion,
+    pub(crate) task_list: DmaRegion,
+    pub(crate) management: DmaRegion,
+    lanes: DmaRegion,
+    depth: usize,
+}
+
+impl Layout {
+    /// Bytes the driver's memory must have for these options, wherever it starts.
+    pub(crate) fn len(options: &Options) -> usize {
+        let lanes = usize::from(options.lanes.max(1));
+        LIST + 2 * LIST + management::LENGTH + lanes * Self::lane_len(options.depth.into())
+    }
+
+    fn lane_len(depth: usize) -> usize {
+        let rings = (Self::submission_entries(depth) + Self::completion_entries(depth)) * ENTRY;
+        (depth * slot::LENGTH + rings).next_multiple_of(LIST) + LIST
+    }
+
+    /// Entries of a submission ring: one stays empty, or full would look like empty.
+    pub(crate) fn submission_entries(depth: usize) -> usize {
+        depth + 1
+    }
+
+    /// Entries of a completion ring. The head register is written once per batch, so between two
+    /// writes every slot can complete twice.
+    pub(crate) fn completion_entries(depth: usize) -> usize {
+        2 * depth + 2
+    }
+
+    /// Cuts `memory` into its parts.
+    pub(crate) fn new(memory: &DmaRegion, options: &Options, depth: usize) -> Result<Self, Error> {
+        let needed = Self::len(options);
+        if memory.len() < needed {
+            return Err(Error::MemoryTooSmall { needed, given: memory.len() });
+        }
+        let start = memory.address().next_multiple_of(LIST_ALIGNMENT) - memory.address();
+        let start = start as usize;
+        let lanes = start + 2 * LIST + management::LENGTH;
+        Ok(Self {
+            transfer_list: memory.carve(start, LIST),
+            task_list: memory.carve(start + LIST, LIST),
+            management: memory.carve(start + 2 * LIST, management::LENGTH),
+            lanes: memory.carve(lanes, usize::from(options.lanes.max(1)) * Self::lane_len(depth)),
+            depth,
+        })
+    }
+
+    fn lane(&self, lane: usize) -> DmaRegion {
+        let length = Self::lane_len(self.depth);
+        self.lanes.carve(lane * length, length)
+    }
+
+    /// Command descriptors of a lane's slots.
+    pub(crate) fn descriptors(&self, lane: usize) -> DmaRegion {
+        self.lane(lane).carve(0, self.depth * slot::LENGTH)
+    }
+
+    /// Device address of a slot's command descriptor.
+    pub(crate) fn descriptor(&self, lane: usize, number: usize) -> u64 {
+        self.descriptors(lane).address() + (number * slot::LENGTH) as u64
+    }
+
+    /// Slots per lane.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// A lane's submission ring.
+    pub(crate) fn submission_ring(&self, lane: usize) -> DmaRegion {
+        let at = (self.depth * slot::LENGTH).next_multiple_of(LIST);
+        self.lane(lane).carve(at, Self::submission_entries(self.depth) * ENTRY)
+    }
+
+    /// A lane's completion ring.
+    pub(crate) fn completion_ring(&self, lane: usize) -> DmaRegion {
+        let at = (self.depth * slot::LENGTH).next_multiple_of(LIST);
+        let at = at + (Self::submission_entries(self.depth) * ENTRY).next_multiple_of(128);
+        self.lane(lane).carve(at, Self::completion_entries(self.depth) * ENTRY)
+    }
+}

@@ -1,0 +1,125 @@
+use flysch_wire::ufs::uic::HsSeries;
+
+/// Which queue design to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueMode {
+    /// MCQ where the controller has it, else SDQ.
+    #[default]
+    Auto,
+    /// The single doorbell of UFS 3.1 and earlier, up to 32 slots.
+    Sdq,
+    /// The multi-circular queues of UFS 4.0, one queue pair per lane.
+    Mcq,
+}
+
+/// The fastest link the driver may set up. The device's and the host's own limits come on top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkLimits {
+    /// Highest high-speed gear, 1..=5; 0 leaves the link in the low speed it starts in.
+    pub gear: u8,
+    /// Most lanes per direction, 1 or 2.
+    pub lanes: u8,
+    /// Rate series.
+    pub series: HsSeries,
+}
+
+impl Default for LinkLimits {
+    fn default() -> Self {
+        Self { gear: 5, lanes: 2, series: HsSeries::B }
+    }
+}
+
+/// How long the driver waits for things. The defaults are what the drivers in the field have
+/// settled on (Linux ufshcd unless said otherwise).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// HCE to follow what was written to it, ms.
+    pub enable_ms: u32,
+    /// One UIC command, ms.
+    pub uic_ms: u32,
+    /// One NOP OUT; it is sent up to ten times, ms.
+    pub nop_ms: u32,
+    /// One query, ms.
+    pub query_ms: u32,
+    /// fDeviceInit to clear, ms.
+    pub device_init_ms: u32,
+    /// One task management request, ms.
+    pub task_ms: u32,
+    /// A slot to be cleared by UTRLCLR or by MCQ clean-up, ms.
+    pub clear_ms: u32,
+    /// START STOP UNIT, ms.
+    pub start_stop_ms: u32,
+    /// How often a lane with commands in flight looks for errors and overdue commands, ms.
+    pub watchdog_ms: u32,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            enable_ms: 50,
+            uic_ms: 500,
+            nop_ms: 50,
+            query_ms: 1500,
+            device_init_ms: 1500,
+            task_ms: 100,
+            clear_ms: 1000,
+            start_stop_ms: 10_000,
+            watchdog_ms: 50,
+        }
+    }
+}
+
+/// What the caller wants of the driver. `Options::default()` suits one thread and any controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Which queue design.
+    pub queue: QueueMode,
+    /// Lanes, each a [`Port`](crate::Port) of its own: queue pairs in MCQ, disjoint slot ranges in
+    /// SDQ. At least 1.
+    pub lanes: u8,
+    /// Commands in flight per lane, 1..=255. SDQ divides the controller's slots among the lanes,
+    /// so a lane may get less.
+    pub depth: u16,
+    /// Whether completions raise the interrupt line. Without, the caller polls, or calls
+    /// [`Port::arm`](crate::Port::arm) before it waits.
+    pub interrupts: bool,
+    /// Longest data transfer of one command, bytes; at most [`TRANSFER_MAX`](Self::TRANSFER_MAX).
+    pub transfer_max: u32,
+    /// The fastest link wanted.
+    pub link: LinkLimits,
+    /// Reference clock to set in the device (bRefClkFreq: 0 19.2, 1 26, 2 38.4, 3 52 MHz).
+    /// `None` leaves what is there.
+    pub reference_clock: Option<u8>,
+    /// Idle time after which the link hibernates by itself, µs. `None` leaves it off.
+    pub auto_hibern8_us: Option<u32>,
+    /// Whether to switch WriteBooster on or off at bring-up. `None` leaves it as it is.
+    pub write_booster: Option<bool>,
+    /// Exception events to enable (bits of wExceptionEventControl). The driver itself acts on
+    /// urgent background operations (bit 2); the others are kept for the caller.
+    pub exception_events: u16,
+    /// How long to wait for things.
+    pub timeouts: Timeouts,
+}
+
+impl Options {
+    /// Most one command can transfer, bytes: eight physical region entries of 256 KiB.
+    pub const TRANSFER_MAX: u32 = 8 * 256 * 1024;
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            queue: QueueMode::Auto,
+            lanes: 1,
+            depth: 32,
+            interrupts: true,
+            transfer_max: 1024 * 1024,
+            link: LinkLimits::default(),
+            reference_clock: None,
+            auto_hibern8_us: None,
+            write_booster: None,
+            exception_events: 1 << 2,
+            timeouts: Timeouts::default(),
+        }
+    }
+}

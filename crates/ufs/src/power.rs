@@ -1,0 +1,235 @@
+//! Power: the link's gear, lanes and rate, hibernation by hand and by itself, and the device's own
+//! power modes.
+
+use crate::control::{Core, Run, Stop, US};
+use crate::options::LinkLimits;
+use crate::quirks::Quirk;
+use crate::uic::UicCommand;
+use crate::{Cause, Error};
+use flysch_api::machine::Machine;
+use flysch_wire::ufs::registers::{AHIT, Ahit};
+use flysch_wire::ufs::uic::{
+    HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicAttribute, UicOpcode,
+};
+use flysch_wire::ufs::upiu::Wlun;
+
+/// How the link runs now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// High speed, or the low speed a link starts in.
+    pub high_speed: bool,
+    /// Gear.
+    pub gear: u8,
+    /// Lanes per direction.
+    pub lanes: u8,
+    /// Rate series; says nothing in low speed.
+    pub series: HsSeries,
+    /// Whether the host put the link into hibernation.
+    pub hibernating: bool,
+}
+
+impl Default for Link {
+    /// As after link start-up: PWM-G1, one lane.
+    fn default() -> Self {
+        Self { high_speed: false, gear: 1, lanes: 1, series: HsSeries::A, hibernating: false }
+    }
+}
+
+/// The device's own power modes, set by START STOP UNIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DevicePower {
+    /// Takes commands.
+    Active,
+    /// UFS-Sleep: VCC may be off.
+    Sleep,
+    /// UFS-PowerDown: all supplies may be off.
+    PowerDown,
+}
+
+impl DevicePower {
+    /// POWER CONDITION of START STOP UNIT (JESD220 11.3.7).
+    const fn condition(self) -> u8 {
+        match self {
+            Self::Active => 1,
+            Self::Sleep => 2,
+            Self::PowerDown => 3,
+        }
+    }
+}
+
+/// SBC START STOP UNIT.
+const START_STOP_UNIT: u8 = 0x1B;
+
+/// Time-outs of the data link layer the two ends agree on when the gear changes: flow control
+/// protection, replay, acknowledgement request; for traffic classes 0 and 1 (Linux, UniPro
+/// defaults for HS).
+const DATA_LINK_TIMEOUTS: [u32; 3] = [8191, 65535, 32767];
+
+use UicAttribute as A;
+
+impl<M: Machine> Core<M> {
+    /// Brings the link to the highest speed both ends and `limits` allow. Where a gear does not
+    /// come up, the next lower one is tried.
+    pub(crate) fn set_link(&mut self, limits: LinkLimits) -> Run<()> {
+        if self.quirks.has(Quirk::NoPowerModeChange) || limits.gear == 0 {
+            return Ok(());
+        }
+        let Some((gear, lanes)) = self.common_ground(limits)? else { return Ok(()) };
+        let mut last = Cause::NoDevice;
+        for gear in (1..=gear).rev() {
+            let wanted =
+                Link { high_speed: true, gear, lanes, series: limits.series, hibernating: false };
+            match self.change_link(wanted)? {
+                Ok(()) => {
+                    self.once(|core| {
+                        core.link = wanted;
+                        0
+                    });
+                    return Ok(());
+                }
+                Err(cause) => last = cause,
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Highest common gear and number of lanes; `None` if there is no high speed.
+    fn common_ground(&mut self, limits: LinkLimits) -> Run<Option<(u8, u8)>> {
+        let mut numbers = [0; 4];
+        let sources = [
+            (A::PaMaxrxhsgear, false),
+            (A::PaMaxrxhsgear, true),
+            (A::PaConnectedrxdatalanes, false),
+            (A::PaConnectedtxdatalanes, false),
+        ];
+        for (number, (attribute, peer)) in numbers.iter_mut().zip(sources) {
+            let read = if peer { self.dme_peer_get(attribute)? } else { self.dme_get(attribute)? };
+            match read {
+                Ok(value) => *number = value,
+                Err(_) if self.quirks.has(Quirk::DmeErrorsNotFatal) => return Ok(None),
+                Err(cause) => return Err(cause.into()),
+            }
+        }
+        let [local_gear, peer_gear, rx_lanes, tx_lanes] = numbers;
+        let gear = local_gear.min(peer_gear).min(limits.gear.into()) as u8;
+        let lanes = rx_lanes.min(tx_lanes).min(limits.lanes.into()) as u8;
+        Ok((gear > 0 && lanes > 0).then_some((gear, lanes)))
+    }
+
+    fn change_link(&mut self, wanted: Link) -> Run<Result<(), Cause>> {
+        if self.quirks.has(Quirk::LanesBeforeGear) && wanted.lanes > 1 {
+            let lanes_only = Link { gear: 1, high_speed: false, ..wanted };
+            if let Err(cause) = self.apply(lanes_only)? {
+                return Ok(Err(cause));
+            }
+        }
+        if let Err(cause) = self.apply(wanted)? {
+            return Ok(Err(cause));
+        }
+        if self.quirks.has(Quirk::SettleAfterGear) {
+            self.sleep(1_000 * US)?;
+            let _ = self.dme_peer_get(A::PaGranularity)?;
+        }
+        if self.quirks.has(Quirk::PeerTactivate) {
+            self.lengthen_peer_activation()?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// The attributes of one power mode change, in the order every driver uses, then the change.
+    fn apply(&mut self, link: Link) -> Run<Result<(), Cause>> {
+        let fast = u32::from(link.high_speed);
+        let adapt = if link.high_speed && link.gear >= 4 {
+            HsAdaptType::Initial
+        } else {
+            HsAdaptType::None
+        };
+        let [protection, replay, request] = DATA_LINK_TIMEOUTS;
+        let mode = if link.high_speed { LinkMode::Fast } else { LinkMode::Slow };
+        let settings = [
+            (A::PaRxgear, link.gear.into()),
+            (A::PaActiverxdatalanes, link.lanes.into()),
+            (A::PaRxtermination, fast),
+            (A::PaTxgear, link.gear.into()),
+            (A::PaActivetxdatalanes, link.lanes.into()),
+            (A::PaTxtermination, fast),
+            (A::PaHsseries, link.series.into_bits().into()),
+            (A::PaTxhsadapttype, adapt.into_bits().into()),
+            (A::PaPwrmodeuserdata0, protection),
+            (A::PaPwrmodeuserdata1, replay),
+            (A::PaPwrmodeuserdata2, request),
+            (A::PaPwrmodeuserdata3, protection),
+            (A::PaPwrmodeuserdata4, replay),
+            (A::PaPwrmodeuserdata5, request),
+            (A::DmeLocalfc0protectiontimeoutval, protection),
+            (A::DmeLocaltc0replaytimeoutval, replay),
+            (A::DmeLocalafc0reqtimeoutval, request),
+        ];
+        for (attribute, value) in settings {
+            // An attribute this PHY does not have is no reason not to try: the change itself
+            // tells.
+            let _ = self.dme_set(attribute, value)?;
+        }
+        let mode = PaPowerMode::new().with_tx(mode).with_rx(mode);
+        Ok(self.dme_set(A::PaPwrmode, mode.into_bits())?.map(|_| ()))
+    }
+
+    /// The device's receiver needs longer to wake than it says.
+    fn lengthen_peer_activation(&mut self) -> Run<()> {
+        let local = self.dme_get(A::PaGranularity)?;
+        let peer = self.dme_peer_get(A::PaGranularity)?;
+        if let (Ok(local), Ok(peer)) = (local, peer)
+            && local == peer
+            && let Ok(activation) = self.dme_get(A::PaTactivate)?
+        {
+            let _ = self.dme_peer_set(A::PaTactivate, activation + 2)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the link into hibernation, or takes it out.
+    pub(crate) fn hibernate(&mut self, enter: bool) -> Run<()> {
+        if self.once(|core| core.link.hibernating.into()) == u64::from(enter) {
+            return Ok(());
+        }
+        let opcode = if enter { UicOpcode::DmeHibernateEnter } else { UicOpcode::DmeHibernateExit };
+        match self.uic(UicCommand::control(opcode))? {
+            Ok(_) => {}
+            Err(cause) => {
+                // The state of the link is unknown now: only a new start-up settles it.
+                self.once(|core| {
+                    core.ask_for_reset();
+                    0
+                });
+                return Err(cause.into());
+            }
+        }
+        self.once(|core| {
+            core.link.hibernating = enter;
+            0
+        });
+        Ok(())
+    }
+
+    /// Lets the link hibernate by itself after `idle_us`; 0 is never.
+    pub(crate) fn set_auto_hibern8(&mut self, idle_us: u32) -> Run<()> {
+        if !self.cap.autoh8() || self.quirks.has(Quirk::AutoHibern8Broken) {
+            return match idle_us {
+                0 => Ok(()),
+                _ => Err(Stop::Failed(Error::Unsupported("auto-hibern8"))),
+            };
+        }
+        self.write(AHIT, Ahit::from_idle_us(idle_us).into_bits());
+        Ok(())
+    }
+
+    /// START STOP UNIT to the UFS DEVICE well-known unit.
+    pub(crate) fn start_stop(&mut self, power: DevicePower) -> Run<Result<(), Cause>> {
+        let mut cdb = [0; 16];
+        cdb[0] = START_STOP_UNIT;
+        cdb[4] = power.condition() << 4;
+        let timeout_ms = self.options.timeouts.start_stop_ms;
+        let reply = self.scsi(Wlun::UfsDevice.into_bits(), cdb, 0, timeout_ms)?;
+        Ok(reply.map(|_| ()))
+    }
+}

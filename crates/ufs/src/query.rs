@@ -1,0 +1,247 @@
+//! Queries: descriptors, attributes and flags, each checked before it is sent.
+//!
+//! Parts have been seen to hang when asked for an identifier that is newer than their
+//! specification, so what a device can be asked follows from its wSpecVersion. What cannot be
+//! undone (write-once attributes and flags) needs [`Query::irreversible`].
+
+use crate::control::{Core, Run, Stop};
+use crate::management::{DESCRIPTOR_MAX, Reply};
+use crate::{Cause, Error};
+use flysch_api::machine::Machine;
+use flysch_wire::ufs::query::{
+    Access, AttributeId, DescriptorId, FlagId, QueryOpcode, Scope, Since, WriteAccess,
+};
+use flysch_wire::ufs::upiu::QueryFields;
+
+/// What is asked of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    what: What,
+    index: u8,
+    selector: u8,
+    irreversible: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    ReadDescriptor(DescriptorId),
+    ReadAttribute(AttributeId),
+    WriteAttribute(AttributeId, u64),
+    Flag(QueryOpcode, FlagId),
+}
+
+/// What a query gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Descriptor,
+    Attribute,
+    Flag,
+}
+
+impl Query {
+    pub(crate) fn kind(&self) -> Kind {
+        match self.what {
+            What::ReadDescriptor(_) => Kind::Descriptor,
+            What::ReadAttribute(_) | What::WriteAttribute(..) => Kind::Attribute,
+            What::Flag(..) => Kind::Flag,
+        }
+    }
+
+    /// The attribute's value in an answer, as wide as the attribute.
+    pub(crate) fn value_of(&self, reply: &Reply) -> u64 {
+        let width = match self.what {
+            What::ReadAttribute(id) | What::WriteAttribute(id, _) => id.info(),
+            _ => None,
+        };
+        match width {
+            Some(info) if info.width == 8 => reply.fields.value64(),
+            Some(info) => u64::from(reply.fields.value32()) & info.value_max(),
+            None => 0,
+        }
+    }
+
+    const fn of(what: What) -> Self {
+        Self { what, index: 0, selector: 0, irreversible: false }
+    }
+
+    /// Reads a descriptor.
+    pub const fn read_descriptor(id: DescriptorId) -> Self {
+        Self::of(What::ReadDescriptor(id))
+    }
+
+    /// Reads an attribute.
+    pub const fn read_attribute(id: AttributeId) -> Self {
+        Self::of(What::ReadAttribute(id))
+    }
+
+    /// Writes an attribute.
+    pub const fn write_attribute(id: AttributeId, value: u64) -> Self {
+        Self::of(What::WriteAttribute(id, value))
+    }
+
+    /// Reads a flag.
+    pub const fn read_flag(id: FlagId) -> Self {
+        Self::of(What::Flag(QueryOpcode::ReadFlag, id))
+    }
+
+    /// Sets a flag.
+    pub const fn set_flag(id: FlagId) -> Self {
+        Self::of(What::Flag(QueryOpcode::SetFlag, id))
+    }
+
+    /// Clears a flag.
+    pub const fn clear_flag(id: FlagId) -> Self {
+        Self::of(What::Flag(QueryOpcode::ClearFlag, id))
+    }
+
+    /// Toggles a flag.
+    pub const fn toggle_flag(id: FlagId) -> Self {
+        Self::of(What::Flag(QueryOpcode::ToggleFlag, id))
+    }
+
+    /// Of the logical unit, string or context with this index.
+    #[must_use]
+    pub const fn index(mut self, index: u8) -> Self {
+        self.index = index;
+        self
+    }
+
+    /// With this selector.
+    #[must_use]
+    pub const fn selector(mut self, selector: u8) -> Self {
+        self.selector = selector;
+        self
+    }
+
+    /// The caller knows that this write cannot be undone.
+    #[must_use]
+    pub const fn irreversible(mut self) -> Self {
+        self.irreversible = true;
+        self
+    }
+
+    /// The fields to send to a device of this wSpecVersion.
+    ///
+    /// # Errors
+    /// Why it must not be sent.
+    pub fn check(&self, spec_version: u16) -> Result<QueryFields, Error> {
+        let (index, selector) = (self.index, self.selector);
+        Ok(match self.what {
+            What::ReadDescriptor(id) => {
+                let since = id.since().ok_or(Error::Unknown(id.into_bits()))?;
+                in_version(id.name(), since, spec_version)?;
+                let length = DESCRIPTOR_MAX as u16;
+                QueryFields::read_descriptor(id.into_bits(), index, selector, length)
+            }
+            What::ReadAttribute(id) => {
+                let info = id.info().ok_or(Error::Unknown(id.into_bits()))?;
+                in_version(id.name(), info.since, spec_version)?;
+                self.in_scope(id.name(), info.scope)?;
+                if !info.access.read {
+                    return Err(Error::Access(id.name()));
+                }
+                QueryFields::read_attribute(id.into_bits(), index, selector)
+            }
+            What::WriteAttribute(id, value) => {
+                let info = id.info().ok_or(Error::Unknown(id.into_bits()))?;
+                in_version(id.name(), info.since, spec_version)?;
+                self.in_scope(id.name(), info.scope)?;
+                self.may_write(id.name(), info.access)?;
+                if value > info.value_max() {
+                    return Err(Error::Value(id.name()));
+                }
+                QueryFields::write_attribute(id.into_bits(), index, selector, value)
+            }
+            What::Flag(opcode, id) => {
+                let info = id.info().ok_or(Error::Unknown(id.into_bits()))?;
+                in_version(id.name(), info.since, spec_version)?;
+                self.in_scope(id.name(), info.scope)?;
+                self.flag_access(opcode, id, info.access)?;
+                QueryFields::flag(opcode, id.into_bits(), index, selector)
+            }
+        })
+    }
+
+    fn flag_access(&self, opcode: QueryOpcode, id: FlagId, access: Access) -> Result<(), Error> {
+        match opcode {
+            QueryOpcode::ReadFlag if access.read => Ok(()),
+            QueryOpcode::ReadFlag => Err(Error::Access(id.name())),
+            QueryOpcode::SetFlag => self.may_write(id.name(), access),
+            _ if access.write == WriteAccess::SetOnly => Err(Error::Access(id.name())),
+            _ => self.may_write(id.name(), access),
+        }
+    }
+
+    fn may_write(&self, name: &'static str, access: Access) -> Result<(), Error> {
+        match access.write {
+            WriteAccess::No => Err(Error::Access(name)),
+            WriteAccess::Once if !self.irreversible => Err(Error::Irreversible(name)),
+            _ => Ok(()),
+        }
+    }
+
+    fn in_scope(&self, name: &'static str, scope: Scope) -> Result<(), Error> {
+        let fits = match scope {
+            Scope::Device => self.index == 0 && self.selector == 0,
+            Scope::LogicalUnit | Scope::DeviceOrLogicalUnit => self.index < 32,
+            Scope::Context => self.index < 32 && (1..=15).contains(&self.selector),
+        };
+        if fits { Ok(()) } else { Err(Error::Index(name)) }
+    }
+}
+
+fn in_version(name: &'static str, since: Since, device: u16) -> Result<(), Error> {
+    if since.is_in(device) {
+        Ok(())
+    } else {
+        Err(Error::TooNew { name, since: since.version, device })
+    }
+}
+
+impl<M: Machine> Core<M> {
+    /// Sends a query after checking it.
+    pub(crate) fn checked_query(&mut self, query: &Query) -> Run<Reply> {
+        let fields = query.check(self.device.descriptor.w_spec_version).map_err(Stop::Failed)?;
+        Ok(self.query(fields)??)
+    }
+
+    /// Reads a descriptor without a look at the version: for the ones every device has.
+    pub(crate) fn read_descriptor_raw(
+        &mut self,
+        id: DescriptorId,
+        index: u8,
+    ) -> Run<Result<Reply, Cause>> {
+        let fields = QueryFields::read_descriptor(id.into_bits(), index, 0, DESCRIPTOR_MAX as u16);
+        self.query(fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_newer_than_the_device_is_never_sent() {
+        let hint = Query::read_attribute(AttributeId::WriteBoosterBufferResizeHint);
+        assert!(hint.check(0x410).is_ok());
+        assert!(matches!(hint.check(0x300), Err(Error::TooNew { device: 0x300, .. })));
+        let booster = Query::set_flag(FlagId::WriteBoosterEn);
+        assert!(booster.check(0x220).is_ok() && booster.check(0x310).is_ok());
+        assert!(matches!(booster.check(0x300), Err(Error::TooNew { .. })));
+        assert!(Query::read_attribute(AttributeId::from_bits(0x7F)).check(0x410).is_err());
+    }
+
+    #[test]
+    fn access_follows_the_tables() {
+        let status = AttributeId::ExceptionEventStatus;
+        assert!(Query::write_attribute(status, 1).check(0x410).is_err());
+        let lock = Query::write_attribute(AttributeId::ConfigDescrLock, 1);
+        assert!(matches!(lock.check(0x410), Err(Error::Irreversible(_))));
+        assert!(lock.irreversible().check(0x410).is_ok());
+        let wide = Query::write_attribute(AttributeId::ActiveIccLevel, 256);
+        assert!(matches!(wide.check(0x410), Err(Error::Value(_))));
+        assert!(Query::clear_flag(FlagId::DeviceInit).check(0x410).is_err());
+        assert!(Query::read_flag(FlagId::PurgeEnable).check(0x410).is_err());
+        assert!(Query::read_flag(FlagId::DeviceInit).index(1).check(0x410).is_err());
+    }
+}

@@ -1,0 +1,244 @@
+//! A queue pair of UFS 4.0: a submission ring and a completion ring in memory.
+//!
+//! Theory. Ring pointers are byte offsets. The submission tail and the completion head are ours,
+//! the others the controller's. A consumed completion entry is zeroed, so a new one shows in
+//! memory as a command descriptor address that is not zero: while nothing happened, looking
+//! costs no register access. Because nothing promises that an entry of 32 bytes appears at once, the tail
+//! register decides how far entries may be read; it is read once per batch, and the head register
+//! is written once per batch.
+//!
+//! Which slot an entry belongs to follows from the address of its command descriptor, which every
+//! version of the interface gives back; the task tag is there from 4.1 on only.
+
+use super::{Done, MANAGEMENT};
+use crate::layout::{ENTRY, slot};
+use crate::shared::Starts;
+use flysch_api::machine::{DmaRegion, Registers};
+use flysch_wire::ufs::cqe::{CqeStatus, CqeUcd, STATUS_OFFSET, UCD_OFFSET};
+use flysch_wire::ufs::registers::{CqInterrupts, mcq};
+
+/// Where the run-time registers of one queue pair are, bytes from the start of the register space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct McqRegisters {
+    /// The block that starts with SQHP.
+    pub(crate) submission: u32,
+    /// The block that starts with CQHP.
+    pub(crate) completion: u32,
+    /// The block that starts with CQIS.
+    pub(crate) completion_interrupt: u32,
+}
+
+/// A lane's queue pair.
+#[derive(Debug)]
+pub(crate) struct Mcq {
+    submission: DmaRegion,
+    completion: DmaRegion,
+    registers: McqRegisters,
+    /// Device address of the lane's first command descriptor, and how many there are.
+    descriptors: u64,
+    slots: usize,
+    /// Device address of the command descriptor of device management.
+    management: u64,
+    /// Where the next entry goes.
+    tail: usize,
+    /// What the controller was last told.
+    tail_rung: usize,
+    /// Where the next completion will be, and the end of the present batch.
+    head: usize,
+    batch_end: usize,
+    /// Entries that named no command of this lane.
+    pub(crate) strangers: u32,
+}
+
+impl Mcq {
+    pub(crate) fn new(
+        rings: (DmaRegion, DmaRegion),
+        descriptors: &DmaRegion,
+        management: u64,
+    ) -> Self {
+        Self {
+            submission: rings.0,
+            completion: rings.1,
+            registers: McqRegisters::default(),
+            descriptors: descriptors.address(),
+            slots: descriptors.len() / slot::LENGTH,
+            management,
+            tail: 0,
+            tail_rung: 0,
+            head: 0,
+            batch_end: 0,
+            strangers: 0,
+        }
+    }
+
+    /// Starts over with empty rings at the offsets the controller stands at; it may keep its
+    /// pointers across a reset.
+    pub(crate) fn restart(&mut self, starts: Starts) {
+        self.completion.fill(0, self.completion.len(), 0);
+        self.registers = starts.registers;
+        self.tail = starts.submission as usize;
+        self.tail_rung = self.tail;
+        self.head = starts.completion as usize;
+        self.batch_end = self.head;
+    }
+
+    #[inline]
+    pub(crate) fn post(&mut self, entry: &[u8; ENTRY]) {
+        self.submission.write(self.tail, entry);
+        self.tail = next(self.tail, self.submission.len());
+    }
+
+    #[inline]
+    pub(crate) fn ring(&mut self, registers: &impl Registers) {
+        if self.tail != self.tail_rung {
+            registers.write32(self.registers.submission + mcq::SQTP, self.tail as u32);
+            self.tail_rung = self.tail;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, registers: &impl Registers) -> Option<Done> {
+        while self.head != self.batch_end {
+            let ucd = u64::from_le(self.completion.load64(self.head + UCD_OFFSET));
+            let status = u32::from_le(self.completion.load32(self.head + STATUS_OFFSET));
+            self.completion.store64(self.head + UCD_OFFSET, 0);
+            self.head = next(self.head, self.completion.len());
+            if self.head == self.batch_end {
+                registers.write32(self.registers.completion + mcq::CQHP, self.head as u32);
+            }
+            if let Some(slot) = self.slot_of(CqeUcd::from_bits(ucd).base()) {
+                return Some(Done { slot, ocs: CqeStatus::from_bits(status).ocs().into_bits() });
+            }
+            self.strangers = self.strangers.saturating_add(1);
+        }
+        None
+    }
+
+    #[inline]
+    fn slot_of(&self, ucd: u64) -> Option<usize> {
+        let offset = ucd.wrapping_sub(self.descriptors);
+        let slot = (offset / slot::LENGTH as u64) as usize;
+        if offset.is_multiple_of(slot::LENGTH as u64) && slot < self.slots {
+            Some(slot)
+        } else {
+            (ucd == self.management).then_some(MANAGEMENT)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn refill(&mut self, registers: &impl Registers) -> bool {
+        self.completion.load64(self.head + UCD_OFFSET) != 0 && self.refill_from_tail(registers)
+    }
+
+    /// Believes the tail register alone: also right if the device wrote nothing into the entry.
+    pub(crate) fn refill_from_tail(&mut self, registers: &impl Registers) -> bool {
+        let tail = registers.read32(self.registers.completion + mcq::CQTP) as usize;
+        if tail < self.completion.len() && tail.is_multiple_of(ENTRY) {
+            self.batch_end = tail;
+        }
+        self.head != self.batch_end
+    }
+
+    /// Believes memory alone, for a controller that is switched off.
+    pub(crate) fn refill_from_memory(&mut self) {
+        let mut end = self.head;
+        while self.completion.load64(end + UCD_OFFSET) != 0 {
+            end = next(end, self.completion.len());
+            if end == self.head {
+                break;
+            }
+        }
+        self.batch_end = end;
+    }
+
+    #[inline]
+    pub(crate) fn acknowledge(&self, registers: &impl Registers) {
+        let block = self.registers.completion_interrupt;
+        registers.write32(block + mcq::CQIS, CqInterrupts::new().with_teps(true).into_bits());
+    }
+}
+
+/// The offset of the entry after the one at `at`.
+#[inline]
+fn next(at: usize, len: usize) -> usize {
+    let next = at + ENTRY;
+    if next < len { next } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeMap;
+    use core::cell::RefCell;
+
+    #[derive(Default)]
+    struct File(RefCell<BTreeMap<u32, u32>>);
+
+    impl Registers for File {
+        fn read32(&self, offset: u32) -> u32 {
+            self.0.borrow().get(&offset).copied().unwrap_or(0)
+        }
+        fn write32(&self, offset: u32, value: u32) {
+            self.0.borrow_mut().insert(offset, value);
+        }
+    }
+
+    const REGISTERS: McqRegisters =
+        McqRegisters { submission: 0x1000, completion: 0x101C, completion_interrupt: 0x1024 };
+
+    fn queue() -> (Mcq, DmaRegion, DmaRegion) {
+        let memory = DmaRegion::zeroed(8192, 0x10_0000);
+        let submission = memory.carve(0, 3 * ENTRY);
+        let completion = memory.carve(1024, 6 * ENTRY);
+        let descriptors = memory.carve(4096, 2 * slot::LENGTH);
+        let rings = (submission.clone(), completion.clone());
+        let mut queue = Mcq::new(rings, &descriptors, 0x10_0800);
+        queue.restart(Starts { submission: 32, completion: 0, registers: REGISTERS });
+        (queue, submission, completion)
+    }
+
+    #[test]
+    fn tail_wraps_and_rings_once_per_batch() {
+        let (mut queue, submission, _) = queue();
+        let file = File::default();
+        queue.post(&[1; ENTRY]);
+        queue.post(&[2; ENTRY]);
+        assert!(file.0.borrow().is_empty());
+        queue.ring(&file);
+        assert_eq!(file.read32(0x1004), 0, "from 32 over 64 to 0");
+        assert_eq!(submission.load32(32), 0x0101_0101);
+        assert_eq!(submission.load32(64), 0x0202_0202);
+    }
+
+    #[test]
+    fn only_entries_before_the_tail_register_are_believed() {
+        let (mut queue, _, completion) = queue();
+        let file = File::default();
+        assert!(!queue.refill(&file));
+        completion.store64(0, (0x10_1000_u64 | 3).to_le());
+        assert!(!queue.refill(&file), "the tail has not moved yet");
+        completion.store64(32, 0x10_1100_u64.to_le());
+        completion.store32(32 + STATUS_OFFSET, 7_u32.to_le());
+        completion.store64(64, 0x10_0800_u64.to_le());
+        completion.store64(96, 0x10_1080_u64.to_le());
+        file.write32(0x1020, 128);
+        assert!(queue.refill(&file));
+        assert_eq!(queue.take(&file), Some(Done { slot: 0, ocs: 0 }));
+        assert_eq!(queue.take(&file), Some(Done { slot: 1, ocs: 7 }));
+        assert_eq!(queue.take(&file), Some(Done { slot: MANAGEMENT, ocs: 0 }));
+        assert_eq!(queue.take(&file), None);
+        assert_eq!(queue.strangers, 1);
+        assert_eq!(file.read32(0x101C), 128, "the head follows once per batch");
+    }
+
+    #[test]
+    fn a_tail_outside_the_ring_is_not_believed() {
+        let (mut queue, _, completion) = queue();
+        let file = File::default();
+        completion.store64(0, 0x10_1000_u64.to_le());
+        for tail in [6 * ENTRY as u32, 33, u32::MAX] {
+            file.write32(0x1020, tail);
+            assert!(!queue.refill(&file));
+        }
+    }
+}

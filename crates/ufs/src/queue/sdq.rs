@@ -1,0 +1,129 @@
+use super::Done;
+use crate::layout::ENTRY;
+use flysch_api::machine::{DmaRegion, Registers};
+use flysch_wire::ufs::registers::UTRLDBR;
+use flysch_wire::ufs::utrd::{STATUS_OFFSET, UtrdStatus};
+
+/// A lane's range of slots in the transfer request list. The doorbell is write-one-to-set, so
+/// lanes with disjoint ranges write it without knowing of each other.
+#[derive(Debug)]
+pub(crate) struct Sdq {
+    list: DmaRegion,
+    /// The lane's first slot in the list.
+    first: usize,
+    /// Slots posted and not yet rung, bits of the doorbell register.
+    posted: u32,
+    /// Slots the controller has, as far as is known.
+    issued: u32,
+    /// Slots found ended and not yet taken.
+    batch: u32,
+}
+
+impl Sdq {
+    pub(crate) fn new(list: DmaRegion, first: usize) -> Self {
+        Self { list, first, posted: 0, issued: 0, batch: 0 }
+    }
+
+    fn bit(&self, slot: usize) -> u32 {
+        1 << (self.first + slot)
+    }
+
+    #[inline]
+    pub(crate) fn post(&mut self, slot: usize, entry: &[u8; ENTRY]) {
+        self.list.write((self.first + slot) * ENTRY, entry);
+        self.posted |= self.bit(slot);
+    }
+
+    #[inline]
+    pub(crate) fn ring(&mut self, registers: &impl Registers) {
+        if self.posted != 0 {
+            self.issued |= self.posted;
+            registers.write32(UTRLDBR, self.posted);
+            self.posted = 0;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Done> {
+        if self.batch == 0 {
+            return None;
+        }
+        let at = self.batch.trailing_zeros() as usize;
+        self.batch &= self.batch - 1;
+        self.issued &= !(1 << at);
+        let slot = at - self.first;
+        Some(Done { slot, ocs: self.status(slot) })
+    }
+
+    /// Overall command status of a slot as it stands in memory.
+    #[inline]
+    pub(crate) fn status(&self, slot: usize) -> u8 {
+        let word = self.list.load32((self.first + slot) * ENTRY + STATUS_OFFSET);
+        UtrdStatus::from_bits(u32::from_le(word)).ocs().into_bits()
+    }
+
+    #[inline]
+    pub(crate) fn refill(&mut self, registers: &impl Registers) -> bool {
+        if self.issued != 0 {
+            self.batch = self.issued & !registers.read32(UTRLDBR);
+        }
+        self.batch != 0
+    }
+
+    /// This lane's part of a mask over the whole list, bit 0 its first slot.
+    pub(crate) fn range(&self, mask: u32) -> u32 {
+        mask >> self.first
+    }
+
+    pub(crate) fn forget(&mut self, slot: usize) {
+        let bit = self.bit(slot);
+        self.posted &= !bit;
+        self.issued &= !bit;
+        self.batch &= !bit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+    use flysch_wire::ufs::utrd::Ocs;
+
+    struct Doorbell(Cell<u32>);
+
+    impl Registers for Doorbell {
+        fn read32(&self, offset: u32) -> u32 {
+            assert_eq!(offset, UTRLDBR);
+            self.0.get()
+        }
+        fn write32(&self, offset: u32, value: u32) {
+            assert_eq!(offset, UTRLDBR);
+            self.0.set(self.0.get() | value);
+        }
+    }
+
+    #[test]
+    fn ends_are_found_by_the_doorbell_and_reported_once() {
+        let list = DmaRegion::zeroed(1024, 0);
+        let mut queue = Sdq::new(list.clone(), 8);
+        let doorbell = Doorbell(Cell::new(0x1));
+        let mut entry = [0; ENTRY];
+        entry[STATUS_OFFSET] = Ocs::Invalid.into_bits();
+        for slot in [0, 3, 4] {
+            queue.post(slot, &entry);
+        }
+        queue.ring(&doorbell);
+        assert_eq!(doorbell.0.get(), 0x1901, "another lane's slot is left alone");
+        assert!(!queue.refill(&doorbell));
+        list.fill((8 + 3) * ENTRY + STATUS_OFFSET, 1, 0);
+        doorbell.0.set(0x101);
+        assert!(queue.refill(&doorbell));
+        assert_eq!(queue.take(), Some(Done { slot: 3, ocs: 0 }));
+        assert_eq!(queue.take(), Some(Done { slot: 4, ocs: 0xF }));
+        assert_eq!(queue.take(), None);
+        assert!(!queue.refill(&doorbell));
+        queue.forget(0);
+        doorbell.0.set(0);
+        assert!(!queue.refill(&doorbell), "a held slot is the host's business");
+    }
+}
