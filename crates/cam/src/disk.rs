@@ -1,0 +1,512 @@
+//! `da`: a direct-access logical unit as a block device.
+//!
+//! Down: a request is checked, becomes a wish in the [`Queue`], is split into parts of at most the
+//! longest transfer, and each part goes to the port as one command. Up: an outcome finds its part
+//! by token, a plain success ends the part, everything else goes to `recover`; a wish is done when
+//! its last part is, and its first failure is its result.
+
+use flysch_api::block::{Completion, Device, Error as BlockError, Geometry, Operation};
+use flysch_api::block::{Refused, Request};
+use flysch_api::command::{Command, Direction, Ended, NotStarted, Outcome, Port, TaskAttribute};
+use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
+use flysch_api::trace::Stamps;
+use flysch_wire::scsi::Status;
+
+use crate::cdb;
+use crate::error::Error;
+use crate::queue::Queue;
+use crate::recover::Statistics;
+
+/// Scratch memory per command slot: an UNMAP parameter list, rounded up for alignment, bytes.
+const SCRATCH_STRIDE: usize = 32;
+/// How soon a port that took nothing, though nothing is in flight, is asked again, nanoseconds.
+const ASK_AGAIN_NANOS: u64 = 1_000_000;
+
+/// What can be chosen about a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Requests taken at once; never more than the port has slots.
+    pub queue_depth: u32,
+    /// Longest transfer of one command, bytes; never more than port and unit allow.
+    pub transfer_max: u32,
+    /// How often a command that failed by a cause that may pass is issued again.
+    pub retries: u8,
+    /// How long a read or write may take, milliseconds.
+    pub transfer_timeout_ms: u32,
+    /// How long a cache flush may take, milliseconds.
+    pub flush_timeout_ms: u32,
+    /// How long an UNMAP may take, milliseconds.
+    pub delete_timeout_ms: u32,
+}
+
+impl Default for Options {
+    /// Everything the port and the unit allow; 4 retries as CAM's `da`; 10 s per transfer, 60 s
+    /// for commands whose work is not bounded by their length.
+    fn default() -> Self {
+        Self {
+            queue_depth: u32::MAX,
+            transfer_max: u32::MAX,
+            retries: 4,
+            transfer_timeout_ms: 10_000,
+            flush_timeout_ms: 60_000,
+            delete_timeout_ms: 60_000,
+        }
+    }
+}
+
+/// What the scan found out about a unit that can be a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The unit.
+    pub lun: u8,
+    /// Bytes per logical block.
+    pub block_size: u32,
+    /// Number of logical blocks.
+    pub blocks: u64,
+    /// Longest transfer the unit takes, blocks; 0 if it names none (VPD B0).
+    pub transfer_blocks_max: u32,
+    /// Longest range one UNMAP descriptor may name, blocks; 0 if the unit cannot UNMAP.
+    pub unmap_blocks_max: u32,
+    /// Whether the unit has a volatile write cache that is on (MODE SENSE caching page, WCE).
+    pub write_cache: bool,
+    /// Whether READ and WRITE may force unit access (MODE SENSE header, DPOFUA).
+    pub force_unit_access: bool,
+    /// Whether the unit is write protected (MODE SENSE header, WP).
+    pub write_protected: bool,
+}
+
+/// A logical unit as a block device, over one lane's port.
+#[derive(Debug)]
+pub struct Disk<P> {
+    pub(crate) port: P,
+    pub(crate) shape: Shape,
+    geometry: Geometry,
+    pub(crate) options: Options,
+    block_shift: u32,
+    /// Longest read or write of one command, blocks.
+    transfer_blocks: u32,
+    /// Parameter lists, one place per part.
+    scratch: DmaRegion,
+    pub(crate) queue: Queue,
+    /// Commands to have in flight at once: less than there are parts after TASK SET FULL.
+    pub(crate) openings: u32,
+    /// Plain successes since `openings` changed.
+    pub(crate) good_since: u32,
+    /// The port or the unit is gone for good.
+    pub(crate) gone: bool,
+    /// The unit has no SYNCHRONIZE CACHE, and needs none.
+    pub(crate) no_flush: bool,
+    /// A write failed after it was reported done; the next flush tells.
+    pub(crate) deferred: Option<BlockError>,
+    /// When to ask a port again that took nothing though nothing is in flight.
+    ask_again: Option<Instant>,
+    pub(crate) statistics: Statistics,
+}
+
+impl<P: Port> Disk<P> {
+    /// How much scratch memory a disk over a port with so many slots needs, bytes.
+    pub const fn scratch_bytes(slots: u32) -> usize {
+        SCRATCH_STRIDE * slots as usize
+    }
+
+    /// A disk over `port`, which must carry no other commands.
+    ///
+    /// `scratch` is part of the port's memory and belongs to the disk: at least
+    /// [`scratch_bytes`](Self::scratch_bytes) for the port's slots if the unit can UNMAP.
+    ///
+    /// # Errors
+    /// [`Error::BlockSize`], [`Error::NotADisk`], [`Error::Scratch`] or [`Error::NoSlots`].
+    pub fn new(
+        port: P,
+        shape: Shape,
+        scratch: DmaRegion,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let Shape { lun, block_size, .. } = shape;
+        let limits = *port.limits();
+        let parts = u16::try_from(limits.slots).unwrap_or(u16::MAX).min(u16::MAX - 1);
+        if parts == 0 {
+            return Err(Error::NoSlots);
+        }
+        if shape.blocks == 0 {
+            return Err(Error::NotADisk { lun });
+        }
+        let bytes_max = limits.transfer_max.min(options.transfer_max);
+        let mut transfer_blocks = bytes_max.checked_div(block_size).unwrap_or(0);
+        if shape.transfer_blocks_max != 0 {
+            transfer_blocks = transfer_blocks.min(shape.transfer_blocks_max);
+        }
+        if !block_size.is_power_of_two() || transfer_blocks == 0 {
+            return Err(Error::BlockSize { lun, block_size });
+        }
+        let needed = Self::scratch_bytes(u32::from(parts));
+        let can_delete = shape.unmap_blocks_max > 0;
+        if can_delete && scratch.len() < needed {
+            return Err(Error::Scratch { needed, got: scratch.len() });
+        }
+        let wishes = options.queue_depth.clamp(1, u32::from(parts)) as u16;
+        let geometry = Geometry {
+            block_size,
+            blocks: shape.blocks,
+            transfer_max: transfer_blocks * block_size,
+            queue_depth: u32::from(wishes),
+            can_delete,
+            read_only: shape.write_protected,
+        };
+        let blank = Command {
+            lun,
+            cdb: [0; 16],
+            direction: Direction::None,
+            data: DmaSlice::EMPTY,
+            attribute: TaskAttribute::Simple,
+            deadline: Instant::NEVER,
+            token: 0,
+        };
+        Ok(Self {
+            port,
+            shape,
+            geometry,
+            options: *options,
+            block_shift: block_size.trailing_zeros(),
+            transfer_blocks,
+            scratch,
+            queue: Queue::new(wishes, parts, &blank),
+            openings: u32::from(parts),
+            good_since: 0,
+            gone: false,
+            no_flush: false,
+            deferred: None,
+            ask_again: None,
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// What happened to this disk's commands so far.
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// What the scan found out about the unit.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The port below.
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// The port below; whoever starts commands on it takes their outcomes away from the disk.
+    pub fn port_mut(&mut self) -> &mut P {
+        &mut self.port
+    }
+
+    /// Gives the port back. Requests in flight are forgotten.
+    pub fn into_port(self) -> P {
+        self.port
+    }
+
+    /// Longest range of one part of this operation, blocks.
+    #[inline]
+    fn part_blocks(&self, operation: Operation) -> u32 {
+        match operation {
+            Operation::Read | Operation::Write => self.transfer_blocks,
+            Operation::Delete => self.shape.unmap_blocks_max,
+            // A flush is entered as one block: it has one part.
+            Operation::Flush => 1,
+        }
+    }
+
+    /// Makes the next part of a wish that has blocks without one, if a part is free.
+    #[inline]
+    fn split(&mut self, wish_index: u16) -> Option<u16> {
+        let index = self.queue.take_part(wish_index)?;
+        let wish = &self.queue.wishes[usize::from(wish_index)];
+        let (operation, lba, fua) = (wish.operation, wish.lba, wish.force_unit_access);
+        let blocks = wish.blocks.min(u64::from(self.part_blocks(operation))) as u32;
+        let (direction, bytes, block) = match operation {
+            Operation::Read => {
+                let bytes = blocks << self.block_shift;
+                (Direction::FromDevice, bytes, cdb::transfer(false, lba, blocks, false))
+            }
+            Operation::Write => {
+                let bytes = blocks << self.block_shift;
+                (Direction::ToDevice, bytes, cdb::transfer(true, lba, blocks, fua))
+            }
+            Operation::Delete => (Direction::ToDevice, 0, cdb::unmap()),
+            Operation::Flush => (Direction::None, 0, cdb::synchronize_cache()),
+        };
+        let mut data = DmaSlice { address: wish.address, len: bytes };
+        if operation == Operation::Delete {
+            let offset = usize::from(index) * SCRATCH_STRIDE;
+            self.scratch.write(offset, &cdb::unmap_list(lba, blocks));
+            data = self.scratch.slice(offset, cdb::UNMAP_LIST as u32);
+        }
+        let command = &mut self.queue.part(index).command;
+        (command.cdb, command.direction, command.data) = (block, direction, data);
+        let wish = self.queue.wish(wish_index);
+        wish.lba += u64::from(blocks);
+        wish.blocks -= u64::from(blocks);
+        wish.address += u64::from(bytes);
+        Some(index)
+    }
+
+    /// Starts a part.
+    #[inline]
+    fn issue(&mut self, index: u16, now: Instant) -> Result<(), NotStarted> {
+        if self.queue.started >= self.openings {
+            return Err(NotStarted::Full);
+        }
+        let timeout = self.timeout_nanos(index);
+        let part = self.queue.part(index);
+        part.generation = part.generation.wrapping_add(1);
+        part.command.token = u32::from(part.generation) << 16 | u32::from(index);
+        part.command.deadline = now.after_nanos(timeout);
+        self.port.start(&part.command, now)?;
+        part.started = true;
+        self.queue.started += 1;
+        self.statistics.commands += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn timeout_nanos(&self, index: u16) -> u64 {
+        let direction = self.queue.parts[usize::from(index)].command.direction;
+        let milliseconds = match (direction, self.operation(index)) {
+            (Direction::None, _) => self.options.flush_timeout_ms,
+            (_, Operation::Delete) => self.options.delete_timeout_ms,
+            _ => self.options.transfer_timeout_ms,
+        };
+        u64::from(milliseconds) * 1_000_000
+    }
+
+    /// What the wish of a part wants.
+    #[inline]
+    pub(crate) fn operation(&self, index: u16) -> Operation {
+        self.queue.wishes[usize::from(self.queue.parts[usize::from(index)].wish)].operation
+    }
+
+    /// Makes parts of wishes that wait for them, as far as parts are free.
+    fn split_waiting(&mut self) {
+        while let Some(wish_index) = self.queue.first_unsplit() {
+            if self.gone {
+                self.queue.wish(wish_index).fail(BlockError::Gone);
+            }
+            while self.queue.wish(wish_index).blocks > 0 {
+                let Some(index) = self.split(wish_index) else { return };
+                self.queue.wait(index, false);
+            }
+            self.queue.pop_unsplit();
+            if self.queue.wish(wish_index).open == 0 {
+                // It failed before its turn came, and no part is left to tell.
+                self.queue.push_finished(wish_index);
+            }
+        }
+    }
+
+    /// Starts what waits for room and time, as far as there is room; answers whether it did.
+    fn pump(&mut self, now: Instant) -> bool {
+        self.ask_again = None;
+        let mut started = false;
+        loop {
+            self.queue.wake(now, self.gone);
+            self.split_waiting();
+            let Some(index) = self.queue.pop_waiting() else { return started };
+            let wish = self.queue.part(index).wish;
+            let doomed = self.queue.wish(wish).error.or(self.gone.then_some(BlockError::Gone));
+            let error = match doomed.map_or_else(|| self.issue(index, now), |_| Ok(())) {
+                Ok(()) if doomed.is_none() => {
+                    started = true;
+                    continue;
+                }
+                Ok(()) => doomed,
+                Err(NotStarted::Full) => {
+                    self.queue.wait(index, true);
+                    if self.queue.started == 0 {
+                        self.ask_again = Some(now.after_nanos(ASK_AGAIN_NANOS));
+                    }
+                    return started;
+                }
+                Err(NotStarted::BadData) => Some(BlockError::Misaligned),
+                Err(NotStarted::Gone) => {
+                    self.gone = true;
+                    Some(BlockError::Gone)
+                }
+            };
+            if let Some(done) = self.end_part(index, error) {
+                self.queue.push_finished(done);
+            }
+        }
+    }
+
+    /// Takes the outcome of a part; answers the wish if that was the last it waited for.
+    #[inline]
+    pub(crate) fn take_outcome(&mut self, outcome: &Outcome, now: Instant) -> Option<u16> {
+        let index = outcome.token as u16;
+        let Some(part) = self.queue.parts.get_mut(usize::from(index)) else {
+            self.statistics.strays += 1;
+            return None;
+        };
+        if !part.started || part.command.token != outcome.token {
+            self.statistics.strays += 1;
+            return None;
+        }
+        part.started = false;
+        self.queue.started -= 1;
+        let wish = &mut self.queue.wishes[usize::from(part.wish)];
+        wish.issued = wish.issued.min(outcome.issued);
+        wish.device_done = wish.device_done.max(outcome.device_done);
+        wish.seen = wish.seen.max(outcome.seen);
+        if outcome.ended == Ended::Status(Status::Good.into_bits()) && outcome.residual == 0 {
+            self.reopen();
+            return self.end_part(index, None);
+        }
+        self.recover(index, outcome, now)
+    }
+
+    /// Ends a part; answers its wish if that was the last part.
+    #[inline]
+    pub(crate) fn end_part(&mut self, index: u16, error: Option<BlockError>) -> Option<u16> {
+        let wish_index = self.queue.release_part(index);
+        let wish = self.queue.wish(wish_index);
+        if let Some(error) = error {
+            wish.fail(error);
+        }
+        if wish.open > 0 || wish.listed {
+            return None;
+        }
+        if wish.flush_after && wish.error.is_none() {
+            wish.flush_after = false;
+            self.flush_part(wish_index);
+            return None;
+        }
+        Some(wish_index)
+    }
+
+    /// Gives a wish a flush as its last part.
+    fn flush_part(&mut self, wish_index: u16) {
+        // The part that just ended is free again.
+        let Some(index) = self.queue.take_part(wish_index) else { return };
+        let command = &mut self.queue.part(index).command;
+        command.cdb = cdb::synchronize_cache();
+        (command.direction, command.data) = (Direction::None, DmaSlice::EMPTY);
+        self.queue.wait(index, false);
+    }
+
+    /// Hands a wish out.
+    #[inline]
+    fn finish(&mut self, wish_index: u16, now: Instant) -> Completion {
+        let deferred = self.deferred;
+        let wish = self.queue.wish(wish_index);
+        let mut error = wish.error;
+        if wish.operation == Operation::Flush && error.is_none() && deferred.is_some() {
+            error = deferred;
+            self.deferred = None;
+        }
+        let wish = self.queue.wish(wish_index);
+        let completion = Completion {
+            token: wish.token,
+            result: error.map_or(Ok(()), Err),
+            stamps: Stamps {
+                accepted: wish.accepted,
+                // A wish that never got as far as the device was issued when it ended.
+                issued: wish.issued.min(now),
+                device_done: wish.device_done,
+                seen: wish.seen.max(wish.issued.min(now)),
+                delivered: now,
+            },
+        };
+        self.queue.release_wish(wish_index);
+        self.statistics.failures += u64::from(error.is_some());
+        completion
+    }
+}
+
+impl<P: Port> Device for Disk<P> {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        self.port.memory()
+    }
+
+    fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        if self.gone {
+            return Err(Refused::Invalid(BlockError::Gone));
+        }
+        self.geometry.check(request).map_err(Refused::Invalid)?;
+        let part_blocks = self.part_blocks(request.operation);
+        let Some(wish_index) = self.queue.take_wish(request, self.block_shift) else {
+            return Err(Refused::Full);
+        };
+        let wish = self.queue.wish(wish_index);
+        match request.operation {
+            Operation::Flush if self.no_flush => {
+                wish.blocks = 0;
+                self.queue.push_finished(wish_index);
+                return Ok(());
+            }
+            Operation::Flush => wish.blocks = 1,
+            Operation::Write if request.force_unit_access && self.shape.write_cache => {
+                wish.force_unit_access = self.shape.force_unit_access;
+                wish.flush_after = !self.shape.force_unit_access;
+            }
+            _ => {}
+        }
+        let whole = wish.blocks <= u64::from(part_blocks);
+        if !whole || !self.queue.nothing_waits() {
+            self.queue.push_unsplit(wish_index);
+            self.pump(now);
+            return Ok(());
+        }
+        let Some(index) = self.split(wish_index) else {
+            self.queue.push_unsplit(wish_index);
+            return Ok(());
+        };
+        let refused = match self.issue(index, now) {
+            Ok(()) => return Ok(()),
+            Err(NotStarted::Full) => {
+                self.queue.wait(index, false);
+                return Ok(());
+            }
+            Err(NotStarted::BadData) => BlockError::Misaligned,
+            Err(NotStarted::Gone) => {
+                self.gone = true;
+                BlockError::Gone
+            }
+        };
+        self.queue.release_part(index);
+        self.queue.release_wish(wish_index);
+        Err(Refused::Invalid(refused))
+    }
+
+    #[inline]
+    fn ring(&mut self, now: Instant) {
+        self.port.ring(now);
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Completion> {
+        while let Some(outcome) = self.port.poll(now) {
+            if let Some(wish) = self.take_outcome(&outcome, now) {
+                return Some(self.finish(wish, now));
+            }
+        }
+        if self.queue.is_quiet() {
+            return None;
+        }
+        if self.pump(now) {
+            self.port.ring(now);
+        }
+        let wish = self.queue.pop_finished()?;
+        Some(self.finish(wish, now))
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        if self.queue.has_finished() {
+            return Some(Instant::START);
+        }
+        let own = [self.queue.wake_at(), self.ask_again, self.port.poll_at()];
+        own.into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,38 @@
+//! The command layer: what stands between block requests and a host controller's port.
+//!
+//! The port (a SIM, in CAM's words) only wraps commands and unwraps answers. Everything else is
+//! here: finding the logical units ([`scan`]), making commands of requests and putting them to the
+//! port ([`Disk`]), deadlines, retries, and what an error means ([`sense`]).
+//!
+//! | module | what |
+//! |---|---|
+//! | [`scan`] | which units there are and what they say about themselves |
+//! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device) |
+//! | `queue` | requests in hand and their commands |
+//! | `recover` | what happens after an error |
+//! | [`sense`] | the table of what an error means |
+//! | [`run`](mod@run) | one command to its end |
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+
+#[cfg(test)]
+extern crate std;
+
+mod cdb;
+pub mod disk;
+mod error;
+mod queue;
+mod recover;
+pub mod run;
+pub mod sense;
+
+#[cfg(test)]
+mod tests;
+
+pub use disk::{Disk, Options, Shape};
+pub use error::Error;
+pub use recover::{Attention, Statistics};
+pub use run::run;

@@ -1,0 +1,213 @@
+//! What happens to a part that did not plainly succeed.
+
+use flysch_api::block::{Error, Operation};
+use flysch_api::command::{Ended, Outcome, Port};
+use flysch_api::machine::Instant;
+use flysch_wire::scsi::{SenseKey, Status};
+
+use crate::disk::Disk;
+use crate::sense::{self, Action, POLL_READY_MS, POLL_READY_TRIES, Verdict};
+
+/// Tries after events that were not the command's fault (resets, unit attentions): more of them
+/// in one command's life mean that something is wrong for good.
+const REQUEUE_MAX: u8 = 16;
+/// Tries of a command that meets a busy unit: with the pauses below, over 6 s in all.
+const BACK_OFF_TRIES: u8 = 12;
+/// First pause, milliseconds; each next one is twice as long.
+const BACK_OFF_FIRST_MS: u32 = 10;
+/// Longest pause, milliseconds (CAM waits this long for a busy device).
+const BACK_OFF_LAST_MS: u32 = 1_000;
+/// Plain successes after which a throttled disk has one more command in flight.
+const REOPEN_AFTER: u32 = 64;
+
+/// What happened to a disk's commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Commands issued, tries included.
+    pub commands: u64,
+    /// Requests that ended with an error.
+    pub failures: u64,
+    /// Commands issued again, for whatever cause.
+    pub retries: u64,
+    /// Commands the device carried out with RECOVERED ERROR.
+    pub recovered: u64,
+    /// Medium errors (sense key 3), repeated ones included.
+    pub medium_errors: u64,
+    /// Hardware errors (sense key 4), repeated ones included.
+    pub hardware_errors: u64,
+    /// ABORTED COMMAND (sense key 0xB).
+    pub aborted_commands: u64,
+    /// Unit attentions.
+    pub unit_attentions: u64,
+    /// Failures of writes that had been reported done.
+    pub deferred_errors: u64,
+    /// BUSY and "not ready".
+    pub busy: u64,
+    /// TASK SET FULL.
+    pub task_set_full: u64,
+    /// Commands that missed their deadline.
+    pub timeouts: u64,
+    /// Commands lost in a reset.
+    pub resets: u64,
+    /// Commands ended by the host controller with an error of its own.
+    pub host_errors: u64,
+    /// Transfers that ended well but short.
+    pub short_transfers: u64,
+    /// Outcomes nobody waited for: a fault of the port.
+    pub strays: u64,
+    /// What the unit told by unit attentions.
+    pub attention: Attention,
+}
+
+/// Events a unit told of that call for another scan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attention {
+    /// 29/xx: power on, reset or bus reset.
+    pub reset: bool,
+    /// 2A/09: the capacity is another.
+    pub capacity: bool,
+    /// 2A/01: mode parameters are others (the write cache may be switched).
+    pub parameters: bool,
+    /// 3F/0E: there are other logical units.
+    pub luns: bool,
+    /// 3F/03, 28/00: the unit or its medium may be another.
+    pub identity: bool,
+}
+
+impl<P: Port> Disk<P> {
+    /// Decides what becomes of a part; answers its wish if that ended with it.
+    #[cold]
+    pub(crate) fn recover(&mut self, index: u16, outcome: &Outcome, now: Instant) -> Option<u16> {
+        let moves_data = matches!(self.operation(index), Operation::Read | Operation::Write);
+        let residual = if moves_data { outcome.residual } else { 0 };
+        let verdict = sense::verdict(outcome.ended, &outcome.sense, residual);
+        self.count(outcome, &verdict, residual);
+        if outcome.ended == Ended::Gone {
+            self.gone = true;
+        }
+        if verdict.action == Action::Succeed {
+            return self.end_part(index, None);
+        }
+        if self.needs_no_flush(index, &verdict) {
+            return self.end_part(index, None);
+        }
+        let wish = self.queue.part(index).wish;
+        let doomed = self.gone || self.queue.wish(wish).error.is_some();
+        if !doomed && self.try_again(index, verdict.action, now) {
+            self.statistics.retries += 1;
+            return None;
+        }
+        self.end_part(index, Some(verdict.error))
+    }
+
+    /// Puts a part where it will be issued again from, unless its tries are used up.
+    fn try_again(&mut self, index: u16, action: Action, now: Instant) -> bool {
+        let alone = self.queue.started == 0;
+        let retries = self.options.retries;
+        let openings = self.queue.started.max(1);
+        let tries = &mut self.queue.part(index).tries;
+        let (count, limit, pause_ms) = match action {
+            Action::Succeed | Action::Fail => return false,
+            Action::Retry(times) => (&mut tries.counted, times.min(retries), 0),
+            Action::Requeue => (&mut tries.requeued, REQUEUE_MAX, 0),
+            Action::PollReady => (&mut tries.paused, POLL_READY_TRIES, POLL_READY_MS),
+            Action::Throttle if !alone => {
+                // As many as the device had when it said so; the next end makes room. Each such
+                // turn needs another command's end, so it needs no count.
+                self.openings = openings;
+                self.queue.wait(index, true);
+                return true;
+            }
+            Action::Throttle | Action::BackOff => {
+                let pause = BACK_OFF_FIRST_MS << tries.paused.min(16);
+                (&mut tries.paused, BACK_OFF_TRIES, pause.min(BACK_OFF_LAST_MS))
+            }
+        };
+        if *count >= limit {
+            return false;
+        }
+        *count += 1;
+        if pause_ms == 0 {
+            self.queue.wait(index, true);
+        } else {
+            self.queue.delay(index, now.after_nanos(u64::from(pause_ms) * 1_000_000));
+        }
+        true
+    }
+
+    /// Whether this is the refusal of a flush by a unit that keeps nothing in a volatile cache.
+    fn needs_no_flush(&mut self, index: u16, verdict: &Verdict) -> bool {
+        let flush = self.operation(index) == Operation::Flush;
+        let refused = verdict.error == Error::Unsupported && !self.shape.write_cache;
+        self.no_flush |= flush && refused;
+        flush && refused
+    }
+
+    fn count(&mut self, outcome: &Outcome, verdict: &Verdict, residual: u32) {
+        let statistics = &mut self.statistics;
+        let counter = match outcome.ended {
+            Ended::TimedOut => &mut statistics.timeouts,
+            Ended::Reset | Ended::Aborted => &mut statistics.resets,
+            Ended::Host(_) => &mut statistics.host_errors,
+            Ended::Gone | Ended::NoLogicalUnit => return,
+            Ended::Status(status) => match Status::from_bits(status) {
+                Status::CheckCondition => return self.count_sense(outcome, verdict),
+                Status::TaskSetFull => &mut statistics.task_set_full,
+                Status::TaskAborted => &mut statistics.resets,
+                Status::Busy => &mut statistics.busy,
+                _ if residual != 0 => &mut statistics.short_transfers,
+                _ => return,
+            },
+        };
+        *counter += 1;
+    }
+
+    fn count_sense(&mut self, outcome: &Outcome, verdict: &Verdict) {
+        let Some((cause, deferred)) = sense::parse(&outcome.sense) else { return };
+        let statistics = &mut self.statistics;
+        if deferred {
+            statistics.deferred_errors += 1;
+            self.deferred.get_or_insert(verdict.error);
+            return;
+        }
+        let counter = match SenseKey::from_bits(cause.key) {
+            SenseKey::RecoveredError => &mut statistics.recovered,
+            SenseKey::NotReady => &mut statistics.busy,
+            SenseKey::MediumError => &mut statistics.medium_errors,
+            SenseKey::HardwareError => &mut statistics.hardware_errors,
+            SenseKey::UnitAttention => {
+                statistics.attention.note(cause.asc, cause.ascq);
+                &mut statistics.unit_attentions
+            }
+            SenseKey::AbortedCommand => &mut statistics.aborted_commands,
+            _ => return,
+        };
+        *counter += 1;
+    }
+
+    /// Notes a plain success: enough of them and a throttled disk tries one command more.
+    #[inline]
+    pub(crate) fn reopen(&mut self) {
+        let parts = self.queue.parts.len() as u32;
+        if self.openings < parts {
+            self.good_since += 1;
+            if self.good_since >= REOPEN_AFTER {
+                self.good_since = 0;
+                self.openings += 1;
+            }
+        }
+    }
+}
+
+impl Attention {
+    fn note(&mut self, asc: u8, ascq: u8) {
+        match (asc, ascq) {
+            (0x29, _) => self.reset = true,
+            (0x2A, 0x09) => self.capacity = true,
+            (0x2A, 0x01) => self.parameters = true,
+            (0x3F, 0x0E) => self.luns = true,
+            (0x3F, 0x03) | (0x28, 0x00) => self.identity = true,
+            _ => {}
+        }
+    }
+}

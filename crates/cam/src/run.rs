@@ -1,0 +1,63 @@
+//! One command to its end: for scanning and for commands a user passes through.
+
+use flysch_api::command::{Command, NotStarted, Outcome, Port};
+use flysch_api::machine::{Clock, Instant};
+
+/// First look at the port after a command was issued, nanoseconds; each next pause is twice as
+/// long. A port that is polled raises no interrupt to wait for.
+const FIRST_LOOK_NANOS: u64 = 20_000;
+/// Longest pause between two looks, nanoseconds.
+const LAST_LOOK_NANOS: u64 = 1_000_000;
+
+/// What recovery may take beyond the deadline, nanoseconds. A port owes every command an end; one
+/// that does not keep to that must not keep us for ever.
+const GRACE_NANOS: u64 = 60_000_000_000;
+
+/// Puts `command` to a port that carries no other commands, and waits until it has ended.
+///
+/// The command's deadline bounds the time; recovery by the port may add to it.
+///
+/// # Errors
+/// [`NotStarted`] if the port did not take the command before its deadline, or never ended it.
+pub fn run<P: Port, C: Clock>(
+    port: &mut P,
+    clock: &C,
+    command: &Command,
+) -> Result<Outcome, NotStarted> {
+    let mut pause = FIRST_LOOK_NANOS;
+    loop {
+        let now = clock.now();
+        match port.start(command, now) {
+            Ok(()) => break,
+            Err(NotStarted::Full) if now < command.deadline => {
+                // Recovery goes on only while the port is polled; what ends now is not ours.
+                while port.poll(now).is_some() {}
+                look_again(port, clock, &mut pause);
+            }
+            Err(why) => return Err(why),
+        }
+    }
+    port.ring(clock.now());
+    pause = FIRST_LOOK_NANOS;
+    loop {
+        while let Some(outcome) = port.poll(clock.now()) {
+            if outcome.token == command.token {
+                return Ok(outcome);
+            }
+        }
+        if clock.now() > command.deadline.after_nanos(GRACE_NANOS) {
+            return Err(NotStarted::Gone);
+        }
+        look_again(port, clock, &mut pause);
+    }
+}
+
+/// Sleeps until the port may have something: its interrupt, its own wish, or the next look.
+fn look_again<P: Port, C: Clock>(port: &P, clock: &C, pause: &mut u64) {
+    let now = clock.now();
+    let next = now.after_nanos(*pause);
+    *pause = (*pause * 2).min(LAST_LOOK_NANOS);
+    // A port that wants to be polled at once was just polled: time must pass before the next look.
+    let wished = port.poll_at().unwrap_or(Instant::NEVER).max(now.after_nanos(1_000));
+    clock.wait(Some(next.min(wished)));
+}

@@ -1,0 +1,289 @@
+//! A port with a small disk behind it. It carries out the commands a disk uses and lets a script
+//! decide how each one ends.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::block::{Completion, Device, Operation, Request};
+use flysch_api::command::{
+    Command, Direction, Ended, Limits, NotStarted, Outcome, Port, SenseBytes,
+};
+use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
+
+use crate::{Disk, Options, Shape};
+
+/// Where the memory of the fake begins for the device.
+pub(crate) const BASE: u64 = 0x1_0000;
+/// Where the part of the memory that tests use for data begins.
+pub(crate) const DATA: usize = 0x1000;
+
+/// How a command ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fate {
+    /// Carried out.
+    Good,
+    /// Not carried out: CHECK CONDITION with this sense.
+    Sense(u8, u8, u8),
+    /// Carried out, and CHECK CONDITION with RECOVERED ERROR.
+    Recovered,
+    /// Not carried out: a deferred error of another command.
+    Deferred(u8, u8, u8),
+    /// Not carried out: another end.
+    End(Ended),
+    /// Carried out but so many bytes short.
+    Short(u32),
+    /// Not ended until released.
+    Hold,
+}
+
+pub(crate) struct Fake {
+    limits: Limits,
+    memory: DmaRegion,
+    block_size: usize,
+    pub(crate) blocks: BTreeMap<u64, Vec<u8>>,
+    /// Fates of the next commands in order of their start; when it is empty all is good.
+    pub(crate) script: VecDeque<Fate>,
+    pub(crate) started: Vec<Command>,
+    in_flight: VecDeque<(Command, Fate)>,
+    rung: usize,
+    pub(crate) rings: usize,
+    /// Answers to the next starts that are not to be taken.
+    pub(crate) not_started: VecDeque<NotStarted>,
+    /// Ends the youngest command first.
+    pub(crate) backwards: bool,
+    pub(crate) in_flight_max: usize,
+}
+
+impl Fake {
+    pub(crate) fn new(slots: u32, transfer_max: u32, block_size: u32) -> Self {
+        Self {
+            limits: Limits { slots, transfer_max, alignment: 4 },
+            memory: DmaRegion::zeroed(4 << 20, BASE),
+            block_size: block_size as usize,
+            blocks: BTreeMap::new(),
+            script: VecDeque::new(),
+            started: Vec::new(),
+            in_flight: VecDeque::new(),
+            rung: 0,
+            rings: 0,
+            not_started: VecDeque::new(),
+            backwards: false,
+            in_flight_max: 0,
+        }
+    }
+
+    /// Ends all held commands well.
+    pub(crate) fn release(&mut self) {
+        for (_, fate) in &mut self.in_flight {
+            if *fate == Fate::Hold {
+                *fate = Fate::Good;
+            }
+        }
+    }
+
+    /// Ends everything in flight this way.
+    pub(crate) fn end_all(&mut self, ended: Ended) {
+        for (_, fate) in &mut self.in_flight {
+            *fate = Fate::End(ended);
+        }
+    }
+
+    fn bytes(&self, command: &Command) -> usize {
+        self.memory.offset_of(command.data.address, command.data.len as usize).unwrap()
+    }
+
+    fn carry_out(&mut self, command: &Command) {
+        let cdb = &command.cdb;
+        let be = |range: core::ops::Range<usize>| {
+            cdb[range].iter().fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
+        };
+        let (lba, count) = match cdb[0] {
+            0x28 | 0x2A => (be(2..6), be(7..9)),
+            0x88 | 0x8A => (be(2..10), be(10..14)),
+            0x42 => {
+                let mut list = vec![0; command.data.len as usize];
+                self.memory.read(self.bytes(command), &mut list);
+                assert_eq!(list[0..4], [0, 22, 0, 16]);
+                let lba = u64::from_be_bytes(list[8..16].try_into().unwrap());
+                let count = u32::from_be_bytes(list[16..20].try_into().unwrap());
+                for lba in lba..lba + u64::from(count) {
+                    self.blocks.remove(&lba);
+                }
+                return;
+            }
+            0x35 => return,
+            other => panic!("unexpected operation code {other:#x}"),
+        };
+        let offset = self.bytes(command);
+        assert_eq!(count as usize * self.block_size, command.data.len as usize);
+        for i in 0..count as usize {
+            let place = offset + i * self.block_size;
+            let block = self.blocks.entry(lba + i as u64).or_insert(vec![0; self.block_size]);
+            if command.direction == Direction::ToDevice {
+                self.memory.read(place, block);
+            } else {
+                self.memory.write(place, block);
+            }
+        }
+    }
+}
+
+impl Port for Fake {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        &self.memory
+    }
+
+    fn start(&mut self, command: &Command, now: Instant) -> Result<(), NotStarted> {
+        if let Some(answer) = self.not_started.pop_front() {
+            return Err(answer);
+        }
+        if self.in_flight.len() >= self.limits.slots as usize {
+            return Err(NotStarted::Full);
+        }
+        if self.memory.offset_of(command.data.address, command.data.len as usize).is_err()
+            && command.data.len > 0
+        {
+            return Err(NotStarted::BadData);
+        }
+        assert!(command.deadline > now && command.data.len <= self.limits.transfer_max);
+        assert!(self.in_flight.iter().all(|(c, _)| c.token != command.token));
+        let fate = self.script.pop_front().unwrap_or(Fate::Good);
+        self.started.push(*command);
+        self.in_flight.push_back((*command, fate));
+        self.in_flight_max = self.in_flight_max.max(self.in_flight.len());
+        Ok(())
+    }
+
+    fn ring(&mut self, _now: Instant) {
+        self.rung = self.in_flight.len();
+        self.rings += 1;
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Outcome> {
+        let rung = self.in_flight.iter().take(self.rung);
+        let ready = |(_, (_, fate)): &(usize, &(Command, Fate))| *fate != Fate::Hold;
+        let found = if self.backwards {
+            rung.enumerate().filter(ready).last().map(|(i, _)| i)
+        } else {
+            rung.enumerate().find(ready).map(|(i, _)| i)
+        };
+        let (command, fate) = self.in_flight.remove(found?)?;
+        self.rung -= 1;
+        let mut outcome = Outcome {
+            token: command.token,
+            ended: Ended::Status(0),
+            residual: 0,
+            sense: SenseBytes::default(),
+            issued: Instant::from_nanos(100),
+            device_done: Some(now),
+            seen: now,
+        };
+        let mut check = |code, key, asc, ascq| {
+            outcome.ended = Ended::Status(2);
+            outcome.sense.len = 18;
+            outcome.sense.bytes[0] = code;
+            outcome.sense.bytes[2] = key;
+            (outcome.sense.bytes[7], outcome.sense.bytes[12]) = (10, asc);
+            outcome.sense.bytes[13] = ascq;
+        };
+        match fate {
+            Fate::Good => self.carry_out(&command),
+            Fate::Recovered => {
+                check(0x70, 1, 0x18, 0);
+                self.carry_out(&command);
+            }
+            Fate::Short(missing) => {
+                outcome.residual = missing;
+                self.carry_out(&command);
+            }
+            Fate::Sense(key, asc, ascq) => check(0x70, key, asc, ascq),
+            Fate::Deferred(key, asc, ascq) => check(0x71, key, asc, ascq),
+            Fate::End(ended) => outcome.ended = ended,
+            Fate::Hold => unreachable!(),
+        }
+        Some(outcome)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        self.in_flight.front().map(|(command, _)| command.deadline)
+    }
+}
+
+pub(crate) const SHAPE: Shape = Shape {
+    lun: 3,
+    block_size: 4096,
+    blocks: 1 << 20,
+    transfer_blocks_max: 0,
+    unmap_blocks_max: 1000,
+    write_cache: true,
+    force_unit_access: true,
+    write_protected: false,
+};
+
+/// A disk with so many slots, at most 16 KiB per command.
+pub(crate) fn disk(slots: u32) -> Disk<Fake> {
+    shaped(SHAPE, slots, 16384, &Options::default())
+}
+
+pub(crate) fn shaped(shape: Shape, slots: u32, transfer_max: u32, options: &Options) -> Disk<Fake> {
+    let port = Fake::new(slots, transfer_max, shape.block_size);
+    let scratch = port.memory.carve(0, DATA);
+    Disk::new(port, shape, scratch, options).unwrap()
+}
+
+/// A request over `blocks` blocks of 4096 bytes at block `lba`; its data is at the beginning of
+/// the data memory.
+pub(crate) fn request(operation: Operation, lba: u64, blocks: u64, token: u64) -> Request {
+    let data = matches!(operation, Operation::Read | Operation::Write);
+    Request {
+        operation,
+        force_unit_access: false,
+        offset: lba * 4096,
+        length: blocks * 4096,
+        buffer: DmaSlice {
+            address: BASE + DATA as u64,
+            len: if data { blocks as u32 * 4096 } else { 0 },
+        },
+        token,
+        accepted: Instant::from_nanos(50),
+    }
+}
+
+pub(crate) fn at(milliseconds: u64) -> Instant {
+    Instant::from_nanos(milliseconds * 1_000_000)
+}
+
+/// Submits, rings, and polls until nothing is owed any more; time goes where the disk asks.
+pub(crate) fn carry_through(disk: &mut Disk<Fake>, requests: &[Request]) -> Vec<Completion> {
+    let mut now = at(1);
+    for request in requests {
+        disk.submit(request, now).unwrap();
+    }
+    disk.ring(now);
+    let mut done = Vec::new();
+    for _ in 0..10_000 {
+        while let Some(completion) = disk.poll(now) {
+            done.push(completion);
+        }
+        if done.len() == requests.len() {
+            assert_eq!(disk.poll(now), None);
+            assert!(disk.queue.is_quiet() && disk.queue.started == 0);
+            return done;
+        }
+        now = disk.poll_at().expect("somebody owes something").max(now.after_nanos(1));
+    }
+    panic!("{} of {} requests ended", done.len(), requests.len());
+}
+
+/// One request's result.
+pub(crate) fn result(
+    disk: &mut Disk<Fake>,
+    request: Request,
+) -> Result<(), flysch_api::block::Error> {
+    carry_through(disk, &[request])[0].result
+}
