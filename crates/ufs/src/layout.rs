@@ -55,9 +55,19 @@ impl Layout {
         LIST + 2 * LIST + management::LENGTH + lanes * Self::lane_len(options.depth.into())
     }
 
+    /// Descriptors, submission ring, completion ring, each aligned like a list.
     fn lane_len(depth: usize) -> usize {
-        let rings = (Self::submission_entries(depth) + Self::completion_entries(depth)) * ENTRY;
-        (depth * slot::LENGTH + rings).next_multiple_of(LIST) + LIST
+        Self::completion_offset(depth)
+            + (Self::completion_entries(depth) * ENTRY).next_multiple_of(LIST)
+    }
+
+    fn submission_offset(depth: usize) -> usize {
+        (depth * slot::LENGTH).next_multiple_of(LIST)
+    }
+
+    fn completion_offset(depth: usize) -> usize {
+        let submission = (Self::submission_entries(depth) * ENTRY).next_multiple_of(LIST);
+        Self::submission_offset(depth) + submission
     }
 
     /// Entries of a submission ring: one stays empty, or full would look like empty.
@@ -111,14 +121,13 @@ impl Layout {
 
     /// A lane's submission ring.
     pub(crate) fn submission_ring(&self, lane: usize) -> DmaRegion {
-        let at = (self.depth * slot::LENGTH).next_multiple_of(LIST);
+        let at = Self::submission_offset(self.depth);
         self.lane(lane).carve(at, Self::submission_entries(self.depth) * ENTRY)
     }
 
     /// A lane's completion ring.
     pub(crate) fn completion_ring(&self, lane: usize) -> DmaRegion {
-        let at = (self.depth * slot::LENGTH).next_multiple_of(LIST);
-        let at = at + (Self::submission_entries(self.depth) * ENTRY).next_multiple_of(128);
+        let at = Self::completion_offset(self.depth);
         self.lane(lane).carve(at, Self::completion_entries(self.depth) * ENTRY)
     }
 }

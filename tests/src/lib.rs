@@ -1,0 +1,4 @@
+//! End-to-end stories, one file each in `tests/`, and what they share.
+#![deny(missing_docs)]
+
+pub mod ufs;
