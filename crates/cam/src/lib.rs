@@ -27,6 +27,7 @@ mod error;
 mod queue;
 mod recover;
 pub mod run;
+pub mod scan;
 pub mod sense;
 
 #[cfg(test)]
@@ -36,3 +37,4 @@ pub use disk::{Disk, Options, Shape};
 pub use error::Error;
 pub use recover::{Attention, Statistics};
 pub use run::run;
+pub use scan::{Fault, Peripheral, scan};

@@ -4,3 +4,4 @@ mod disk;
 mod fake;
 mod faults;
 mod run;
+mod scan;

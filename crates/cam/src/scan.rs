@@ -1,0 +1,450 @@
+//! Which logical units there are, and what they say about themselves.
+//!
+//! REPORT LUNS names the units; each one is asked for INQUIRY data, its vital product data pages,
+//! its capacity and its mode parameters. A unit that does not answer a question lacks that answer
+//! and nothing more: only a device without any unit that answers INQUIRY fails the scan. The order
+//! of the questions follows CAM's probe and the attach states of `da`.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::block::Cause;
+use flysch_api::command::{Command, Direction, Ended, Outcome, Port, TaskAttribute};
+use flysch_api::machine::{Clock, DmaRegion, DmaSlice};
+use flysch_wire::scsi::Cdb;
+use flysch_wire::scsi::capacity::{Capacity10, Capacity16};
+use flysch_wire::scsi::cdb::{ModeSense, PageControl, SelectReport};
+use flysch_wire::scsi::inquiry::{self, DeviceType, InquiryData, Qualifier};
+use flysch_wire::scsi::luns;
+use flysch_wire::scsi::mode::{Caching, Control, DeviceSpecific, ModePage, ModeView};
+use flysch_wire::scsi::vpd::{
+    self, Association, BlockDeviceCharacteristics, BlockLimits, DesignatorType,
+    LogicalBlockProvisioning, VpdPage,
+};
+
+use crate::disk::Shape;
+use crate::error::Error;
+use crate::{run, sense};
+
+/// Scratch memory a scan needs, bytes: the longest answer asked for.
+pub const SCRATCH_BYTES: usize = ANSWER_MAX as usize;
+/// Longest answer asked for, bytes: REPORT LUNS with every UFS unit, any page.
+const ANSWER_MAX: u16 = 1024;
+/// Longest VPD page asked for, bytes; page lengths above a byte make some devices stumble.
+const PAGE_MAX: u16 = 252;
+/// How long one question may take, milliseconds.
+const TIMEOUT_MS: u64 = 10_000;
+/// How often a question is put again after an answer that tells of an event or a passing trouble
+/// (CAM's probe: 4).
+const TRIES: u32 = 5;
+/// How often a unit that is becoming ready is asked, and the pause between, milliseconds.
+const READY_TRIES: u32 = 20;
+const READY_PAUSE_MS: u64 = 100;
+/// Units looked at if REPORT LUNS does not answer: as many as a UFS device can have.
+const FALLBACK_LUNS: u8 = 32;
+/// The well-known unit that answers REPORT LUNS where there is no unit 0 (JESD220 10.8).
+const REPORT_LUNS_UNIT: u8 = 0x81;
+/// Longest identifier kept, bytes.
+const IDENTIFIER_MAX: usize = 64;
+
+/// A logical unit that answered INQUIRY.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peripheral {
+    /// The unit in UFS's one-byte form.
+    pub lun: u8,
+    /// Standard INQUIRY data.
+    pub inquiry: InquiryData,
+    /// The vital product data pages it lists (page 00).
+    pub pages: Vec<VpdPage>,
+    /// The serial number (page 80), without padding.
+    pub serial_number: Option<Vec<u8>>,
+    /// The designator of the unit (page 83), the most unique one there is.
+    pub identifier: Option<Vec<u8>>,
+    /// Limits of commands (page B0).
+    pub block_limits: Option<BlockLimits>,
+    /// What the medium is (page B1).
+    pub characteristics: Option<BlockDeviceCharacteristics>,
+    /// Thin provisioning (page B2).
+    pub provisioning: Option<LogicalBlockProvisioning>,
+    /// Whether TEST UNIT READY answered GOOD.
+    pub ready: bool,
+    /// Its capacity (READ CAPACITY(16), or (10) where that is all there is).
+    pub capacity: Option<Capacity16>,
+    /// WP and DPOFUA of the mode parameter header.
+    pub device_specific: DeviceSpecific,
+    /// The caching mode page.
+    pub caching: Option<Caching>,
+    /// The control mode page.
+    pub control: Option<Control>,
+    /// The questions that got no answer, and why.
+    pub faults: Vec<Fault>,
+}
+
+/// A question that got no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The command.
+    pub name: &'static str,
+    /// How it ended.
+    pub ended: Ended,
+    /// The device's words, if it said any.
+    pub cause: Option<Cause>,
+}
+
+impl Peripheral {
+    /// Whether it is a direct-access block device.
+    pub fn is_block_device(&self) -> bool {
+        self.inquiry.peripheral.device_type() == DeviceType::Block
+    }
+
+    /// What a [`Disk`](crate::Disk) needs to know of this unit.
+    ///
+    /// # Errors
+    /// [`Error::NotADisk`] if it is no block device or told no capacity.
+    pub fn shape(&self) -> Result<Shape, Error> {
+        let not_a_disk = Error::NotADisk { lun: self.lun };
+        let capacity = self.capacity.filter(|_| self.is_block_device()).ok_or(not_a_disk)?;
+        let limits = self.block_limits.unwrap_or_default();
+        let can_unmap = self.provisioning.is_some_and(|p| p.lbpu)
+            && limits.unmap_descriptors_max > 0
+            && capacity.lbpme;
+        Ok(Shape {
+            lun: self.lun,
+            block_size: capacity.block_length,
+            blocks: capacity.last_lba.checked_add(1).ok_or(not_a_disk)?,
+            transfer_blocks_max: limits.transfer_max,
+            unmap_blocks_max: if can_unmap { limits.unmap_lba_max } else { 0 },
+            // A unit that does not say is taken to have a cache: flushing is never wrong.
+            write_cache: self.caching.is_none_or(|caching| caching.flags.wce()),
+            force_unit_access: self.device_specific.dpofua(),
+            write_protected: self.device_specific.wp(),
+        })
+    }
+}
+
+/// `<vendor product revision>` as `camcontrol devlist` shows it.
+impl fmt::Display for Peripheral {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InquiryData { vendor, product, revision, .. } = &self.inquiry;
+        write!(f, "<{vendor} {product} {revision}>")
+    }
+}
+
+/// Finds the logical units behind `port`, which carries no other commands meanwhile.
+///
+/// `scratch` is part of the port's memory, at least [`SCRATCH_BYTES`] long; it is free again
+/// afterwards. Units in the order of their numbers.
+///
+/// # Errors
+/// [`Error::Scratch`]; [`Error::NotStarted`] if the controller is out of order;
+/// [`Error::Command`] if no unit answers.
+pub fn scan<P: Port, C: Clock>(
+    port: &mut P,
+    clock: &C,
+    scratch: &DmaRegion,
+) -> Result<Vec<Peripheral>, Error> {
+    scan_luns(port, clock, scratch, &[])
+}
+
+/// As [`scan`], looking besides at these units, which REPORT LUNS does not name: well-known ones,
+/// or the units a UFS device's descriptors tell of.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_luns<P: Port, C: Clock>(
+    port: &mut P,
+    clock: &C,
+    scratch: &DmaRegion,
+    besides: &[u8],
+) -> Result<Vec<Peripheral>, Error> {
+    if scratch.len() < SCRATCH_BYTES {
+        return Err(Error::Scratch { needed: SCRATCH_BYTES, got: scratch.len() });
+    }
+    let mut probe = Probe { port, clock, scratch, token: 0, lun: 0, faults: Vec::new() };
+    let mut luns = probe.report_luns()?;
+    luns.extend(besides);
+    luns.sort_unstable();
+    luns.dedup();
+    let mut found = Vec::new();
+    let mut failure = None;
+    for lun in luns {
+        match probe.peripheral(lun) {
+            Ok(Some(peripheral)) => found.push(peripheral),
+            Ok(None) => {}
+            Err(error @ Error::NotStarted(..)) => return Err(error),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    match failure {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
+}
+
+/// The way questions are put to one unit.
+struct Probe<'a, P, C> {
+    port: &'a mut P,
+    clock: &'a C,
+    scratch: &'a DmaRegion,
+    token: u32,
+    lun: u8,
+    faults: Vec<Fault>,
+}
+
+impl<P: Port, C: Clock> Probe<'_, P, C> {
+    /// The units REPORT LUNS names; all there may be if it does not answer.
+    fn report_luns(&mut self) -> Result<Vec<u8>, Error> {
+        let select = SelectReport::LogicalUnits;
+        let cdb = Cdb::ReportLuns { select, allocation_length: ANSWER_MAX.into() };
+        for lun in [0, REPORT_LUNS_UNIT] {
+            self.lun = lun;
+            if let Ok(bytes) = self.ask_all("REPORT LUNS", &cdb, ANSWER_MAX)?
+                && let Ok((list, _)) = luns::parse(&bytes)
+            {
+                return Ok(list.filter_map(|lun| lun.to_ufs()).collect());
+            }
+        }
+        Ok((0..FALLBACK_LUNS).collect())
+    }
+
+    /// Everything about one unit; `None` if there is no such unit.
+    fn peripheral(&mut self, lun: u8) -> Result<Option<Peripheral>, Error> {
+        self.lun = lun;
+        self.faults.clear();
+        let length = inquiry::LENGTH as u16;
+        let cdb = Cdb::Inquiry { page: None, allocation_length: length };
+        let bytes = match self.ask_all("INQUIRY", &cdb, length)? {
+            Ok(bytes) => bytes,
+            Err(Outcome { ended: Ended::NoLogicalUnit, .. }) => return Ok(None),
+            Err(outcome) => return Err(command_error("INQUIRY", lun, &outcome)),
+        };
+        let inquiry = InquiryData::parse(&bytes).map_err(|_| Error::BadAnswer {
+            name: "INQUIRY",
+            lun,
+            fault: "shorter than standard INQUIRY data",
+        })?;
+        if inquiry.peripheral.qualifier() != Qualifier::Connected {
+            return Ok(None);
+        }
+        let mut unit = Peripheral {
+            lun,
+            inquiry,
+            pages: Vec::new(),
+            serial_number: None,
+            identifier: None,
+            block_limits: None,
+            characteristics: None,
+            provisioning: None,
+            ready: false,
+            capacity: None,
+            device_specific: DeviceSpecific::new(),
+            caching: None,
+            control: None,
+            faults: Vec::new(),
+        };
+        self.vital_product_data(&mut unit)?;
+        if unit.is_block_device() {
+            unit.ready = self.test_unit_ready()?;
+            unit.capacity = self.capacity()?;
+            self.mode_pages(&mut unit)?;
+        }
+        unit.faults = core::mem::take(&mut self.faults);
+        Ok(Some(unit))
+    }
+
+    fn vital_product_data(&mut self, unit: &mut Peripheral) -> Result<(), Error> {
+        if let Some(bytes) = self.page("VPD page 00", VpdPage::SupportedPages)? {
+            unit.pages = vpd::supported_pages(&bytes).map(Iterator::collect).unwrap_or_default();
+        }
+        let has = |page| unit.pages.contains(&page);
+        if has(VpdPage::UnitSerialNumber)
+            && let Some(bytes) = self.page("VPD page 80", VpdPage::UnitSerialNumber)?
+        {
+            unit.serial_number = vpd::serial_number(&bytes).ok().map(|s| s.trim_ascii().to_vec());
+        }
+        if has(VpdPage::DeviceIdentification)
+            && let Some(bytes) = self.page("VPD page 83", VpdPage::DeviceIdentification)?
+        {
+            unit.identifier = identifier(&bytes);
+        }
+        if has(VpdPage::BlockLimits)
+            && let Some(bytes) = self.page("VPD page B0", VpdPage::BlockLimits)?
+        {
+            unit.block_limits = BlockLimits::parse(&bytes).ok();
+        }
+        if has(VpdPage::BlockDeviceCharacteristics)
+            && let Some(bytes) = self.page("VPD page B1", VpdPage::BlockDeviceCharacteristics)?
+        {
+            unit.characteristics = BlockDeviceCharacteristics::parse(&bytes).ok();
+        }
+        if has(VpdPage::LogicalBlockProvisioning)
+            && let Some(bytes) = self.page("VPD page B2", VpdPage::LogicalBlockProvisioning)?
+        {
+            unit.provisioning = LogicalBlockProvisioning::parse(&bytes).ok();
+        }
+        Ok(())
+    }
+
+    fn page(&mut self, name: &'static str, page: VpdPage) -> Result<Option<Vec<u8>>, Error> {
+        let page = Some(page.into_bits());
+        self.ask(name, &Cdb::Inquiry { page, allocation_length: PAGE_MAX }, PAGE_MAX)
+    }
+
+    /// TEST UNIT READY until it is, or will not be soon.
+    fn test_unit_ready(&mut self) -> Result<bool, Error> {
+        for _ in 0..READY_TRIES {
+            let Err(outcome) = self.ask_all("TEST UNIT READY", &Cdb::TestUnitReady, 0)? else {
+                return Ok(true);
+            };
+            let becoming =
+                sense::verdict(outcome.ended, &outcome.sense, 0).action == sense::Action::PollReady;
+            if !becoming {
+                self.note("TEST UNIT READY", &outcome);
+                return Ok(false);
+            }
+            let next = self.clock.now().after_nanos(READY_PAUSE_MS * 1_000_000);
+            while self.clock.now() < next {
+                self.clock.wait(Some(next));
+            }
+        }
+        Ok(false)
+    }
+
+    fn capacity(&mut self) -> Result<Option<Capacity16>, Error> {
+        let length = Capacity16::LENGTH as u16;
+        let cdb = Cdb::ReadCapacity16 { allocation_length: length.into() };
+        if let Some(bytes) = self.ask("READ CAPACITY(16)", &cdb, length)?
+            && let Ok(capacity) = Capacity16::parse(&bytes)
+        {
+            return Ok(Some(capacity));
+        }
+        let length = Capacity10::LENGTH as u16;
+        let Some(bytes) = self.ask("READ CAPACITY(10)", &Cdb::ReadCapacity10, length)? else {
+            return Ok(None);
+        };
+        let Some(bytes) = bytes.first_chunk() else { return Ok(None) };
+        let short = Capacity10::parse(bytes);
+        // All ones would mean "ask the long form", which did not answer.
+        Ok((short.last_lba != u32::MAX).then(|| Capacity16 {
+            last_lba: short.last_lba.into(),
+            block_length: short.block_length,
+            ..Capacity16::default()
+        }))
+    }
+
+    fn mode_pages(&mut self, unit: &mut Peripheral) -> Result<(), Error> {
+        for page in [ModePage::Caching, ModePage::Control] {
+            let name = match page {
+                ModePage::Caching => "MODE SENSE(10) caching page",
+                _ => "MODE SENSE(10) control page",
+            };
+            let sense = ModeSense {
+                page: page.into_bits(),
+                subpage: 0,
+                control: PageControl::Current,
+                dbd: true,
+                llbaa: false,
+                allocation_length: PAGE_MAX,
+            };
+            let Some(bytes) = self.ask(name, &Cdb::ModeSense10(sense), PAGE_MAX)? else { continue };
+            let Ok(view) = ModeView::sense_10(&bytes) else { continue };
+            unit.device_specific = view.header.device_specific;
+            for page in view.pages() {
+                match page.page {
+                    ModePage::Caching => unit.caching = Caching::parse(&page).ok(),
+                    ModePage::Control => unit.control = Control::parse(&page).ok(),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a question whose missing answer is noted and no more.
+    fn ask(
+        &mut self,
+        name: &'static str,
+        cdb: &Cdb,
+        length: u16,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        match self.ask_all(name, cdb, length)? {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(outcome) => {
+                self.note(name, &outcome);
+                Ok(None)
+            }
+        }
+    }
+
+    fn note(&mut self, name: &'static str, outcome: &Outcome) {
+        let cause = sense::parse(&outcome.sense).map(|(cause, _)| cause);
+        self.faults.push(Fault { name, ended: outcome.ended, cause });
+    }
+
+    /// Puts a question, again after a unit attention or a passing trouble; the answer, or the
+    /// last outcome if there is none.
+    fn ask_all(
+        &mut self,
+        name: &'static str,
+        cdb: &Cdb,
+        length: u16,
+    ) -> Result<Result<Vec<u8>, Outcome>, Error> {
+        let mut tries = 1;
+        loop {
+            let outcome = self.put(name, cdb, length)?;
+            let verdict = sense::verdict(outcome.ended, &outcome.sense, 0);
+            match verdict.action {
+                sense::Action::Succeed => return Ok(Ok(self.answer(&outcome, length))),
+                sense::Action::Fail | sense::Action::PollReady => return Ok(Err(outcome)),
+                _ if tries >= TRIES => return Ok(Err(outcome)),
+                _ => tries += 1,
+            }
+        }
+    }
+
+    /// Puts a question once.
+    fn put(&mut self, name: &'static str, cdb: &Cdb, length: u16) -> Result<Outcome, Error> {
+        let empty = length == 0;
+        self.scratch.fill(0, usize::from(length), 0);
+        self.token = self.token.wrapping_add(1);
+        let command = Command {
+            lun: self.lun,
+            cdb: cdb.to_bytes(),
+            direction: if empty { Direction::None } else { Direction::FromDevice },
+            data: if empty { DmaSlice::EMPTY } else { self.scratch.slice(0, length.into()) },
+            attribute: TaskAttribute::Simple,
+            deadline: self.clock.now().after_nanos(TIMEOUT_MS * 1_000_000),
+            token: self.token,
+        };
+        run(self.port, self.clock, &command).map_err(|why| Error::NotStarted(name, why))
+    }
+
+    /// The bytes that came. A device may send fewer than asked for and say so; what is missing is
+    /// zero, and every structure says its own length.
+    fn answer(&self, outcome: &Outcome, length: u16) -> Vec<u8> {
+        let residual = usize::try_from(outcome.residual).unwrap_or(usize::MAX);
+        let mut bytes = alloc::vec![0; usize::from(length).saturating_sub(residual)];
+        self.scratch.read(0, &mut bytes);
+        bytes
+    }
+}
+
+fn command_error(name: &'static str, lun: u8, outcome: &Outcome) -> Error {
+    Error::Command { name, lun, ended: outcome.ended, sense: outcome.sense }
+}
+
+/// The designator of the unit itself that says most: NAA, EUI-64, T10, vendor's, in this order.
+fn identifier(page: &[u8]) -> Option<Vec<u8>> {
+    let rank = |designator: DesignatorType| match designator {
+        DesignatorType::Naa => 4,
+        DesignatorType::Eui64 => 3,
+        DesignatorType::T10VendorId => 2,
+        DesignatorType::VendorSpecific => 1,
+        _ => 0,
+    };
+    let best = vpd::designators(page)
+        .ok()?
+        .filter(|d| d.association == Association::LogicalUnit && rank(d.designator_type) > 0)
+        .max_by_key(|d| rank(d.designator_type))?;
+    Some(best.identifier[..best.identifier.len().min(IDENTIFIER_MAX)].to_vec())
+}
