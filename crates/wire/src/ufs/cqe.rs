@@ -24,11 +24,13 @@ pub const NEXUS_OFFSET: usize = 20;
 pub struct CqeUcd {
     /// SQID: the submission queue the request came from.
     #[bits(5)]
+    #[inline]
     pub sqid: u8,
     #[bits(2)]
     __: u8,
     /// The address of the UTP command descriptor divided by [`UCD_ALIGNMENT`].
     #[bits(57)]
+    #[inline]
     pub ucd_number: u64,
 }
 
@@ -52,8 +54,10 @@ impl CqeUcd {
 pub struct CqeStatus {
     /// OCS: overall command status.
     #[bits(8)]
+    #[inline]
     pub ocs: Ocs,
     /// EEC: extended error code.
+    #[inline]
     pub eec: u8,
     __: u16,
 }
@@ -63,14 +67,18 @@ pub struct CqeStatus {
 #[derive(PartialEq, Eq)]
 pub struct CqeNexus {
     /// Task tag of the request.
+    #[inline]
     pub task_tag: u8,
     /// Logical unit of the request.
+    #[inline]
     pub lun: u8,
     /// IID of the request.
     #[bits(4)]
+    #[inline]
     pub iid: u8,
     /// EXT_IID of the request.
     #[bits(4)]
+    #[inline]
     pub ext_iid: u8,
     __: u8,
 }

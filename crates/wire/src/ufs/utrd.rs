@@ -89,21 +89,27 @@ code! {
 #[derive(PartialEq, Eq)]
 pub struct UtrdHeader {
     /// CCI: crypto configuration index.
+    #[inline]
     pub cci: u8,
     /// EHSL: extra header segments in the request UPIU, in units of 32 bytes.
+    #[inline]
     pub ehsl: u8,
     #[bits(7)]
     __: u8,
     /// CE: crypto enable.
+    #[inline]
     pub ce: bool,
     /// I: raise UTRCS when this request finishes.
+    #[inline]
     pub i: bool,
     /// DD: data direction.
     #[bits(2)]
+    #[inline]
     pub dd: DataDirection,
     __: bool,
     /// CT: command type.
     #[bits(4)]
+    #[inline]
     pub ct: CommandType,
 }
 
@@ -113,10 +119,13 @@ pub struct UtrdHeader {
 pub struct UtrdStatus {
     /// OCS: overall command status. In MCQ mode it is in the completion queue entry instead.
     #[bits(8)]
+    #[inline]
     pub ocs: Ocs,
     /// CDS: common data size.
+    #[inline]
     pub cds: u8,
     /// LDBC: last data byte count.
+    #[inline]
     pub ldbc: u16,
 }
 
@@ -131,8 +140,10 @@ impl UtrdStatus {
 pub struct UcdSpan {
     /// Length: of the response UPIU in dwords, of the PRDT in entries (in bytes on controllers
     /// with that quirk).
+    #[inline]
     pub length: u16,
     /// Offset from the start of the UTP command descriptor, in dwords.
+    #[inline]
     pub offset: u16,
 }
 

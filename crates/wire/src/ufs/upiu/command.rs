@@ -1,6 +1,6 @@
 //! COMMAND and RESPONSE (JESD220 10.7.1, 10.7.2).
 
-use super::{Header, LENGTH, TransactionCode, TransactionType};
+use super::{Header, LENGTH, TransactionCode};
 use crate::bytes::{array, be16, be32, put};
 use crate::code::code;
 use crate::error::Error;
@@ -35,14 +35,18 @@ code! {
 pub struct CommandFlags {
     /// ATTR: ordering against other commands.
     #[bits(2)]
+    #[inline]
     pub attr: TaskAttribute,
     /// CP: command priority.
+    #[inline]
     pub cp: bool,
     #[bits(2)]
     __: u8,
     /// W: the command sends data to the device.
+    #[inline]
     pub w: bool,
     /// R: the command takes data from the device.
+    #[inline]
     pub r: bool,
     __: bool,
 }
@@ -54,10 +58,13 @@ pub struct ResponseFlags {
     #[bits(4)]
     __: u8,
     /// D: the data segments sent did not add up to what was asked for.
+    #[inline]
     pub d: bool,
     /// U: fewer bytes moved than expected; the residual count says how many were left.
+    #[inline]
     pub u: bool,
     /// O: more bytes would have moved than expected; the residual count says how many.
+    #[inline]
     pub o: bool,
     __: bool,
 }
@@ -117,8 +124,8 @@ impl CommandUpiu {
     /// header that changes from one SCSI command to the next in a slot.
     #[inline]
     pub const fn first_word(lun: u8, task_tag: u8, flags: CommandFlags) -> u32 {
-        let transaction = TransactionType::new().with_code(TransactionCode::Command).into_bits();
-        u32::from_ne_bytes([transaction, flags.into_bits(), lun, task_tag])
+        const COMMAND: u8 = TransactionCode::Command.into_bits();
+        u32::from_ne_bytes([COMMAND, flags.into_bits(), lun, task_tag])
     }
 
     /// The expected data transfer length as one word of this machine's byte order, to be stored

@@ -68,10 +68,13 @@ code! {
 pub struct TransactionType {
     /// Transaction code.
     #[bits(6)]
+    #[inline]
     pub code: TransactionCode,
     /// DD: there is an end-to-end CRC of the data segment.
+    #[inline]
     pub dd: bool,
     /// HD: there is an end-to-end CRC of the header segments.
+    #[inline]
     pub hd: bool,
 }
 
@@ -90,6 +93,7 @@ code! {
 #[derive(PartialEq, Eq, Hash)]
 pub struct DeviceInformation {
     /// EVENT_ALERT: an enabled exception event waits, see wExceptionEventStatus.
+    #[inline]
     pub event_alert: bool,
     #[bits(7)]
     __: u8,
@@ -128,8 +132,9 @@ impl Header {
     /// A header that says no more than what it is.
     #[inline]
     pub const fn new(code: TransactionCode, lun: u8, task_tag: u8) -> Self {
+        const NO_INFORMATION: DeviceInformation = DeviceInformation::new();
         Self {
-            transaction: TransactionType::new().with_code(code),
+            transaction: TransactionType::from_bits(code.into_bits() & 0x3F),
             flags: 0,
             lun,
             task_tag,
@@ -139,7 +144,7 @@ impl Header {
             response: 0,
             status: 0,
             ehs_length: 0,
-            device_information: DeviceInformation::new(),
+            device_information: NO_INFORMATION,
             data_segment_length: 0,
         }
     }

@@ -3,9 +3,22 @@
 //! A CDB is 16 bytes, zero padded, as a COMMAND UPIU carries it. [`Cdb::parse`] never fails: what
 //! has no name is [`Cdb::Unknown`]. Reserved bits are zero in what `emit` writes.
 
-use crate::bytes::{be16, be32, be64, put};
+mod layout;
+mod parameters;
+
+pub use parameters::{
+    Buffer, BufferMode, ByteCheck, CacheRange, ModeSelect, ModeSense, PageControl, PowerCondition,
+    Security, SelectReport, StartStop, Transfer, TransferFlags, Verify,
+};
+
+use crate::bytes::{be16, be32, put};
 use crate::code::code;
-use bitfield_struct::bitfield;
+use layout::{
+    GROUP_MASK, bit, buffer, cache_10, cache_16, emit_buffer, emit_cache_10, emit_cache_16,
+    emit_mode_sense, emit_security, emit_start_stop, emit_transfer_6, emit_transfer_10,
+    emit_transfer_16, emit_verify, flag, mode_select, mode_sense, security, start_stop, transfer_6,
+    transfer_10, transfer_16, verify,
+};
 
 /// Length of a CDB as transported, bytes.
 pub const LENGTH: usize = 16;
@@ -92,213 +105,6 @@ pub const READ_CAPACITY_16: u8 = 0x10;
 pub const SECURITY_PROTOCOL_UFS: u8 = 0xEC;
 /// Security protocol that lists the protocols (SPC-6).
 pub const SECURITY_PROTOCOL_INFORMATION: u8 = 0x00;
-
-/// Byte 1 of READ and WRITE(10) and (16).
-#[bitfield(u8)]
-#[derive(PartialEq, Eq)]
-pub struct TransferFlags {
-    #[bits(2)]
-    __: u8,
-    /// RARC: rebuild assist recovery control (READ only).
-    pub rarc: bool,
-    /// FUA: past the cache.
-    pub fua: bool,
-    /// DPO: not worth caching.
-    pub dpo: bool,
-    /// RDPROTECT / WRPROTECT.
-    #[bits(3)]
-    pub protect: u8,
-}
-
-/// A range to read, write, verify or fetch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Transfer {
-    /// First logical block.
-    pub lba: u64,
-    /// Logical blocks.
-    pub blocks: u32,
-    /// Byte 1.
-    pub flags: TransferFlags,
-    /// GROUP NUMBER: context or system data tag of UFS (JESD220 13.4.8).
-    pub group: u8,
-}
-
-impl Transfer {
-    /// A plain transfer.
-    #[inline]
-    pub const fn new(lba: u64, blocks: u32) -> Self {
-        Self { lba, blocks, flags: TransferFlags::new(), group: 0 }
-    }
-}
-
-/// A range for SYNCHRONIZE CACHE and PRE-FETCH.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheRange {
-    /// First logical block.
-    pub lba: u64,
-    /// Logical blocks; zero is up to the end.
-    pub blocks: u32,
-    /// IMMED: answer before it is done.
-    pub immed: bool,
-    /// GROUP NUMBER.
-    pub group: u8,
-}
-
-code! {
-    /// BYTCHK of VERIFY.
-    pub enum ByteCheck: u8 {
-        /// The device checks by itself.
-        Medium = 0 => "no comparison",
-        /// The device compares with the data sent.
-        Compare = 1 => "comparison",
-    }
-}
-
-/// VERIFY(10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verify {
-    /// First logical block.
-    pub lba: u32,
-    /// Logical blocks.
-    pub blocks: u16,
-    /// DPO: not worth caching.
-    pub dpo: bool,
-    /// BYTCHK.
-    pub bytchk: ByteCheck,
-    /// GROUP NUMBER.
-    pub group: u8,
-}
-
-code! {
-    /// POWER CONDITION of START STOP UNIT to the UFS DEVICE unit (JESD220 7.4).
-    pub enum PowerCondition: u8 {
-        /// START and LOEJ count.
-        StartValid = 0 => "START_VALID",
-        /// Active.
-        Active = 1 => "ACTIVE",
-        /// UFS-Sleep.
-        Sleep = 2 => "UFS-SLEEP",
-        /// UFS-PowerDown.
-        PowerDown = 3 => "UFS-POWERDOWN",
-        /// UFS-DeepSleep.
-        DeepSleep = 4 => "UFS-DEEPSLEEP",
-    }
-}
-
-/// START STOP UNIT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StartStop {
-    /// IMMED: answer before it is done.
-    pub immed: bool,
-    /// POWER CONDITION.
-    pub power_condition: PowerCondition,
-    /// POWER CONDITION MODIFIER.
-    pub modifier: u8,
-    /// NO_FLUSH: the cache need not be written first.
-    pub no_flush: bool,
-    /// LOEJ.
-    pub loej: bool,
-    /// START.
-    pub start: bool,
-}
-
-code! {
-    /// PC of MODE SENSE: which values.
-    pub enum PageControl: u8 {
-        /// Current values.
-        Current = 0 => "current",
-        /// A mask of what can be changed.
-        Changeable = 1 => "changeable",
-        /// Default values.
-        Default = 2 => "default",
-        /// Saved values.
-        Saved = 3 => "saved",
-    }
-}
-
-/// MODE SENSE(6) and (10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModeSense {
-    /// PAGE CODE; 0x3F is all.
-    pub page: u8,
-    /// SUBPAGE CODE; 0xFF is all.
-    pub subpage: u8,
-    /// PC.
-    pub control: PageControl,
-    /// DBD: no block descriptors.
-    pub dbd: bool,
-    /// LLBAA: long block descriptors are fine; not in MODE SENSE(6).
-    pub llbaa: bool,
-    /// ALLOCATION LENGTH; one byte in MODE SENSE(6).
-    pub allocation_length: u16,
-}
-
-/// MODE SELECT(6) and (10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModeSelect {
-    /// PF: the parameters are pages.
-    pub pf: bool,
-    /// SP: save them.
-    pub sp: bool,
-    /// PARAMETER LIST LENGTH; one byte in MODE SELECT(6).
-    pub parameter_list_length: u16,
-}
-
-code! {
-    /// MODE of READ BUFFER and WRITE BUFFER.
-    pub enum BufferMode: u8 {
-        /// The vendor's.
-        Vendor = 0x01 => "vendor specific",
-        /// Data.
-        Data = 0x02 => "data",
-        /// READ BUFFER: descriptor.
-        Descriptor = 0x03 => "descriptor",
-        /// WRITE BUFFER: firmware with offsets, saved, in force later: field firmware update.
-        DownloadDeferred = 0x0E => "download microcode with offsets, save, and defer activate",
-        /// READ BUFFER: error history.
-        ErrorHistory = 0x1C => "error history",
-    }
-}
-
-/// READ BUFFER(10) and WRITE BUFFER.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffer {
-    /// MODE.
-    pub mode: BufferMode,
-    /// MODE SPECIFIC.
-    pub mode_specific: u8,
-    /// BUFFER ID.
-    pub id: u8,
-    /// BUFFER OFFSET, 24 bits.
-    pub offset: u32,
-    /// ALLOCATION LENGTH or PARAMETER LIST LENGTH, 24 bits.
-    pub length: u32,
-}
-
-code! {
-    /// SELECT REPORT of REPORT LUNS.
-    pub enum SelectReport: u8 {
-        /// Logical units, no well-known ones.
-        LogicalUnits = 0x00 => "logical units",
-        /// Well-known logical units only.
-        WellKnown = 0x01 => "well known logical units",
-        /// Both.
-        All = 0x02 => "all",
-    }
-}
-
-/// SECURITY PROTOCOL IN and OUT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Security {
-    /// SECURITY PROTOCOL, [`SECURITY_PROTOCOL_UFS`] for RPMB.
-    pub protocol: u8,
-    /// SECURITY PROTOCOL SPECIFIC: 0x0001, with the RPMB region in the high byte.
-    pub specific: u16,
-    /// INC_512: the length counts 512 bytes; UFS wants it clear.
-    pub inc_512: bool,
-    /// ALLOCATION LENGTH or TRANSFER LENGTH.
-    pub length: u32,
-}
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -398,27 +204,21 @@ pub enum Cdb {
     Unknown([u8; LENGTH]),
 }
 
-const IMMED: u8 = 0x02;
-const GROUP_MASK: u8 = 0x1F;
-
-const fn flag(set: bool, bit: u8) -> u8 {
-    if set { 1 << bit } else { 0 }
-}
-
-const fn bit(byte: u8, bit: u8) -> bool {
-    byte >> bit & 1 != 0
-}
-
 impl Cdb {
     /// The value of a CDB.
     #[inline]
     pub fn parse(c: &[u8; LENGTH]) -> Self {
-        match Opcode::from_bits(c[0]) {
-            Opcode::Read10 => Self::Read10(transfer_10(c)),
-            Opcode::Write10 => Self::Write10(transfer_10(c)),
-            Opcode::Read16 => Self::Read16(transfer_16(c)),
-            Opcode::Write16 => Self::Write16(transfer_16(c)),
-            opcode => Self::parse_rare(opcode, c),
+        // Bytes, not names: what every I/O takes must not pay for the table of all names.
+        const READ_10: u8 = Opcode::Read10.into_bits();
+        const WRITE_10: u8 = Opcode::Write10.into_bits();
+        const READ_16: u8 = Opcode::Read16.into_bits();
+        const WRITE_16: u8 = Opcode::Write16.into_bits();
+        match c[0] {
+            READ_10 => Self::Read10(transfer_10(c)),
+            WRITE_10 => Self::Write10(transfer_10(c)),
+            READ_16 => Self::Read16(transfer_16(c)),
+            WRITE_16 => Self::Write16(transfer_16(c)),
+            rare => Self::parse_rare(Opcode::from_bits(rare), c),
         }
     }
 
@@ -594,169 +394,4 @@ impl Cdb {
             Self::Unknown(bytes) => Opcode::from_bits(bytes[0]),
         }
     }
-}
-
-#[inline]
-fn transfer_10(c: &[u8; LENGTH]) -> Transfer {
-    Transfer {
-        lba: be32(c, 2).into(),
-        blocks: be16(c, 7).into(),
-        flags: TransferFlags::from_bits(c[1]),
-        group: c[6] & GROUP_MASK,
-    }
-}
-
-#[inline]
-fn emit_transfer_10(t: &Transfer, c: &mut [u8; LENGTH]) {
-    c[1] = t.flags.into_bits();
-    put(c, 2, (t.lba as u32).to_be_bytes());
-    c[6] = t.group & GROUP_MASK;
-    put(c, 7, (t.blocks as u16).to_be_bytes());
-}
-
-#[inline]
-fn transfer_16(c: &[u8; LENGTH]) -> Transfer {
-    Transfer {
-        lba: be64(c, 2),
-        blocks: be32(c, 10),
-        flags: TransferFlags::from_bits(c[1]),
-        group: c[14] & GROUP_MASK,
-    }
-}
-
-#[inline]
-fn emit_transfer_16(t: &Transfer, c: &mut [u8; LENGTH]) {
-    c[1] = t.flags.into_bits();
-    put(c, 2, t.lba.to_be_bytes());
-    put(c, 10, t.blocks.to_be_bytes());
-    c[14] = t.group & GROUP_MASK;
-}
-
-fn transfer_6(c: &[u8; LENGTH]) -> Transfer {
-    let blocks = if c[4] == 0 { 256 } else { c[4].into() };
-    Transfer::new((be32(c, 0) & 0x1F_FFFF).into(), blocks)
-}
-
-fn emit_transfer_6(t: &Transfer, c: &mut [u8; LENGTH]) {
-    let lba = (t.lba as u32 & 0x1F_FFFF).to_be_bytes();
-    c[1..4].copy_from_slice(&lba[1..]);
-    c[4] = t.blocks as u8;
-}
-
-fn cache_10(c: &[u8; LENGTH]) -> CacheRange {
-    CacheRange {
-        lba: be32(c, 2).into(),
-        blocks: be16(c, 7).into(),
-        immed: c[1] & IMMED != 0,
-        group: c[6] & GROUP_MASK,
-    }
-}
-
-fn emit_cache_10(r: &CacheRange, c: &mut [u8; LENGTH]) {
-    c[1] = if r.immed { IMMED } else { 0 };
-    put(c, 2, (r.lba as u32).to_be_bytes());
-    c[6] = r.group & GROUP_MASK;
-    put(c, 7, (r.blocks as u16).to_be_bytes());
-}
-
-fn cache_16(c: &[u8; LENGTH]) -> CacheRange {
-    CacheRange {
-        lba: be64(c, 2),
-        blocks: be32(c, 10),
-        immed: c[1] & IMMED != 0,
-        group: c[14] & GROUP_MASK,
-    }
-}
-
-fn emit_cache_16(r: &CacheRange, c: &mut [u8; LENGTH]) {
-    c[1] = if r.immed { IMMED } else { 0 };
-    put(c, 2, r.lba.to_be_bytes());
-    put(c, 10, r.blocks.to_be_bytes());
-    c[14] = r.group & GROUP_MASK;
-}
-
-fn verify(c: &[u8; LENGTH]) -> Verify {
-    Verify {
-        lba: be32(c, 2),
-        blocks: be16(c, 7),
-        dpo: bit(c[1], 4),
-        bytchk: ByteCheck::from_bits(c[1] >> 1 & 3),
-        group: c[6] & GROUP_MASK,
-    }
-}
-
-fn emit_verify(v: &Verify, c: &mut [u8; LENGTH]) {
-    c[1] = flag(v.dpo, 4) | (v.bytchk.into_bits() & 3) << 1;
-    put(c, 2, v.lba.to_be_bytes());
-    c[6] = v.group & GROUP_MASK;
-    put(c, 7, v.blocks.to_be_bytes());
-}
-
-fn start_stop(c: &[u8; LENGTH]) -> StartStop {
-    StartStop {
-        immed: bit(c[1], 0),
-        power_condition: PowerCondition::from_bits(c[4] >> 4),
-        modifier: c[3] & 0xF,
-        no_flush: bit(c[4], 2),
-        loej: bit(c[4], 1),
-        start: bit(c[4], 0),
-    }
-}
-
-fn emit_start_stop(s: &StartStop, c: &mut [u8; LENGTH]) {
-    c[1] = flag(s.immed, 0);
-    c[3] = s.modifier & 0xF;
-    c[4] = s.power_condition.into_bits() << 4
-        | flag(s.no_flush, 2)
-        | flag(s.loej, 1)
-        | flag(s.start, 0);
-}
-
-fn mode_select(c: &[u8; LENGTH], parameter_list_length: u16) -> ModeSelect {
-    ModeSelect { pf: bit(c[1], 4), sp: bit(c[1], 0), parameter_list_length }
-}
-
-fn mode_sense(c: &[u8; LENGTH], llbaa: bool, allocation_length: u16) -> ModeSense {
-    ModeSense {
-        page: c[2] & 0x3F,
-        subpage: c[3],
-        control: PageControl::from_bits(c[2] >> 6),
-        dbd: bit(c[1], 3),
-        llbaa,
-        allocation_length,
-    }
-}
-
-fn emit_mode_sense(m: &ModeSense, c: &mut [u8; LENGTH]) {
-    c[1] = flag(m.dbd, 3);
-    c[2] = m.control.into_bits() << 6 | m.page & 0x3F;
-    c[3] = m.subpage;
-}
-
-fn buffer(c: &[u8; LENGTH]) -> Buffer {
-    Buffer {
-        mode: BufferMode::from_bits(c[1] & 0x1F),
-        mode_specific: c[1] >> 5,
-        id: c[2],
-        offset: be32(c, 2) & 0xFF_FFFF,
-        length: be32(c, 5) & 0xFF_FFFF,
-    }
-}
-
-fn emit_buffer(b: &Buffer, c: &mut [u8; LENGTH]) {
-    c[1] = b.mode_specific << 5 | b.mode.into_bits() & 0x1F;
-    put(c, 2, (b.offset & 0xFF_FFFF).to_be_bytes());
-    c[2] = b.id;
-    c[6..9].copy_from_slice(&b.length.to_be_bytes()[1..]);
-}
-
-fn security(c: &[u8; LENGTH]) -> Security {
-    Security { protocol: c[1], specific: be16(c, 2), inc_512: bit(c[4], 7), length: be32(c, 6) }
-}
-
-fn emit_security(s: &Security, c: &mut [u8; LENGTH]) {
-    c[1] = s.protocol;
-    put(c, 2, s.specific.to_be_bytes());
-    c[4] = flag(s.inc_512, 7);
-    put(c, 6, s.length.to_be_bytes());
 }
