@@ -18,6 +18,7 @@
 pub mod clock;
 pub mod file;
 pub mod histogram;
+pub mod jobfile;
 pub mod null;
 pub mod pattern;
 pub mod published;

@@ -1,0 +1,250 @@
+//! fio job files, and the same options from the command line.
+//!
+//! Every option fio knows is known here: most apply, those without meaning for a stack in user
+//! space are noted once, and those that would change what is measured are refused. An option fio
+//! does not know either is an error that names it, its line, and the nearest one that exists.
+
+mod ini;
+pub mod known;
+mod settings;
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+
+use known::Fate;
+pub use settings::Settings;
+
+use crate::random::mix;
+use crate::units::{Amount, Size};
+use crate::workload::Workload;
+
+/// Where an option was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On this line of this file.
+    Line(Rc<str>, u32),
+    /// This file as a whole.
+    File(Rc<str>),
+    /// On the command line.
+    CommandLine,
+}
+
+/// What is wrong with a job file or an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobError {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub message: String,
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Line(file, line) => write!(f, "{file}:{line}: {}", self.message),
+            Place::File(file) => write!(f, "{file}: {}", self.message),
+            Place::CommandLine => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for JobError {}
+
+/// A job: one section of a job file, or the command line.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its name.
+    pub name: String,
+    /// Its options as written, by fio's canonical name.
+    pub options: BTreeMap<String, String>,
+    /// What they amount to.
+    pub settings: Settings,
+}
+
+/// Jobs in the order they run, and what there is to say about them.
+#[derive(Clone, Debug, Default)]
+pub struct JobFile {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// Options that were given and have no meaning here, with the reason; each once.
+    pub ignored: BTreeMap<&'static str, &'static str>,
+}
+
+/// Options on top of those of a job file, as (name, value).
+pub type Overrides = [(String, Option<String>)];
+
+impl JobFile {
+    /// Reads a job file; `overrides` are applied to every job after its own options.
+    ///
+    /// # Errors
+    /// [`JobError`] with file and line.
+    pub fn read(path: &Path, overrides: &Overrides) -> Result<Self, JobError> {
+        Self::of_sections(ini::read(path)?, path, overrides)
+    }
+
+    /// The jobs in `text`, which stands in the file `path`.
+    ///
+    /// # Errors
+    /// [`JobError`] with file and line.
+    pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, JobError> {
+        let mut sections = Vec::new();
+        ini::read_text(&mut sections, text, path, 0)?;
+        Self::of_sections(sections, path, overrides)
+    }
+
+    /// One job made of command line options alone.
+    ///
+    /// # Errors
+    /// [`JobError`] naming the option.
+    pub fn of_options(name: &str, options: &Overrides) -> Result<Self, JobError> {
+        let mut file = Self::default();
+        let mut job = Job::new(name);
+        file.override_with(&mut job, options)?;
+        file.jobs.push(job);
+        Ok(file)
+    }
+
+    fn of_sections(
+        sections: Vec<ini::Section>,
+        path: &Path,
+        overrides: &Overrides,
+    ) -> Result<Self, JobError> {
+        let mut file = Self::default();
+        let mut global = Job::new("");
+        for section in sections {
+            let is_global = section.name == "global";
+            if section.name.is_empty() {
+                let message = "a job needs a name".to_string();
+                return Err(JobError { place: section.place, message });
+            }
+            let mut job = global.clone();
+            job.name.clone_from(&section.name);
+            for entry in &section.entries {
+                let value = entry.value.as_deref().map(|v| v.replace("$jobname", &section.name));
+                file.apply(&mut job, &entry.name, value.as_deref(), &entry.place)?;
+            }
+            if is_global {
+                global = job;
+            } else {
+                file.override_with(&mut job, overrides)?;
+                file.jobs.push(job);
+            }
+        }
+        if file.jobs.is_empty() {
+            let place = Place::File(path.display().to_string().into());
+            return Err(JobError { place, message: "it defines no job".to_string() });
+        }
+        Ok(file)
+    }
+
+    fn override_with(&mut self, job: &mut Job, options: &Overrides) -> Result<(), JobError> {
+        for (name, value) in options {
+            self.apply(job, name, value.as_deref(), &Place::CommandLine)?;
+        }
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        job: &mut Job,
+        name: &str,
+        value: Option<&str>,
+        place: &Place,
+    ) -> Result<(), JobError> {
+        let fail = |message: String| JobError { place: place.clone(), message };
+        let Some((name, fate)) = known::find(name) else {
+            let hint = known::nearest(name).map(|near| format!("; did you mean `{near}`?"));
+            return Err(fail(format!("unknown option `{name}`{}", hint.unwrap_or_default())));
+        };
+        match fate {
+            Fate::Applies => {
+                let applied = job.settings.apply(name, value);
+                applied.map_err(|message| fail(format!("option `{name}`: {message}")))?;
+            }
+            Fate::Ignored(reason) => {
+                self.ignored.insert(name, reason);
+            }
+            Fate::Refused(_) if is_neutral(name, value) => {}
+            Fate::Refused(reason) => {
+                return Err(fail(format!("option `{name}` is fio's, but not Flysch's: {reason}")));
+            }
+        }
+        job.options.insert(name.to_string(), value.unwrap_or("1").to_string());
+        if name == "name" && *place != Place::CommandLine {
+            return Err(fail("option `name`: the section's name is the job's name".to_string()));
+        }
+        Ok(())
+    }
+
+    /// The jobs by the stages they run in: those of one stage run at the same time.
+    pub fn stages(&self) -> Vec<&[Job]> {
+        let mut stages = Vec::new();
+        let mut start = 0;
+        for (index, job) in self.jobs.iter().enumerate() {
+            if job.settings.stonewall && index > start {
+                stages.push(&self.jobs[start..index]);
+                start = index;
+            }
+        }
+        stages.push(&self.jobs[start..]);
+        stages
+    }
+}
+
+/// Whether an option that is not supported was given the value that changes nothing.
+fn is_neutral(name: &str, value: Option<&str>) -> bool {
+    match (name, value) {
+        ("percentage_random", value) => value == Some("100"),
+        ("rate_process", value) => value == Some("linear"),
+        (_, value) => matches!(value, Some("0" | "none")),
+    }
+}
+
+impl Job {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_string(), options: BTreeMap::new(), settings: Settings::default() }
+    }
+
+    /// The workloads of its workers on a device of `device` bytes in blocks of `block_size`.
+    ///
+    /// # Errors
+    /// What cannot be, in words.
+    pub fn workers(&self, device: u64, block_size: u32) -> Result<Vec<Workload>, String> {
+        let settings = &self.settings;
+        let resolve = |amount: Amount| amount.resolve(device, block_size);
+        let first = resolve(settings.offset);
+        let increment = resolve(settings.offset_increment);
+        let worker = |index: u32| {
+            let offset = first.saturating_add(increment.saturating_mul(u64::from(index)));
+            if offset >= device {
+                return Err(format!(
+                    "job {}: offset {} is beyond the end of the device ({})",
+                    self.name,
+                    Size(offset),
+                    Size(device)
+                ));
+            }
+            let size = settings.size.map_or(device - offset, resolve);
+            let io_size = settings.io_size.map(resolve);
+            Ok(Workload {
+                name: self.name.clone(),
+                offset,
+                size: Some(size),
+                // In fio the number of requests is a limit beside the size, not instead of it.
+                io_size: io_size.or(settings.workload.requests_max.map(|_| size)),
+                seed: if index == 0 {
+                    settings.seed()
+                } else {
+                    mix(settings.seed() ^ u64::from(index))
+                },
+                ..settings.workload.clone()
+            })
+        };
+        (0..settings.numjobs).map(worker).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
