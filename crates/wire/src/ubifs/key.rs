@@ -146,6 +146,21 @@ impl Key {
         Self(self.0.saturating_add(1))
     }
 
+    /// The key before this one.
+    pub fn previous(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
+    /// The last key an inode number can have, of any kind.
+    pub fn last_of(inode: u32) -> Self {
+        Self(u64::from(inode) << 32 | u64::from(u32::MAX))
+    }
+
+    /// Whether several nodes may have this key: names with one hash.
+    pub fn is_hash(self) -> bool {
+        matches!(self.kind(), KeyKind::Entry | KeyKind::XattrEntry)
+    }
+
     /// Reads a key; `bytes` holds at least 8.
     pub(super) fn read(bytes: &[u8], at: usize) -> Self {
         Self(u64::from(le32(bytes, at)) << 32 | u64::from(le32(bytes, at + 4)))

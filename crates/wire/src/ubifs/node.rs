@@ -410,8 +410,8 @@ impl<'a> Node<'a> {
         Ok((header, Self::decode(header, node, format)?))
     }
 
-    /// Reads the body of a node whose CRC was verified.
-    fn decode(header: Header, node: &'a [u8], format: BranchFormat) -> Result<Self, NodeError> {
+    /// Reads the body of a node that [`Header::check`] verified.
+    pub fn decode(header: Header, node: &'a [u8], format: BranchFormat) -> Result<Self, NodeError> {
         let (least, most) = lengths(header.kind);
         if node.len() < least || node.len() > most {
             return Err(NodeError::Length(header.length));

@@ -1,0 +1,179 @@
+//! Fetching nodes from LEBs.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::flash;
+use flysch_api::vfs::{Error, Finding, Inode, Place, Severity};
+use flysch_api::volume::{LebState, Volume};
+use flysch_wire::ubifs::{Header, NODE_ALIGNMENT, NodeError, NodeKind};
+
+/// Where a node lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// LEB.
+    pub lnum: u32,
+    /// Byte in it.
+    pub offset: u32,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// Why something could not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The bytes are no node, or a damaged one.
+    Node(NodeError),
+    /// The flash could not be read.
+    Flash(flash::Error),
+    /// A good node, yet not the one that should be here.
+    Mismatch(&'static str),
+    /// The place is none where such a node can lie.
+    Misplaced,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(error) => error.fmt(f),
+            Self::Flash(error) => error.fmt(f),
+            Self::Mismatch(what) => write!(f, "the node here has another {what}"),
+            Self::Misplaced => f.write_str("no such node can lie here"),
+        }
+    }
+}
+
+/// Something that could not be used, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) structure: &'static str,
+    pub(crate) place: Place,
+    pub(crate) cause: Cause,
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault.cause {
+            Cause::Flash(_) => Self::Medium(fault.place),
+            _ => Self::Damaged { structure: fault.structure, place: fault.place },
+        }
+    }
+}
+
+impl Fault {
+    pub(crate) fn finding(&self, severity: Severity) -> Finding {
+        finding(severity, self.structure, format!("{}", self.cause), self.place)
+    }
+
+    pub(crate) fn finding_of(&self, severity: Severity, inode: u32) -> Finding {
+        Finding { inode: Some(Inode(inode.into())), ..self.finding(severity) }
+    }
+}
+
+/// A finding about no file in particular.
+pub(crate) fn finding(
+    severity: Severity,
+    structure: &'static str,
+    problem: String,
+    place: Place,
+) -> Finding {
+    Finding { severity, structure, problem, place, inode: None, path: None }
+}
+
+/// Room for one node where the volume cannot be pointed at. Index nodes of the usual size need no
+/// memory from the heap.
+pub(crate) struct Scratch {
+    inline: [u8; 256],
+    heap: Vec<u8>,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self { inline: [0; 256], heap: Vec::new() }
+    }
+
+    fn room(&mut self, length: usize) -> &mut [u8] {
+        if length <= self.inline.len() {
+            return &mut self.inline[..length];
+        }
+        if self.heap.len() < length {
+            self.heap.resize(length, 0);
+        }
+        &mut self.heap[..length]
+    }
+}
+
+/// A volume, seen as nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access<V> {
+    pub(crate) volume: V,
+    pub(crate) leb_size: u32,
+    pub(crate) lebs: u32,
+}
+
+impl<V: Volume> Access<V> {
+    /// Where something is, with the physical erase block if there is one.
+    pub(crate) fn place(&self, lnum: u32, offset: u32) -> Place {
+        let peb = match self.volume.state(lnum) {
+            LebState::Mapped(peb) => peb,
+            LebState::Unmapped => None,
+        };
+        Place { peb, leb: Some(lnum), offset: Some(offset) }
+    }
+
+    /// Bytes of a LEB.
+    pub(crate) fn bytes<'b>(
+        &'b self,
+        at: Location,
+        scratch: &'b mut Scratch,
+    ) -> Result<&'b [u8], Cause> {
+        let Location { lnum, offset, length } = at;
+        let end = u64::from(offset) + u64::from(length);
+        if lnum >= self.lebs || end > u64::from(self.leb_size) {
+            return Err(Cause::Misplaced);
+        }
+        if let Some(bytes) = self.volume.point(lnum, offset, length as usize) {
+            return Ok(bytes);
+        }
+        let room = scratch.room(length as usize);
+        match self.volume.read(lnum, offset, room) {
+            // What error correction could not repair, the node's CRC judges.
+            Ok(_) | Err(flash::Error::Uncorrectable { .. }) => Ok(room),
+            Err(error) => Err(Cause::Flash(error)),
+        }
+    }
+
+    /// A whole LEB.
+    pub(crate) fn leb<'b>(
+        &'b self,
+        lnum: u32,
+        scratch: &'b mut Scratch,
+    ) -> Result<&'b [u8], Cause> {
+        self.bytes(Location { lnum, offset: 0, length: self.leb_size }, scratch)
+    }
+
+    /// The node of this kind at a place that something else named, CRC verified.
+    pub(crate) fn node<'b>(
+        &'b self,
+        at: Location,
+        kind: NodeKind,
+        scratch: &'b mut Scratch,
+    ) -> Result<(Header, &'b [u8]), Fault> {
+        let fault =
+            |cause| Fault { structure: kind.name(), place: self.place(at.lnum, at.offset), cause };
+        if !at.offset.is_multiple_of(NODE_ALIGNMENT) {
+            return Err(fault(Cause::Misplaced));
+        }
+        let bytes = self.bytes(at, scratch).map_err(fault)?;
+        let (header, bytes) = Header::check(bytes).map_err(|error| fault(Cause::Node(error)))?;
+        if header.kind != kind {
+            return Err(fault(Cause::Node(NodeError::Kind(header.kind))));
+        }
+        if header.length != at.length {
+            return Err(fault(Cause::Mismatch("length")));
+        }
+        Ok((header, bytes))
+    }
+}

@@ -1,0 +1,441 @@
+//! Names, attributes, content: [`Ubifs`] as a [`FileSystem`].
+
+use alloc::vec::Vec;
+use core::ops::{ControlFlow, Range};
+
+use flysch_api::vfs::{
+    Attributes, DeviceNumber, Entry, Error, FileKind, FileSystem, Inode, NameVisitor, Statistics,
+    Timestamp, Visitor,
+};
+use flysch_api::volume::Volume;
+use flysch_compress::Method;
+use flysch_wire::ubifs::{
+    BLOCK_SIZE, Compression, Data, DirectoryEntry, ENTRY_NODE_SIZE, EntryKind, InodeFlags,
+    InodeNode, Key, KeyKind, NAME_MAX, Node, NodeKind, ROOT_INODE,
+};
+
+use crate::access::{Fault, Location, Scratch};
+use crate::nokey;
+use crate::open::Ubifs;
+use crate::store::{Name, field, number};
+
+/// What an inode is, without its inline data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stat {
+    pub(crate) at: Location,
+    pub(crate) kind: FileKind,
+    pub(crate) size: u64,
+    pub(crate) flags: InodeFlags,
+}
+
+impl Stat {
+    fn is_encrypted(&self) -> bool {
+        self.flags.contains(InodeFlags::ENCRYPTED)
+    }
+}
+
+/// The kind of file an entry's type byte says (`UBIFS_ITYPE_*`).
+pub(crate) fn kind_of(file_type: u8) -> Option<FileKind> {
+    Some(match file_type {
+        0 => FileKind::Regular,
+        1 => FileKind::Directory,
+        2 => FileKind::Symlink,
+        3 => FileKind::BlockDevice,
+        4 => FileKind::CharacterDevice,
+        5 => FileKind::Fifo,
+        6 => FileKind::Socket,
+        _ => return None,
+    })
+}
+
+/// The number of the device that an inode stands for: 4 bytes by the kernel, 8 by mkfs.ubifs.
+pub(crate) fn device_of(data: &[u8]) -> Option<DeviceNumber> {
+    match data.len() {
+        4 => data.try_into().ok().map(u32::from_le_bytes).map(DeviceNumber::from_new),
+        8 => data.try_into().ok().map(u64::from_le_bytes).map(DeviceNumber::from_huge),
+        _ => None,
+    }
+}
+
+/// Whether a directory may hold this name.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.iter().any(|&b| b == 0 || b == b'/')
+}
+
+impl<V: Volume> Ubifs<V> {
+    /// Reads the inode node of a file that has names.
+    fn with_inode<T>(
+        &self,
+        inode: Inode,
+        read: impl FnOnce(&InodeNode<'_>, Location) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let inode = number(inode.0)?;
+        let at = self.store.find(Key::inode_node(inode))?.ok_or(Error::NotFound)?;
+        let mut scratch = Scratch::new();
+        let node = self.store.inode(inode, at, &mut scratch)?;
+        if node.flags.contains(InodeFlags::XATTR) {
+            return Err(Error::NotFound);
+        }
+        read(&node, at)
+    }
+
+    fn bad_inode(&self, at: Location, name: &'static str) -> Error {
+        self.store.fault(at, NodeKind::Inode, field(name)).into()
+    }
+
+    pub(crate) fn stat(&self, inode: Inode) -> Result<Stat, Error> {
+        self.with_inode(inode, |node, at| {
+            let kind = FileKind::from_mode(node.mode).ok_or_else(|| self.bad_inode(at, "mode"))?;
+            Ok(Stat { at, kind, size: self.size_of(node), flags: node.flags })
+        })
+    }
+
+    /// A file's size, mended after an unclean stop.
+    pub(crate) fn size_of(&self, node: &InodeNode<'_>) -> u64 {
+        self.store.sizes.get(&node.key.inode()).copied().unwrap_or(node.size)
+    }
+
+    fn directory(&self, inode: Inode) -> Result<(u32, Stat), Error> {
+        let stat = self.stat(inode)?;
+        if stat.kind != FileKind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        Ok((number(inode.0)?, stat))
+    }
+
+    fn read_symlink(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.with_inode(inode, |node, at| {
+            if node.data.is_empty() || node.data.contains(&0) {
+                return Err(self.bad_inode(at, "data_len"));
+            }
+            let rest = usize::try_from(offset).ok().and_then(|from| node.data.get(from..));
+            let rest = rest.unwrap_or(&[]);
+            let length = rest.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&rest[..length]);
+            Ok(length)
+        })
+    }
+
+    fn read_regular(
+        &self,
+        inode: u32,
+        size: u64,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, Error> {
+        let left = size.saturating_sub(offset);
+        let length = left.min(buffer.len() as u64) as usize;
+        let buffer = &mut buffer[..length];
+        buffer.fill(0);
+        let block_size = u64::from(BLOCK_SIZE);
+        let first = offset / block_size;
+        if buffer.is_empty() || first > u64::from(Key::VALUE_MAX) {
+            return Ok(length);
+        }
+        let last = ((offset + length as u64 - 1) / block_size).min(u64::from(Key::VALUE_MAX));
+        let range = (Key::data(inode, first as u32), Key::data(inode, last as u32));
+        let mut scratch = Scratch::new();
+        let mut fault: Option<(u64, Fault)> = None;
+        let walked = self.store.nodes(range.0, range.1, &mut |key, at| {
+            let start = u64::from(key.value()) * block_size;
+            match self.read_block(key, at, (start, offset), buffer, &mut scratch) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(damage) => {
+                    fault = Some((start, damage));
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        match fault {
+            Some((start, _)) if start > offset => Ok((start - offset) as usize),
+            Some((_, fault)) => Err(fault.into()),
+            None => walked.map(|()| length).map_err(Error::from),
+        }
+    }
+
+    /// Puts one block of content, which begins at `start` in the file, where it belongs in
+    /// `buffer`, which begins at `offset`.
+    fn read_block(
+        &self,
+        key: Key,
+        at: Location,
+        (start, offset): (u64, u64),
+        buffer: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<(), Fault> {
+        let data = self.data(key, at, scratch)?;
+        let bad = || self.store.fault(at, NodeKind::Data, field("data"));
+        let size = data.size as usize;
+        if start >= offset && (start - offset) as usize + size <= buffer.len() {
+            let from = (start - offset) as usize;
+            return unpack(&data, &mut buffer[from..from + size]).ok_or_else(bad);
+        }
+        let mut block = [0; BLOCK_SIZE as usize];
+        unpack(&data, &mut block[..size]).ok_or_else(bad)?;
+        let skip = offset.saturating_sub(start).min(size as u64) as usize;
+        let from = start.saturating_sub(offset) as usize;
+        let wanted = &block[skip..size];
+        let length = wanted.len().min(buffer.len() - from);
+        buffer[from..from + length].copy_from_slice(&wanted[..length]);
+        Ok(())
+    }
+
+    /// Reads the data node of a key.
+    pub(crate) fn data<'b>(
+        &'b self,
+        key: Key,
+        at: Location,
+        scratch: &'b mut Scratch,
+    ) -> Result<Data<'b>, Fault> {
+        match self.store.node(at, NodeKind::Data, scratch)? {
+            Node::Data(data) if data.key == key => Ok(data),
+            _ => Err(self.store.mismatch(at, NodeKind::Data)),
+        }
+    }
+
+    /// The entry as a directory shows it, `None` if it cannot be shown.
+    fn shown(&self, entry: &DirectoryEntry<'_>, encrypted: bool) -> Option<(Vec<u8>, FileKind)> {
+        let kind = kind_of(entry.file_type)?;
+        let name = if encrypted {
+            nokey::encode(entry.name, entry.key.value())
+        } else {
+            Vec::from(entry.name)
+        };
+        (is_name(&name) && entry.inode != 0).then_some((name, kind))
+    }
+
+    fn find_encrypted(&self, directory: u32, wanted: &[u8]) -> Result<Inode, Error> {
+        let mut found = None;
+        let walked = self.store.names(EntryKind::Directory, directory, 0, &mut |name| {
+            if let Ok(entry) = &name.entry
+                && nokey::encode(entry.name, entry.key.value()) == wanted
+            {
+                found = Some(Inode(entry.inode));
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        match found {
+            Some(inode) => Ok(inode),
+            None => Err(walked.err().map_or(Error::NotFound, Error::from)),
+        }
+    }
+}
+
+/// Decompresses a block into `output`, which has its size; `None` if it is not what it says.
+pub(crate) fn unpack(data: &Data<'_>, output: &mut [u8]) -> Option<()> {
+    let method = match data.compression {
+        Compression::None => {
+            if data.data.len() != output.len() {
+                return None;
+            }
+            output.copy_from_slice(data.data);
+            return Some(());
+        }
+        Compression::Lzo => Method::Lzo,
+        Compression::Zlib => Method::Deflate,
+        Compression::Zstd => Method::Zstd,
+        Compression::Unknown(_) => return None,
+    };
+    let length = flysch_compress::decompress(method, data.data, output).ok()?;
+    (length == output.len()).then_some(())
+}
+
+/// A listing goes on behind this position: hash, then the name's place among those with the hash.
+fn position(name: &Name<'_>) -> u64 {
+    (u64::from(name.key.value()) << 16) | u64::from(name.ordinal.min(0xffff))
+}
+
+fn time((seconds, nanoseconds): (u64, u32)) -> Timestamp {
+    Timestamp { seconds: seconds as i64, nanoseconds: nanoseconds.min(999_999_999) }
+}
+
+impl<V: Volume> FileSystem for Ubifs<V> {
+    fn statistics(&self) -> Statistics {
+        let store = &self.store;
+        let leb_size = u64::from(store.layout.leb_size);
+        let main = u64::from(store.layout.main.end - store.layout.main.start) * leb_size;
+        let free = self.master.as_ref().map_or(0, |chosen| {
+            let master = &chosen.master;
+            // As the kernel budgets: three times the index, and LEBs for garbage collection, the
+            // three journal heads and deletions.
+            let index_room =
+                leb_size - (store.superblock.index_node_max() as u64).min(leb_size / 2);
+            let index_lebs = (3 * master.index_size.min(main)).div_ceil(index_room) + 1;
+            let reserved = (index_lebs.max(2) + 1 + 3 + 1) * leb_size;
+            let taken = [master.total_used, reserved, master.total_dead, master.total_dark];
+            taken.iter().fold(main, |left, part| left.saturating_sub(*part))
+        });
+        // A block of content also needs its node's header and a share of the index.
+        let fanout = u64::from(store.superblock.fanout.max(4));
+        let share = 3 * store.superblock.index_node_max() as u64 / (fanout / 2 - 1);
+        let scaled = free.saturating_mul(4096) / (4144 + share);
+        Statistics {
+            format: "ubifs",
+            root: Inode(ROOT_INODE.into()),
+            block_size: BLOCK_SIZE,
+            blocks: main / u64::from(BLOCK_SIZE),
+            blocks_free: scaled / u64::from(BLOCK_SIZE),
+            files: None,
+            name_max: NAME_MAX as u32,
+        }
+    }
+
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
+        let (parent, stat) = self.directory(directory)?;
+        if stat.is_encrypted() {
+            return self.find_encrypted(parent, name);
+        }
+        if !is_name(name) || name.len() > NAME_MAX {
+            return Err(Error::NotFound);
+        }
+        match self.store.find_name(EntryKind::Directory, parent, name)? {
+            Some((_, inode, _)) => Ok(Inode(inode)),
+            None => Err(Error::NotFound),
+        }
+    }
+
+    fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
+        self.with_inode(inode, |node, at| {
+            let kind = FileKind::from_mode(node.mode).ok_or_else(|| self.bad_inode(at, "mode"))?;
+            let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
+            let device = match device_of(node.data) {
+                Some(device) if is_device => device,
+                None if is_device => return Err(self.bad_inode(at, "data_len")),
+                _ => DeviceNumber::default(),
+            };
+            let size = self.size_of(node);
+            let used = size.saturating_add(node.xattr_size.into());
+            let blocks = match kind {
+                FileKind::Regular => used.div_ceil(BLOCK_SIZE.into()).saturating_mul(8),
+                _ => 0,
+            };
+            Ok(Attributes {
+                inode,
+                kind,
+                permissions: (node.mode & 0o7777) as u16,
+                links: node.links,
+                owner: node.owner,
+                group: node.group,
+                size,
+                blocks,
+                accessed: time(node.accessed),
+                modified: time(node.modified),
+                changed: time(node.changed),
+                device,
+            })
+        })
+    }
+
+    fn list(&self, directory: Inode, after: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
+        let (parent, stat) = self.directory(directory)?;
+        let from = (after >> 16).min(Key::VALUE_MAX.into()) as u32;
+        let mut fault = None;
+        let walked = self.store.names(EntryKind::Directory, parent, from, &mut |name| {
+            let position = position(&name);
+            if position <= after && after != 0 {
+                return ControlFlow::Continue(());
+            }
+            let entry = match &name.entry {
+                Ok(entry) => entry,
+                Err(damage) => {
+                    fault.get_or_insert(*damage);
+                    return ControlFlow::Continue(());
+                }
+            };
+            let Some((shown, kind)) = self.shown(entry, stat.is_encrypted()) else {
+                fault.get_or_insert(self.store.fault(name.at, NodeKind::Entry, field("name")));
+                return ControlFlow::Continue(());
+            };
+            visit(Entry { name: &shown, inode: Inode(entry.inode), kind, position })
+        });
+        walked?;
+        fault.map_or(Ok(()), |fault| Err(fault.into()))
+    }
+
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+        let stat = self.stat(inode)?;
+        match stat.kind {
+            FileKind::Regular | FileKind::Symlink if stat.is_encrypted() => Err(Error::Encrypted),
+            FileKind::Regular => self.read_regular(number(inode.0)?, stat.size, offset, buffer),
+            FileKind::Symlink => self.read_symlink(inode, offset, buffer),
+            FileKind::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::NoContent),
+        }
+    }
+
+    fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
+        let stat = self.stat(inode)?;
+        if stat.kind != FileKind::Regular {
+            return Ok((offset < stat.size).then_some(offset..stat.size));
+        }
+        let number = number(inode.0)?;
+        let block_size = u64::from(BLOCK_SIZE);
+        let Ok(first) = u32::try_from(offset / block_size) else { return Ok(None) };
+        if offset >= stat.size || first > Key::VALUE_MAX {
+            return Ok(None);
+        }
+        let mut found: Option<Range<u64>> = None;
+        let last = Key::data(number, Key::VALUE_MAX);
+        self.store.nodes(Key::data(number, first), last, &mut |key, _| {
+            let start = u64::from(key.value()) * block_size;
+            match &mut found {
+                None => found = Some(start..start + block_size),
+                Some(range) if range.end == start => range.end += block_size,
+                Some(_) => return ControlFlow::Break(()),
+            }
+            ControlFlow::Continue(())
+        })?;
+        let range = found.map(|range| range.start.max(offset)..range.end.min(stat.size));
+        Ok(range.filter(|range| range.start < range.end))
+    }
+
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
+        let _ = self.stat(inode)?;
+        let mut fault = None;
+        let walked = self.store.names(EntryKind::Xattr, number(inode.0)?, 0, &mut |name| {
+            match name.entry {
+                Ok(entry) if is_xattr_name(entry.name) => visit(entry.name),
+                Ok(_) => {}
+                Err(damage) => fault = Some(damage),
+            }
+            ControlFlow::Continue(())
+        });
+        walked?;
+        fault.map_or(Ok(()), |fault| Err(fault.into()))
+    }
+
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
+        let _ = self.stat(inode)?;
+        if !is_xattr_name(name) || name.len() > NAME_MAX {
+            return Err(Error::NotFound);
+        }
+        let found = self.store.find_name(EntryKind::Xattr, number(inode.0)?, name)?;
+        let (_, value, _) = found.ok_or(Error::NotFound)?;
+        let value = number(value)?;
+        let at = self.store.find(Key::inode_node(value))?.ok_or(Error::NotFound)?;
+        let mut scratch = Scratch::new();
+        let node = self.store.inode(value, at, &mut scratch)?;
+        if !node.flags.contains(InodeFlags::XATTR) {
+            return Err(self.bad_inode(at, "flags"));
+        }
+        let room = buffer.get_mut(..node.data.len());
+        room.ok_or(Error::BufferTooSmall(node.data.len()))?.copy_from_slice(node.data);
+        Ok(node.data.len())
+    }
+}
+
+/// Whether an extended attribute is the user's: the file system keeps its own without a namespace.
+fn is_xattr_name(name: &[u8]) -> bool {
+    [&b"user."[..], b"trusted.", b"security.", b"system."].iter().any(|it| name.starts_with(it))
+}
+
+/// Bytes a name adds to its directory's size.
+pub(crate) fn entry_size(name: &[u8]) -> u64 {
+    (ENTRY_NODE_SIZE as u64 + name.len() as u64 + 1).next_multiple_of(8)
+}
+
+/// Whether a key leads to content.
+pub(crate) fn is_content(key: Key) -> bool {
+    key.kind() == KeyKind::Data
+}

@@ -1,0 +1,73 @@
+//! A `.ubifs` file: LEBs one behind the other, without UBI.
+
+use flysch_api::flash::{self, Corrected, Flash};
+use flysch_api::volume::{Geometry, LebState, Volume};
+use flysch_wire::ubifs::{BranchFormat, LEB_SIZE_MAX, LEB_SIZE_MIN, Node, SUPERBLOCK_NODE_SIZE};
+
+/// A file system image without UBI around it, as `mkfs.ubifs` writes it.
+///
+/// The image may end early: LEBs behind its end were never written and read as erased.
+#[derive(Clone, Debug)]
+pub struct FlatImage<F> {
+    flash: F,
+    leb_size: u32,
+    lebs: u32,
+}
+
+impl<F: Flash> FlatImage<F> {
+    /// Recognises an image by the superblock at its start.
+    pub fn open(flash: F) -> Option<Self> {
+        let mut bytes = [0; SUPERBLOCK_NODE_SIZE];
+        let _ = flash.read(0, &mut bytes).ok()?;
+        let Ok((_, Node::Superblock(superblock))) = Node::parse(&bytes, BranchFormat::default())
+        else {
+            return None;
+        };
+        let sane = (LEB_SIZE_MIN..=LEB_SIZE_MAX).contains(&superblock.leb_size);
+        sane.then(|| Self::new(flash, superblock.leb_size, superblock.leb_count))
+    }
+
+    /// An image whose LEBs have `leb_size` bytes; not zero.
+    pub fn new(flash: F, leb_size: u32, lebs: u32) -> Self {
+        let stored = flash.geometry().size.div_ceil(u64::from(leb_size));
+        Self { lebs: lebs.max(u32::try_from(stored).unwrap_or(u32::MAX)), flash, leb_size }
+    }
+
+    /// Bytes of LEB `lnum` that the file has, from `offset` on.
+    fn stored(&self, lnum: u32, offset: u32) -> (u64, u64) {
+        let at = u64::from(lnum) * u64::from(self.leb_size) + u64::from(offset);
+        (at, self.flash.geometry().size.saturating_sub(at))
+    }
+
+    fn is_inside(&self, lnum: u32, offset: u32, len: usize) -> bool {
+        lnum < self.lebs && u64::from(offset) + len as u64 <= u64::from(self.leb_size)
+    }
+}
+
+impl<F: Flash> Volume for FlatImage<F> {
+    fn geometry(&self) -> Geometry {
+        Geometry { leb_size: self.leb_size, lebs: self.lebs, write_size: None }
+    }
+
+    fn state(&self, lnum: u32) -> LebState {
+        if self.stored(lnum, 0).1 > 0 { LebState::Mapped(None) } else { LebState::Unmapped }
+    }
+
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, flash::Error> {
+        if !self.is_inside(lnum, offset, buffer.len()) {
+            return Err(flash::Error::OutOfRange);
+        }
+        let (at, stored) = self.stored(lnum, offset);
+        let there = stored.min(buffer.len() as u64) as usize;
+        let (there, missing) = buffer.split_at_mut(there);
+        missing.fill(0xff);
+        if there.is_empty() { Ok(Corrected::NONE) } else { self.flash.read(at, there) }
+    }
+
+    fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
+        if !self.is_inside(lnum, offset, len) {
+            return None;
+        }
+        self.flash.point(self.stored(lnum, offset).0, len)
+    }
+}

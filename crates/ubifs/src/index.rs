@@ -1,0 +1,202 @@
+//! Walking the committed index.
+//!
+//! A B+ tree of [`flysch_wire::ubifs::Index`] nodes: a branch's key is the smallest key below it,
+//! and only names with one hash may share a key, so a child's keys end where the next branch begins.
+//! Everything is checked on the way down; a child that breaks a rule is reported with the range of
+//! keys lost with it, and the walk goes on beside it.
+
+use core::ops::ControlFlow;
+
+use flysch_api::volume::Volume;
+use flysch_wire::ubifs::{
+    Branch, BranchFormat, HEADER_SIZE, Index as IndexNode, Key, KeyKind, Layout, Node, NodeError,
+    NodeKind,
+};
+
+use crate::access::{Access, Cause, Fault, Location, Scratch};
+use crate::overlay::Overlay;
+
+/// Levels a tree may have: more than 2^60 leaves at the smallest fan-out.
+const LEVELS_MAX: u16 = 40;
+
+/// Takes what a walk meets, in the order of keys. `Break` ends the walk.
+pub(crate) trait Visit {
+    /// A good index node.
+    fn node(&mut self, _at: Location, _node: &IndexNode<'_>) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// A branch that leads to an inode, data or entry node; `from` is the index node it is in.
+    fn leaf(&mut self, branch: &Branch<'_>, from: Location) -> ControlFlow<()>;
+
+    /// The keys from `first` to `last` cannot be reached.
+    fn lost(&mut self, fault: Fault, first: Key, last: Key) -> ControlFlow<()>;
+}
+
+/// The committed index.
+#[derive(Clone, Debug)]
+pub(crate) struct Index {
+    pub(crate) root: Location,
+    pub(crate) format: BranchFormat,
+    pub(crate) fanout: usize,
+}
+
+/// One walk.
+struct Walk<'w, V> {
+    access: &'w Access<V>,
+    layout: &'w Layout,
+    index: &'w Index,
+    overlay: &'w Overlay,
+    first: Key,
+    last: Key,
+    visit: &'w mut dyn Visit,
+}
+
+/// A branch to an index node, and the keys that may be below it.
+#[derive(Clone, Copy)]
+struct Child {
+    at: Location,
+    level: Option<u16>,
+    /// The branch's key; none for the root.
+    key: Option<Key>,
+    first: Key,
+    last: Key,
+}
+
+impl Index {
+    /// Walks over all keys from `first` to `last` that `overlay` leaves to the committed index.
+    pub(crate) fn walk<V: Volume>(
+        &self,
+        (access, layout): (&Access<V>, &Layout),
+        overlay: &Overlay,
+        (first, last): (Key, Key),
+        visit: &mut dyn Visit,
+    ) -> ControlFlow<()> {
+        if overlay.covers(first, last) {
+            return ControlFlow::Continue(());
+        }
+        let root = Child { at: self.root, level: None, key: None, first: Key::MIN, last: Key::MAX };
+        Walk { access, layout, index: self, overlay, first, last, visit }.descend(root)
+    }
+}
+
+impl<V: Volume> Walk<'_, V> {
+    fn descend(&mut self, child: Child) -> ControlFlow<()> {
+        let access = self.access;
+        let mut scratch = Scratch::new();
+        let (header, bytes) = match access.node(child.at, NodeKind::Index, &mut scratch) {
+            Ok(found) if self.layout.main.contains(&child.at.lnum) => found,
+            Ok(_) => return self.lose(child, Cause::Misplaced),
+            Err(fault) => return self.visit.lost(fault, child.first, child.last),
+        };
+        let node = match Node::decode(header, bytes, self.index.format) {
+            Ok(Node::Index(node)) => node,
+            Ok(_) => return self.lose(child, Cause::Node(NodeError::Kind(header.kind))),
+            Err(error) => return self.lose(child, Cause::Node(error)),
+        };
+        if let Err(cause) = self.check(&node, child) {
+            return self.lose(child, cause);
+        }
+        self.visit.node(child.at, &node)?;
+        let count = node.len();
+        // Names with the hash looked for may also end the child before the one that starts with it.
+        let before = partition(&node, self.first);
+        let start = if node.level == 0 { before } else { before.saturating_sub(1) };
+        for at in start..count {
+            let branch = node.branch(at);
+            if branch.key > self.last {
+                break;
+            }
+            let last = upper_bound(&node, at, child.last);
+            if node.level == 0 {
+                if branch.key >= self.first && !self.overlay.is_gone(branch.key) {
+                    self.visit.leaf(&branch, child.at)?;
+                }
+            } else if !self.overlay.covers(branch.key, last) {
+                self.descend(Child {
+                    at: location(&branch),
+                    level: Some(node.level - 1),
+                    key: Some(branch.key),
+                    first: if at == 0 { child.first } else { branch.key },
+                    last,
+                })?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn lose(&mut self, child: Child, cause: Cause) -> ControlFlow<()> {
+        let place = self.access.place(child.at.lnum, child.at.offset);
+        let fault = Fault { structure: NodeKind::Index.name(), place, cause };
+        self.visit.lost(fault, child.first, child.last)
+    }
+
+    /// The rules of a tree that can be judged at one node.
+    fn check(&self, node: &IndexNode<'_>, child: Child) -> Result<(), Cause> {
+        let field = |name| Err(Cause::Node(NodeError::Field(name)));
+        if child.level.is_some_and(|level| level != node.level) || node.level >= LEVELS_MAX {
+            return field("level");
+        }
+        if node.is_empty() || node.len() > self.index.fanout {
+            return field("child_cnt");
+        }
+        if child.key.is_some_and(|key| key != node.key(0)) {
+            return Err(Cause::Mismatch("first key than its branch"));
+        }
+        let mut previous: Option<Key> = None;
+        for branch in node.branches() {
+            let key = branch.key;
+            let shared = node.level > 0 || key.is_hash();
+            if previous.is_some_and(|previous| key < previous || key == previous && !shared)
+                || key > child.last
+            {
+                return Err(Cause::Mismatch("order of keys"));
+            }
+            if matches!(key.kind(), KeyKind::Unknown(_)) {
+                return field("key");
+            }
+            let least = if node.level > 0 { self.index_node_min() } else { HEADER_SIZE as u32 };
+            let holds =
+                self.layout.holds(&self.layout.main, branch.lnum, branch.offset, branch.length);
+            if !holds || branch.length < least {
+                return Err(Cause::Mismatch("branch than there can be"));
+            }
+            previous = Some(key);
+        }
+        Ok(())
+    }
+
+    fn index_node_min(&self) -> u32 {
+        (flysch_wire::ubifs::INDEX_NODE_SIZE + self.index.format.branch_size()) as u32
+    }
+}
+
+/// Number of branches whose keys are below `key`.
+fn partition(node: &IndexNode<'_>, key: Key) -> usize {
+    let (mut low, mut high) = (0, node.len());
+    while low < high {
+        let middle = (low + high) / 2;
+        if node.key(middle) < key {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// The last key that can be below branch `at`.
+fn upper_bound(node: &IndexNode<'_>, at: usize, last: Key) -> Key {
+    if at + 1 == node.len() {
+        return last;
+    }
+    match node.key(at + 1) {
+        next if next.is_hash() => next,
+        next => next.previous(),
+    }
+}
+
+/// Where a branch leads.
+pub(crate) fn location(branch: &Branch<'_>) -> Location {
+    Location { lnum: branch.lnum, offset: branch.offset, length: branch.length }
+}

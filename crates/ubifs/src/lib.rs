@@ -1,0 +1,39 @@
+//! UBIFS: names, files and directories on logical erase blocks.
+//!
+//! Everything is a node with a key. An index - a B+ tree on the flash - says where the node of each
+//! key lies, as of the last commit. What was written since is in the journal and only in memory
+//! after replay. So reading a file is: key, [overlay](overlay) or [index](index), node, decompress.
+//!
+//! [`Ubifs::open`] reads superblock, master node, log and journal, recovers in memory what an
+//! unclean stop left behind, and reads the index once; where that is damaged the nodes themselves
+//! are collected instead, so that one bad block costs what lies in it and no more. The image is
+//! never touched. [`Ubifs`] then is an [`flysch_api::vfs::FileSystem`], and [`Ubifs::check`]
+//! verifies every checksum and rule.
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod access;
+mod apply;
+mod file;
+mod flat;
+mod index;
+mod master;
+mod nokey;
+mod open;
+mod overlay;
+mod rebuild;
+mod replay;
+mod scan;
+mod store;
+
+pub use access::Location;
+pub use flat::FlatImage;
+pub use open::{IndexUse, OpenError, Options, Ubifs};
+pub use replay::Bud;
+
+pub use flysch_api::vfs::{Finding, Place, Severity};

@@ -1,0 +1,398 @@
+//! Opening: superblock, master node, index, journal, orphans.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::{Finding, Place, Severity};
+use flysch_api::volume::Volume;
+use flysch_wire::ubifs::lpt::LptFormat;
+use flysch_wire::ubifs::{
+    Branch, FORMAT_VERSION, Index as IndexNode, Key, LEB_SIZE_MAX, LOG_LEB, Layout, MasterFlags,
+    Node, NodeKind, SUPERBLOCK_LEB, SUPERBLOCK_NODE_SIZE, Superblock, SuperblockFlags,
+};
+
+use crate::access::{Access, Fault, Location, Scratch, finding};
+use crate::apply::{Mode, apply};
+use crate::index::{Index, Visit};
+use crate::master::{self, Chosen};
+use crate::overlay::Overlay;
+use crate::rebuild::{self, Lost};
+use crate::replay::{self, Bud};
+use crate::scan::{Item, Scan};
+use crate::store::Store;
+
+/// What to make of the index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IndexUse {
+    /// Read all of it once; what is damaged is rebuilt from the nodes themselves.
+    #[default]
+    Verify,
+    /// Believe it; a damaged part is an error for the files concerned.
+    Trust,
+    /// Leave it aside and rebuild everything from the nodes.
+    Rebuild,
+}
+
+/// How to open.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// What to make of the index.
+    pub index: IndexUse,
+}
+
+/// Why there is nothing to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Neither a superblock nor a single UBIFS node is there.
+    NotUbifs,
+    /// The LEBs are smaller or larger than UBIFS can have.
+    LebSize(u32),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotUbifs => f.write_str("no UBIFS here: no superblock and no file system nodes"),
+            Self::LebSize(size) => write!(f, "LEBs of {size} bytes cannot hold UBIFS"),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+/// An opened file system.
+///
+/// The image is not touched: what recovery would write is kept in memory.
+#[derive(Debug)]
+pub struct Ubifs<V> {
+    pub(crate) store: Store<V>,
+    pub(crate) master: Option<Chosen>,
+    pub(crate) lpt: Option<LptFormat>,
+    pub(crate) buds: Vec<Bud>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) lost: Lost,
+}
+
+impl<V: Volume> Ubifs<V> {
+    /// Opens the file system on `volume`.
+    ///
+    /// Whatever is damaged is left out and told by [`findings`](Self::findings); only if nothing
+    /// at all is there, opening fails.
+    pub fn open(volume: V, options: &Options) -> Result<Self, OpenError> {
+        let geometry = volume.geometry();
+        if !(64..=LEB_SIZE_MAX).contains(&geometry.leb_size) {
+            return Err(OpenError::LebSize(geometry.leb_size));
+        }
+        let access = Access { volume, leb_size: geometry.leb_size, lebs: geometry.lebs };
+        let mut findings = Vec::new();
+        let (superblock, layout) = match read_superblock(&access, &mut findings) {
+            Some((superblock, layout)) => (superblock, layout),
+            None => salvage(&access)?,
+        };
+        let store = Store {
+            access,
+            superblock,
+            layout,
+            index: None,
+            overlay: Overlay::default(),
+            sizes: BTreeMap::new(),
+        };
+        let lpt = LptFormat::new(&superblock).ok();
+        let lost = Vec::new();
+        let mut this = Self { store, master: None, lpt, buds: Vec::new(), findings, lost };
+        this.start(options);
+        Ok(this)
+    }
+
+    /// Everything behind the superblock.
+    fn start(&mut self, options: &Options) {
+        note_features(&self.store.superblock, &mut self.findings);
+        let mut whole = options.index == IndexUse::Rebuild || self.lpt.is_none();
+        if let Some(lpt) = self.lpt {
+            whole |= !self.read_master(&lpt);
+        }
+        let dirty = self.is_unclean();
+        let log = match &self.master {
+            Some(chosen) if !whole => replay::read_log(
+                &self.store.access,
+                &self.store.layout,
+                &chosen.master,
+                &mut self.findings,
+            ),
+            _ => Err(replay::LogLost),
+        };
+        match log {
+            Ok(buds) => self.buds = buds,
+            Err(replay::LogLost) => {
+                whole = true;
+                let place = Place::default();
+                let note = finding(Severity::Note, "journal", replay::lost_log(), place);
+                self.findings.push(note);
+            }
+        }
+        self.lost = self.lost_ranges(whole, options.index);
+        self.replay(dirty);
+        if dirty {
+            self.kill_orphans();
+        }
+    }
+
+    /// Chooses the master node and takes the index root from it; `false` if it names none.
+    fn read_master(&mut self, lpt: &LptFormat) -> bool {
+        let store = &mut self.store;
+        let Some(chosen) = master::choose(&store.access, &store.superblock, &mut self.findings)
+        else {
+            return false;
+        };
+        let master = chosen.master;
+        let bad = master::bad_fields(&master, &store.superblock, &store.layout, lpt);
+        for field in &bad {
+            let place = store.access.place(chosen.lnum, chosen.offset);
+            let problem = format!("impossible value in field {field}");
+            self.findings.push(finding(Severity::Inconsistent, "master node", problem, place));
+        }
+        self.master = Some(chosen);
+        if bad.iter().any(|field| ["root_lnum", "root_len", "log_lnum"].contains(field)) {
+            return false;
+        }
+        let root =
+            Location { lnum: master.root_lnum, offset: master.root_offs, length: master.root_len };
+        let fanout = store.superblock.fanout as usize;
+        store.index = Some(Index { root, format: store.format(), fanout });
+        true
+    }
+
+    /// Which keys the index does not reach.
+    fn lost_ranges(&mut self, whole: bool, index: IndexUse) -> Lost {
+        if whole {
+            self.store.index = None;
+            return alloc::vec![(Key::MIN, Key::MAX)];
+        }
+        if index == IndexUse::Trust {
+            return Vec::new();
+        }
+        let mut lost = verify(&self.store, &mut self.findings);
+        rebuild::whole_files(&mut lost);
+        lost
+    }
+
+    fn replay(&mut self, dirty: bool) {
+        let format = self.store.format();
+        let mut entries =
+            replay::read_buds(&self.store.access, format, &self.buds, dirty, &mut self.findings);
+        let rebuilt = !self.lost.is_empty();
+        if rebuilt {
+            for &(first, last) in &self.lost {
+                self.store.overlay.mask(first, last);
+            }
+            let found = rebuild::collect(&self.store, &self.lost, &self.buds, &mut self.findings);
+            entries.extend(found);
+            entries.sort_by_key(|entry| entry.sequence);
+        }
+        apply(&mut self.store, &entries, Mode { mend_sizes: dirty, rebuilt });
+    }
+
+    /// Deletes what had no name left when power was lost.
+    fn kill_orphans(&mut self) {
+        let store = &mut self.store;
+        let mut orphans = Vec::new();
+        for lnum in store.layout.orphans.clone() {
+            let mut scratch = Scratch::new();
+            let Ok(leb) = store.access.leb(lnum, &mut scratch) else { continue };
+            for item in Scan::new(leb, 0) {
+                if let Item::Node { header, bytes, .. } = item
+                    && let Ok(Node::Orphans(node)) = Node::decode(header, bytes, store.format())
+                {
+                    orphans.extend(node.inodes().filter_map(|inode| u32::try_from(inode).ok()));
+                }
+            }
+        }
+        for inode in orphans {
+            let mut scratch = Scratch::new();
+            let unlinked = match store.find(Key::inode_node(inode)) {
+                Ok(Some(at)) => {
+                    store.inode(inode, at, &mut scratch).is_ok_and(|node| node.links == 0)
+                }
+                _ => false,
+            };
+            if unlinked {
+                store.remove_inode(inode);
+            }
+        }
+    }
+
+    /// What was found to be wrong while opening.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// The superblock, as stored or, where that is lost, as far as it could be guessed.
+    pub fn superblock(&self) -> &Superblock {
+        &self.store.superblock
+    }
+
+    /// The volume it lies on.
+    pub fn volume(&self) -> &V {
+        &self.store.access.volume
+    }
+
+    /// LEBs of the journal.
+    pub fn buds(&self) -> &[Bud] {
+        &self.buds
+    }
+
+    /// Whether it was not cleanly unmounted.
+    pub fn is_unclean(&self) -> bool {
+        self.master.as_ref().is_some_and(|it| it.master.flags.contains(MasterFlags::DIRTY))
+    }
+}
+
+/// Reads and judges the superblock; `None` if it cannot be used.
+fn read_superblock<V: Volume>(
+    access: &Access<V>,
+    findings: &mut Vec<Finding>,
+) -> Option<(Superblock, Layout)> {
+    let length = SUPERBLOCK_NODE_SIZE as u32;
+    let at = Location { lnum: SUPERBLOCK_LEB, offset: 0, length };
+    let place = access.place(SUPERBLOCK_LEB, 0);
+    let mut refuse = |problem: String| {
+        findings.push(finding(Severity::Inconsistent, "superblock", problem, place));
+    };
+    let mut scratch = Scratch::new();
+    let (header, bytes) = access
+        .node(at, NodeKind::Superblock, &mut scratch)
+        .map_err(|fault| refuse(format!("{}", fault.cause)))
+        .ok()?;
+    let Ok(Node::Superblock(superblock)) =
+        Node::decode(header, bytes, flysch_wire::ubifs::BranchFormat::default())
+    else {
+        refuse(String::from("not a superblock node"));
+        return None;
+    };
+    let layout = superblock.layout().map_err(|error| refuse(format!("{error}"))).ok()?;
+    if superblock.leb_size != access.leb_size {
+        refuse(format!(
+            "field leb_size is {}, the volume's LEBs have {} bytes",
+            superblock.leb_size, access.leb_size
+        ));
+        return None;
+    }
+    if superblock.leb_count > access.lebs {
+        refuse(format!("{} LEBs, the volume has {}", superblock.leb_count, access.lebs));
+    }
+    if let Some(write_size) = access.volume.geometry().write_size
+        && superblock.min_io_size != write_size.max(8)
+    {
+        refuse(format!(
+            "field min_io_size is {}, the flash is written in units of {write_size}",
+            superblock.min_io_size
+        ));
+    }
+    Some((superblock, layout))
+}
+
+/// Stands in for a lost superblock: everything behind the master LEBs may hold nodes.
+fn salvage<V: Volume>(access: &Access<V>) -> Result<(Superblock, Layout), OpenError> {
+    let mut scratch = Scratch::new();
+    let any = (SUPERBLOCK_LEB..access.lebs).any(|lnum| {
+        access
+            .leb(lnum, &mut scratch)
+            .is_ok_and(|leb| Scan::new(leb, 0).any(|item| matches!(item, Item::Node { .. })))
+    });
+    if !any {
+        return Err(OpenError::NotUbifs);
+    }
+    let superblock = Superblock {
+        key_hash: 0,
+        key_format: 0,
+        flags: SuperblockFlags::default(),
+        min_io_size: 8,
+        leb_size: access.leb_size,
+        leb_count: access.lebs,
+        leb_count_max: access.lebs,
+        bud_bytes_max: 0,
+        log_lebs: 0,
+        lpt_lebs: 0,
+        orphan_lebs: 0,
+        journal_heads: 1,
+        fanout: 8,
+        lsave_count: 0,
+        format_version: FORMAT_VERSION,
+        default_compression: 0,
+        reserved_owner: 0,
+        reserved_group: 0,
+        reserved_size: 0,
+        time_granularity: 1_000_000_000,
+        uuid: [0; 16],
+        ro_compat_version: 0,
+        hmac: [0; 64],
+        hmac_wkm: [0; 64],
+        hash_algorithm: 0xffff,
+        master_hash: [0; 64],
+    };
+    let none = LOG_LEB..LOG_LEB;
+    let main = LOG_LEB..access.lebs.max(LOG_LEB);
+    let leb_size = access.leb_size;
+    Ok((superblock, Layout { leb_size, log: none.clone(), lpt: none.clone(), orphans: none, main }))
+}
+
+fn note_features(superblock: &Superblock, findings: &mut Vec<Finding>) {
+    let features = [
+        (SuperblockFlags::AUTHENTICATION, "the image is authenticated; hashes are not verified"),
+        (SuperblockFlags::ENCRYPTION, "the image has encrypted files; they cannot be read"),
+    ];
+    for (flag, text) in features {
+        if superblock.flags.contains(flag) {
+            let text = String::from(text);
+            findings.push(finding(Severity::Note, "superblock", text, Place::default()));
+        }
+    }
+}
+
+/// Reads every index node once; returns the ranges that cannot be reached.
+fn verify<V: Volume>(store: &Store<V>, findings: &mut Vec<Finding>) -> Lost {
+    /// Fewest bytes an index node takes.
+    const INDEX_NODE_MIN: u64 = 48;
+    struct Verify<'f> {
+        findings: &'f mut Vec<Finding>,
+        lost: Lost,
+        left: u64,
+    }
+    impl Visit for Verify<'_> {
+        fn node(&mut self, _at: Location, _node: &IndexNode<'_>) -> ControlFlow<()> {
+            // More nodes than the flash can hold: branches lead to the same nodes again and again.
+            let Some(left) = self.left.checked_sub(1) else {
+                self.lost.push((Key::MIN, Key::MAX));
+                let problem = String::from("branches go in circles");
+                let place = Place::default();
+                self.findings.push(finding(Severity::Inconsistent, "index", problem, place));
+                return ControlFlow::Break(());
+            };
+            self.left = left;
+            ControlFlow::Continue(())
+        }
+
+        fn leaf(&mut self, _branch: &Branch<'_>, _from: Location) -> ControlFlow<()> {
+            ControlFlow::Continue(())
+        }
+
+        fn lost(&mut self, fault: Fault, first: Key, last: Key) -> ControlFlow<()> {
+            self.findings.push(fault.finding(Severity::Inconsistent));
+            self.lost.push((first, last));
+            ControlFlow::Continue(())
+        }
+    }
+    let Some(index) = &store.index else { return Vec::new() };
+    let lebs = u64::from(store.layout.main.end - store.layout.main.start);
+    let left = lebs * u64::from(store.layout.leb_size) / INDEX_NODE_MIN;
+    let mut verify = Verify { findings, lost: Vec::new(), left };
+    let overlay = Overlay::default();
+    let place = (&store.access, &store.layout);
+    let _ = index.walk(place, &overlay, (Key::MIN, Key::MAX), &mut verify);
+    verify.lost
+}

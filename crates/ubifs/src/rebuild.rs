@@ -1,0 +1,79 @@
+//! What to do when a part of the index cannot be read: collect the nodes themselves.
+//!
+//! Every node carries its key and a sequence number, so the main area without any index still
+//! tells what was there: the newest node of each key counts, deletions included. It is second best,
+//! because garbage collection may have dropped the proof of a deletion and left the deleted node.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use flysch_api::vfs::{Finding, Place, Severity};
+use flysch_api::volume::{LebState, Volume};
+use flysch_wire::ubifs::{Key, NodeKind};
+
+use crate::access::{Scratch, finding};
+use crate::replay::{Bud, Change, Entry, entry};
+use crate::scan::{Item, Scan};
+use crate::store::Store;
+
+/// Ranges of keys the index does not reach.
+pub(crate) type Lost = Vec<(Key, Key)>;
+
+/// Widens ranges to whole files, so that deletions and truncations can be judged.
+pub(crate) fn whole_files(lost: &mut Lost) {
+    for (first, last) in lost.iter_mut() {
+        *first = Key::inode_node(first.inode());
+        *last = Key::last_of(last.inode());
+    }
+    lost.sort();
+    lost.dedup_by(|next, kept| {
+        let joined = next.0 <= kept.1;
+        if joined {
+            kept.1 = kept.1.max(next.1);
+        }
+        joined
+    });
+}
+
+/// Collects the nodes of the lost ranges from the main area. The buds' nodes are not among them:
+/// replay has those.
+pub(crate) fn collect<V: Volume>(
+    store: &Store<V>,
+    lost: &[(Key, Key)],
+    buds: &[Bud],
+    findings: &mut Vec<Finding>,
+) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut scratch = Scratch::new();
+    for lnum in store.layout.main.clone() {
+        if store.access.volume.state(lnum) == LebState::Unmapped {
+            continue;
+        }
+        let Ok(leb) = store.access.leb(lnum, &mut scratch) else { continue };
+        let bud = buds.iter().find(|bud| bud.lnum == lnum).map_or(u32::MAX, |bud| bud.start);
+        for item in Scan::new(leb, 0) {
+            let Item::Node { offset, header, bytes } = item else { continue };
+            if offset >= bud || header.kind == NodeKind::Index {
+                continue;
+            }
+            if let Ok(Some(found)) = entry(lnum, offset, header, bytes, store.format())
+                && is_wanted(&found, lost)
+            {
+                entries.push(found);
+            }
+        }
+    }
+    let problem = format!("{} nodes of {} lost ranges were collected", entries.len(), lost.len());
+    findings.push(finding(Severity::Note, "index", problem, Place::default()));
+    entries
+}
+
+fn is_wanted(entry: &Entry, lost: &[(Key, Key)]) -> bool {
+    let key = match entry.change {
+        // Ranges are whole files: a truncation goes with its inode.
+        Change::Truncate { .. } => Key::inode_node(entry.key.inode()),
+        _ => entry.key,
+    };
+    let at = lost.partition_point(|(first, _)| *first <= key);
+    at > 0 && lost[at - 1].1 >= key
+}

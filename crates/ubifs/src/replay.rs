@@ -1,0 +1,329 @@
+//! The journal: which LEBs were written since the last commit, and what is in them.
+//!
+//! The log names them: a commit start node, then a reference node for each LEB before it is used
+//! (a bud). Nodes of all buds, sorted by sequence number, are the changes in the order they were
+//! made. After an unclean stop the last bud of each journal head, and the log, may end in a write
+//! that was cut short: what cannot be read there, and a group of nodes that is not complete, never
+//! happened.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use flysch_api::vfs::{Finding, Severity};
+use flysch_api::volume::Volume;
+use flysch_wire::ubifs::{
+    BLOCK_SIZE, BranchFormat, Group, Header, JOURNAL_HEADS, Key, Layout, Master, MasterFlags, Node,
+    NodeKind,
+};
+
+use crate::access::{Access, Cause, Fault, Location, Scratch, finding};
+use crate::scan::{Item, Scan};
+use crate::store::field;
+
+/// A LEB of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bud {
+    /// Which LEB.
+    pub lnum: u32,
+    /// Where the journal's part of it begins.
+    pub start: u32,
+    /// Journal head: 0 garbage collection, 1 base, 2 data.
+    pub head: u32,
+}
+
+/// What one node of the journal changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// An inode node; the file's size.
+    Inode { size: u64 },
+    /// An inode node without links: the file is gone.
+    Unlinked,
+    /// A data node; where its bytes end in the file.
+    Data { end: u64 },
+    /// An entry node: the name, and whether it is gone.
+    Name { name: Box<[u8]>, gone: bool },
+    /// A truncation node.
+    Truncate { old_size: u64, new_size: u64 },
+}
+
+/// One node of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) sequence: u64,
+    pub(crate) key: Key,
+    pub(crate) at: Location,
+    pub(crate) change: Change,
+}
+
+/// The log could not be followed; which buds there are is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogLost;
+
+/// Reads the log from the commit on.
+pub(crate) fn read_log<V: Volume>(
+    access: &Access<V>,
+    layout: &Layout,
+    master: &Master,
+    findings: &mut Vec<Finding>,
+) -> Result<Vec<Bud>, LogLost> {
+    let mut log = Log { access, layout, master, findings, start: None, buds: Vec::new() };
+    let lebs = layout.log.end - layout.log.start;
+    for step in 0..lebs {
+        let from_first = (master.log_lnum - layout.log.start + step) % lebs;
+        match log.leb(layout.log.start + from_first) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(fault) => {
+                log.findings.push(fault.finding(Severity::Inconsistent));
+                return Err(LogLost);
+            }
+        }
+    }
+    Ok(log.buds)
+}
+
+struct Log<'l, V> {
+    access: &'l Access<V>,
+    layout: &'l Layout,
+    master: &'l Master,
+    findings: &'l mut Vec<Finding>,
+    /// Sequence number of the commit start node.
+    start: Option<u64>,
+    buds: Vec<Bud>,
+}
+
+impl<V: Volume> Log<'_, V> {
+    /// Reads one LEB of the log; `false` ends the log.
+    fn leb(&mut self, lnum: u32) -> Result<bool, Fault> {
+        let access = self.access;
+        let fault = |offset, kind: NodeKind, cause| Fault {
+            structure: if kind == NodeKind::Reference { "reference node" } else { "log" },
+            place: access.place(lnum, offset),
+            cause,
+        };
+        let mut scratch = Scratch::new();
+        let leb = access.leb(lnum, &mut scratch).map_err(|c| fault(0, NodeKind::CommitStart, c))?;
+        let mut any = false;
+        for item in Scan::new(leb, 0) {
+            match item {
+                Item::Node { offset, header, bytes } => {
+                    if self.start.is_some_and(|start| header.sequence < start) {
+                        return Ok(false);
+                    }
+                    let node = self
+                        .node(offset, header, bytes)
+                        .map_err(|cause| fault(offset, header.kind, cause))?;
+                    any |= node;
+                }
+                Item::Garbage { range, error } => {
+                    let torn = self.master.flags.contains(MasterFlags::DIRTY) && any;
+                    if !torn || range.1 < Scan::new(leb, 0).end() {
+                        return Err(fault(range.0, NodeKind::CommitStart, Cause::Node(error)));
+                    }
+                    let problem = format!("the last write was cut short ({error})");
+                    let place = access.place(lnum, range.0);
+                    self.findings.push(finding(Severity::Note, "log", problem, place));
+                }
+            }
+        }
+        if self.start.is_none() {
+            return Err(fault(0, NodeKind::CommitStart, Cause::Mismatch("commit start")));
+        }
+        Ok(any)
+    }
+
+    fn node(&mut self, offset: u32, header: Header, bytes: &[u8]) -> Result<bool, Cause> {
+        let parsed = Node::decode(header, bytes, BranchFormat::default()).map_err(Cause::Node)?;
+        match (parsed, self.start) {
+            (Node::CommitStart(start), None) => {
+                if start.commit != self.master.commit || offset != 0 {
+                    return Err(Cause::Mismatch("commit number"));
+                }
+                self.start = Some(header.sequence);
+            }
+            (Node::CommitStart(_), Some(_)) if offset == 0 => {}
+            (Node::Reference(reference), Some(_)) => {
+                if reference.head as usize >= JOURNAL_HEADS {
+                    return Err(field("jhead"));
+                }
+                if !self.layout.holds(&self.layout.main, reference.lnum, reference.offset, 0) {
+                    return Err(field("lnum"));
+                }
+                let bud =
+                    Bud { lnum: reference.lnum, start: reference.offset, head: reference.head };
+                // A commit repeats the references of the buds that stay open.
+                if !self.buds.iter().any(|known| known.lnum == bud.lnum) {
+                    self.buds.push(bud);
+                }
+            }
+            (Node::Authentication(_), _) => {}
+            _ => return Err(Cause::Mismatch("type than a log has")),
+        }
+        Ok(true)
+    }
+}
+
+/// Reads every bud, in the order the nodes were written.
+pub(crate) fn read_buds<V: Volume>(
+    access: &Access<V>,
+    format: BranchFormat,
+    buds: &[Bud],
+    dirty: bool,
+    findings: &mut Vec<Finding>,
+) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for (at, bud) in buds.iter().enumerate() {
+        let later = &buds[at + 1..];
+        let last = !later.iter().any(|other| other.head == bud.head && is_written(access, other));
+        let part = Part { lnum: bud.lnum, start: bud.start, may_be_torn: dirty && last };
+        entries.extend(read_part(access, format, part, findings));
+    }
+    entries.sort_by_key(|entry| entry.sequence);
+    entries
+}
+
+/// Whether anything was written to a bud.
+fn is_written<V: Volume>(access: &Access<V>, bud: &Bud) -> bool {
+    let start = Location { lnum: bud.lnum, offset: bud.start, length: 4 };
+    let mut scratch = Scratch::new();
+    access.bytes(start, &mut scratch).is_ok_and(|bytes| bytes != [0xff; 4])
+}
+
+/// A part of a LEB whose nodes are wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) lnum: u32,
+    pub(crate) start: u32,
+    /// The last write may have been cut short.
+    pub(crate) may_be_torn: bool,
+}
+
+/// Reads the nodes of a bud.
+pub(crate) fn read_part<V: Volume>(
+    access: &Access<V>,
+    format: BranchFormat,
+    part: Part,
+    findings: &mut Vec<Finding>,
+) -> Vec<Entry> {
+    let mut scratch = Scratch::new();
+    let mut found: Vec<(Group, Option<Entry>)> = Vec::new();
+    let leb = match access.leb(part.lnum, &mut scratch) {
+        Ok(leb) => leb,
+        Err(cause) => {
+            let place = access.place(part.lnum, part.start);
+            findings.push(finding(Severity::Lost, "journal", format!("{cause}"), place));
+            return Vec::new();
+        }
+    };
+    let end = Scan::new(leb, part.start).end();
+    for item in Scan::new(leb, part.start) {
+        match item {
+            Item::Node { offset, header, bytes } => {
+                match entry(part.lnum, offset, header, bytes, format) {
+                    Ok(entry) => found.push((header.group, entry)),
+                    Err(cause) => {
+                        let structure = header.kind.name();
+                        let place = access.place(part.lnum, offset);
+                        findings.push(Fault { structure, place, cause }.finding(Severity::Lost));
+                    }
+                }
+            }
+            Item::Garbage { range, error } => {
+                let torn = part.may_be_torn && range.1 >= end;
+                let (severity, problem) = if torn {
+                    (Severity::Note, format!("the last write was cut short ({error})"))
+                } else {
+                    (Severity::Lost, format!("{} bytes are no node ({error})", range.1 - range.0))
+                };
+                let place = access.place(part.lnum, range.0);
+                findings.push(finding(severity, "journal", problem, place));
+            }
+        }
+    }
+    drop_incomplete_group(access, part, &mut found, findings);
+    found.into_iter().filter_map(|(_, entry)| entry).collect()
+}
+
+/// Nodes at the end that wait for the rest of their group never happened.
+fn drop_incomplete_group<V: Volume>(
+    access: &Access<V>,
+    part: Part,
+    found: &mut Vec<(Group, Option<Entry>)>,
+    findings: &mut Vec<Finding>,
+) {
+    let mut dropped = 0;
+    while part.may_be_torn && matches!(found.last(), Some((Group::More, _))) {
+        found.pop();
+        dropped += 1;
+    }
+    if dropped != 0 {
+        let problem = format!("{dropped} nodes of an incomplete group are dropped");
+        let place = access.place(part.lnum, part.start);
+        findings.push(finding(Severity::Note, "journal", problem, place));
+    }
+}
+
+/// What a node changes; `None` if nothing.
+pub(crate) fn entry(
+    lnum: u32,
+    offset: u32,
+    header: Header,
+    bytes: &[u8],
+    format: BranchFormat,
+) -> Result<Option<Entry>, Cause> {
+    let at = Location { lnum, offset, length: header.length };
+    let (key, change) = match Node::decode(header, bytes, format).map_err(Cause::Node)? {
+        Node::Inode(node) if node.key != Key::inode_node(node.key.inode()) => {
+            return Err(field("key"));
+        }
+        Node::Inode(node) if node.links == 0 => (node.key, Change::Unlinked),
+        Node::Inode(node) => (node.key, Change::Inode { size: node.size }),
+        Node::Data(node) => {
+            if node.key != Key::data(node.key.inode(), node.key.value()) {
+                return Err(field("key"));
+            }
+            let start = u64::from(node.key.value()) * u64::from(BLOCK_SIZE);
+            (node.key, Change::Data { end: start + u64::from(node.size) })
+        }
+        Node::Entry(node) => {
+            if node.key != Key::any_entry(node.kind, node.key.inode(), node.key.value()) {
+                return Err(field("key"));
+            }
+            if node.name.is_empty() {
+                return Err(field("nlen"));
+            }
+            (node.key, Change::Name { name: node.name.into(), gone: node.inode == 0 })
+        }
+        Node::Truncation(node) => {
+            if node.new_size > node.old_size {
+                return Err(field("new_size"));
+            }
+            let (old_size, new_size) = (node.old_size, node.new_size);
+            (Key::inode_node(node.inode), Change::Truncate { old_size, new_size })
+        }
+        Node::Authentication(_) | Node::Index(_) | Node::Padding(_) => return Ok(None),
+        _ => return Err(Cause::Mismatch("type than a journal has")),
+    };
+    Ok(Some(Entry { sequence: header.sequence, key, at, change }))
+}
+
+/// Blocks of content that a truncation removes, first to last.
+pub(crate) fn truncated_blocks(old_size: u64, new_size: u64) -> Option<(u32, u32)> {
+    let block = u64::from(BLOCK_SIZE);
+    let first = new_size.div_ceil(block);
+    let behind = old_size.div_ceil(block);
+    if first >= behind {
+        return None;
+    }
+    let limit = u64::from(Key::VALUE_MAX);
+    (first <= limit).then(|| (first as u32, (behind - 1).min(limit) as u32))
+}
+
+/// What to say of a log that could not be followed.
+pub(crate) fn lost_log() -> String {
+    String::from(
+        "the journal cannot be followed; all nodes are collected from the main area instead",
+    )
+}

@@ -1,0 +1,113 @@
+//! Going through a LEB node by node.
+//!
+//! Nodes lie one behind the other at multiples of 8; gaps are padding nodes or padding bytes, and
+//! what was not written yet reads as 0xFF. A write that power loss cut short leaves, inside the
+//! last unit written, anything at all.
+
+use core::ops::Range;
+
+use flysch_wire::ubifs::{
+    Header, NODE_ALIGNMENT, NodeError, NodeKind, PADDING_BYTE, PADDING_NODE_SIZE,
+};
+
+/// What comes next in a LEB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item<'a> {
+    /// A good node.
+    Node { offset: u32, header: Header, bytes: &'a [u8] },
+    /// Neither node nor padding nor erased; the scan goes on at the next good node.
+    Garbage { range: (u32, u32), error: NodeError },
+}
+
+/// Goes through the nodes of a LEB.
+#[derive(Clone, Debug)]
+pub(crate) struct Scan<'a> {
+    leb: &'a [u8],
+    at: u32,
+    end: u32,
+}
+
+impl<'a> Scan<'a> {
+    /// Starts at `from` in a whole LEB.
+    pub(crate) fn new(leb: &'a [u8], from: u32) -> Self {
+        let written = leb.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last as u32 + 1);
+        Self { leb, at: from, end: written.next_multiple_of(NODE_ALIGNMENT).min(leb.len() as u32) }
+    }
+
+    /// Where the erased end of the LEB begins; right once the scan is done, because a node's last
+    /// bytes may look erased.
+    pub(crate) fn end(&self) -> u32 {
+        self.end.max(self.at)
+    }
+
+    fn rest(&self, at: u32) -> &'a [u8] {
+        &self.leb[at as usize..]
+    }
+
+    /// Bytes of padding here.
+    fn padding(&self) -> Option<u32> {
+        let rest = self.rest(self.at);
+        let bytes = rest.iter().take(PADDING_NODE_SIZE).take_while(|&&byte| byte == PADDING_BYTE);
+        let bytes = bytes.count() as u32;
+        (bytes != 0 && bytes.is_multiple_of(NODE_ALIGNMENT)).then_some(bytes)
+    }
+
+    fn node(&self, at: u32) -> Result<(Header, &'a [u8], u32), NodeError> {
+        let (header, bytes) = Header::check(self.rest(at))?;
+        let mut length = u64::from(header.length);
+        if header.kind == NodeKind::Padding {
+            let pad = bytes.get(24..28).ok_or(NodeError::Length(header.length))?;
+            length += u64::from(u32::from_le_bytes([pad[0], pad[1], pad[2], pad[3]]));
+        }
+        let next = (u64::from(at) + length).next_multiple_of(NODE_ALIGNMENT.into());
+        if next > self.leb.len() as u64 {
+            // The last node may end in the last, incomplete, multiple of eight.
+            if u64::from(at) + length > self.leb.len() as u64 {
+                return Err(NodeError::Length(header.length));
+            }
+        }
+        Ok((header, bytes, next.min(self.leb.len() as u64) as u32))
+    }
+
+    /// Where the next good node lies behind garbage, or the end.
+    fn resume(&self) -> Range<u32> {
+        let start = self.at;
+        let mut at = start + NODE_ALIGNMENT;
+        // Headers overlapping each other could make every step a checksum over the whole LEB.
+        let mut budget = 8 * self.leb.len() as u64;
+        while at < self.end && self.node(at).is_err() {
+            let length = Header::parse(self.rest(at)).map_or(0, |header| header.length.into());
+            let Some(left) = budget.checked_sub(length) else { return start..self.end };
+            budget = left;
+            at += NODE_ALIGNMENT;
+        }
+        start..at.min(self.end)
+    }
+}
+
+impl<'a> Iterator for Scan<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        while self.at < self.end {
+            let offset = self.at;
+            match self.node(offset) {
+                Ok((header, bytes, next)) => {
+                    self.at = next;
+                    if header.kind != NodeKind::Padding {
+                        return Some(Item::Node { offset, header, bytes });
+                    }
+                }
+                Err(error) => match self.padding() {
+                    Some(bytes) => self.at += bytes,
+                    None => {
+                        let range = self.resume();
+                        self.at = range.end;
+                        return Some(Item::Garbage { range: (range.start, range.end), error });
+                    }
+                },
+            }
+        }
+        None
+    }
+}

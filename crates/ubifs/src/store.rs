@@ -1,0 +1,322 @@
+//! Keys to nodes: the committed index with the journal's changes over it.
+
+use alloc::collections::BTreeMap;
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::Error;
+use flysch_api::volume::Volume;
+use flysch_wire::ubifs::{
+    Branch, BranchFormat, DirectoryEntry, EntryKind, InodeNode, Key, KeyHash, Layout, Node,
+    NodeError, NodeKind, Superblock,
+};
+
+use crate::access::{Access, Cause, Fault, Location, Scratch};
+use crate::index::{Index, Visit, location};
+use crate::overlay::Overlay;
+
+/// Where every node is.
+#[derive(Clone, Debug)]
+pub(crate) struct Store<V> {
+    pub(crate) access: Access<V>,
+    pub(crate) superblock: Superblock,
+    pub(crate) layout: Layout,
+    /// `None`: the index is lost, and the overlay holds everything.
+    pub(crate) index: Option<Index>,
+    pub(crate) overlay: Overlay,
+    /// Sizes of files that grew after their inode was last written.
+    pub(crate) sizes: BTreeMap<u32, u64>,
+}
+
+/// A name as it was found.
+pub(crate) struct Name<'n> {
+    pub(crate) key: Key,
+    /// Which of the names with this hash, in a fixed order.
+    pub(crate) ordinal: u32,
+    pub(crate) at: Location,
+    pub(crate) entry: Result<DirectoryEntry<'n>, Fault>,
+}
+
+/// Makes a walk of closures.
+struct Each<'e> {
+    leaf: &'e mut dyn FnMut(Key, Location) -> ControlFlow<()>,
+    fault: Option<Fault>,
+}
+
+impl Visit for Each<'_> {
+    fn leaf(&mut self, branch: &Branch<'_>, _from: Location) -> ControlFlow<()> {
+        (self.leaf)(branch.key, location(branch))
+    }
+
+    fn lost(&mut self, fault: Fault, _first: Key, _last: Key) -> ControlFlow<()> {
+        self.fault.get_or_insert(fault);
+        ControlFlow::Continue(())
+    }
+}
+
+impl<V: Volume> Store<V> {
+    pub(crate) fn format(&self) -> BranchFormat {
+        self.superblock.branch_format()
+    }
+
+    pub(crate) fn hash(&self) -> KeyHash {
+        self.superblock.key_hash().unwrap_or(KeyHash::R5)
+    }
+
+    /// Walks the committed index where the overlay leaves it; the first fault met is told at the
+    /// end.
+    fn committed(
+        &self,
+        range: (Key, Key),
+        leaf: &mut dyn FnMut(Key, Location) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let Some(index) = &self.index else { return Ok(()) };
+        let mut each = Each { leaf, fault: None };
+        let _ = index.walk((&self.access, &self.layout), &self.overlay, range, &mut each);
+        each.fault.map_or(Ok(()), Err)
+    }
+
+    /// Where the node of an inode or data key lies.
+    pub(crate) fn find(&self, key: Key) -> Result<Option<Location>, Fault> {
+        if let Some(at) = self.overlay.get(key) {
+            return Ok(Some(at));
+        }
+        let mut found = None;
+        let walked = self.committed((key, key), &mut |_, at| {
+            found = Some(at);
+            ControlFlow::Break(())
+        });
+        match found {
+            Some(at) => Ok(Some(at)),
+            None => walked.map(|()| None),
+        }
+    }
+
+    /// Tells the inode and data nodes from `first` to `last`.
+    pub(crate) fn nodes(
+        &self,
+        first: Key,
+        last: Key,
+        visit: &mut dyn FnMut(Key, Location) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let mut changed = self.overlay.nodes(first, last).peekable();
+        let mut stopped = false;
+        let walked = self.committed((first, last), &mut |key, at| {
+            while let Some((newer, newer_at)) = changed.next_if(|change| change.0 <= key) {
+                if visit(newer, newer_at).is_break() {
+                    stopped = true;
+                    return ControlFlow::Break(());
+                }
+                if newer == key {
+                    return ControlFlow::Continue(());
+                }
+            }
+            if key.is_hash() {
+                return ControlFlow::Continue(());
+            }
+            let flow = visit(key, at);
+            stopped = flow.is_break();
+            flow
+        });
+        if !stopped {
+            for (key, at) in changed {
+                if visit(key, at).is_break() {
+                    break;
+                }
+            }
+        }
+        walked
+    }
+
+    /// Tells the names of a directory or the extended attributes of a file, from a hash on.
+    pub(crate) fn names(
+        &self,
+        kind: EntryKind,
+        parent: u32,
+        from: u32,
+        visit: &mut dyn FnMut(Name<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let first = Key::any_entry(kind, parent, from);
+        let last = Key::any_entry(kind, parent, Key::VALUE_MAX);
+        let mut names = Names { store: self, kind, next: first, last, ordinal: 0, visit };
+        let mut stopped = false;
+        let walked = self.committed((first, last), &mut |key, at| {
+            let flow = names.committed(key, at);
+            stopped = flow.is_break();
+            flow
+        });
+        if !stopped {
+            let _ = names.flush(None);
+        }
+        walked
+    }
+
+    /// Where the entry of a name lies and what it says.
+    pub(crate) fn find_name(
+        &self,
+        kind: EntryKind,
+        parent: u32,
+        name: &[u8],
+    ) -> Result<Option<(Location, u64, u8)>, Fault> {
+        let key = Key::any_entry(kind, parent, self.hash().hash(name));
+        let mut scratch = Scratch::new();
+        if let Some(change) = self.overlay.names_of(key).iter().find(|it| *it.name == *name) {
+            let Some(at) = change.location else { return Ok(None) };
+            let entry = self.entry(kind, key, at, &mut scratch)?;
+            return Ok(Some((at, entry.inode, entry.file_type)));
+        }
+        let (mut found, mut fault) = (None, None);
+        let walked = self.committed((key, key), &mut |_, at| {
+            match self.entry(kind, key, at, &mut scratch) {
+                Ok(entry) if entry.name == name => {
+                    found = Some((at, entry.inode, entry.file_type));
+                    return ControlFlow::Break(());
+                }
+                Ok(_) => {}
+                Err(damage) => fault = Some(damage),
+            }
+            ControlFlow::Continue(())
+        });
+        match (found, fault) {
+            (None, Some(fault)) => Err(fault),
+            (None, None) => walked.map(|()| None),
+            (found, _) => Ok(found),
+        }
+    }
+
+    /// Reads an entry node that is known to have this key.
+    pub(crate) fn entry<'b>(
+        &'b self,
+        kind: EntryKind,
+        key: Key,
+        at: Location,
+        scratch: &'b mut Scratch,
+    ) -> Result<DirectoryEntry<'b>, Fault> {
+        let node_kind = match kind {
+            EntryKind::Directory => NodeKind::Entry,
+            EntryKind::Xattr => NodeKind::XattrEntry,
+        };
+        match self.node(at, node_kind, scratch)? {
+            Node::Entry(entry) if entry.key == key => Ok(entry),
+            _ => Err(self.mismatch(at, node_kind)),
+        }
+    }
+
+    /// Reads an inode node that is known to have this number.
+    pub(crate) fn inode<'b>(
+        &'b self,
+        inode: u32,
+        at: Location,
+        scratch: &'b mut Scratch,
+    ) -> Result<InodeNode<'b>, Fault> {
+        match self.node(at, NodeKind::Inode, scratch)? {
+            Node::Inode(node) if node.key == Key::inode_node(inode) => Ok(node),
+            _ => Err(self.mismatch(at, NodeKind::Inode)),
+        }
+    }
+
+    /// Reads a node of this kind.
+    pub(crate) fn node<'b>(
+        &'b self,
+        at: Location,
+        kind: NodeKind,
+        scratch: &'b mut Scratch,
+    ) -> Result<Node<'b>, Fault> {
+        let (header, bytes) = self.access.node(at, kind, scratch)?;
+        Node::decode(header, bytes, self.format())
+            .map_err(|error| self.fault(at, kind, Cause::Node(error)))
+    }
+
+    pub(crate) fn fault(&self, at: Location, kind: NodeKind, cause: Cause) -> Fault {
+        Fault { structure: kind.name(), place: self.access.place(at.lnum, at.offset), cause }
+    }
+
+    pub(crate) fn mismatch(&self, at: Location, kind: NodeKind) -> Fault {
+        self.fault(at, kind, Cause::Mismatch("key"))
+    }
+
+    /// Deletes an inode with everything that hangs on it: content, names, extended attributes.
+    pub(crate) fn remove_inode(&mut self, inode: u32) {
+        let mut values = alloc::vec::Vec::new();
+        let _ = self.names(EntryKind::Xattr, inode, 0, &mut |name| {
+            values.extend(name.entry.ok().and_then(|entry| u32::try_from(entry.inode).ok()));
+            ControlFlow::Continue(())
+        });
+        for inode in values.into_iter().chain([inode]) {
+            self.overlay.remove(Key::inode_node(inode), Key::last_of(inode));
+        }
+    }
+}
+
+/// A listing of names under way.
+struct Names<'n, V> {
+    store: &'n Store<V>,
+    kind: EntryKind,
+    /// The first key whose new names were not told yet.
+    next: Key,
+    last: Key,
+    ordinal: u32,
+    visit: &'n mut dyn FnMut(Name<'_>) -> ControlFlow<()>,
+}
+
+impl<V: Volume> Names<'_, V> {
+    /// A name of the committed index.
+    fn committed(&mut self, key: Key, at: Location) -> ControlFlow<()> {
+        if key > self.next {
+            self.flush(Some(key))?;
+            self.next = key;
+            self.ordinal = 0;
+        }
+        let mut scratch = Scratch::new();
+        let entry = self.store.entry(self.kind, key, at, &mut scratch);
+        let changes = self.store.overlay.names_of(key);
+        if let Ok(entry) = &entry
+            && changes.iter().any(|change| *change.name == *entry.name)
+        {
+            return ControlFlow::Continue(());
+        }
+        self.tell(key, at, entry)
+    }
+
+    fn tell(
+        &mut self,
+        key: Key,
+        at: Location,
+        entry: Result<DirectoryEntry<'_>, Fault>,
+    ) -> ControlFlow<()> {
+        let ordinal = self.ordinal;
+        self.ordinal += 1;
+        (self.visit)(Name { key, ordinal, at, entry })
+    }
+
+    /// Tells the journal's names up to, and without, `until`.
+    fn flush(&mut self, until: Option<Key>) -> ControlFlow<()> {
+        let last = until.map_or(self.last, Key::previous);
+        while let Some(key) = self.store.overlay.next_names(self.next, last) {
+            if key > self.next {
+                self.ordinal = 0;
+            }
+            for change in self.store.overlay.names_of(key) {
+                let Some(at) = change.location else { continue };
+                let mut scratch = Scratch::new();
+                let entry = self.store.entry(self.kind, key, at, &mut scratch);
+                self.tell(key, at, entry)?;
+            }
+            if key == Key::MAX {
+                break;
+            }
+            self.next = key.next();
+            self.ordinal = 0;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// An inode number as the file system has them.
+pub(crate) fn number(inode: u64) -> Result<u32, Error> {
+    u32::try_from(inode).map_err(|_| Error::NotFound)
+}
+
+/// What a bad field of a node with a good checksum is.
+pub(crate) fn field(name: &'static str) -> Cause {
+    Cause::Node(NodeError::Field(name))
+}
