@@ -1,4 +1,5 @@
 //! What stands where in the out-of-band bytes of a page (Linux `mtd_ooblayout_ops`).
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some with one")]
 
 use alloc::vec;
 use alloc::vec::Vec;

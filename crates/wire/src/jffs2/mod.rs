@@ -62,22 +62,32 @@ impl ByteOrder {
     /// Both, for those who have to try.
     pub const ALL: [Self; 2] = [Self::Little, Self::Big];
 
+    /// The number that two bytes of the image stand for.
+    #[must_use]
+    pub const fn value16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Self::Little => u16::from_le_bytes(bytes),
+            Self::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    /// The number that four bytes of the image stand for.
+    #[must_use]
+    pub const fn value32(self, bytes: [u8; 4]) -> u32 {
+        match self {
+            Self::Little => u32::from_le_bytes(bytes),
+            Self::Big => u32::from_be_bytes(bytes),
+        }
+    }
+
     /// Reads two bytes at `at`, which must be there.
     fn u16(self, bytes: &[u8], at: usize) -> u16 {
-        let value = [bytes[at], bytes[at + 1]];
-        match self {
-            Self::Little => u16::from_le_bytes(value),
-            Self::Big => u16::from_be_bytes(value),
-        }
+        self.value16([bytes[at], bytes[at + 1]])
     }
 
     /// Reads four bytes at `at`, which must be there.
     fn u32(self, bytes: &[u8], at: usize) -> u32 {
-        let value = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-        match self {
-            Self::Little => u32::from_le_bytes(value),
-            Self::Big => u32::from_be_bytes(value),
-        }
+        self.value32([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
     }
 
     fn put_u16(self, out: &mut [u8], at: usize, value: u16) {

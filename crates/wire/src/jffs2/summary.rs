@@ -205,6 +205,17 @@ impl<'a> SummaryEntry<'a> {
         })
     }
 
+    /// Where the node starts.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        match *self {
+            Self::Inode { offset, .. }
+            | Self::Dirent { offset, .. }
+            | Self::Xattr { offset, .. }
+            | Self::Xref { offset } => offset,
+        }
+    }
+
     /// Bytes the entry takes; entries are packed without alignment.
     #[allow(clippy::len_without_is_empty, reason = "the length of an encoding, never empty")]
     #[must_use]

@@ -1,0 +1,305 @@
+//! Files: from an inode's nodes to its attributes and its bytes.
+//!
+//! Theory. Each node carries all attributes and at most one piece of data; the node with the
+//! highest version tells the attributes, and where pieces overlap the higher version shows. An
+//! interrupted write leaves a torn node at the end of what was written, which counts as if it were
+//! not there; that is Linux's rule. Linux applies it to every node whose checksum is wrong, and so
+//! shows older data, or zeros, where data is damaged. Here a damaged node keeps its place, and
+//! reading it fails: what cannot be known is not made up. For the same reason what no node covers
+//! reads as zeros only as long as nothing suggests that nodes are missing; Linux and mkfs.jffs2
+//! write a node for every hole.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::flash::Flash;
+use flysch_api::vfs::{Error, Place};
+use flysch_wire::jffs2::{ByteOrder, Compression, Inode};
+
+use crate::found::NodeRef;
+use crate::node::{self, Data, Reader};
+
+/// What a piece of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// Data of the node with this number among the inode's nodes.
+    Data(u32),
+    /// Zeros that were written as a hole.
+    Hole,
+    /// Data of this node that cannot be read.
+    Damaged(u32),
+}
+
+/// A stretch of a file that comes from one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fragment {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+    /// Where the node's data begins in the file.
+    pub(crate) node_start: u32,
+    pub(crate) piece: Piece,
+}
+
+/// Where the bytes of a file come from: fragments by rising offset, none overlapping. What none
+/// covers is zeros.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) fragments: Vec<Fragment>,
+    /// A node of the file cannot be read: what no fragment covers may not be zeros.
+    pub(crate) has_lost_nodes: bool,
+}
+
+/// The node that tells the attributes: of the highest version that is not torn.
+pub(crate) fn latest<F: Flash>(
+    flash: &F,
+    order: ByteOrder,
+    nodes: &[NodeRef],
+) -> Result<(Inode, NodeRef), Error> {
+    let mut first_error = None;
+    let mut reader = Reader::new(flash, order);
+    for &node in nodes.iter().rev() {
+        match reader.judge(node) {
+            Ok((_, Data::Torn)) => {
+                first_error.get_or_insert(Error::Damaged {
+                    structure: "inode data",
+                    place: node::place(flash, node.address),
+                });
+            }
+            Ok((inode, Data::Good | Data::Damaged)) => return Ok((inode, node)),
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    let nothing = Error::Damaged { structure: "inode without nodes", place: Place::default() };
+    Err(first_error.unwrap_or(nothing))
+}
+
+/// A node with what its fixed part says of its data.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// Number among the inode's nodes.
+    number: u32,
+    version: u32,
+    start: u32,
+    end: u32,
+    is_hole: bool,
+    /// The fixed part cannot be read; the place is unknown.
+    is_lost: bool,
+}
+
+impl Layout {
+    /// Puts together the file of `size` bytes from its nodes, by rising version.
+    pub(crate) fn build<F: Flash>(
+        flash: &F,
+        order: ByteOrder,
+        nodes: &[NodeRef],
+        size: u32,
+    ) -> Self {
+        let mut extents = extents(flash, order, nodes);
+        let has_lost_nodes = extents.iter().any(|extent| extent.is_lost);
+        extents.retain(|extent| !extent.is_lost && extent.start < extent.end);
+        let mut by_start = extents.clone();
+        by_start.sort_by_key(|extent| extent.start);
+        let overlap = by_start.windows(2).any(|pair| pair[1].start < pair[0].end);
+        let mut fragments: Vec<Fragment> = if overlap {
+            let mut reader = Reader::new(flash, order);
+            overlay(&extents, |extent| match reader.judge(nodes[extent.number as usize]) {
+                Ok((_, data)) => data,
+                Err(_) => Data::Damaged,
+            })
+        } else {
+            by_start.iter().map(|extent| extent.fragment(Data::Good)).collect()
+        };
+        fragments.retain(|fragment| fragment.start < size);
+        if let Some(last) = fragments.last_mut() {
+            last.end = last.end.min(size);
+        }
+        fragments.shrink_to_fit();
+        Self { fragments, has_lost_nodes }
+    }
+
+    /// The fragments that end behind `offset`.
+    pub(crate) fn from(&self, offset: u32) -> &[Fragment] {
+        &self.fragments[self.fragments.partition_point(|fragment| fragment.end <= offset)..]
+    }
+}
+
+impl Extent {
+    fn fragment(&self, data: Data) -> Fragment {
+        let piece = match data {
+            _ if self.is_hole => Piece::Hole,
+            Data::Damaged => Piece::Damaged(self.number),
+            Data::Good | Data::Torn => Piece::Data(self.number),
+        };
+        Fragment { start: self.start, end: self.end, node_start: self.start, piece }
+    }
+}
+
+fn extents<F: Flash>(flash: &F, order: ByteOrder, nodes: &[NodeRef]) -> Vec<Extent> {
+    let extent = |(number, &node): (usize, &NodeRef)| {
+        let unknown = Extent {
+            number: number as u32,
+            version: node.version,
+            start: 0,
+            end: 0,
+            is_hole: false,
+            is_lost: true,
+        };
+        match node::inode(flash, order, node) {
+            Ok(inode) => {
+                // Linux passes over a node whose data begins behind the end of the file.
+                let is_behind = inode.offset > inode.isize;
+                let end = inode.offset.saturating_add(inode.data_len());
+                Extent {
+                    start: inode.offset,
+                    end: if is_behind { inode.offset } else { end },
+                    is_hole: inode.compression == Compression::Zero,
+                    is_lost: false,
+                    ..unknown
+                }
+            }
+            Err(_) => unknown,
+        }
+    };
+    nodes.iter().enumerate().map(extent).collect()
+}
+
+/// Lays extents, by rising version, over each other, the newest on top. `judge` is asked about the
+/// data of those that show at all.
+fn overlay(extents: &[Extent], mut judge: impl FnMut(&Extent) -> Data) -> Vec<Fragment> {
+    // What is covered already, as merged ranges: start to end.
+    let mut covered: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut fragments: Vec<Fragment> = vec![];
+    let groups: Vec<&[Extent]> = extents.chunk_by(|a, b| a.version == b.version).collect();
+    for group in groups.into_iter().rev() {
+        // Equal versions are copies made by garbage collection: a good one goes first.
+        let mut judged: Vec<(Extent, Data)> = vec![];
+        for extent in group {
+            if !gaps(&covered, extent.start, extent.end).is_empty() {
+                let data = if extent.is_hole { Data::Good } else { judge(extent) };
+                judged.push((*extent, data));
+            }
+        }
+        judged.sort_by_key(|(_, data)| *data != Data::Good);
+        for (extent, data) in judged {
+            if data == Data::Torn {
+                continue;
+            }
+            for (start, end) in gaps(&covered, extent.start, extent.end) {
+                fragments.push(Fragment { start, end, ..extent.fragment(data) });
+            }
+            cover(&mut covered, extent.start, extent.end);
+        }
+    }
+    fragments.sort_by_key(|fragment| fragment.start);
+    fragments
+}
+
+/// The parts of `start..end` that are not covered.
+fn gaps(covered: &BTreeMap<u32, u32>, start: u32, end: u32) -> Vec<(u32, u32)> {
+    let mut gaps = vec![];
+    let mut at = start;
+    if let Some((_, &covered_end)) = covered.range(..=start).next_back() {
+        at = at.max(covered_end);
+    }
+    for (&next, &next_end) in covered.range(start..) {
+        if at >= end || next >= end {
+            break;
+        }
+        if next > at {
+            gaps.push((at, next));
+        }
+        at = at.max(next_end);
+    }
+    if at < end {
+        gaps.push((at, end));
+    }
+    gaps
+}
+
+/// Covers `start..end`, merging with what touches it, so that ranges only ever get fewer.
+fn cover(covered: &mut BTreeMap<u32, u32>, start: u32, end: u32) {
+    let (mut start, mut end) = (start, end);
+    if let Some((&before, &before_end)) = covered.range(..=start).next_back() {
+        if before_end >= start {
+            start = before;
+            end = end.max(before_end);
+        }
+    }
+    let inside: Vec<u32> = covered.range(start..=end).map(|(&at, _)| at).collect();
+    for at in inside {
+        if let Some(inside_end) = covered.remove(&at) {
+            end = end.max(inside_end);
+        }
+    }
+    covered.insert(start, end);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn extent(number: u32, start: u32, len: u32) -> Extent {
+        Extent { number, version: number, start, end: start + len, is_hole: false, is_lost: false }
+    }
+
+    #[test]
+    fn of_copies_with_one_version_the_good_one_shows() {
+        let copies = [extent(0, 0, 10), Extent { version: 0, ..extent(1, 0, 10) }];
+        for good in [0, 1] {
+            let judge = |e: &Extent| if e.number == good { Data::Good } else { Data::Damaged };
+            let fragments = overlay(&copies, judge);
+            assert_eq!(fragments.len(), 1);
+            assert_eq!(fragments[0].piece, Piece::Data(good));
+        }
+    }
+
+    #[test]
+    fn torn_data_lets_older_data_show_and_damaged_data_does_not() {
+        let writes = [extent(0, 0, 10), extent(1, 5, 10)];
+        let judge = |of_newer| move |e: &Extent| if e.number == 1 { of_newer } else { Data::Good };
+        let torn = overlay(&writes, judge(Data::Torn));
+        assert_eq!(torn.len(), 1);
+        assert_eq!((torn[0].start, torn[0].end, torn[0].piece), (0, 10, Piece::Data(0)));
+        let damaged = overlay(&writes, judge(Data::Damaged));
+        assert_eq!(damaged.len(), 2);
+        assert_eq!((damaged[0].end, damaged[1].piece), (5, Piece::Damaged(1)));
+    }
+
+    proptest! {
+        /// Against writing the extents into an array one after the other.
+        #[test]
+        fn the_newest_extent_shows_everywhere(
+            writes in prop::collection::vec((0u32..60, 1u32..40, 0u8..6), 0..25),
+        ) {
+            let mut expected = [None; 100];
+            let mut extents = vec![];
+            let mut torn = vec![];
+            for (number, &(start, len, luck)) in writes.iter().enumerate() {
+                let extent = extent(number as u32, start, len);
+                torn.push(luck == 0);
+                if luck != 0 {
+                    expected[start as usize..(start + len) as usize].fill(Some(number as u32));
+                }
+                extents.push(extent);
+            }
+            let fragments = overlay(&extents, |extent| {
+                if torn[extent.number as usize] { Data::Torn } else { Data::Good }
+            });
+            let mut found = [None; 100];
+            for fragment in &fragments {
+                let Piece::Data(number) = fragment.piece else { panic!("no holes were put in") };
+                prop_assert_eq!(fragment.node_start, writes[number as usize].0);
+                for byte in &mut found[fragment.start as usize..fragment.end as usize] {
+                    prop_assert_eq!(byte.replace(number), None, "fragments overlap");
+                }
+            }
+            prop_assert!(fragments.is_sorted_by_key(|fragment| fragment.start));
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What a scan finds on the flash, before anybody asks what it means.
+
+use alloc::vec::Vec;
+
+use flysch_wire::jffs2::Error as NodeError;
+
+/// Bytes of an address unit: nodes start on multiples of it, so 32 bits reach 16 GiB.
+const UNIT: u64 = 4;
+
+/// Where a node starts, from the start of the flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Address(u32);
+
+impl Address {
+    /// Flashes beyond this many bytes cannot be addressed.
+    pub(crate) const LIMIT: u64 = UNIT << 32;
+
+    pub(crate) fn new(offset: u64) -> Self {
+        debug_assert!(offset.is_multiple_of(UNIT) && offset < Self::LIMIT);
+        Self((offset / UNIT) as u32)
+    }
+
+    pub(crate) fn offset(self) -> u64 {
+        u64::from(self.0) * UNIT
+    }
+}
+
+/// An inode node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeRef {
+    pub(crate) ino: u32,
+    pub(crate) version: u32,
+    pub(crate) address: Address,
+    pub(crate) total_len: u32,
+}
+
+/// A directory entry node. Its name stands in [`Found::names`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirentRef {
+    pub(crate) pino: u32,
+    pub(crate) version: u32,
+    pub(crate) ino: u32,
+    pub(crate) address: Address,
+    pub(crate) name_at: u32,
+    pub(crate) name_len: u8,
+    pub(crate) kind: u8,
+}
+
+impl DirentRef {
+    pub(crate) fn name<'n>(&self, names: &'n [u8]) -> &'n [u8] {
+        &names[self.name_at as usize..][..usize::from(self.name_len)]
+    }
+}
+
+/// An xattr node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct XattrRef {
+    pub(crate) xid: u32,
+    pub(crate) version: u32,
+    pub(crate) address: Address,
+    pub(crate) total_len: u32,
+}
+
+/// An xref node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct XrefRef {
+    pub(crate) ino: u32,
+    pub(crate) xid: u32,
+    pub(crate) xseqno: u32,
+    pub(crate) address: Address,
+}
+
+/// What is wrong with some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// Neither a node nor erased nor zeros, between nodes.
+    Garbage { len: u64 },
+    /// The same at the end of what was written to a block: an interrupted write.
+    Unfinished { len: u64 },
+    /// Something that has a node's header, but is no good node.
+    Node(NodeError),
+    /// The header is damaged; the rest tells what it was.
+    Header,
+    /// A node reaches into the next block: the block size may be wrong.
+    CrossesBlock,
+    /// The table of contents of a block.
+    Summary(NodeError),
+    /// A summary whose entries are not the nodes of its block.
+    SummaryMismatch,
+    /// A node type that a reader must know to read the file system at all.
+    Incompatible(u16),
+    /// A name that no file can have.
+    Name,
+    /// The block could not be read.
+    Unreadable,
+}
+
+/// A place where something is wrong, and whom it hits as far as that can be told.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    pub(crate) offset: u64,
+    pub(crate) wrong: Wrong,
+    /// Inode the node belonged to.
+    pub(crate) ino: Option<u32>,
+    /// Directory and name, if the node was a directory entry.
+    pub(crate) entry: Option<(u32, Vec<u8>)>,
+}
+
+/// Space by what it holds, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Space {
+    pub(crate) erased: u64,
+    pub(crate) bad_blocks: u32,
+    pub(crate) clean_markers: u32,
+    pub(crate) summaries: u32,
+}
+
+/// Everything a scan found, in the order of the flash.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) nodes: Vec<NodeRef>,
+    pub(crate) dirents: Vec<DirentRef>,
+    pub(crate) names: Vec<u8>,
+    pub(crate) xattrs: Vec<XattrRef>,
+    pub(crate) xrefs: Vec<XrefRef>,
+    pub(crate) problems: Vec<Problem>,
+    /// Problems beyond those that are kept.
+    pub(crate) problems_dropped: u64,
+    /// Something suggests that nodes are missing: damage, a block that was erased out of turn, an
+    /// image that ends abruptly. What no node covers may then have been more than zeros.
+    pub(crate) may_miss_nodes: bool,
+    pub(crate) space: Space,
+}
+
+impl Found {
+    /// Problems that are kept; damage beyond that is counted only.
+    const PROBLEMS_MAX: usize = 1 << 16;
+
+    pub(crate) fn problem(&mut self, problem: Problem) {
+        if self.problems.len() < Self::PROBLEMS_MAX {
+            self.problems.push(problem);
+        } else {
+            self.problems_dropped += 1;
+        }
+    }
+
+    /// Takes a directory entry, or says that its name cannot be one.
+    pub(crate) fn dirent(&mut self, mut dirent: DirentRef, name: &[u8]) {
+        let is_name = !name.is_empty()
+            && name != b"."
+            && name != b".."
+            && !name.iter().any(|&byte| matches!(byte, 0 | b'/'));
+        let Ok(name_at) = u32::try_from(self.names.len()) else {
+            self.problems_dropped += 1;
+            return;
+        };
+        if !is_name {
+            self.problem(Problem {
+                offset: dirent.address.offset(),
+                wrong: Wrong::Name,
+                ino: (dirent.ino != 0).then_some(dirent.ino),
+                entry: Some((dirent.pino, name.to_vec())),
+            });
+            return;
+        }
+        dirent.name_at = name_at;
+        dirent.name_len = name.len() as u8;
+        self.names.extend_from_slice(name);
+        self.dirents.push(dirent);
+    }
+}

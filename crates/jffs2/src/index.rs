@@ -1,0 +1,261 @@
+//! From what a scan found to what there is: which entry of a name counts, which inodes have names.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::ops::Range;
+
+use flysch_wire::jffs2::ROOT_INO;
+use once_cell::race::OnceBox;
+
+use crate::file::Layout;
+use crate::found::{Address, DirentRef, Found, NodeRef, Problem, Space, XattrRef, XrefRef};
+
+/// `DT_DIR`.
+const KIND_DIRECTORY: u8 = 4;
+
+/// The newest directory entry node of a directory: it holds the time of its last change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastChange {
+    pub(crate) version: u32,
+    pub(crate) address: Address,
+}
+
+/// One inode that has a name, or is the root.
+#[derive(Debug)]
+pub(crate) struct InodeRecord {
+    pub(crate) ino: u32,
+    /// Names it has.
+    pub(crate) names: u32,
+    /// Directories among its entries.
+    pub(crate) subdirectories: u32,
+    /// Its nodes in [`Index::nodes`], by rising version.
+    nodes: (u32, u32),
+    /// Its entries in [`Index::entries`], by name.
+    entries: (u32, u32),
+    pub(crate) last_change: Option<LastChange>,
+    /// Where the pieces of a large file are, once somebody asked.
+    pub(crate) layout: OnceBox<Layout>,
+}
+
+impl InodeRecord {
+    pub(crate) fn nodes(&self) -> Range<usize> {
+        self.nodes.0 as usize..self.nodes.1 as usize
+    }
+
+    pub(crate) fn entries(&self) -> Range<usize> {
+        self.entries.0 as usize..self.entries.1 as usize
+    }
+}
+
+/// Everything there is, in tables sorted for lookup.
+#[derive(Debug)]
+pub(crate) struct Index {
+    /// By inode and rising version.
+    pub(crate) nodes: Vec<NodeRef>,
+    /// By inode number.
+    pub(crate) inodes: Vec<InodeRecord>,
+    /// Entries that count, by directory and name.
+    pub(crate) entries: Vec<DirentRef>,
+    pub(crate) names: Vec<u8>,
+    /// The newest node of each attribute, by number.
+    pub(crate) xattrs: Vec<XattrRef>,
+    /// References that count, by inode.
+    pub(crate) xrefs: Vec<XrefRef>,
+    /// Entries that name no inode on the flash.
+    pub(crate) dangling: Vec<DirentRef>,
+    /// Inodes without a name, and those in directories without one.
+    pub(crate) nameless: Vec<u32>,
+    /// See [`Found::may_miss_nodes`].
+    pub(crate) may_miss_nodes: bool,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) problems_dropped: u64,
+    pub(crate) space: Space,
+}
+
+impl Index {
+    pub(crate) fn build(mut found: Found) -> Self {
+        let nodes = sorted_nodes(core::mem::take(&mut found.nodes));
+        let (winners, changes) = resolve(&mut found.dirents, &found.names);
+        drop(core::mem::take(&mut found.dirents));
+        let inos = known_inos(&nodes, &winners);
+        let (entries, dangling): (Vec<_>, Vec<_>) =
+            winners.into_iter().partition(|entry| inos.binary_search(&entry.ino).is_ok());
+        let (entries, nameless) = reachable(entries, &inos);
+        let mut index = Self {
+            inodes: records(&inos, &nameless, &nodes, &entries, &changes),
+            nodes,
+            entries,
+            names: found.names,
+            xattrs: newest_xattrs(found.xattrs),
+            xrefs: vec![],
+            dangling,
+            nameless,
+            may_miss_nodes: found.may_miss_nodes,
+            problems: found.problems,
+            problems_dropped: found.problems_dropped,
+            space: found.space,
+        };
+        index.xrefs = index.living_xrefs(found.xrefs);
+        index
+    }
+
+    /// The record of `ino`, if that inode has a name.
+    pub(crate) fn inode(&self, ino: u32) -> Option<&InodeRecord> {
+        let at = self.inodes.binary_search_by_key(&ino, |record| record.ino).ok()?;
+        Some(&self.inodes[at])
+    }
+
+    /// The entry `name` of a directory.
+    pub(crate) fn lookup(&self, directory: &InodeRecord, name: &[u8]) -> Option<&DirentRef> {
+        let entries = &self.entries[directory.entries()];
+        let at = entries.binary_search_by(|entry| entry.name(&self.names).cmp(name)).ok()?;
+        Some(&entries[at])
+    }
+
+    /// References to attributes of `ino`.
+    pub(crate) fn xrefs_of(&self, ino: u32) -> &[XrefRef] {
+        let start = self.xrefs.partition_point(|xref| xref.ino < ino);
+        let len = self.xrefs[start..].partition_point(|xref| xref.ino == ino);
+        &self.xrefs[start..start + len]
+    }
+
+    /// The node of attribute `xid`.
+    pub(crate) fn xattr(&self, xid: u32) -> Option<&XattrRef> {
+        let at = self.xattrs.binary_search_by_key(&xid, |xattr| xattr.xid).ok()?;
+        Some(&self.xattrs[at])
+    }
+
+    /// Of all references the newest for each inode and attribute, unless that says "removed".
+    fn living_xrefs(&self, mut xrefs: Vec<XrefRef>) -> Vec<XrefRef> {
+        xrefs.sort_unstable_by_key(|xref| (xref.ino, xref.xid, Reverse(xref.xseqno)));
+        xrefs.dedup_by_key(|xref| (xref.ino, xref.xid));
+        xrefs.retain(|xref| xref.xseqno & 1 == 0 && self.inode(xref.ino).is_some());
+        xrefs
+    }
+}
+
+fn sorted_nodes(mut nodes: Vec<NodeRef>) -> Vec<NodeRef> {
+    // Images of mkfs are in this order already, which the stable sort notices. Equal versions keep
+    // the order of the flash.
+    nodes.sort_by_key(|node| (node.ino, node.version));
+    nodes.shrink_to_fit();
+    nodes
+}
+
+/// For each name of each directory the entry that counts, removals left out, by directory and name;
+/// and the newest entry node of each directory, by directory.
+fn resolve(dirents: &mut [DirentRef], names: &[u8]) -> (Vec<DirentRef>, Vec<(u32, LastChange)>) {
+    let mut changes: Vec<(u32, LastChange)> = vec![];
+    dirents.sort_by(|a, b| {
+        let a_key = (a.pino, a.name(names), Reverse(a.version));
+        let b_key = (b.pino, b.name(names), Reverse(b.version));
+        // Of two with the same version the one that lies further back counts.
+        a_key.cmp(&b_key).then(b.address.cmp(&a.address))
+    });
+    let mut winners = vec![];
+    let mut previous: Option<&DirentRef> = None;
+    for dirent in dirents.iter() {
+        let change = LastChange { version: dirent.version, address: dirent.address };
+        match changes.last_mut() {
+            Some((pino, last)) if *pino == dirent.pino => {
+                if change.version > last.version {
+                    *last = change;
+                }
+            }
+            _ => changes.push((dirent.pino, change)),
+        }
+        let same_name =
+            previous.is_some_and(|p| p.pino == dirent.pino && p.name(names) == dirent.name(names));
+        if !same_name && dirent.ino != 0 {
+            winners.push(*dirent);
+        }
+        previous = Some(dirent);
+    }
+    (winners, changes)
+}
+
+/// Inodes with a node, and directories with an entry: Linux makes up attributes for the latter.
+fn known_inos(nodes: &[NodeRef], entries: &[DirentRef]) -> Vec<u32> {
+    let mut inos: Vec<u32> = vec![ROOT_INO];
+    inos.extend(nodes.chunk_by(|a, b| a.ino == b.ino).map(|chunk| chunk[0].ino));
+    inos.extend(entries.chunk_by(|a, b| a.pino == b.pino).map(|chunk| chunk[0].pino));
+    inos.sort_unstable();
+    inos.dedup();
+    inos
+}
+
+/// Drops the entries of directories that have no name themselves, down the tree; returns those that
+/// stay and the inodes that have no name in the end.
+fn reachable(entries: Vec<DirentRef>, inos: &[u32]) -> (Vec<DirentRef>, Vec<u32>) {
+    let position = |ino: u32| inos.binary_search(&ino).ok();
+    let mut names = vec![0u32; inos.len()];
+    for entry in &entries {
+        if let Some(at) = position(entry.ino) {
+            names[at] += 1;
+        }
+    }
+    let is_nameless = |names: &[u32], at: usize| names[at] == 0 && inos[at] != ROOT_INO;
+    let mut nameless: Vec<usize> = (0..inos.len()).filter(|&at| is_nameless(&names, at)).collect();
+    let mut next = 0;
+    while let Some(&at) = nameless.get(next) {
+        next += 1;
+        let start = entries.partition_point(|entry| entry.pino < inos[at]);
+        for entry in entries[start..].iter().take_while(|entry| entry.pino == inos[at]) {
+            if let Some(child) = position(entry.ino) {
+                names[child] -= 1;
+                if is_nameless(&names, child) {
+                    nameless.push(child);
+                }
+            }
+        }
+    }
+    let mut nameless: Vec<u32> = nameless.into_iter().map(|at| inos[at]).collect();
+    nameless.sort_unstable();
+    let stay = |entry: &DirentRef| nameless.binary_search(&entry.pino).is_err();
+    let entries = entries.into_iter().filter(stay).collect();
+    (entries, nameless)
+}
+
+fn records(
+    inos: &[u32],
+    nameless: &[u32],
+    nodes: &[NodeRef],
+    entries: &[DirentRef],
+    changes: &[(u32, LastChange)],
+) -> Vec<InodeRecord> {
+    let mut records: Vec<InodeRecord> = Vec::with_capacity(inos.len() - nameless.len());
+    let (mut node_at, mut entry_at) = (0, 0);
+    for &ino in inos.iter().filter(|ino| nameless.binary_search(ino).is_err()) {
+        node_at += nodes[node_at..].partition_point(|node| node.ino < ino);
+        let nodes_len = nodes[node_at..].iter().take_while(|node| node.ino == ino).count();
+        entry_at += entries[entry_at..].partition_point(|entry| entry.pino < ino);
+        let own = entries[entry_at..].iter().take_while(|entry| entry.pino == ino);
+        let (count, subdirectories) = own.fold((0, 0), |(count, directories), entry| {
+            (count + 1, directories + u32::from(entry.kind == KIND_DIRECTORY))
+        });
+        let change = changes.binary_search_by_key(&ino, |(pino, _)| *pino).ok();
+        records.push(InodeRecord {
+            ino,
+            names: 0,
+            subdirectories,
+            nodes: (node_at as u32, (node_at + nodes_len) as u32),
+            entries: (entry_at as u32, (entry_at + count) as u32),
+            last_change: change.map(|at| changes[at].1),
+            layout: OnceBox::new(),
+        });
+    }
+    for entry in entries {
+        if let Ok(at) = records.binary_search_by_key(&entry.ino, |record| record.ino) {
+            records[at].names += 1;
+        }
+    }
+    records
+}
+
+/// The newest node of each attribute, by number.
+fn newest_xattrs(mut xattrs: Vec<XattrRef>) -> Vec<XattrRef> {
+    xattrs.sort_by_key(|xattr| (xattr.xid, Reverse(xattr.version)));
+    xattrs.dedup_by_key(|xattr| xattr.xid);
+    xattrs
+}

@@ -1,0 +1,192 @@
+//! JFFS2 on raw flash: mounted by one scan, read without changing anything.
+//!
+//! Theory. JFFS2 keeps no tables on the flash. Everything is a log of nodes with version numbers,
+//! and what there is follows from the newest of them: for each name the directory entry node with
+//! the highest version, for each file the attributes of its newest node and, for each byte, the
+//! newest node that covers it. A mount therefore finds all nodes ([`scan`]), sorts them into tables
+//! ([`index`]) and decides names at once; which bytes of a file come from where is decided when it
+//! is read ([`file`]).
+//!
+//! The rules are those of Linux; where Linux silently shows older data or zeros in place of damaged
+//! data, a read fails instead.
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod check;
+mod file;
+mod filesystem;
+mod found;
+mod index;
+mod node;
+mod rtime;
+mod rubin;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod xattr;
+
+pub use check::check;
+
+use alloc::vec;
+use core::fmt;
+
+use flysch_api::flash::{Error as FlashError, Flash};
+use flysch_wire::jffs2::{ByteOrder, Header};
+
+use crate::found::Address;
+use crate::index::Index;
+use crate::scan::{Summaries, scan};
+
+/// Headers that are looked at to tell the byte order.
+const HEADERS_SAMPLED: usize = 64;
+/// Bytes read at once while looking for them.
+const WINDOW: usize = 64 << 10;
+
+/// Why a flash could not be mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MountError {
+    /// There is no JFFS2 node on it, and it is not erased either.
+    NotJffs2,
+    /// It is larger than 16 GiB.
+    TooLarge,
+    /// It cannot be read.
+    Flash(FlashError),
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotJffs2 => f.write_str("no JFFS2 node was found"),
+            Self::TooLarge => f.write_str("JFFS2 is read up to 16 GiB only"),
+            Self::Flash(error) => write!(f, "the flash cannot be read: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for MountError {}
+
+impl From<FlashError> for MountError {
+    fn from(error: FlashError) -> Self {
+        Self::Flash(error)
+    }
+}
+
+/// What is on the flash besides files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Byte order of the processor that wrote it.
+    pub order: ByteOrder,
+    /// Inode nodes, outdated ones included.
+    pub nodes: usize,
+    /// Files, directories and everything else that has a name.
+    pub inodes: usize,
+    /// Extended attributes.
+    pub xattrs: usize,
+    /// Erase blocks with a clean marker in their main bytes.
+    pub clean_markers: u32,
+    /// Erase blocks with a summary.
+    pub summaries: u32,
+    /// Erase blocks that are marked bad.
+    pub bad_blocks: u32,
+    /// Places where the scan found something wrong.
+    pub problems: u64,
+}
+
+/// A mounted JFFS2.
+#[derive(Debug)]
+pub struct Jffs2<F> {
+    flash: F,
+    order: ByteOrder,
+    index: Index,
+}
+
+impl<F: Flash> Jffs2<F> {
+    /// Mounts `flash`; finds out the byte order unless `order` says it.
+    ///
+    /// # Errors
+    /// When there is no JFFS2 or the flash cannot be read. Damage is no error here: it shows where
+    /// it hits.
+    pub fn mount(flash: F, order: Option<ByteOrder>) -> Result<Self, MountError> {
+        Self::mount_with(flash, order, Summaries::Use)
+    }
+
+    pub(crate) fn mount_with(
+        flash: F,
+        order: Option<ByteOrder>,
+        summaries: Summaries,
+    ) -> Result<Self, MountError> {
+        if flash.geometry().size > Address::LIMIT {
+            return Err(MountError::TooLarge);
+        }
+        let order = match order {
+            Some(order) => order,
+            None => detect_order(&flash)?,
+        };
+        let index = Index::build(scan(&flash, order, summaries)?);
+        Ok(Self { flash, order, index })
+    }
+
+    /// What is on the flash besides files.
+    pub fn facts(&self) -> Facts {
+        let space = &self.index.space;
+        Facts {
+            order: self.order,
+            nodes: self.index.nodes.len(),
+            inodes: self.index.inodes.len(),
+            xattrs: self.index.xattrs.len(),
+            clean_markers: space.clean_markers,
+            summaries: space.summaries,
+            bad_blocks: space.bad_blocks,
+            problems: self.index.problems.len() as u64 + self.index.problems_dropped,
+        }
+    }
+
+    /// The flash below.
+    pub fn flash(&self) -> &F {
+        &self.flash
+    }
+
+    /// Bytes that Linux never lets a write take: two blocks for deletions, and two more, one in
+    /// fifty and 100 bytes per block for garbage collection.
+    fn reserved_bytes(&self) -> u64 {
+        let geometry = self.flash.geometry();
+        let erase_size = u64::from(geometry.erase_size);
+        let slack = geometry.size / 50 + u64::from(geometry.blocks()) * 100;
+        (4 + slack.div_ceil(erase_size)) * erase_size
+    }
+}
+
+/// The byte order in which more of the first nodes have a good header. Erased flash has none; any
+/// will do.
+fn detect_order<F: Flash>(flash: &F) -> Result<ByteOrder, MountError> {
+    let size = flash.geometry().size;
+    let mut window = vec![0; WINDOW];
+    let mut counts = [0; 2];
+    let mut is_erased = true;
+    let mut at = 0;
+    while at < size && counts.iter().sum::<usize>() < HEADERS_SAMPLED {
+        let len = usize::try_from(size - at).unwrap_or(usize::MAX).min(WINDOW);
+        match flash.read(at, &mut window[..len]) {
+            Ok(_) | Err(FlashError::Uncorrectable { .. } | FlashError::Os(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for start in (0..len).step_by(4) {
+            let bytes = &window[start..len];
+            for (order, count) in ByteOrder::ALL.into_iter().zip(&mut counts) {
+                *count += usize::from(Header::parse(bytes, order).is_ok());
+            }
+            is_erased &= bytes.iter().take(4).all(|&byte| byte == 0xFF);
+        }
+        at += len as u64;
+    }
+    match counts {
+        [0, 0] if !is_erased => Err(MountError::NotJffs2),
+        [little, big] if big > little => Ok(ByteOrder::Big),
+        _ => Ok(ByteOrder::Little),
+    }
+}

@@ -1,0 +1,216 @@
+//! Reading nodes from the flash: fixed part, stored bytes, decompressed bytes.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::flash::{Error as FlashError, Flash};
+use flysch_api::vfs::{Error, Place};
+use flysch_compress::{Method, decompress};
+use flysch_wire::jffs2::{ByteOrder, Compression, Inode};
+
+use crate::found::{Address, NodeRef};
+use crate::{rtime, rubin};
+
+/// Most bytes of a file in one node. Linux writes at most a page, 4 KiB to 64 KiB; holes may be
+/// longer, but store nothing.
+pub(crate) const DATA_MAX: u32 = 256 << 10;
+/// Most stored bytes that are read for one node.
+const STORED_MAX: u32 = DATA_MAX + 4096;
+/// An interrupted write leaves the end of a node erased; so many bytes tell.
+const TORN_TAIL: usize = 4;
+
+/// Where a node lies, for the user.
+pub(crate) fn place<F: Flash>(flash: &F, address: Address) -> Place {
+    place_at(flash, address.offset())
+}
+
+/// The same for any byte of the flash.
+pub(crate) fn place_at<F: Flash>(flash: &F, offset: u64) -> Place {
+    let geometry = flash.geometry();
+    let block = geometry.block_of(offset);
+    let inside = offset - geometry.block_start(block);
+    Place { peb: Some(block), leb: None, offset: u32::try_from(inside).ok() }
+}
+
+/// Reads bytes; bits beyond repair are left to the checksums.
+pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+    match flash.read(offset, buffer) {
+        Ok(_) | Err(FlashError::Uncorrectable { .. }) => Ok(()),
+        Err(FlashError::OutOfRange) => {
+            Err(Error::Damaged { structure: "node cut off", place: place_at(flash, offset) })
+        }
+        Err(_) => Err(Error::Medium(place_at(flash, offset))),
+    }
+}
+
+/// What the data of a node turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// The checksum is right.
+    Good,
+    /// The write was interrupted: the end of the data was never programmed. Linux passes such a
+    /// node over, and what was there before shows.
+    Torn,
+    /// The checksum is wrong.
+    Damaged,
+}
+
+/// Reads the fixed part of an inode node and verifies it.
+pub(crate) fn inode<F: Flash>(flash: &F, order: ByteOrder, node: NodeRef) -> Result<Inode, Error> {
+    let damaged = Error::Damaged { structure: "inode node", place: place(flash, node.address) };
+    let mut bytes = [0; Inode::LEN];
+    read(flash, node.address.offset(), &mut bytes)?;
+    let inode = Inode::parse(&bytes, order).map_err(|_| damaged)?;
+    // A summary may say what it likes.
+    if inode.ino != node.ino || inode.version != node.version {
+        return Err(damaged);
+    }
+    Ok(inode)
+}
+
+/// Reads nodes' data; keeps its buffers from one node to the next.
+#[derive(Debug)]
+pub(crate) struct Reader<'f, F> {
+    flash: &'f F,
+    order: ByteOrder,
+    node: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl<'f, F: Flash> Reader<'f, F> {
+    pub(crate) fn new(flash: &'f F, order: ByteOrder) -> Self {
+        Self { flash, order, node: vec![], data: vec![] }
+    }
+
+    /// Reads the node and judges its data.
+    pub(crate) fn judge(&mut self, node: NodeRef) -> Result<(Inode, Data), Error> {
+        let (inode, stored) = self.load(node)?;
+        let data = match inode.data(stored) {
+            Ok(_) => Data::Good,
+            Err(_) if is_torn(&inode, stored) => Data::Torn,
+            Err(_) => Data::Damaged,
+        };
+        Ok((inode, data))
+    }
+
+    /// The stored bytes of a symlink or device node.
+    pub(crate) fn stored(&mut self, node: NodeRef) -> Result<&[u8], Error> {
+        let damaged = self.damaged("inode data", node);
+        let (inode, bytes) = self.load(node)?;
+        inode.data(bytes).map_err(|_| damaged)
+    }
+
+    /// The bytes `skip..skip + output.len()` of the node's data, which must be there.
+    pub(crate) fn data(
+        &mut self,
+        node: NodeRef,
+        skip: u32,
+        output: &mut [u8],
+    ) -> Result<(), Error> {
+        let damaged = self.damaged("inode data", node);
+        let mut scratch = core::mem::take(&mut self.data);
+        let (inode, bytes) = self.load(node)?;
+        let stored = inode.data(bytes).map_err(|_| damaged)?;
+        let len = inode.data_len();
+        let skip = skip as usize;
+        if len > DATA_MAX || skip + output.len() > len as usize {
+            return Err(damaged);
+        }
+        let whole = skip == 0 && output.len() == len as usize;
+        let result = if whole {
+            expand(inode.compression, stored, output)
+        } else if inode.compression == Compression::None {
+            match stored.get(skip..skip + output.len()) {
+                Some(part) => {
+                    output.copy_from_slice(part);
+                    Ok(())
+                }
+                None => Err(Expand::Corrupt),
+            }
+        } else {
+            scratch.resize(len as usize, 0);
+            let result = expand(inode.compression, stored, &mut scratch);
+            output.copy_from_slice(&scratch[skip..skip + output.len()]);
+            result
+        };
+        self.data = scratch;
+        result.map_err(|error| match error {
+            Expand::Corrupt => damaged,
+            Expand::Unknown(what) => Error::Unsupported(what),
+        })
+    }
+
+    fn damaged(&self, structure: &'static str, node: NodeRef) -> Error {
+        Error::Damaged { structure, place: place(self.flash, node.address) }
+    }
+
+    /// Reads the whole node; what an image that was cut off no longer has is left out.
+    fn load(&mut self, node: NodeRef) -> Result<(Inode, &[u8]), Error> {
+        let damaged = self.damaged("inode node", node);
+        let offset = node.address.offset();
+        let left = self.flash.geometry().size.saturating_sub(offset);
+        let len = u64::from(node.total_len.min(Inode::LEN as u32 + STORED_MAX)).min(left) as usize;
+        let bytes = match self.flash.point(offset, len) {
+            Some(bytes) => bytes,
+            None => {
+                if self.node.len() < len {
+                    self.node.resize(len, 0);
+                }
+                read(self.flash, offset, &mut self.node[..len])?;
+                &self.node[..len]
+            }
+        };
+        let inode = match Inode::parse(bytes, self.order) {
+            Ok(inode) if inode.ino == node.ino && inode.version == node.version => inode,
+            _ => return Err(damaged),
+        };
+        Ok((inode, bytes))
+    }
+}
+
+fn is_torn(inode: &Inode, node: &[u8]) -> bool {
+    let Some(stored) = node.get(Inode::LEN..Inode::LEN + inode.stored_len() as usize) else {
+        return false;
+    };
+    let tail = &stored[stored.len().saturating_sub(TORN_TAIL)..];
+    !tail.is_empty() && tail.iter().all(|&byte| byte == 0xFF)
+}
+
+/// Why data could not be expanded.
+enum Expand {
+    Corrupt,
+    Unknown(&'static str),
+}
+
+/// Expands `stored` so that it fills `output`.
+fn expand(compression: Compression, stored: &[u8], output: &mut [u8]) -> Result<(), Expand> {
+    match compression {
+        Compression::None | Compression::Copy => {
+            let bytes = stored.get(..output.len()).ok_or(Expand::Corrupt)?;
+            output.copy_from_slice(bytes);
+            Ok(())
+        }
+        Compression::Zero => {
+            output.fill(0);
+            Ok(())
+        }
+        Compression::Rtime => rtime::decompress(stored, output).ok_or(Expand::Corrupt),
+        // Linux has these two numbers crosswise.
+        Compression::RubinMips => rubin::decompress_dynamic(stored, output).ok_or(Expand::Corrupt),
+        Compression::DynRubin => {
+            rubin::decompress_fixed(stored, output);
+            Ok(())
+        }
+        Compression::Zlib => inflate(Method::Zlib, stored, output),
+        Compression::Lzo => inflate(Method::Lzo, stored, output),
+        Compression::Lzma => Err(Expand::Unknown("LZMA compression of OpenWrt's kernels")),
+        Compression::Unknown(_) => Err(Expand::Unknown("compression of an unknown kind")),
+    }
+}
+
+fn inflate(method: Method, stored: &[u8], output: &mut [u8]) -> Result<(), Expand> {
+    match decompress(method, stored, output) {
+        Ok(len) if len == output.len() => Ok(()),
+        _ => Err(Expand::Corrupt),
+    }
+}

@@ -1,0 +1,461 @@
+//! One pass over the flash: by summaries where blocks have them, else from node to node.
+//!
+//! Theory. A node is believed when its header's checksum is right, and used when that of its fixed
+//! part is. Behind anything else the scan goes on at the next 4-byte boundary, as Linux does, so
+//! that damage costs what it hits and nothing more. What such damage once was is told from its
+//! bytes where possible: a file that lost a node must not show zeros in its place.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::flash::{Error as FlashError, Flash};
+use flysch_wire::jffs2::{
+    ByteOrder, Compatibility, Dirent, Error as NodeError, Header, Inode, NodeType, Summary,
+    SummaryEntry, SummaryTrailer, Xattr, Xref, padded,
+};
+
+use crate::found::{Address, DirentRef, Found, NodeRef, Problem, Wrong, XattrRef, XrefRef};
+
+/// Longest node that is read across the end of a block.
+const CROSSING_MAX: u32 = 128 << 10;
+
+/// Smallest image that is suspected of being cut off, bytes.
+const CUT_OFF_MIN: u64 = 64 << 10;
+
+/// Whether summaries may stand for the nodes they list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Summaries {
+    /// Believe them when their checksums are right: fast.
+    Use,
+    /// Look at every node: thorough.
+    Verify,
+}
+
+/// Scans `flash`.
+///
+/// # Errors
+/// When the flash refuses altogether; blocks that cannot be read are passed over.
+pub(crate) fn scan<F: Flash>(
+    flash: &F,
+    order: ByteOrder,
+    summaries: Summaries,
+) -> Result<Found, FlashError> {
+    let geometry = *flash.geometry();
+    let largest = (0..geometry.blocks().min(1)).map(|b| geometry.block_len(b)).max().unwrap_or(0);
+    let mut buffer = vec![0; largest as usize];
+    let mut scanner = Scanner {
+        flash,
+        order,
+        summaries,
+        after_erased: false,
+        listed: vec![],
+        found: Found::default(),
+    };
+    let mut resume = 0;
+    for block in 0..geometry.blocks() {
+        if flash.is_bad(block)? {
+            scanner.found.space.bad_blocks += 1;
+            continue;
+        }
+        let base = geometry.block_start(block);
+        let bytes = &mut buffer[..geometry.block_len(block) as usize];
+        if summaries == Summaries::Use && resume <= base && scanner.by_summary(base, bytes)? {
+            continue;
+        }
+        match flash.read(base, bytes) {
+            // Bits beyond repair show in the checksums of the nodes they are in.
+            Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
+            Err(FlashError::Os(_)) => {
+                scanner.problem(base, Wrong::Unreadable);
+                continue;
+            }
+            Err(other) => return Err(other),
+        }
+        resume = scanner.walk(base, bytes, resume.max(base) - base);
+    }
+    let mut found = scanner.found;
+    found.may_miss_nodes |= ends_abruptly(flash)?;
+    found.may_miss_nodes |= found.problems_dropped != 0
+        || found.problems.iter().any(|problem| !matches!(problem.wrong, Wrong::Unfinished { .. }));
+    Ok(found)
+}
+
+/// Whether the image of a flash ends with something written: it may have been cut off there. Tiny
+/// images made by hand are not suspected.
+fn ends_abruptly<F: Flash>(flash: &F) -> Result<bool, FlashError> {
+    let size = flash.geometry().size;
+    let mut tail = [0xFF; 4];
+    if size >= CUT_OFF_MIN {
+        match flash.read(size - tail.len() as u64, &mut tail) {
+            Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
+            Err(FlashError::Os(_)) => return Ok(true),
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(tail != [0xFF; 4])
+}
+
+/// Bytes of erased flash that `bytes` start with.
+fn erased_len(bytes: &[u8]) -> usize {
+    let mut len = 0;
+    for chunk in bytes.chunks(64) {
+        if chunk.len() == 64 && *chunk == [0xFF; 64] {
+            len += 64;
+            continue;
+        }
+        return len + chunk.iter().take_while(|&&byte| byte == 0xFF).count();
+    }
+    len
+}
+
+struct Scanner<'f, F> {
+    flash: &'f F,
+    order: ByteOrder,
+    summaries: Summaries,
+    /// An erased block without a clean marker was met, and nothing written since.
+    after_erased: bool,
+    /// Offsets in the block of the nodes that a summary must list.
+    listed: Vec<u32>,
+    found: Found,
+}
+
+impl<F: Flash> Scanner<'_, F> {
+    fn problem(&mut self, offset: u64, wrong: Wrong) {
+        self.found.problem(Problem { offset, wrong, ino: None, entry: None });
+    }
+
+    /// Takes the nodes of the block at `base` from its summary; says whether there is a good one.
+    /// `block` is scratch space of the length of the block.
+    fn by_summary(&mut self, base: u64, block: &mut [u8]) -> Result<bool, FlashError> {
+        let Some(trailer_at) = block.len().checked_sub(SummaryTrailer::LEN) else {
+            return Ok(false);
+        };
+        let (_, tail) = block.split_at_mut(trailer_at);
+        if self.flash.read(base + trailer_at as u64, tail).is_err() {
+            return Ok(false);
+        }
+        let Some(trailer) = SummaryTrailer::parse(tail, self.order) else { return Ok(false) };
+        let start = trailer.offset as usize;
+        if start > trailer_at || !start.is_multiple_of(4) {
+            return Ok(false);
+        }
+        let node = &mut block[start..];
+        if self.flash.read(base + start as u64, node).is_err() {
+            return Ok(false);
+        }
+        let Ok(summary) = Summary::parse(node, self.order) else { return Ok(false) };
+        let entries: Result<Vec<_>, _> = summary.entries(node, self.order).collect();
+        let Ok(entries) = entries else { return Ok(false) };
+        let fits = |offset: u32, len: u32| {
+            offset.is_multiple_of(4) && u64::from(offset) + u64::from(len) <= start as u64
+        };
+        let all_fit = entries.iter().all(|entry| match *entry {
+            SummaryEntry::Inode { offset, total_len, .. }
+            | SummaryEntry::Xattr { offset, total_len, .. }
+            | SummaryEntry::Dirent { offset, total_len, .. } => fits(offset, total_len),
+            SummaryEntry::Xref { offset } => fits(offset, Xref::LEN as u32),
+        });
+        if all_fit {
+            entries.iter().for_each(|entry| self.summary_entry(base, entry));
+            self.found.space.summaries += 1;
+            self.found.space.clean_markers += u32::from(summary.cleanmarker_len != 0);
+            self.found.may_miss_nodes |= self.after_erased;
+        }
+        Ok(all_fit)
+    }
+
+    fn summary_entry(&mut self, base: u64, entry: &SummaryEntry<'_>) {
+        let at = |offset: u32| Address::new(base + u64::from(offset));
+        match *entry {
+            SummaryEntry::Inode { ino, version, offset, total_len } => {
+                self.found.nodes.push(NodeRef { ino, version, address: at(offset), total_len });
+            }
+            SummaryEntry::Dirent { offset, pino, version, ino, kind, name, .. } => {
+                let address = at(offset);
+                let dirent =
+                    DirentRef { pino, version, ino, address, name_at: 0, name_len: 0, kind };
+                self.found.dirent(dirent, name);
+            }
+            SummaryEntry::Xattr { xid, version, offset, total_len } => {
+                self.found.xattrs.push(XattrRef { xid, version, address: at(offset), total_len });
+            }
+            SummaryEntry::Xref { offset } => {
+                let mut node = [0; Xref::LEN];
+                let offset = base + u64::from(offset);
+                match self.flash.read(offset, &mut node) {
+                    Ok(_) | Err(FlashError::Uncorrectable { .. }) => self.xref(offset, &node),
+                    Err(_) => self.problem(offset, Wrong::Unreadable),
+                }
+            }
+        }
+    }
+
+    /// Goes from node to node through `bytes`, a block that starts at `base`; returns where the
+    /// scan of the next block may begin at the earliest.
+    fn walk(&mut self, base: u64, bytes: &[u8], start: u64) -> u64 {
+        let mut at = usize::try_from(start).unwrap_or(usize::MAX).min(bytes.len());
+        self.listed.clear();
+        if erased_len(bytes) == bytes.len() {
+            self.found.space.erased += bytes.len() as u64;
+            self.after_erased = true;
+            return base + bytes.len() as u64;
+        }
+        self.found.may_miss_nodes |= self.after_erased;
+        let mut garbage: Option<usize> = None;
+        let mut resume = base + bytes.len() as u64;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            if rest.starts_with(&[0xFF; 4]) {
+                // A few ones may be part of garbage; they end it all the same.
+                self.end_garbage(base, bytes, &mut garbage, at);
+                let len = (erased_len(rest) & !3).max(4);
+                self.found.space.erased += len.min(rest.len()) as u64;
+                at += len;
+                continue;
+            }
+            let offset = base + at as u64;
+            let len = match Header::parse(rest, self.order) {
+                Ok(header) => self.node(base, at, header, rest),
+                Err(_) => headerless(rest, self.order).map(|header| {
+                    let node = &rest[..rest.len().min(header.total_len as usize)];
+                    self.bad_node(offset, node, Wrong::Header, header.node_type);
+                    padded(header.total_len)
+                }),
+            };
+            match len {
+                Some(len) => {
+                    self.end_garbage(base, bytes, &mut garbage, at);
+                    resume = resume.max(offset + len);
+                    at = usize::try_from(at as u64 + len).unwrap_or(usize::MAX);
+                }
+                None => {
+                    garbage.get_or_insert(at);
+                    at += 4;
+                }
+            }
+        }
+        self.end_garbage(base, bytes, &mut garbage, bytes.len());
+        resume
+    }
+
+    /// Takes a node whose header is good; returns its length with padding, or `None` when it cannot
+    /// be as long as it says. `rest` reaches to the end of the block.
+    fn node(&mut self, base: u64, at: usize, header: Header, rest: &[u8]) -> Option<u64> {
+        let offset = base + at as u64;
+        let total_len = header.total_len;
+        if (total_len as usize) < Header::LEN {
+            return None;
+        }
+        let mut crossing = vec![];
+        let node = match rest.get(..total_len as usize) {
+            Some(node) => node,
+            None => {
+                crossing = self.read_crossing(offset, total_len)?;
+                self.problem(offset, Wrong::CrossesBlock);
+                &crossing[..]
+            }
+        };
+        if header.node_type == NodeType::SUMMARY && crossing.is_empty() {
+            self.summary(base, at, node);
+        } else if header.node_type.is_accurate() {
+            self.accurate_node(offset, header, node);
+            if is_listed(header.node_type) {
+                self.listed.push(at as u32);
+            }
+        }
+        Some(padded(total_len))
+    }
+
+    fn accurate_node(&mut self, offset: u64, header: Header, node: &[u8]) {
+        let address = Address::new(offset);
+        let total_len = header.total_len;
+        match header.node_type {
+            NodeType::INODE => match Inode::parse(node, self.order) {
+                Ok(Inode { ino, version, .. }) => {
+                    self.found.nodes.push(NodeRef { ino, version, address, total_len });
+                }
+                Err(error) => self.bad_node(offset, node, Wrong::Node(error), NodeType::INODE),
+            },
+            NodeType::DIRENT => self.dirent(offset, node),
+            NodeType::XATTR => match Xattr::parse(node, self.order) {
+                Ok(Xattr { xid, version, .. }) => {
+                    self.found.xattrs.push(XattrRef { xid, version, address, total_len });
+                }
+                Err(error) => self.problem(offset, Wrong::Node(error)),
+            },
+            NodeType::XREF => self.xref(offset, node),
+            NodeType::CLEANMARKER => {
+                self.found.space.clean_markers += 1;
+            }
+            NodeType::PADDING => {}
+            other if other.compatibility() == Compatibility::Incompatible => {
+                self.problem(offset, Wrong::Incompatible(other.0));
+            }
+            _ => {}
+        }
+    }
+
+    fn dirent(&mut self, offset: u64, node: &[u8]) {
+        let parsed = Dirent::parse(node, self.order);
+        match parsed.and_then(|dirent| Ok((dirent, dirent.name(node)?))) {
+            Ok((Dirent { pino, version, ino, kind, .. }, name)) => {
+                let address = Address::new(offset);
+                let dirent =
+                    DirentRef { pino, version, ino, address, name_at: 0, name_len: 0, kind };
+                self.found.dirent(dirent, name);
+            }
+            Err(error) => self.bad_node(offset, node, Wrong::Node(error), NodeType::DIRENT),
+        }
+    }
+
+    fn xref(&mut self, offset: u64, node: &[u8]) {
+        let address = Address::new(offset);
+        match Xref::parse(node, self.order) {
+            Ok(Xref { ino, xid, xseqno }) => {
+                self.found.xrefs.push(XrefRef { ino, xid, xseqno, address });
+            }
+            Err(error) => self.problem(offset, Wrong::Node(error)),
+        }
+    }
+
+    /// A summary that was met on the way: its block's nodes are known by now.
+    fn summary(&mut self, base: u64, at: usize, node: &[u8]) {
+        self.found.space.summaries += 1;
+        if self.summaries == Summaries::Use {
+            return;
+        }
+        let offset = base + at as u64;
+        let entries = Summary::parse(node, self.order)
+            .and_then(|summary| summary.entries(node, self.order).collect::<Result<Vec<_>, _>>());
+        match entries {
+            Err(error) => self.problem(offset, Wrong::Summary(error)),
+            Ok(entries) => {
+                let mut offsets: Vec<u32> = entries.iter().map(SummaryEntry::offset).collect();
+                offsets.sort_unstable();
+                // A damaged node is a finding of its own.
+                let is_damaged = |o: &u32| {
+                    self.found.problems.iter().rev().any(|p| p.offset == base + u64::from(*o))
+                };
+                let missing = self.listed.iter().any(|o| offsets.binary_search(o).is_err());
+                let extra =
+                    offsets.iter().any(|o| self.listed.binary_search(o).is_err() && !is_damaged(o));
+                if missing || extra {
+                    self.problem(offset, Wrong::SummaryMismatch);
+                }
+            }
+        }
+    }
+
+    /// Records a damaged node with what its bytes say about whom it belonged to.
+    fn bad_node(&mut self, offset: u64, node: &[u8], wrong: Wrong, kind: NodeType) {
+        let mut problem = Problem { offset, wrong, ino: None, entry: None };
+        if is_unfinished(node, wrong, kind) {
+            problem.wrong = Wrong::Unfinished { len: node.len() as u64 };
+            self.found.problem(problem);
+            return;
+        }
+        if kind == NodeType::INODE {
+            problem.ino = Inode::parse_unchecked(node, self.order).map(|inode| inode.ino);
+        } else if let Some(dirent) = Dirent::parse_unchecked(node, self.order) {
+            let name = node[Dirent::LEN..].iter().take(usize::from(dirent.nsize));
+            problem.ino = Some(dirent.ino).filter(|&ino| ino != 0);
+            problem.entry = Some((dirent.pino, name.copied().collect()));
+        }
+        self.found.problem(problem);
+    }
+
+    /// A node that runs over the end of its block, or of a truncated image. Only when all of it is
+    /// good is the block size the one that is wrong.
+    fn read_crossing(&self, offset: u64, total_len: u32) -> Option<Vec<u8>> {
+        if total_len > CROSSING_MAX {
+            return None;
+        }
+        let mut node = vec![0; total_len as usize];
+        if self.flash.read(offset, &mut node).is_err() {
+            return None;
+        }
+        let header = Header::parse(&node, self.order).ok()?;
+        let good = match header.node_type {
+            NodeType::INODE => {
+                Inode::parse(&node, self.order).and_then(|i| i.data(&node).map(drop)).is_ok()
+            }
+            NodeType::DIRENT => {
+                Dirent::parse(&node, self.order).and_then(|d| d.name(&node).map(drop)).is_ok()
+            }
+            NodeType::XATTR => Xattr::parse(&node, self.order)
+                .and_then(|x| x.name_and_value(&node).map(drop))
+                .is_ok(),
+            _ => false,
+        };
+        good.then_some(node)
+    }
+
+    /// Closes a run of garbage that ends at `end`; zeros are what Linux fills gaps with.
+    fn end_garbage(&mut self, base: u64, bytes: &[u8], garbage: &mut Option<usize>, end: usize) {
+        let Some(start) = garbage.take() else { return };
+        let run = &bytes[start..end];
+        if run.iter().all(|&byte| byte == 0) {
+            return;
+        }
+        let is_last = erased_len(&bytes[end..]) == bytes.len() - end;
+        let len = run.len() as u64;
+        let wrong = if is_last { Wrong::Unfinished { len } } else { Wrong::Garbage { len } };
+        self.problem(base + start as u64, wrong);
+    }
+}
+
+/// Whether a node was not written to its end: everything from the checksum that is wrong on is
+/// still erased.
+fn is_unfinished(node: &[u8], wrong: Wrong, kind: NodeType) -> bool {
+    let erased_from = match (wrong, kind) {
+        // The checksum itself may be half written if enough erased bytes follow.
+        (Wrong::Node(NodeError::NodeCrc), NodeType::INODE) if node.len() >= Inode::LEN + 4 => {
+            Inode::LEN - 1
+        }
+        (Wrong::Node(NodeError::NodeCrc), NodeType::INODE) => Inode::LEN - 4,
+        (Wrong::Node(NodeError::NodeCrc), _) => Dirent::LEN - 5,
+        (Wrong::Node(NodeError::NameCrc), _) => node.len().saturating_sub(1),
+        _ => return false,
+    };
+    node.get(erased_from..).is_some_and(|rest| erased_len(rest) == rest.len())
+}
+
+/// Whether a summary has an entry for nodes of this type.
+fn is_listed(node_type: NodeType) -> bool {
+    matches!(node_type, NodeType::INODE | NodeType::DIRENT | NodeType::XATTR | NodeType::XREF)
+}
+
+/// Recognises an inode or directory entry node whose header is damaged: the checksum of its fixed
+/// part also covers the header as it was, and the header can be told from the fields behind it.
+/// Magic number or type must have survived.
+fn headerless(bytes: &[u8], order: ByteOrder) -> Option<Header> {
+    let words = bytes.first_chunk::<4>()?;
+    for node_type in [NodeType::INODE, NodeType::DIRENT] {
+        let mut expected = [0; Header::LEN];
+        Header { node_type, total_len: 0 }.emit(order, &mut expected);
+        if words[..2] != expected[..2] && words[2..] != expected[2..4] {
+            continue;
+        }
+        let fixed_len = if node_type == NodeType::INODE { Inode::LEN } else { Dirent::LEN };
+        let Some(fixed) = bytes.get(..fixed_len) else { continue };
+        let payload = if node_type == NodeType::INODE {
+            Inode::parse_unchecked(fixed, order)?.csize
+        } else {
+            u32::from(Dirent::parse_unchecked(fixed, order)?.nsize)
+        };
+        let header = Header { node_type, total_len: (fixed_len as u32).checked_add(payload)? };
+        let mut copy = [0; Inode::LEN];
+        let copy = &mut copy[..fixed_len];
+        copy.copy_from_slice(fixed);
+        header.emit(order, copy);
+        let good = if node_type == NodeType::INODE {
+            Inode::parse(copy, order).is_ok()
+        } else {
+            Dirent::parse(copy, order).is_ok()
+        };
+        if good {
+            return Some(header);
+        }
+    }
+    None
+}

@@ -1,0 +1,150 @@
+//! Extended attributes and access control lists.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::flash::Flash;
+use flysch_api::vfs::Error;
+use flysch_wire::jffs2::{ByteOrder, Xattr, XattrPrefix};
+
+use crate::Jffs2;
+use crate::found::XrefRef;
+use crate::node;
+
+/// An extended attribute as Linux shows it.
+#[derive(Debug)]
+pub(crate) struct Attribute {
+    /// Full name.
+    pub(crate) name: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+impl<F: Flash> Jffs2<F> {
+    /// The attribute that `xref` refers to; `None` if its namespace is not known.
+    pub(crate) fn xattr(&self, xref: &XrefRef) -> Result<Option<Attribute>, Error> {
+        let Some(found) = self.index.xattr(xref.xid) else {
+            let place = node::place(&self.flash, xref.address);
+            return Err(Error::Damaged { structure: "reference to a lost attribute", place });
+        };
+        let place = node::place(&self.flash, found.address);
+        let damaged = Error::Damaged { structure: "extended attribute", place };
+        let len_max = Xattr::LEN + usize::from(u8::MAX) + 1 + usize::from(u16::MAX);
+        let mut bytes = vec![0; (found.total_len as usize).min(len_max)];
+        node::read(&self.flash, found.address.offset(), &mut bytes)?;
+        let xattr = Xattr::parse(&bytes, self.order).map_err(|_| damaged)?;
+        let (name, value) = xattr.name_and_value(&bytes).map_err(|_| damaged)?;
+        let (name, value) = match xattr.prefix {
+            XattrPrefix::Unknown(_) => return Ok(None),
+            XattrPrefix::AclAccess | XattrPrefix::AclDefault => {
+                let acl = convert_acl(value, self.order).ok_or(damaged)?;
+                (xattr.prefix.name().as_bytes().to_vec(), acl)
+            }
+            prefix => ([prefix.name().as_bytes(), name].concat(), value.to_vec()),
+        };
+        if name.contains(&0) {
+            return Err(Error::Damaged { structure: "name of an extended attribute", place });
+        }
+        Ok(Some(Attribute { name, value }))
+    }
+
+    /// The value of attribute `name`; of several references to that name the newest counts.
+    pub(crate) fn xattr_value(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut newest: Option<(u32, Vec<u8>)> = None;
+        let mut failed = None;
+        for xref in self.index.xrefs_of(ino) {
+            match self.xattr(xref) {
+                Ok(Some(xattr)) if xattr.name == name => {
+                    if newest.as_ref().is_none_or(|(xseqno, _)| xref.xseqno > *xseqno) {
+                        newest = Some((xref.xseqno, xattr.value));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        // If none was found, the damaged one may have been it.
+        newest.map(|(_, value)| value).ok_or(failed.unwrap_or(Error::NotFound))
+    }
+}
+
+/// Version of the lists on the flash (`JFFS2_ACL_VERSION`).
+const ACL_VERSION: u32 = 1;
+/// Version of the lists in Linux's attributes (`POSIX_ACL_XATTR_VERSION`).
+const ACL_XATTR_VERSION: u32 = 2;
+/// Stands for "nobody in particular" (`ACL_UNDEFINED_ID`).
+const ACL_NOBODY: u32 = u32::MAX;
+/// Tags of entries that name a user or group (`ACL_USER`, `ACL_GROUP`).
+const ACL_TAGS_NAMED: [u16; 2] = [2, 8];
+/// Tags of the entries that do not (`ACL_USER_OBJ`, `ACL_GROUP_OBJ`, `ACL_MASK`, `ACL_OTHER`).
+const ACL_TAGS_UNNAMED: [u16; 4] = [1, 4, 0x10, 0x20];
+
+/// Turns a list as it lies on the flash - in its byte order, and without ids where none are needed -
+/// into the form of Linux's `system.posix_acl_*` attributes.
+fn convert_acl(value: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
+    let (version, mut rest) = value.split_first_chunk::<4>()?;
+    if order.value32(*version) != ACL_VERSION {
+        return None;
+    }
+    let mut out = ACL_XATTR_VERSION.to_le_bytes().to_vec();
+    while !rest.is_empty() {
+        let (head, behind) = rest.split_first_chunk::<4>()?;
+        let tag = order.value16([head[0], head[1]]);
+        let permissions = order.value16([head[2], head[3]]);
+        let id = if ACL_TAGS_NAMED.contains(&tag) {
+            let (id, behind) = behind.split_first_chunk::<4>()?;
+            rest = behind;
+            order.value32(*id)
+        } else if ACL_TAGS_UNNAMED.contains(&tag) {
+            rest = behind;
+            ACL_NOBODY
+        } else {
+            return None;
+        };
+        out.extend(tag.to_le_bytes());
+        out.extend(permissions.to_le_bytes());
+        out.extend(id.to_le_bytes());
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_become_those_of_linux() {
+        // user::rw-, user:1000:r--, group::r--, mask::r--, other::---
+        let little = [
+            1, 0, 0, 0, //
+            1, 0, 6, 0, //
+            2, 0, 4, 0, 0xE8, 3, 0, 0, //
+            4, 0, 4, 0, //
+            0x10, 0, 4, 0, //
+            0x20, 0, 0, 0,
+        ];
+        let expected = [
+            2, 0, 0, 0, //
+            1, 0, 6, 0, 0xFF, 0xFF, 0xFF, 0xFF, //
+            2, 0, 4, 0, 0xE8, 3, 0, 0, //
+            4, 0, 4, 0, 0xFF, 0xFF, 0xFF, 0xFF, //
+            0x10, 0, 4, 0, 0xFF, 0xFF, 0xFF, 0xFF, //
+            0x20, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF,
+        ];
+        assert_eq!(convert_acl(&little, ByteOrder::Little).unwrap(), expected);
+        let big = [0, 0, 0, 1, 0, 1, 0, 6, 0, 2, 0, 4, 0, 0, 3, 0xE8];
+        assert_eq!(convert_acl(&big, ByteOrder::Big).unwrap(), expected[..20]);
+    }
+
+    #[test]
+    fn damaged_lists_are_refused() {
+        for bad in [
+            &[][..],
+            &[2, 0, 0, 0],
+            &[1, 0, 0, 0, 1],
+            &[1, 0, 0, 0, 2, 0, 4, 0],
+            &[1, 0, 0, 0, 3, 0, 4, 0],
+        ] {
+            assert_eq!(convert_acl(bad, ByteOrder::Little), None, "{bad:?}");
+        }
+    }
+}
