@@ -69,9 +69,9 @@ impl<T: Copy> Events<T> {
         self.heap.pop().map(|entry| (entry.0.at, entry.0.what))
     }
 
-    /// Drops every event.
-    pub fn clear(&mut self) {
-        self.heap.clear();
+    /// Drops the events for which `keep` does not hold.
+    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.heap.retain(|entry| keep(&entry.0.what));
     }
 
     /// Number of events waiting.

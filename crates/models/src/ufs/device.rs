@@ -1,91 +1,278 @@
-//! The device: takes UPIUs, walks commands through the media, answers.
+//! The device: its units, its state, and what resets do to it.
 
 use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_wire::ufs::upiu::{
-    Header, NopIn, RESPONSE_LENGTH_MAX, Reject, ResponseFlags, ResponseUpiu, TransactionCode,
+use flysch_wire::scsi::{AdditionalSense, SenseKey};
+use flysch_wire::ufs::query::{
+    AttributeId, BackgroundOpStatus, ExceptionEvents, FlagId, PurgeStatus, QueryResult,
 };
-use flysch_wire::ufs::utrd::Ocs;
+use flysch_wire::ufs::upiu::Wlun;
 
-use super::config::{Config, UnitConfig};
+use super::cache::Cache;
+use super::config::{ALLOCATION_UNIT, Config};
+use super::lu::{self, Unit};
+use super::parameters::{Parameters, Reset};
+use super::power::{Background, Power};
+use super::provision::{Bounds, Provision, allocation_units};
+use super::rpmb::Rpmb;
 use super::sense::Sense;
-use super::task::{State, Task, TaskRef, Tasks, Work};
-use super::transfer::Parts;
-use super::{Event, Ufs};
-use crate::store::{Store, StoreError};
+use super::task::{TaskRef, Tasks};
+use super::writebooster::WriteBooster;
+use crate::faults::Kind;
+use crate::store::Store;
 
-/// SCSI status codes (SAM-5 5.3.1).
-pub(super) const GOOD: u8 = 0x00;
-pub(super) const CHECK_CONDITION: u8 = 0x02;
-
-/// A logical unit.
-#[derive(Debug)]
-pub(super) struct Unit {
-    pub(super) config: UnitConfig,
-    pub(super) store: Store,
-    /// First byte of the unit on the medium.
-    pub(super) base: u64,
-    pub(super) block_shift: u32,
-    pub(super) blocks: u64,
-    pub(super) attention: Option<Sense>,
-}
+/// Case temperature of a device nobody has heated, °C.
+const TEMPERATURE: i16 = 40;
+/// What the temperature attributes add to °C.
+const TEMPERATURE_OFFSET: i16 = 80;
+/// Well-known units in the order of [`Device::attentions`].
+const WELL_KNOWN: [Wlun; 4] = [Wlun::ReportLuns, Wlun::UfsDevice, Wlun::Boot, Wlun::Rpmb];
+/// Size of the buffer that READ BUFFER and WRITE BUFFER reach in data mode, bytes.
+pub(super) const BUFFER: usize = 4096;
+/// Longest text of a string descriptor, UTF-16 units.
+const STRING_MAX: usize = 126;
 
 /// A command that waits until everything written before it is on the medium.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
-    task: TaskRef,
+pub(super) struct Waiting {
+    pub(super) task: TaskRef,
     /// Bytes that had arrived when it began to wait.
-    watermark: u64,
+    pub(super) watermark: u64,
 }
 
 /// Everything behind the link.
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) units: Vec<Option<Unit>>,
+    pub(super) provision: Provision,
+    /// The configuration that takes effect at the next power cycle.
+    pub(super) next_provision: Option<Provision>,
+    /// A configuration of which parts are still to be written.
+    pub(super) draft: Option<Provision>,
+    pub(super) bounds: Bounds,
+    pub(super) specification: u16,
+    pub(super) serial: String,
+    pub(super) queue_depth: u8,
+    pub(super) transfer_max: u32,
+    pub(super) write_booster_max: u64,
+    pub(super) parameters: Parameters,
+    pub(super) write_booster: WriteBooster,
+    pub(super) power: Power,
+    pub(super) background: Background,
+    pub(super) rpmb: Rpmb,
+    /// What READ BUFFER and WRITE BUFFER reach.
+    pub(super) buffer: Vec<u8>,
+    pub(super) cache: Cache,
     powered: bool,
+    init_ns: u64,
+    /// fDeviceInit is under way until then.
+    init_until: Option<u64>,
+    initialised: bool,
+    /// UNIT ATTENTION of the well-known units.
+    attentions: [Option<Sense>; WELL_KNOWN.len()],
+    temperature: i16,
+    throttled: bool,
+    /// Whether an enabled exception event waits: EVENT_ALERT of every response.
+    alert: bool,
     /// Writes that wait for room in the write buffer, in order.
-    writes: VecDeque<TaskRef>,
-    flushes: Vec<Waiting>,
+    pub(super) writes: VecDeque<TaskRef>,
+    pub(super) flushes: Vec<Waiting>,
 }
 
 impl Device {
     pub(super) fn new(config: Config) -> Self {
-        let mut base = 0;
-        let mut units = Vec::new();
-        for unit in config.units {
-            let unit = unit.map(|mut config| {
-                let store = config.store.take().unwrap_or_else(|| Store::memory(config.size));
-                let unit = Unit {
-                    store,
-                    base,
-                    block_shift: config.block_size.trailing_zeros(),
-                    blocks: config.size / u64::from(config.block_size),
-                    attention: None,
-                    config,
-                };
-                base += unit.config.size.next_multiple_of(super::config::ALLOCATION_UNIT);
-                unit
-            });
-            units.push(unit);
-        }
-        Self { units, powered: true, writes: VecDeque::new(), flushes: Vec::new() }
+        let provision = Provision::new(&config);
+        let total: u64 = config
+            .units
+            .iter()
+            .flatten()
+            .map(|unit| unit.size.next_multiple_of(ALLOCATION_UNIT))
+            .sum();
+        let own: u64 = config.units.iter().flatten().map(|unit| unit.write_booster).sum();
+        let write_booster_max = config.write_booster.max(own);
+        let write_booster = WriteBooster::new(&provision);
+        let volatile = config.volatile_cache
+            || config.faults.trigger(Kind::PowerLoss) != crate::faults::Trigger::Never;
+        let mut device = Self {
+            bounds: Bounds {
+                allocation_units: total / ALLOCATION_UNIT,
+                write_booster: allocation_units(write_booster_max),
+            },
+            specification: config.specification,
+            serial: config.serial.chars().filter(|c| c.len_utf16() == 1).take(STRING_MAX).collect(),
+            queue_depth: u8::try_from(config.active_commands.max(config.slots)).unwrap_or(u8::MAX),
+            transfer_max: config.transfer_max,
+            write_booster_max,
+            parameters: Parameters::new(config.specification, write_booster.is_shared()),
+            write_booster,
+            power: Power::new(true),
+            background: Background::default(),
+            rpmb: Rpmb::new(&provision.header),
+            buffer: vec![0; BUFFER],
+            cache: Cache::new(volatile),
+            powered: true,
+            init_ns: config.init_ns,
+            init_until: None,
+            initialised: false,
+            attentions: [None; WELL_KNOWN.len()],
+            temperature: TEMPERATURE,
+            throttled: false,
+            alert: false,
+            writes: VecDeque::new(),
+            flushes: Vec::new(),
+            units: lu::build(config.units, &provision),
+            provision,
+            next_provision: None,
+            draft: None,
+        };
+        device.start_over(Reset::PowerOn);
+        device
     }
 
     pub(super) fn is_powered(&self) -> bool {
         self.powered
     }
 
-    pub(super) fn has_lun(&self, lun: u8) -> bool {
-        matches!(self.units.get(usize::from(lun)), Some(Some(_)))
+    /// The device starts afresh: what does not survive the reset is gone, and every unit says so.
+    pub(super) fn start_over(&mut self, reset: Reset) {
+        self.parameters.reset(reset);
+        let level = self.provision.header.b_init_active_icc_level;
+        self.parameters.force(AttributeId::ActiveIccLevel, u64::from(level));
+        self.write_booster.reset();
+        self.background.enable(true, 0);
+        self.parameters.force_flag(FlagId::BackgroundOpsEn, 0, true);
+        self.power = Power::new(self.provision.header.b_init_power_mode == 1);
+        self.initialised = false;
+        self.init_until = None;
+        self.alert = false;
+        self.draft = None;
+        let attention = Some(Sense::attention(match reset {
+            Reset::Warm => AdditionalSense::PowerOnReset,
+            Reset::PowerOn => AdditionalSense::PowerOnOccurred,
+        }));
+        self.attentions = [attention; WELL_KNOWN.len()];
+        for unit in self.units.iter_mut().flatten() {
+            unit.reset();
+            unit.attention = attention;
+        }
     }
 
+    /// Power is back: a new configuration takes effect.
+    pub(super) fn power_on(&mut self) {
+        self.powered = true;
+        if let Some(next) = self.next_provision.take() {
+            let units = core::mem::take(&mut self.units);
+            self.units = lu::rebuild(units, &self.provision, &next);
+            self.rpmb.reconfigure(&next.header);
+            self.write_booster = WriteBooster::new(&next);
+            self.parameters.set_shared(self.write_booster.is_shared());
+            self.provision = next;
+        }
+        self.start_over(Reset::PowerOn);
+    }
+
+    pub(super) fn power_off(&mut self) {
+        self.powered = false;
+        self.forget_waiting();
+    }
+
+    /// Whether units in files could take the sizes of `next`.
+    pub(super) fn check_stores(&self, next: &Provision) -> Result<(), QueryResult> {
+        let grows = |(lun, unit): (usize, &Option<Unit>)| match unit {
+            Some(unit) if !matches!(unit.store, Store::Memory(_)) => {
+                let wanted = &next.units[lun];
+                wanted.b_lu_enable == 1
+                    && u64::from(wanted.d_num_alloc_units) * ALLOCATION_UNIT > unit.size
+            }
+            _ => false,
+        };
+        match self.units.iter().enumerate().any(grows) {
+            true => Err(QueryResult::InvalidValue),
+            false => Ok(()),
+        }
+    }
+
+    /// The host has set fDeviceInit.
+    pub(super) fn begin_init(&mut self, now: u64) {
+        self.init_until = Some(now + self.init_ns);
+    }
+
+    /// Ends fDeviceInit if its time has come.
+    pub(super) fn settle_init(&mut self, now: u64) {
+        if self.init_until.is_some_and(|until| until <= now) {
+            self.init_until = None;
+            self.initialised = true;
+            self.parameters.force_flag(FlagId::DeviceInit, 0, false);
+        }
+    }
+
+    /// Why nothing but queries works before fDeviceInit is done.
+    pub(super) fn initialising(&mut self, now: u64) -> Option<Sense> {
+        self.settle_init(now);
+        let sense = Sense::new(SenseKey::NotReady, AdditionalSense::BecomingReady);
+        (!self.initialised).then_some(sense)
+    }
+
+    /// Why the units cannot be used now, if they cannot.
+    #[inline]
+    pub(super) fn not_ready(&mut self, now: u64) -> Option<Sense> {
+        if self.initialised && self.power.is_active() {
+            return None;
+        }
+        if let Some(sense) = self.initialising(now) {
+            return Some(sense);
+        }
+        let sense = Sense::new(SenseKey::NotReady, AdditionalSense::InitializingCommandRequired);
+        (!self.power.is_active()).then_some(sense)
+    }
+
+    pub(super) fn has_lun(&self, lun: u8) -> bool {
+        let well_known = matches!(Wlun::from_bits(lun), Wlun::Unknown(_));
+        !well_known || self.unit(lun).is_some()
+    }
+
+    #[inline]
     pub(super) fn unit(&self, index: u8) -> Option<&Unit> {
         self.units.get(usize::from(index))?.as_ref()
     }
 
+    #[inline]
     pub(super) fn unit_mut(&mut self, index: u8) -> Option<&mut Unit> {
         self.units.get_mut(usize::from(index))?.as_mut()
+    }
+
+    /// Number of the unit that the BOOT well-known unit stands for now.
+    pub(super) fn boot_unit(&self) -> Option<u8> {
+        let wanted = self.parameters.attribute(AttributeId::BootLunEn);
+        let is_it = |unit: &Unit| u64::from(unit.boot_id) == wanted;
+        if wanted == 0 || self.provision.header.b_boot_enable == 0 {
+            return None;
+        }
+        let found = self.units.iter().position(|unit| unit.as_ref().is_some_and(is_it))?;
+        Some(found as u8)
+    }
+
+    /// The UNIT ATTENTION that waits for a LUN.
+    #[inline]
+    pub(super) fn attention(&mut self, lun: u8) -> Option<&mut Option<Sense>> {
+        if lun & 0x80 == 0 {
+            return self.unit_mut(lun).map(|unit| &mut unit.attention);
+        }
+        let known = WELL_KNOWN.iter().position(|wlun| wlun.into_bits() == lun)?;
+        Some(&mut self.attentions[known])
+    }
+
+    /// LOGICAL UNIT RESET.
+    pub(super) fn reset_unit(&mut self, lun: u8) {
+        if let Some(unit) = self.unit_mut(lun) {
+            unit.reset();
+        }
+        if let Some(attention) = self.attention(lun) {
+            *attention = Some(Sense::attention(AdditionalSense::BusDeviceResetFunction));
+        }
     }
 
     /// Forgets a command that waits inside the device.
@@ -105,288 +292,58 @@ impl Device {
         self.flushes.clear();
     }
 
-    pub(super) fn reset_unit(&mut self, _lun: u8) {}
-}
-
-impl Ufs {
-    /// The device starts afresh.
-    pub(super) fn reset_device(&mut self) {
-        self.drop_tasks(|_| true);
+    /// fPurgeEnable: nothing is left of unmapped data, as none is kept.
+    pub(super) fn purge(&mut self) {
+        let completed = u64::from(PurgeStatus::Completed.into_bits());
+        self.parameters.force(AttributeId::PurgeStatus, completed);
     }
 
-    /// A request UPIU has reached the device.
+    pub(super) fn set_temperature(&mut self, celsius: i16, now: u64) {
+        self.temperature = celsius.clamp(1 - TEMPERATURE_OFFSET, 250 - TEMPERATURE_OFFSET);
+        self.throttled = self.temperature_code() >= self.boundary(true);
+        self.update_alert(now);
+    }
+
+    /// bDeviceCaseRoughTemperature.
+    pub(super) fn temperature_code(&self) -> u64 {
+        (self.temperature + TEMPERATURE_OFFSET) as u64
+    }
+
+    fn boundary(&self, high: bool) -> u64 {
+        self.parameters.attribute(match high {
+            true => AttributeId::DeviceTooHighTempBoundary,
+            false => AttributeId::DeviceTooLowTempBoundary,
+        })
+    }
+
+    /// bThrottlingStatus.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.throttled
+    }
+
+    /// wExceptionEventStatus.
+    pub(super) fn exception_events(&mut self, now: u64) -> ExceptionEvents {
+        let urgent = matches!(
+            self.background.status(now),
+            BackgroundOpStatus::PerformanceImpact | BackgroundOpStatus::Critical
+        );
+        ExceptionEvents::new()
+            .with_urgent_bkops(urgent)
+            .with_too_high_temp(self.temperature_code() >= self.boundary(true))
+            .with_too_low_temp(self.temperature_code() <= self.boundary(false))
+            .with_writebooster_flush_needed(self.write_booster.needs_flush())
+            .with_performance_throttling(self.throttled)
+    }
+
+    /// Whether responses carry EVENT_ALERT.
     #[inline]
-    pub(super) fn receive_upiu(&mut self, index: u16) {
-        let accepted = self.media.accept(self.now.nanos());
-        let task = self.tasks.get_mut(index);
-        let header = Header::parse(&task.request);
-        task.lun = header.lun;
-        task.tag = header.task_tag;
-        task.iid = (header.function & 0xF0) | header.iid;
-        if !self.registers.mode.qt() {
-            // The slot is the name of the place; the tag that of the command.
-        } else {
-            task.slot = header.task_tag;
-        }
-        if header.code() == TransactionCode::Command {
-            return self.receive_command(index, accepted);
-        }
-        task.work = Work::Transport;
-        let end = self.media.answer(accepted);
-        let name = self.tasks.name(index);
-        self.at(end, Event::Complete(name));
+    pub(super) fn event_alert(&self) -> bool {
+        self.alert
     }
 
-    /// A SCSI command: what will happen is decided here, when follows from the media.
-    fn receive_command(&mut self, index: u16, accepted: u64) {
-        let task = self.tasks.get(index);
-        let expected = u32::from_be_bytes([
-            task.request[12],
-            task.request[13],
-            task.request[14],
-            task.request[15],
-        ]);
-        let work = self.decide(index);
-        let task = self.tasks.get_mut(index);
-        task.expected = expected;
-        task.work = work;
-        let name = self.tasks.name(index);
-        match work {
-            Work::Read { unit, offset, len } => {
-                let unit = self.device.unit(unit).expect("checked when decided");
-                let end = unit.base + unit.config.size;
-                let ready = self.media.read(unit.base + offset, u64::from(len), end, accepted);
-                self.tasks.get_mut(index).ready = ready;
-                self.at(ready.first, Event::Ready(name));
-            }
-            Work::Write { .. } | Work::Flush { .. } => self.at(accepted, Event::Accepted(name)),
-            Work::Control | Work::Fail(_) | Work::Status(_) | Work::Transport => {
-                let end = self.media.answer(accepted);
-                self.at(end, Event::Complete(name));
-            }
-        }
-    }
-
-    /// The firmware takes up a write or a flush.
-    pub(super) fn accepted(&mut self, name: TaskRef) {
-        if !self.tasks.is_current(name) {
-            return;
-        }
-        match self.tasks.get(name.index).work {
-            Work::Write { len, .. } => {
-                if !self.device.writes.is_empty() || !self.media.admit(u64::from(len)) {
-                    self.device.writes.push_back(name);
-                } else {
-                    self.receive_data(name, len);
-                }
-            }
-            _ => self.wait_for_medium(name),
-        }
-    }
-
-    fn receive_data(&mut self, name: TaskRef, len: u32) {
-        let end = self.media.receive(self.now.nanos(), u64::from(len));
-        self.at(end, Event::Complete(name));
-    }
-
-    /// The first data of a read is there: sends it.
-    #[inline]
-    pub(super) fn send_data(&mut self, name: TaskRef) {
-        if !self.tasks.is_current(name) {
-            return;
-        }
-        let task = self.tasks.get(name.index);
-        let Work::Read { len, .. } = task.work else { return };
-        let end = self.media.send(task.ready, u64::from(len));
-        self.at(end, Event::Complete(name));
-    }
-
-    /// A command has run its course.
-    #[inline]
-    pub(super) fn complete(&mut self, name: TaskRef) {
-        if !self.tasks.is_current(name) {
-            return;
-        }
-        let index = name.index;
-        match self.tasks.get(index).work {
-            Work::Read { unit, offset, len } => self.complete_read(index, unit, offset, len),
-            Work::Write { unit, offset, len, force_unit_access } => {
-                self.complete_write(name, unit, offset, len, force_unit_access);
-            }
-            Work::Flush { .. } => self.respond(index, GOOD, None, 0),
-            Work::Transport => self.answer_transport(index),
-            Work::Control => self.control(index),
-            Work::Fail(sense) => self.respond(index, CHECK_CONDITION, Some(sense), 0),
-            Work::Status(status) => self.respond(index, status, None, 0),
-        }
-    }
-
-    #[inline]
-    fn complete_read(&mut self, index: u16, unit: u8, offset: u64, len: u32) {
-        let task = self.tasks.get(index);
-        let moved = u64::from(len.min(task.expected));
-        let unit = self.device.unit_mut(unit).expect("units do not go away");
-        let memory = &self.memory;
-        let copied = copy(Parts::new(memory, task, moved), |done, at, len| {
-            unit.store.read(offset + done, memory, at, len)
-        });
-        match copied {
-            Ok(()) => self.respond(index, GOOD, None, len),
-            Err(Failed::Transfer(ocs)) => self.finish(index, ocs),
-            // UNRECOVERED READ ERROR.
-            Err(Failed::Store) => {
-                self.respond(index, CHECK_CONDITION, Some(Sense::new(3, 0x11, 0)), 0);
-            }
-        }
-    }
-
-    fn complete_write(&mut self, name: TaskRef, unit: u8, offset: u64, len: u32, force: bool) {
-        let index = name.index;
-        let task = self.tasks.get(index);
-        if matches!(task.ready.last, WRITTEN) {
-            return self.respond(index, GOOD, None, len);
-        }
-        let moved = u64::from(len.min(task.expected));
-        let unit = self.device.unit_mut(unit).expect("units do not go away");
-        let memory = &self.memory;
-        let copied = copy(Parts::new(memory, task, moved), |done, at, len| {
-            unit.store.write(offset + done, memory, at, len)
-        });
-        self.media.arrived(u64::from(len), false);
-        self.program();
-        match copied {
-            Ok(()) if force => {
-                self.tasks.get_mut(index).ready.last = WRITTEN;
-                self.wait_for_medium(name);
-            }
-            Ok(()) => self.respond(index, GOOD, None, len),
-            Err(Failed::Transfer(ocs)) => self.finish(index, ocs),
-            // WRITE ERROR.
-            Err(Failed::Store) => {
-                self.respond(index, CHECK_CONDITION, Some(Sense::new(3, 0x0C, 0)), 0);
-            }
-        }
-    }
-
-    /// Answers a UPIU that is not a command.
-    fn answer_transport(&mut self, index: u16) {
-        let task = self.tasks.get(index);
-        let mut bytes = [0; 32];
-        match Header::parse(&task.request).code() {
-            TransactionCode::NopOut => NopIn::new(task.tag).emit(&mut bytes),
-            TransactionCode::QueryRequest => return self.query(index),
-            _ => Reject::new(task.lun, task.tag, 0).emit(&mut bytes),
-        }
-        self.answer(index, &bytes);
-    }
-
-    /// Writes a response UPIU and gives the task back.
-    #[inline]
-    pub(super) fn answer(&mut self, index: u16, unit: &[u8]) {
-        let task = self.tasks.get(index);
-        let at = task.ucd_at + task.response.offset_bytes();
-        if unit.len() > task.response.response_bytes() {
-            return self.finish(index, Ocs::MismatchResponseUpiuSize);
-        }
-        if at.checked_add(unit.len()).is_none_or(|end| end > self.memory.len()) {
-            return self.finish(index, Ocs::InvalidCommandTableAttributes);
-        }
-        self.memory.write(at, unit);
-        self.finish(index, Ocs::Success);
-    }
-
-    /// Answers a SCSI command: `moved` is what the device had to move or took.
-    #[inline]
-    pub(super) fn respond(&mut self, index: u16, status: u8, sense: Option<Sense>, moved: u32) {
-        let task = self.tasks.get(index);
-        let mut unit = ResponseUpiu::new(task.lun, task.tag, status);
-        unit.header.iid = task.iid & 0xF;
-        if moved != task.expected {
-            let under = moved < task.expected;
-            unit.residual_transfer_count = moved.abs_diff(task.expected);
-            unit.header.flags = ResponseFlags::new().with_u(under).with_o(!under).into_bits();
-        }
-        let Some(sense) = sense else {
-            let mut bytes = [0; 32];
-            unit.emit(&mut bytes);
-            return self.answer(index, &bytes);
-        };
-        let mut bytes = [0; RESPONSE_LENGTH_MAX];
-        let len = unit.emit_with_sense(&sense.to_fixed(), &mut bytes);
-        self.answer(index, &bytes[..len]);
-    }
-
-    /// Keeps `name` until everything that has arrived is on the medium.
-    fn wait_for_medium(&mut self, name: TaskRef) {
-        let watermark = self.media.arrived_total();
-        self.device.flushes.push(Waiting { task: name, watermark });
-        self.program();
-        self.end_flushes();
-    }
-
-    /// Starts as many program operations as there are data and dies.
-    fn program(&mut self) {
-        let partial = !self.device.flushes.is_empty();
-        while let Some(started) = self.media.program(self.now.nanos(), partial) {
-            self.at(started.end, Event::Die(started.die));
-        }
-    }
-
-    pub(super) fn die_done(&mut self, die: u16) {
-        match self.media.programmed(die, self.now.nanos()) {
-            Err(end) => return self.at(end, Event::Die(die)),
-            Ok(_) => self.program(),
-        }
-        while let Some(&name) = self.device.writes.front() {
-            let Work::Write { len, .. } = self.tasks.get(name.index).work else { break };
-            if !self.media.admit(u64::from(len)) {
-                break;
-            }
-            self.device.writes.pop_front();
-            self.receive_data(name, len);
-        }
-        self.end_flushes();
-    }
-
-    fn end_flushes(&mut self) {
-        let programmed = self.media.programmed_total();
-        let mut at = 0;
-        while at < self.device.flushes.len() {
-            if self.device.flushes[at].watermark > programmed {
-                at += 1;
-                continue;
-            }
-            let name = self.device.flushes.remove(at).task;
-            let end = self.media.answer(self.now.nanos());
-            self.at(end, Event::Complete(name));
-        }
-    }
-}
-
-/// `Task::ready.last` of a write whose data is in the store and that only waits for the medium.
-const WRITTEN: u64 = u64::MAX;
-
-/// Why a copy failed.
-enum Failed {
-    Transfer(Ocs),
-    Store,
-}
-
-#[inline]
-fn copy(
-    parts: Parts<'_>,
-    mut one: impl FnMut(u64, usize, usize) -> Result<(), StoreError>,
-) -> Result<(), Failed> {
-    for part in parts {
-        let part = part.map_err(Failed::Transfer)?;
-        one(part.done, part.at, part.len).map_err(|_| Failed::Store)?;
-    }
-    Ok(())
-}
-
-impl Task {
-    /// Whether the host expects data from the device.
-    pub(super) fn is_swallowed(&self) -> bool {
-        self.state == State::Swallowed
+    /// Finds out anew whether an enabled exception event waits.
+    pub(super) fn update_alert(&mut self, now: u64) {
+        let control = self.parameters.attribute(AttributeId::ExceptionEventControl);
+        self.alert = u64::from(self.exception_events(now).into_bits()) & control != 0;
     }
 }

@@ -189,7 +189,7 @@ impl End {
 
 /// State of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LinkState {
+pub(super) enum LinkState {
     /// Not started, or lost.
     Down,
     /// Active.
@@ -200,18 +200,18 @@ pub(crate) enum LinkState {
 
 /// Both ends and what runs between them.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(super) struct Link {
     gear_max: u8,
     lanes: u8,
     local: End,
     peer: End,
-    pub(crate) state: LinkState,
+    pub(super) state: LinkState,
     /// Bytes per millisecond of one direction, all lanes together, before overhead.
-    pub(crate) rate: u64,
+    pub(super) rate: u64,
 }
 
 impl Link {
-    pub(crate) fn new(gear_max: u8, lanes: u8) -> Self {
+    pub(super) fn new(gear_max: u8, lanes: u8) -> Self {
         let mut link = Self {
             gear_max,
             lanes: lanes.clamp(1, LANES),
@@ -225,7 +225,7 @@ impl Link {
     }
 
     /// Both ends as after power-on.
-    pub(crate) fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.local = End::new(self.gear_max);
         self.peer = End::new(self.gear_max);
         self.state = LinkState::Down;
@@ -233,7 +233,7 @@ impl Link {
     }
 
     /// DME_LINKSTARTUP: the link comes up in PWM gear 1 on one lane, SLOWAUTO.
-    pub(crate) fn start_up(&mut self) {
+    pub(super) fn start_up(&mut self) {
         self.state = LinkState::Up;
         self.rate = pwm_rate(1);
         let lanes = u32::from(self.lanes);
@@ -249,12 +249,12 @@ impl Link {
         }
     }
 
-    pub(crate) fn lose(&mut self) {
+    pub(super) fn lose(&mut self) {
         self.state = LinkState::Down;
     }
 
     /// DME_GET or DME_PEER_GET.
-    pub(crate) fn get(
+    pub(super) fn get(
         &self,
         peer: bool,
         id: UicAttribute,
@@ -268,7 +268,7 @@ impl Link {
 
     /// DME_SET or DME_PEER_SET. A local PA_PWRMODE does not only store: see
     /// [`change_power_mode`](Self::change_power_mode).
-    pub(crate) fn set(
+    pub(super) fn set(
         &mut self,
         peer: bool,
         id: UicAttribute,
@@ -288,7 +288,7 @@ impl Link {
     }
 
     /// Carries out the change that a DME_SET of PA_PWRMODE asked for.
-    pub(crate) fn change_power_mode(&mut self, value: u32) -> PowerModeStatus {
+    pub(super) fn change_power_mode(&mut self, value: u32) -> PowerModeStatus {
         if self.state != LinkState::Up {
             return PowerModeStatus::FatalError;
         }

@@ -353,12 +353,16 @@ impl Ufs {
         entry.emit(&mut bytes);
         self.memory.write(at, &bytes);
         queue.cqtp = (queue.cqtp + cqe::LENGTH as u32) % queue.cq_bytes().max(1);
+        self.silent += u64::from(!queue.cqie.teps() || !self.registers.ie.cqes());
+        if self.loses_interrupt(entry.nexus.task_tag()) {
+            return;
+        }
+        let queue = &mut self.queues[number];
         queue.cqis.set_teps(true);
         let enabled = queue.cqie.teps();
         if enabled {
             self.registers.raise(Interrupts::new().with_cqes(true));
         }
-        self.silent += u64::from(!enabled || !self.registers.ie.cqes());
     }
 
     /// The host has made room in a completion queue.

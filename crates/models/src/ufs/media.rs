@@ -22,8 +22,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::profile::{READ_AHEAD_MAX_PAGES, Timing};
 use crate::random::Random;
-use crate::ufs::profile::{READ_AHEAD_MAX_PAGES, Timing};
 
 /// Streams followed for read-ahead at once.
 const STREAMS: usize = 16;
@@ -32,16 +32,16 @@ const DIE_DEPTH: usize = 2;
 
 /// When the data of a read is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ready {
+pub(super) struct Ready {
     /// The first page can be sent.
-    pub(crate) first: u64,
+    pub(super) first: u64,
     /// The last page is in the controller.
-    pub(crate) last: u64,
+    pub(super) last: u64,
 }
 
 /// Where a program unit comes from and goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Program {
+pub(super) enum Program {
     /// Write buffer to TLC.
     Tlc,
     /// Write buffer to the SLC area.
@@ -52,16 +52,16 @@ pub(crate) enum Program {
 
 /// A program operation that has been started: the die at work and when it plans to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Started {
-    pub(crate) die: u16,
-    pub(crate) end: u64,
+pub(super) struct Started {
+    pub(super) die: u16,
+    pub(super) end: u64,
 }
 
 /// What a die has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unit {
-    pub(crate) bytes: u64,
-    pub(crate) kind: Program,
+pub(super) struct Unit {
+    pub(super) bytes: u64,
+    pub(super) kind: Program,
 }
 
 /// A busy-until instant that remembers one hole before its last reservation, so that a short use
@@ -129,7 +129,7 @@ struct Stream {
 
 /// All timelines of a device.
 #[derive(Debug)]
-pub(crate) struct Media {
+pub(super) struct Media {
     timing: Timing,
     random: Random,
     /// Picoseconds per byte on the link, per direction.
@@ -163,7 +163,7 @@ pub(crate) struct Media {
 }
 
 impl Media {
-    pub(crate) fn new(timing: Timing, seed: u64) -> Self {
+    pub(super) fn new(timing: Timing, seed: u64) -> Self {
         let dies = (timing.channels * timing.dies_per_channel) as usize;
         let stream = Stream { next: u64::MAX, ahead: 0, ready: [0; READ_AHEAD_MAX_PAGES as usize] };
         Self {
@@ -197,14 +197,14 @@ impl Media {
 
     /// Sets the raw rate of one direction of the link, all its lanes together, in bytes per
     /// millisecond.
-    pub(crate) fn set_link_rate(&mut self, bytes_per_ms: u64) {
+    pub(super) fn set_link_rate(&mut self, bytes_per_ms: u64) {
         let useful = bytes_per_ms * self.timing.link_efficiency_permille / 1000;
         self.link_ps = 1_000_000_000 / useful.max(1);
     }
 
     /// A command arrives at `now`: when the firmware has it.
     #[inline]
-    pub(crate) fn accept(&mut self, now: u64) -> u64 {
+    pub(super) fn accept(&mut self, now: u64) -> u64 {
         let gap = now - self.last_command;
         self.last_command = now;
         let [shallow, deep] = self.timing.idle;
@@ -223,7 +223,7 @@ impl Media {
     /// A read of `len` bytes at device byte address `address` starts at `at`: when its data is
     /// there. `end` is the first address that may not be read ahead.
     #[inline]
-    pub(crate) fn read(&mut self, address: u64, len: u64, end: u64, at: u64) -> Ready {
+    pub(super) fn read(&mut self, address: u64, len: u64, end: u64, at: u64) -> Ready {
         match self.stream_next.iter().position(|&next| next == address) {
             Some(index) => self.read_stream(index, address, len, end, at),
             None => {
@@ -319,7 +319,7 @@ impl Media {
 
     /// Sends `bytes` to the host as they become ready, the first at `ready.first`; answers the end.
     #[inline]
-    pub(crate) fn send(&mut self, ready: Ready, bytes: u64) -> u64 {
+    pub(super) fn send(&mut self, ready: Ready, bytes: u64) -> u64 {
         let start = self.to_host.max(ready.first);
         let page = bytes.min(u64::from(self.timing.page_bytes));
         let streamed = start + self.timing.transfer_setup_ns + bytes * self.link_ps / 1000;
@@ -330,7 +330,7 @@ impl Media {
     /// Whether the write buffer has room for `bytes` now; takes it if so. A command larger than
     /// the buffer waits until the buffer is empty.
     #[inline]
-    pub(crate) fn admit(&mut self, bytes: u64) -> bool {
+    pub(super) fn admit(&mut self, bytes: u64) -> bool {
         let room = self.buffer_used + bytes <= self.timing.write_buffer_bytes;
         if !room && self.buffer_used != 0 {
             return false;
@@ -341,7 +341,7 @@ impl Media {
 
     /// Receives `bytes` from the host from `at` on; answers the end.
     #[inline]
-    pub(crate) fn receive(&mut self, at: u64, bytes: u64) -> u64 {
+    pub(super) fn receive(&mut self, at: u64, bytes: u64) -> u64 {
         let start = self.to_device.max(at);
         self.to_device = start + self.timing.transfer_setup_ns + bytes * self.link_ps / 1000;
         self.to_device
@@ -349,13 +349,13 @@ impl Media {
 
     /// A command without data passes: when it is answered.
     #[inline]
-    pub(crate) fn answer(&mut self, at: u64) -> u64 {
+    pub(super) fn answer(&mut self, at: u64) -> u64 {
         at + self.timing.transfer_setup_ns
     }
 
     /// Admitted bytes have arrived and wait to be programmed.
     #[inline]
-    pub(crate) fn arrived(&mut self, bytes: u64, slc: bool) {
+    pub(super) fn arrived(&mut self, bytes: u64, slc: bool) {
         self.arrived_total += bytes;
         if slc {
             self.pending_slc += bytes;
@@ -365,23 +365,28 @@ impl Media {
     }
 
     /// Bytes that ever arrived in the write buffer.
-    pub(crate) fn arrived_total(&self) -> u64 {
+    pub(super) fn arrived_total(&self) -> u64 {
         self.arrived_total
     }
 
     /// Bytes that ever went from the write buffer to the medium.
-    pub(crate) fn programmed_total(&self) -> u64 {
+    pub(super) fn programmed_total(&self) -> u64 {
         self.programmed_total
     }
 
     /// The link hibernates by itself after `after_ns` without a command (0: never) and takes
     /// `exit_ns` to come back.
-    pub(crate) fn set_auto_hibern8(&mut self, after_ns: u64, exit_ns: u64) {
+    pub(super) fn set_auto_hibern8(&mut self, after_ns: u64, exit_ns: u64) {
         (self.hibern8_after, self.hibern8_exit) = (after_ns, exit_ns);
     }
 
+    /// Whether the link has hibernated by itself at `now`.
+    pub(super) fn is_auto_hibernated(&self, now: u64) -> bool {
+        self.hibern8_after != 0 && now - self.last_command >= self.hibern8_after
+    }
+
     /// Bytes a die programs at once.
-    pub(crate) fn unit(&self, kind: Program) -> u64 {
+    pub(super) fn unit(&self, kind: Program) -> u64 {
         let row = u64::from(self.timing.planes_per_die) * u64::from(self.timing.page_bytes);
         match kind {
             Program::Slc => row,
@@ -391,7 +396,7 @@ impl Media {
 
     /// Starts the next program operation if data and a die are there. `partial` also takes less
     /// than a full unit (a flush).
-    pub(crate) fn program(&mut self, now: u64, partial: bool) -> Option<Started> {
+    pub(super) fn program(&mut self, now: u64, partial: bool) -> Option<Started> {
         for (kind, pending) in [(Program::Slc, self.pending_slc), (Program::Tlc, self.pending)] {
             let bytes = pending.min(self.unit(kind));
             if bytes == 0 || (bytes < self.unit(kind) && !partial) {
@@ -408,7 +413,7 @@ impl Media {
     }
 
     /// Starts moving `bytes` (at most a unit) from the SLC area to TLC if a die is idle.
-    pub(crate) fn flush_slc(&mut self, now: u64, bytes: u64) -> Option<Started> {
+    pub(super) fn flush_slc(&mut self, now: u64, bytes: u64) -> Option<Started> {
         let die = self.next_die;
         if self.dies[die].held > 0 {
             return None;
@@ -461,7 +466,7 @@ impl Media {
     ///
     /// # Errors
     /// When it will be done, if reads suspended it meanwhile.
-    pub(crate) fn programmed(&mut self, die: u16, now: u64) -> Result<Unit, u64> {
+    pub(super) fn programmed(&mut self, die: u16, now: u64) -> Result<Unit, u64> {
         let die = &mut self.dies[usize::from(die)];
         let (end, unit) = die.units[0];
         if end > now {

@@ -16,26 +16,38 @@
 //! fit, a table that makes no sense ends the command with the overall command status the
 //! specification has for it; the work done for one event is bounded by the largest transfer.
 
+mod cache;
 pub mod config;
 mod controller;
+mod descriptors;
 mod device;
+mod flow;
+mod inject;
 mod link;
+mod lu;
 mod mcq;
 mod media;
+mod parameters;
+mod power;
 pub mod profile;
+mod provision;
 mod query;
+mod rpmb;
 mod scsi;
+mod scsi_data;
 mod sdq;
 mod sense;
 mod task;
 mod transfer;
 mod uic;
+mod writebooster;
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::machine::{DmaRegion, Instant};
 
+pub use cache::Loss;
 pub use config::{Config, ConfigError, UnitConfig};
 
 use crate::events::Events;
@@ -46,6 +58,7 @@ use device::Device;
 use link::Link;
 use mcq::Queue;
 use media::Media;
+use profile::Profile;
 use task::{TaskRef, Tasks};
 
 /// Transfer request slots of the single doorbell.
@@ -80,6 +93,8 @@ enum Event {
 #[derive(Debug)]
 pub struct Ufs {
     memory: DmaRegion,
+    profile: Profile,
+    seed: u64,
     registers: Registers,
     link: Link,
     queues: Vec<Queue>,
@@ -108,6 +123,8 @@ impl Ufs {
         let tasks = SLOTS.max(config.active_commands as usize);
         let queues = config.queues as usize;
         Ok(Self {
+            profile: config.profile,
+            seed: config.seed,
             registers: Registers::new(&config),
             link: Link::new(config.profile.gear_max, config.profile.lanes),
             queues: (0..queues).map(|_| Queue::default()).collect(),

@@ -1,25 +1,199 @@
-//! Queries.
-use flysch_wire::ufs::query::{FlagId, QueryOpcode, QueryResult};
-use flysch_wire::ufs::upiu::{QueryRequest, QueryResponse};
+//! Queries: descriptors, attributes and flags on their way in and out.
+
+use flysch_wire::ufs::descriptor::LENGTH_MAX;
+use flysch_wire::ufs::query::{
+    AttributeId, CurrentPowerMode, DescriptorId, FlagId, QueryOpcode, QueryResult, Scope,
+};
+use flysch_wire::ufs::upiu::{LENGTH, QueryFields, QueryRequest, QueryResponse};
 
 use super::Ufs;
+use super::device::Device;
+use super::provision::LAYOUT;
+
+/// The largest query response: header segment and descriptor, padded to a dword.
+const RESPONSE_MAX: usize = (LENGTH + LENGTH_MAX).next_multiple_of(4);
 
 impl Ufs {
+    /// Answers the query in task `index`.
     pub(super) fn query(&mut self, index: u16) {
         let task = self.tasks.get(index);
         let request = QueryRequest::parse(&task.request).expect("dispatched by its code");
         let mut fields = request.fields;
-        let id = FlagId::from_bits(fields.idn);
-        let result = match (fields.opcode, id) {
-            (QueryOpcode::SetFlag, FlagId::DeviceInit) => QueryResult::Success,
-            (QueryOpcode::ReadFlag, FlagId::DeviceInit) => {
-                fields.operand = 0;
-                QueryResult::Success
+        let mut bytes = [0; RESPONSE_MAX];
+        let known = fields.opcode.function() == request.function();
+        let result = match fields.opcode {
+            _ if !known => Err(QueryResult::InvalidOpcode),
+            QueryOpcode::Nop => Ok(()),
+            QueryOpcode::ReadDescriptor => self.read_descriptor(&mut fields, &mut bytes),
+            QueryOpcode::WriteDescriptor => self.write_descriptor(index, &request),
+            QueryOpcode::ReadAttribute => self.read_attribute(&mut fields),
+            QueryOpcode::WriteAttribute => self.write_attribute(&fields),
+            QueryOpcode::ReadFlag
+            | QueryOpcode::SetFlag
+            | QueryOpcode::ClearFlag
+            | QueryOpcode::ToggleFlag => self.access_flag(&mut fields),
+            QueryOpcode::ReadAggregated | QueryOpcode::Unknown(_) => {
+                Err(QueryResult::InvalidOpcode)
             }
-            _ => QueryResult::InvalidIdn,
         };
-        let mut bytes = [0; 32];
-        QueryResponse::new(&request, result, fields).emit(&mut bytes);
-        self.answer(index, &bytes);
+        let result = result.err().unwrap_or(QueryResult::Success);
+        let mut unit = QueryResponse::new(&request, result, fields);
+        unit.header.device_information.set_event_alert(self.device.event_alert());
+        let head = bytes.first_chunk_mut().expect("longer than a UPIU");
+        unit.emit(head);
+        let len = LENGTH + usize::from(unit.header.data_segment_length).next_multiple_of(4);
+        self.answer(index, &bytes[..len]);
+    }
+
+    fn read_descriptor(
+        &mut self,
+        fields: &mut QueryFields,
+        bytes: &mut [u8; RESPONSE_MAX],
+    ) -> Result<(), QueryResult> {
+        if fields.selector != 0 {
+            return Err(QueryResult::InvalidSelector);
+        }
+        let mut descriptor = [0; LENGTH_MAX];
+        let id = DescriptorId::from_bits(fields.idn);
+        let has = self.device.descriptor(id, fields.index, &mut descriptor)?;
+        let len = has.min(usize::from(fields.length()));
+        bytes[LENGTH..][..len].copy_from_slice(&descriptor[..len]);
+        *fields = fields.with_length(len as u16);
+        Ok(())
+    }
+
+    /// Only the configuration descriptor can be written; it takes effect at the next power cycle.
+    fn write_descriptor(&mut self, index: u16, request: &QueryRequest) -> Result<(), QueryResult> {
+        let fields = &request.fields;
+        match DescriptorId::from_bits(fields.idn) {
+            DescriptorId::Configuration => {}
+            DescriptorId::Unknown(_) => return Err(QueryResult::InvalidIdn),
+            _ => return Err(QueryResult::ParameterNotWriteable),
+        }
+        if fields.selector != 0 {
+            return Err(QueryResult::InvalidSelector);
+        }
+        let len = LAYOUT.length();
+        if usize::from(fields.length()) != len
+            || usize::from(request.header.data_segment_length) != len
+        {
+            return Err(QueryResult::InvalidLength);
+        }
+        let mut descriptor = [0; LENGTH_MAX];
+        let at = self.tasks.get(index).ucd_at + request.header.data_offset();
+        if at + len > self.memory.len() {
+            return Err(QueryResult::GeneralFailure);
+        }
+        self.memory.read(at, &mut descriptor[..len]);
+        self.device.write_configuration(fields.index, &descriptor[..len])
+    }
+
+    fn read_attribute(&mut self, fields: &mut QueryFields) -> Result<(), QueryResult> {
+        let info = self.device.parameters.find_attribute(fields.idn, fields.index)?;
+        if fields.selector != 0 && info.scope != Scope::Context {
+            return Err(QueryResult::InvalidSelector);
+        }
+        let device = &mut self.device;
+        let stored = device.parameters.read_attribute(info, fields.index, fields.selector)?;
+        let now = self.now.nanos();
+        fields.operand = match info.id {
+            AttributeId::CurrentPowerMode => u64::from(device.power.mode().into_bits()),
+            AttributeId::BackgroundOpStatus => u64::from(device.background.status(now).into_bits()),
+            AttributeId::ExceptionEventStatus => {
+                u64::from(device.exception_events(now).into_bits())
+            }
+            AttributeId::DeviceCaseRoughTemperature => device.temperature_code(),
+            AttributeId::ThrottlingStatus => u64::from(device.is_throttled()),
+            AttributeId::WriteBoosterBufferFlushStatus
+            | AttributeId::AvailableWriteBoosterBufferSize
+            | AttributeId::WriteBoosterBufferLifeTimeEst
+            | AttributeId::CurrentWriteBoosterBufferSize => {
+                device.write_booster.attribute(info.id, fields.index)
+            }
+            _ => stored,
+        };
+        Ok(())
+    }
+
+    fn write_attribute(&mut self, fields: &QueryFields) -> Result<(), QueryResult> {
+        let info = self.device.parameters.find_attribute(fields.idn, fields.index)?;
+        if fields.selector != 0 && info.scope != Scope::Context {
+            return Err(QueryResult::InvalidSelector);
+        }
+        let value = if info.width == 8 { fields.value64() } else { u64::from(fields.value32()) };
+        let parameters = &mut self.device.parameters;
+        parameters.write_attribute(info, fields.index, fields.selector, value)?;
+        self.device.update_alert(self.now.nanos());
+        Ok(())
+    }
+
+    fn access_flag(&mut self, fields: &mut QueryFields) -> Result<(), QueryResult> {
+        if fields.selector != 0 {
+            return Err(QueryResult::InvalidSelector);
+        }
+        let info = self.device.parameters.find_flag(fields.idn, fields.index)?;
+        let now = self.now.nanos();
+        self.device.settle_init(now);
+        let parameters = &mut self.device.parameters;
+        let value = match fields.opcode {
+            QueryOpcode::ReadFlag => parameters.read_flag(info, fields.index)?,
+            QueryOpcode::SetFlag => true,
+            QueryOpcode::ClearFlag => false,
+            _ => !parameters.flag(info.id, fields.index),
+        };
+        if fields.opcode != QueryOpcode::ReadFlag {
+            parameters.write_flag(info, fields.index, value)?;
+            self.flag_changed(info.id, fields.index, value);
+        }
+        fields.operand = u64::from(value);
+        Ok(())
+    }
+
+    /// What setting or clearing a flag sets off.
+    fn flag_changed(&mut self, id: FlagId, index: u8, value: bool) {
+        let now = self.now.nanos();
+        match id {
+            FlagId::DeviceInit => self.device.begin_init(now),
+            FlagId::BackgroundOpsEn => self.device.background.enable(value, now),
+            FlagId::PurgeEnable if value => self.device.purge(),
+            FlagId::WriteBoosterEn => self.device.write_booster.enable(index, value),
+            FlagId::WriteBoosterBufferFlushEn => {
+                self.device.write_booster.flush(index, value);
+                self.program();
+            }
+            FlagId::WriteBoosterBufferFlushDuringHibernate => {
+                self.device.write_booster.flush_in_hibernate(index, value);
+            }
+            _ => {}
+        }
+        self.device.update_alert(now);
+    }
+}
+
+impl Device {
+    /// Takes one part of a new configuration; with the last one it is checked and waits for the
+    /// next power cycle.
+    fn write_configuration(&mut self, index: u8, bytes: &[u8]) -> Result<(), QueryResult> {
+        if self.parameters.attribute(AttributeId::ConfigDescrLock) != 0 {
+            return Err(QueryResult::ParameterNotWriteable);
+        }
+        if usize::from(index) >= super::provision::PARTS {
+            return Err(QueryResult::InvalidIndex);
+        }
+        if self.power.mode() != CurrentPowerMode::Active {
+            return Err(QueryResult::GeneralFailure);
+        }
+        let mut next = self.draft.clone().unwrap_or_else(|| self.provision.clone());
+        next.take(usize::from(index), bytes)?;
+        if next.header.b_conf_desc_continue == 1 {
+            self.draft = Some(next);
+            return Ok(());
+        }
+        self.draft = None;
+        next.header.b_conf_desc_continue = 0;
+        next.check(&self.bounds)?;
+        self.check_stores(&next)?;
+        self.next_provision = Some(next);
+        Ok(())
     }
 }

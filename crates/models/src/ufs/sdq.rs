@@ -90,19 +90,27 @@ impl Ufs {
     /// The controller gives a task back to the host.
     #[inline]
     pub(super) fn finish(&mut self, index: u16, ocs: Ocs) {
+        if self.sticks(index) {
+            return;
+        }
         if self.registers.mode.qt() {
             return self.post(index, ocs);
         }
         let task = self.tasks.get(index);
+        let tag = task.tag;
         let (slot, interrupt, utrd_at) = (task.slot, task.interrupt, task.utrd_at);
         let status = UtrdStatus::new().with_ocs(ocs).into_bits().to_le();
         self.memory.store32(utrd_at + utrd::STATUS_OFFSET, status);
         self.tasks.release(index, false);
         self.done[usize::from(slot)] = self.now;
+        let lost = self.loses_interrupt(tag);
         let r = &mut self.registers;
         self.silent += u64::from(!r.ie.utrcs());
         r.utrldbr &= !(1 << slot);
         r.utrlcnr |= 1 << slot;
+        if lost {
+            return;
+        }
         if interrupt {
             r.raise(Interrupts::new().with_utrcs(true));
         } else {

@@ -4,6 +4,7 @@ use flysch_wire::ufs::registers::{Ahit, Interrupts, PowerModeStatus};
 use flysch_wire::ufs::uic::{UicArgument1, UicArgument2, UicAttribute, UicOpcode, UicResult};
 
 use super::link::LinkState;
+use super::parameters::Reset;
 use super::{Event, Ufs};
 
 /// How long things take, nanoseconds: the order of magnitude of real parts.
@@ -50,7 +51,7 @@ impl Ufs {
                 Ok(())
             }
             UicOpcode::DmeEndpointreset => {
-                self.reset_device();
+                self.reset_device(Reset::PowerOn);
                 Ok(())
             }
             // A control command we do not have: plain failure.
@@ -90,7 +91,7 @@ impl Ufs {
         }
         self.link.start_up();
         self.media.set_link_rate(self.link.rate);
-        self.reset_device();
+        self.reset_device(Reset::Warm);
         let hcs = self.registers.hcs.with_dp(true).with_utrlrdy(true).with_utmrlrdy(true);
         self.registers.hcs = hcs;
         Ok(())
@@ -110,6 +111,7 @@ impl Ufs {
         let (status, cause) = match UicOpcode::from_bits(self.registers.uic_command as u8) {
             UicOpcode::DmeHibernateEnter => {
                 self.link.state = LinkState::Hibernated;
+                self.program();
                 (PowerModeStatus::Local, causes.with_uhes(true))
             }
             UicOpcode::DmeHibernateExit => {
@@ -135,6 +137,11 @@ impl Ufs {
         self.link.lose();
         let hcs = self.registers.hcs.with_dp(false).with_utrlrdy(false).with_utmrlrdy(false);
         self.registers.hcs = hcs;
+    }
+
+    /// Whether the link hibernates now, on command or by itself.
+    pub(super) fn is_hibernated(&self) -> bool {
+        self.link.state == LinkState::Hibernated || self.media.is_auto_hibernated(self.now.nanos())
     }
 
     /// AHIT is written.

@@ -97,7 +97,16 @@ impl Host {
         let mut host = Self::cold(config, data_len);
         host.start(queues);
         host.speed_up(gear, lanes);
+        host.clear_attentions();
         host
+    }
+
+    /// Takes the UNIT ATTENTION of every unit, as a host does after a reset.
+    pub fn clear_attentions(&mut self) {
+        for lun in (0..32).chain([0x81, 0xD0, 0xB0, 0xC4]) {
+            let (end, _) = self.command_in(lun, &[3, 0, 0, 0, 18, 0], 18);
+            assert_eq!(end.status, 0);
+        }
     }
 
     pub fn read(&self, offset: u32) -> u32 {
