@@ -288,7 +288,7 @@ pub struct BlockDeviceCharacteristics {
     pub peripheral: Peripheral,
     /// MEDIUM ROTATION RATE: 0 not said, 1 does not rotate, else revolutions per minute.
     pub rotation_rate: u16,
-    /// PRODUCT TYPE: 4 is UFS.
+    /// PRODUCT TYPE: 0 is not said.
     pub product_type: u8,
     /// NOMINAL FORM FACTOR.
     pub form_factor: u8,
@@ -303,8 +303,8 @@ pub struct BlockDeviceCharacteristics {
 impl BlockDeviceCharacteristics {
     /// Length of the page, bytes.
     pub const LENGTH: usize = HEADER_LENGTH + 0x3C;
-    /// PRODUCT TYPE of UFS.
-    pub const PRODUCT_UFS: u8 = 4;
+    /// PRODUCT TYPE "Universal Flash Storage Card", the only one that says UFS.
+    pub const PRODUCT_UFS: u8 = 7;
 
     /// The value of a page.
     ///
