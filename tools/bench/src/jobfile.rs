@@ -57,7 +57,7 @@ impl std::error::Error for JobError {}
 pub struct Job {
     /// Its name.
     pub name: String,
-    /// Its options as written, by fio's canonical name.
+    /// Its own options as written, by fio's canonical name; those of `[global]` are not repeated.
     pub options: BTreeMap<String, String>,
     /// What they amount to.
     pub settings: Settings,
@@ -66,6 +66,8 @@ pub struct Job {
 /// Jobs in the order they run, and what there is to say about them.
 #[derive(Clone, Debug, Default)]
 pub struct JobFile {
+    /// Options of the `[global]` sections, as written.
+    pub global: BTreeMap<String, String>,
     /// The jobs.
     pub jobs: Vec<Job>,
     /// Options that were given and have no meaning here, with the reason; each once.
@@ -126,6 +128,7 @@ impl JobFile {
                 file.apply(&mut job, &entry.name, value.as_deref(), &entry.place)?;
             }
             if is_global {
+                file.global.append(&mut job.options);
                 global = job;
             } else {
                 file.override_with(&mut job, overrides)?;

@@ -15,8 +15,10 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod calendar;
 pub mod clock;
 pub mod file;
+pub mod fio_json;
 pub mod histogram;
 pub mod jobfile;
 pub mod null;
