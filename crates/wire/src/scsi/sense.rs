@@ -74,7 +74,8 @@ code! {
         /// Not ready yet.
         BecomingReady = 0x0401 => "LOGICAL UNIT IS IN PROCESS OF BECOMING READY",
         /// Start it.
-        InitializingCommandRequired = 0x0402 => "LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED",
+        InitializingCommandRequired = 0x0402
+            => "LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED",
         /// Formatting.
         FormatInProgress = 0x0404 => "LOGICAL UNIT NOT READY, FORMAT IN PROGRESS",
         /// Busy.

@@ -267,7 +267,10 @@ proptest! {
     }
 
     #[test]
-    fn any_sense_settles_after_one_pass(mut bytes in vec(any::<u8>(), 1..80), code in 0x70u8..0x74) {
+    fn any_sense_settles_after_one_pass(
+        mut bytes in vec(any::<u8>(), 1..80),
+        code in 0x70u8..0x74,
+    ) {
         bytes[0] = bytes[0] & 0x80 | code;
         let _ = Sense::parse(&bytes[..bytes.len().min(9)]);
         if let Ok(sense) = Sense::parse(&bytes) {
@@ -376,7 +379,9 @@ proptest! {
         let _ = LogicalBlockProvisioning::parse(&bytes);
         let _ = luns::parse(&bytes).map(|(luns, _)| luns.count());
         let _ = unmap::parse(&bytes).map(Iterator::count);
-        for view in [ModeView::sense_6, ModeView::sense_10, ModeView::select_6, ModeView::select_10] {
+        let views =
+            [ModeView::sense_6, ModeView::sense_10, ModeView::select_6, ModeView::select_10];
+        for view in views {
             if let Ok(view) = view(&bytes) {
                 prop_assert!(view.pages().count() <= bytes.len());
                 prop_assert!(view.trailing().len() <= bytes.len());

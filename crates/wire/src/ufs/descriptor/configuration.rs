@@ -38,11 +38,13 @@ descriptor! {
         /// Size of RPMB region 3, units of 128 KiB.
         b_rpmb_region3_size: u8 = 0x0F, "bRPMBRegion3Size";
         /// 1: the WriteBooster buffer does not take user space.
-        b_write_booster_buffer_preserve_user_space_en: u8 = 0x10, "bWriteBoosterBufferPreserveUserSpaceEn";
+        b_write_booster_buffer_preserve_user_space_en: u8 = 0x10,
+            "bWriteBoosterBufferPreserveUserSpaceEn";
         /// 0: a buffer per unit, 1: one shared.
         b_write_booster_buffer_type: u8 = 0x11, "bWriteBoosterBufferType";
         /// Size of the shared buffer, allocation units.
-        d_num_shared_write_booster_buffer_alloc_units: u32 = 0x12, "dNumSharedWriteBoosterBufferAllocUnits";
+        d_num_shared_write_booster_buffer_alloc_units: u32 = 0x12,
+            "dNumSharedWriteBoosterBufferAllocUnits";
     }
 }
 

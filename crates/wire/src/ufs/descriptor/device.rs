@@ -87,11 +87,13 @@ descriptor! {
         /// Optional features, [`ExtendedFeatures`](super::ExtendedFeatures).
         d_extended_ufs_features_support: u32 = 0x4F, "dExtendedUFSFeaturesSupport";
         /// 1: the WriteBooster buffer does not take user space.
-        b_write_booster_buffer_preserve_user_space_en: u8 = 0x53, "bWriteBoosterBufferPreserveUserSpaceEn";
+        b_write_booster_buffer_preserve_user_space_en: u8 = 0x53,
+            "bWriteBoosterBufferPreserveUserSpaceEn";
         /// 0: a buffer per unit, 1: one shared.
         b_write_booster_buffer_type: u8 = 0x54, "bWriteBoosterBufferType";
         /// Size of the shared buffer, allocation units.
-        d_num_shared_write_booster_buffer_alloc_units: u32 = 0x55, "dNumSharedWriteBoosterBufferAllocUnits";
+        d_num_shared_write_booster_buffer_alloc_units: u32 = 0x55,
+            "dNumSharedWriteBoosterBufferAllocUnits";
     }
 }
 
@@ -103,7 +105,8 @@ code! {
         /// Overwritten with one pattern, then erased.
         Overwrite = 1 => "overwriting with a single character, then erase",
         /// Overwritten with a pattern, its complement and a random pattern.
-        OverwriteComplementRandom = 2 => "overwriting with a character, its complement, a random character",
+        OverwriteComplementRandom = 2
+            => "overwriting with a character, its complement, a random character",
         /// The vendor's way.
         Vendor = 3 => "vendor defined",
     }

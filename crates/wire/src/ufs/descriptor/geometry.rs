@@ -46,7 +46,8 @@ descriptor! {
         b_sys_data_tag_res_size: u8 = 0x1C, "bSysDataTagResSize";
         /// Secure removal types, bit n: type n.
         b_supported_sec_r_types: u8 = 0x1D, "bSupportedSecRTypes";
-        /// Memory types: bit 0 normal, 1 system code, 2 non-persistent, 3..6 enhanced 1..4, 15 RPMB.
+        /// Memory types: bit 0 normal, 1 system code, 2 non-persistent, 3..6 enhanced 1..4, 15
+        /// RPMB.
         w_supported_memory_types: u16 = 0x1E, "wSupportedMemoryTypes";
         /// Most allocation units of system code memory.
         d_system_code_max_n_alloc_u: u32 = 0x20, "dSystemCodeMaxNAllocU";
@@ -89,7 +90,8 @@ descriptor! {
         /// Capacity factor of the WriteBooster buffer.
         b_write_booster_buffer_cap_adj_fac: u8 = 0x54, "bWriteBoosterBufferCapAdjFac";
         /// 0 takes user space, 1 does not, 2 either.
-        b_supported_write_booster_buffer_user_space_reduction_types: u8 = 0x55, "bSupportedWriteBoosterBufferUserSpaceReductionTypes";
+        b_supported_write_booster_buffer_user_space_reduction_types: u8 = 0x55,
+            "bSupportedWriteBoosterBufferUserSpaceReductionTypes";
         /// 0 per unit, 1 shared, 2 either.
         b_supported_write_booster_buffer_types: u8 = 0x56, "bSupportedWriteBoosterBufferTypes";
         /// How the capacity factors are written; UFS 4.1.

@@ -1,7 +1,8 @@
 //! Attributes (JESD220 14.3).
 
-use super::{Access, Scope, Since, WriteAccess};
+use super::{Access, Scope, Since, WriteAccess, since, since_and_2_2};
 use crate::code::code;
+use AttributeId as Id;
 
 code! {
     /// Identification number of an attribute.
@@ -105,19 +106,25 @@ code! {
         /// 0 off, 1 first in first out, 2 pinned data stays.
         WriteBoosterBufferPartialFlushMode = 0x3F => "bWriteBoosterBufferPartialFlushMode",
         /// Most buffer kept in FIFO mode, allocation units.
-        MaxFifoSizeForWriteBoosterPartialFlushMode = 0x40 => "dMaxFIFOSizeForWriteBoosterPartialFlushMode",
+        MaxFifoSizeForWriteBoosterPartialFlushMode = 0x40
+            => "dMaxFIFOSizeForWriteBoosterPartialFlushMode",
         /// Buffer kept now, allocation units.
-        CurrentFifoSizeForWriteBoosterPartialFlushMode = 0x41 => "dCurrentFIFOSizeForWriteBoosterPartialFlushMode",
+        CurrentFifoSizeForWriteBoosterPartialFlushMode = 0x41
+            => "dCurrentFIFOSizeForWriteBoosterPartialFlushMode",
         /// Pinned buffer, allocation units.
-        PinnedWriteBoosterBufferCurrentAllocUnits = 0x42 => "dPinnedWriteBoosterBufferCurrentAllocUnits",
+        PinnedWriteBoosterBufferCurrentAllocUnits = 0x42
+            => "dPinnedWriteBoosterBufferCurrentAllocUnits",
         /// Pinned buffer left, percent.
-        PinnedWriteBoosterBufferAvailablePercentage = 0x43 => "bPinnedWriteBoosterBufferAvailablePercentage",
+        PinnedWriteBoosterBufferAvailablePercentage = 0x43
+            => "bPinnedWriteBoosterBufferAvailablePercentage",
         /// Data ever written to the pinned buffer.
-        PinnedWriteBoosterCummulativeWrittenSize = 0x44 => "dPinnedWriteBoosterCummulativeWrittenSize",
+        PinnedWriteBoosterCummulativeWrittenSize = 0x44
+            => "dPinnedWriteBoosterCummulativeWrittenSize",
         /// Pinned buffer wanted, allocation units.
         PinnedWriteBoosterBufferNumAllocUnits = 0x45 => "dPinnedWriteBoosterBufferNumAllocUnits",
         /// Least buffer that is not pinned, allocation units.
-        NonPinnedWriteBoosterBufferMinNumAllocUnits = 0x46 => "dNonPinnedWriteBoosterBufferMinNumAllocUnits",
+        NonPinnedWriteBoosterBufferMinNumAllocUnits = 0x46
+            => "dNonPinnedWriteBoosterBufferMinNumAllocUnits",
     }
 }
 
@@ -165,63 +172,73 @@ const fn row(
     AttributeInfo { id, width, access, scope, since }
 }
 
+const READ: Access = Access::READ;
+const RW_ONCE: Access = Access::read_write(WriteAccess::Once);
+const RW_PERSISTENT: Access = Access::read_write(WriteAccess::Persistent);
+const RW_VOLATILE: Access = Access::read_write(WriteAccess::Volatile);
+const WO_VOLATILE: Access = Access::write_only(WriteAccess::Volatile);
+const DEVICE: Scope = Scope::Device;
+const UNIT: Scope = Scope::LogicalUnit;
+const EITHER: Scope = Scope::DeviceOrLogicalUnit;
+const CONTEXT: Scope = Scope::Context;
+
 /// Every attribute that has a name.
 #[rustfmt::skip]
 pub const ATTRIBUTES: &[AttributeInfo] = &[
-    row(AttributeId::BootLunEn, 1, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0100)),
-    row(AttributeId::MaxDataSizeForHpbSingleCmd, 1, Access::READ, Scope::Device, Since::version(0x0310)),
-    row(AttributeId::CurrentPowerMode, 1, Access::READ, Scope::Device, Since::version(0x0100)),
-    row(AttributeId::ActiveIccLevel, 1, Access::read_write(WriteAccess::Volatile), Scope::Device, Since::version(0x0100)),
-    row(AttributeId::OutOfOrderDataEn, 1, Access::read_write(WriteAccess::Once), Scope::Device, Since::version(0x0100)),
-    row(AttributeId::BackgroundOpStatus, 1, Access::READ, Scope::Device, Since::version(0x0100)),
-    row(AttributeId::PurgeStatus, 1, Access::READ, Scope::Device, Since::version(0x0100)),
-    row(AttributeId::MaxDataInSize, 1, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0100)),
-    row(AttributeId::MaxDataOutSize, 1, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0100)),
-    row(AttributeId::DynCapNeeded, 4, Access::READ, Scope::LogicalUnit, Since::version(0x0100)),
-    row(AttributeId::RefClkFreq, 1, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0100)),
-    row(AttributeId::ConfigDescrLock, 1, Access::read_write(WriteAccess::Once), Scope::Device, Since::version(0x0100)),
-    row(AttributeId::MaxNumOfRtt, 1, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0100)),
-    row(AttributeId::ExceptionEventControl, 2, Access::read_write(WriteAccess::Volatile), Scope::Device, Since::version(0x0100)),
-    row(AttributeId::ExceptionEventStatus, 2, Access::READ, Scope::Device, Since::version(0x0100)),
-    row(AttributeId::SecondsPassed, 4, Access::write_only(WriteAccess::Volatile), Scope::Device, Since::version(0x0100)),
-    row(AttributeId::ContextConf, 2, Access::read_write(WriteAccess::Volatile), Scope::Context, Since::version(0x0100)),
-    row(AttributeId::DeviceFfuStatus, 1, Access::READ, Scope::Device, Since::version(0x0210)),
-    row(AttributeId::PsaState, 1, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0210)),
-    row(AttributeId::PsaDataSize, 4, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0210)),
-    row(AttributeId::RefClkGatingWaitTime, 1, Access::READ, Scope::Device, Since::version(0x0300)),
-    row(AttributeId::DeviceCaseRoughTemperature, 1, Access::READ, Scope::Device, Since::version(0x0300)),
-    row(AttributeId::DeviceTooHighTempBoundary, 1, Access::READ, Scope::Device, Since::version(0x0300)),
-    row(AttributeId::DeviceTooLowTempBoundary, 1, Access::READ, Scope::Device, Since::version(0x0300)),
-    row(AttributeId::ThrottlingStatus, 1, Access::READ, Scope::Device, Since::version(0x0310)),
-    row(AttributeId::WriteBoosterBufferFlushStatus, 1, Access::READ, Scope::DeviceOrLogicalUnit, Since::version_and_2_2(0x0310)),
-    row(AttributeId::AvailableWriteBoosterBufferSize, 1, Access::READ, Scope::DeviceOrLogicalUnit, Since::version_and_2_2(0x0310)),
-    row(AttributeId::WriteBoosterBufferLifeTimeEst, 1, Access::READ, Scope::DeviceOrLogicalUnit, Since::version_and_2_2(0x0310)),
-    row(AttributeId::CurrentWriteBoosterBufferSize, 4, Access::READ, Scope::DeviceOrLogicalUnit, Since::version_and_2_2(0x0310)),
-    row(AttributeId::ExtIidEn, 1, Access::read_write(WriteAccess::Once), Scope::Device, Since::version(0x0400)),
-    row(AttributeId::HostHintCacheSize, 2, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0400)),
-    row(AttributeId::RefreshStatus, 1, Access::READ, Scope::Device, Since::version(0x0300)),
-    row(AttributeId::RefreshFreq, 1, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0300)),
-    row(AttributeId::RefreshUnit, 1, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0300)),
-    row(AttributeId::RefreshMethod, 1, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0300)),
-    row(AttributeId::Timestamp, 8, Access::write_only(WriteAccess::Volatile), Scope::Device, Since::version(0x0400)),
-    row(AttributeId::FboControl, 1, Access::write_only(WriteAccess::Volatile), Scope::Device, Since::version(0x0400)),
-    row(AttributeId::FboExecuteThreshold, 1, Access::read_write(WriteAccess::Volatile), Scope::Device, Since::version(0x0400)),
-    row(AttributeId::FboProgressState, 1, Access::READ, Scope::Device, Since::version(0x0400)),
-    row(AttributeId::DeviceLevelExceptionId, 8, Access::READ, Scope::Device, Since::version(0x0410)),
-    row(AttributeId::DefragOperation, 1, Access::read_write(WriteAccess::Volatile), Scope::Device, Since::version(0x0410)),
-    row(AttributeId::HidAvailableSize, 4, Access::READ, Scope::Device, Since::version(0x0410)),
-    row(AttributeId::HidSize, 4, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0410)),
-    row(AttributeId::HidProgressRatio, 1, Access::READ, Scope::Device, Since::version(0x0410)),
-    row(AttributeId::HidState, 1, Access::READ, Scope::Device, Since::version(0x0410)),
-    row(AttributeId::WriteBoosterBufferResizeHint, 1, Access::READ, Scope::Device, Since::version(0x0410)),
-    row(AttributeId::WriteBoosterBufferResizeEn, 1, Access::write_only(WriteAccess::Volatile), Scope::Device, Since::version(0x0410)),
-    row(AttributeId::WriteBoosterBufferResizeStatus, 1, Access::READ, Scope::Device, Since::version(0x0410)),
-    row(AttributeId::WriteBoosterBufferPartialFlushMode, 1, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0410)),
-    row(AttributeId::MaxFifoSizeForWriteBoosterPartialFlushMode, 4, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0410)),
-    row(AttributeId::CurrentFifoSizeForWriteBoosterPartialFlushMode, 4, Access::READ, Scope::Device, Since::version(0x0410)),
-    row(AttributeId::PinnedWriteBoosterBufferCurrentAllocUnits, 4, Access::READ, Scope::Device, Since::version(0x0410)),
-    row(AttributeId::PinnedWriteBoosterBufferAvailablePercentage, 1, Access::READ, Scope::Device, Since::version(0x0410)),
-    row(AttributeId::PinnedWriteBoosterCummulativeWrittenSize, 4, Access::READ, Scope::Device, Since::version(0x0410)),
-    row(AttributeId::PinnedWriteBoosterBufferNumAllocUnits, 4, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0410)),
-    row(AttributeId::NonPinnedWriteBoosterBufferMinNumAllocUnits, 4, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0410)),
+    row(Id::BootLunEn, 1, RW_PERSISTENT, DEVICE, since(0x0100)),
+    row(Id::MaxDataSizeForHpbSingleCmd, 1, READ, DEVICE, since(0x0310)),
+    row(Id::CurrentPowerMode, 1, READ, DEVICE, since(0x0100)),
+    row(Id::ActiveIccLevel, 1, RW_VOLATILE, DEVICE, since(0x0100)),
+    row(Id::OutOfOrderDataEn, 1, RW_ONCE, DEVICE, since(0x0100)),
+    row(Id::BackgroundOpStatus, 1, READ, DEVICE, since(0x0100)),
+    row(Id::PurgeStatus, 1, READ, DEVICE, since(0x0100)),
+    row(Id::MaxDataInSize, 1, RW_PERSISTENT, DEVICE, since(0x0100)),
+    row(Id::MaxDataOutSize, 1, RW_PERSISTENT, DEVICE, since(0x0100)),
+    row(Id::DynCapNeeded, 4, READ, UNIT, since(0x0100)),
+    row(Id::RefClkFreq, 1, RW_PERSISTENT, DEVICE, since(0x0100)),
+    row(Id::ConfigDescrLock, 1, RW_ONCE, DEVICE, since(0x0100)),
+    row(Id::MaxNumOfRtt, 1, RW_PERSISTENT, DEVICE, since(0x0100)),
+    row(Id::ExceptionEventControl, 2, RW_VOLATILE, DEVICE, since(0x0100)),
+    row(Id::ExceptionEventStatus, 2, READ, DEVICE, since(0x0100)),
+    row(Id::SecondsPassed, 4, WO_VOLATILE, DEVICE, since(0x0100)),
+    row(Id::ContextConf, 2, RW_VOLATILE, CONTEXT, since(0x0100)),
+    row(Id::DeviceFfuStatus, 1, READ, DEVICE, since(0x0210)),
+    row(Id::PsaState, 1, RW_PERSISTENT, DEVICE, since(0x0210)),
+    row(Id::PsaDataSize, 4, RW_PERSISTENT, DEVICE, since(0x0210)),
+    row(Id::RefClkGatingWaitTime, 1, READ, DEVICE, since(0x0300)),
+    row(Id::DeviceCaseRoughTemperature, 1, READ, DEVICE, since(0x0300)),
+    row(Id::DeviceTooHighTempBoundary, 1, READ, DEVICE, since(0x0300)),
+    row(Id::DeviceTooLowTempBoundary, 1, READ, DEVICE, since(0x0300)),
+    row(Id::ThrottlingStatus, 1, READ, DEVICE, since(0x0310)),
+    row(Id::WriteBoosterBufferFlushStatus, 1, READ, EITHER, since_and_2_2(0x0310)),
+    row(Id::AvailableWriteBoosterBufferSize, 1, READ, EITHER, since_and_2_2(0x0310)),
+    row(Id::WriteBoosterBufferLifeTimeEst, 1, READ, EITHER, since_and_2_2(0x0310)),
+    row(Id::CurrentWriteBoosterBufferSize, 4, READ, EITHER, since_and_2_2(0x0310)),
+    row(Id::ExtIidEn, 1, RW_ONCE, DEVICE, since(0x0400)),
+    row(Id::HostHintCacheSize, 2, RW_PERSISTENT, DEVICE, since(0x0400)),
+    row(Id::RefreshStatus, 1, READ, DEVICE, since(0x0300)),
+    row(Id::RefreshFreq, 1, RW_PERSISTENT, DEVICE, since(0x0300)),
+    row(Id::RefreshUnit, 1, RW_PERSISTENT, DEVICE, since(0x0300)),
+    row(Id::RefreshMethod, 1, RW_PERSISTENT, DEVICE, since(0x0300)),
+    row(Id::Timestamp, 8, WO_VOLATILE, DEVICE, since(0x0400)),
+    row(Id::FboControl, 1, WO_VOLATILE, DEVICE, since(0x0400)),
+    row(Id::FboExecuteThreshold, 1, RW_VOLATILE, DEVICE, since(0x0400)),
+    row(Id::FboProgressState, 1, READ, DEVICE, since(0x0400)),
+    row(Id::DeviceLevelExceptionId, 8, READ, DEVICE, since(0x0410)),
+    row(Id::DefragOperation, 1, RW_VOLATILE, DEVICE, since(0x0410)),
+    row(Id::HidAvailableSize, 4, READ, DEVICE, since(0x0410)),
+    row(Id::HidSize, 4, RW_PERSISTENT, DEVICE, since(0x0410)),
+    row(Id::HidProgressRatio, 1, READ, DEVICE, since(0x0410)),
+    row(Id::HidState, 1, READ, DEVICE, since(0x0410)),
+    row(Id::WriteBoosterBufferResizeHint, 1, READ, DEVICE, since(0x0410)),
+    row(Id::WriteBoosterBufferResizeEn, 1, WO_VOLATILE, DEVICE, since(0x0410)),
+    row(Id::WriteBoosterBufferResizeStatus, 1, READ, DEVICE, since(0x0410)),
+    row(Id::WriteBoosterBufferPartialFlushMode, 1, RW_PERSISTENT, DEVICE, since(0x0410)),
+    row(Id::MaxFifoSizeForWriteBoosterPartialFlushMode, 4, RW_PERSISTENT, DEVICE, since(0x0410)),
+    row(Id::CurrentFifoSizeForWriteBoosterPartialFlushMode, 4, READ, DEVICE, since(0x0410)),
+    row(Id::PinnedWriteBoosterBufferCurrentAllocUnits, 4, READ, DEVICE, since(0x0410)),
+    row(Id::PinnedWriteBoosterBufferAvailablePercentage, 1, READ, DEVICE, since(0x0410)),
+    row(Id::PinnedWriteBoosterCummulativeWrittenSize, 4, READ, DEVICE, since(0x0410)),
+    row(Id::PinnedWriteBoosterBufferNumAllocUnits, 4, RW_PERSISTENT, DEVICE, since(0x0410)),
+    row(Id::NonPinnedWriteBoosterBufferMinNumAllocUnits, 4, RW_PERSISTENT, DEVICE, since(0x0410)),
 ];

@@ -1,7 +1,8 @@
 //! Flags (JESD220 14.2).
 
-use super::{Access, Scope, Since, WriteAccess};
+use super::{Access, Scope, Since, WriteAccess, since, since_and_2_2};
 use crate::code::code;
+use FlagId as Id;
 
 code! {
     /// Identification number of a flag.
@@ -70,23 +71,33 @@ const fn row(id: FlagId, access: Access, scope: Scope, since: Since) -> FlagInfo
     FlagInfo { id, access, scope, since }
 }
 
+const READ: Access = Access::READ;
+const RW_ONCE: Access = Access::read_write(WriteAccess::Once);
+const RW_PERSISTENT: Access = Access::read_write(WriteAccess::Persistent);
+const RW_POWER_ON: Access = Access::read_write(WriteAccess::OncePerPowerOn);
+const RW_SET_ONLY: Access = Access::read_write(WriteAccess::SetOnly);
+const RW_VOLATILE: Access = Access::read_write(WriteAccess::Volatile);
+const WO_VOLATILE: Access = Access::write_only(WriteAccess::Volatile);
+const DEVICE: Scope = Scope::Device;
+const EITHER: Scope = Scope::DeviceOrLogicalUnit;
+
 /// Every flag that has a name.
 #[rustfmt::skip]
 pub const FLAGS: &[FlagInfo] = &[
-    row(FlagId::DeviceInit, Access::read_write(WriteAccess::SetOnly), Scope::Device, Since::version(0x0100)),
-    row(FlagId::PermanentWpEn, Access::read_write(WriteAccess::Once), Scope::Device, Since::version(0x0100)),
-    row(FlagId::PowerOnWpEn, Access::read_write(WriteAccess::OncePerPowerOn), Scope::Device, Since::version(0x0100)),
-    row(FlagId::BackgroundOpsEn, Access::read_write(WriteAccess::Volatile), Scope::Device, Since::version(0x0100)),
-    row(FlagId::DeviceLifeSpanModeEn, Access::read_write(WriteAccess::Volatile), Scope::Device, Since::version(0x0200)),
-    row(FlagId::PurgeEnable, Access::write_only(WriteAccess::Volatile), Scope::Device, Since::version(0x0100)),
-    row(FlagId::RefreshEnable, Access::write_only(WriteAccess::Volatile), Scope::Device, Since::version(0x0300)),
-    row(FlagId::PhyResourceRemoval, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0100)),
-    row(FlagId::BusyRtc, Access::READ, Scope::Device, Since::version(0x0100)),
-    row(FlagId::PermanentlyDisableFwUpdate, Access::read_write(WriteAccess::Once), Scope::Device, Since::version(0x0200)),
-    row(FlagId::WriteBoosterEn, Access::read_write(WriteAccess::Volatile), Scope::DeviceOrLogicalUnit, Since::version_and_2_2(0x0310)),
-    row(FlagId::WriteBoosterBufferFlushEn, Access::read_write(WriteAccess::Volatile), Scope::DeviceOrLogicalUnit, Since::version_and_2_2(0x0310)),
-    row(FlagId::WriteBoosterBufferFlushDuringHibernate, Access::read_write(WriteAccess::Volatile), Scope::DeviceOrLogicalUnit, Since::version_and_2_2(0x0310)),
-    row(FlagId::HpbReset, Access::read_write(WriteAccess::SetOnly), Scope::Device, Since::version(0x0310)),
-    row(FlagId::HpbEn, Access::read_write(WriteAccess::Persistent), Scope::Device, Since::version(0x0310)),
-    row(FlagId::UnpinEn, Access::read_write(WriteAccess::Volatile), Scope::Device, Since::version(0x0410)),
+    row(Id::DeviceInit, RW_SET_ONLY, DEVICE, since(0x0100)),
+    row(Id::PermanentWpEn, RW_ONCE, DEVICE, since(0x0100)),
+    row(Id::PowerOnWpEn, RW_POWER_ON, DEVICE, since(0x0100)),
+    row(Id::BackgroundOpsEn, RW_VOLATILE, DEVICE, since(0x0100)),
+    row(Id::DeviceLifeSpanModeEn, RW_VOLATILE, DEVICE, since(0x0200)),
+    row(Id::PurgeEnable, WO_VOLATILE, DEVICE, since(0x0100)),
+    row(Id::RefreshEnable, WO_VOLATILE, DEVICE, since(0x0300)),
+    row(Id::PhyResourceRemoval, RW_PERSISTENT, DEVICE, since(0x0100)),
+    row(Id::BusyRtc, READ, DEVICE, since(0x0100)),
+    row(Id::PermanentlyDisableFwUpdate, RW_ONCE, DEVICE, since(0x0200)),
+    row(Id::WriteBoosterEn, RW_VOLATILE, EITHER, since_and_2_2(0x0310)),
+    row(Id::WriteBoosterBufferFlushEn, RW_VOLATILE, EITHER, since_and_2_2(0x0310)),
+    row(Id::WriteBoosterBufferFlushDuringHibernate, RW_VOLATILE, EITHER, since_and_2_2(0x0310)),
+    row(Id::HpbReset, RW_SET_ONLY, DEVICE, since(0x0310)),
+    row(Id::HpbEn, RW_PERSISTENT, DEVICE, since(0x0310)),
+    row(Id::UnpinEn, RW_VOLATILE, DEVICE, since(0x0410)),
 ];

@@ -166,6 +166,15 @@ impl Since {
     }
 }
 
+// Short forms for the tables of attributes and flags.
+const fn since(version: u16) -> Since {
+    Since::version(version)
+}
+
+const fn since_and_2_2(version: u16) -> Since {
+    Since::version_and_2_2(version)
+}
+
 impl core::fmt::Display for Since {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{:x}.{:x}", self.version >> 8, self.version >> 4 & 0xF)

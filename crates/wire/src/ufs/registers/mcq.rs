@@ -1,5 +1,6 @@
 //! Multi-circular queues (UFSHCI 4.0): the queue configuration bank, one entry of [`STRIDE`] bytes
-//! per queue from [`McqCap::bank_offset`] on, and the operation and run-time registers it points to.
+//! per queue from [`McqCap::bank_offset`] on, and the operation and run-time registers it points
+//! to.
 
 use crate::code::code;
 use bitfield_struct::bitfield;
