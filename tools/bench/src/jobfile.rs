@@ -174,7 +174,10 @@ impl JobFile {
                 return Err(fail(format!("option `{name}` is fio's, but not Flysch's: {reason}")));
             }
         }
-        job.options.insert(name.to_string(), value.unwrap_or("1").to_string());
+        // As in fio's JSON, a flag without a value is not listed.
+        if let Some(value) = value {
+            job.options.insert(name.to_string(), value.to_string());
+        }
         if name == "name" && *place != Place::CommandLine {
             return Err(fail("option `name`: the section's name is the job's name".to_string()));
         }

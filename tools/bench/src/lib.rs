@@ -17,6 +17,7 @@
 
 mod calendar;
 pub mod clock;
+pub mod csv;
 pub mod file;
 pub mod fio_json;
 pub mod histogram;
@@ -29,6 +30,7 @@ pub mod report;
 pub mod results;
 pub mod runner;
 pub mod statistics;
+pub mod text;
 pub mod trace;
 pub mod units;
 pub mod verify;

@@ -1,0 +1,173 @@
+//! Results for people: the queue-depth table, one block per job, targets side by side.
+
+mod depth_table;
+mod format;
+
+use std::fmt::Write as _;
+
+use crate::results::{Areas, DirectionResults, JobResults, Latency, Results, TargetResults};
+use format::{binary_size, rate, share, time};
+
+/// The percentiles in every table of areas.
+const COLUMNS: [f64; 3] = [50.0, 99.0, 99.9];
+
+/// The whole output for `results`.
+pub fn render(results: &Results) -> String {
+    let mut out = String::new();
+    for target in &results.targets {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        // Writing to a String cannot fail.
+        let _ = if results.is_table {
+            depth_table::write(&mut out, target)
+        } else {
+            write_target(&mut out, target)
+        };
+    }
+    if results.targets.len() > 1 {
+        let _ = write_comparison(&mut out, results);
+    }
+    out
+}
+
+/// The line that says what a target is.
+fn headline(target: &TargetResults) -> String {
+    let TargetResults { target: name, description, clock, bytes, block_size, .. } = target;
+    let what = if description.is_empty() { String::new() } else { format!("{description}, ") };
+    let size = binary_size(*bytes);
+    format!("{name}: {what}{size} in blocks of {block_size} bytes, {clock} clock")
+}
+
+/// What has to be said about the times of this clock.
+fn clock_note(target: &TargetResults) -> Option<&'static str> {
+    (target.clock == "virtual").then_some("On the virtual clock software takes no time.")
+}
+
+fn write_target(out: &mut String, target: &TargetResults) -> std::fmt::Result {
+    writeln!(out, "{}", headline(target))?;
+    for job in &target.jobs {
+        writeln!(out)?;
+        write_job(out, job)?;
+    }
+    if let Some(note) = clock_note(target) {
+        writeln!(out, "\n{note}")?;
+    }
+    Ok(())
+}
+
+fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
+    let JobResults { name, rw, bs, iodepth, workers, .. } = job;
+    let workers = if *workers > 1 { format!(", {workers} workers") } else { String::new() };
+    writeln!(out, "{name}: {rw}, {bs}, queue depth {iodepth}{workers}")?;
+    if let Some(description) = &job.description {
+        writeln!(out, "  {description}")?;
+    }
+    let seconds = job.runtime_nanos as f64 / 1e9;
+    for (direction, results) in job.directions() {
+        let DirectionResults { iops, bandwidth, requests, bytes, .. } = results;
+        let mib = bandwidth / f64::from(1 << 20);
+        let mega = bandwidth / 1e6;
+        writeln!(
+            out,
+            "  {direction:<6} {} IOPS   {mib:.1} MiB/s ({mega:.1} MB/s)   {requests} requests, {} in {seconds:.3} s",
+            rate(*iops),
+            binary_size(*bytes),
+        )?;
+        write_areas(out, results)?;
+    }
+    if let Some(sync) = &job.sync {
+        writeln!(out, "  flush  {} flushes   {}", sync.count, latency_words(sync))?;
+    }
+    if let Some(verified) = &job.verified {
+        let ending = match verified.mismatches {
+            0 => "all as written".to_string(),
+            n => format!("{n} MISMATCHES"),
+        };
+        let size = binary_size(verified.bytes);
+        let (bytes, method) = (verified.bytes, &verified.method);
+        writeln!(out, "  verify {size} ({bytes} bytes) verified with {method}, {ending}")?;
+        for told in &verified.first {
+            writeln!(out, "         {told}")?;
+        }
+    }
+    if job.failures > 0 {
+        let cause = job.failure.as_deref().unwrap_or("all tolerated by continue_on_error");
+        writeln!(out, "  failed {} of the requests; {cause}", job.failures)?;
+    }
+    Ok(())
+}
+
+/// The rows under a direction: its areas, all of them together, the software's share.
+fn write_areas(out: &mut String, results: &DirectionResults) -> std::fmt::Result {
+    let Areas { file_system, submission, device, completion, software_percent } = &results.areas;
+    writeln!(
+        out,
+        "    {:<12}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "", "mean", "p50", "p99", "p99.9", "max"
+    )?;
+    let rows = [
+        ("file system", file_system.as_ref()),
+        ("submission", Some(submission)),
+        ("device", Some(device)),
+        ("completion", Some(completion)),
+        ("all", Some(&results.lat)),
+    ];
+    for (name, latency) in rows {
+        let Some(latency) = latency else { continue };
+        write!(out, "    {name:<12}{:>10}", time(latency.mean))?;
+        for percent in COLUMNS {
+            write!(out, "{:>10}", percentile(latency, percent))?;
+        }
+        writeln!(out, "{:>10}", time(latency.max as f64))?;
+    }
+    writeln!(out, "    software {} of the time", share(*software_percent))
+}
+
+/// A percentile, or a dash when the job asked for others.
+fn percentile(latency: &Latency, percent: f64) -> String {
+    latency.percentile(percent).map_or_else(|| "-".to_string(), |nanos| time(nanos as f64))
+}
+
+fn latency_words(latency: &Latency) -> String {
+    let (mean, p99) = (time(latency.mean), percentile(latency, 99.0));
+    format!("mean {mean}, p99 {p99}, max {}", time(latency.max as f64))
+}
+
+/// One row per job and direction, one column per target, ratios to the first target.
+fn write_comparison(out: &mut String, results: &Results) -> std::fmt::Result {
+    let Some(first) = results.targets.first() else { return Ok(()) };
+    writeln!(out, "\nSide by side, IOPS and ratio to {}", first.target)?;
+    let width = results.targets.iter().map(|target| target.target.len()).max();
+    let width = width.unwrap_or(0).clamp(18, 30) + 2;
+    write!(out, "{:<26}", "")?;
+    for target in &results.targets {
+        write!(out, "{:>width$}", target.target)?;
+    }
+    writeln!(out)?;
+    for (index, job) in first.jobs.iter().enumerate() {
+        for (direction, base) in job.directions() {
+            let depth =
+                if results.is_table { format!(" qd {}", job.iodepth) } else { String::new() };
+            write!(out, "{:<26}", format!("{}{depth} {direction}", job.name))?;
+            for target in &results.targets {
+                let other = target.jobs.get(index);
+                let other = other.and_then(|j| j.directions().find(|(d, _)| *d == direction));
+                let cell = other.map_or_else(
+                    || "-".to_string(),
+                    |(_, d)| format!("{} ({:.2}x)", rate(d.iops), ratio(d.iops, base.iops)),
+                );
+                write!(out, "{cell:>width$}")?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+fn ratio(value: f64, base: f64) -> f64 {
+    if base > 0.0 { value / base } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests;

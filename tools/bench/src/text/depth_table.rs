@@ -1,0 +1,109 @@
+//! The table of queue depths: measured beside published, then where the time of each I/O goes.
+
+use std::fmt::Write as _;
+
+use super::format::{share, time};
+use super::{COLUMNS, clock_note, headline, percentile};
+use crate::published::{Column, DEPTHS, MACHINE};
+use crate::results::{Areas, JobResults, TargetResults};
+
+/// Depths whose areas are printed; the JSON has all.
+const AREA_DEPTHS: [u32; 2] = [1, 32];
+
+/// Writes the table of `target`.
+pub(super) fn write(out: &mut String, target: &TargetResults) -> std::fmt::Result {
+    writeln!(out, "{}", headline(target))?;
+    writeln!(out)?;
+    write_heads(out)?;
+    for depth in DEPTHS {
+        write!(out, "{depth:>6}")?;
+        for column in Column::ALL {
+            let job = target.jobs.iter().find(|job| is_cell(job, column, depth));
+            let cell = job.map_or_else(|| "-".to_string(), |job| value(job, column));
+            write!(out, "{cell:>11}")?;
+        }
+        for linux in [false, true] {
+            write!(out, "  |")?;
+            for column in Column::ALL {
+                let published = column.published(depth);
+                let figure = published.map(|p| if linux { p.linux } else { p.freebsd });
+                write!(out, "{:>7}", figure.map_or_else(String::new, |f| digits(f, column)))?;
+            }
+        }
+        writeln!(out)?;
+    }
+    for job in target.jobs.iter().filter(|job| job.failures > 0) {
+        let cause = job.failure.as_deref().unwrap_or("tolerated");
+        writeln!(out, "{} at queue depth {}: {cause}", job.name, job.iodepth)?;
+    }
+    write_areas(out, target)
+}
+
+fn write_heads(out: &mut String) -> std::fmt::Result {
+    writeln!(out, "{:<50}  |  published: {MACHINE}", "")?;
+    writeln!(out, "{:<50}  |{:<28}  |  Linux", "", "  FreeBSD")?;
+    let mut lines = [format!("{:>6}", "queue"), format!("{:>6}", "depth")];
+    for column in Column::ALL {
+        write!(lines[0], "{:>11}", column.to_string())?;
+        write!(lines[1], "{:>11}", column.unit())?;
+    }
+    for _ in 0..2 {
+        write!(lines[0], "  |{:>7}{:>7}{:>7}{:>7}", "seq", "seq", "rand", "rand")?;
+        write!(lines[1], "  |{:>7}{:>7}{:>7}{:>7}", "read", "write", "read", "write")?;
+    }
+    writeln!(out, "{}\n{}", lines[0], lines[1])
+}
+
+fn is_cell(job: &JobResults, column: Column, depth: u32) -> bool {
+    job.iodepth == depth && job.name == column.job_name()
+}
+
+/// A job's figure in the unit of its column.
+fn value(job: &JobResults, column: Column) -> String {
+    let figure = if column.is_sequential() {
+        job.bandwidth() / f64::from(1 << 20)
+    } else {
+        job.iops() / 1e3
+    };
+    digits(figure, column)
+}
+
+fn digits(figure: f64, column: Column) -> String {
+    if column.is_sequential() { format!("{figure:.0}") } else { format!("{figure:.1}") }
+}
+
+/// The areas of every column at the least and the greatest depth.
+fn write_areas(out: &mut String, target: &TargetResults) -> std::fmt::Result {
+    writeln!(out, "\nWhere the time of each I/O goes\n")?;
+    write!(out, "{:<17}", "")?;
+    for area in ["submission", "device", "completion"] {
+        write!(out, "{area:^36}")?;
+    }
+    write!(out, "{:>8}\n{:<17}", "software", "")?;
+    for _ in 0..3 {
+        write!(out, "{:>9}{:>9}{:>9}{:>9}", "mean", "p50", "p99", "p99.9")?;
+    }
+    writeln!(out, "{:>8}", "share")?;
+    for column in Column::ALL {
+        for depth in AREA_DEPTHS {
+            let Some(job) = target.jobs.iter().find(|job| is_cell(job, column, depth)) else {
+                continue;
+            };
+            for (_, results) in job.directions() {
+                let Areas { submission, device, completion, software_percent, .. } = &results.areas;
+                write!(out, "{:<17}", format!("{column} qd {depth}"))?;
+                for latency in [submission, device, completion] {
+                    write!(out, "{:>9}", time(latency.mean))?;
+                    for percent in COLUMNS {
+                        write!(out, "{:>9}", percentile(latency, percent))?;
+                    }
+                }
+                writeln!(out, "{:>8}", share(*software_percent))?;
+            }
+        }
+    }
+    match clock_note(target) {
+        Some(note) => writeln!(out, "\n{note}"),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,108 @@
+use super::*;
+use crate::published::{Column, DEPTHS};
+use crate::results::Percentile;
+
+fn latency(mean: f64) -> Latency {
+    let point = |percent: f64| Percentile { percent, nanos: (mean * percent / 50.0) as u64 };
+    let percentiles = [50.0, 99.0, 99.9].map(point).to_vec();
+    Latency { count: 10, min: 1, max: mean as u64 * 3, mean, stddev: 1.0, percentiles }
+}
+
+fn direction(iops: f64, block: u32) -> DirectionResults {
+    let areas = Areas {
+        file_system: None,
+        submission: latency(350.0),
+        device: latency(140_000.0),
+        completion: latency(900.0),
+        software_percent: 0.88,
+    };
+    let lat = latency(141_250.0);
+    let bandwidth = iops * f64::from(block);
+    DirectionResults {
+        requests: 10,
+        bytes: 10 << 20,
+        iops,
+        bandwidth,
+        lat,
+        areas,
+        ..Default::default()
+    }
+}
+
+fn job(name: &str, depth: u32, iops: f64) -> JobResults {
+    let block = if name.starts_with("seq") { 131_072 } else { 4096 };
+    let (rw, bs) = ("randread".to_string(), "4k".to_string());
+    JobResults {
+        name: name.to_string(),
+        rw,
+        bs,
+        iodepth: depth,
+        workers: 1,
+        runtime_nanos: 2_345_000_000,
+        read: Some(direction(iops, block)),
+        ..Default::default()
+    }
+}
+
+fn target(name: &str, jobs: Vec<JobResults>) -> TargetResults {
+    let (description, clock) = ("a model".to_string(), "hybrid".to_string());
+    TargetResults {
+        target: name.to_string(),
+        description,
+        clock,
+        block_size: 4096,
+        bytes: 4 << 30,
+        jobs,
+    }
+}
+
+#[test]
+fn the_depth_table_has_every_cell_beside_what_was_published() {
+    let jobs = DEPTHS.iter().flat_map(|&depth| {
+        Column::ALL.map(|column| job(column.job_name(), depth, f64::from(depth) * 1000.0))
+    });
+    let results = Results {
+        is_table: true,
+        targets: vec![target("ufs", jobs.collect())],
+        ..Default::default()
+    };
+    let text = render(&results);
+    assert!(text.contains(
+        "    32       4000       4000       32.0       32.0  |   1361    556  114.2  106.6  |   1355    553  142.0  120.0"
+    ), "{text}");
+    assert!(text.contains("rand read qd 32     350 ns   350 ns   693 ns   699 ns"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 140 && !line.ends_with(' ')), "{text}");
+}
+
+#[test]
+fn a_job_says_rate_areas_and_what_was_verified() {
+    let mut job = job("a", 8, 114_200.0);
+    let verified = crate::results::VerifyResults {
+        method: "crc32c".into(),
+        bytes: 1 << 30,
+        ..Default::default()
+    };
+    job.verified = Some(verified);
+    let results = Results { targets: vec![target("ufs", vec![job])], ..Default::default() };
+    let text = render(&results);
+    for words in [
+        "ufs: a model, 4 GiB in blocks of 4096 bytes, hybrid clock",
+        "a: randread, 4k, queue depth 8\n",
+        "read   114.2k IOPS   446.1 MiB/s (467.8 MB/s)   10 requests, 10 MiB in 2.345 s",
+        "    device          140 us    140 us    277 us    280 us    420 us",
+        "software 0.88 % of the time",
+        "verify 1 GiB (1073741824 bytes) verified with crc32c, all as written",
+    ] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    assert!(!text.contains("Side by side"));
+}
+
+#[test]
+fn targets_stand_side_by_side_with_ratios() {
+    let both = |iops| vec![job("a", 8, iops), job("b", 8, 1000.0)];
+    let targets = vec![target("ufs", both(100_000.0)), target("ufs,mcq=4", both(125_000.0))];
+    let text = render(&Results { targets, ..Default::default() });
+    let row = text.lines().find(|line| line.starts_with("a read")).unwrap();
+    assert!(row.contains("100.0k (1.00x)") && row.contains("125.0k (1.25x)"), "{text}");
+}
