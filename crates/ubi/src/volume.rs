@@ -119,12 +119,15 @@ impl<F: Flash> Volume for UbiVolume<F> {
         if lnum >= self.info.reserved_pebs || end > u64::from(self.info.leb_size) {
             return Err(flash::Error::OutOfRange);
         }
-        match self.locate(lnum, offset) {
-            Some(at) => self.flash.read(at, buffer),
-            None => {
-                buffer.fill(0xff);
-                Ok(Corrected::NONE)
-            }
+        // A block that the image's end cuts short is served as far as it is there.
+        let at = self.locate(lnum, offset);
+        let size = self.flash.geometry().size;
+        let there = at.map_or(0, |at| size.saturating_sub(at).min(buffer.len() as u64));
+        let (there, missing) = buffer.split_at_mut(there as usize);
+        missing.fill(0xff);
+        match at {
+            Some(at) if !there.is_empty() => self.flash.read(at, there),
+            _ => Ok(Corrected::NONE),
         }
     }
 

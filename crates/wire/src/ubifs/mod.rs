@@ -83,7 +83,7 @@ pub const FIRST_INODE: u32 = 64;
 pub const LEB_SIZE_MIN: u32 = 15 * 1024;
 /// Largest LEB, bytes; a bound of this implementation (mkfs.ubifs stops at 2 MiB).
 pub const LEB_SIZE_MAX: u32 = 64 * 1024 * 1024;
-/// Fewest LEBs.
+/// Fewest LEBs of a mounted file system; an image not mounted yet may be shorter.
 pub const LEBS_MIN: u32 = 17;
 /// Newest format version this implementation writes and reads.
 pub const FORMAT_VERSION: u32 = 5;

@@ -9,6 +9,9 @@ use super::{
 };
 use crate::bytes::{array, le16, le32, le64, put};
 
+/// Fewest LEBs of the main area: index, data, garbage collection.
+const MAIN_LEBS_MIN: u32 = 3;
+
 /// Flags of the superblock (`UBIFS_FLG_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SuperblockFlags(pub u32);
@@ -215,19 +218,20 @@ impl Superblock {
 
     fn check_areas(&self) -> Result<(), LayoutError> {
         let refuse = |field, value| Err(LayoutError { field, value: u64::from(value) });
-        if !(LEBS_MIN..=i32::MAX as u32).contains(&self.leb_count) {
-            return refuse("leb_cnt", self.leb_count);
-        }
-        if self.leb_count_max < self.leb_count || self.leb_count_max > i32::MAX as u32 {
+        // An image from mkfs.ubifs is as short as can be and grows when first mounted: what the
+        // file system needs, its maximum must offer.
+        if !(LEBS_MIN..=i32::MAX as u32).contains(&self.leb_count_max) {
             return refuse("max_leb_cnt", self.leb_count_max);
+        }
+        if self.leb_count < LOG_LEB + MAIN_LEBS_MIN || self.leb_count > self.leb_count_max {
+            return refuse("leb_cnt", self.leb_count);
         }
         let parts = [
             ("log_lebs", self.log_lebs, 2),
             ("lpt_lebs", self.lpt_lebs, 2),
             ("orph_lebs", self.orphan_lebs, 1),
         ];
-        // Index, data and garbage collection need a LEB each, and every journal head one.
-        let mut left = self.leb_count - LOG_LEB - 5;
+        let mut left = self.leb_count - LOG_LEB - MAIN_LEBS_MIN;
         for (field, value, least) in parts {
             if value < least || value > left {
                 return refuse(field, value);
@@ -236,7 +240,7 @@ impl Superblock {
         }
         let leb_size = u64::from(self.leb_size);
         let bud_bytes = self.bud_bytes_max;
-        let journal_room = leb_size * u64::from(self.leb_count);
+        let journal_room = leb_size * u64::from(self.leb_count_max);
         if bud_bytes < leb_size * 3 || bud_bytes > journal_room {
             return Err(LayoutError { field: "max_bud_bytes", value: bud_bytes });
         }
