@@ -226,10 +226,11 @@ impl<M: Machine> Lane<M> {
         };
         self.started[self.started_len] = slot as u8;
         self.started_len += 1;
-        self.in_flight += 1;
-        if command.deadline < self.watch_at {
-            self.watch_at = command.deadline;
+        if self.in_flight == 0 {
+            self.watch_at = now.after_nanos(self.watchdog_nanos);
         }
+        self.in_flight += 1;
+        self.watch_at = self.watch_at.min(command.deadline);
         Ok(())
     }
 
