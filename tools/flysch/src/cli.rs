@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::bench;
+use crate::{bench, copy, devlist, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -25,6 +25,12 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run workloads and show where the time of each I/O goes.
     Bench(bench::Arguments),
+    /// List the logical units of a target.
+    Devlist(devlist::Arguments),
+    /// Manage a UFS device: descriptors, attributes, flags, power, errors.
+    Ufs(ufs::Arguments),
+    /// Copy between a file and a target, either way.
+    Copy(copy::Arguments),
     /// List the kinds of target and their keys.
     Targets,
     /// Print a completion script for a shell.

@@ -55,6 +55,17 @@ impl From<flysch_rig::ParseError> for Failure {
     }
 }
 
+impl From<flysch_rig::Error> for Failure {
+    fn from(error: flysch_rig::Error) -> Self {
+        match error {
+            flysch_rig::Error::NoUnit { .. } | flysch_rig::Error::Unsupported(_) => {
+                Self::usage(error)
+            }
+            _ => Self::failed(error),
+        }
+    }
+}
+
 /// Of writing to standard output; errors of other files are given their name by [`Failure::of`].
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {

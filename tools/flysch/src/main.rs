@@ -4,10 +4,14 @@
 mod bench;
 mod cleanup;
 mod cli;
+mod copy;
+mod devlist;
 mod failure;
 mod output;
+mod progress;
 mod shell;
 mod targets;
+mod ufs;
 
 use std::process::ExitCode;
 
@@ -31,6 +35,9 @@ fn main() -> ExitCode {
 fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
     match command {
         Command::Bench(arguments) => bench::run(arguments, output),
+        Command::Devlist(arguments) => devlist::run(arguments, output),
+        Command::Ufs(arguments) => ufs::run(arguments, output),
+        Command::Copy(arguments) => copy::run(arguments, output),
         Command::Targets => targets::run(output),
         Command::Completions { shell } => shell::completions(*shell, output),
         Command::Man => shell::man(output),

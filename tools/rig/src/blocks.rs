@@ -283,18 +283,23 @@ impl<D: Device, C: Clock> Blocks for OnDevice<'_, D, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::{DiskFile, FileDisk};
-    use flysch_api::machine::DmaRegion;
     use flysch_bench::clock::RealClock;
+    use flysch_bench::file::{File, Options};
+    use std::path::Path;
+
+    fn disk(path: &Path, size: u64, clock: RealClock) -> File {
+        let create_size = Some(size);
+        let options = Options { create_size, memory_len: 1 << 20, ..Options::default() };
+        File::open(path, options, clock).unwrap()
+    }
 
     /// Writes and reads of every alignment, against the file's own bytes.
     #[test]
     fn bytes_of_any_alignment_come_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
-        let file = DiskFile::open(&path, Some(3 << 20), 4096).unwrap();
         let clock = RealClock::new();
-        let mut disk = FileDisk::new(file, 4, DmaRegion::zeroed(1 << 20, 0), clock.clone());
+        let mut disk = disk(&path, 3 << 20, clock.clone());
         let mut blocks = OnDevice::new(&mut disk, &clock);
         let mut mirror = vec![0_u8; 3 << 20];
         let cases = [
@@ -321,9 +326,8 @@ mod tests {
     #[test]
     fn what_is_beyond_the_end_names_its_place() {
         let folder = tempfile::tempdir().unwrap();
-        let file = DiskFile::open(&folder.path().join("disk"), Some(1 << 20), 4096).unwrap();
         let clock = RealClock::new();
-        let mut disk = FileDisk::new(file, 2, DmaRegion::zeroed(64 << 10, 0), clock.clone());
+        let mut disk = disk(&folder.path().join("disk"), 1 << 20, clock.clone());
         let mut blocks = OnDevice::new(&mut disk, &clock);
         let error = blocks.write((1 << 20) - 4096, &[1; 8192]).unwrap_err();
         assert_eq!(error.error, Error::OutOfRange);

@@ -1,15 +1,52 @@
-use crate::file::FileError;
-use crate::target::ParseError;
+use std::path::PathBuf;
+
+use crate::image::ImageError;
 
 /// Why a stack could not be opened. Every message is one line that names the object, the cause and,
 /// where there is one, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The target's text is wrong.
+    /// The file of a `file:` target cannot be a disk.
     #[error(transparent)]
-    Parse(#[from] ParseError),
-    /// A file is no disk.
+    File(#[from] flysch_bench::file::OpenError),
+    /// The file of a `file:` target is shorter than asked for.
+    #[error("{}: has {has} bytes, and `size=` asks for {needed}", path.display())]
+    FileTooSmall {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        has: u64,
+        /// The length asked for.
+        needed: u64,
+    },
+    /// The image of a modelled logical unit cannot be used.
     #[error(transparent)]
-    File(#[from] FileError),
+    Image(#[from] ImageError),
+    /// The image could not be opened for the model.
+    #[error(transparent)]
+    Store(#[from] flysch_models::store::StoreError),
+    /// The model cannot be as asked for.
+    #[error(transparent)]
+    Model(#[from] flysch_models::ufs::ConfigError),
+    /// QEMU could not be started.
+    #[error(transparent)]
+    Qemu(#[from] flysch_qemu::Error),
+    /// The host controller could not be brought up.
+    #[error("UFS host: {0}")]
+    Host(#[from] flysch_ufs::Error),
+    /// The logical unit could not be opened.
+    #[error(transparent)]
+    Disk(#[from] flysch_cam::Error),
+    /// The device has no such logical unit.
+    #[error("the device has no logical unit {lun}; it has {present}")]
+    NoUnit {
+        /// What was asked for.
+        lun: u8,
+        /// What there is.
+        present: String,
+    },
+    /// A combination that does not exist yet.
+    #[error("{0} is not supported yet")]
+    Unsupported(&'static str),
 }

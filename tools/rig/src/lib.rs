@@ -8,14 +8,18 @@
 
 pub mod blocks;
 mod error;
-pub mod file;
+mod image;
 pub mod size;
 mod stack;
 mod target;
+mod ticks;
+pub mod ufs;
 
 pub use error::Error;
+pub use image::{ImageError, ImageFault};
 pub use stack::{Needs, Plain, Stack, Visitor};
 pub use target::{
-    ClockKind, FileTarget, KINDS, Key, Kind, NullTarget, ParseError, Profile, QemuTarget, Target,
-    UfsTarget, did_you_mean,
+    ClockKind, FileTarget, KINDS, Key, Kind, NullTarget, ParseError, QemuTarget, Target, UfsTarget,
+    did_you_mean,
 };
+pub use ufs::Control;

@@ -1,14 +1,15 @@
 //! Stacks of all kinds behind one face: opened once, dispatched once, generic inside.
 
 use flysch_api::block::{Device, Geometry};
-use flysch_api::machine::{Clock, DmaRegion};
+use flysch_api::machine::Clock;
 use flysch_bench::clock::RealClock;
+use flysch_bench::file::{File, Options as FileOptions};
 use flysch_bench::null::Null;
 
 use crate::blocks::{Blocks, OnDevice};
 use crate::error::Error;
-use crate::file::{DiskFile, FileDisk};
-use crate::target::{FileTarget, NullTarget, Target};
+use crate::target::{ClockKind, FileTarget, NullTarget, Target};
+use crate::ufs::{self, Control, ModelMachine, Ufs};
 
 /// What the user of a stack needs of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +42,12 @@ pub trait Visitor {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Stack {
+    /// The UFS model.
+    Ufs(Ufs<ModelMachine>, ClockKind),
+    /// QEMU's UFS device.
+    UfsQemu(Ufs<flysch_qemu::Machine>),
     /// A file.
-    File(Plain<FileDisk>),
+    File(Plain<File>),
     /// Nothing at all.
     Null(Plain<Null>),
 }
@@ -64,13 +69,22 @@ impl Stack {
         match target {
             Target::File(target) => open_file(target, needs).map(Self::File),
             Target::Null(target) => Ok(Self::Null(open_null(*target, needs))),
-            Target::Ufs(_) | Target::UfsQemu(_) => unimplemented!(),
+            Target::Ufs(target) => Ok(Self::Ufs(ufs::open_model(target, needs)?, target.clock)),
+            Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
         }
     }
 
     /// Lets `visitor` work on the disk.
     pub fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
         match self {
+            Self::Ufs(ufs, _) => {
+                let (lanes, clock) = ufs.parts();
+                visitor.visit(lanes, clock)
+            }
+            Self::UfsQemu(ufs) => {
+                let (lanes, clock) = ufs.parts();
+                visitor.visit(lanes, clock)
+            }
             Self::File(plain) => visitor.visit(&mut plain.lanes, &plain.clock),
             Self::Null(plain) => visitor.visit(&mut plain.lanes, &plain.clock),
         }
@@ -79,14 +93,33 @@ impl Stack {
     /// The disk as bytes, on the first lane.
     pub fn blocks(&mut self) -> Box<dyn Blocks + '_> {
         match self {
+            Self::Ufs(ufs, _) => {
+                let (lanes, clock) = ufs.parts();
+                Box::new(OnDevice::new(&mut lanes[0], clock))
+            }
+            Self::UfsQemu(ufs) => {
+                let (lanes, clock) = ufs.parts();
+                Box::new(OnDevice::new(&mut lanes[0], clock))
+            }
             Self::File(plain) => Box::new(OnDevice::new(&mut plain.lanes[0], &plain.clock)),
             Self::Null(plain) => Box::new(OnDevice::new(&mut plain.lanes[0], &plain.clock)),
+        }
+    }
+
+    /// The management side, if the stack stands on a UFS host.
+    pub fn control(&mut self) -> Option<&mut dyn Control> {
+        match self {
+            Self::Ufs(ufs, _) => Some(ufs),
+            Self::UfsQemu(ufs) => Some(ufs),
+            Self::File(_) | Self::Null(_) => None,
         }
     }
 
     /// The disk's shape.
     pub fn geometry(&self) -> Geometry {
         match self {
+            Self::Ufs(ufs, _) => *ufs.lane().geometry(),
+            Self::UfsQemu(ufs) => *ufs.lane().geometry(),
             Self::File(plain) => *plain.lanes[0].geometry(),
             Self::Null(plain) => *plain.lanes[0].geometry(),
         }
@@ -95,28 +128,36 @@ impl Stack {
     /// What it turned out to be, for people.
     pub fn description(&self) -> &str {
         match self {
-            Self::File(Plain { description, .. }) | Self::Null(Plain { description, .. }) => {
-                description
-            }
+            Self::Ufs(ufs, _) => &ufs.description,
+            Self::UfsQemu(ufs) => &ufs.description,
+            Self::File(plain) => &plain.description,
+            Self::Null(plain) => &plain.description,
         }
     }
 
     /// The name of its clock: `virtual`, `hybrid` or `real`.
     pub fn clock_name(&self) -> &'static str {
         match self {
-            Self::File(_) | Self::Null(_) => "real",
+            Self::Ufs(_, ClockKind::Virtual) => "virtual",
+            Self::Ufs(_, ClockKind::Hybrid) => "hybrid",
+            _ => "real",
         }
     }
 }
 
-fn open_file(target: &FileTarget, needs: &Needs) -> Result<Plain<FileDisk>, Error> {
-    let file = DiskFile::open(&target.path, target.size, target.block_size)?;
+fn open_file(target: &FileTarget, needs: &Needs) -> Result<Plain<File>, Error> {
     let clock = RealClock::new();
-    let lane = |_| {
-        let memory = DmaRegion::zeroed(needs.memory, 0);
-        FileDisk::new(file.clone(), needs.queue_depth, memory, clock.clone())
+    let options = FileOptions {
+        block_size: target.block_size,
+        create_size: target.size,
+        memory_len: needs.memory,
     };
-    let lanes = (0..needs.lanes.max(1)).map(lane).collect();
+    let lane = |_| File::open(&target.path, options, clock.clone());
+    let lanes = (0..needs.lanes.max(1)).map(lane).collect::<Result<Vec<_>, _>>()?;
+    let (has, needed) = (lanes[0].geometry().bytes(), target.size.unwrap_or(0));
+    if has < needed {
+        return Err(Error::FileTooSmall { path: target.path.clone(), has, needed });
+    }
     let description = format!("file {}", target.path.display());
     Ok(Plain { lanes, clock, description })
 }

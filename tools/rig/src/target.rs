@@ -7,6 +7,9 @@ use core::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use flysch_models::faults::{Plan, PlanError};
+use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576, Profile};
+
 use crate::size;
 
 /// One kind of target.
@@ -84,7 +87,7 @@ pub const KINDS: [Kind; 4] = [
 ];
 
 /// A stack to open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// The UFS model.
     Ufs(UfsTarget),
@@ -97,9 +100,9 @@ pub enum Target {
 }
 
 /// Settings of the UFS model; `None` leaves a choice to the profile.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct UfsTarget {
-    /// Name of the timing profile.
+    /// The device's timing.
     pub profile: Profile,
     /// Bytes of each logical unit.
     pub size: Option<u64>,
@@ -117,20 +120,10 @@ pub struct UfsTarget {
     pub write_booster: bool,
     /// Whose time counts.
     pub clock: ClockKind,
-    /// The fault plan as written.
-    pub faults: Option<String>,
+    /// What goes wrong.
+    pub faults: Plan,
     /// Seed of everything random.
     pub seed: u64,
-}
-
-/// Timing profiles of the model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Profile {
-    /// UFS 4.0 part at HS-G4 on a 3.1 host, as measured with FreeBSD.
-    #[default]
-    GalaxyBookS,
-    /// UFS on an RK3576 board.
-    Ok3576,
 }
 
 /// Whose time counts.
@@ -179,7 +172,7 @@ pub struct NullTarget {
 impl Default for UfsTarget {
     fn default() -> Self {
         Self {
-            profile: Profile::default(),
+            profile: GALAXY_BOOK_S,
             size: None,
             lus: 1,
             lu: 0,
@@ -188,7 +181,7 @@ impl Default for UfsTarget {
             gear: None,
             write_booster: false,
             clock: ClockKind::default(),
-            faults: None,
+            faults: Plan::none(),
             seed: 1,
         }
     }
@@ -217,6 +210,13 @@ pub enum ParseError {
         given: String,
         /// What it may be.
         expected: String,
+    },
+    /// The fault plan cannot be read.
+    Faults {
+        /// What was written.
+        given: String,
+        /// What is wrong with it.
+        cause: PlanError,
     },
     /// A key stands there twice.
     Twice {
@@ -250,6 +250,7 @@ impl fmt::Display for ParseError {
                     if words.len() > 1 { did_you_mean(given, &words) } else { String::new() };
                 write!(f, "`{key}={given}`: the value must be {expected}{hint}")
             }
+            Self::Faults { given, cause } => write!(f, "`faults={given}`: {cause}"),
             Self::Twice { key } => write!(f, "key `{key}` is given twice"),
             Self::NotAPair { given } => {
                 write!(f, "`{given}` is not `key=value`; write a target as KIND[,key=value...]")
@@ -359,6 +360,16 @@ impl<'a> Pairs<'a> {
         self.get("size", |text| size::parse(text).filter(whole))
     }
 
+    /// The model's own text form with `+` for `,`.
+    fn faults(&self) -> Result<Plan, ParseError> {
+        let Some(text) = self.get("faults", |text| Some(text.to_owned()))? else {
+            return Ok(Plan::none());
+        };
+        text.replace('+', ",")
+            .parse()
+            .map_err(|error: PlanError| ParseError::Faults { given: text.clone(), cause: error })
+    }
+
     fn path(&self, name: &str) -> Result<Option<PathBuf>, ParseError> {
         self.get(name, |text| (!text.is_empty()).then(|| PathBuf::from(text)))
     }
@@ -377,7 +388,7 @@ impl UfsTarget {
     fn parse(pairs: &Pairs<'_>) -> Result<Self, ParseError> {
         let default = Self::default();
         let target = Self {
-            profile: pairs.get("profile", Profile::named)?.unwrap_or_default(),
+            profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
             size: pairs.size()?,
             lus: pairs.within("lus", 1, 32)?.unwrap_or(default.lus),
             lu: pairs.within("lu", 0, 31)?.unwrap_or(default.lu),
@@ -386,7 +397,7 @@ impl UfsTarget {
             gear: pairs.within("gear", 1, 5)?,
             write_booster: pairs.get("wb", on_off)?.unwrap_or(default.write_booster),
             clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
-            faults: pairs.get("faults", |text| Some(text.to_owned()))?,
+            faults: pairs.faults()?,
             seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
         };
         if target.lu >= target.lus {
@@ -429,14 +440,8 @@ impl NullTarget {
     }
 }
 
-impl Profile {
-    fn named(text: &str) -> Option<Self> {
-        match text {
-            "galaxy-book-s" => Some(Self::GalaxyBookS),
-            "ok3576" => Some(Self::Ok3576),
-            _ => None,
-        }
-    }
+fn profile(name: &str) -> Option<Profile> {
+    [GALAXY_BOOK_S, OK3576].into_iter().find(|profile| profile.name == name)
 }
 
 impl ClockKind {

@@ -14,9 +14,9 @@ fn bare_kinds_have_their_defaults() {
 #[test]
 fn every_key_is_read() {
     let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,gear=3,wb=on,\
-                clock=virtual,faults=timeout:0.1,seed=7";
+                clock=virtual,faults=timeout:0.1+uic:n5,seed=7";
     let expected = UfsTarget {
-        profile: Profile::Ok3576,
+        profile: OK3576,
         size: Some(512 << 20),
         lus: 3,
         lu: 2,
@@ -25,7 +25,7 @@ fn every_key_is_read() {
         gear: Some(3),
         write_booster: true,
         clock: ClockKind::Virtual,
-        faults: Some("timeout:0.1".into()),
+        faults: "timeout:0.1,uic:n5".parse().unwrap(),
         seed: 7,
     };
     assert_eq!(text.parse(), Ok(Target::Ufs(expected)));
@@ -91,6 +91,8 @@ fn wrong_values_say_what_the_value_must_be() {
         ("ufs,image=", "a path"),
         ("ufs,wb=perhaps", "on|off"),
         ("ufs,seed=x", "a number"),
+        ("ufs,faults=timeout", "expected kind:when"),
+        ("ufs,faults=timeuot:0.1", "kinds are timeout"),
         ("file:a,block=1K", "512|4096"),
     ] {
         let said = refusal(given);

@@ -1,0 +1,155 @@
+//! `flysch copy`: data between a file and a target, either way.
+
+mod ends;
+
+use std::time::Instant;
+
+use flysch_rig::{Needs, blocks, size};
+use serde_json::json;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Progress;
+use ends::{End, Sink, Source};
+
+/// Bytes on their way at once.
+const CHUNK: usize = blocks::MEMORY;
+
+/// Options of `flysch copy`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A file gets its name only when it is whole; runs of zeros become holes in it.
+Examples:
+  flysch copy disk.img ufs@qemu,image=lu0.img,size=4G --verify
+  flysch copy ufs,image=lu0.img - | xz > lu0.xz")]
+pub(crate) struct Arguments {
+    /// A target, a file, or `-` for standard input.
+    #[arg(value_name = "SRC")]
+    source: String,
+    /// A target, a file, or `-` for standard output.
+    #[arg(value_name = "DST")]
+    sink: String,
+    /// Bytes to leave out at the beginning of SRC.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
+    skip: u64,
+    /// Bytes to leave alone at the beginning of DST.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
+    seek: u64,
+    /// Bytes to copy; without, all there are.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    length: Option<u64>,
+    /// Read everything back and compare.
+    #[arg(long)]
+    verify: bool,
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    size::parse(text).ok_or_else(|| format!("`{text}` is not a size such as 4096, 512K or 1G"))
+}
+
+/// Copies.
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let from = End::parse(&arguments.source)?;
+    let to = End::parse(&arguments.sink)?;
+    if arguments.verify && to.is_stream() {
+        return Err(Failure::usage("--verify needs a DST that can be read back, not a stream"));
+    }
+    if to.is_stream() && arguments.seek > 0 {
+        return Err(Failure::usage("--seek needs a DST with places, not a stream"));
+    }
+    // The source first: if it is not there, nothing of the sink is made.
+    let mut from_stack = from.open(&Needs::default())?;
+    let mut source = Source::open(&from, from_stack.as_mut(), arguments.skip)?;
+    let there = source.length();
+    if let (Some(wanted), Some(there)) = (arguments.length, there)
+        && wanted > there
+    {
+        return Err(Failure::of(from, format!("has {there} bytes there, not {wanted}")));
+    }
+    let length = arguments.length.or(there);
+    let mut to_stack = to.open(&Needs::default())?;
+    let mut sink = Sink::open(&to, to_stack.as_mut(), arguments.seek)?;
+    if let (Some(room), Some(length)) = (sink.room(), length)
+        && length > room
+    {
+        let (room, length) = (show(room), show(length));
+        return Err(Failure::of(to, format!("has room for {room}, and {length} are to be copied")));
+    }
+    let begun = Instant::now();
+    let hashes = copy(&mut source, &mut sink, length)?;
+    let bytes = hashes.bytes;
+    if arguments.verify {
+        verify(&mut sink, &hashes)?;
+    }
+    sink.finish(bytes)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    if to.is_stream() {
+        return Ok(());
+    }
+    if output.json() {
+        let verified = arguments.verify;
+        return output.value(&json!({ "bytes": bytes, "seconds": seconds, "verified": verified }));
+    }
+    let rate = size::display((bytes as f64 / seconds.max(1e-9)) as u64);
+    let verified = if arguments.verify { ", verified" } else { "" };
+    output.line(format!("{} copied in {seconds:.1} s, {rate}/s{verified}", show(bytes)))
+}
+
+fn show(bytes: u64) -> String {
+    format!("{bytes} bytes ({})", size::display(bytes))
+}
+
+/// What was copied, chunk by chunk.
+struct Hashes {
+    bytes: u64,
+    chunks: Vec<u64>,
+}
+
+fn copy(
+    source: &mut Source<'_>,
+    sink: &mut Sink<'_>,
+    length: Option<u64>,
+) -> Result<Hashes, Failure> {
+    let mut progress = Progress::bytes("copying", length);
+    let mut chunk = vec![0; CHUNK];
+    let mut hashes = Hashes { bytes: 0, chunks: Vec::new() };
+    loop {
+        let left = length.map_or(CHUNK as u64, |length| length - hashes.bytes);
+        let wanted = left.min(CHUNK as u64) as usize;
+        let got = source.read(hashes.bytes, &mut chunk[..wanted])?;
+        if got == 0 {
+            break;
+        }
+        sink.write(hashes.bytes, &chunk[..got])?;
+        hashes.chunks.push(xxh3_64(&chunk[..got]));
+        hashes.bytes += got as u64;
+        progress.set(hashes.bytes);
+    }
+    match length {
+        Some(length) if hashes.bytes < length => Err(Failure::failed(format!(
+            "the source ended after {} of {length} bytes",
+            hashes.bytes
+        ))),
+        _ => Ok(hashes),
+    }
+}
+
+fn verify(sink: &mut Sink<'_>, hashes: &Hashes) -> Result<(), Failure> {
+    sink.flush(hashes.bytes)?;
+    let mut progress = Progress::bytes("verifying", Some(hashes.bytes));
+    let mut chunk = vec![0; CHUNK];
+    let mut offset = 0;
+    for hash in &hashes.chunks {
+        let length = (hashes.bytes - offset).min(CHUNK as u64) as usize;
+        sink.read_back(offset, &mut chunk[..length])?;
+        if xxh3_64(&chunk[..length]) != *hash {
+            return Err(Failure::failed(format!(
+                "verify: the {length} bytes at offset {offset} are not what was written"
+            )));
+        }
+        offset += length as u64;
+        progress.set(offset);
+    }
+    Ok(())
+}

@@ -1,0 +1,334 @@
+//! The two ends of a copy: where bytes come from and where they go.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Stdin, Stdout, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use flysch_rig::blocks::Blocks;
+use flysch_rig::{KINDS, Needs, Stack, Target};
+
+use crate::cleanup::NewFile;
+use crate::failure::Failure;
+
+/// Runs of zeros of this many bytes become holes.
+const HOLE: usize = 64 << 10;
+
+/// An end as the user wrote it.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Standard input or output.
+    Stream,
+    File(PathBuf),
+    Target(String, Target),
+}
+
+impl End {
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
+        match text {
+            "-" => Ok(Self::Stream),
+            "" => Err(Failure::usage("an empty name is no file")),
+            _ if looks_like_target(text) => Ok(Self::Target(text.into(), text.parse()?)),
+            _ => Ok(Self::File(text.into())),
+        }
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream)
+    }
+
+    /// The stack, if this end is a target.
+    pub(super) fn open(&self, needs: &Needs) -> Result<Option<Stack>, Failure> {
+        match self {
+            Self::Target(_, target) => Ok(Some(Stack::open(target, needs)?)),
+            Self::Stream | Self::File(_) => Ok(None),
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream => f.write_str("-"),
+            Self::File(path) => path.display().fmt(f),
+            Self::Target(text, _) => f.write_str(text),
+        }
+    }
+}
+
+/// Whether somebody who wrote this meant a target, perhaps a misspelt one. `./` in front of it
+/// makes everything a file.
+fn looks_like_target(text: &str) -> bool {
+    let kind = text.split([',', ':']).next().unwrap_or(text);
+    let is_kind = KINDS.iter().any(|known| known.name.split(':').next() == Some(kind));
+    let has_keys = text.contains(',') && text.contains('=');
+    is_kind || (!text.contains('/') && (kind.contains('@') || has_keys))
+}
+
+/// Where bytes come from.
+pub(super) enum Source<'a> {
+    Stream(Stdin),
+    File { file: File, path: PathBuf, skip: u64, length: Option<u64> },
+    Disk { disk: Box<dyn Blocks + 'a>, skip: u64 },
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn open(
+        end: &End,
+        stack: Option<&'a mut Stack>,
+        skip: u64,
+    ) -> Result<Self, Failure> {
+        match (end, stack) {
+            (End::File(path), _) => Self::file(path, skip).map_err(|e| Failure::of(end, e)),
+            (_, Some(stack)) => {
+                let size = stack.geometry().bytes();
+                if skip > size {
+                    return Err(Failure::of(
+                        end,
+                        format!("has {size} bytes, and --skip is {skip}"),
+                    ));
+                }
+                Ok(Self::Disk { disk: stack.blocks(), skip })
+            }
+            (_, None) => {
+                let mut stdin = io::stdin();
+                let skipped = io::copy(&mut (&mut stdin).take(skip), &mut io::sink());
+                skipped.map_err(|e| Failure::of("standard input", e))?;
+                Ok(Self::Stream(stdin))
+            }
+        }
+    }
+
+    fn file(path: &Path, skip: u64) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Err(ErrorKind::IsADirectory.into());
+        }
+        if !metadata.is_file() {
+            // A pipe or device: read as it comes.
+            io::copy(&mut (&mut file).take(skip), &mut io::sink())?;
+            return Ok(Self::File { file, path: path.into(), skip, length: None });
+        }
+        let Some(length) = metadata.len().checked_sub(skip) else {
+            let text = format!("has {} bytes, and --skip is {skip}", metadata.len());
+            return Err(io::Error::new(ErrorKind::InvalidInput, text));
+        };
+        Ok(Self::File { file, path: path.into(), skip, length: Some(length) })
+    }
+
+    /// How many bytes there are, where that is known.
+    pub(super) fn length(&self) -> Option<u64> {
+        match self {
+            Self::Stream(_) => None,
+            Self::File { length, .. } => *length,
+            Self::Disk { disk, skip } => Some(disk.geometry().bytes() - skip),
+        }
+    }
+
+    /// Reads what comes at `offset`; less than asked for only at the end.
+    pub(super) fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
+        match self {
+            Self::Stream(stdin) => {
+                read_full(stdin, to).map_err(|e| Failure::of("standard input", e))
+            }
+            Self::File { file, path, length: None, .. } => {
+                read_full(file, to).map_err(|e| Failure::of(path.display(), e))
+            }
+            Self::File { file, path, skip, length: Some(length) } => {
+                let left = length.saturating_sub(offset).min(to.len() as u64) as usize;
+                let read = file.read_exact_at(&mut to[..left], *skip + offset);
+                read.map_err(|e| Failure::of(path.display(), e))?;
+                Ok(left)
+            }
+            Self::Disk { disk, skip } => {
+                let left = disk.geometry().bytes() - *skip - offset;
+                let length = left.min(to.len() as u64) as usize;
+                disk.read(*skip + offset, &mut to[..length]).map_err(Failure::failed)?;
+                Ok(length)
+            }
+        }
+    }
+}
+
+fn read_full(from: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < to.len() {
+        match from.read(&mut to[done..]) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Where bytes go.
+pub(super) enum Sink<'a> {
+    Stream(Stdout),
+    /// A file that gets its name at the end.
+    New {
+        file: NewFile,
+        path: PathBuf,
+        seek: u64,
+    },
+    /// A device or a pipe of this machine: there is nothing to replace.
+    Special {
+        file: File,
+        path: PathBuf,
+        seek: u64,
+    },
+    Disk {
+        disk: Box<dyn Blocks + 'a>,
+        seek: u64,
+    },
+}
+
+impl<'a> Sink<'a> {
+    pub(super) fn open(
+        end: &End,
+        stack: Option<&'a mut Stack>,
+        seek: u64,
+    ) -> Result<Self, Failure> {
+        match (end, stack) {
+            (End::File(path), _) => Self::file(path, seek).map_err(|e| Failure::of(end, e)),
+            (_, Some(stack)) => {
+                let geometry = stack.geometry();
+                if geometry.read_only {
+                    return Err(Failure::of(end, "is write protected"));
+                }
+                if seek > geometry.bytes() {
+                    let size = geometry.bytes();
+                    return Err(Failure::of(
+                        end,
+                        format!("has {size} bytes, and --seek is {seek}"),
+                    ));
+                }
+                Ok(Self::Disk { disk: stack.blocks(), seek })
+            }
+            (_, None) => Ok(Self::Stream(io::stdout())),
+        }
+    }
+
+    fn file(path: &Path, seek: u64) -> io::Result<Self> {
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+            Ok(metadata) if !metadata.is_file() => {
+                let file = File::options().write(true).open(path)?;
+                return Ok(Self::Special { file, path: path.into(), seek });
+            }
+            Ok(metadata) if metadata.permissions().readonly() => {
+                return Err(ErrorKind::PermissionDenied.into());
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+        let new = NewFile::create(path)?;
+        if seek > 0 && path.exists() {
+            // What comes before the place written to stays.
+            let mut before = File::open(path)?.take(seek);
+            io::copy(&mut before, &mut new.file())?;
+        }
+        Ok(Self::New { file: new, path: path.into(), seek })
+    }
+
+    /// Bytes that fit, where that is known.
+    pub(super) fn room(&self) -> Option<u64> {
+        match self {
+            Self::Disk { disk, seek } => Some(disk.geometry().bytes() - seek),
+            Self::Stream(_) | Self::New { .. } | Self::Special { .. } => None,
+        }
+    }
+
+    /// Writes `from`, which comes at `offset`.
+    pub(super) fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::Stream(stdout) => Ok(stdout.write_all(from)?),
+            Self::New { file, path, seek } => {
+                let mut at = *seek + offset;
+                for piece in from.chunks(HOLE) {
+                    if piece.iter().any(|byte| *byte != 0) {
+                        let written = file.file().write_all_at(piece, at);
+                        written.map_err(|e| Failure::of(path.display(), e))?;
+                    }
+                    at += piece.len() as u64;
+                }
+                Ok(())
+            }
+            Self::Special { file, path, seek } => {
+                let written = match file.write_all_at(from, *seek + offset) {
+                    // A pipe has no places.
+                    Err(error) if error.raw_os_error() == Some(29) => file.write_all(from),
+                    other => other,
+                };
+                written.map_err(|e| Failure::of(path.display(), e))
+            }
+            Self::Disk { disk, seek } => {
+                let room = disk.geometry().bytes() - *seek - offset;
+                if from.len() as u64 > room {
+                    let fits = offset + room;
+                    return Err(Failure::failed(format!("the target is full after {fits} bytes")));
+                }
+                disk.write(*seek + offset, from).map_err(Failure::failed)
+            }
+        }
+    }
+
+    /// Makes sure that `bytes` bytes are where they belong.
+    pub(super) fn flush(&mut self, bytes: u64) -> Result<(), Failure> {
+        match self {
+            Self::Stream(stdout) => Ok(stdout.flush()?),
+            Self::New { file, path, seek } => {
+                // The last hole is no hole before the file has its length.
+                let ended =
+                    file.file().set_len(*seek + bytes).and_then(|()| file.file().sync_all());
+                ended.map_err(|e| Failure::of(path.display(), e))
+            }
+            Self::Special { .. } => Ok(()),
+            Self::Disk { disk, .. } => disk.flush().map_err(Failure::failed),
+        }
+    }
+
+    /// Reads what was written at `offset`.
+    pub(super) fn read_back(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Failure> {
+        match self {
+            Self::New { file, path, seek } => {
+                let read = file.file().read_exact_at(to, *seek + offset);
+                read.map_err(|e| Failure::of(path.display(), e))
+            }
+            Self::Disk { disk, seek } => disk.read(*seek + offset, to).map_err(Failure::failed),
+            Self::Stream(_) | Self::Special { .. } => {
+                Err(Failure::usage("--verify needs a DST that can be read back"))
+            }
+        }
+    }
+
+    /// Ends the copy of `bytes` bytes: from now on it is safe.
+    pub(super) fn finish(mut self, bytes: u64) -> Result<(), Failure> {
+        self.flush(bytes)?;
+        match self {
+            Self::New { file, path, .. } => file.keep().map_err(|e| Failure::of(path.display(), e)),
+            Self::Stream(_) | Self::Special { .. } | Self::Disk { .. } => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_and_files_are_told_apart() {
+        for text in ["ufs", "ufs,size=1G", "ufs@qemu", "ufs@qmu", "file:a/b", "null", "ufz,size=1G"]
+        {
+            assert!(looks_like_target(text), "{text}");
+        }
+        for text in ["disk.img", "./ufs", "a/b,c=d", "ufs.img", "nullary"] {
+            assert!(!looks_like_target(text), "{text}");
+        }
+        assert!(matches!(End::parse("ufz,size=1G"), Err(Failure::Usage(_))));
+        assert!(matches!(End::parse("-"), Ok(End::Stream)));
+    }
+}

@@ -1,0 +1,139 @@
+//! `flysch ufs`: the management side of a UFS device.
+
+mod attributes;
+mod descriptors;
+mod errors;
+mod info;
+mod power;
+mod units;
+
+use clap::Subcommand;
+use flysch_rig::{Control, Needs, Stack, Target};
+use flysch_ufs::{Operation, Output as Answer, Query};
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Options of `flysch ufs`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The target.
+    #[arg(long = "on", value_name = "TARGET", default_value = "ufs", global = true)]
+    target: Target,
+
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// What the device and its controller are.
+    Info,
+    /// Show a descriptor by its fields, or list the descriptors.
+    Descriptor(descriptors::Arguments),
+    /// Read or write an attribute, or list them all.
+    Attribute(attributes::AttributeArguments),
+    /// Read, set, clear or toggle a flag, or list them all.
+    Flag(attributes::FlagArguments),
+    /// List the logical units.
+    Lu,
+    /// WriteBooster: how it stands, on, off, flush.
+    Wb(power::WriteBoosterArguments),
+    /// Power: link gear, hibernation, device power mode.
+    Power(power::Arguments),
+    /// Errors seen by the driver: counters and history.
+    Errors,
+}
+
+/// Does it.
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let mut stack = Stack::open(&arguments.target, &Needs::default())?;
+    let description = stack.description().to_owned();
+    let Some(control) = stack.control() else {
+        return Err(Failure::usage(format!("{description} is not a UFS device")));
+    };
+    match &arguments.what {
+        What::Info => info::run(&description, control, output),
+        What::Descriptor(arguments) => descriptors::run(arguments, control, output),
+        What::Attribute(arguments) => attributes::run_attribute(arguments, control, output),
+        What::Flag(arguments) => attributes::run_flag(arguments, control, output),
+        What::Lu => units::run(control, output),
+        What::Wb(arguments) => power::write_booster(arguments, control, output),
+        What::Power(arguments) => power::run(arguments, control, output),
+        What::Errors => errors::run(control, output),
+    }
+}
+
+/// Puts a query that answers a number.
+fn number(control: &mut dyn Control, query: Query) -> Result<u64, flysch_ufs::Error> {
+    match control.operate(Operation::Query(query))? {
+        Answer::Value(value) => Ok(value),
+        _ => Ok(0),
+    }
+}
+
+/// A number as users write it: decimal, or hexadecimal after `0x`.
+fn parse_number(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| format!("`{text}` is not a number such as 3 or 0x1F"))
+}
+
+/// A number as `0x1F (31)`, wide enough for its bytes.
+fn show_number(value: u64, width: usize) -> String {
+    format!("{value:#0digits$x} ({value})", digits = 2 + 2 * width)
+}
+
+/// Finds what a user means by a name or a number: a name in any case, by any part of it that no
+/// other name has.
+fn find<T: Copy>(
+    kind: &str,
+    given: &str,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+    bits: impl Fn(T) -> u8,
+) -> Result<T, Failure> {
+    let is_number = given.starts_with(|c: char| c.is_ascii_digit());
+    if is_number {
+        let wanted = parse_number(given).map_err(Failure::Usage)?;
+        let found = all.iter().copied().find(|id| u64::from(bits(*id)) == wanted);
+        return found.ok_or_else(|| Failure::usage(format!("no {kind} has the number {given}")));
+    }
+    let lower = given.to_ascii_lowercase();
+    let exact = all.iter().copied().find(|id| name(*id).eq_ignore_ascii_case(given));
+    let parts: Vec<T> =
+        all.iter().copied().filter(|id| name(*id).to_ascii_lowercase().contains(&lower)).collect();
+    match (exact, &parts[..]) {
+        (Some(id), _) | (None, &[id]) if !given.is_empty() => Ok(id),
+        (None, []) | (Some(_), _) => {
+            let names: Vec<&str> = all.iter().map(|id| name(*id)).collect();
+            let hint = flysch_rig::did_you_mean(given, &names);
+            Err(Failure::usage(format!("no {kind} is called `{given}`{hint}")))
+        }
+        (None, several) => {
+            let names: Vec<&str> = several.iter().map(|id| name(*id)).collect();
+            Err(Failure::usage(format!(
+                "`{given}` may be {}: write more of the name",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+impl From<flysch_ufs::Error> for Failure {
+    /// What the driver refused before sending anything was a wrong use.
+    fn from(error: flysch_ufs::Error) -> Self {
+        use flysch_ufs::Error;
+        match error {
+            Error::TooNew { .. }
+            | Error::Access(_)
+            | Error::Value(_)
+            | Error::Index(_)
+            | Error::Irreversible(_)
+            | Error::Unknown(_) => Self::usage(error),
+            _ => Self::failed(error),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Image files behind modelled logical units: checked, and made where wanted, before a model sees
+//! them.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Bytes per logical block of the units.
+const BLOCK: u64 = 4096;
+
+/// Why a file cannot hold the data of a logical unit.
+#[derive(Debug, thiserror::Error)]
+#[error("image {}: {fault}", path.display())]
+pub struct ImageError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is the matter with it.
+    pub fault: ImageFault,
+}
+
+/// What is the matter with an image file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageFault {
+    /// It does not exist and no size was given.
+    #[error("does not exist; give `size=` to make it")]
+    Missing,
+    /// It is something else.
+    #[error("is a directory, not a regular file")]
+    Directory,
+    /// It is a device, a pipe or a socket.
+    #[error("is not a regular file")]
+    NotAFile,
+    /// It may not be written.
+    #[error("is not writable ({0}); make it writable or copy it")]
+    NotWritable(String),
+    /// It is shorter than asked for.
+    #[error("is too small: {has} bytes, {needs} needed; enlarge it with `truncate -s {needs}`")]
+    TooSmall {
+        /// Its length.
+        has: u64,
+        /// The length it must have.
+        needs: u64,
+    },
+    /// It is no whole number of blocks.
+    #[error("has {has} bytes, not a multiple of the logical block of 4096; give `size=`")]
+    Ragged {
+        /// Its length.
+        has: u64,
+    },
+    /// The operating system's own words.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+/// A file that was made here: taken away again on drop unless it is kept.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// Bytes of the unit.
+    pub(crate) bytes: u64,
+    made: Option<PathBuf>,
+}
+
+impl Image {
+    /// Checks the file, or makes it where `size` is given and it does not exist.
+    pub(crate) fn prepare(path: &Path, size: Option<u64>) -> Result<Self, ImageError> {
+        Self::try_prepare(path, size)
+            .map_err(|fault| ImageError { path: path.to_path_buf(), fault })
+    }
+
+    fn try_prepare(path: &Path, size: Option<u64>) -> Result<Self, ImageFault> {
+        let metadata = match std::fs::metadata(path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let bytes = size.ok_or(ImageFault::Missing)?;
+                let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+                let image = Self { bytes, made: Some(path.to_path_buf()) };
+                file.set_len(bytes)?;
+                return Ok(image);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if metadata.is_dir() {
+            return Err(ImageFault::Directory);
+        }
+        if !metadata.is_file() {
+            return Err(ImageFault::NotAFile);
+        }
+        // A superuser may write everything; a file marked read-only is still meant to stay.
+        if metadata.permissions().readonly() {
+            return Err(ImageFault::NotWritable("its mode has no write permission".into()));
+        }
+        OpenOptions::new().write(true).open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                ImageFault::NotWritable(error.to_string())
+            }
+            _ => ImageFault::System(error),
+        })?;
+        let has = metadata.len();
+        let bytes = size.unwrap_or(has);
+        if has < bytes.max(BLOCK) {
+            return Err(ImageFault::TooSmall { has, needs: bytes.max(BLOCK) });
+        }
+        if !bytes.is_multiple_of(BLOCK) {
+            return Err(ImageFault::Ragged { has });
+        }
+        Ok(Self { bytes, made: None })
+    }
+
+    /// Keeps the file: the stack is open.
+    pub(crate) fn keep(mut self) {
+        self.made = None;
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            // Best effort: the error that brought us here is the one to tell.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(path: &Path, size: Option<u64>) -> String {
+        Image::prepare(path, size).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_cannot_hold_a_unit_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.img");
+        assert!(refusal(&path, None).contains("a.img: does not exist"));
+        assert!(refusal(folder.path(), Some(4096)).contains("is a directory"));
+        std::fs::write(&path, vec![0; 5000]).unwrap();
+        assert!(refusal(&path, None).contains("not a multiple"));
+        assert!(refusal(&path, Some(8192)).contains("5000 bytes, 8192 needed"));
+        let mut mode = std::fs::metadata(&path).unwrap().permissions();
+        mode.set_readonly(true);
+        std::fs::set_permissions(&path, mode).unwrap();
+        assert!(refusal(&path, Some(4096)).contains("not writable"));
+        assert!(refusal(Path::new("/dev/null"), None).contains("not a regular file"));
+    }
+
+    #[test]
+    fn a_file_made_here_stays_only_if_it_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.img");
+        drop(Image::prepare(&path, Some(8192)).unwrap());
+        assert!(!path.exists());
+        Image::prepare(&path, Some(8192)).unwrap().keep();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
+        assert_eq!(Image::prepare(&path, None).unwrap().bytes, 8192);
+    }
+}

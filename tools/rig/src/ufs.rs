@@ -1,0 +1,349 @@
+//! UFS stacks: machine, host controller driver, ports, disks.
+
+use flysch_api::block::{self, Completion, Geometry, Refused, Request};
+use flysch_api::machine::{DmaRegion, Instant, Machine, Wake};
+use flysch_cam::scan::SCRATCH_BYTES;
+use flysch_cam::{Disk, Peripheral, Shape};
+use flysch_models::faults::{Kind, Trigger};
+use flysch_models::machine::{Inline, Mode};
+use flysch_models::store::{FileStore, Store};
+use flysch_models::ufs::{Config, Ufs as Model, UnitConfig};
+use flysch_ufs::{Device, ErrorLog, Host, Link, LinkLimits, Operation, Options, Output};
+use flysch_ufs::{Port, Progress, QueueMode, Quirks};
+use flysch_wire::ufs::registers::{Cap, Ver};
+
+use crate::error::Error;
+use crate::image::Image;
+use crate::stack::Needs;
+use crate::target::{ClockKind, QemuTarget, UfsTarget};
+use crate::ticks::ticks;
+
+/// Size of a modelled logical unit where nothing else says it.
+const MODEL_SIZE: u64 = 4 << 30;
+/// Size of QEMU's logical unit where nothing else says it.
+const QEMU_SIZE: u64 = 1 << 30;
+/// Device address at which modelled machines show their memory: not 0, so that a forgotten
+/// address is found out.
+const MEMORY_ADDRESS: u64 = 0x1_0000_0000;
+
+/// A UFS device with everything above it, up to the disks of one logical unit.
+#[derive(Debug)]
+pub struct Ufs<M: Machine> {
+    machine: M,
+    lanes: Vec<Lane<M>>,
+    peripherals: Vec<Peripheral>,
+    pub(crate) description: String,
+}
+
+/// A disk on one port, showing its user only the memory that is the user's.
+#[derive(Debug)]
+pub struct Lane<M: Machine> {
+    disk: Disk<Port<M>>,
+    memory: DmaRegion,
+}
+
+impl<M: Machine> Lane<M> {
+    /// The disk.
+    pub fn disk(&self) -> &Disk<Port<M>> {
+        &self.disk
+    }
+}
+
+impl<M: Machine> block::Device for Lane<M> {
+    fn geometry(&self) -> &Geometry {
+        self.disk.geometry()
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        &self.memory
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        self.disk.submit(request, now)
+    }
+
+    #[inline]
+    fn ring(&mut self, now: Instant) {
+        self.disk.ring(now);
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Instant) -> Option<Completion> {
+        self.disk.poll(now)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        self.disk.poll_at()
+    }
+}
+
+/// The management side of a UFS host: what `flysch ufs` needs. Commands must not be in flight.
+pub trait Control {
+    /// Does one thing and waits for it.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ufs::Error>;
+    /// The logical units the scan found.
+    fn peripherals(&self) -> &[Peripheral];
+    /// What bring-up learnt about the device.
+    fn device(&self) -> &Device;
+    /// How the link runs.
+    fn link(&self) -> Link;
+    /// What went wrong so far.
+    fn errors(&self) -> &ErrorLog;
+    /// The deviations this controller is known for.
+    fn quirks(&self) -> Quirks;
+    /// UFSHCI version.
+    fn version(&self) -> Ver;
+    /// Controller capabilities.
+    fn capabilities(&self) -> Cap;
+    /// Whether multi-circular queues are in use.
+    fn is_mcq(&self) -> bool;
+}
+
+/// The modelled machine in this thread.
+pub type ModelMachine = Inline<Model>;
+
+/// Opens the model.
+pub(crate) fn open_model(target: &UfsTarget, needs: &Needs) -> Result<Ufs<ModelMachine>, Error> {
+    let mode = match target.clock {
+        ClockKind::Virtual => Mode::Virtual,
+        ClockKind::Hybrid => Mode::Hybrid { ticks },
+        ClockKind::Real => return Err(Error::Unsupported("clock=real of the model")),
+    };
+    let image =
+        target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
+    let size = image.as_ref().map(|image| image.bytes).or(target.size).unwrap_or(MODEL_SIZE);
+    let config = model_config(target, size)?;
+    let profile = config.profile.name;
+    let options = driver_options(target.mcq, needs, target.gear, Some(target.write_booster));
+    let plan = MemoryPlan::new::<ModelMachine>(&options, needs);
+    let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
+    let model = Model::new(config, region.clone())?;
+    let machine = Inline::new(model, region.clone(), Default::default(), mode);
+    let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
+    ufs.description = format!("UFS model {profile}, {}", ufs.queues());
+    if let Some(image) = image {
+        image.keep();
+    }
+    Ok(ufs)
+}
+
+fn model_config(target: &UfsTarget, size: u64) -> Result<Config, Error> {
+    let unit = |lun| {
+        let mut unit = UnitConfig::memory(size);
+        if let Some(path) = target.image.as_deref().filter(|_| lun == target.lu) {
+            unit.store = Some(Store::File(FileStore::open(path, size)?));
+        }
+        Ok(Some(unit))
+    };
+    let units = (0..target.lus).map(unit).collect::<Result<_, Error>>()?;
+    let default = Config::default();
+    Ok(Config {
+        profile: target.profile,
+        units,
+        queues: target.mcq.map_or(default.queues, u32::from),
+        volatile_cache: target.faults.trigger(Kind::PowerLoss) != Trigger::Never,
+        faults: target.faults.clone(),
+        seed: target.seed,
+        ..default
+    })
+}
+
+/// Starts QEMU and opens its device.
+pub(crate) fn open_qemu(
+    target: &QemuTarget,
+    needs: &Needs,
+) -> Result<Ufs<flysch_qemu::Machine>, Error> {
+    let options = driver_options(target.mcq, needs, None, None);
+    let plan = MemoryPlan::new::<flysch_qemu::Machine>(&options, needs);
+    let backing = match &target.image {
+        Some(path) => flysch_qemu::Backing::Image { path: path.clone(), bytes: target.size },
+        None => flysch_qemu::Backing::Memory { bytes: target.size.unwrap_or(QEMU_SIZE) },
+    };
+    let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
+        program: target.qemu.clone(),
+        queues: target.mcq.unwrap_or(0),
+        memory_bytes: plan.total() as u64,
+        units: vec![flysch_qemu::Unit { lun: 0, backing, read_only: false }],
+    })?;
+    let version = machine.version();
+    let region = machine.memory().clone();
+    let mut ufs = Ufs::assemble(machine, &region, &plan, options, 0)?;
+    ufs.description = format!("UFS device of QEMU {version}, {}", ufs.queues());
+    Ok(ufs)
+}
+
+fn driver_options(
+    mcq: Option<u8>,
+    needs: &Needs,
+    gear: Option<u8>,
+    write_booster: Option<bool>,
+) -> Options {
+    let default = LinkLimits::default();
+    Options {
+        queue: if mcq.is_some() { QueueMode::Mcq } else { QueueMode::Sdq },
+        // The single doorbell's slots are not worth dividing for one thread.
+        lanes: mcq.map_or(1, |queues| u16::from(queues).min(needs.lanes.max(1)) as u8),
+        depth: needs.queue_depth.clamp(1, 255) as u16,
+        link: LinkLimits { gear: gear.unwrap_or(default.gear), ..default },
+        write_booster,
+        ..Options::default()
+    }
+}
+
+/// Who gets which part of the machine's memory: data first, so that it starts at the region's own
+/// start, then the driver, then the disks' scratch memory.
+struct MemoryPlan {
+    data: usize,
+    driver: usize,
+    scratch: usize,
+    lanes: usize,
+}
+
+/// Parts start at pages.
+const PAGE: usize = 4096;
+/// Most command slots of a lane: the task tag is one byte.
+const SLOTS_MAX: u32 = 256;
+
+impl MemoryPlan {
+    fn new<M: Machine>(options: &Options, needs: &Needs) -> Self {
+        let lanes = usize::from(options.lanes);
+        Self {
+            data: (needs.memory * usize::from(needs.lanes.max(1))).next_multiple_of(PAGE),
+            driver: (Host::<M>::memory_len(options) + PAGE).next_multiple_of(PAGE),
+            scratch: Disk::<Port<M>>::scratch_bytes(SLOTS_MAX).max(SCRATCH_BYTES),
+            lanes,
+        }
+    }
+
+    fn total(&self) -> usize {
+        self.data + self.driver + self.scratch * self.lanes
+    }
+}
+
+impl<M: Machine> Ufs<M> {
+    /// Brings up the host over `machine`, whose memory is `region`, and opens the disk on `lun`.
+    fn assemble(
+        machine: M,
+        region: &DmaRegion,
+        plan: &MemoryPlan,
+        options: Options,
+        lun: u8,
+    ) -> Result<Self, Error> {
+        let driver = region.carve(plan.data, plan.driver);
+        let mut host = Host::new(machine.clone(), driver, options)?;
+        host.begin(Operation::BringUp)?;
+        finish(&mut host, &machine)?;
+        let mut ports = host.into_ports();
+        let scratch =
+            |lane: usize| region.carve(plan.data + plan.driver + lane * plan.scratch, plan.scratch);
+        let peripherals = flysch_cam::scan(&mut ports[0], &machine, &scratch(0))?;
+        let shape = disk_shape(&peripherals, lun)?;
+        let disk = |(lane, port)| {
+            let disk = Disk::new(port, shape, scratch(lane), &Default::default())?;
+            Ok(Lane { disk, memory: region.carve(0, plan.data) })
+        };
+        let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
+        Ok(Self { machine, lanes, peripherals, description: String::new() })
+    }
+
+    fn queues(&self) -> String {
+        match (self.is_mcq(), self.lanes.len()) {
+            (false, _) => "single doorbell".into(),
+            (true, 1) => "1 queue".into(),
+            (true, queues) => format!("{queues} queues"),
+        }
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    pub(crate) fn parts(&mut self) -> (&mut [Lane<M>], &M) {
+        (&mut self.lanes, &self.machine)
+    }
+
+    pub(crate) fn lane(&self) -> &Lane<M> {
+        &self.lanes[0]
+    }
+
+    fn host(&self) -> &Host<M> {
+        self.lanes[0].disk.port().host().expect("the first port carries the host")
+    }
+
+    fn host_mut(&mut self) -> &mut Host<M> {
+        self.lanes[0].disk.port_mut().host_mut().expect("the first port carries the host")
+    }
+}
+
+/// The shape of the disk on `lun`.
+fn disk_shape(peripherals: &[Peripheral], lun: u8) -> Result<Shape, Error> {
+    match peripherals.iter().find(|peripheral| peripheral.lun == lun) {
+        Some(peripheral) => Ok(peripheral.shape()?),
+        None => {
+            let present: Vec<String> = peripherals.iter().map(|p| p.lun.to_string()).collect();
+            Err(Error::NoUnit { lun, present: present.join(", ") })
+        }
+    }
+}
+
+/// Drives the operation begun last to its end.
+fn finish<M: Machine>(host: &mut Host<M>, clock: &M) -> Result<Output, flysch_ufs::Error> {
+    loop {
+        match host.poll(clock.now()) {
+            Progress::Done(result) => return result,
+            Progress::Idle => return Err(flysch_ufs::Error::NotUp),
+            Progress::Busy => {
+                let until = host.poll_at();
+                if clock.wait(until) == Wake::Idle && until.is_none() {
+                    return Err(flysch_ufs::Error::Gone);
+                }
+            }
+        }
+    }
+}
+
+impl<M: Machine> Control for Ufs<M> {
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ufs::Error> {
+        let machine = self.machine.clone();
+        let host = self.host_mut();
+        host.begin(operation)?;
+        finish(host, &machine)
+    }
+
+    fn peripherals(&self) -> &[Peripheral] {
+        &self.peripherals
+    }
+
+    fn device(&self) -> &Device {
+        self.host().device()
+    }
+
+    fn link(&self) -> Link {
+        self.host().link()
+    }
+
+    fn errors(&self) -> &ErrorLog {
+        self.host().errors()
+    }
+
+    fn quirks(&self) -> Quirks {
+        self.host().quirks()
+    }
+
+    fn version(&self) -> Ver {
+        self.host().version()
+    }
+
+    fn capabilities(&self) -> Cap {
+        self.host().capabilities()
+    }
+
+    fn is_mcq(&self) -> bool {
+        self.host().is_mcq()
+    }
+}
