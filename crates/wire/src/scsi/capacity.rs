@@ -1,4 +1,4 @@
-//! READ CAPACITY data (SBC-4 5.20, 5.21).
+//! READ CAPACITY data (SBC-4).
 
 use crate::bytes::{be16, be32, be64, put};
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Logical unit numbers (SAM-6 4.7) and REPORT LUNS data (SPC-6 6.32).
+//! Logical unit numbers (SAM-6 4.7) and REPORT LUNS data (SPC-6).
 
 use crate::bytes::{array, be32, put};
 use crate::error::Error;
@@ -59,7 +59,7 @@ pub fn parse(bytes: &[u8]) -> Result<(impl Iterator<Item = LogicalUnitNumber> + 
 }
 
 /// Writes REPORT LUNS data as far as it fits and gives the length it would have: LUN LIST LENGTH
-/// says the whole even if the list is cut (SPC-6 6.32).
+/// says the whole even if the list is cut (SPC-6).
 pub fn emit(luns: impl Iterator<Item = LogicalUnitNumber>, bytes: &mut [u8]) -> usize {
     let mut at = HEADER_LENGTH;
     for lun in luns {

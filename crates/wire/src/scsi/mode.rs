@@ -240,7 +240,7 @@ pub struct RecoveryFlags {
     pub awre: bool,
 }
 
-/// Read-write error recovery page (SBC-4 6.5.10).
+/// Read-write error recovery page (SBC-4 6.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadWriteErrorRecovery {
     /// PS: the page can be saved.
@@ -306,7 +306,7 @@ pub struct CachingFlags {
     pub ic: bool,
 }
 
-/// Caching page (SBC-4 6.5.6), the fields UFS uses.
+/// Caching page (SBC-4 6.5), the fields UFS uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caching {
     /// PS: the page can be saved.
@@ -335,7 +335,7 @@ impl Caching {
     }
 }
 
-/// Control page (SPC-6 7.5.13), the fields UFS uses.
+/// Control page (SPC-6 7.5), the fields UFS uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
     /// PS: the page can be saved.

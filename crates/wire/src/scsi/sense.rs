@@ -27,7 +27,7 @@ code! {
 }
 
 code! {
-    /// Sense key (SPC-6 4.4.8).
+    /// Sense key (SPC-6 4.4).
     pub enum SenseKey: u8 {
         /// Nothing wrong.
         NoSense = 0x0 => "NO SENSE",

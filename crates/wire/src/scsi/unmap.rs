@@ -1,4 +1,4 @@
-//! Parameter list of UNMAP (SBC-4 5.35).
+//! Parameter list of UNMAP (SBC-4).
 
 use crate::bytes::{be16, be32, be64, put};
 use crate::error::Error;
@@ -42,7 +42,7 @@ pub fn emit(ranges: &[UnmapRange], bytes: &mut [u8]) -> Option<usize> {
     Some(length)
 }
 
-/// The ranges in a parameter list. An empty list is not an error (SBC-4 5.35).
+/// The ranges in a parameter list. An empty list is not an error (SBC-4).
 ///
 /// # Errors
 /// [`Error::Truncated`] if the list is shorter than it says: a device ends the command with

@@ -193,7 +193,7 @@ pub fn designators(bytes: &[u8]) -> Result<impl Iterator<Item = Designator<'_>>,
     }))
 }
 
-/// Page B0 (SBC-4 6.6.4). Zero in a maximum is "no limit said".
+/// Page B0 (SBC-4 6.6). Zero in a maximum is "no limit said".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockLimits {
     /// PERIPHERAL QUALIFIER and DEVICE TYPE.
@@ -281,7 +281,7 @@ fn emit_header<const N: usize>(peripheral: Peripheral, page: VpdPage, bytes: &mu
     put(bytes, 2, ((N - HEADER_LENGTH) as u16).to_be_bytes());
 }
 
-/// Page B1 (SBC-4 6.6.2).
+/// Page B1 (SBC-4 6.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockDeviceCharacteristics {
     /// PERIPHERAL QUALIFIER and DEVICE TYPE.
@@ -333,7 +333,7 @@ impl BlockDeviceCharacteristics {
     }
 }
 
-/// Page B2 (SBC-4 6.6.5).
+/// Page B2 (SBC-4 6.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogicalBlockProvisioning {
     /// PERIPHERAL QUALIFIER and DEVICE TYPE.

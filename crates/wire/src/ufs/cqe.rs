@@ -1,4 +1,4 @@
-//! Completion queue entry (JESD223E 6.3): how a transfer request of multi-circular queue mode
+//! Completion queue entry (UFSHCI 4.0): how a transfer request of multi-circular queue mode
 //! ended. Little-endian.
 
 use super::utrd::{Ocs, UCD_ALIGNMENT, UcdSpan};

@@ -103,7 +103,7 @@ code! {
     /// Attributes of M-PHY, UniPro and the DesignWare PHY that UFS hosts use. Names as in the
     /// MIPI specifications.
     pub enum UicAttribute: u16 {
-        /// M-TX capability of the HS mode.
+        /// Hibernation of the transmitter.
         TxHibern8Control = 0x002B => "TX_HIBERN8_CONTROL",
         /// Line control commands on the transmitter.
         TxLccEnable = 0x002C => "TX_LCC_ENABLE",
@@ -281,7 +281,7 @@ code! {
 }
 
 code! {
-    /// Mode of one direction in PA_PWRMODE (UniPro 1.8 5.8.12).
+    /// Mode of one direction in PA_PWRMODE.
     pub enum LinkMode: u8 {
         /// High speed.
         Fast = 1 => "FAST_MODE",
@@ -340,7 +340,7 @@ code! {
 }
 
 /// Line rate of one lane in a high speed gear, kbit/s; `None` for a gear outside 1..=5. Series B
-/// is that of a 19.2 or 38.4 MHz reference clock (M-PHY 4.1 table 10), 1456 Mbit/s with 26 MHz.
+/// is that of a 19.2 or 38.4 MHz reference clock, 1456 Mbit/s with 26 MHz.
 pub const fn hs_line_rate_kbit_s(gear: u8, series: HsSeries) -> Option<u32> {
     let base = match series {
         HsSeries::A => 1_248_000,

@@ -101,7 +101,7 @@ impl Opcode {
 
 /// Service action of READ CAPACITY(16).
 pub const READ_CAPACITY_16: u8 = 0x10;
-/// Security protocol of RPMB (JESD220 12.4.5).
+/// Security protocol of RPMB (JESD220 12.4).
 pub const SECURITY_PROTOCOL_UFS: u8 = 0xEC;
 /// Security protocol that lists the protocols (SPC-6).
 pub const SECURITY_PROTOCOL_INFORMATION: u8 = 0x00;

@@ -33,7 +33,7 @@ pub struct Transfer {
     pub blocks: u32,
     /// Byte 1.
     pub flags: TransferFlags,
-    /// GROUP NUMBER: context or system data tag of UFS (JESD220 13.4.8).
+    /// GROUP NUMBER: context or system data tag of UFS (JESD220 13.4).
     pub group: u8,
 }
 
@@ -205,7 +205,7 @@ code! {
 /// SECURITY PROTOCOL IN and OUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Security {
-    /// SECURITY PROTOCOL, [`SECURITY_PROTOCOL_UFS`] for RPMB.
+    /// SECURITY PROTOCOL, [`SECURITY_PROTOCOL_UFS`](super::SECURITY_PROTOCOL_UFS) for RPMB.
     pub protocol: u8,
     /// SECURITY PROTOCOL SPECIFIC: 0x0001, with the RPMB region in the high byte.
     pub specific: u16,

@@ -112,6 +112,22 @@ code! {
     }
 }
 
+code! {
+    /// wManufacturerID: JEDEC bank and code of those who make UFS devices.
+    pub enum ManufacturerId: u16 {
+        /// Micron.
+        Micron = 0x012C => "Micron",
+        /// SanDisk, Western Digital.
+        SanDisk = 0x0145 => "SanDisk",
+        /// Kioxia, Toshiba.
+        Kioxia = 0x0198 => "Kioxia",
+        /// SK hynix.
+        SkHynix = 0x01AD => "SK hynix",
+        /// Samsung.
+        Samsung = 0x01CE => "Samsung",
+    }
+}
+
 /// bUFSFeaturesSupport.
 #[bitfield(u8)]
 #[derive(PartialEq, Eq)]

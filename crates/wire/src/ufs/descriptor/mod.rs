@@ -18,8 +18,8 @@ pub use configuration::{
     UNITS_PER_CONFIGURATION,
 };
 pub use device::{
-    DEVICE_LENGTH_3_0, DeviceDescriptor, ExtendedFeatures, ExtendedWriteBooster, SecureRemovalType,
-    UfsFeatures,
+    DEVICE_LENGTH_3_0, DeviceDescriptor, ExtendedFeatures, ExtendedWriteBooster, ManufacturerId,
+    SecureRemovalType, UfsFeatures,
 };
 pub use field::Field;
 pub use geometry::{GEOMETRY_LENGTH_3_0, GEOMETRY_LENGTH_4_0, GeometryDescriptor};

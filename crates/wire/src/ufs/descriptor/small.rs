@@ -1,5 +1,5 @@
 //! Interconnect, power parameters, device health and file based optimization descriptors
-//! (JESD220 14.1.4.7 to 14.1.4.12).
+//! (JESD220 14.1.4).
 
 use super::field::{self, Field, descriptor, record};
 use super::{DescriptorView, Error};

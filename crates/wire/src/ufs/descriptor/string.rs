@@ -1,4 +1,4 @@
-//! String descriptor (JESD220 14.1.4.8): text in UTF-16, big-endian.
+//! String descriptor (JESD220 14.1.4): text in UTF-16, big-endian.
 
 use super::{DescriptorView, Error};
 use crate::bytes::put;

@@ -34,9 +34,9 @@ code! {
         PrePowerDown = 0x30 => "Pre-PowerDown",
         /// UFS-PowerDown.
         PowerDown = 0x33 => "UFS-PowerDown",
-        /// On the way to deep sleep.
+        /// On the way to deep sleep; by analogy, no implementation seen.
         PreDeepSleep = 0x40 => "Pre-DeepSleep",
-        /// UFS-DeepSleep.
+        /// UFS-DeepSleep; by analogy: a device in it cannot be asked.
         DeepSleep = 0x44 => "UFS-DeepSleep",
     }
 }

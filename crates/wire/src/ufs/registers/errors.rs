@@ -22,7 +22,7 @@ pub struct UecPa {
     pub err: bool,
 }
 
-/// UECDL: errors of the data link layer (UniPro 1.8 table 89 order). Reading clears it.
+/// UECDL: errors of the data link layer. Reading clears it.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct UecDl {

@@ -231,7 +231,7 @@ pub struct SqCti {
 }
 
 code! {
-    /// SQRTS.RTC: how a clean-up ended.
+    /// SQRTS.RTC: how a clean-up ended. No public implementation names these codes.
     pub enum CleanUpResult: u8 {
         /// The command is gone.
         Success = 0 => "Success",

@@ -1,4 +1,4 @@
-//! UFS protocol information units (JESD220 10.5, 10.7): what host and device say to each other.
+//! UFS protocol information units (JESD220 10.5 to 10.7): what host and device say to each other.
 //! Big-endian.
 //!
 //! Every unit starts with the 12-byte [`Header`] and has 20 bytes of its own; [`LENGTH`] bytes
@@ -33,7 +33,7 @@ pub const LENGTH: usize = 32;
 pub const EHS_UNIT: usize = 32;
 
 code! {
-    /// Transaction code, bits 5:0 of byte 0 (JESD220 10.5.2).
+    /// Transaction code, bits 5:0 of byte 0 (JESD220 10.5).
     pub enum TransactionCode: u8 {
         /// Host: are you there?
         NopOut = 0x00 => "NOP OUT",
@@ -79,7 +79,7 @@ pub struct TransactionType {
 }
 
 code! {
-    /// Response, byte 6 of what a device sends, except of a query response (JESD220 10.5.2).
+    /// Response, byte 6 of what a device sends, except of a query response (JESD220 10.6).
     pub enum ResponseCode: u8 {
         /// The target did what it was asked to, as far as the transport is concerned.
         TargetSuccess = 0x00 => "Target Success",
@@ -88,7 +88,7 @@ code! {
     }
 }
 
-/// Byte 9 of what a device sends (JESD220 10.5.2).
+/// Byte 9 of what a device sends (JESD220 10.6).
 #[bitfield(u8)]
 #[derive(PartialEq, Eq, Hash)]
 pub struct DeviceInformation {

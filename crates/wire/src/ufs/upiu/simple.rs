@@ -1,4 +1,4 @@
-//! NOP OUT, NOP IN and REJECT (JESD220 10.7.11 to 10.7.14).
+//! NOP OUT, NOP IN and REJECT (JESD220 10.7.10 to 10.7.12).
 
 use super::{Header, LENGTH, ResponseCode, TransactionCode};
 use crate::bytes::put;
@@ -60,7 +60,8 @@ impl NopIn {
     }
 }
 
-/// REJECT: the device does not understand a unit.
+/// REJECT: the device does not understand a unit. No public implementation reads one, so the
+/// positions of the two status bytes are unconfirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reject {
     /// The header; task tag and logical unit are those of the unit rejected, as far as it had any.
