@@ -1,0 +1,182 @@
+//! The UFS driver and the command layer on QEMU's device: the two releases, a machine, a stack.
+
+use std::path::PathBuf;
+
+use flysch_api::block::{Completion, Device as _, Operation, Request};
+use flysch_api::machine::{Clock as _, DmaRegion, DmaSlice, Machine as _};
+use flysch_cam::{Disk, Peripheral};
+use flysch_qemu::{Backing, Error, Machine, Options, Unit};
+use flysch_ufs::{Host, Options as DriverOptions, Port, QueueMode};
+
+/// Memory for scanning and for parameter lists.
+const SCRATCH: usize = 64 << 10;
+
+/// A release of QEMU the tests are for.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// What it is called in messages.
+    pub name: &'static str,
+    /// The binary.
+    pub program: PathBuf,
+    /// Whether its UFS device is the one of QEMU 11: UFSHCI 4.1, WriteBooster, link attributes.
+    pub is_11: bool,
+}
+
+/// The releases that are installed: `FLYSCH_QEMU_10` and `FLYSCH_QEMU_11` name the binaries. For
+/// each one that is missing a line is printed; with `CI=true` it is a failure.
+///
+/// # Panics
+/// With `CI=true` if one is missing.
+pub fn releases() -> Vec<Release> {
+    let both = [
+        ("QEMU 10", "FLYSCH_QEMU_10", "qemu-system-x86_64", false),
+        ("QEMU 11", "FLYSCH_QEMU_11", "qemu11-system-x86_64", true),
+    ];
+    let mut found = Vec::new();
+    for (name, variable, default, is_11) in both {
+        let program = std::env::var_os(variable).map_or_else(|| default.into(), PathBuf::from);
+        let options = Options { program: Some(program.clone()), ..Options::default() };
+        match Machine::start(&options) {
+            Ok(_) => found.push(Release { name, program, is_11 }),
+            Err(e @ (Error::NotFound { .. } | Error::TooOld { .. })) => {
+                let line = format!("skipped: {name} ({variable}): {e}");
+                assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{line}");
+                eprintln!("{line}");
+            }
+            Err(e) => panic!("{name}: {e}"),
+        }
+    }
+    found
+}
+
+/// A logical unit in memory.
+pub fn memory_unit(lun: u8, bytes: u64) -> Unit {
+    Unit { lun, backing: Backing::Memory { bytes }, read_only: false }
+}
+
+/// A machine of this release: `queues` 0 is SDQ.
+///
+/// # Panics
+/// If it does not start.
+pub fn machine(release: &Release, queues: u8, units: Vec<Unit>) -> Machine {
+    let options =
+        Options { program: Some(release.program.clone()), queues, memory_bytes: 64 << 20, units };
+    Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
+}
+
+/// The driver's options for a machine with so many queues.
+pub fn driver_options(queues: u8) -> DriverOptions {
+    DriverOptions {
+        queue: if queues == 0 { QueueMode::Sdq } else { QueueMode::Mcq },
+        lanes: queues.max(1),
+        ..DriverOptions::default()
+    }
+}
+
+/// A host that is up, and the memory that is left for scratch and data.
+///
+/// # Panics
+/// If the bring-up fails.
+pub fn host(machine: &Machine, options: DriverOptions) -> (Host<Machine>, DmaRegion) {
+    let needed = Host::<Machine>::memory_len(&options).next_multiple_of(4096);
+    let memory = machine.memory();
+    let mut host = Host::new(machine.clone(), memory.carve(0, needed), options).expect("host");
+    host.bring_up(machine).expect("bring-up");
+    (host, memory.carve(needed, memory.len() - needed))
+}
+
+/// Ports, units and free memory of a machine that was just started.
+#[derive(Debug)]
+pub struct Stack {
+    /// The machine.
+    pub machine: Machine,
+    /// One port per lane; the first carries the host.
+    pub ports: Vec<Port<Machine>>,
+    /// What the scan found.
+    pub units: Vec<Peripheral>,
+    /// Parameter lists of disks.
+    pub scratch: DmaRegion,
+    /// Memory for data.
+    pub data: DmaRegion,
+}
+
+/// Starts, brings up and scans.
+///
+/// # Panics
+/// If any of that fails.
+pub fn stack(release: &Release, queues: u8, units: Vec<Unit>) -> Stack {
+    let machine = machine(release, queues, units);
+    let (host, memory) = host(&machine, driver_options(queues));
+    let scratch = memory.carve(0, SCRATCH);
+    let data = memory.carve(SCRATCH, memory.len() - SCRATCH);
+    let mut ports = host.into_ports();
+    let units = flysch_cam::scan(&mut ports[0], &machine, &scratch).expect("scan");
+    Stack { machine, ports, units, scratch, data }
+}
+
+impl Stack {
+    /// A disk over the first port and the unit with this number.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn disk(mut self, lun: u8) -> (Disk<Port<Machine>>, Machine, DmaRegion) {
+        let unit = self.units.iter().find(|unit| unit.lun == lun).expect("the unit");
+        let shape = unit.shape().expect("a disk");
+        let port = self.ports.remove(0);
+        let disk = Disk::new(port, shape, self.scratch, &flysch_cam::Options::default());
+        (disk.expect("a disk"), self.machine, self.data)
+    }
+}
+
+/// A request over bytes of the device and the same number of bytes of data memory.
+pub fn request(
+    operation: Operation,
+    offset: u64,
+    length: u64,
+    data: DmaSlice,
+    machine: &Machine,
+) -> Request {
+    Request {
+        operation,
+        force_unit_access: false,
+        offset,
+        length,
+        buffer: data,
+        token: offset,
+        accepted: machine.now(),
+    }
+}
+
+/// Puts requests to a disk, as many at once as it takes, and waits for all of them.
+///
+/// # Panics
+/// If the disk refuses one for good.
+pub fn carry_out(
+    disk: &mut Disk<Port<Machine>>,
+    machine: &Machine,
+    requests: &[Request],
+) -> Vec<Completion> {
+    let mut next = 0;
+    let mut done = Vec::new();
+    while done.len() < requests.len() {
+        let before = next;
+        while let Some(request) = requests.get(next) {
+            match disk.submit(request, machine.now()) {
+                Ok(()) => next += 1,
+                Err(flysch_api::block::Refused::Full) => break,
+                Err(refused) => panic!("{request:?}: {refused:?}"),
+            }
+        }
+        if next > before {
+            disk.ring(machine.now());
+        }
+        let seen = done.len();
+        while let Some(completion) = disk.poll(machine.now()) {
+            done.push(completion);
+        }
+        if done.len() == seen && done.len() < requests.len() {
+            machine.wait(disk.poll_at());
+        }
+    }
+    done
+}

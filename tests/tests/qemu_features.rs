@@ -1,0 +1,164 @@
+//! Queries, link and power, WriteBooster on QEMU's UFS device.
+
+use std::time::{Duration, Instant};
+
+use flysch_api::block::Operation;
+use flysch_api::machine::{Clock as _, Machine as _};
+use flysch_cam::Disk;
+use flysch_tests::qemu::{
+    Release, carry_out, driver_options, host, machine, memory_unit, releases, request, stack,
+};
+use flysch_ufs::{DevicePower, Error, Host, Port, State, WriteBoosterStatus};
+use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
+use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId, WriteBoosterFlushStatus};
+
+type Qemu = flysch_qemu::Machine;
+
+/// Runs a story on every release, SDQ and MCQ.
+fn everywhere(story: impl Fn(&Release, &Qemu, Host<Qemu>)) {
+    for release in releases() {
+        for queues in [0, 2] {
+            let units = vec![memory_unit(0, 16 << 20), memory_unit(3, 8 << 20)];
+            let machine = machine(&release, queues, units);
+            let (host, _) = host(&machine, driver_options(queues));
+            assert_eq!(host.is_mcq(), queues > 0);
+            story(&release, &machine, host);
+        }
+    }
+}
+
+#[test]
+fn every_descriptor_attribute_and_flag() {
+    everywhere(|release, machine, mut host| {
+        let spec = if release.is_11 { 0x410 } else { 0x400 };
+        assert_eq!(host.device().descriptor.w_spec_version, spec);
+        assert_eq!(host.version().number(), (4, u8::from(release.is_11)));
+        let units: Vec<_> = host.device().units.iter().flatten().collect();
+        let blocks: Vec<_> = units.iter().map(|u| u.q_logical_block_count).collect();
+        assert_eq!(blocks, [4096, 2048]);
+        // Descriptors 1 (configuration) and 6, 3, A are not in QEMU.
+        let there = [
+            DescriptorId::Device,
+            DescriptorId::Unit,
+            DescriptorId::Interconnect,
+            DescriptorId::Geometry,
+            DescriptorId::Power,
+            DescriptorId::Health,
+        ];
+        for id in there {
+            let bytes = host.read_descriptor(machine, id, 0).unwrap_or_else(|e| {
+                panic!("{}: {}: {e}", release.name, id.name());
+            });
+            let bytes = bytes.as_slice();
+            assert_eq!((usize::from(bytes[0]), bytes[1]), (bytes.len(), id.into_bits()));
+            match id {
+                DescriptorId::Device => drop(DeviceDescriptor::parse(bytes).unwrap()),
+                DescriptorId::Geometry => drop(GeometryDescriptor::parse(bytes).unwrap()),
+                DescriptorId::Unit => drop(UnitDescriptor::parse(bytes).unwrap()),
+                _ => {}
+            }
+        }
+        let names = host.device().descriptor.clone();
+        let manufacturer = host.read_string(machine, names.i_manufacturer_name).unwrap();
+        assert_eq!(manufacturer.trim_end_matches('\0'), "REDHAT", "QEMU pads it");
+        let product = host.read_string(machine, names.i_product_name).unwrap();
+        assert_eq!(product.trim_end_matches('\0'), "QEMU UFS");
+        assert!(host.read_descriptor(machine, DescriptorId::Configuration, 0).is_err());
+        // Whatever the tables know may be asked; the host stays up whatever the device says, and
+        // what is newer than the device is not sent.
+        let (mut read, mut refused) = (0, 0);
+        for &id in AttributeId::ALL {
+            match host.read_attribute(machine, id) {
+                Ok(_) => read += 1,
+                Err(Error::TooNew { .. }) => refused += 1,
+                Err(_) => {}
+            }
+        }
+        assert!(read >= if release.is_11 { 30 } else { 20 }, "{read} attributes");
+        assert!(release.is_11 || refused > 0, "{refused} refused");
+        let flags = FlagId::ALL.iter().filter(|&&id| host.read_flag(machine, id).is_ok()).count();
+        assert!(flags >= 3, "{flags} flags");
+        assert_eq!(host.state(), State::Up);
+    });
+}
+
+#[test]
+fn attributes_and_flags_keep_what_is_written() {
+    everywhere(|_, machine, mut host| {
+        for value in [3, 7] {
+            host.write_attribute(machine, AttributeId::ActiveIccLevel, value).unwrap();
+            let back = host.read_attribute(machine, AttributeId::ActiveIccLevel);
+            assert_eq!(back, Ok(value));
+        }
+        assert!(host.write_attribute(machine, AttributeId::ActiveIccLevel, 0x10).is_err());
+        for set in [true, false] {
+            host.write_flag(machine, FlagId::BackgroundOpsEn, set).unwrap();
+            assert_eq!(host.read_flag(machine, FlagId::BackgroundOpsEn), Ok(set));
+        }
+    });
+}
+
+#[test]
+fn hibernation_and_device_power() {
+    everywhere(|_, machine, mut host| {
+        for _ in 0..3 {
+            host.hibernate(machine, true).expect("enter");
+            host.hibernate(machine, false).expect("exit");
+        }
+        for power in [DevicePower::Sleep, DevicePower::Active] {
+            host.set_power(machine, power).unwrap_or_else(|e| panic!("{power:?}: {e}"));
+        }
+        assert_eq!(host.read_flag(machine, FlagId::DeviceInit), Ok(false));
+        assert_eq!(host.state(), State::Up);
+    });
+}
+
+#[test]
+fn write_booster() {
+    for release in releases() {
+        let (mut disk, machine, data) = stack(&release, 0, vec![memory_unit(0, 64 << 20)]).disk(0);
+        let host = |disk: &mut Disk<_>| -> Option<WriteBoosterStatus> {
+            let port: &mut Port<Qemu> = disk.port_mut();
+            port.host_mut().expect("the first port").write_booster(&machine).ok()
+        };
+        if !release.is_11 {
+            assert_eq!(host(&mut disk), None, "QEMU 10 has none");
+            continue;
+        }
+        let flag = |disk: &mut Disk<Port<Qemu>>, id, set| {
+            disk.port_mut().host_mut().unwrap().write_flag(&machine, id, set).unwrap();
+        };
+        flag(&mut disk, FlagId::WriteBoosterEn, true);
+        let status = host(&mut disk).unwrap();
+        assert!(status.enabled && !status.flushing && status.size_units > 0, "{status:?}");
+        // Something has to be in the buffer: then a flush runs, on the device's own clock.
+        let slice = data.slice(0, 16 << 20);
+        for i in 0..16 {
+            let write = request(Operation::Write, (i % 4) << 24, 16 << 20, slice, &machine);
+            assert_eq!(carry_out(&mut disk, &machine, &[write])[0].result, Ok(()));
+        }
+        flag(&mut disk, FlagId::WriteBoosterBufferFlushEn, true);
+        assert!(host(&mut disk).unwrap().flushing);
+        let started = Instant::now();
+        loop {
+            let status = host(&mut disk).unwrap();
+            if status.flush_status != WriteBoosterFlushStatus::Idle {
+                break;
+            }
+            assert!(started.elapsed() < Duration::from_secs(3), "the flush does not go on");
+            machine.wait(Some(machine.now() + Duration::from_millis(50)));
+        }
+        flag(&mut disk, FlagId::WriteBoosterEn, false);
+        assert!(!host(&mut disk).unwrap().enabled);
+    }
+}
+
+#[test]
+fn a_second_bring_up_finds_everything_again() {
+    everywhere(|_, machine, mut host| {
+        let before = host.device().clone();
+        host.bring_up(machine).expect("again");
+        assert_eq!(*host.device(), before);
+        assert!(host.machine().memory().len() >= 64 << 20);
+    });
+}

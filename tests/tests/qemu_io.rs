@@ -1,0 +1,255 @@
+//! Data through driver and disk on QEMU's UFS device, both releases, SDQ and MCQ.
+
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use flysch_api::block::{Device as _, Error, Operation, Refused, Request};
+use flysch_api::command::{Command, Direction, Ended, TaskAttribute};
+use flysch_api::machine::{Clock as _, DmaRegion, DmaSlice, Registers as _};
+use flysch_cam::Disk;
+use flysch_qemu::{Backing, Machine, Unit};
+use flysch_tests::qemu::{Stack, carry_out, memory_unit, releases, request, stack};
+use flysch_ufs::Port;
+
+const BLOCK: u64 = 4096;
+
+/// xorshift64*: the same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % bound
+    }
+}
+
+/// What a block holds after its `generation`-th write: every word depends on both.
+fn content(block: u64, generation: u32, bytes: &mut [u8]) {
+    let seed = block << 32 | u64::from(generation);
+    for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
+        let value = (seed ^ i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ seed;
+        word.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// Writes ranges of random place and length over blocks `first..first + count`, reading some back
+/// in between, then reads everything and compares it with what was written last.
+fn hammer(
+    disk: &mut Disk<Port<Machine>>,
+    machine: &Machine,
+    data: &DmaRegion,
+    (first, count): (u64, u64),
+    rounds: u32,
+) {
+    const SLOT: u64 = 3 << 20;
+    let mut random = Random(0x1234_5678_9ABC_DEF1 + first);
+    let mut generations = vec![0_u32; count as usize];
+    let mut bytes = vec![0; BLOCK as usize];
+    for round in 1..=rounds {
+        // Disjoint ranges in flight together, so that the outcome does not depend on their order.
+        let mut requests = Vec::new();
+        let mut block = random.below(16);
+        for slot in 0..data.len() as u64 / SLOT {
+            let longest = [1, 2, 8, 64, 600][random.below(5) as usize];
+            let blocks = (1 + random.below(longest)).min(SLOT / BLOCK);
+            if block + blocks > count {
+                break;
+            }
+            for i in 0..blocks {
+                generations[(block + i) as usize] = round;
+                content(first + block + i, round, &mut bytes);
+                data.write((slot * SLOT + i * BLOCK) as usize, &bytes);
+            }
+            let slice = data.slice((slot * SLOT) as usize, (blocks * BLOCK) as u32);
+            let (offset, length) = ((first + block) * BLOCK, blocks * BLOCK);
+            requests.push(request(Operation::Write, offset, length, slice, machine));
+            block += blocks + random.below(count / 8);
+        }
+        for done in carry_out(disk, machine, &requests) {
+            assert_eq!(done.result, Ok(()));
+            assert!(done.stamps.accepted <= done.stamps.issued);
+            assert!(done.stamps.issued <= done.stamps.seen);
+        }
+    }
+    let mut block = 0;
+    while block < count {
+        let blocks = (1 + random.below(SLOT / BLOCK)).min(count - block);
+        let slice = data.slice(0, (blocks * BLOCK) as u32);
+        data.fill(0, slice.len as usize, 0xEE);
+        let (offset, length) = ((first + block) * BLOCK, blocks * BLOCK);
+        let read = request(Operation::Read, offset, length, slice, machine);
+        assert_eq!(carry_out(disk, machine, &[read])[0].result, Ok(()));
+        let (mut found, zero) = (vec![0; BLOCK as usize], vec![0; BLOCK as usize]);
+        for i in 0..blocks {
+            data.read((i * BLOCK) as usize, &mut found);
+            match generations[(block + i) as usize] {
+                0 => assert!(found == zero, "block {} was never written", first + block + i),
+                generation => {
+                    content(first + block + i, generation, &mut bytes);
+                    assert!(found == bytes, "block {} of round {generation}", first + block + i);
+                }
+            }
+        }
+        block += blocks;
+    }
+}
+
+#[test]
+fn everything_written_is_read_back() {
+    for release in releases() {
+        for queues in [0, 1, 3] {
+            let stack = stack(&release, queues, vec![memory_unit(0, 48 << 20)]);
+            let (mut disk, machine, data) = stack.disk(0);
+            assert_eq!(disk.geometry().blocks, (48 << 20) / BLOCK);
+            hammer(&mut disk, &machine, &data, (0, (48 << 20) / BLOCK), 12);
+            let statistics = disk.statistics();
+            assert_eq!((statistics.failures, statistics.strays, statistics.timeouts), (0, 0, 0));
+        }
+    }
+}
+
+#[test]
+fn lanes_on_threads_of_their_own() {
+    const PART: usize = 12 << 20;
+    for release in releases() {
+        for queues in [2, 4] {
+            let mut stack = stack(&release, queues, vec![memory_unit(0, 64 << 20)]);
+            let shape = stack.units[0].shape().unwrap();
+            let ports: Vec<_> = stack.ports.drain(..).collect();
+            assert_eq!(ports.len(), usize::from(queues));
+            std::thread::scope(|scope| {
+                for (lane, port) in ports.into_iter().enumerate() {
+                    let scratch = stack.scratch.carve(lane * 4096, 4096);
+                    let data = stack.data.carve(lane * PART, PART);
+                    let machine = stack.machine.clone();
+                    scope.spawn(move || {
+                        let mut disk =
+                            Disk::new(port, shape, scratch, &Default::default()).unwrap();
+                        let share = (lane as u64 * 4000, 4000);
+                        hammer(&mut disk, &machine, &data, share, 8);
+                        assert_eq!(disk.statistics().failures, 0);
+                    });
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn flush_forced_access_and_delete() {
+    let folder = tempfile::tempdir().unwrap();
+    for release in releases() {
+        for queues in [0, 2] {
+            let path = folder.path().join("image");
+            let _ = std::fs::remove_file(&path);
+            let backing = Backing::Image { path: path.clone(), bytes: Some(32 << 20) };
+            let unit = Unit { lun: 2, backing, read_only: false };
+            let (mut disk, machine, data) = stack(&release, queues, vec![unit]).disk(2);
+            data.fill(0, 16 << 20, 0x3C);
+            let slice = data.slice(0, 16 << 20);
+            let mut write = request(Operation::Write, 8 << 20, 16 << 20, slice, &machine);
+            write.force_unit_access = true;
+            let flush = request(Operation::Flush, 0, 0, DmaSlice::EMPTY, &machine);
+            let commands = |disk: &Disk<_>| disk.statistics().commands;
+            for request in [write, flush] {
+                assert_eq!(carry_out(&mut disk, &machine, &[request])[0].result, Ok(()));
+            }
+            // 16 parts, one flush of its own, and one more where FUA is not in the device.
+            assert_eq!(commands(&disk), if release.is_11 { 17 } else { 18 });
+            let image = std::fs::read(&path).unwrap();
+            assert!(image[8 << 20..24 << 20].iter().all(|&byte| byte == 0x3C));
+            assert!(image[..8 << 20].iter().all(|&byte| byte == 0));
+            let occupied = path.metadata().unwrap().blocks();
+            assert!(disk.geometry().can_delete);
+            let delete = request(Operation::Delete, 8 << 20, 12 << 20, DmaSlice::EMPTY, &machine);
+            assert_eq!(carry_out(&mut disk, &machine, &[delete])[0].result, Ok(()));
+            let freed = occupied - path.metadata().unwrap().blocks();
+            assert!(freed * 512 >= 11 << 20, "UNMAP frees the blocks of the image: {freed}");
+        }
+    }
+}
+
+#[test]
+fn units_beyond_the_reach_of_32_bit_addresses() {
+    const SIZE: u64 = 20 << 40;
+    for release in releases() {
+        let (mut disk, machine, data) = stack(&release, 0, vec![memory_unit(0, SIZE)]).disk(0);
+        assert_eq!(disk.geometry().bytes(), SIZE);
+        // The third range begins below 2^32 blocks and ends above.
+        let places = [0, 1 << 40, (16 << 40) - (1 << 20), (16 << 40) + (1 << 20), SIZE - (2 << 20)];
+        for (i, &place) in places.iter().enumerate() {
+            data.fill(0, 2 << 20, 1 + i as u8);
+            let write = request(Operation::Write, place, 2 << 20, data.slice(0, 2 << 20), &machine);
+            assert_eq!(carry_out(&mut disk, &machine, &[write])[0].result, Ok(()));
+        }
+        for (i, &place) in places.iter().enumerate() {
+            let read = request(Operation::Read, place, 2 << 20, data.slice(0, 2 << 20), &machine);
+            assert_eq!(carry_out(&mut disk, &machine, &[read])[0].result, Ok(()));
+            let mut bytes = vec![0; 2 << 20];
+            data.read(0, &mut bytes);
+            assert!(bytes.iter().all(|&byte| byte == 1 + i as u8), "{place:#x}");
+        }
+    }
+}
+
+#[test]
+fn what_is_out_of_range_misaligned_or_write_protected_is_refused() {
+    for release in releases() {
+        let protected = Unit { read_only: true, ..memory_unit(1, 1 << 20) };
+        let stack = stack(&release, 0, vec![memory_unit(0, 1 << 20), protected]);
+        assert_eq!(stack.units.len(), 2);
+        let (mut disk, machine, data) = stack.disk(1);
+        let slice = data.slice(0, 4096);
+        for (operation, offset, length, error) in [
+            (Operation::Read, 1 << 20, 4096, Error::OutOfRange),
+            (Operation::Read, 512, 4096, Error::Misaligned),
+            (Operation::Write, 0, 4096, Error::WriteProtected),
+            (Operation::Delete, 0, 4096, Error::WriteProtected),
+        ] {
+            let bad: Request = request(operation, offset, length, slice, &machine);
+            assert_eq!(disk.submit(&bad, machine.now()), Err(Refused::Invalid(error)));
+        }
+        let mut strange = slice;
+        strange.address = 0x100;
+        let bad = request(Operation::Read, 0, 4096, strange, &machine);
+        assert_eq!(disk.submit(&bad, machine.now()), Err(Refused::Invalid(Error::Misaligned)));
+        let good = request(Operation::Read, 0, 4096, slice, &machine);
+        assert_eq!(carry_out(&mut disk, &machine, &[good])[0].result, Ok(()));
+    }
+}
+
+#[test]
+fn the_device_speaks_for_itself() {
+    for release in releases() {
+        let units = vec![memory_unit(0, 1 << 20), memory_unit(9, 3 << 20), memory_unit(31, 4096)];
+        let Stack { machine, mut ports, units, scratch, .. } = stack(&release, 0, units);
+        let sizes: Vec<_> =
+            units.iter().map(|u| (u.lun, u.shape().unwrap().blocks, u.ready)).collect();
+        assert_eq!(sizes, [(0, 256, true), (9, 768, true), (31, 1, true)]);
+        assert_eq!(units[0].to_string(), "<QEMU QEMU HARDDISK 2.5+>");
+        // A unit that is not there, and a command the device does not have.
+        let mut put = |lun, code| {
+            let mut cdb = [0; 16];
+            cdb[0] = code;
+            let command = Command {
+                lun,
+                cdb,
+                direction: Direction::None,
+                data: scratch.slice(0, 0),
+                attribute: TaskAttribute::Simple,
+                deadline: machine.now() + Duration::from_secs(5),
+                token: 4711,
+            };
+            flysch_cam::run(&mut ports[0], &machine, &command).unwrap()
+        };
+        assert_eq!(put(5, 0x00).ended, Ended::NoLogicalUnit);
+        assert_eq!(put(9, 0x00).ended, Ended::Status(0));
+        let unsupported = put(9, 0x1D);
+        assert_eq!(unsupported.ended, Ended::Status(2));
+        assert_eq!(unsupported.sense.bytes[2] & 0xF, 5);
+        assert_eq!(put(31, 0x00).ended, Ended::Status(0), "the port goes on");
+        assert!(machine.read32(0x08) >= 0x400);
+    }
+}

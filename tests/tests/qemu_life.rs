@@ -1,0 +1,156 @@
+//! QEMU that ends, and ends of ours: nothing hangs, nothing is left behind.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use flysch_api::block::{Device as _, Error, Operation, Refused};
+use flysch_api::machine::{Clock as _, Machine as _, Registers as _};
+use flysch_tests::qemu::{machine, memory_unit, releases, request, stack};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Says which way a child of this test is to end.
+const STORY: &str = "FLYSCH_TEST_END";
+
+fn pid(id: u32) -> Pid {
+    Pid::from_raw(id.cast_signed()).expect("a process id")
+}
+
+#[test]
+fn killed_in_the_middle_of_the_work() {
+    for release in releases() {
+        for queues in [0, 2] {
+            let stack = stack(&release, queues, vec![memory_unit(0, 64 << 20)]);
+            let (mut disk, machine, data) = stack.disk(0);
+            let slice = data.slice(0, 1 << 20);
+            let started = Instant::now();
+            let (mut sent, mut ended, mut gone) = (0_u64, 0_u64, 0_u64);
+            let mut killed = false;
+            loop {
+                let offset = sent % 60 << 20;
+                let write = request(Operation::Write, offset, 1 << 20, slice, &machine);
+                match disk.submit(&write, machine.now()) {
+                    Ok(()) => sent += 1,
+                    Err(Refused::Full) => {}
+                    Err(Refused::Invalid(error)) => {
+                        assert_eq!(error, Error::Gone);
+                        assert!(killed);
+                        if sent == ended {
+                            break;
+                        }
+                    }
+                }
+                disk.ring(machine.now());
+                while let Some(completion) = disk.poll(machine.now()) {
+                    ended += 1;
+                    match completion.result {
+                        Ok(()) => assert_eq!(gone, 0),
+                        Err(error) => {
+                            assert_eq!(error, Error::Gone);
+                            gone += 1;
+                        }
+                    }
+                }
+                if ended > 40 && !killed {
+                    kill_process(pid(machine.process_id()), Signal::KILL).unwrap();
+                    killed = true;
+                }
+                if sent > ended {
+                    machine.wait(disk.poll_at());
+                }
+                let patience = Duration::from_secs(30);
+                assert!(started.elapsed() < patience, "{sent} sent, {ended} ended");
+            }
+            assert!(gone > 0, "some were in flight");
+            assert_eq!(machine.read32(0), u32::MAX);
+            let why = machine.ended().expect("a reason");
+            assert!(why.contains("signal: 9"), "{why}");
+        }
+    }
+}
+
+#[test]
+fn stopped_and_not_answering() {
+    let Some(release) = releases().pop() else { return };
+    let machine = machine(&release, 0, vec![memory_unit(0, 1 << 20)]);
+    kill_process(pid(machine.process_id()), Signal::STOP).unwrap();
+    let started = Instant::now();
+    assert_eq!(machine.read32(0), u32::MAX);
+    assert!(started.elapsed() < Duration::from_secs(15));
+    let why = machine.ended().expect("a reason");
+    assert!(why.contains("does not answer"), "{why}");
+    assert_eq!(machine.read32(0), u32::MAX, "at once the second time");
+    assert!(machine.memory().len() > 0 && machine.now() > flysch_api::machine::Instant::START);
+}
+
+/// Not a test of its own: the process that ends in the way [`STORY`] says, with a machine running.
+#[test]
+fn story() {
+    let Ok(end) = std::env::var(STORY) else { return };
+    let program = std::env::var_os("FLYSCH_TEST_PROGRAM").expect("the parent names it");
+    let options =
+        flysch_qemu::Options { program: Some(PathBuf::from(program)), ..Default::default() };
+    let machine = flysch_qemu::Machine::start(&options).expect("a machine");
+    println!("qemu {}", machine.process_id());
+    match end.as_str() {
+        "drop" => drop(machine),
+        "exit" => std::process::exit(3),
+        "abort" => std::process::abort(),
+        "panic" => panic!("with a machine running"),
+        "forget" => std::mem::forget(machine),
+        "wait" => {
+            machine.wait(None);
+        }
+        other => panic!("no such story: {other}"),
+    }
+}
+
+/// Starts [`story`] and answers the child and the process id of its QEMU.
+fn child(end: &str, program: &std::path::Path) -> (std::process::Child, u32) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "story", "--nocapture"])
+        .env(STORY, end)
+        .env("FLYSCH_TEST_PROGRAM", program)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.split_once("qemu ").and_then(|(_, id)| id.trim().parse().ok()));
+    (child, line.expect("the child tells its QEMU"))
+}
+
+/// Whether a process is there and not just a zombie that nobody fetched yet.
+fn lives(id: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{id}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
+}
+
+fn gone_soon(id: u32, how: &str) {
+    let started = Instant::now();
+    while lives(id) {
+        assert!(started.elapsed() < Duration::from_secs(5), "QEMU {id} is left after {how}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn no_qemu_is_left_behind() {
+    for release in releases() {
+        for end in ["drop", "exit", "abort", "panic", "forget"] {
+            let (mut child, qemu) = child(end, &release.program);
+            child.wait().unwrap();
+            gone_soon(qemu, end);
+        }
+        for signal in [Signal::INT, Signal::TERM, Signal::KILL, Signal::HUP] {
+            let (mut child, qemu) = child("wait", &release.program);
+            assert!(lives(qemu));
+            kill_process(pid(child.id()), signal).unwrap();
+            child.wait().unwrap();
+            gone_soon(qemu, &format!("{signal:?}"));
+        }
+    }
+}
