@@ -1,0 +1,292 @@
+//! Plays job files on a device: stage by stage, groups reported together.
+
+use flysch_api::block::Device;
+use flysch_api::machine::Clock;
+
+use crate::jobfile::{Job, JobFile};
+use crate::published::{Column, DEPTHS};
+use crate::results::{About, JobResults};
+use crate::runner::{self, Assignment, Options, Progress, WorkerOutcome};
+use crate::trace::ring::Ring;
+use crate::usage::Usage;
+use crate::workload::Workload;
+
+/// How to play.
+#[derive(Default)]
+pub struct PlayOptions<'a> {
+    /// Records each lane's trace keeps per stage; 0 switches the trace off.
+    pub trace_records: usize,
+    /// Called now and then with the fraction done, 0..=1.
+    pub progress: Option<&'a mut dyn FnMut(f64)>,
+}
+
+impl core::fmt::Debug for PlayOptions<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("PlayOptions")
+            .field("trace_records", &self.trace_records)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What came of a job file on one device.
+#[derive(Debug, Default)]
+pub struct Played {
+    /// One result per worker, or per group that reports together.
+    pub jobs: Vec<JobResults>,
+    /// The traces of all stages, if they were asked for.
+    pub traces: Vec<Ring>,
+}
+
+/// Why a job file could not be played.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlayError {
+    /// A job does not fit the device.
+    #[error("{0}")]
+    Job(String),
+    /// The runner refused, or the device lost requests.
+    #[error(transparent)]
+    Run(#[from] runner::Error),
+}
+
+/// What the jobs of a file need of the stack they run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Workers at the same time.
+    pub workers: u32,
+    /// Requests in flight at the same time, all workers.
+    pub depth: u32,
+    /// Bytes of buffers, all workers.
+    pub memory: u64,
+}
+
+impl Demand {
+    /// The most that any stage of `file` needs.
+    pub fn of(file: &JobFile) -> Self {
+        file.stages().iter().fold(Self::default(), |most, stage| {
+            let mut sum = Self::default();
+            for job in *stage {
+                let (count, work) = (job.settings.numjobs, &job.settings.workload);
+                let depth = count.saturating_mul(work.depth);
+                sum.workers = sum.workers.saturating_add(count);
+                sum.depth = sum.depth.saturating_add(depth);
+                let stride = u64::from(work.block_max()).next_multiple_of(4096);
+                sum.memory = sum.memory.saturating_add(stride.saturating_mul(u64::from(depth)));
+            }
+            Self {
+                workers: most.workers.max(sum.workers),
+                depth: most.depth.max(sum.depth),
+                memory: most.memory.max(sum.memory),
+            }
+        })
+    }
+}
+
+/// Workers of a job, and the group and report they belong to.
+struct Member<'a> {
+    job: &'a Job,
+    group: u32,
+    workers: core::ops::Range<usize>,
+}
+
+/// Runs the jobs of `file` on the lanes of a device.
+///
+/// # Errors
+/// [`PlayError`] when a job does not fit the device or the device loses requests. Requests that
+/// fail are told in the results of their job.
+pub fn play<D: Device, C: Clock>(
+    lanes: &mut [D],
+    clock: &C,
+    file: &JobFile,
+    mut options: PlayOptions<'_>,
+) -> Result<Played, PlayError> {
+    let mut played = Played::default();
+    let stages = file.stages();
+    let count = stages.len() as f64;
+    let mut group = 0;
+    for (index, stage) in stages.into_iter().enumerate() {
+        if index > 0 {
+            group += 1;
+        }
+        let (assignments, members) = assign(lanes, stage, &mut group)?;
+        let usage = Usage::now();
+        let mut on_progress = |progress: &Progress| {
+            if let Some(show) = &mut options.progress {
+                show((index as f64 + progress.fraction) / count);
+            }
+        };
+        let run_options = Options {
+            trace_records: options.trace_records,
+            progress: Some(&mut on_progress),
+            ..Options::default()
+        };
+        let outcome = runner::run(lanes, clock, &assignments, run_options)?;
+        let results = report(&members, &assignments, &outcome.workers, &usage);
+        played.jobs.extend(results);
+        played.traces.extend(outcome.traces);
+    }
+    Ok(played)
+}
+
+/// The workers of a stage, dealt out over the lanes.
+fn assign<'a, D: Device>(
+    lanes: &[D],
+    stage: &'a [Job],
+    group: &mut u32,
+) -> Result<(Vec<Assignment>, Vec<Member<'a>>), PlayError> {
+    let geometry = lanes.first().map(|lane| *lane.geometry());
+    let geometry = geometry.ok_or_else(|| PlayError::Job("the device has no lane".into()))?;
+    let mut assignments: Vec<Assignment> = Vec::new();
+    let mut members: Vec<Member<'a>> = Vec::new();
+    for job in stage {
+        if job.settings.new_group && !members.is_empty() {
+            *group += 1;
+        }
+        let start = assignments.len();
+        let workers = job.workers(geometry.bytes(), geometry.block_size).map_err(PlayError::Job)?;
+        for workload in workers {
+            let lane = assignments.len() % lanes.len();
+            assignments.push(Assignment { workload, lane });
+        }
+        members.push(Member { job, group: *group, workers: start..assignments.len() });
+    }
+    Ok((assignments, members))
+}
+
+/// One result per worker, or one for all workers of a group that report together.
+fn report(
+    members: &[Member<'_>],
+    assignments: &[Assignment],
+    outcomes: &[WorkerOutcome],
+    usage: &Usage,
+) -> Vec<JobResults> {
+    let cpu = usage.since();
+    let result = |job: &Job, group: u32, workload: &Workload, outcomes: &[&WorkerOutcome]| {
+        let about = About {
+            group,
+            description: job.settings.description.clone(),
+            options: job.options.clone(),
+            percentiles: job.settings.percentiles.clone(),
+            cpu,
+        };
+        JobResults::of(workload, outcomes, about)
+    };
+    let mut results = Vec::new();
+    let mut reported: Vec<u32> = Vec::new();
+    for member in members {
+        let first = &assignments[member.workers.start].workload;
+        if !member.job.settings.group_reporting {
+            for worker in member.workers.clone() {
+                let workload = &assignments[worker].workload;
+                results.push(result(member.job, member.group, workload, &[&outcomes[worker]]));
+            }
+        } else if !reported.contains(&member.group) {
+            reported.push(member.group);
+            let same = members
+                .iter()
+                .filter(|other| other.job.settings.group_reporting && other.group == member.group);
+            let workers = same.flat_map(|other| other.workers.clone());
+            let group: Vec<&WorkerOutcome> = workers.map(|worker| &outcomes[worker]).collect();
+            results.push(result(member.job, member.group, first, &group));
+        }
+    }
+    results
+}
+
+/// Simulated time each cell of the depth table is measured for, after a tenth of it to warm up.
+const CELL_MS: u32 = 500;
+/// Bytes of the device the table's jobs use, as in the article.
+const TABLE_SIZE: &str = "1g";
+
+/// The jobs of the depth table: four workloads at six depths, one after the other, on a device of
+/// `device` bytes.
+///
+/// # Panics
+/// Never: the options are constants.
+pub fn depth_table(device: u64, seed: Option<u64>) -> JobFile {
+    let mut file = JobFile::default();
+    // Writes first, so that the reads find what was written.
+    for column in [Column::SeqWrite, Column::SeqRead, Column::RandWrite, Column::RandRead] {
+        for depth in DEPTHS {
+            let size = if device < 1 << 30 { "100%" } else { TABLE_SIZE };
+            let mut options = vec![
+                ("rw", column.pattern().to_string()),
+                ("bs", column.block_bytes().to_string()),
+                ("iodepth", depth.to_string()),
+                ("size", size.to_string()),
+                ("runtime", format!("{CELL_MS}ms")),
+                ("ramp_time", format!("{}ms", CELL_MS / 10)),
+                ("time_based", "1".to_string()),
+                ("stonewall", "1".to_string()),
+            ];
+            if let Some(seed) = seed {
+                options.push(("randseed", seed.to_string()));
+            }
+            let options: Vec<(String, Option<String>)> =
+                options.into_iter().map(|(name, value)| (name.to_string(), Some(value))).collect();
+            let cell = JobFile::of_options(column.job_name(), &options);
+            file.jobs.append(&mut cell.expect("the table's options are options").jobs);
+        }
+    }
+    file
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::RealClock;
+    use crate::null::Null;
+    use std::path::Path;
+
+    fn played(text: &str) -> Result<Played, PlayError> {
+        let file = JobFile::parse(text, Path::new("test.fio"), &[]).unwrap();
+        let mut lanes = [Null::new(1 << 24, 64, 1 << 20), Null::new(1 << 24, 64, 1 << 20)];
+        let options = PlayOptions { trace_records: 10, ..PlayOptions::default() };
+        play(&mut lanes, &RealClock::new(), &file, options)
+    }
+
+    #[test]
+    fn groups_are_reported_as_fio_reports_them() {
+        let text = "[global]\nsize=1m\n[a]\nnumjobs=3\n[b]\nstonewall\ngroup_reporting\nnumjobs=4\n\
+                    [c]\ngroup_reporting\n[d]\nnew_group\ngroup_reporting\n";
+        let played = played(text).unwrap();
+        let seen: Vec<_> = played
+            .jobs
+            .iter()
+            .map(|job| {
+                (job.name.as_str(), job.group, job.workers, job.read.as_ref().unwrap().requests)
+            })
+            .collect();
+        let expected = [
+            ("a", 0, 1, 256),
+            ("a", 0, 1, 256),
+            ("a", 0, 1, 256),
+            ("b", 1, 5, 1280),
+            ("d", 2, 1, 256),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(played.traces.len(), 4);
+    }
+
+    #[test]
+    fn demand_is_that_of_the_widest_stage() {
+        let text = "[a]\nnumjobs=3\niodepth=4\nbs=6000\n[b]\nstonewall\nbs=1m\n";
+        let file = JobFile::parse(text, Path::new("test.fio"), &[]).unwrap();
+        assert_eq!(Demand::of(&file), Demand { workers: 3, depth: 12, memory: 1 << 20 });
+    }
+
+    #[test]
+    fn a_job_too_large_for_the_device_is_an_error() {
+        let error = played("[big]\nsize=1g\n").unwrap_err().to_string();
+        assert!(error.starts_with("job big: offset 0 and size 1073741824 end beyond"), "{error}");
+    }
+
+    #[test]
+    fn the_depth_table_has_all_cells() {
+        let file = depth_table(4 << 30, Some(7));
+        assert_eq!((file.jobs.len(), file.stages().len()), (24, 24));
+        let workers = file.jobs[0].workers(4 << 30, 4096).unwrap();
+        assert_eq!((workers[0].seed, workers[0].size), (7, Some(1 << 30)));
+        let small = depth_table(1 << 20, None).jobs[23].workers(1 << 20, 4096).unwrap();
+        assert_eq!((small[0].depth, small[0].size), (32, Some(1 << 20)));
+    }
+}
