@@ -1,13 +1,263 @@
-//! `flysch bench`.
+//! `flysch bench`: workloads on targets, measured.
 
+mod options;
+mod traces;
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use flysch_api::block::Device;
+use flysch_api::machine::Clock;
+use flysch_bench::jobfile::JobFile;
+use flysch_bench::play::{self, Demand, PlayError, PlayOptions, Played};
+use flysch_bench::published::Column;
+use flysch_bench::results::{Results, TargetResults};
+use flysch_bench::{csv, fio_json, report, text};
+use flysch_rig::{ClockKind, Needs, Stack, Target, Visitor};
+
+use crate::cleanup::NewFile;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::progress::Progress;
+use options::JobOptions;
+
+/// Records a trace keeps per lane and stage unless told otherwise.
+const TRACE_RECORDS: usize = 1 << 20;
 
 /// Options of `flysch bench`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {}
+#[command(after_help = "\
+Without job files and job options: the queue-depth table of the four classic fio jobs.
+With job options: one job made of them. With job files: their jobs, the options overriding theirs.
+Examples:
+  flysch bench
+  flysch bench --on ufs --on ufs,mcq=4 --rw=randread --bs=4k --iodepth=32 --runtime=1
+  flysch bench jobs.fio --on ufs@qemu --runtime=2 --json")]
+pub(crate) struct Arguments {
+    /// fio job files.
+    #[arg(value_name = "JOBFILE")]
+    files: Vec<PathBuf>,
+    /// What to run on; more than one are compared. `flysch targets` lists the kinds.
+    #[arg(long, value_name = "TARGET", default_value = "ufs")]
+    on: Vec<String>,
+    /// Whose time counts on modelled targets: their own `clock=` for all of them.
+    #[arg(long, value_name = "CLOCK", value_parser = parse_clock)]
+    clock: Option<ClockKind>,
+    /// Seed of everything random in the workloads.
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// Write the results as comma-separated values.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the report, a page for the browser, into this folder.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Write every request to FILE.blktrace.N and FILE.perfetto-trace.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Requests each lane's trace keeps per stage: the last ones.
+    #[arg(long, value_name = "NUMBER", default_value_t = TRACE_RECORDS)]
+    trace_records: usize,
+    #[command(flatten)]
+    jobs: JobOptions,
+}
+
+fn parse_clock(text: &str) -> Result<ClockKind, String> {
+    match text {
+        "virtual" => Ok(ClockKind::Virtual),
+        "hybrid" => Ok(ClockKind::Hybrid),
+        _ => Err("use virtual or hybrid".to_string()),
+    }
+}
 
 /// Runs workloads.
-pub(crate) fn run(_arguments: &Arguments, _output: &mut Output) -> Result<(), Failure> {
-    Err(Failure::usage("bench is not wired up yet"))
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let jobs = Jobs::of(arguments)?;
+    let targets = targets(arguments)?;
+    for (name, reason) in jobs.file.iter().flat_map(|file| &file.ignored) {
+        eprintln!("flysch: option `{name}` has no meaning here: {reason}");
+    }
+    let mut results = Results {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        timestamp_ms: milliseconds_since_1970(),
+        is_table: jobs.file.is_none(),
+        targets: Vec::new(),
+    };
+    for (index, (name, target)) in targets.iter().enumerate() {
+        let (target_results, traces) = run_on(name, target, &jobs, arguments)?;
+        results.targets.push(target_results);
+        if let Some(path) = &arguments.trace {
+            traces::write(&traces::path_of(path, index), &traces)?;
+        }
+    }
+    write_files(arguments, &results)?;
+    if output.json() {
+        let global = jobs.file.map(|file| file.global).unwrap_or_default();
+        output.value(&fio_json::Document::new(&results, &global))?;
+    } else {
+        output.line(text::render(&results).trim_end())?;
+    }
+    output.finish()?;
+    first_failure(&results)
+}
+
+/// What is to be run.
+struct Jobs {
+    /// `None`: the depth table, which depends on the device.
+    file: Option<JobFile>,
+}
+
+impl Jobs {
+    fn of(arguments: &Arguments) -> Result<Self, Failure> {
+        let mut options = arguments.jobs.list.clone();
+        if options.is_empty() && arguments.files.is_empty() {
+            return Ok(Self { file: None });
+        }
+        if let Some(seed) = arguments.seed {
+            options.push(("randseed".to_string(), Some(seed.to_string())));
+        }
+        if arguments.files.is_empty() {
+            let name = options.iter().find(|(name, _)| name == "name");
+            let name = name.and_then(|(_, value)| value.clone());
+            let name = name.unwrap_or_else(|| "job".to_string());
+            let file = JobFile::of_options(&name, &options).map_err(Failure::usage)?;
+            return Ok(Self { file: Some(file) });
+        }
+        let mut all = JobFile::default();
+        for path in &arguments.files {
+            let mut file = JobFile::read(path, &options).map_err(Failure::usage)?;
+            // Files given one after the other run one after the other.
+            if let Some(first) = file.jobs.first_mut() {
+                first.settings.stonewall = true;
+            }
+            all.jobs.append(&mut file.jobs);
+            all.global.append(&mut file.global);
+            all.ignored.append(&mut file.ignored);
+        }
+        Ok(Self { file: Some(all) })
+    }
+}
+
+fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
+    let parse = |text: &String| {
+        let mut target: Target = text.parse().map_err(Failure::from)?;
+        if let (Some(clock), Target::Ufs(ufs)) = (arguments.clock, &mut target) {
+            ufs.clock = clock;
+        }
+        Ok((text.clone(), target))
+    };
+    arguments.on.iter().map(parse).collect()
+}
+
+/// Runs the jobs on one target.
+fn run_on(
+    name: &str,
+    target: &Target,
+    jobs: &Jobs,
+    arguments: &Arguments,
+) -> Result<(TargetResults, Vec<flysch_bench::trace::ring::Ring>), Failure> {
+    let table = play::depth_table(u64::MAX, arguments.seed);
+    let demand = Demand::of(jobs.file.as_ref().unwrap_or(&table));
+    let mut stack = Stack::open(target, &needs(target, &demand))
+        .map_err(|error| Failure::of(name, error))?;
+    let geometry = stack.geometry();
+    let table = play::depth_table(geometry.bytes(), arguments.seed);
+    let file = jobs.file.as_ref().unwrap_or(&table);
+    let mut progress = Progress::share("running");
+    let mut show = |fraction: f64| progress.set((fraction * 1000.0) as u64);
+    let trace_records = if arguments.trace.is_some() { arguments.trace_records.max(1) } else { 0 };
+    let options = PlayOptions { trace_records, progress: Some(&mut show) };
+    let played = stack.visit(Play { file, options });
+    drop(progress);
+    let mut played = played.map_err(|error| match error {
+        PlayError::Run(flysch_bench::runner::Error::Stalled { .. }) => Failure::of(name, error),
+        refused => Failure::usage(format!("{name}: {refused}")),
+    })?;
+    for job in played.jobs.iter_mut().filter(|_| jobs.file.is_none()) {
+        let column = Column::from_job_name(&job.name);
+        job.published = column.and_then(|column| column.published(job.iodepth));
+    }
+    let results = TargetResults {
+        target: name.to_string(),
+        description: stack.description().to_string(),
+        clock: stack.clock_name().to_string(),
+        block_size: geometry.block_size,
+        bytes: geometry.bytes(),
+        jobs: played.jobs,
+    };
+    Ok((results, played.traces))
+}
+
+/// A job file on its way into a stack.
+struct Play<'a> {
+    file: &'a JobFile,
+    options: PlayOptions<'a>,
+}
+
+impl Visitor for Play<'_> {
+    type Output = Result<Played, PlayError>;
+
+    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
+        play::play(lanes, clock, self.file, self.options)
+    }
+}
+
+/// Lanes, slots and buffers for `demand` on `target`. Only controllers with several queues have
+/// more than one lane.
+fn needs(target: &Target, demand: &Demand) -> Needs {
+    let queues = match target {
+        Target::Ufs(ufs) => ufs.mcq.unwrap_or(1),
+        Target::UfsQemu(qemu) => qemu.mcq.unwrap_or(1),
+        _ => 1,
+    };
+    let lanes = u32::from(queues).min(demand.workers).max(1);
+    // Workers are dealt out in turn, so the fullest lane has at most this share, rounded up to
+    // whole workers.
+    let share = u64::from(demand.workers.div_ceil(lanes));
+    let memory = demand.memory.saturating_mul(share).div_ceil(u64::from(demand.workers.max(1)));
+    Needs {
+        lanes: lanes as u16,
+        queue_depth: demand.depth.max(1),
+        memory: usize::try_from(memory).unwrap_or(usize::MAX).max(4096),
+    }
+}
+
+fn write_files(arguments: &Arguments, results: &Results) -> Result<(), Failure> {
+    if let Some(path) = &arguments.csv {
+        write_file(path, |file| csv::write(file, results))?;
+    }
+    if let Some(folder) = &arguments.report {
+        let command: Vec<String> = std::env::args().collect();
+        let page = report::write(folder, results, &command.join(" ")).map_err(Failure::failed)?;
+        eprintln!("flysch: report in {}", page.display());
+    }
+    Ok(())
+}
+
+/// Writes a file that is whole or not there.
+fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut std::io::BufWriter<&std::fs::File>) -> std::io::Result<()>,
+) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::of(path.display(), error);
+    let file = NewFile::create(path).map_err(failed)?;
+    let mut buffered = std::io::BufWriter::new(file.file());
+    write(&mut buffered).map_err(failed)?;
+    buffered.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.keep().map_err(failed)
+}
+
+fn milliseconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+}
+
+/// A job that failed fails the command, after everything was said.
+fn first_failure(results: &Results) -> Result<(), Failure> {
+    for target in &results.targets {
+        if let Some(job) = target.jobs.iter().find(|job| job.error != 0) {
+            let cause = job.failure.as_deref().unwrap_or("failed");
+            return Err(Failure::failed(format!("{}: job {}: {cause}", target.target, job.name)));
+        }
+    }
+    Ok(())
 }
