@@ -296,8 +296,7 @@ impl<M: Machine> Core<M> {
             0
         });
         let cleared = if self.shape.mcq {
-            let descriptor = self.layout.management.address();
-            self.clean_up(0, slot, lun, descriptor)?.is_ok() && self.management_entry()?.is_ok()
+            self.clean_up_management(slot, lun)?.is_ok()
         } else {
             self.clear_slots(1 << slot)?.is_ok()
         };

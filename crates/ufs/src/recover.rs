@@ -16,7 +16,7 @@
 //! Errors without an overdue command enter at the step they need: fatal causes, a lost link and
 //! PA_INIT at 3; other UIC errors are logged and the link is tested with NOP OUT.
 
-use crate::control::{Action, Answer, Core, MS, Run, Stop, US, Wait, number};
+use crate::control::{Action, Core, MS, Run, Stop, US, number};
 use crate::errors::ErrorKind;
 use crate::init::BringUp;
 use crate::layout::ENTRY;
@@ -327,16 +327,25 @@ impl<M: Machine> Core<M> {
             return Ok(self.clear_slots(1 << tag)?.map(|_| ()));
         }
         let descriptor = self.layout.descriptor(victim.lane, victim.slot);
-        if let Err(cause) = self.clean_up(victim.lane, tag as u8, victim.lun, descriptor)? {
-            return Ok(Err(cause));
-        }
-        let clear_ms = self.options.timeouts.clear_ms;
+        let cleaned = match self.clean_up(victim.lane, tag as u8, victim.lun, descriptor)? {
+            Ok(cleaned) => cleaned,
+            Err(cause) => return Ok(Err(cause)),
+        };
+        let patience = self.entry_patience(cleaned);
         let came = self.ask(|core| Action::Late {
             lane: victim.lane,
             slot: victim.slot,
-            deadline: core.now.after_nanos(u64::from(clear_ms) * MS),
+            deadline: core.now.after_nanos(patience),
         })?;
-        Ok(number(came).map(|_| ()))
+        Ok(settled(cleaned, number(came)))
+    }
+
+    /// How long to wait for the completion entry of a command that was cleaned up.
+    fn entry_patience(&self, cleaned: Cleaned) -> u64 {
+        match cleaned {
+            Cleaned::FromController => u64::from(self.options.timeouts.clear_ms) * MS,
+            Cleaned::FromRing => MS,
+        }
     }
 
     /// MCQ: stops a queue, takes a command out of it, and starts it again. The completion entry
@@ -347,7 +356,7 @@ impl<M: Machine> Core<M> {
         tag: u8,
         lun: u8,
         descriptor: u64,
-    ) -> Run<Result<(), Cause>> {
+    ) -> Run<Result<Cleaned, Cause>> {
         let block = self.shared.lanes[lane].starts().registers.submission;
         let clear_ms = self.options.timeouts.clear_ms;
         let stopped = SqRts::new().with_sts(true).into_bits();
@@ -356,7 +365,7 @@ impl<M: Machine> Core<M> {
         if let Err(cause) = self.until(status, stopped, stopped, clear_ms)? {
             return Ok(Err(cause));
         }
-        let mut result = Ok(());
+        let mut result = Ok(Cleaned::FromRing);
         if self.once(|core| core.nullify(lane, block, descriptor).into()) == 0 {
             let target = SqCti::new().with_task_tag(tag).with_lun(lun);
             self.write(block + mcq::SQCTI, target.into_bits());
@@ -365,7 +374,7 @@ impl<M: Machine> Core<M> {
             let done = SqRts::new().with_cus(true).into_bits();
             result = match self.until(status, done, done, clear_ms)? {
                 Ok(value) => match SqRts::from_bits(value).rtc() {
-                    CleanUpResult::Success => Ok(()),
+                    CleanUpResult::Success => Ok(Cleaned::FromController),
                     _ => Err(Cause::Register { name: "SQRTS", value }),
                 },
                 Err(cause) => Err(cause),
@@ -441,15 +450,33 @@ impl<M: Machine> Core<M> {
         Ok(Some(Stage::BringUp))
     }
 
-    /// Waits for the completion entry of the cleaned-up device management command.
-    pub(crate) fn management_entry(&mut self) -> Wait<Result<u64, Cause>> {
-        let clear_ms = self.options.timeouts.clear_ms;
-        let answer = self.ask(|core| Action::ManagementEntry {
-            deadline: core.now.after_nanos(u64::from(clear_ms) * MS),
-        })?;
-        Ok(match answer {
-            Answer::Failed(cause) => Err(cause),
-            _ => Ok(0),
-        })
+    /// MCQ: cleans up the device management command and waits for its completion entry.
+    pub(crate) fn clean_up_management(&mut self, tag: u8, lun: u8) -> Run<Result<(), Cause>> {
+        let descriptor = self.layout.management.address();
+        let cleaned = match self.clean_up(0, tag, lun, descriptor)? {
+            Ok(cleaned) => cleaned,
+            Err(cause) => return Ok(Err(cause)),
+        };
+        let patience = self.entry_patience(cleaned);
+        let came =
+            self.ask(|core| Action::ManagementEntry { deadline: core.now.after_nanos(patience) })?;
+        Ok(settled(cleaned, number(came)))
+    }
+}
+
+/// Where a clean-up found the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cleaned {
+    /// Not fetched yet: its entry was marked. Whether a completion entry follows differs.
+    FromRing,
+    /// In the controller: a completion entry follows.
+    FromController,
+}
+
+/// Whether a cleaned-up command's slot can be used again, after the wait for its entry.
+fn settled(cleaned: Cleaned, came: Result<u64, Cause>) -> Result<(), Cause> {
+    match came {
+        Err(_) if cleaned == Cleaned::FromRing => Ok(()),
+        other => other.map(|_| ()),
     }
 }
