@@ -77,7 +77,11 @@ impl Ufs {
             Work::Write { .. } | Work::Flush { .. } | Work::Power { .. } => {
                 self.at(accepted, Event::Accepted(name));
             }
-            Work::Control | Work::Fail(_) | Work::Status(_) | Work::Transport => {
+            Work::Control
+            | Work::Fail(_)
+            | Work::Status(_)
+            | Work::Settle { .. }
+            | Work::Transport => {
                 self.answer_later(index, accepted);
             }
         }
@@ -130,6 +134,7 @@ impl Ufs {
         match self.tasks.get(index).work {
             Work::Read { unit, offset, len } => self.complete_read(index, unit, offset, len),
             Work::Write { .. } => self.complete_write(name),
+            Work::Settle { len } => self.respond(index, Status::Good, None, len),
             Work::Flush { unit } => self.complete_flush(index, unit),
             Work::Power { mode } => self.complete_power(index, mode),
             Work::Transport => self.answer_transport(index),
@@ -163,14 +168,11 @@ impl Ufs {
         }
     }
 
-    /// The data of a write has arrived; or, the second time, it is on the medium.
+    /// The data of a write has arrived.
     fn complete_write(&mut self, name: TaskRef) {
         let index = name.index;
         let task = self.tasks.get(index);
         let Work::Write { unit: number, offset, len, force } = task.work else { return };
-        if task.ready.last == ON_MEDIUM {
-            return self.respond(index, Status::Good, None, len);
-        }
         let bytes = u64::from(len);
         let mark = self.media.arrived_total() + bytes;
         let moved = bytes.min(u64::from(task.expected));
@@ -196,7 +198,7 @@ impl Ufs {
         self.program();
         match copied.and(kept.map_err(|_| Failed::Store)) {
             Ok(()) if force => {
-                self.tasks.get_mut(index).ready.last = ON_MEDIUM;
+                self.tasks.get_mut(index).work = Work::Settle { len };
                 self.wait_for_medium(name);
             }
             Ok(()) => self.respond(index, Status::Good, None, len),
@@ -349,9 +351,6 @@ fn expected_length(unit: &CommandUpiu, work: &Work) -> u32 {
     };
     if announced { unit.expected_data_transfer_length } else { 0 }
 }
-
-/// `Task::ready.last` of a write whose data is in the store and that only waits for the medium.
-const ON_MEDIUM: u64 = u64::MAX;
 
 /// Why a copy failed.
 enum Failed {

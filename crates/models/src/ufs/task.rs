@@ -44,6 +44,8 @@ pub(super) enum Work {
     Read { unit: u8, offset: u64, len: u32 },
     /// Writes them.
     Write { unit: u8, offset: u64, len: u32, force: bool },
+    /// A forced write whose data has arrived; waits until it is on the medium.
+    Settle { len: u32 },
     /// Empties the write buffer of unit `unit`.
     Flush { unit: u8 },
     /// Changes the power mode.

@@ -105,7 +105,7 @@ impl Host {
     pub fn clear_attentions(&mut self) {
         for lun in (0..32).chain([0x81, 0xD0, 0xB0, 0xC4]) {
             let (end, _) = self.command_in(lun, &[3, 0, 0, 0, 18, 0], 18);
-            assert_eq!(end.status, 0);
+            assert_eq!(end.status, 0, "{lun:#x} {end:?}");
         }
     }
 
@@ -277,7 +277,8 @@ impl Host {
 
     pub fn write_prdt(&self, slot: u8, data: u32) {
         let address = BASE + self.data(slot) as u64;
-        for (n, entry) in prdt::entries(address, data).enumerate() {
+        // Entries count in dwords; the expected length says how much of the last is meant.
+        for (n, entry) in prdt::entries(address, data.next_multiple_of(4)).enumerate() {
             let mut bytes = [0; prdt::LENGTH];
             entry.emit(&mut bytes);
             self.memory.write(self.ucd(slot) + PRDT + n * prdt::LENGTH, &bytes);

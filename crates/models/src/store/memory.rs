@@ -1,0 +1,323 @@
+//! A store in memory that takes memory only for what is not uniform.
+//!
+//! Theory. The unit is cut into chunks and these into pages. A chunk that was never written does
+//! not exist. In one that does, a page whose bytes are all equal is a bit and that byte; only a
+//! page with real content takes memory, so a benchmark that writes zeros over a whole device costs
+//! neither memory nor, when it reads them back, a cache miss per line.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::machine::DmaRegion;
+
+use super::StoreError;
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// Pages of a chunk.
+const PAGES: usize = 512;
+/// Bytes of a chunk.
+const CHUNK: usize = PAGE * PAGES;
+/// Where a page is looked at to find out cheaply that it is not uniform.
+const PROBES: [usize; 4] = [8, PAGE / 3 & !7, PAGE / 2 + 64, PAGE - 8];
+
+/// Memory in chunks.
+pub struct MemoryStore {
+    len: u64,
+    chunks: Vec<Option<Box<Chunk>>>,
+}
+
+struct Chunk {
+    /// Content of the pages that are not uniform.
+    data: Option<Box<[u8]>>,
+    /// Which pages are uniform, and the byte they are full of.
+    uniform: [u64; PAGES / 64],
+    fill: [u8; PAGES],
+}
+
+impl Chunk {
+    fn new() -> Self {
+        Self { data: None, uniform: [u64::MAX; PAGES / 64], fill: [0; PAGES] }
+    }
+
+    /// The byte a page is full of, if it is uniform.
+    #[inline]
+    fn fill_of(&self, page: usize) -> Option<u8> {
+        (self.uniform[page / 64] >> (page % 64) & 1 != 0).then_some(self.fill[page])
+    }
+
+    fn set_uniform(&mut self, page: usize, fill: u8) {
+        self.uniform[page / 64] |= 1 << (page % 64);
+        self.fill[page] = fill;
+    }
+
+    /// The content of a page that is to be changed; `whole` if all of it will be.
+    fn content(&mut self, page: usize, whole: bool) -> &mut [u8] {
+        let data = self.data.get_or_insert_with(|| vec![0; CHUNK].into_boxed_slice());
+        let content = &mut data[page * PAGE..][..PAGE];
+        let bit = 1 << (page % 64);
+        if self.uniform[page / 64] & bit != 0 {
+            self.uniform[page / 64] &= !bit;
+            if !whole {
+                content.fill(self.fill[page]);
+            }
+        }
+        content
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let used = self.chunks.iter().flatten().filter(|chunk| chunk.data.is_some()).count();
+        f.debug_struct("MemoryStore").field("len", &self.len).field("chunks_used", &used).finish()
+    }
+}
+
+/// A part of an access that lies in one page.
+struct Part {
+    chunk: usize,
+    page: usize,
+    /// Offset in the page, offset in the access, length.
+    at: usize,
+    done: usize,
+    len: usize,
+}
+
+impl MemoryStore {
+    pub(super) fn new(len: u64) -> Self {
+        let chunks = usize::try_from(len.div_ceil(CHUNK as u64)).unwrap_or(usize::MAX);
+        let mut table = Vec::new();
+        table.resize_with(chunks, || None);
+        Self { len, chunks: table }
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(()),
+            _ => Err(StoreError::OutOfRange),
+        }
+    }
+
+    #[inline]
+    fn parts(offset: u64, len: usize) -> impl Iterator<Item = Part> {
+        let mut done = 0;
+        core::iter::from_fn(move || {
+            let position = offset + done as u64;
+            let at = (position % PAGE as u64) as usize;
+            let part = Part {
+                chunk: (position / CHUNK as u64) as usize,
+                page: (position / PAGE as u64) as usize % PAGES,
+                at,
+                done,
+                len: (PAGE - at).min(len - done),
+            };
+            done += part.len;
+            (part.len > 0).then_some(part)
+        })
+    }
+
+    fn chunk(&mut self, index: usize) -> &mut Chunk {
+        self.chunks[index].get_or_insert_with(|| Box::new(Chunk::new()))
+    }
+
+    #[inline]
+    pub(super) fn read(
+        &self,
+        offset: u64,
+        memory: &DmaRegion,
+        to: usize,
+        len: usize,
+    ) -> Result<(), StoreError> {
+        self.check(offset, len as u64)?;
+        for part in Self::parts(offset, len) {
+            let to = to + part.done;
+            match &self.chunks[part.chunk] {
+                None => memory.fill(to, part.len, 0),
+                Some(chunk) => match (chunk.fill_of(part.page), &chunk.data) {
+                    (None, Some(data)) => {
+                        memory.write(to, &data[part.page * PAGE + part.at..][..part.len]);
+                    }
+                    (fill, _) => memory.fill(to, part.len, fill.unwrap_or(0)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        offset: u64,
+        memory: &DmaRegion,
+        from: usize,
+        len: usize,
+    ) -> Result<(), StoreError> {
+        self.check(offset, len as u64)?;
+        for part in Self::parts(offset, len) {
+            let from = from + part.done;
+            let chunk = self.chunk(part.chunk);
+            let whole = part.len == PAGE;
+            match uniform_byte(memory, from).filter(|_| whole) {
+                Some(fill) => chunk.set_uniform(part.page, fill),
+                None => {
+                    let content = chunk.content(part.page, whole);
+                    memory.read(from, &mut content[part.at..][..part.len]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn get(&self, offset: u64, to: &mut [u8]) -> Result<(), StoreError> {
+        self.check(offset, to.len() as u64)?;
+        for part in Self::parts(offset, to.len()) {
+            let to = &mut to[part.done..][..part.len];
+            let chunk = self.chunks[part.chunk].as_deref();
+            match chunk.map(|chunk| (chunk.fill_of(part.page), &chunk.data)) {
+                Some((None, Some(data))) => {
+                    to.copy_from_slice(&data[part.page * PAGE + part.at..][..part.len]);
+                }
+                Some((fill, _)) => to.fill(fill.unwrap_or(0)),
+                None => to.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn put(&mut self, offset: u64, from: &[u8]) -> Result<(), StoreError> {
+        self.check(offset, from.len() as u64)?;
+        for part in Self::parts(offset, from.len()) {
+            let content = self.chunk(part.chunk).content(part.page, part.len == PAGE);
+            content[part.at..][..part.len].copy_from_slice(&from[part.done..][..part.len]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn discard(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.check(offset, len)?;
+        let mut done = 0;
+        while done < len {
+            let position = offset + done;
+            let index = (position / CHUNK as u64) as usize;
+            let in_chunk = position % CHUNK as u64;
+            let whole_chunk = in_chunk == 0 && len - done >= CHUNK as u64;
+            let at = (position % PAGE as u64) as usize;
+            let part = (PAGE - at).min(usize::try_from(len - done).unwrap_or(PAGE));
+            let page = (in_chunk / PAGE as u64) as usize;
+            match &mut self.chunks[index] {
+                chunk if whole_chunk => *chunk = None,
+                Some(chunk) if part == PAGE => chunk.set_uniform(page, 0),
+                Some(chunk) => chunk.content(page, false)[at..][..part].fill(0),
+                None => {}
+            }
+            done += if whole_chunk { CHUNK as u64 } else { part as u64 };
+        }
+        Ok(())
+    }
+}
+
+/// The byte that all of the page at `from` in DMA memory is full of, if it is.
+#[inline]
+fn uniform_byte(memory: &DmaRegion, from: usize) -> Option<u8> {
+    if !from.is_multiple_of(8) || from + PAGE > memory.len() {
+        return None;
+    }
+    let first = memory.load64(from);
+    let equal = |at: &usize| memory.load64(from + at) == first;
+    if first != first.rotate_left(8) || !PROBES.iter().all(equal) {
+        return None;
+    }
+    let mut page = [0; PAGE];
+    memory.read(from, &mut page);
+    (page[1..] == page[..PAGE - 1]).then_some(page[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    fn store(len: usize) -> MemoryStore {
+        MemoryStore::new(len as u64)
+    }
+
+    #[test]
+    fn memory_is_zero_until_written_and_after_discard() {
+        let mut store = store(3 * CHUNK);
+        let memory = DmaRegion::zeroed(8192, 0);
+        memory.fill(0, 8192, 0xAB);
+        let across = CHUNK as u64 - 4096;
+        store.read(across, &memory, 0, 8192).unwrap();
+        assert_eq!(memory.load64(0), 0);
+        memory.fill(0, 8192, 0x5C);
+        memory.store32(100, 1);
+        store.write(across, &memory, 0, 8192).unwrap();
+        let mut bytes = [0; 8200];
+        store.get(across - 4, &mut bytes).unwrap();
+        assert_eq!((bytes[3], bytes[4], bytes[8195], bytes[8196]), (0, 0x5C, 0x5C, 0));
+        store.discard(across + 4096, 2 * CHUNK as u64).unwrap();
+        store.get(across, &mut bytes[..8192]).unwrap();
+        assert_eq!((bytes[4095], bytes[4096]), (0x5C, 0));
+    }
+
+    #[test]
+    fn nothing_is_reached_outside() {
+        let mut store = store(8192);
+        let memory = DmaRegion::zeroed(8192, 0);
+        for (offset, len) in [(8192, 1), (4096, 4097), (u64::MAX, 8)] {
+            let outside = |result| matches!(result, Err(StoreError::OutOfRange));
+            assert!(outside(store.read(offset, &memory, 0, len)));
+            assert!(outside(store.write(offset, &memory, 0, len)));
+            assert!(outside(store.discard(offset, len as u64)));
+        }
+    }
+
+    /// Any mix of accesses gives what a plain array gives.
+    #[test]
+    fn it_behaves_like_an_array() {
+        const LEN: usize = 2 * CHUNK + 3 * PAGE;
+        let mut random = Random::new(5);
+        let mut store = store(LEN);
+        let mut array = vec![0_u8; LEN];
+        let memory = DmaRegion::zeroed(4 * PAGE, 0);
+        let mut buffer = vec![0; 4 * PAGE];
+        for round in 0..4000 {
+            let aligned = random.below(2) == 0;
+            let step = if aligned { PAGE } else { 8 };
+            let offset = random.below((LEN / step) as u64 - 1) as usize * step;
+            let len = (random.below(4) as usize + 1) * step;
+            let len = len.min(LEN - offset);
+            for word in buffer.chunks_exact_mut(8) {
+                // Pages full of one byte, nearly full of it, and full of noise.
+                let noise =
+                    if round % 3 == 0 || random.below(500) == 0 { random.bits() } else { 0 };
+                word.copy_from_slice(&(noise | 0x0101_0101_0101_0101 * (round % 2)).to_ne_bytes());
+            }
+            memory.write(0, &buffer);
+            match random.below(5) {
+                0 | 1 => {
+                    store.write(offset as u64, &memory, 0, len).unwrap();
+                    array[offset..][..len].copy_from_slice(&buffer[..len]);
+                }
+                2 => {
+                    store.put(offset as u64, &buffer[..len]).unwrap();
+                    array[offset..][..len].copy_from_slice(&buffer[..len]);
+                }
+                3 => {
+                    let len = len * 150 % (LEN - offset + 1);
+                    store.discard(offset as u64, len as u64).unwrap();
+                    array[offset..][..len].fill(0);
+                }
+                _ => {
+                    store.read(offset as u64, &memory, 0, len).unwrap();
+                    memory.read(0, &mut buffer[..len]);
+                    assert!(buffer[..len] == array[offset..][..len], "round {round}");
+                    store.get(offset as u64, &mut buffer[..len]).unwrap();
+                    assert!(buffer[..len] == array[offset..][..len], "round {round}");
+                }
+            }
+        }
+    }
+}
