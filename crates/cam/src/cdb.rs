@@ -13,12 +13,13 @@ pub(crate) fn transfer(write: bool, lba: u64, blocks: u32, fua: bool) -> [u8; LE
     let flags = TransferFlags::new().with_fua(fua);
     let transfer = Transfer { flags, ..Transfer::new(lba, blocks) };
     let short = lba <= u64::from(u32::MAX) && blocks <= u32::from(u16::MAX);
-    match (short, write) {
-        (true, false) => Cdb::Read10(transfer).to_bytes(),
-        (true, true) => Cdb::Write10(transfer).to_bytes(),
-        (false, false) => Cdb::Read16(transfer).to_bytes(),
-        (false, true) => Cdb::Write16(transfer).to_bytes(),
-    }
+    let cdb = match (short, write) {
+        (true, false) => Cdb::Read10(transfer),
+        (true, true) => Cdb::Write10(transfer),
+        (false, false) => Cdb::Read16(transfer),
+        (false, true) => Cdb::Write16(transfer),
+    };
+    cdb.to_bytes()
 }
 
 /// SYNCHRONIZE CACHE(10) over the whole unit.

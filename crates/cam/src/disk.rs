@@ -19,6 +19,8 @@ use crate::recover::Statistics;
 
 /// Scratch memory per command slot: an UNMAP parameter list, rounded up for alignment, bytes.
 const SCRATCH_STRIDE: usize = 32;
+/// Most commands in flight at once: two indexes per command fit 16 bits.
+const SLOTS_MAX: u32 = 16_384;
 /// How soon a port that took nothing, though nothing is in flight, is asked again, nanoseconds.
 const ASK_AGAIN_NANOS: u64 = 1_000_000;
 
@@ -85,10 +87,13 @@ pub struct Disk<P> {
     block_shift: u32,
     /// Longest read or write of one command, blocks.
     transfer_blocks: u32,
+    transfer_timeout_nanos: u64,
     /// Parameter lists, one place per part.
     scratch: DmaRegion,
     pub(crate) queue: Queue,
-    /// Commands to have in flight at once: less than there are parts after TASK SET FULL.
+    /// Commands the port takes at once.
+    pub(crate) slots: u32,
+    /// Commands to have in flight at once: less than the port takes after TASK SET FULL.
     pub(crate) openings: u32,
     /// Plain successes since `openings` changed.
     pub(crate) good_since: u32,
@@ -106,7 +111,8 @@ pub struct Disk<P> {
 impl<P: Port> Disk<P> {
     /// How much scratch memory a disk over a port with so many slots needs, bytes.
     pub const fn scratch_bytes(slots: u32) -> usize {
-        SCRATCH_STRIDE * slots as usize
+        // One place for each part: those of the wishes, at most as many as slots, and those lent.
+        2 * SCRATCH_STRIDE * slots as usize
     }
 
     /// A disk over `port`, which must carry no other commands.
@@ -124,8 +130,8 @@ impl<P: Port> Disk<P> {
     ) -> Result<Self, Error> {
         let Shape { lun, block_size, .. } = shape;
         let limits = *port.limits();
-        let parts = u16::try_from(limits.slots).unwrap_or(u16::MAX).min(u16::MAX - 1);
-        if parts == 0 {
+        let slots = limits.slots.min(SLOTS_MAX);
+        if slots == 0 {
             return Err(Error::NoSlots);
         }
         if shape.blocks == 0 {
@@ -139,17 +145,17 @@ impl<P: Port> Disk<P> {
         if !block_size.is_power_of_two() || transfer_blocks == 0 {
             return Err(Error::BlockSize { lun, block_size });
         }
-        let needed = Self::scratch_bytes(u32::from(parts));
+        let needed = Self::scratch_bytes(slots);
         let can_delete = shape.unmap_blocks_max > 0;
         if can_delete && scratch.len() < needed {
             return Err(Error::Scratch { needed, got: scratch.len() });
         }
-        let wishes = options.queue_depth.clamp(1, u32::from(parts)) as u16;
+        let wishes = options.queue_depth.clamp(1, slots);
         let geometry = Geometry {
             block_size,
             blocks: shape.blocks,
             transfer_max: transfer_blocks * block_size,
-            queue_depth: u32::from(wishes),
+            queue_depth: wishes,
             can_delete,
             read_only: shape.write_protected,
         };
@@ -169,9 +175,11 @@ impl<P: Port> Disk<P> {
             options: *options,
             block_shift: block_size.trailing_zeros(),
             transfer_blocks,
+            transfer_timeout_nanos: u64::from(options.transfer_timeout_ms) * 1_000_000,
             scratch,
-            queue: Queue::new(wishes, parts, &blank),
-            openings: u32::from(parts),
+            queue: Queue::new(wishes as u16, slots as u16, &blank),
+            slots,
+            openings: slots,
             good_since: 0,
             gone: false,
             no_flush: false,
@@ -218,37 +226,55 @@ impl<P: Port> Disk<P> {
     }
 
     /// Makes the next part of a wish that has blocks without one, if a part is free.
-    #[inline]
+    #[inline(always)]
     fn split(&mut self, wish_index: u16) -> Option<u16> {
         let index = self.queue.take_part(wish_index)?;
-        let wish = &self.queue.wishes[usize::from(wish_index)];
-        let (operation, lba, fua) = (wish.operation, wish.lba, wish.force_unit_access);
-        let blocks = wish.blocks.min(u64::from(self.part_blocks(operation))) as u32;
-        let (direction, bytes, block) = match operation {
-            Operation::Read => {
-                let bytes = blocks << self.block_shift;
-                (Direction::FromDevice, bytes, cdb::transfer(false, lba, blocks, false))
-            }
-            Operation::Write => {
-                let bytes = blocks << self.block_shift;
-                (Direction::ToDevice, bytes, cdb::transfer(true, lba, blocks, fua))
-            }
-            Operation::Delete => (Direction::ToDevice, 0, cdb::unmap()),
-            Operation::Flush => (Direction::None, 0, cdb::synchronize_cache()),
-        };
-        let mut data = DmaSlice { address: wish.address, len: bytes };
-        if operation == Operation::Delete {
-            let offset = usize::from(index) * SCRATCH_STRIDE;
-            self.scratch.write(offset, &cdb::unmap_list(lba, blocks));
-            data = self.scratch.slice(offset, cdb::UNMAP_LIST as u32);
+        let wish = &mut self.queue.wishes[usize::from(wish_index)];
+        let part = &mut self.queue.parts[usize::from(index)];
+        let command = &mut part.command;
+        let write = wish.operation == Operation::Write;
+        if !write && wish.operation != Operation::Read {
+            self.split_rare(wish_index, index);
+            return Some(index);
         }
-        let command = &mut self.queue.part(index).command;
-        (command.cdb, command.direction, command.data) = (block, direction, data);
-        let wish = self.queue.wish(wish_index);
+        let blocks = wish.blocks.min(u64::from(self.transfer_blocks)) as u32;
+        let bytes = blocks << self.block_shift;
+        command.cdb = cdb::transfer(write, wish.lba, blocks, wish.force_unit_access);
+        command.direction = if write { Direction::ToDevice } else { Direction::FromDevice };
+        command.data = DmaSlice { address: wish.address, len: bytes };
+        part.timeout_nanos = self.transfer_timeout_nanos;
         wish.lba += u64::from(blocks);
         wish.blocks -= u64::from(blocks);
         wish.address += u64::from(bytes);
         Some(index)
+    }
+
+    /// A part of a delete or flush.
+    #[cold]
+    fn split_rare(&mut self, wish_index: u16, index: u16) {
+        let wish = &mut self.queue.wishes[usize::from(wish_index)];
+        if wish.operation == Operation::Flush {
+            wish.blocks = 0;
+            return self.make_flush(index);
+        }
+        let blocks = wish.blocks.min(u64::from(self.shape.unmap_blocks_max)) as u32;
+        let offset = usize::from(index) * SCRATCH_STRIDE;
+        self.scratch.write(offset, &cdb::unmap_list(wish.lba, blocks));
+        wish.lba += u64::from(blocks);
+        wish.blocks -= u64::from(blocks);
+        let part = &mut self.queue.parts[usize::from(index)];
+        part.command.cdb = cdb::unmap();
+        part.command.direction = Direction::ToDevice;
+        part.command.data = self.scratch.slice(offset, cdb::UNMAP_LIST as u32);
+        part.timeout_nanos = u64::from(self.options.delete_timeout_ms) * 1_000_000;
+    }
+
+    /// Makes a flush of a part.
+    fn make_flush(&mut self, index: u16) {
+        let part = &mut self.queue.parts[usize::from(index)];
+        part.command.cdb = cdb::synchronize_cache();
+        (part.command.direction, part.command.data) = (Direction::None, DmaSlice::EMPTY);
+        part.timeout_nanos = u64::from(self.options.flush_timeout_ms) * 1_000_000;
     }
 
     /// Starts a part.
@@ -257,27 +283,15 @@ impl<P: Port> Disk<P> {
         if self.queue.started >= self.openings {
             return Err(NotStarted::Full);
         }
-        let timeout = self.timeout_nanos(index);
-        let part = self.queue.part(index);
+        let part = &mut self.queue.parts[usize::from(index)];
         part.generation = part.generation.wrapping_add(1);
         part.command.token = u32::from(part.generation) << 16 | u32::from(index);
-        part.command.deadline = now.after_nanos(timeout);
+        part.command.deadline = now.after_nanos(part.timeout_nanos);
         self.port.start(&part.command, now)?;
         part.started = true;
         self.queue.started += 1;
         self.statistics.commands += 1;
         Ok(())
-    }
-
-    #[inline]
-    fn timeout_nanos(&self, index: u16) -> u64 {
-        let direction = self.queue.parts[usize::from(index)].command.direction;
-        let milliseconds = match (direction, self.operation(index)) {
-            (Direction::None, _) => self.options.flush_timeout_ms,
-            (_, Operation::Delete) => self.options.delete_timeout_ms,
-            _ => self.options.transfer_timeout_ms,
-        };
-        u64::from(milliseconds) * 1_000_000
     }
 
     /// What the wish of a part wants.
@@ -305,6 +319,7 @@ impl<P: Port> Disk<P> {
     }
 
     /// Starts what waits for room and time, as far as there is room; answers whether it did.
+    #[inline(never)]
     fn pump(&mut self, now: Instant) -> bool {
         self.ask_again = None;
         let mut started = false;
@@ -359,14 +374,14 @@ impl<P: Port> Disk<P> {
         wish.seen = wish.seen.max(outcome.seen);
         if outcome.ended == Ended::Status(Status::Good.into_bits()) && outcome.residual == 0 {
             self.reopen();
-            return self.end_part(index, None);
+            return self.end_part_inline(index, None);
         }
         self.recover(index, outcome, now)
     }
 
     /// Ends a part; answers its wish if that was the last part.
-    #[inline]
-    pub(crate) fn end_part(&mut self, index: u16, error: Option<BlockError>) -> Option<u16> {
+    #[inline(always)]
+    fn end_part_inline(&mut self, index: u16, error: Option<BlockError>) -> Option<u16> {
         let wish_index = self.queue.release_part(index);
         let wish = self.queue.wish(wish_index);
         if let Some(error) = error {
@@ -383,41 +398,43 @@ impl<P: Port> Disk<P> {
         Some(wish_index)
     }
 
+    /// [`end_part_inline`](Self::end_part_inline) off the fast path.
+    #[inline(never)]
+    pub(crate) fn end_part(&mut self, index: u16, error: Option<BlockError>) -> Option<u16> {
+        self.end_part_inline(index, error)
+    }
+
     /// Gives a wish a flush as its last part.
+    #[cold]
     fn flush_part(&mut self, wish_index: u16) {
         // The part that just ended is free again.
         let Some(index) = self.queue.take_part(wish_index) else { return };
-        let command = &mut self.queue.part(index).command;
-        command.cdb = cdb::synchronize_cache();
-        (command.direction, command.data) = (Direction::None, DmaSlice::EMPTY);
+        self.make_flush(index);
         self.queue.wait(index, false);
     }
 
     /// Hands a wish out.
     #[inline]
     fn finish(&mut self, wish_index: u16, now: Instant) -> Completion {
-        let deferred = self.deferred;
-        let wish = self.queue.wish(wish_index);
-        let mut error = wish.error;
-        if wish.operation == Operation::Flush && error.is_none() && deferred.is_some() {
-            error = deferred;
-            self.deferred = None;
+        let wish = &mut self.queue.wishes[usize::from(wish_index)];
+        if wish.operation == Operation::Flush && wish.error.is_none() {
+            wish.error = self.deferred.take();
         }
-        let wish = self.queue.wish(wish_index);
+        let issued = wish.issued.min(now);
         let completion = Completion {
             token: wish.token,
-            result: error.map_or(Ok(()), Err),
+            result: wish.error.map_or(Ok(()), Err),
             stamps: Stamps {
                 accepted: wish.accepted,
                 // A wish that never got as far as the device was issued when it ended.
-                issued: wish.issued.min(now),
+                issued,
                 device_done: wish.device_done,
-                seen: wish.seen.max(wish.issued.min(now)),
+                seen: wish.seen.max(issued),
                 delivered: now,
             },
         };
+        self.statistics.failures += u64::from(wish.error.is_some());
         self.queue.release_wish(wish_index);
-        self.statistics.failures += u64::from(error.is_some());
         completion
     }
 }

@@ -1,12 +1,14 @@
 //! What a disk has in hand: wishes (block requests) and their parts (commands).
 //!
 //! Theory. A wish is one block request; it is carried out by one or more parts, each of which is
-//! one command. Both live in tables allocated once; an index is a name. A part is in exactly one
-//! place: free, *started* (the port owes its outcome), *waiting* (to be started as soon as there
-//! is room, first in first out) or *delayed* (to be started at an instant). A wish is free,
-//! *unsplit* (still has blocks without a part), in hand (all its parts exist), or *finished*
-//! (ended without an outcome of its own, to be handed out by the next poll). Lists are links in
-//! tables beside the slots, so moving between places is a few stores and never allocates.
+//! one command. Both live in tables allocated once; an index is a name. Every wish has the part of
+//! the same index for its own, so that the common case, one command, costs no second look-up; the
+//! parts beyond are lent to wishes that need more. A part is in exactly one place: free,
+//! *started* (the port owes its outcome), *waiting* (to be started as soon as there is room, first
+//! in first out) or *delayed* (to be started at an instant). A wish is free, *unsplit* (still has
+//! blocks without a part), in hand (all its parts exist), or *finished* (ended without an outcome
+//! of its own, to be handed out by the next poll). Lists are links in tables beside the slots, so
+//! moving between places is a few stores and never allocates.
 
 use alloc::boxed::Box;
 
@@ -145,8 +147,12 @@ pub(crate) struct Part {
     pub(crate) command: Command,
     /// The wish it belongs to.
     pub(crate) wish: u16,
+    /// Whether it is in use.
+    busy: bool,
     /// Whether the port owes its outcome.
     pub(crate) started: bool,
+    /// How long the command may take, nanoseconds.
+    pub(crate) timeout_nanos: u64,
     /// Counts the starts of this slot: an outcome of an earlier life is not taken for this one.
     pub(crate) generation: u16,
     pub(crate) tries: Tries,
@@ -173,18 +179,22 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Room for so many wishes and parts; each at least 1 and below 65535.
-    pub(crate) fn new(wishes: u16, parts: u16, blank: &Command) -> Self {
-        let chain = |count: u16| {
-            let links = (1..=count).map(|next| if next == count { NONE } else { next });
-            (Links(links.collect()), Fifo { head: 0, tail: count - 1 })
+    /// Room for so many wishes, each with a part of its own, and so many parts to lend; each at
+    /// least 1, together below 65535.
+    pub(crate) fn new(wishes: u16, lent: u16, blank: &Command) -> Self {
+        let parts = wishes + lent;
+        let chain = |first: u16, end: u16| {
+            let links = (1..=end).map(|next| if next == end { NONE } else { next });
+            (Links(links.collect()), Fifo { head: first, tail: end - 1 })
         };
-        let (wish_links, free_wishes) = chain(wishes);
-        let (part_links, free_parts) = chain(parts);
-        let part = |_| Part {
+        let (wish_links, free_wishes) = chain(0, wishes);
+        let (part_links, free_parts) = chain(wishes, parts);
+        let part = |index| Part {
             command: *blank,
-            wish: NONE,
+            wish: if index < wishes { index } else { NONE },
+            busy: false,
             started: false,
+            timeout_nanos: 0,
             generation: 0,
             tries: Tries::default(),
             not_before: Instant::START,
@@ -228,7 +238,7 @@ impl Queue {
     }
 
     /// Takes a request in, if there is room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_wish(&mut self, request: &Request, block_shift: u32) -> Option<u16> {
         let index = self.free_wishes.pop(&mut self.wish_links)?;
         *self.wish(index) = Wish {
@@ -250,7 +260,7 @@ impl Queue {
         Some(index)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release_wish(&mut self, index: u16) {
         self.free_wishes.push_front(&mut self.wish_links, index);
     }
@@ -287,22 +297,28 @@ impl Queue {
     }
 
     /// A free part, now belonging to `wish`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_part(&mut self, wish: u16) -> Option<u16> {
-        let index = self.free_parts.pop(&mut self.part_links)?;
-        let part = self.part(index);
+        let own = &mut self.parts[usize::from(wish)];
+        let index = if own.busy { self.free_parts.pop(&mut self.part_links)? } else { wish };
+        let part = &mut self.parts[usize::from(index)];
+        part.busy = true;
         part.wish = wish;
         part.tries = Tries::default();
-        self.wish(wish).open += 1;
+        self.wishes[usize::from(wish)].open += 1;
         Some(index)
     }
 
     /// Gives a part back; answers the wish it belonged to, which has one part less open.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release_part(&mut self, index: u16) -> u16 {
-        self.free_parts.push_front(&mut self.part_links, index);
-        let wish = self.part(index).wish;
-        self.wish(wish).open -= 1;
+        let part = &mut self.parts[usize::from(index)];
+        part.busy = false;
+        let wish = part.wish;
+        if wish != index {
+            self.free_parts.push_front(&mut self.part_links, index);
+        }
+        self.wishes[usize::from(wish)].open -= 1;
         wish
     }
 
@@ -386,8 +402,10 @@ mod tests {
         assert_eq!(wishes, [0, 1, 2]);
         assert!(queue.take_wish(&request(), 12).is_none());
         assert_eq!((queue.wish(1).lba, queue.wish(1).blocks), (2, 1));
-        let parts: Vec<_> = (0..2).map(|_| queue.take_part(1).unwrap()).collect();
-        assert_eq!((queue.take_part(1), queue.wish(1).open), (None, 2));
+        let parts: Vec<_> = (0..3).map(|_| queue.take_part(1).unwrap()).collect();
+        assert_eq!(parts, [1, 3, 4], "its own first");
+        assert_eq!((queue.take_part(1), queue.wish(1).open), (None, 3));
+        assert_eq!(queue.take_part(0), Some(0), "which nobody else gets");
         for part in parts {
             assert_eq!(queue.release_part(part), 1);
         }
@@ -398,7 +416,7 @@ mod tests {
 
     #[test]
     fn waiting_parts_keep_their_order_and_delayed_ones_their_time() {
-        let mut queue = queue(1, 5);
+        let mut queue = queue(1, 4);
         queue.take_wish(&request(), 12).unwrap();
         let parts: Vec<_> = (0..5).map(|_| queue.take_part(0).unwrap()).collect();
         let at = Instant::from_nanos;

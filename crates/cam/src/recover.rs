@@ -188,8 +188,7 @@ impl<P: Port> Disk<P> {
     /// Notes a plain success: enough of them and a throttled disk tries one command more.
     #[inline]
     pub(crate) fn reopen(&mut self) {
-        let parts = self.queue.parts.len() as u32;
-        if self.openings < parts {
+        if self.openings < self.slots {
             self.good_since += 1;
             if self.good_since >= REOPEN_AFTER {
                 self.good_since = 0;

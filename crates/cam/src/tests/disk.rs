@@ -118,7 +118,7 @@ fn what_cannot_be_a_disk_is_refused() {
     let empty = new(Shape { blocks: 0, ..SHAPE }, 4, 16384, 4096);
     assert_eq!(empty, Some(error::Error::NotADisk { lun: 3 }));
     assert_eq!(new(SHAPE, 0, 16384, 4096), Some(error::Error::NoSlots));
-    assert_eq!(new(SHAPE, 4, 16384, 100), Some(error::Error::Scratch { needed: 128, got: 100 }));
+    assert_eq!(new(SHAPE, 4, 16384, 100), Some(error::Error::Scratch { needed: 256, got: 100 }));
     assert_eq!(new(Shape { unmap_blocks_max: 0, ..SHAPE }, 4, 16384, 0), None);
 }
 
