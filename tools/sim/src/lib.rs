@@ -1,0 +1,6 @@
+//! Whole stacks under one seed: a workload, the stack, a modelled device, and what goes wrong.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod oracle;
+pub mod world;
