@@ -78,10 +78,9 @@ pub struct Host<M: Machine> {
     result: Option<Result<Output, Error>>,
     /// The recovery under way is the caller's wish.
     asked: bool,
-    /// When the job under way wants to be polled; never, if there is none.
+    /// When the host wants to be polled: for the job under way, or to look around.
     job_at: Instant,
-    /// When the host was polled last, and when it looks at exception events again.
-    polled: Instant,
+    /// When it looks at exception events again.
     event_at: Instant,
 }
 
@@ -128,7 +127,6 @@ impl<M: Machine> Host<M> {
             result: None,
             asked: false,
             job_at: Instant::NEVER,
-            polled: Instant::START,
             event_at: Instant::START,
         })
     }
@@ -247,15 +245,12 @@ impl<M: Machine> Host<M> {
         if let Some(lane) = self.lane.poll_at() {
             at = at.min(lane);
         }
-        if self.core.shape.lanes > 1 && self.state == State::Up {
-            at = at.min(self.polled.after_nanos(ATTENTION_NANOS));
-        }
         (at != Instant::NEVER).then_some(at)
     }
 
     #[inline]
     pub(crate) fn poll_lane(&mut self, now: Instant) -> Option<Outcome> {
-        if now >= self.job_at || self.lane.shared.order() != self.lane.obeyed {
+        if now >= self.job_at || !self.lane.shared.is_quiet(self.lane.obeyed) {
             self.drive(now);
         }
         self.lane.poll(now)
@@ -273,7 +268,6 @@ impl<M: Machine> Host<M> {
 
     #[cold]
     fn drive(&mut self, now: Instant) {
-        self.polled = now;
         self.look_for_trouble(now);
         self.lane.wake(now);
         while let Some(job) = &mut self.job {
@@ -292,8 +286,21 @@ impl<M: Machine> Host<M> {
                 Ok(output) => self.finish(Ok(output), now),
             }
         }
-        let waiting = self.state == State::Up && self.core.shared.event_pending();
-        self.job_at = if waiting { self.event_at } else { Instant::NEVER };
+        self.job_at = self.idle_until(now);
+    }
+
+    /// When to look again although nothing is under way.
+    fn idle_until(&self, now: Instant) -> Instant {
+        if self.state != State::Up {
+            return Instant::NEVER;
+        }
+        let event = if self.core.shared.event_pending() { self.event_at } else { Instant::NEVER };
+        // A lane on another thread cannot wake this one.
+        let lanes = match self.core.shape.lanes {
+            1 => Instant::NEVER,
+            _ => now.after_nanos(ATTENTION_NANOS),
+        };
+        event.min(lanes)
     }
 
     /// Answers a lane's call.

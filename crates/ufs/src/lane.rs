@@ -98,7 +98,7 @@ impl<M: Machine> Lane<M> {
     }
 
     fn obey(&mut self, order: Order, now: Instant) {
-        let changed = !order.same(self.obeyed);
+        let changed = order != self.obeyed;
         self.obeyed = order;
         if changed {
             if order.has(Order::HOLD) {
@@ -332,12 +332,15 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The controller ended a command with a status that says it is in trouble itself.
+    /// The controller ended a command with a status that says that it, the link or the device is
+    /// in trouble. Nobody had asked for an abort.
     #[cold]
-    pub(crate) fn report_fatal(&self, ocs: u8) {
+    pub(crate) fn report_status(&self, ocs: u8) {
+        let none = Interrupts::new();
         let cause = match Ocs::from_bits(ocs) {
-            Ocs::DeviceFatalError => Interrupts::new().with_dfes(true),
-            _ => Interrupts::new().with_hcfes(true),
+            Ocs::DeviceFatalError => none.with_dfes(true),
+            Ocs::FatalError => none.with_hcfes(true),
+            _ => none.with_ue(true),
         };
         self.shared.report_causes(cause.into_bits());
     }

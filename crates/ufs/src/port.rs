@@ -450,7 +450,10 @@ impl<M: Machine> Lane<M> {
             Ocs::InvalidCommandTableAttributes if self.quirks.has(Quirk::MissingUnitSetsOcs) => {
                 outcome.ended = Ended::NoLogicalUnit;
             }
-            Ocs::FatalError | Ocs::DeviceFatalError => self.report_fatal(ocs),
+            Ocs::PeerCommunicationFailure
+            | Ocs::Aborted
+            | Ocs::FatalError
+            | Ocs::DeviceFatalError => self.report_status(ocs),
             _ => {}
         }
     }

@@ -46,15 +46,6 @@ impl Order {
     pub(crate) fn runs(self) -> bool {
         self.0 & (Self::PAUSE | Self::STOP | Self::GONE) == 0
     }
-
-    /// Whether the two are one order, whoever called the host in between.
-    pub(crate) fn same(self, other: Self) -> bool {
-        self.bare() == other.bare()
-    }
-
-    fn bare(self) -> u32 {
-        self.0 & !Self::ATTENTION
-    }
 }
 
 /// How a lane's queues stand after a reset.
@@ -163,7 +154,7 @@ impl LaneWord {
     }
 
     pub(crate) fn obey(&self, order: Order) {
-        self.obeyed.store(order.bare(), Ordering::SeqCst);
+        self.obeyed.store(order.0, Ordering::SeqCst);
     }
 }
 
@@ -194,12 +185,18 @@ impl Shared {
     /// The order as a lane compares it, once per call.
     #[inline]
     pub(crate) fn order(&self) -> Order {
-        Order(self.order.load(Ordering::Relaxed))
+        Order(self.order.load(Ordering::Relaxed) & !Order::ATTENTION)
+    }
+
+    /// Host: whether neither the order has changed nor a lane has called.
+    #[inline]
+    pub(crate) fn is_quiet(&self, obeyed: Order) -> bool {
+        self.order.load(Ordering::Relaxed) == obeyed.0
     }
 
     /// The order, with everything written before it was published; pairs with `unpark`.
     pub(crate) fn order_now(&self) -> Order {
-        Order(self.order.load(Ordering::SeqCst))
+        Order(self.order.load(Ordering::SeqCst) & !Order::ATTENTION)
     }
 
     /// Host: publishes a new order.
@@ -224,7 +221,7 @@ impl Shared {
 
     /// Host: whether every lane obeys the standing order.
     pub(crate) fn all_obey(&self) -> bool {
-        let order = self.order_now().bare();
+        let order = self.order_now().0;
         self.lanes.iter().all(|lane| {
             let word = lane.obeyed.load(Ordering::SeqCst);
             word == order || word == LaneWord::PARKED

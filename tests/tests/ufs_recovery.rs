@@ -1,0 +1,256 @@
+//! Recovery of the UFS driver: under every kind of fault the model has, in both queue designs,
+//! every command ends exactly once, what was written is there, and the host goes on.
+
+use flysch_api::command::{Command, Ended, Outcome, Port as _};
+use flysch_api::machine::{Clock, Instant, Machine as _};
+use flysch_models::faults::{Kind, Plan, Trigger};
+use flysch_models::ufs::Config;
+use flysch_tests::ufs::{Model, buffer, done, fill, holds, machine, ports, read, write};
+use flysch_ufs::{ErrorKind, Options, Port, QueueMode, State};
+
+fn modes() -> [Options; 4] {
+    let sdq = Options { queue: QueueMode::Sdq, ..Options::default() };
+    let mcq = Options { queue: QueueMode::Mcq, ..Options::default() };
+    let polled = |options: &Options| Options { interrupts: false, ..options.clone() };
+    [polled(&sdq), polled(&mcq), sdq, mcq]
+}
+
+fn faulty(kind: Kind, trigger: Trigger) -> Model {
+    machine(Config { faults: Plan::none().with(kind, trigger), ..Config::default() })
+}
+
+/// What became of a number of commands.
+#[derive(Debug, Default)]
+struct Tally {
+    good: u32,
+    check: u32,
+    timed_out: u32,
+    reset: u32,
+    host: u32,
+    other: u32,
+}
+
+impl Tally {
+    fn count(&mut self, outcome: &Outcome) {
+        match outcome.ended {
+            Ended::Status(0) => self.good += 1,
+            Ended::Status(_) => self.check += 1,
+            Ended::TimedOut => self.timed_out += 1,
+            Ended::Reset => self.reset += 1,
+            Ended::Host(_) => self.host += 1,
+            _ => self.other += 1,
+        }
+    }
+}
+
+/// Runs `count` reads through all ports with a deadline each and checks that each ends once.
+fn run(machine: &Model, ports: &mut [Port<Model>], count: u32) -> Tally {
+    let mut tally = Tally::default();
+    let mut ended = vec![0_u32; count as usize];
+    let mut started = 0;
+    let limit = machine.now().after_nanos(600_000_000_000);
+    while ended.iter().sum::<u32>() < count {
+        assert!(machine.now() < limit, "no end in ten minutes: {tally:?}");
+        for port in ports.iter_mut() {
+            while started < count {
+                let data = buffer(machine, (started % 32) as usize, 4096);
+                let deadline = machine.now().after_nanos(200_000_000);
+                let command = Command { deadline, ..read(started % 1000, data) };
+                let command = Command { token: started, ..command };
+                if port.start(&command, machine.now()).is_err() {
+                    break;
+                }
+                started += 1;
+            }
+            port.ring(machine.now());
+        }
+        let mut any = false;
+        for port in ports.iter_mut() {
+            while let Some(outcome) = port.poll(machine.now()) {
+                tally.count(&outcome);
+                ended[outcome.token as usize] += 1;
+                any = true;
+            }
+        }
+        if !any {
+            let at = ports.iter().filter_map(|port| port.poll_at()).min();
+            machine.wait(at);
+        }
+    }
+    assert!(ended.iter().all(|&times| times == 1), "every command ends once");
+    tally
+}
+
+/// Waits until the host has nothing left to do.
+fn settle(machine: &Model, port: &mut Port<Model>) {
+    for _ in 0..100_000 {
+        assert_eq!(port.poll(machine.now()), None);
+        if port.host().is_some_and(|host| host.state() != State::Recovering) {
+            return;
+        }
+        machine.wait(port.poll_at());
+    }
+    panic!("recovery does not end");
+}
+
+/// The device still keeps data.
+fn works(machine: &Model, port: &mut Port<Model>) {
+    let (out, back) = (buffer(machine, 0, 8192), buffer(machine, 1, 8192));
+    fill(machine, out, 99);
+    done(port, machine, &write(2000, out));
+    done(port, machine, &read(2000, back));
+    assert!(holds(machine, back, 99));
+}
+
+fn errors(ports: &[Port<Model>], kind: ErrorKind) -> u64 {
+    ports[0].host().expect("the first port carries the host").errors().count(kind)
+}
+
+/// One fault of `kind` among 300 commands, with one lane and with three.
+fn one_fault(kind: Kind, check: impl Fn(&Tally, &[Port<Model>])) {
+    for lanes in [1, 3] {
+        for mut options in modes() {
+            // Polled lanes see errors at their watchdog alone; the runs here are short.
+            options.timeouts.watchdog_ms = 1;
+            let machine = faulty(kind, Trigger::Nth(100));
+            let mut ports = ports(&machine, Options { lanes, ..options.clone() });
+            let tally = run(&machine, &mut ports, 300);
+            settle(&machine, &mut ports[0]);
+            let fired = machine.with_model(|model| model.faults().count(kind));
+            assert_eq!(fired, 1, "{kind} {options:?}");
+            check(&tally, &ports);
+            for port in &mut ports {
+                works(&machine, port);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_command_the_device_swallowed_is_aborted() {
+    one_fault(Kind::Timeout, |tally, ports| {
+        assert_eq!(tally.timed_out, 1, "{tally:?}");
+        assert_eq!(tally.reset, 0, "{tally:?}");
+        assert_eq!(errors(ports, ErrorKind::Abort), 1);
+        assert_eq!(errors(ports, ErrorKind::HostReset), 0);
+    });
+}
+
+#[test]
+fn a_lost_interrupt_delays_and_harms_nobody() {
+    one_fault(Kind::LostInterrupt, |tally, ports| {
+        assert_eq!(tally.timed_out + tally.reset + tally.host, 0, "{tally:?}");
+        assert_eq!(ports[0].host().map(|host| host.errors().history().count()), Some(0));
+    });
+}
+
+#[test]
+fn a_bad_overall_status_is_handed_up() {
+    one_fault(Kind::BadOcs, |tally, _| assert!(tally.host + tally.reset >= 1, "{tally:?}"));
+}
+
+#[test]
+fn an_uic_error_is_logged_and_survived() {
+    one_fault(Kind::Uic, |tally, ports| {
+        assert_eq!(tally.timed_out, 0, "{tally:?}");
+        let logged = [
+            ErrorKind::PhyAdapter,
+            ErrorKind::DataLink,
+            ErrorKind::Network,
+            ErrorKind::Transport,
+            ErrorKind::Dme,
+        ];
+        assert!(logged.iter().map(|&kind| errors(ports, kind)).sum::<u64>() >= 1);
+    });
+}
+
+#[test]
+fn a_fatal_error_resets_the_host() {
+    one_fault(Kind::Fatal, |tally, ports| {
+        assert!(tally.reset + tally.host >= 1, "{tally:?}");
+        assert!(errors(ports, ErrorKind::HostReset) >= 1);
+    });
+}
+
+#[test]
+fn a_lost_link_comes_back() {
+    one_fault(Kind::LinkLoss, |tally, ports| {
+        assert!(tally.reset + tally.host + tally.timed_out >= 1, "{tally:?}");
+        assert!(errors(ports, ErrorKind::HostReset) >= 1);
+    });
+}
+
+#[test]
+fn a_stuck_slot_is_recovered() {
+    one_fault(Kind::StuckDoorbell, |tally, ports| {
+        assert!(tally.timed_out >= 1, "{tally:?}");
+        assert!(errors(ports, ErrorKind::Overdue) >= 1);
+    });
+}
+
+#[test]
+fn a_late_answer_comes_in_time_or_is_aborted() {
+    one_fault(Kind::Late, |tally, _| assert_eq!(tally.reset, 0, "{tally:?}"));
+}
+
+#[test]
+fn power_comes_back() {
+    one_fault(Kind::PowerLoss, |tally, ports| {
+        assert!(tally.reset + tally.host + tally.timed_out >= 1, "{tally:?}");
+        assert!(errors(ports, ErrorKind::HostReset) >= 1);
+    });
+}
+
+#[test]
+fn many_faults_of_all_kinds_end_every_command_once() {
+    for (seed, options) in (0..8).zip(modes().into_iter().cycle()) {
+        let faults = Kind::ALL
+            .into_iter()
+            .filter(|kind| *kind != Kind::Medium)
+            .fold(Plan::none(), |plan, kind| plan.with(kind, Trigger::Probability(0.002)));
+        let machine = machine(Config { faults, seed, ..Config::default() });
+        let lanes = 1 + seed as u8 % 3;
+        let mut ports = ports(&machine, Options { lanes, ..options });
+        let tally = run(&machine, &mut ports, 2000);
+        assert!(tally.good > 1000, "{tally:?}");
+    }
+}
+
+#[test]
+fn the_owner_can_abort_a_command() {
+    for options in modes() {
+        let machine = faulty(Kind::Timeout, Trigger::Nth(2));
+        let mut ports = ports(&machine, options);
+        let port = &mut ports[0];
+        done(port, &machine, &read(0, buffer(&machine, 0, 4096)));
+        let command = read(7, buffer(&machine, 0, 4096));
+        assert_eq!(command.deadline, Instant::NEVER);
+        port.start(&command, machine.now()).expect("room");
+        port.ring(machine.now());
+        assert!(port.abort(7));
+        assert!(!port.abort(8));
+        let outcome = flysch_tests::ufs::wait(port, &machine);
+        assert_eq!((outcome.token, outcome.ended), (7, Ended::Aborted));
+        works(&machine, port);
+    }
+}
+
+#[test]
+fn a_controller_that_stays_dead_is_gone() {
+    for options in modes() {
+        let machine = faulty(Kind::LinkLoss, Trigger::Every(1));
+        let memory = machine.memory().carve(0, 1 << 20);
+        let mut host = flysch_ufs::Host::new(machine.clone(), memory, options).expect("options");
+        if host.bring_up(&machine).is_err() {
+            continue;
+        }
+        let mut ports = host.into_ports();
+        let port = &mut ports[0];
+        let outcome = {
+            let command = read(0, buffer(&machine, 0, 4096));
+            let command = Command { deadline: machine.now().after_nanos(1_000_000_000), ..command };
+            flysch_tests::ufs::finish(port, &machine, &command)
+        };
+        assert_ne!(outcome.ended, Ended::Status(0));
+    }
+}
