@@ -1,6 +1,8 @@
 //! End-to-end stories, one file each in `tests/`, and what they share.
+#![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod command;
 pub mod qemu;
 pub mod ubifs;
 pub mod ufs;

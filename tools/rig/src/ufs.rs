@@ -124,7 +124,7 @@ pub(crate) fn open_model(target: &UfsTarget, needs: &Needs) -> Result<Ufs<ModelM
     let model = Model::new(config, region.clone())?;
     let machine = Inline::new(model, region.clone(), Default::default(), mode);
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
-    ufs.description = format!("UFS model {profile}, {}", ufs.queues());
+    ufs.description = format!("UFS model {profile}, {}", queues(target.mcq));
     if let Some(image) = image {
         image.keep();
     }
@@ -172,8 +172,16 @@ pub(crate) fn open_qemu(
     let version = machine.version();
     let region = machine.memory().clone();
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, 0)?;
-    ufs.description = format!("UFS device of QEMU {version}, {}", ufs.queues());
+    ufs.description = format!("UFS device of QEMU {version}, {}", queues(target.mcq));
     Ok(ufs)
+}
+
+fn queues(mcq: Option<u8>) -> String {
+    match mcq {
+        None => "single doorbell".into(),
+        Some(1) => "1 queue".into(),
+        Some(queues) => format!("{queues} queues"),
+    }
 }
 
 fn driver_options(
@@ -248,14 +256,6 @@ impl<M: Machine> Ufs<M> {
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         Ok(Self { machine, lanes, peripherals, description: String::new() })
-    }
-
-    fn queues(&self) -> String {
-        match (self.is_mcq(), self.lanes.len()) {
-            (false, _) => "single doorbell".into(),
-            (true, 1) => "1 queue".into(),
-            (true, queues) => format!("{queues} queues"),
-        }
     }
 
     /// The machine.

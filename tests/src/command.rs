@@ -1,0 +1,70 @@
+//! The `flysch` command as a user runs it.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// The command, built as the tests were.
+///
+/// # Panics
+/// If it does not build.
+pub fn flysch() -> Command {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    Command::new(PROGRAM.get_or_init(build))
+}
+
+fn build() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    // TARGET/PROFILE/deps/TEST
+    let profile = test.ancestors().nth(2).expect("tests lie two folders deep");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "flysch-cli"]);
+    cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in a target folder"));
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo runs");
+    assert!(status.success(), "the command does not build");
+    profile.join("flysch")
+}
+
+/// What a run of the command left behind.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// Its exit status.
+    pub status: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+/// Runs the command with words, as a shell would cut them at spaces.
+///
+/// # Panics
+/// If it cannot be run, is killed, or prints what is not text.
+pub fn run(words: &str) -> Ran {
+    run_in(words, std::env::temp_dir())
+}
+
+/// Runs the command in `folder`.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_in(words: &str, folder: impl Into<PathBuf>) -> Ran {
+    let mut command = flysch();
+    command.args(words.split_whitespace()).current_dir(folder.into()).stdin(Stdio::null());
+    ran(command.output().expect("the command runs"))
+}
+
+/// The output of a finished run.
+///
+/// # Panics
+/// If it was killed or is not text.
+pub fn ran(output: Output) -> Ran {
+    Ran {
+        status: output.status.code().expect("the command ended by itself"),
+        stdout: String::from_utf8(output.stdout).expect("text"),
+        stderr: String::from_utf8(output.stderr).expect("text"),
+    }
+}

@@ -1,0 +1,152 @@
+//! Wrong input: one clear line that names the object, the right status, nothing left behind.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use flysch_tests::command::{Ran, flysch, ran, run, run_in};
+
+/// The command refuses with `status` and one line that says all of `parts`.
+fn assert_refused(ran: &Ran, status: i32, parts: &[&str], words: &str) {
+    assert_eq!(ran.status, status, "{words}: {}", ran.stderr);
+    assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{words}: {}", ran.stderr);
+    assert!(ran.stderr.starts_with("flysch: "), "{words}: {}", ran.stderr);
+    assert_eq!(ran.stdout, "", "{words}");
+    for part in parts {
+        assert!(ran.stderr.contains(part), "{words}: `{part}` is not in {}", ran.stderr);
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn wrong_use_is_status_2_and_names_what_is_wrong() {
+    for (words, parts) in [
+        ("devlist --on ufz", &["unknown target `ufz`", "did you mean `ufs`?"][..]),
+        ("devlist --on ufs,sise=4G", &["no key `sise`", "did you mean `size`?", "profile"]),
+        ("devlist --on ufs,size=4X", &["size=4X", "a size such as"]),
+        ("devlist --on ufs,mcq=99", &["mcq=99", "1..31"]),
+        ("devlist --on ufs,lu=3", &["lu=3", "`lus=`"]),
+        ("devlist --on ufs,lus=2,lu=5", &["lu=5", "0..1"]),
+        ("devlist --on ufs,profile=galaxy", &["galaxy-book-s|ok3576"]),
+        ("devlist --on ufs,faults=timeuot:1", &["timeuot", "timeout"]),
+        ("devlist --on null", &["null", "no command layer"]),
+        ("ufs info --on null", &["null", "not a UFS device"]),
+        ("ufs attribute bActiveICCLevle", &["bActiveICCLevle", "did you mean `bActiveICCLevel`?"]),
+        ("ufs attribute size", &["may be", "bMaxDataInSize"]),
+        ("ufs attribute 0xEE", &["0xEE"]),
+        ("ufs attribute bActiveICCLevel 256", &["out of range", "bActiveICCLevel"]),
+        ("ufs attribute wExceptionEventStatus 1", &["wExceptionEventStatus", "access"]),
+        ("ufs attribute bConfigDescrLock 1", &["bConfigDescrLock"]),
+        ("ufs flag fDeviceInit clear", &["fDeviceInit", "access"]),
+        ("ufs descriptor nonsense", &["nonsense"]),
+        ("copy a ufz,size=4G", &["unknown target `ufz`"]),
+        ("copy a b --skip x", &["`x`", "512K"]),
+        ("copy ufs - --verify", &["--verify", "stream"]),
+        ("copy ufs - --seek 1", &["--seek", "stream"]),
+    ] {
+        assert_refused(&run(words), 2, parts, words);
+    }
+}
+
+#[test]
+fn words_the_command_does_not_know_are_status_2() {
+    for words in ["", "nonsense", "ufs", "copy", "copy a", "devlist --nonsense"] {
+        let ran = run(words);
+        assert_eq!(ran.status, 2, "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains("Usage") || ran.stderr.contains("--help"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn images_that_cannot_hold_a_unit_are_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("dir")).unwrap();
+    fs::write(folder.join("small.img"), [7; 8192]).unwrap();
+    fs::write(folder.join("odd.img"), [7; 5000]).unwrap();
+    fs::write(folder.join("ro.img"), [7; 8192]).unwrap();
+    fs::set_permissions(folder.join("ro.img"), fs::Permissions::from_mode(0o444)).unwrap();
+    let before = names(folder);
+    for (target, parts) in [
+        ("ufs,image=absent.img", &["absent.img", "does not exist", "size="][..]),
+        ("ufs,image=dir,size=1M", &["dir", "is a directory"]),
+        ("ufs,image=small.img,size=1M", &["small.img", "8192 bytes", "truncate -s 1048576"]),
+        ("ufs,image=odd.img", &["odd.img", "5000 bytes"]),
+        ("ufs,image=ro.img", &["ro.img", "not writable"]),
+        ("ufs,image=none/new.img,size=1M", &["none/new.img", "No such file"]),
+        ("ufs,image=/dev/null,size=1M", &["/dev/null", "not a regular file"]),
+        ("file:dir", &["dir", "directory"]),
+        ("file:absent.img", &["absent.img"]),
+        ("file:small.img,size=1M", &["small.img", "8192"]),
+    ] {
+        let words = format!("copy {target} out.bin");
+        assert_refused(&run_in(&words, folder), 1, parts, &words);
+    }
+    assert_eq!(names(folder), before);
+    assert_eq!(fs::read(folder.join("small.img")).unwrap(), [7; 8192]);
+}
+
+#[test]
+fn a_copy_that_cannot_work_is_refused_before_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("dir")).unwrap();
+    fs::write(folder.join("data"), vec![7; 1 << 20]).unwrap();
+    let before = names(folder);
+    for (words, parts) in [
+        ("copy absent ufs,image=new.img,size=1M", &["absent", "No such file"][..]),
+        ("copy dir ufs", &["dir", "directory"]),
+        ("copy data ufs,size=512K", &["room for 524288 bytes", "1048576 bytes"]),
+        ("copy data ufs,size=1M --seek 4K", &["room for 1044480 bytes"]),
+        ("copy data ufs --skip 2M", &["data", "--skip is 2097152"]),
+        ("copy data ufs --length 2M", &["data", "1048576", "2097152"]),
+        ("copy ufs,size=1M out --skip 2M", &["--skip is 2097152"]),
+        ("copy ufs,size=1M dir", &["dir", "directory"]),
+        ("copy ufs,size=1M none/out", &["none/out", "No such file"]),
+        ("copy ufs,size=1M /dev/full", &["/dev/full", "No space left"]),
+    ] {
+        assert_refused(&run_in(words, folder), 1, parts, words);
+    }
+    assert_eq!(names(folder), before);
+}
+
+#[test]
+fn more_than_fits_from_a_stream_says_where_it_stopped() {
+    let input = fs::File::open("/dev/zero").unwrap();
+    let output = flysch().args(["copy", "-", "ufs,size=9M"]).stdin(input).output().unwrap();
+    assert_refused(&ran(output), 1, &["full after 9437184 bytes"], "copy - ufs,size=9M");
+}
+
+/// On a file system of 1 MiB, in a mount namespace of its own.
+#[test]
+fn a_full_file_system_leaves_no_half_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let data = folder.path().join("data");
+    fs::write(&data, vec![7; 4 << 20]).unwrap();
+    let program = flysch().get_program().to_owned();
+    let script = "mount -t tmpfs -o size=1m tmpfs \"$2\" || exit 77; cd \"$2\"; \
+                  echo old > kept; \"$1\" copy \"$3\" new; echo \"new $?\"; \
+                  \"$1\" copy \"$3\" kept; echo \"kept $?\"; ls -A; cat kept";
+    let output = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .args([&program, disk.as_os_str(), data.as_os_str()])
+        .output()
+        .expect("unshare of util-linux runs");
+    let ran = ran(output);
+    if ran.status == 77 || ran.stderr.contains("unshare") {
+        let line = format!("skipped: no mount namespace here: {}", ran.stderr.trim());
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{line}");
+        eprintln!("{line}");
+        return;
+    }
+    assert_eq!(ran.stdout, "new 1\nkept 1\nkept\nold\n", "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("No space left").count(), 2, "{}", ran.stderr);
+}

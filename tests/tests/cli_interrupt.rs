@@ -1,0 +1,45 @@
+//! Ctrl-C: status 130, and nothing half-written stays.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use flysch_tests::command::flysch;
+use rustix::process::{Pid, Signal, kill_process};
+
+fn interrupt(child: &Child) {
+    let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
+    kill_process(pid, Signal::INT).expect("our own child can be signalled");
+}
+
+/// Waits until `ready`, or fails after ten seconds.
+fn wait_until(what: &str, ready: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !ready() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_interrupted_copy_leaves_the_old_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("out"), b"old").unwrap();
+    let mut child = flysch()
+        .args(["copy", "-", "out"])
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&vec![7; 16 << 20]).unwrap();
+    let files = || fs::read_dir(folder).unwrap().count();
+    wait_until("the copy has begun a file of its own", || files() == 2);
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(stdin);
+    assert_eq!((files(), fs::read(folder.join("out")).unwrap()), (1, b"old".to_vec()));
+}

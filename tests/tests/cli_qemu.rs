@@ -1,0 +1,126 @@
+//! The command on QEMU's device, both releases: everything works, and QEMU is never left behind.
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use flysch_tests::command::{Ran, flysch, ran};
+use flysch_tests::qemu::releases;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Runs the command with `QEMU` in its words replaced by this release's target.
+fn run(words: &str, program: &std::path::Path) -> Ran {
+    let words = words.split_whitespace();
+    let words = words.map(|w| w.replace("QEMU", &format!("ufs@qemu,qemu={}", program.display())));
+    ran(flysch().args(words).stdin(Stdio::null()).output().unwrap())
+}
+
+/// Process ids of all QEMUs that were started by `parent`.
+fn qemus_of(parent: u32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let children = tasks.filter_map(|t| fs::read_to_string(t.path().join("children")).ok());
+    children
+        .flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>())
+        .collect()
+}
+
+fn is_alive(process: i32) -> bool {
+    fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn wait_until(what: &str, ready: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !ready() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn every_command_works_on_both_releases() {
+    for release in releases() {
+        let works = |words: &str, part: &str| {
+            let ran = run(words, &release.program);
+            assert_eq!(ran.status, 0, "{} {words}: {}", release.name, ran.stderr);
+            assert!(ran.stdout.contains(part), "{} {words}: {}", release.name, ran.stdout);
+        };
+        works("devlist --on QEMU", "<QEMU QEMU HARDDISK");
+        works("devlist -v --on QEMU,mcq=2", "1 GiB");
+        works("ufs info --on QEMU", "QEMU UFS");
+        works("ufs lu --on QEMU,size=64M", "64 MiB");
+        works("ufs descriptor unit --on QEMU", "qLogicalBlockCount");
+        works("ufs attribute bActiveICCLevel 2 --on QEMU", "0x02");
+        works("ufs attribute --on QEMU", "bRefClkFreq");
+        works("ufs flag --on QEMU", "fDeviceInit");
+        works("ufs power ssu sleep --on QEMU", "link");
+        works("ufs errors --on QEMU", "no errors");
+        if release.is_11 {
+            works("ufs wb on --on QEMU", "on");
+        } else {
+            let ran =
+                run("ufs attribute bWriteBoosterBufferResizeHint --on QEMU", &release.program);
+            assert_eq!(ran.status, 2, "{}", ran.stderr);
+            assert!(
+                ran.stderr.contains("4.1") && ran.stderr.contains("not sent"),
+                "{}",
+                ran.stderr
+            );
+        }
+    }
+}
+
+#[test]
+fn copies_are_verified_in_both_queue_modes() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::write(
+        &data,
+        (0..5_000_003_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect::<Vec<_>>(),
+    )
+    .unwrap();
+    for release in releases() {
+        for mcq in ["", ",mcq=3"] {
+            let image = folder.path().join("unit.img");
+            let target = format!("QEMU{mcq},size=16M,image={}", image.display());
+            let words = format!("copy {} {target} --seek 777 --verify", data.display());
+            let ran = run(&words, &release.program);
+            assert_eq!(ran.status, 0, "{} {words}: {}", release.name, ran.stderr);
+            let (image, data) = (fs::read(&image).unwrap(), fs::read(&data).unwrap());
+            assert!(image[777..777 + data.len()] == data, "{} {words}", release.name);
+        }
+    }
+}
+
+#[test]
+fn a_qemu_that_is_not_there_is_said_with_the_remedy() {
+    for (program, part) in [("/nonexistent/qemu", "was not found"), ("/bin/true", "not QEMU")] {
+        let ran = run("devlist --on QEMU", std::path::Path::new(program));
+        assert_eq!(ran.status, 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains(part) && ran.stderr.contains("apt install"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn ctrl_c_ends_qemu_too() {
+    for release in releases() {
+        let target = format!("ufs@qemu,qemu={}", release.program.display());
+        let mut child = flysch()
+            .args(["copy", "-", &target])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // The copy waits for more; by then QEMU runs.
+        stdin.write_all(&[7; 4096]).unwrap();
+        wait_until("QEMU starts", || !qemus_of(child.id()).is_empty());
+        std::thread::sleep(Duration::from_millis(300));
+        let qemus = qemus_of(child.id());
+        assert!(qemus.iter().any(|qemu| is_alive(*qemu)), "{qemus:?}");
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{}", release.name);
+        wait_until("QEMU ends", || qemus.iter().all(|qemu| !is_alive(*qemu)));
+    }
+}
