@@ -1,0 +1,143 @@
+//! The driver and the command layer without an operating system: builds `examples/bare-metal` and
+//! boots it in QEMU.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use flysch_tests::qemu::{Release, releases};
+
+const TARGET: &str = "x86_64-unknown-none";
+/// What QEMU's debug exit makes of the program's 0x10 and 0x11.
+const PASSED: i32 = 33;
+const FAILED: i32 = 35;
+
+/// The program, built; `None` if the toolchain has no such target.
+fn program() -> Option<PathBuf> {
+    let libraries = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .output()
+        .expect("rustc");
+    let folder = String::from_utf8_lossy(&libraries.stdout).trim().to_owned();
+    if !Path::new(&folder).is_dir() {
+        let line = format!("skipped: bare metal: run `rustup target add {TARGET}`");
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{line}");
+        eprintln!("{line}");
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/bare-metal");
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bare-metal");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--release", "--target-dir"])
+        .arg(&built)
+        .current_dir(source)
+        // Flags for this machine do not suit that one.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .output()
+        .expect("cargo");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(built.join(TARGET).join("release/flysch-bare-metal"))
+}
+
+/// Boots the program with these devices; standard output is the serial line.
+fn boot(release: &Release, program: &Path, devices: &[String]) -> Output {
+    let mut child = Command::new(&release.program)
+        .args(["-machine", "q35,accel=tcg", "-m", "64M", "-nodefaults", "-no-reboot"])
+        .args(["-display", "none", "-serial", "stdio"])
+        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-kernel"])
+        .arg(program)
+        .args(devices)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("QEMU");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().expect("QEMU").is_none() {
+        if Instant::now() > deadline {
+            child.kill().expect("QEMU");
+            let output = child.wait_with_output().expect("QEMU");
+            panic!("no end:\n{}", String::from_utf8_lossy(&output.stdout));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("QEMU")
+}
+
+#[test]
+fn boots_and_reads_back_what_it_wrote() {
+    let Some(program) = program() else { return };
+    let image = tempfile::NamedTempFile::new().unwrap();
+    for release in releases() {
+        for queues in [0, 1, 3] {
+            image.as_file().set_len(0).unwrap();
+            image.as_file().set_len(32 << 20).unwrap();
+            let mcq = match queues {
+                0 => String::new(),
+                _ => format!(",mcq=true,mcq-maxq={queues}"),
+            };
+            let drive = format!("if=none,id=lu0,format=raw,file={}", image.path().display());
+            let devices = [
+                "-drive".into(),
+                drive,
+                "-device".into(),
+                format!("ufs,id=ufs0{mcq}"),
+                "-device".into(),
+                "ufs-lu,bus=ufs0,drive=lu0,lun=0".into(),
+            ];
+            let output = boot(&release, &program, &devices);
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(PASSED), "{}: {text}", release.name);
+            assert_eq!(text.lines().last(), Some("PASS"));
+            let version = if release.is_11 { "4.1" } else { "4.0" };
+            let modes = if queues == 0 { &["sdq"][..] } else { &["sdq", "mcq"] };
+            for mode in modes {
+                for line in [
+                    format!("{mode}: UFSHCI {version}, up in "),
+                    format!("{mode}: <QEMU QEMU HARDDISK 2.5+> lun 0: 8192 blocks of 4096 bytes"),
+                    format!("{mode}: 2097152 bytes at 0 written and read back, checksum "),
+                    format!("{mode}: 2097152 bytes at 31457280 written and read back, checksum "),
+                ] {
+                    assert!(text.lines().any(|l| l.starts_with(&line)), "{line:?} in\n{text}");
+                }
+                let ticks = text
+                    .lines()
+                    .find_map(|l| {
+                        l.strip_prefix(&format!("{mode}: ")).filter(|l| l.contains("ticks"))
+                    })
+                    .and_then(|l| l.split(' ').next())
+                    .and_then(|number| number.parse::<u64>().ok());
+                assert!(ticks.is_some_and(|ticks| ticks > 0), "{text}");
+            }
+            // The image holds what the program says it wrote.
+            let bytes = std::fs::read(image.path()).unwrap();
+            for (range, line) in
+                [(0..2 << 20, "bytes at 0 "), (30 << 20..32 << 20, "bytes at 31457280 ")]
+            {
+                let sum =
+                    bytes[range].chunks_exact(8).fold(0xCBF2_9CE4_8422_2325_u64, |sum, word| {
+                        let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+                        (sum ^ word).wrapping_mul(0x0000_0100_0000_01B3)
+                    });
+                let told = text.lines().filter(|l| l.contains(line));
+                assert!(told.clone().count() > 0);
+                for line in told {
+                    assert!(line.ends_with(&format!("checksum {sum:016x}")), "{sum:016x}: {line}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_machine_without_a_controller_fails_in_words() {
+    let Some(program) = program() else { return };
+    for release in releases() {
+        let output = boot(&release, &program, &[]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(FAILED), "{text}");
+        assert!(text.contains("FAIL: ") && text.contains("no UFS host controller"), "{text}");
+    }
+}
