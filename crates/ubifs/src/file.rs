@@ -11,7 +11,7 @@ use flysch_api::volume::Volume;
 use flysch_compress::Method;
 use flysch_wire::ubifs::{
     BLOCK_SIZE, Compression, Data, DirectoryEntry, ENTRY_NODE_SIZE, EntryKind, InodeFlags,
-    InodeNode, Key, KeyKind, NAME_MAX, Node, NodeKind, ROOT_INODE,
+    InodeNode, Key, NAME_MAX, Node, NodeKind, ROOT_INODE,
 };
 
 use crate::access::{Fault, Location, Scratch};
@@ -22,7 +22,6 @@ use crate::store::{Name, field, number};
 /// What an inode is, without its inline data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stat {
-    pub(crate) at: Location,
     pub(crate) kind: FileKind,
     pub(crate) size: u64,
     pub(crate) flags: InodeFlags,
@@ -83,10 +82,15 @@ impl<V: Volume> Ubifs<V> {
         self.store.fault(at, NodeKind::Inode, field(name)).into()
     }
 
+    /// Names that a file says it has; 0 if it cannot be read.
+    pub(crate) fn links(&self, inode: Inode) -> u32 {
+        self.with_inode(inode, |node, _| Ok(node.links)).unwrap_or(0)
+    }
+
     pub(crate) fn stat(&self, inode: Inode) -> Result<Stat, Error> {
         self.with_inode(inode, |node, at| {
             let kind = FileKind::from_mode(node.mode).ok_or_else(|| self.bad_inode(at, "mode"))?;
-            Ok(Stat { at, kind, size: self.size_of(node), flags: node.flags })
+            Ok(Stat { kind, size: self.size_of(node), flags: node.flags })
         })
     }
 
@@ -138,7 +142,7 @@ impl<V: Volume> Ubifs<V> {
         let mut fault: Option<(u64, Fault)> = None;
         let walked = self.store.nodes(range.0, range.1, &mut |key, at| {
             let start = u64::from(key.value()) * block_size;
-            match self.read_block(key, at, (start, offset), buffer, &mut scratch) {
+            match self.read_block((key, at), offset, buffer, &mut scratch) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(damage) => {
                     fault = Some((start, damage));
@@ -153,18 +157,17 @@ impl<V: Volume> Ubifs<V> {
         }
     }
 
-    /// Puts one block of content, which begins at `start` in the file, where it belongs in
-    /// `buffer`, which begins at `offset`.
+    /// Puts one block of content where it belongs in `buffer`, which begins at `offset`.
     fn read_block(
         &self,
-        key: Key,
-        at: Location,
-        (start, offset): (u64, u64),
+        (key, at): (Key, Location),
+        offset: u64,
         buffer: &mut [u8],
         scratch: &mut Scratch,
     ) -> Result<(), Fault> {
         let data = self.data(key, at, scratch)?;
         let bad = || self.store.fault(at, NodeKind::Data, field("data"));
+        let start = u64::from(key.value()) * u64::from(BLOCK_SIZE);
         let size = data.size as usize;
         if start >= offset && (start - offset) as usize + size <= buffer.len() {
             let from = (start - offset) as usize;
@@ -433,9 +436,4 @@ fn is_xattr_name(name: &[u8]) -> bool {
 /// Bytes a name adds to its directory's size.
 pub(crate) fn entry_size(name: &[u8]) -> u64 {
     (ENTRY_NODE_SIZE as u64 + name.len() as u64 + 1).next_multiple_of(8)
-}
-
-/// Whether a key leads to content.
-pub(crate) fn is_content(key: Key) -> bool {
-    key.kind() == KeyKind::Data
 }

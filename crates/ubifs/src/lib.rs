@@ -19,6 +19,7 @@ extern crate std;
 
 mod access;
 mod apply;
+mod check;
 mod file;
 mod flat;
 mod index;

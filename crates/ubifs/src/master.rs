@@ -38,7 +38,6 @@ pub(crate) struct Chosen {
     pub(crate) master: Master,
     pub(crate) lnum: u32,
     pub(crate) offset: u32,
-    pub(crate) sequence: u64,
 }
 
 /// Chooses the master node; `None` if there is no good one.
@@ -64,12 +63,7 @@ pub(crate) fn choose<V: Volume>(
         sequence(&first) >= sequence(&second)
     });
     let (found, lnum) = if take_first { (first?, MASTER_LEB) } else { (second?, MASTER_LEB + 1) };
-    Some(Chosen {
-        master: found.master,
-        lnum,
-        offset: found.offset,
-        sequence: found.header.sequence,
-    })
+    Some(Chosen { master: found.master, lnum, offset: found.offset })
 }
 
 /// Whether the first counts; `None` if the two cannot stand together.

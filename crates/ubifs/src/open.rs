@@ -21,7 +21,7 @@ use crate::index::{Index, Visit};
 use crate::master::{self, Chosen};
 use crate::overlay::Overlay;
 use crate::rebuild::{self, Lost};
-use crate::replay::{self, Bud};
+use crate::replay::{self, Bud, Journal};
 use crate::scan::{Item, Scan};
 use crate::store::Store;
 
@@ -182,9 +182,9 @@ impl<V: Volume> Ubifs<V> {
     }
 
     fn replay(&mut self, dirty: bool) {
-        let format = self.store.format();
-        let mut entries =
-            replay::read_buds(&self.store.access, format, &self.buds, dirty, &mut self.findings);
+        let journal = Journal::new(&self.store.superblock, dirty);
+        let access = &self.store.access;
+        let mut entries = replay::read_buds(access, &journal, &self.buds, &mut self.findings);
         let rebuilt = !self.lost.is_empty();
         if rebuilt {
             for &(first, last) in &self.lost {

@@ -112,11 +112,6 @@ impl Overlay {
         }
         self.names.range(first..=last).next().map(|(key, _)| *key)
     }
-
-    /// Whether the journal changed nothing.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.is_empty() && self.names.is_empty() && self.gone.is_empty()
-    }
 }
 
 #[cfg(test)]

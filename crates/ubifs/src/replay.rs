@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 use flysch_api::vfs::{Finding, Severity};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
-    BLOCK_SIZE, BranchFormat, Group, Header, JOURNAL_HEADS, Key, Layout, Master, MasterFlags, Node,
-    NodeKind,
+    BLOCK_SIZE, BranchFormat, Group, Header, JOURNAL_HEADS, Key, Layout, Master, MasterFlags,
+    NODE_ALIGNMENT, Node, NodeKind, Superblock,
 };
 
 use crate::access::{Access, Cause, Fault, Location, Scratch, finding};
@@ -165,20 +165,49 @@ impl<V: Volume> Log<'_, V> {
     }
 }
 
+/// What reading buds needs to know of the file system.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Journal {
+    pub(crate) format: BranchFormat,
+    /// It was not cleanly unmounted.
+    pub(crate) dirty: bool,
+    /// Bytes that are written at once at most; power loss leaves nothing else in disorder.
+    pub(crate) write_size: u32,
+}
+
+impl Journal {
+    /// NAND is written page by page; how much a NOR chip takes at once is not in the image, 1 KiB
+    /// is the most that chips of the field have.
+    pub(crate) fn new(superblock: &Superblock, dirty: bool) -> Self {
+        let nor = superblock.min_io_size <= NODE_ALIGNMENT;
+        let write_size = if nor { 1024 } else { superblock.min_io_size };
+        Self { format: superblock.branch_format(), dirty, write_size }
+    }
+
+    /// Whether garbage at `start`, behind which nothing was written from `end` on, can be the last
+    /// write, cut short.
+    fn is_last_write(&self, leb: &[u8], start: u32, end: u32) -> bool {
+        // Of a node whose header is whole the length is known.
+        let length = Header::parse(&leb[start as usize..]).map_or(1, |header| header.length.max(1));
+        u64::from(end)
+            <= (u64::from(start) + u64::from(length)).next_multiple_of(self.write_size.into())
+    }
+}
+
 /// Reads every bud, in the order the nodes were written.
 pub(crate) fn read_buds<V: Volume>(
     access: &Access<V>,
-    format: BranchFormat,
+    journal: &Journal,
     buds: &[Bud],
-    dirty: bool,
     findings: &mut Vec<Finding>,
 ) -> Vec<Entry> {
     let mut entries = Vec::new();
     for (at, bud) in buds.iter().enumerate() {
         let later = &buds[at + 1..];
         let last = !later.iter().any(|other| other.head == bud.head && is_written(access, other));
-        let part = Part { lnum: bud.lnum, start: bud.start, may_be_torn: dirty && last };
-        entries.extend(read_part(access, format, part, findings));
+        let may_be_torn = journal.dirty && last;
+        let part = Part { lnum: bud.lnum, start: bud.start, may_be_torn };
+        entries.extend(read_part(access, journal, part, findings));
     }
     entries.sort_by_key(|entry| entry.sequence);
     entries
@@ -193,17 +222,17 @@ fn is_written<V: Volume>(access: &Access<V>, bud: &Bud) -> bool {
 
 /// A part of a LEB whose nodes are wanted.
 #[derive(Clone, Copy)]
-pub(crate) struct Part {
-    pub(crate) lnum: u32,
-    pub(crate) start: u32,
+struct Part {
+    lnum: u32,
+    start: u32,
     /// The last write may have been cut short.
-    pub(crate) may_be_torn: bool,
+    may_be_torn: bool,
 }
 
 /// Reads the nodes of a bud.
-pub(crate) fn read_part<V: Volume>(
+fn read_part<V: Volume>(
     access: &Access<V>,
-    format: BranchFormat,
+    journal: &Journal,
     part: Part,
     findings: &mut Vec<Finding>,
 ) -> Vec<Entry> {
@@ -221,7 +250,7 @@ pub(crate) fn read_part<V: Volume>(
     for item in Scan::new(leb, part.start) {
         match item {
             Item::Node { offset, header, bytes } => {
-                match entry(part.lnum, offset, header, bytes, format) {
+                match entry(part.lnum, offset, header, bytes, journal.format) {
                     Ok(entry) => found.push((header.group, entry)),
                     Err(cause) => {
                         let structure = header.kind.name();
@@ -231,7 +260,8 @@ pub(crate) fn read_part<V: Volume>(
                 }
             }
             Item::Garbage { range, error } => {
-                let torn = part.may_be_torn && range.1 >= end;
+                let torn =
+                    part.may_be_torn && range.1 >= end && journal.is_last_write(leb, range.0, end);
                 let (severity, problem) = if torn {
                     (Severity::Note, format!("the last write was cut short ({error})"))
                 } else {

@@ -6,8 +6,8 @@ use core::ops::ControlFlow;
 use flysch_api::vfs::Error;
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
-    Branch, BranchFormat, DirectoryEntry, EntryKind, InodeNode, Key, KeyHash, Layout, Node,
-    NodeError, NodeKind, Superblock,
+    Branch, BranchFormat, DirectoryEntry, EntryKind, InodeNode, Key, KeyHash, KeyKind, Layout,
+    Node, NodeError, NodeKind, Superblock,
 };
 
 use crate::access::{Access, Cause, Fault, Location, Scratch};
@@ -137,9 +137,22 @@ impl<V: Volume> Store<V> {
     ) -> Result<(), Fault> {
         let first = Key::any_entry(kind, parent, from);
         let last = Key::any_entry(kind, parent, Key::VALUE_MAX);
-        let mut names = Names { store: self, kind, next: first, last, ordinal: 0, visit };
+        self.names_between(first, last, visit)
+    }
+
+    /// Tells every name from `first` to `last`, of whatever directory or file.
+    pub(crate) fn names_between(
+        &self,
+        first: Key,
+        last: Key,
+        visit: &mut dyn FnMut(Name<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let mut names = Names { store: self, next: first, last, ordinal: 0, visit };
         let mut stopped = false;
         let walked = self.committed((first, last), &mut |key, at| {
+            if !key.is_hash() {
+                return ControlFlow::Continue(());
+            }
             let flow = names.committed(key, at);
             stopped = flow.is_break();
             flow
@@ -250,7 +263,6 @@ impl<V: Volume> Store<V> {
 /// A listing of names under way.
 struct Names<'n, V> {
     store: &'n Store<V>,
-    kind: EntryKind,
     /// The first key whose new names were not told yet.
     next: Key,
     last: Key,
@@ -267,7 +279,7 @@ impl<V: Volume> Names<'_, V> {
             self.ordinal = 0;
         }
         let mut scratch = Scratch::new();
-        let entry = self.store.entry(self.kind, key, at, &mut scratch);
+        let entry = self.store.entry(kind_of(key), key, at, &mut scratch);
         let changes = self.store.overlay.names_of(key);
         if let Ok(entry) = &entry
             && changes.iter().any(|change| *change.name == *entry.name)
@@ -298,7 +310,7 @@ impl<V: Volume> Names<'_, V> {
             for change in self.store.overlay.names_of(key) {
                 let Some(at) = change.location else { continue };
                 let mut scratch = Scratch::new();
-                let entry = self.store.entry(self.kind, key, at, &mut scratch);
+                let entry = self.store.entry(kind_of(key), key, at, &mut scratch);
                 self.tell(key, at, entry)?;
             }
             if key == Key::MAX {
@@ -308,6 +320,14 @@ impl<V: Volume> Names<'_, V> {
             self.ordinal = 0;
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// The tree of names a key belongs to.
+fn kind_of(key: Key) -> EntryKind {
+    match key.kind() {
+        KeyKind::XattrEntry => EntryKind::Xattr,
+        _ => EntryKind::Directory,
     }
 }
 

@@ -138,6 +138,8 @@ pub struct LptFormat {
     pub main_first: u32,
     /// LEBs of the main area.
     pub main_lebs: u32,
+    /// LEBs the file system may grow to.
+    pub leb_count_max: u32,
     /// Entries of the table of interesting LEBs.
     pub lsave_count: u32,
     /// Bytes of a LEB.
@@ -194,6 +196,7 @@ impl LptFormat {
             lebs: superblock.lpt_lebs,
             main_first: layout.main.start,
             main_lebs,
+            leb_count_max: superblock.leb_count_max,
             lsave_count: superblock.lsave_count,
             leb_size: superblock.leb_size,
         };
@@ -420,13 +423,13 @@ pub struct Lsave<'a> {
 }
 
 impl<'a> Lsave<'a> {
-    /// Reads the table; every LEB lies in the main area.
+    /// Reads the table; every LEB lies in the main area or where it may grow to.
     pub fn parse(bytes: &'a [u8], format: &LptFormat) -> Result<Self, LptError> {
         if !format.big {
             return Err(LptError::Kind(LptKind::Lsave));
         }
         let table = Self { reader: format.open(bytes, LptKind::Lsave)?, format: *format };
-        let main = format.main_first..format.main_first + format.main_lebs;
+        let main = format.main_first..format.leb_count_max;
         if table.lebs().any(|lnum| !main.contains(&lnum)) {
             return Err(LptError::Field("lnum"));
         }

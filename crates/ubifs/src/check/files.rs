@@ -1,0 +1,397 @@
+//! Names against inodes, inodes against what hangs on them.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::{FileKind, Severity};
+use flysch_api::volume::Volume;
+use flysch_wire::ubifs::{
+    BLOCK_SIZE, Compression, DirectoryEntry, EntryKind, INLINE_DATA_MAX, INODE_NODE_SIZE,
+    InodeFlags, InodeNode, Key, KeyKind, NodeKind, ROOT_INODE,
+};
+
+use super::Check;
+use crate::access::{Fault, Location, Scratch};
+use crate::file::{device_of, entry_size, is_name, kind_of, unpack};
+use crate::store::Name;
+
+/// A directory without entries has this size.
+const DIRECTORY_SIZE: u64 = INODE_NODE_SIZE as u64;
+
+/// What an inode says of itself.
+#[derive(Clone, Copy)]
+struct Said {
+    kind: Option<FileKind>,
+    links: u32,
+    size: u64,
+    flags: InodeFlags,
+    xattr_count: u32,
+    xattr_size: u32,
+    xattr_names: u32,
+    data_len: usize,
+}
+
+/// An inode and what was found of it.
+struct Info {
+    at: Location,
+    /// `None`: the node cannot be read.
+    said: Option<Said>,
+    /// Directory entries that name it.
+    names: u32,
+    /// Extended attribute entries that name it.
+    xattr_names_of: u32,
+    /// The first of them: parent and name.
+    parent: u32,
+    name: Box<[u8]>,
+    directories: u32,
+    entries_size: u64,
+    xattr_count: u32,
+    xattr_size: u64,
+    xattr_names: u64,
+}
+
+type Infos = BTreeMap<u32, Info>;
+
+impl<V: Volume> Check<'_, V> {
+    /// Checks every file.
+    pub(super) fn files(&mut self) {
+        let mut infos = Infos::new();
+        self.read_nodes(&mut infos);
+        self.read_names(&mut infos);
+        let reachable = reachable(&infos);
+        for (&inode, info) in &infos {
+            self.judge(inode, info, reachable.get(&inode).copied().unwrap_or(false));
+        }
+        if !infos.contains_key(&ROOT_INODE) {
+            let problem = String::from("there is no root directory");
+            self.tell(Severity::Lost, "root directory", problem, (0, 0));
+        }
+        self.highest_inode(&infos);
+        self.fill_paths(&infos);
+    }
+
+    fn fault(&mut self, fault: &Fault, inode: u32) {
+        self.findings.push(fault.finding_of(Severity::Lost, inode));
+    }
+
+    /// Reads every inode and data node.
+    fn read_nodes(&mut self, infos: &mut Infos) {
+        let fs = self.fs;
+        let mut scratch = Scratch::new();
+        let walked = fs.store.nodes(Key::MIN, Key::MAX, &mut |key, at| {
+            if key.kind() == KeyKind::Data {
+                self.data(key, at, infos, &mut scratch);
+            } else {
+                let said = match fs.store.inode(key.inode(), at, &mut scratch) {
+                    Ok(node) => Some(self.said(&node, at)),
+                    Err(fault) => {
+                        self.fault(&fault, key.inode());
+                        None
+                    }
+                };
+                infos.insert(key.inode(), Info::new(at, said));
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(fault) = walked {
+            self.findings.push(fault.finding(Severity::Lost));
+        }
+    }
+
+    /// Takes what an inode node says, and checks what can be judged alone.
+    fn said(&mut self, node: &InodeNode<'_>, at: Location) -> Said {
+        let kind = FileKind::from_mode(node.mode);
+        let is_xattr = node.flags.contains(InodeFlags::XATTR);
+        let length = node.data.len();
+        let data_fits = match kind {
+            _ if is_xattr => length as u64 == node.size,
+            Some(FileKind::Symlink) => length as u64 == node.size && length > 0,
+            Some(FileKind::CharacterDevice | FileKind::BlockDevice) => {
+                device_of(node.data).is_some()
+            }
+            _ => length == 0,
+        };
+        let mode_fits = kind.is_some() && (!is_xattr || kind == Some(FileKind::Regular));
+        let known = !matches!(node.compression, Compression::Unknown(_));
+        let problems = [
+            (mode_fits, format!("mode {:#o} with flags {:#x}", node.mode, node.flags.0)),
+            (data_fits, format!("data_len {length} with mode {:#o} size {}", node.mode, node.size)),
+            (known, format!("compr_type {}", node.compression.code())),
+            (length <= INLINE_DATA_MAX, format!("data_len {length}")),
+        ];
+        let inode = node.key.inode();
+        for (_, problem) in problems.into_iter().filter(|(fits, _)| !fits) {
+            let problem = format!("impossible {problem}");
+            self.tell_inode(Severity::Lost, problem, (NodeKind::Inode, at, inode));
+        }
+        Said {
+            kind,
+            links: node.links,
+            size: self.fs.size_of(node),
+            flags: node.flags,
+            xattr_count: node.xattr_count,
+            xattr_size: node.xattr_size,
+            xattr_names: node.xattr_names,
+            data_len: length,
+        }
+    }
+
+    fn data(&mut self, key: Key, at: Location, infos: &Infos, scratch: &mut Scratch) {
+        let inode = key.inode();
+        let node = (NodeKind::Data, at, inode);
+        let data = match self.fs.data(key, at, scratch) {
+            Ok(data) => data,
+            Err(fault) => return self.fault(&fault, inode),
+        };
+        let said = match infos.get(&inode) {
+            None => {
+                let problem = format!("block {} of an inode that is not there", key.value());
+                return self.tell_inode(Severity::Lost, problem, node);
+            }
+            Some(Info { said: None, .. }) => return,
+            Some(Info { said: Some(said), .. }) => said,
+        };
+        let start = u64::from(key.value()) * u64::from(BLOCK_SIZE);
+        let mut block = [0; BLOCK_SIZE as usize];
+        if said.kind != Some(FileKind::Regular) {
+            let problem = String::from("content of an inode that is no regular file");
+            self.tell_inode(Severity::Inconsistent, problem, node);
+        } else if start + u64::from(data.size) > said.size {
+            let end = start + u64::from(data.size);
+            let problem = format!("content up to {end} in a file of size {}", said.size);
+            self.tell_inode(Severity::Inconsistent, problem, node);
+        } else if !said.flags.contains(InodeFlags::ENCRYPTED)
+            && unpack(&data, &mut block[..data.size as usize]).is_none()
+        {
+            let problem = format!("block {} cannot be decompressed", key.value());
+            self.tell_inode(Severity::Lost, problem, node);
+        }
+    }
+
+    /// Reads every name.
+    fn read_names(&mut self, infos: &mut Infos) {
+        let fs = self.fs;
+        let walked = fs.store.names_between(Key::MIN, Key::MAX, &mut |name| {
+            match &name.entry {
+                Ok(entry) => self.name(&name, entry, infos),
+                Err(fault) => self.fault(fault, name.key.inode()),
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(fault) = walked {
+            self.findings.push(fault.finding(Severity::Lost));
+        }
+    }
+
+    /// One name: its own fields, its parent, what it names.
+    fn name(&mut self, name: &Name<'_>, entry: &DirectoryEntry<'_>, infos: &mut Infos) {
+        let parent = name.key.inode();
+        let kind = match entry.kind {
+            EntryKind::Directory => NodeKind::Entry,
+            EntryKind::Xattr => NodeKind::XattrEntry,
+        };
+        let node = (kind, name.at, parent);
+        let shown = entry.name.escape_ascii();
+        let parent_said = infos.get(&parent).map(|info| info.said);
+        let encrypted =
+            parent_said.flatten().is_some_and(|said| said.flags.contains(InodeFlags::ENCRYPTED));
+        let hash = self.fs.store.hash().hash(entry.name);
+        if !encrypted && (hash != name.key.value() || !is_name(entry.name)) {
+            let problem = format!("\"{shown}\" has hash {hash:#x}, its key {}", name.key);
+            self.tell_inode(Severity::Lost, problem, node);
+        }
+        let is_directory = |said: Said| said.kind == Some(FileKind::Directory);
+        match (entry.kind, parent_said) {
+            (_, None) => {
+                let problem = format!("\"{shown}\" belongs to an inode that is not there");
+                self.tell_inode(Severity::Lost, problem, node);
+            }
+            (EntryKind::Directory, Some(Some(said))) if !is_directory(said) => {
+                let problem = format!("\"{shown}\" is in an inode that is no directory");
+                self.tell_inode(Severity::Lost, problem, node);
+            }
+            _ => {}
+        }
+        self.target(entry, node, infos);
+    }
+
+    /// What a name leads to.
+    fn target(
+        &mut self,
+        entry: &DirectoryEntry<'_>,
+        node: (NodeKind, Location, u32),
+        infos: &mut Infos,
+    ) {
+        let (shown, parent) = (entry.name.escape_ascii(), node.2);
+        let info = u32::try_from(entry.inode).ok().and_then(|inode| infos.get_mut(&inode));
+        let Some(info) = info else {
+            let problem = format!("\"{shown}\" leads to inode {}, which is not there", entry.inode);
+            return self.tell_inode(Severity::Lost, problem, node);
+        };
+        let said = info.said;
+        let is_xattr = said.is_some_and(|said| said.flags.contains(InodeFlags::XATTR));
+        let kind = said.and_then(|said| said.kind);
+        if said.is_some() && (kind_of(entry.file_type) != kind || entry.file_type > 6) {
+            let problem = format!("\"{shown}\" has type {}, its inode {kind:?}", entry.file_type);
+            self.tell_inode(Severity::Lost, problem, node);
+        }
+        if said.is_some() && is_xattr != (entry.kind == EntryKind::Xattr) {
+            let problem = format!("\"{shown}\" leads to inode {} of another use", entry.inode);
+            self.tell_inode(Severity::Lost, problem, node);
+        }
+        if info.names + info.xattr_names_of == 0 {
+            info.parent = parent;
+            info.name = entry.name.into();
+        }
+        let data_len = said.map_or(0, |said| said.data_len);
+        match entry.kind {
+            EntryKind::Directory => info.names += 1,
+            EntryKind::Xattr => info.xattr_names_of += 1,
+        }
+        let Some(host) = infos.get_mut(&parent) else { return };
+        match entry.kind {
+            EntryKind::Directory => {
+                host.directories += u32::from(kind == Some(FileKind::Directory));
+                host.entries_size += entry_size(entry.name);
+            }
+            EntryKind::Xattr => {
+                let value = (INODE_NODE_SIZE + data_len + 1).next_multiple_of(8) as u64;
+                host.xattr_count += 1;
+                host.xattr_size += entry_size(entry.name) + value;
+                host.xattr_names += entry.name.len() as u64;
+            }
+        }
+    }
+
+    /// An inode against what was found of it.
+    fn judge(&mut self, inode: u32, info: &Info, reachable: bool) {
+        let Some(said) = info.said else { return };
+        let node = (NodeKind::Inode, info.at, inode);
+        let is_xattr = said.flags.contains(InodeFlags::XATTR);
+        if !reachable {
+            let problem = match (is_xattr, info.names + info.xattr_names_of) {
+                (true, _) => "an extended attribute that no file has",
+                (false, 0) => "no directory names it",
+                (false, _) => "no path leads to it",
+            };
+            self.tell_inode(Severity::Lost, problem.into(), node);
+        }
+        let is_directory = said.kind == Some(FileKind::Directory);
+        let links = match is_directory {
+            true => info.directories + 2,
+            false => info.names + info.xattr_names_of,
+        };
+        if reachable && said.links != links {
+            let problem = format!("nlink is {}, {links} were found", said.links);
+            self.tell_inode(Severity::Inconsistent, problem, node);
+        }
+        if is_directory && info.names > 1 {
+            let problem = format!("{} names lead to a directory", info.names);
+            self.tell_inode(Severity::Lost, problem, node);
+        }
+        let size = DIRECTORY_SIZE + info.entries_size;
+        if is_directory && said.size != size {
+            let problem = format!("size is {}, its entries make {size}", said.size);
+            self.tell_inode(Severity::Inconsistent, problem, node);
+        }
+        let xattrs = [
+            ("xattr_cnt", u64::from(said.xattr_count), u64::from(info.xattr_count)),
+            ("xattr_size", u64::from(said.xattr_size), info.xattr_size),
+            ("xattr_names", u64::from(said.xattr_names), info.xattr_names),
+        ];
+        for (field, stored, found) in
+            xattrs.into_iter().filter(|(_, stored, found)| stored != found)
+        {
+            let problem = format!("{field} is {stored}, {found} were found");
+            self.tell_inode(Severity::Inconsistent, problem, node);
+        }
+    }
+
+    /// No committed inode has a higher number than was ever given out.
+    fn highest_inode(&mut self, infos: &Infos) {
+        let Some(chosen) = &self.fs.master else { return };
+        let highest = chosen.master.highest_inode;
+        let at = (chosen.lnum, chosen.offset);
+        let is_new = |info: &Info| self.fs.buds.iter().any(|bud| bud.lnum == info.at.lnum);
+        let last = infos.iter().rev().find(|(_, info)| !is_new(info));
+        if let Some((&inode, _)) = last
+            && u64::from(inode) > highest
+        {
+            let problem = format!("highest_inum is {highest}, yet there is inode {inode}");
+            self.tell(Severity::Inconsistent, "master node", problem, at);
+        }
+    }
+
+    /// Adds paths to the findings that have an inode.
+    fn fill_paths(&mut self, infos: &Infos) {
+        for finding in &mut self.findings {
+            if let (Some(inode), None) = (finding.inode, &finding.path) {
+                finding.path = u32::try_from(inode.0).ok().and_then(|inode| path(infos, inode));
+            }
+        }
+    }
+}
+
+impl Info {
+    fn new(at: Location, said: Option<Said>) -> Self {
+        Self {
+            at,
+            said,
+            names: 0,
+            xattr_names_of: 0,
+            parent: 0,
+            name: Box::default(),
+            directories: 0,
+            entries_size: 0,
+            xattr_count: 0,
+            xattr_size: 0,
+            xattr_names: 0,
+        }
+    }
+}
+
+/// Which inodes a path leads to. Each inode is judged once, by its first name.
+fn reachable(infos: &Infos) -> BTreeMap<u32, bool> {
+    let mut known = BTreeMap::from([(ROOT_INODE, infos.contains_key(&ROOT_INODE))]);
+    for &start in infos.keys() {
+        let mut way = Vec::new();
+        let mut inode = start;
+        let reached = loop {
+            if let Some(&reached) = known.get(&inode) {
+                break reached;
+            }
+            let Some(info) = infos.get(&inode).filter(|info| info.parent != 0) else {
+                break false;
+            };
+            // While it is on the way it counts as not reachable: a circle.
+            known.insert(inode, false);
+            way.push(inode);
+            inode = info.parent;
+        };
+        known.extend(way.into_iter().map(|inode| (inode, reached)));
+        known.entry(start).or_insert(reached);
+    }
+    known
+}
+
+/// A path to an inode, without a leading '/'.
+fn path(infos: &Infos, inode: u32) -> Option<Vec<u8>> {
+    /// More levels than any path has.
+    const LEVELS_MAX: usize = 4096;
+    let mut names: Vec<&[u8]> = Vec::new();
+    let mut at = inode;
+    while at != ROOT_INODE {
+        let info = infos.get(&at).filter(|info| info.parent != 0)?;
+        if names.len() == LEVELS_MAX {
+            return None;
+        }
+        names.push(&info.name);
+        at = info.parent;
+    }
+    names.reverse();
+    Some(names.join(&b'/'))
+}

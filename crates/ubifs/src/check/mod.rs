@@ -1,0 +1,133 @@
+//! Checking: every checksum, every rule.
+//!
+//! | part | what it holds against what |
+//! |---|---|
+//! | opening ([`crate::open`]) | superblock, master node, index order and levels, log, buds |
+//! | [`tree`] | each branch of the index against the node it leads to |
+//! | [`space`] | LEB properties against what the LEBs hold; their sums against the master node |
+//! | [`lpt`] | the tree of LEB properties itself |
+//! | [`files`] | names against inodes, inodes against what hangs on them |
+//!
+//! A finding that is only a [`Severity::Note`] is no damage.
+
+mod files;
+mod lpt;
+mod space;
+mod tree;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use flysch_api::vfs::{Finding, Inode, Severity};
+use flysch_api::volume::Volume;
+use flysch_wire::ubifs::{MasterFlags, Node, NodeKind};
+
+use crate::access::{Location, Scratch, finding};
+use crate::open::Ubifs;
+use crate::scan::{Item, Scan};
+
+/// What a check collects.
+pub(crate) struct Check<'c, V> {
+    fs: &'c Ubifs<V>,
+    findings: Vec<Finding>,
+}
+
+impl<V: Volume> Ubifs<V> {
+    /// Verifies every checksum and rule; what opening found comes first.
+    pub fn check(&self) -> Vec<Finding> {
+        let mut check = Check { fs: self, findings: self.findings.clone() };
+        let usage = check.tree();
+        let properties = check.lpt();
+        check.space(&usage, properties.as_deref());
+        check.orphans();
+        check.files();
+        check.findings
+    }
+}
+
+impl<V: Volume> Check<'_, V> {
+    fn tell(
+        &mut self,
+        severity: Severity,
+        structure: &'static str,
+        problem: String,
+        (lnum, offset): (u32, u32),
+    ) {
+        let place = self.fs.store.access.place(lnum, offset);
+        self.findings.push(finding(severity, structure, problem, place));
+    }
+
+    fn tell_inode(
+        &mut self,
+        severity: Severity,
+        problem: String,
+        (kind, at, inode): (NodeKind, Location, u32),
+    ) {
+        let place = self.fs.store.access.place(at.lnum, at.offset);
+        let found = finding(severity, kind.name(), problem, place);
+        self.findings.push(Finding { inode: Some(Inode(inode.into())), ..found });
+    }
+
+    /// Orphans: files without names that the next mount deletes.
+    fn orphans(&mut self) {
+        let store = &self.fs.store;
+        let mut scratch = Scratch::new();
+        for lnum in store.layout.orphans.clone() {
+            let leb = match store.access.leb(lnum, &mut scratch) {
+                Ok(leb) => leb,
+                Err(cause) => {
+                    let problem = format!("{cause}");
+                    self.tell(Severity::Inconsistent, "orphan area", problem, (lnum, 0));
+                    continue;
+                }
+            };
+            for item in Scan::new(leb, 0) {
+                match item {
+                    Item::Node { offset, header, bytes } => {
+                        match Node::decode(header, bytes, store.format()) {
+                            Ok(Node::Orphans(node)) => {
+                                for inode in node.inodes() {
+                                    self.orphan(inode, (lnum, offset));
+                                }
+                            }
+                            _ => {
+                                let problem = format!("{} in the orphan area", header.kind.name());
+                                let severity = Severity::Inconsistent;
+                                self.tell(severity, "orphan area", problem, (lnum, offset));
+                            }
+                        }
+                    }
+                    Item::Garbage { range, error } => {
+                        let problem = format!("{error}");
+                        let at = (lnum, range.0);
+                        self.tell(Severity::Inconsistent, "orphan node", problem, at);
+                    }
+                }
+            }
+        }
+    }
+
+    fn orphan(&mut self, inode: u64, at: (u32, u32)) {
+        let problem = match self.fs.stat(Inode(inode)) {
+            Ok(_) => {
+                let links = self.fs.links(Inode(inode));
+                (links != 0).then(|| format!("inode {inode} is listed and has {links} links"))
+            }
+            Err(_) => None,
+        };
+        let place = self.fs.store.access.place(at.0, at.1);
+        let none = self
+            .fs
+            .master
+            .as_ref()
+            .is_some_and(|it| it.master.flags.contains(MasterFlags::NO_ORPHANS));
+        let problem = problem.or_else(|| {
+            none.then(|| String::from("the master node says that there are no orphans"))
+        });
+        if let Some(problem) = problem {
+            let found = finding(Severity::Lost, "orphan node", problem, place);
+            self.findings.push(Finding { inode: Some(Inode(inode)), ..found });
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The committed index against the nodes it leads to.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::Severity;
+use flysch_api::volume::Volume;
+use flysch_wire::ubifs::{Branch, Index as IndexNode, Key, KeyKind, Node, NodeKind, align8};
+
+use super::Check;
+use crate::access::{Cause, Fault, Location, Scratch};
+use crate::index::{Visit, location};
+use crate::overlay::Overlay;
+
+/// What the index uses of the main area.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    /// Bytes in use, by LEB.
+    pub(super) used: BTreeMap<u32, u32>,
+    /// LEBs that hold index nodes in use.
+    pub(super) index: BTreeMap<u32, u32>,
+    /// Bytes of index nodes.
+    pub(super) index_size: u64,
+    /// A part of the index could not be read.
+    pub(super) incomplete: bool,
+}
+
+/// The kind of node a key leads to.
+pub(super) fn kind_of(key: Key) -> Option<NodeKind> {
+    Some(match key.kind() {
+        KeyKind::Inode => NodeKind::Inode,
+        KeyKind::Data => NodeKind::Data,
+        KeyKind::Entry => NodeKind::Entry,
+        KeyKind::XattrEntry => NodeKind::XattrEntry,
+        KeyKind::Unknown(_) => return None,
+    })
+}
+
+struct Leaves<'l, 'c, V> {
+    check: &'l mut Check<'c, V>,
+    usage: Usage,
+    scratch: Scratch,
+}
+
+impl<V: Volume> Visit for Leaves<'_, '_, V> {
+    fn node(&mut self, at: Location, _node: &IndexNode<'_>) -> ControlFlow<()> {
+        let size = align8(at.length);
+        *self.usage.used.entry(at.lnum).or_default() += size;
+        *self.usage.index.entry(at.lnum).or_default() += size;
+        self.usage.index_size += u64::from(size);
+        ControlFlow::Continue(())
+    }
+
+    fn leaf(&mut self, branch: &Branch<'_>, from: Location) -> ControlFlow<()> {
+        *self.usage.used.entry(branch.lnum).or_default() += align8(branch.length);
+        // What a file still has is looked at with the file; here what the journal replaced.
+        let store = &self.check.fs.store;
+        let replaced = store.overlay.is_gone(branch.key) || store.overlay.get(branch.key).is_some();
+        if let (true, Err(fault)) = (replaced, self.verify(branch)) {
+            let mut found = fault.finding_of(Severity::Inconsistent, branch.key.inode());
+            found.problem = format!(
+                "{} (key {}, from the index node at LEB {} offset {})",
+                fault.cause, branch.key, from.lnum, from.offset
+            );
+            self.check.findings.push(found);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn lost(&mut self, _fault: Fault, _first: Key, _last: Key) -> ControlFlow<()> {
+        // Opening has told it.
+        self.usage.incomplete = true;
+        ControlFlow::Continue(())
+    }
+}
+
+impl<V: Volume> Leaves<'_, '_, V> {
+    /// Whether a branch leads to a node with its key.
+    fn verify(&mut self, branch: &Branch<'_>) -> Result<(), Fault> {
+        let store = &self.check.fs.store;
+        let at = location(branch);
+        let Some(kind) = kind_of(branch.key) else { return Ok(()) };
+        let key = match store.node(at, kind, &mut self.scratch)? {
+            Node::Inode(node) => node.key,
+            Node::Data(node) => node.key,
+            Node::Entry(node) => node.key,
+            _ => branch.key,
+        };
+        if key == branch.key {
+            Ok(())
+        } else {
+            Err(store.fault(at, kind, Cause::Mismatch("key than its branch")))
+        }
+    }
+}
+
+impl<V: Volume> Check<'_, V> {
+    /// Follows every branch of the committed index.
+    pub(super) fn tree(&mut self) -> Usage {
+        let fs = self.fs;
+        let Some(index) = &fs.store.index else {
+            return Usage { incomplete: true, ..Usage::default() };
+        };
+        let (usage, scratch) = (Usage::default(), Scratch::new());
+        let mut leaves = Leaves { check: self, usage, scratch };
+        let place = (&fs.store.access, &fs.store.layout);
+        let all = (Key::MIN, Key::MAX);
+        // A tree that goes in circles was not verified; it is not walked again.
+        if fs.lost.contains(&all) {
+            return Usage { incomplete: true, ..Usage::default() };
+        }
+        let _ = index.walk(place, &Overlay::default(), all, &mut leaves);
+        let usage = leaves.usage;
+        self.index_size(&usage);
+        usage
+    }
+
+    fn index_size(&mut self, usage: &Usage) {
+        let Some(chosen) = &self.fs.master else { return };
+        let stored = chosen.master.index_size;
+        if !usage.incomplete && usage.index_size != stored {
+            let problem =
+                format!("index_size is {stored}, the index nodes take {}", usage.index_size);
+            let at = (chosen.lnum, chosen.offset);
+            self.tell(Severity::Inconsistent, "master node", problem, at);
+        }
+    }
+}
