@@ -13,6 +13,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
+use crate::calendar::ctime;
 use crate::results::{DirectionResults, JobResults, Results, TargetResults};
 use chart::{Chart, Kind, Scale, Series};
 use published::Published;
@@ -131,7 +132,7 @@ pub fn render(results: &Results, command: &str) -> String {
     let target = |(number, name): (usize, &&str)| Item::line(name, &colour(number));
     let page = Page {
         title: "Flysch benchmark",
-        created: date(results.timestamp_ms),
+        created: format!("{} UTC", ctime(results.timestamp_ms / 1000)),
         command,
         version: &results.version,
         targets: targets.iter().enumerate().map(target).collect(),
@@ -471,22 +472,6 @@ fn short(value: f64) -> String {
         _ => 3,
     };
     format!("{value:.decimals$}")
-}
-
-/// A moment as `2026-01-31 23:59 UTC`.
-fn date(timestamp_ms: u64) -> String {
-    let minutes = timestamp_ms / 60_000;
-    let (mut day, minute) = (minutes / 1440, minutes % 1440);
-    // Days since 1 March of the year 0, so that a leap day is the last of its year.
-    day += 719_468;
-    let (cycle, in_cycle) = (day / 146_097, day % 146_097);
-    let year = (in_cycle - in_cycle / 1460 + in_cycle / 36_524 - in_cycle / 146_096) / 365;
-    let in_year = in_cycle - (365 * year + year / 4 - year / 100);
-    let month = (5 * in_year + 2) / 153;
-    let of_month = in_year - (153 * month + 2) / 5 + 1;
-    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = 400 * cycle + year + later;
-    format!("{year}-{month:02}-{of_month:02} {:02}:{:02} UTC", minute / 60, minute % 60)
 }
 
 /// A block size as people say it.

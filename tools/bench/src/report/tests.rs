@@ -98,18 +98,6 @@ fn equal_results_give_equal_pages_and_nothing_is_no_panic() {
 }
 
 #[test]
-fn dates_are_right() {
-    for (seconds, text) in [
-        (0, "1970-01-01 00:00 UTC"),
-        (951_782_400, "2000-02-29 00:00 UTC"),
-        (1_709_251_199, "2024-02-29 23:59 UTC"),
-        (4_107_542_400, "2100-03-01 00:00 UTC"),
-    ] {
-        assert_eq!(date(seconds * 1000), text);
-    }
-}
-
-#[test]
 fn a_failed_write_leaves_nothing() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let results = Results::default();
