@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use options::JobOptions;
 
 /// Records a trace keeps per lane and stage unless told otherwise.
-const TRACE_RECORDS: usize = 1 << 20;
+const TRACE_RECORDS: usize = 1 << 18;
 
 /// Options of `flysch bench`.
 #[derive(Debug, clap::Args)]
@@ -74,6 +74,9 @@ fn parse_clock(text: &str) -> Result<ClockKind, String> {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let jobs = Jobs::of(arguments)?;
     let targets = targets(arguments)?;
+    for path in arguments.trace.iter().chain(&arguments.csv) {
+        traces::check(path)?;
+    }
     for (name, reason) in jobs.file.iter().flat_map(|file| &file.ignored) {
         eprintln!("flysch: option `{name}` has no meaning here: {reason}");
     }
@@ -87,7 +90,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         let (target_results, traces) = run_on(name, target, &jobs, arguments)?;
         results.targets.push(target_results);
         if let Some(path) = &arguments.trace {
-            traces::write(&traces::path_of(path, index), &traces)?;
+            let base = traces::base_of(path, index);
+            traces::write(&base, name, results.timestamp_ms, &traces)?;
         }
     }
     write_files(arguments, &results)?;
@@ -158,8 +162,8 @@ fn run_on(
 ) -> Result<(TargetResults, Vec<flysch_bench::trace::ring::Ring>), Failure> {
     let table = play::depth_table(u64::MAX, arguments.seed);
     let demand = Demand::of(jobs.file.as_ref().unwrap_or(&table));
-    let mut stack = Stack::open(target, &needs(target, &demand))
-        .map_err(|error| Failure::of(name, error))?;
+    let mut stack =
+        Stack::open(target, &needs(target, &demand)).map_err(|error| Failure::of(name, error))?;
     let geometry = stack.geometry();
     let table = play::depth_table(geometry.bytes(), arguments.seed);
     let file = jobs.file.as_ref().unwrap_or(&table);
