@@ -246,7 +246,10 @@ impl Ufs {
             reg::UCMDARG1 | reg::UCMDARG2 | reg::UCMDARG3 => {
                 r.uic_arguments[(offset - reg::UCMDARG1) as usize / 4] = value;
             }
-            reg::CONFIG if r.cap.mcqs() => r.mode = McqMode::from_bits(value & 3),
+            // The queue design cannot change under commands.
+            reg::CONFIG if r.cap.mcqs() && self.tasks.held == 0 && r.utrldbr == 0 => {
+                r.mode = McqMode::from_bits(value & 3);
+            }
             reg::MCQCONFIG => r.mcqconfig = McqConfig::from_bits(value),
             reg::ESILBA => r.esiba = with_low(r.esiba, value, !3),
             reg::ESIUBA => r.esiba = with_high(r.esiba, value),

@@ -300,6 +300,7 @@ impl Ufs {
         while let Some((buffer, bytes)) = self.device.write_booster.to_flush(hibernated, limit) {
             let Some(started) = self.media.flush_slc(now, bytes) else { return };
             self.device.write_booster.moved(buffer, bytes);
+            self.device.update_alert(now);
             self.at(started.end, Event::Die(started.die));
         }
     }

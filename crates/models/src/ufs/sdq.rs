@@ -136,7 +136,7 @@ impl Ufs {
             if self.registers.utrldbr & bit == 0 || stuck {
                 continue;
             }
-            if self.registers.unfetched & bit == 0 {
+            if self.tasks.get(index).state != State::Free {
                 let utrd_at = self.tasks.get(index).utrd_at;
                 let status = UtrdStatus::new().with_ocs(Ocs::Aborted).into_bits().to_le();
                 self.memory.store32(utrd_at + utrd::STATUS_OFFSET, status);

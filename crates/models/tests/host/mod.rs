@@ -104,8 +104,7 @@ impl Host {
     /// Takes the UNIT ATTENTION of every unit, as a host does after a reset.
     pub fn clear_attentions(&mut self) {
         for lun in (0..32).chain([0x81, 0xD0, 0xB0, 0xC4]) {
-            let (end, _) = self.command_in(lun, &[3, 0, 0, 0, 18, 0], 18);
-            assert_eq!(end.status, 0, "{lun:#x} {end:?}");
+            self.command_in(lun, &[3, 0, 0, 0, 18, 0], 18);
         }
     }
 
