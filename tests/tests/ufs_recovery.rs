@@ -5,7 +5,9 @@ use flysch_api::command::{Command, Ended, Outcome, Port as _};
 use flysch_api::machine::{Clock, Instant, Machine as _};
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::ufs::Config;
-use flysch_tests::ufs::{Model, buffer, done, fill, holds, machine, ports, read, write};
+use flysch_tests::ufs::{
+    Model, buffer, done, fill, finish, holds, machine, ports, read, wait, write,
+};
 use flysch_ufs::{ErrorKind, Options, Port, QueueMode, State};
 
 fn modes() -> [Options; 4] {
@@ -219,19 +221,23 @@ fn many_faults_of_all_kinds_end_every_command_once() {
 #[test]
 fn the_owner_can_abort_a_command() {
     for options in modes() {
-        let machine = faulty(Kind::Timeout, Trigger::Nth(2));
+        let machine = machine(Config::default());
         let mut ports = ports(&machine, options);
         let port = &mut ports[0];
         done(port, &machine, &read(0, buffer(&machine, 0, 4096)));
-        let command = read(7, buffer(&machine, 0, 4096));
-        assert_eq!(command.deadline, Instant::NEVER);
-        port.start(&command, machine.now()).expect("room");
-        port.ring(machine.now());
-        assert!(port.abort(7));
-        assert!(!port.abort(8));
-        let outcome = flysch_tests::ufs::wait(port, &machine);
-        assert_eq!((outcome.token, outcome.ended), (7, Ended::Aborted));
+        for token in 7..20 {
+            let command = read(token, buffer(&machine, 0, 4096));
+            assert_eq!(command.deadline, Instant::NEVER);
+            port.start(&command, machine.now()).expect("room");
+            port.ring(machine.now());
+            assert!(port.abort(token));
+            assert!(!port.abort(token + 1));
+            let outcome = wait(port, &machine);
+            assert_eq!((outcome.token, outcome.ended), (token, Ended::Aborted));
+        }
         works(&machine, port);
+        assert_eq!(errors(&ports, ErrorKind::Abort), 13);
+        assert_eq!(errors(&ports, ErrorKind::HostReset), 0);
     }
 }
 
@@ -249,7 +255,7 @@ fn a_controller_that_stays_dead_is_gone() {
         let outcome = {
             let command = read(0, buffer(&machine, 0, 4096));
             let command = Command { deadline: machine.now().after_nanos(1_000_000_000), ..command };
-            flysch_tests::ufs::finish(port, &machine, &command)
+            finish(port, &machine, &command)
         };
         assert_ne!(outcome.ended, Ended::Status(0));
     }

@@ -253,7 +253,13 @@ impl<M: Machine> Host<M> {
         if now >= self.job_at || !self.lane.shared.is_quiet(self.lane.obeyed) {
             self.drive(now);
         }
-        self.lane.poll(now)
+        let outcome = self.lane.poll(now);
+        if outcome.is_none() && !self.lane.shared.is_quiet(self.lane.obeyed) {
+            // The lane found something overdue or wrong just now.
+            self.drive(now);
+            return self.lane.poll(now);
+        }
+        outcome
     }
 
     #[inline]
