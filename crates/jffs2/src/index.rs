@@ -76,7 +76,8 @@ pub(crate) struct Index {
 impl Index {
     pub(crate) fn build(mut found: Found) -> Self {
         let nodes = sorted_nodes(core::mem::take(&mut found.nodes));
-        let (winners, changes) = resolve(&mut found.dirents, &found.names);
+        let by_mkfs = written_by_mkfs(&found.dirents);
+        let (winners, changes) = resolve(&mut found.dirents, &found.names, by_mkfs);
         drop(core::mem::take(&mut found.dirents));
         let inos = known_inos(&nodes, &winners);
         let (entries, dangling): (Vec<_>, Vec<_>) =
@@ -143,9 +144,23 @@ fn sorted_nodes(mut nodes: Vec<NodeRef>) -> Vec<NodeRef> {
     nodes
 }
 
+/// The last directory entry node at the front of the flash that mkfs.jffs2 wrote and nothing has
+/// moved since.
+///
+/// It numbers entries of all directories with one counter from 0 in the order of the flash, which
+/// Linux never does, and puts the time of the file into each, not that of the directory's change.
+fn written_by_mkfs(dirents: &[DirentRef]) -> Option<Address> {
+    let count = (0u32..).zip(dirents).take_while(|(n, dirent)| *n == dirent.version).count();
+    Some(dirents[count.checked_sub(1)?].address)
+}
+
 /// For each name of each directory the entry that counts, removals left out, by directory and name;
-/// and the newest entry node of each directory, by directory.
-fn resolve(dirents: &mut [DirentRef], names: &[u8]) -> (Vec<DirentRef>, Vec<(u32, LastChange)>) {
+/// and the newest entry node of each directory, by directory, up to `by_mkfs` left out.
+fn resolve(
+    dirents: &mut [DirentRef],
+    names: &[u8],
+    by_mkfs: Option<Address>,
+) -> (Vec<DirentRef>, Vec<(u32, LastChange)>) {
     let mut changes: Vec<(u32, LastChange)> = vec![];
     dirents.sort_by(|a, b| {
         let a_key = (a.pino, a.name(names), Reverse(a.version));
@@ -158,6 +173,7 @@ fn resolve(dirents: &mut [DirentRef], names: &[u8]) -> (Vec<DirentRef>, Vec<(u32
     for dirent in dirents.iter() {
         let change = LastChange { version: dirent.version, address: dirent.address };
         match changes.last_mut() {
+            _ if Some(dirent.address) <= by_mkfs => {}
             Some((pino, last)) if *pino == dirent.pino => {
                 if change.version > last.version {
                     *last = change;

@@ -202,6 +202,22 @@ fn a_directory_changed_when_its_newest_entry_says() {
 }
 
 #[test]
+fn entries_of_mkfs_say_nothing_about_their_directory() {
+    for first in [0, 1] {
+        let mut log = Log::new(ByteOrder::Little);
+        log.name(1, first, 9, "d", ENTRY_DIRECTORY);
+        log.inode(jffs2::Inode { mode: 0o040_755, ..file(9, 1, 0) }, &[]);
+        log.name(9, first + 1, 10, "a", ENTRY_FILE);
+        log.write(10, 1, 1, 0, "a");
+        log.name(9, first + 2, 11, "b", ENTRY_FILE);
+        log.write(11, 1, 1, 0, "b");
+        let fs = log.mount();
+        let expected = if first == 0 { 2 } else { 100 + 3 };
+        assert_eq!(fs.attributes(Inode(9)).unwrap().modified.seconds, expected);
+    }
+}
+
+#[test]
 fn a_tree_without_a_name_is_not_there() {
     let mut log = Log::new(ByteOrder::Little);
     log.name(1, 1, 20, "d", ENTRY_DIRECTORY);

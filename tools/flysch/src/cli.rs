@@ -1,9 +1,12 @@
 //! The command line.
 
+use std::error::Error;
+
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, copy, devlist, ufs};
+use crate::{bench, copy, devlist, image, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -31,6 +34,8 @@ pub(crate) enum Command {
     Ufs(ufs::Arguments),
     /// Copy between a file and a target, either way.
     Copy(copy::Arguments),
+    /// Open flash images: UBI, UBIFS, JFFS2, raw dumps.
+    Image(image::Arguments),
     /// List the kinds of target and their keys.
     Targets,
     /// Print a completion script for a shell.
@@ -40,4 +45,16 @@ pub(crate) enum Command {
     },
     /// Print the manual page.
     Man,
+}
+
+/// Ends the command for words it does not understand. A value that cannot be read is told in one
+/// line, by whoever tried to read it.
+pub(crate) fn refuse(error: &clap::Error) -> ! {
+    match error.source() {
+        Some(cause) if error.kind() == ErrorKind::ValueValidation => {
+            eprintln!("flysch: {cause}");
+            std::process::exit(2)
+        }
+        _ => error.exit(),
+    }
 }

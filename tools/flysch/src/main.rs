@@ -7,6 +7,7 @@ mod cli;
 mod copy;
 mod devlist;
 mod failure;
+mod image;
 mod output;
 mod progress;
 mod shell;
@@ -23,7 +24,7 @@ use output::Output;
 
 fn main() -> ExitCode {
     cleanup::prepare();
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| cli::refuse(&error));
     let mut output = Output::new(cli.json);
     let result = run(&cli.command, &mut output).and_then(|()| output.finish());
     match result {
@@ -38,6 +39,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Devlist(arguments) => devlist::run(arguments, output),
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Copy(arguments) => copy::run(arguments, output),
+        Command::Image(arguments) => image::run(arguments, output),
         Command::Targets => targets::run(output),
         Command::Completions { shell } => shell::completions(*shell, output),
         Command::Man => shell::man(output),

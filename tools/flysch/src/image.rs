@@ -1,0 +1,175 @@
+//! `flysch image`: flash images opened, listed, extracted, checked, mounted.
+
+mod check;
+mod extract;
+mod list;
+mod show;
+
+use std::path::PathBuf;
+
+use flysch_image::{Image, Options, SharedFileSystem, Volume};
+use flysch_rig::size;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Options of `flysch image`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do with an image.
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show what an image is: geometry, volumes, parameters of its file systems.
+    Info(Source),
+    /// List files as `ls -lR` would.
+    Ls(list::Arguments),
+    /// Print a file.
+    Cat(Cat),
+    /// Extract files with owners, permissions, times, links, devices and attributes.
+    Extract(extract::Arguments),
+    /// Verify every checksum and rule; status 1 if anything is wrong.
+    Check(Source),
+}
+
+/// An image, and what the user knows of it.
+#[derive(Debug, clap::Args)]
+struct Source {
+    /// The image: UBI, UBIFS, JFFS2, with or without out-of-band bytes.
+    #[arg(value_name = "IMAGE")]
+    path: PathBuf,
+    /// Only this volume, by name or id.
+    #[arg(long, value_name = "VOLUME")]
+    volume: Option<String>,
+    /// Bytes of an erase block, if they are not found out rightly.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    erase_size: Option<u32>,
+    /// Bytes of a page, if they are not found out rightly.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    page_size: Option<u32>,
+    /// Do not look for out-of-band bytes between the pages.
+    #[arg(long)]
+    no_oob: bool,
+    /// Bytes to skip at the front of the image.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_offset)]
+    offset: u64,
+}
+
+/// Options of `flysch image cat`.
+#[derive(Debug, clap::Args)]
+struct Cat {
+    #[command(flatten)]
+    source: Source,
+    /// The file's path in the image.
+    #[arg(value_name = "PATH")]
+    file: String,
+}
+
+fn parse_offset(text: &str) -> Result<u64, String> {
+    size::parse(text).ok_or_else(|| format!("`{text}` is not a size such as 4096, 512K or 1G"))
+}
+
+fn parse_size(text: &str) -> Result<u32, String> {
+    let size = parse_offset(text)?;
+    u32::try_from(size)
+        .ok()
+        .filter(|&size| size > 0)
+        .ok_or_else(|| format!("`{text}` is too large or zero"))
+}
+
+/// Does what was asked for.
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    match &arguments.command {
+        Command::Info(source) => show::info(source, output),
+        Command::Ls(arguments) => list::run(arguments, output),
+        Command::Cat(arguments) => show::cat(&arguments.source, &arguments.file, output),
+        Command::Extract(arguments) => extract::run(arguments, output),
+        Command::Check(source) => check::run(source, output),
+    }
+}
+
+impl Source {
+    fn open(&self) -> Result<Image, Failure> {
+        let options = Options {
+            erase_size: self.erase_size,
+            page_size: self.page_size,
+            no_oob: self.no_oob,
+            offset: self.offset,
+        };
+        Image::open(&self.path, &options).map_err(|error| Failure::of(self.path.display(), error))
+    }
+
+    /// Whether the user wants this volume.
+    fn wants(&self, volume: &Volume) -> bool {
+        self.volume.as_ref().is_none_or(|wanted| {
+            *wanted == volume.name || volume.id.is_some_and(|id| *wanted == id.to_string())
+        })
+    }
+
+    /// The volumes that are wanted, with the name each is shown by; at least one.
+    fn volumes<'i>(&self, image: &'i Image) -> Result<Vec<(String, &'i Volume)>, Failure> {
+        let names = flysch_image::names(image);
+        let volumes: Vec<_> = names
+            .into_iter()
+            .zip(image.volumes())
+            .filter(|(_, volume)| self.wants(volume))
+            .collect();
+        if !volumes.is_empty() {
+            return Ok(volumes);
+        }
+        let failure = image.parts.iter().find_map(|part| part.failure.clone());
+        let there: Vec<&str> = image.volumes().map(|volume| &volume.name[..]).collect();
+        Err(match (&self.volume, failure) {
+            (Some(wanted), _) if !there.is_empty() => Failure::usage(format!(
+                "{}: there is no volume `{wanted}`; there are: {}",
+                self.path.display(),
+                there.join(", ")
+            )),
+            (_, Some(failure)) => Failure::of(self.path.display(), failure),
+            _ => Failure::of(self.path.display(), "there is no volume in it"),
+        })
+    }
+
+    /// The one file system that is meant.
+    fn file_system(&self, image: &Image) -> Result<SharedFileSystem, Failure> {
+        let volumes = self.volumes(image)?;
+        let with_files: Vec<_> = volumes
+            .iter()
+            .filter_map(|(name, volume)| Some((name, volume.file_system()?)))
+            .collect();
+        match &with_files[..] {
+            [(_, fs)] => Ok(fs.clone()),
+            [] => {
+                let why = volumes.iter().find_map(|(_, volume)| volume.failure());
+                let why = why.unwrap_or("no volume holds a file system");
+                Err(Failure::of(self.path.display(), why))
+            }
+            several => {
+                let names: Vec<&str> = several.iter().map(|(name, _)| &name[..]).collect();
+                Err(Failure::usage(format!(
+                    "{}: name one volume with --volume: {}",
+                    self.path.display(),
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+}
+
+/// A name or path as a person may see it: control characters and broken UTF-8 are escaped.
+fn shown(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character.is_control() {
+                true => text.extend(character.escape_default()),
+                false => text.push(character),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}

@@ -1,0 +1,168 @@
+//! `flysch image extract`.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use flysch_image::{Contents, ExtractOptions, Extraction, Failure as Lost, Volume};
+use serde_json::json;
+
+use super::{Source, shown};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// How often the progress bar moves.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Options of `flysch image extract`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    source: Source,
+    /// The directory to extract into; it is made, or must be empty.
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Keep what could be read of damaged files, with zeros in place of the rest.
+    #[arg(long)]
+    keep_damaged: bool,
+    /// Threads; without, one for each processor.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    threads: usize,
+}
+
+/// Extracts.
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let image = arguments.source.open()?;
+    let volumes = arguments.source.volumes(&image)?;
+    let mut total = Extraction::default();
+    let several = volumes.len() > 1;
+    if several {
+        make_empty(&arguments.output)?;
+    }
+    for (name, volume) in &volumes {
+        let place = if several { arguments.output.join(name) } else { arguments.output.clone() };
+        let prefix = if several { format!("{name}/") } else { String::new() };
+        let one = extract_volume(arguments, volume, &place, output)?;
+        add(&mut total, one, &prefix);
+    }
+    report(&total, output)
+}
+
+fn make_empty(directory: &Path) -> Result<(), Failure> {
+    let fail = |error| Failure::of(directory.display(), error);
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(fail(error)),
+        _ => {}
+    }
+    match std::fs::read_dir(directory).map_err(fail)?.next() {
+        None => Ok(()),
+        Some(_) => Err(Failure::of(directory.display(), "the directory is not empty")),
+    }
+}
+
+fn extract_volume(
+    arguments: &Arguments,
+    volume: &Volume,
+    place: &Path,
+    output: &Output,
+) -> Result<Extraction, Failure> {
+    let fail = |error: &dyn std::fmt::Display| Failure::of(place.display(), error);
+    let progress = flysch_image::Progress::default();
+    let options =
+        ExtractOptions { threads: arguments.threads, keep_damaged: arguments.keep_damaged };
+    let mut bar = Progress::bytes("extracting", None);
+    let _ = output;
+    watch(&progress, &mut bar, || match (&volume.contents, volume.file_system()) {
+        (_, Some(fs)) => {
+            flysch_image::extract(&*fs, place, &options, &progress).map_err(|error| fail(&error))
+        }
+        (Contents::Raw(flash), _) => {
+            let mut path = place.as_os_str().to_owned();
+            path.push(".bin");
+            flysch_image::extract_raw(flash, Path::new(&path), &progress)
+                .map_err(|error| fail(&error))?;
+            Ok(Extraction { files: 1, bytes: progress.bytes(), ..Extraction::default() })
+        }
+        (_, None) => {
+            let cause = volume.failure().unwrap_or("cannot be opened").to_string();
+            let failures = vec![Lost { path: vec![], cause }];
+            Ok(Extraction { failures, ..Extraction::default() })
+        }
+    })
+}
+
+/// Runs `work` while the bar shows how far it is.
+fn watch<R: Send>(
+    progress: &flysch_image::Progress,
+    bar: &mut Progress,
+    work: impl FnOnce() -> R + Send,
+) -> R {
+    std::thread::scope(|scope| {
+        let (done, is_done) = channel::<()>();
+        let worker = scope.spawn(move || {
+            let result = work();
+            drop(done);
+            result
+        });
+        while is_done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            bar.set(progress.bytes());
+        }
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn add(total: &mut Extraction, one: Extraction, prefix: &str) {
+    total.files += one.files;
+    total.bytes += one.bytes;
+    total.without_owner += one.without_owner;
+    total.without_device += one.without_device;
+    total.without_xattr += one.without_xattr;
+    total.failures.extend(
+        one.failures
+            .into_iter()
+            .map(|failure| Lost { path: [prefix.as_bytes(), &failure.path].concat(), ..failure }),
+    );
+}
+
+fn report(total: &Extraction, output: &mut Output) -> Result<(), Failure> {
+    if output.json() {
+        let failures: Vec<_> = total
+            .failures
+            .iter()
+            .map(|failure| json!({ "path": shown(&failure.path), "cause": failure.cause }))
+            .collect();
+        output.value(&json!({
+            "files": total.files,
+            "bytes": total.bytes,
+            "failures": failures,
+            "without_owner": total.without_owner,
+            "without_device": total.without_device,
+            "without_xattr": total.without_xattr,
+        }))?;
+    } else {
+        for failure in &total.failures {
+            eprintln!("flysch: /{}: {}", shown(&failure.path), failure.cause);
+        }
+        output.line(format_args!("{} files, {} bytes", total.files, total.bytes))?;
+    }
+    let missing: Vec<String> = [
+        (total.without_owner, "owners"),
+        (total.without_device, "device nodes"),
+        (total.without_xattr, "extended attributes"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, what)| format!("{count} {what}"))
+    .collect();
+    if !missing.is_empty() {
+        eprintln!(
+            "flysch: not restored: {}; that takes root and a file system that has them",
+            missing.join(", ")
+        );
+    }
+    match total.failures.len() {
+        0 => Ok(()),
+        count => Err(Failure::failed(format!("{count} files could not be extracted"))),
+    }
+}

@@ -1,0 +1,79 @@
+//! `flysch image info` and `flysch image cat`.
+
+use flysch_image::{Fact, resolve};
+use serde::Serialize;
+
+use super::Source;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Bytes read at once.
+const CHUNK: usize = 1 << 20;
+
+#[derive(Serialize)]
+struct Info {
+    path: String,
+    size: u64,
+    parts: Vec<PartInfo>,
+}
+
+#[derive(Serialize)]
+struct PartInfo {
+    facts: std::collections::BTreeMap<&'static str, String>,
+    volumes: Vec<std::collections::BTreeMap<&'static str, String>>,
+}
+
+/// Shows what an image is.
+pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> {
+    let image = source.open()?;
+    if output.json() {
+        let map =
+            |facts: Vec<Fact>| facts.into_iter().map(|fact| (fact.name, fact.value)).collect();
+        let parts = image.parts.iter().map(|part| PartInfo {
+            facts: map(flysch_image::facts(&image, part)),
+            volumes: part
+                .volumes
+                .iter()
+                .filter(|volume| source.wants(volume))
+                .map(|volume| map(flysch_image::volume_facts(volume)))
+                .collect(),
+        });
+        let path = image.path.display().to_string();
+        return output.value(&Info { path, size: image.size, parts: parts.collect() });
+    }
+    output.line(format_args!("{}: {} bytes", image.path.display(), image.size))?;
+    for part in &image.parts {
+        output.line("")?;
+        lines(output, "", &flysch_image::facts(&image, part))?;
+        for volume in part.volumes.iter().filter(|volume| source.wants(volume)) {
+            output.line("")?;
+            output.line(format_args!("  volume {}", super::shown(volume.name.as_bytes())))?;
+            lines(output, "  ", &flysch_image::volume_facts(volume))?;
+        }
+    }
+    Ok(())
+}
+
+fn lines(output: &mut Output, indent: &str, facts: &[Fact]) -> Result<(), Failure> {
+    for fact in facts {
+        output.line(format_args!("{indent}  {:<26}{}", fact.name, fact.value))?;
+    }
+    Ok(())
+}
+
+/// Prints a file.
+pub(super) fn cat(source: &Source, path: &str, output: &mut Output) -> Result<(), Failure> {
+    let image = source.open()?;
+    let fs = source.file_system(&image)?;
+    let inode = resolve(&*fs, path.as_bytes()).map_err(Failure::failed)?;
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        let len = fs.read(inode, at, &mut buffer).map_err(|error| Failure::of(path, error))?;
+        if len == 0 {
+            return Ok(());
+        }
+        output.bytes(&buffer[..len])?;
+        at += len as u64;
+    }
+}

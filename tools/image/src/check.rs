@@ -1,0 +1,96 @@
+//! Checking everything in an image.
+
+use flysch_api::flash::Flash;
+use flysch_api::vfs::{Finding, Place, Severity};
+
+use crate::open::{Contents, Image, Part, Volume};
+
+/// What a check found, for one volume or for the device below them.
+#[derive(Debug)]
+pub struct Checked<'i> {
+    /// The volume's name; `None` for what lies below volumes.
+    pub volume: Option<&'i str>,
+    /// The finding.
+    pub finding: Finding,
+}
+
+/// Checks every checksum and rule in `image`; says whether anything is wrong.
+pub fn check(image: &Image, report: &mut dyn FnMut(Checked<'_>)) -> bool {
+    let mut is_wrong = false;
+    let mut tell = |volume: Option<&str>, finding: Finding| {
+        is_wrong |= finding.severity > Severity::Note;
+        report(Checked { volume, finding });
+    };
+    for part in &image.parts {
+        check_part(part, &mut tell);
+    }
+    is_wrong
+}
+
+fn check_part(part: &Part, tell: &mut dyn FnMut(Option<&str>, Finding)) {
+    check_flash(part, tell);
+    if let Some(failure) = &part.failure {
+        tell(None, simple(Severity::Lost, "image", failure.clone(), Place::default()));
+    }
+    for device in &part.devices {
+        device.findings().iter().for_each(|finding| tell(None, finding.clone()));
+    }
+    for volume in &part.volumes {
+        check_volume(volume, &mut |finding| tell(Some(&volume.name), finding));
+    }
+}
+
+/// Bit errors, where there is error correction.
+fn check_flash(part: &Part, tell: &mut dyn FnMut(Option<&str>, Finding)) {
+    let geometry = *part.flash.geometry();
+    if geometry.ecc_strength == 0 {
+        return;
+    }
+    let mut page = vec![0; geometry.write_size as usize];
+    for block in 0..geometry.blocks() {
+        if part.flash.is_bad(block).unwrap_or(true) {
+            continue;
+        }
+        let start = geometry.block_start(block);
+        let mut at = start;
+        while at + u64::from(geometry.write_size) <= start + u64::from(geometry.block_len(block)) {
+            let offset = u32::try_from(at - start).ok();
+            let place = Place { peb: Some(block), leb: None, offset };
+            match part.flash.read(at, &mut page) {
+                Ok(corrected) if corrected.bits > 0 => {
+                    let text = format!("{} bits corrected", corrected.bits);
+                    tell(None, simple(Severity::Note, "page", text, place));
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tell(None, simple(Severity::Inconsistent, "page", error.to_string(), place));
+                }
+            }
+            at += u64::from(geometry.write_size);
+        }
+    }
+}
+
+fn check_volume(volume: &Volume, tell: &mut dyn FnMut(Finding)) {
+    if let Some(ubi) = &volume.ubi {
+        ubi.verify().into_iter().for_each(&mut *tell);
+    }
+    match &volume.contents {
+        Contents::Ubifs(fs) => fs.findings().iter().cloned().for_each(tell),
+        Contents::BareUbifs(fs) => fs.findings().iter().cloned().for_each(tell),
+        Contents::Jffs2(fs) => {
+            let order = fs.facts().order;
+            if let Err(error) = flysch_jffs2::check(fs.flash(), Some(order), tell) {
+                tell(simple(Severity::Lost, "file system", error.to_string(), Place::default()));
+            }
+        }
+        Contents::Raw(_) => {}
+        Contents::Broken(_, why) => {
+            tell(simple(Severity::Lost, "file system", why.clone(), Place::default()));
+        }
+    }
+}
+
+fn simple(severity: Severity, structure: &'static str, problem: String, place: Place) -> Finding {
+    Finding { severity, structure, problem, place, inode: None, path: None }
+}

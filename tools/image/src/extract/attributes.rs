@@ -1,0 +1,129 @@
+//! Owners, permissions, extended attributes, times - in this order: a new owner takes the
+//! set-user-id bit and capabilities away, and everything before changes the times.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use flysch_api::vfs::{Attributes, Error, FileKind, Timestamp};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use super::{Cause, Run};
+
+/// Longest value of an extended attribute that Linux takes, bytes.
+const VALUE_MAX: usize = 64 << 10;
+
+fn mode(attributes: &Attributes) -> Mode {
+    Mode::from_raw_mode(u32::from(attributes.permissions))
+}
+
+fn times(attributes: &Attributes) -> Timestamps {
+    let time =
+        |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) };
+    Timestamps {
+        last_access: time(attributes.accessed),
+        last_modification: time(attributes.modified),
+    }
+}
+
+fn ids(attributes: &Attributes) -> (Option<Uid>, Option<Gid>) {
+    // All ones mean "leave it alone" to the system call.
+    let id = |id: u32| (id != u32::MAX).then_some(id);
+    (id(attributes.owner).map(Uid::from_raw), id(attributes.group).map(Gid::from_raw))
+}
+
+impl Run<'_> {
+    /// Whether an owner that could not be set is only a lack of rights.
+    fn owner_set(&self, result: Result<(), Errno>) -> Result<(), Errno> {
+        match result {
+            Err(Errno::PERM | Errno::INVAL) => {
+                self.report(|report| report.without_owner += 1);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Restores a file that is open for writing.
+    pub(super) fn restore_file(
+        &self,
+        file: &OwnedFd,
+        attributes: &Attributes,
+        path: impl Fn() -> Vec<u8>,
+    ) {
+        if let Err(cause) = self.restore(file.as_fd(), attributes) {
+            self.fail(path(), cause);
+        }
+    }
+
+    /// Restores a directory by its handle.
+    pub(super) fn restore_open(&self, handle: &OwnedFd, attributes: &Attributes, path: &[u8]) {
+        if let Err(cause) = self.restore(handle.as_fd(), attributes) {
+            self.fail(path.to_vec(), cause);
+        }
+    }
+
+    fn restore(&self, file: BorrowedFd<'_>, attributes: &Attributes) -> Result<(), Cause> {
+        let (owner, group) = ids(attributes);
+        self.owner_set(rustix::fs::fchown(file, owner, group))?;
+        rustix::fs::fchmod(file, mode(attributes))?;
+        let xattrs = self.each_xattr(attributes, |name, value| {
+            rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
+        });
+        rustix::fs::futimens(file, &times(attributes))?;
+        xattrs
+    }
+
+    /// Restores something that cannot be opened for writing, by its name.
+    pub(super) fn restore_named(
+        &self,
+        directory: &OwnedFd,
+        name: &[u8],
+        attributes: &Attributes,
+        path: impl Fn() -> Vec<u8>,
+    ) -> Result<(), Cause> {
+        let no_follow = AtFlags::SYMLINK_NOFOLLOW;
+        let (owner, group) = ids(attributes);
+        self.owner_set(rustix::fs::chownat(directory, name, owner, group, no_follow))?;
+        if attributes.kind != FileKind::Symlink {
+            rustix::fs::chmodat(directory, name, mode(attributes), AtFlags::empty())?;
+        }
+        let xattrs = self.each_xattr(attributes, |key, value| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let handle = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+            // The kernel's own link leads to what was opened, a symlink included.
+            let through = format!("/proc/self/fd/{}", handle.as_raw_fd());
+            rustix::fs::setxattr(through, key, value, XattrFlags::empty())
+        });
+        if let Err(cause) = xattrs {
+            self.fail(path(), cause);
+        }
+        rustix::fs::utimensat(directory, name, &times(attributes), no_follow)?;
+        Ok(())
+    }
+
+    /// Reads every extended attribute and hands it to `set`.
+    fn each_xattr(
+        &self,
+        attributes: &Attributes,
+        set: impl Fn(&[u8], &[u8]) -> Result<(), Errno>,
+    ) -> Result<(), Cause> {
+        let mut names: Vec<Vec<u8>> = vec![];
+        let listed = self.fs.list_xattrs(attributes.inode, &mut |name| names.push(name.to_vec()));
+        let mut value = vec![];
+        for name in names {
+            value.resize(VALUE_MAX, 0);
+            let len = match self.fs.read_xattr(attributes.inode, &name, &mut value) {
+                Err(Error::BufferTooSmall(_)) => return Err(Errno::TOOBIG.into()),
+                other => other?,
+            };
+            match set(&name, &value[..len]) {
+                Ok(()) => {}
+                Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP) => {
+                    self.report(|report| report.without_xattr += 1);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(listed?)
+    }
+}

@@ -1,0 +1,217 @@
+//! Files of all kinds but directories.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use flysch_api::vfs::{Attributes, DeviceNumber, Error, FileKind, Inode};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::links::{self, Turn};
+use super::{Cause, Directory, Run};
+use crate::tree::Child;
+
+/// Bytes read and written at once.
+const CHUNK: usize = 1 << 20;
+/// Runs of zeros of this length, aligned to it, are not written: they become holes.
+const HOLE: usize = 4096;
+/// Longest symlink target, bytes.
+const TARGET_MAX: usize = 4096;
+
+impl Run<'_> {
+    pub(super) fn make_other(
+        &self,
+        directory: &Arc<Directory>,
+        child: &Child,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Cause> {
+        let attributes = self.fs.attributes(child.inode)?;
+        if attributes.kind == FileKind::Directory {
+            return Err(Cause::Kind);
+        }
+        if attributes.links < 2 {
+            return self.make_file(directory, child, &attributes, buffer);
+        }
+        match self.links.turn(child.inode) {
+            Turn::Make => {
+                let made = self.make_file(directory, child, &attributes, buffer);
+                let is_there = made.is_ok() || self.options.keep_damaged;
+                let path = is_there.then(|| directory.path_of(&child.name));
+                self.links.made(child.inode, path);
+                made
+            }
+            Turn::Link(path) => {
+                links::link(&self.root, &path, &directory.handle, &child.name)?;
+                self.progress.files.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    fn make_file(
+        &self,
+        directory: &Directory,
+        child: &Child,
+        attributes: &Attributes,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Cause> {
+        let name = &child.name[..];
+        let handle = &directory.handle;
+        match attributes.kind {
+            FileKind::Regular => return self.make_regular(directory, child, attributes, buffer),
+            FileKind::Symlink => {
+                let target = self.target(child.inode)?;
+                rustix::fs::symlinkat(&target[..], handle, name)?;
+            }
+            kind => {
+                if !self.make_node(handle, name, kind, attributes.device)? {
+                    return Ok(());
+                }
+            }
+        }
+        self.progress.files.fetch_add(1, Ordering::Relaxed);
+        self.restore_named(handle, name, attributes, || directory.path_of(name))
+    }
+
+    /// Makes a device, FIFO or socket; says whether we had the right to.
+    fn make_node(
+        &self,
+        handle: &OwnedFd,
+        name: &[u8],
+        kind: FileKind,
+        device: DeviceNumber,
+    ) -> Result<bool, Cause> {
+        let (file_type, device) = match kind {
+            FileKind::CharacterDevice => (FileType::CharacterDevice, device),
+            FileKind::BlockDevice => (FileType::BlockDevice, device),
+            FileKind::Fifo => (FileType::Fifo, DeviceNumber::default()),
+            _ => (FileType::Socket, DeviceNumber::default()),
+        };
+        let number = rustix::fs::makedev(device.major, device.minor);
+        match rustix::fs::mknodat(handle, name, file_type, Mode::RUSR | Mode::WUSR, number) {
+            Ok(()) => Ok(true),
+            Err(Errno::PERM) => {
+                self.report(|report| report.without_device += 1);
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn target(&self, inode: Inode) -> Result<Vec<u8>, Cause> {
+        let mut target = vec![0; TARGET_MAX];
+        let len = self.fs.read(inode, 0, &mut target)?;
+        target.truncate(len);
+        Ok(target)
+    }
+
+    fn make_regular(
+        &self,
+        directory: &Directory,
+        child: &Child,
+        attributes: &Attributes,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Cause> {
+        let name = &child.name[..];
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&directory.handle, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let written = self.write_content(&file, child.inode, attributes.size, buffer);
+        let is_kept = match &written {
+            Ok(()) => true,
+            Err(Cause::Hole { .. }) => self.options.keep_damaged,
+            Err(_) => false,
+        };
+        if !is_kept {
+            // What is there of it is not the file.
+            rustix::fs::unlinkat(&directory.handle, name, AtFlags::empty())?;
+            return written;
+        }
+        self.restore_file(&file, attributes, || directory.path_of(name));
+        self.progress.files.fetch_add(1, Ordering::Relaxed);
+        written
+    }
+
+    /// Writes all content; damaged parts are left out, and the first of them is the error.
+    fn write_content(
+        &self,
+        file: &OwnedFd,
+        inode: Inode,
+        size: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Cause> {
+        let mut lost: Option<Cause> = None;
+        let mut at = 0;
+        if size > 0 {
+            buffer.resize(CHUNK, 0);
+        }
+        while at < size {
+            // The first chunk tells a small file whole, without asking for its holes.
+            if at > 0 || size > CHUNK as u64 {
+                match self.fs.next_data(inode, at)? {
+                    None => break,
+                    Some(range) => at = at.max(range.start),
+                }
+            }
+            let len = CHUNK.min(usize::try_from(size - at).unwrap_or(CHUNK));
+            match self.fs.read(inode, at, &mut buffer[..len]) {
+                Ok(0) => break,
+                Ok(len) => {
+                    write_sparse(file, at, &buffer[..len])?;
+                    at += len as u64;
+                    self.progress.bytes.fetch_add(len as u64, Ordering::Relaxed);
+                }
+                Err(error @ (Error::Damaged { .. } | Error::Medium(_)))
+                    if self.options.keep_damaged =>
+                {
+                    let end = (at + 1).next_multiple_of(HOLE as u64).min(size);
+                    lost = Some(match lost {
+                        Some(Cause::Hole { error, start, .. }) => Cause::Hole { error, start, end },
+                        _ => Cause::Hole { error, start: at, end },
+                    });
+                    at = end;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if size > 0 {
+            rustix::fs::ftruncate(file, size)?;
+        }
+        lost.map_or(Ok(()), Err)
+    }
+}
+
+/// Writes `bytes` at `offset`, runs of zeros left out.
+fn write_sparse(file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+    const ZEROS: [u8; HOLE] = [0; HOLE];
+    let mut start = 0;
+    let mut end = 0;
+    // Pieces end at multiples of the hole size in the file.
+    while end < bytes.len() {
+        let to_boundary = HOLE - ((offset + end as u64) % HOLE as u64) as usize;
+        let piece = to_boundary.min(bytes.len() - end);
+        if piece == HOLE && bytes[end..end + HOLE] == ZEROS {
+            write_all(file, offset + start as u64, &bytes[start..end])?;
+            start = end + HOLE;
+        }
+        end += piece;
+    }
+    write_all(file, offset + start as u64, &bytes[start..])
+}
+
+fn write_all(file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+    let (mut offset, mut rest) = (offset, bytes);
+    while !rest.is_empty() {
+        match rustix::io::pwrite(file, rest, offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(len) => {
+                offset += len as u64;
+                rest = &rest[len..];
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,354 @@
+//! Extraction: a file system's tree as a tree of real files.
+//!
+//! Theory. Nothing in an image is trusted. Every file is made by a call that takes one name,
+//! relative to an open directory that we made ourselves, fails if the name exists, and follows no
+//! link; so there is no way to a place outside the directory, whatever names and links the image
+//! has. Directories are made with mode 0700 and get their own attributes when everything in them is
+//! done. Several threads take work from one queue; the last work put in is taken first, so that few
+//! directories are open at a time.
+
+mod attributes;
+mod file;
+mod links;
+mod queue;
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flysch_api::flash::Flash;
+use flysch_api::vfs::{Error, FileKind, FileSystem, Inode};
+use rustix::fs::{Mode, OFlags};
+
+use crate::open::SharedFlash;
+use crate::tree::{Child, DEPTH_MAX, children};
+use links::Links;
+use queue::Queue;
+
+/// How to extract.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Threads; 0 takes as many as there are processors.
+    pub threads: usize,
+    /// Keep what could be read of damaged files, zeros in place of the rest.
+    pub keep_damaged: bool,
+}
+
+/// How far an extraction is. Shared with whoever draws it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    files: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Progress {
+    /// Files, directories and all else made so far.
+    pub fn files(&self) -> u64 {
+        self.files.load(Ordering::Relaxed)
+    }
+
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// A file that could not be extracted, or only in part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Its path in the file system, without a leading '/'.
+    pub path: Vec<u8>,
+    /// Why.
+    pub cause: String,
+}
+
+/// What an extraction did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extraction {
+    /// Files, directories and all else that were made.
+    pub files: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// What could not be extracted, by path.
+    pub failures: Vec<Failure>,
+    /// Files whose owner could not be set, for lack of rights.
+    pub without_owner: u64,
+    /// Device nodes that could not be made, for lack of rights.
+    pub without_device: u64,
+    /// Extended attributes that could not be set, for lack of rights or because the directory's
+    /// file system has none.
+    pub without_xattr: u64,
+}
+
+/// Extracts the tree of `fs` into `directory`, which is made or must be empty.
+///
+/// # Errors
+/// When the directory cannot be made or is not empty. What goes wrong inside is told in the answer.
+pub fn extract(
+    fs: &(dyn FileSystem + Sync),
+    directory: &Path,
+    options: &Options,
+    progress: &Progress,
+) -> io::Result<Extraction> {
+    let root = make_root(directory)?;
+    raise_file_limit();
+    let threads = match options.threads {
+        0 => std::thread::available_parallelism().map_or(1, |count| count.get().min(16)),
+        threads => threads,
+    };
+    let run = Run {
+        fs,
+        options: *options,
+        progress,
+        queue: Queue::default(),
+        root: rustix::io::dup(&root)?,
+        links: Links::default(),
+        entered: Mutex::default(),
+        report: Mutex::default(),
+    };
+    let start = Arc::new(Directory {
+        inode: fs.statistics().root,
+        handle: root,
+        name: vec![],
+        parent: None,
+        level: 0,
+        pending: AtomicU64::new(1),
+    });
+    run.entered().insert(start.inode);
+    run.queue.push(Job::Enter(start));
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| run.work());
+        }
+        run.work();
+    });
+    let mut extraction = run.report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    extraction.files = progress.files();
+    extraction.bytes = progress.bytes();
+    extraction.failures.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(extraction)
+}
+
+/// Writes the content of a volume without file system to the new file `path`.
+///
+/// # Errors
+/// When the file cannot be made or the volume not be read.
+pub fn extract_raw(flash: &SharedFlash, path: &Path, progress: &Progress) -> io::Result<u64> {
+    use std::io::Write;
+    let mut file = std::fs::File::create_new(path)?;
+    let size = flash.geometry().size;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < size {
+        let len = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
+        let _ = flash.read(at, &mut buffer[..len]).map_err(io::Error::other)?;
+        file.write_all(&buffer[..len])?;
+        at += len as u64;
+        progress.bytes.fetch_add(len as u64, Ordering::Relaxed);
+    }
+    progress.files.fetch_add(1, Ordering::Relaxed);
+    Ok(size)
+}
+
+/// Makes the directory, or takes it if it is empty.
+fn make_root(directory: &Path) -> io::Result<OwnedFd> {
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if std::fs::read_dir(directory)?.next().is_some() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the directory is not empty"));
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(directory, flags, Mode::empty())?)
+}
+
+/// Deep trees keep many directories open.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // It only matters for deep trees, which then fail where they reach the limit.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// A directory that was made and is being filled.
+#[derive(Debug)]
+struct Directory {
+    inode: Inode,
+    handle: OwnedFd,
+    name: Vec<u8>,
+    parent: Option<Arc<Directory>>,
+    level: usize,
+    /// Work in it that is not done; whoever does the last of it finishes the directory.
+    pending: AtomicU64,
+}
+
+impl Directory {
+    /// Path from the root of the extraction.
+    fn path(&self) -> Vec<u8> {
+        let mut path = self.parent.as_ref().map_or_else(Vec::new, |parent| parent.path());
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&self.name);
+        path
+    }
+
+    fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        let mut path = self.path();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path
+    }
+}
+
+/// A piece of work.
+enum Job {
+    /// List a directory and make work of its entries.
+    Enter(Arc<Directory>),
+    /// Make some of the entries of a directory.
+    Make(Arc<Directory>, Vec<Child>),
+}
+
+/// Entries that make one piece of work.
+const ENTRIES_AT_ONCE: usize = 16;
+
+/// One extraction under way.
+struct Run<'r> {
+    fs: &'r (dyn FileSystem + Sync),
+    options: Options,
+    progress: &'r Progress,
+    queue: Queue<Job>,
+    root: OwnedFd,
+    links: Links,
+    /// Directories that were entered: one that is met again is a loop, or has two names.
+    entered: Mutex<HashSet<Inode>>,
+    report: Mutex<Extraction>,
+}
+
+impl Run<'_> {
+    fn entered(&self) -> std::sync::MutexGuard<'_, HashSet<Inode>> {
+        self.entered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn report(&self, change: impl FnOnce(&mut Extraction)) {
+        change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn fail(&self, path: Vec<u8>, cause: impl ToString) {
+        let failure = Failure { path, cause: cause.to_string() };
+        self.report(|report| report.failures.push(failure));
+    }
+
+    fn work(&self) {
+        let mut buffer = vec![];
+        while let Some(job) = self.queue.take() {
+            match job {
+                Job::Enter(directory) => self.enter(&directory),
+                Job::Make(directory, entries) => {
+                    for child in &entries {
+                        self.make(&directory, child, &mut buffer);
+                    }
+                    self.done(&directory);
+                }
+            }
+            self.queue.done();
+        }
+    }
+
+    fn enter(&self, directory: &Arc<Directory>) {
+        let (entries, result) = children(self.fs, directory.inode);
+        if let Err(error) = result {
+            self.fail(directory.path(), error);
+        }
+        let chunks = entries.len().div_ceil(ENTRIES_AT_ONCE) as u64;
+        directory.pending.fetch_add(chunks, Ordering::Relaxed);
+        for chunk in entries.chunks(ENTRIES_AT_ONCE) {
+            self.queue.push(Job::Make(directory.clone(), chunk.to_vec()));
+        }
+        self.done(directory);
+    }
+
+    /// A piece of work in `directory` is done: finishes it with the last one, and so on upwards.
+    fn done(&self, directory: &Arc<Directory>) {
+        let mut directory = directory.clone();
+        while directory.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.finish_directory(&directory);
+            let Some(parent) = directory.parent.clone() else { return };
+            directory = parent;
+        }
+    }
+
+    fn finish_directory(&self, directory: &Directory) {
+        match self.fs.attributes(directory.inode) {
+            Ok(attributes) => self.restore_open(&directory.handle, &attributes, &directory.path()),
+            Err(error) => self.fail(directory.path(), error),
+        }
+        self.progress.files.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn make(&self, directory: &Arc<Directory>, child: &Child, buffer: &mut Vec<u8>) {
+        let is_name = !matches!(&child.name[..], b"" | b"." | b"..")
+            && !child.name.iter().any(|byte| matches!(byte, b'/' | 0));
+        if !is_name {
+            self.fail(directory.path_of(&child.name), "no file can have this name");
+            return;
+        }
+        let made = match child.kind {
+            FileKind::Directory => self.make_directory(directory, child),
+            _ => self.make_other(directory, child, buffer),
+        };
+        if let Err(cause) = made {
+            self.fail(directory.path_of(&child.name), cause);
+        }
+    }
+
+    fn make_directory(&self, parent: &Arc<Directory>, child: &Child) -> Result<(), Cause> {
+        if parent.level >= DEPTH_MAX {
+            return Err(Cause::TooDeep);
+        }
+        if !self.entered().insert(child.inode) {
+            return Err(Cause::DirectoryTwice);
+        }
+        let attributes = self.fs.attributes(child.inode)?;
+        if attributes.kind != FileKind::Directory {
+            return Err(Cause::Kind);
+        }
+        rustix::fs::mkdirat(&parent.handle, &child.name[..], Mode::RWXU)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = rustix::fs::openat(&parent.handle, &child.name[..], flags, Mode::empty())?;
+        parent.pending.fetch_add(1, Ordering::Relaxed);
+        self.queue.push(Job::Enter(Arc::new(Directory {
+            inode: child.inode,
+            handle,
+            name: child.name.clone(),
+            parent: Some(parent.clone()),
+            level: parent.level + 1,
+            pending: AtomicU64::new(1),
+        })));
+        Ok(())
+    }
+}
+
+/// Why a file was not extracted.
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error("{0}")]
+    Image(#[from] Error),
+    #[error("{0}")]
+    System(#[from] rustix::io::Errno),
+    #[error("deeper than {DEPTH_MAX} directories")]
+    TooDeep,
+    #[error("the directory has another name already")]
+    DirectoryTwice,
+    #[error("the directory entry says another kind than the inode")]
+    Kind,
+    #[error("{error}; bytes {start} to {end} are lost")]
+    Hole { error: Error, start: u64, end: u64 },
+}

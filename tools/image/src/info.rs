@@ -1,0 +1,126 @@
+//! What there is to know about an image besides its files.
+
+use flysch_api::flash::Flash;
+use flysch_api::vfs::FileSystem;
+use flysch_mtd::detect::Content;
+
+use crate::open::{Contents, Device, Image, Part, Volume};
+
+/// One line of information.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Fact {
+    /// What it is about.
+    pub name: &'static str,
+    /// What is so.
+    pub value: String,
+}
+
+fn fact(name: &'static str, value: impl ToString) -> Fact {
+    Fact { name, value: value.to_string() }
+}
+
+/// Facts of a part of an image: where it lies and the shape of its flash.
+pub fn facts(image: &Image, part: &Part) -> Vec<Fact> {
+    let range = &part.region.range;
+    let geometry = *part.flash.geometry();
+    let mut facts = vec![
+        fact("content", part.region.content),
+        fact("offset", range.start),
+        fact("size", range.end - range.start),
+        fact("flash", geometry.kind),
+        fact("erase block", geometry.erase_size),
+        fact("erase blocks", geometry.blocks()),
+    ];
+    if geometry.kind.is_nand() {
+        facts.push(fact("page", geometry.write_size));
+        facts.push(fact("sub-page", geometry.sub_page_size));
+    }
+    if let Some(format) = &image.page_format {
+        facts.push(fact("out-of-band bytes", format.oob.size));
+        facts.push(fact("error correction", &format.ecc));
+        let bad = (0..geometry.blocks()).filter(|&b| part.flash.is_bad(b).unwrap_or(false)).count();
+        facts.push(fact("bad blocks", bad));
+    }
+    if let Content::Ubi { vid_header_offset, data_offset } = part.region.content {
+        facts.push(fact("VID header offset", vid_header_offset));
+        facts.push(fact("data offset", data_offset));
+    }
+    if let Some(failure) = &part.failure {
+        facts.push(fact("failure", failure));
+    }
+    part.devices.iter().for_each(|device| device_facts(device, &mut facts));
+    facts
+}
+
+fn device_facts(device: &Device, facts: &mut Vec<Fact>) {
+    let image = device.image();
+    facts.push(fact("image sequence number", image.image_sequence));
+    facts.push(fact("PEBs", image.pebs));
+    facts.push(fact("LEB size", device.leb_size()));
+    facts.push(fact("volumes", device.volumes().len()));
+    facts.push(fact("findings", device.findings().len()));
+}
+
+/// Facts of a volume.
+pub fn volume_facts(volume: &Volume) -> Vec<Fact> {
+    let mut facts = vec![fact("name", &volume.name), fact("format", volume.format())];
+    if let Some(ubi) = &volume.ubi {
+        let info = ubi.info();
+        facts.push(fact("id", info.id));
+        facts.push(fact("kind", format!("{:?}", info.kind).to_lowercase()));
+        facts.push(fact("reserved LEBs", info.reserved_pebs));
+        facts.push(fact("used LEBs", info.map.len()));
+        facts.push(fact("LEB size", info.leb_size));
+        facts.push(fact("alignment", info.alignment));
+        if info.update_marker {
+            facts.push(fact("update marker", "set: an update did not finish"));
+        }
+    }
+    match &volume.contents {
+        Contents::Ubifs(fs) => ubifs_facts(fs.superblock(), fs.is_unclean(), &mut facts),
+        Contents::BareUbifs(fs) => ubifs_facts(fs.superblock(), fs.is_unclean(), &mut facts),
+        Contents::Jffs2(fs) => {
+            let found = fs.facts();
+            facts.push(fact("byte order", found.order));
+            facts.push(fact("files", found.inodes));
+            facts.push(fact("inode nodes", found.nodes));
+            facts.push(fact("extended attributes", found.xattrs));
+            facts.push(fact("blocks with clean marker", found.clean_markers));
+            facts.push(fact("blocks with summary", found.summaries));
+            facts.push(fact("problems", found.problems));
+            facts.push(fact("free bytes", free_bytes(&**fs)));
+        }
+        Contents::Raw(flash) => facts.push(fact("size", flash.geometry().size)),
+        Contents::Broken(_, why) => facts.push(fact("failure", why)),
+    }
+    facts
+}
+
+fn free_bytes(fs: &dyn FileSystem) -> u64 {
+    let statistics = fs.statistics();
+    statistics.blocks_free * u64::from(statistics.block_size)
+}
+
+fn ubifs_facts(superblock: &flysch_wire::ubifs::Superblock, unclean: bool, facts: &mut Vec<Fact>) {
+    facts.push(fact("format version", superblock.format_version));
+    facts.push(fact("min. I/O unit", superblock.min_io_size));
+    facts.push(fact("LEBs", superblock.leb_count));
+    facts.push(fact("LEBs at most", superblock.leb_count_max));
+    facts.push(fact("log LEBs", superblock.log_lebs));
+    facts.push(fact("LPT LEBs", superblock.lpt_lebs));
+    facts.push(fact("orphan LEBs", superblock.orphan_lebs));
+    facts.push(fact("journal size", superblock.bud_bytes_max));
+    facts.push(fact("fanout", superblock.fanout));
+    facts.push(fact("key hash", superblock.key_hash));
+    let compression = match superblock.default_compression {
+        0 => "none",
+        1 => "lzo",
+        2 => "zlib",
+        3 => "zstd",
+        _ => "unknown",
+    };
+    facts.push(fact("compression", compression));
+    let uuid: String = superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    facts.push(fact("UUID", uuid));
+    facts.push(fact("last unmount", if unclean { "unclean" } else { "clean" }));
+}

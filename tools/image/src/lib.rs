@@ -1,0 +1,25 @@
+//! Flash images as users meet them.
+//!
+//! An image file may be anything: a JFFS2 of either byte order, a bare UBIFS, UBI with several
+//! volumes, a raw dump with out-of-band bytes, several of these behind each other. [`Image::open`]
+//! finds out and gives the volumes; the rest works on any of them.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod check;
+mod extract;
+mod info;
+mod open;
+mod path;
+mod storage;
+mod tree;
+
+pub use check::{Checked, check};
+pub use extract::{Extraction, Failure, Options as ExtractOptions, Progress, extract, extract_raw};
+pub use info::{Fact, facts, volume_facts};
+pub use open::{
+    Contents, Device, Image, OpenError, Options, Part, SharedFileSystem, SharedFlash, Volume, names,
+};
+pub use path::{PathError, resolve};
+pub use storage::FileStorage;
+pub use tree::{Node, walk};

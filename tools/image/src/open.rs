@@ -1,0 +1,364 @@
+//! Opening an image whatever it is.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flysch_api::flash::{self, Flash};
+use flysch_api::vfs::FileSystem;
+use flysch_jffs2::Jffs2;
+use flysch_mtd::detect::{self, Content, Hints, Region};
+use flysch_mtd::{Dump, Image as PlainImage, PageFormat, Storage};
+use flysch_ubi::{Ubi, UbiVolume};
+use flysch_ubifs::{FlatImage, Ubifs};
+use flysch_wire::jffs2::ByteOrder;
+use flysch_wire::ubi::VolumeKind;
+
+use crate::storage::{FileStorage, Window};
+
+/// A flash that any thread may read.
+pub type SharedFlash = Arc<dyn Flash + Send + Sync>;
+/// A file system that any thread may read.
+pub type SharedFileSystem = Arc<dyn FileSystem + Send + Sync>;
+type SharedStorage = Arc<dyn Storage + Send + Sync>;
+
+/// What the user knows better than detection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Bytes of an erase block.
+    pub erase_size: Option<u32>,
+    /// Bytes of a page, without out-of-band bytes.
+    pub page_size: Option<u32>,
+    /// Whether the image must be taken as it is, without out-of-band bytes in it.
+    pub no_oob: bool,
+    /// Bytes to skip at the front.
+    pub offset: u64,
+}
+
+/// Why an image could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file.
+    #[error("cannot be read: {0}")]
+    File(#[from] io::Error),
+    /// The flash in it.
+    #[error("cannot be read: {0}")]
+    Flash(#[from] flash::Error),
+    /// Nothing in it is known.
+    #[error(
+        "no UBI, UBIFS or JFFS2 was found in it; if it is one, name its sizes \
+         (--erase-size, --page-size) or where it begins (--offset)"
+    )]
+    Unknown,
+    /// The part to skip is longer than the image.
+    #[error("the image has only {0} bytes, so there is nothing behind --offset")]
+    Offset(u64),
+}
+
+/// An opened image.
+#[derive(Debug)]
+pub struct Image {
+    /// Its file.
+    pub path: PathBuf,
+    /// Bytes of the file.
+    pub size: u64,
+    /// How its pages are built, if out-of-band bytes are in it.
+    pub page_format: Option<PageFormat>,
+    /// Stretches with one content, from the front.
+    pub parts: Vec<Part>,
+}
+
+/// A stretch of an image with one content.
+pub struct Part {
+    /// What detection found.
+    pub region: Region,
+    /// The flash it is.
+    pub flash: SharedFlash,
+    /// UBI devices in it, if it is UBI.
+    pub devices: Vec<Device>,
+    /// Volumes in it: those of its UBI devices, or the one it is.
+    pub volumes: Vec<Volume>,
+    /// Why it could not be opened.
+    pub failure: Option<String>,
+}
+
+impl std::fmt::Debug for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Part").field("region", &self.region).finish_non_exhaustive()
+    }
+}
+
+/// A UBI device.
+pub type Device = Ubi<SharedFlash>;
+
+/// What a volume holds.
+pub enum Contents {
+    /// UBIFS in a UBI volume.
+    Ubifs(Arc<Ubifs<UbiVolume<SharedFlash>>>),
+    /// UBIFS without UBI.
+    BareUbifs(Arc<Ubifs<FlatImage<SharedFlash>>>),
+    /// JFFS2 on flash.
+    Jffs2(Arc<Jffs2<SharedFlash>>),
+    /// Something that is no file system.
+    Raw(SharedFlash),
+    /// A file system that cannot be opened, and why.
+    Broken(SharedFlash, String),
+}
+
+impl std::fmt::Debug for Contents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ubifs(_) => "Ubifs",
+            Self::BareUbifs(_) => "BareUbifs",
+            Self::Jffs2(_) => "Jffs2",
+            Self::Raw(_) => "Raw",
+            Self::Broken(..) => "Broken",
+        })
+    }
+}
+
+/// One volume: a UBI volume, a bare UBIFS, a JFFS2.
+pub struct Volume {
+    /// Its name: that of the UBI volume, else of its format.
+    pub name: String,
+    /// Id of the UBI volume.
+    pub id: Option<u32>,
+    /// The UBI volume.
+    pub ubi: Option<UbiVolume<SharedFlash>>,
+    /// What it holds.
+    pub contents: Contents,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// The file system, if there is one that could be opened.
+    pub fn file_system(&self) -> Option<SharedFileSystem> {
+        match &self.contents {
+            Contents::Ubifs(fs) => Some(fs.clone()),
+            Contents::BareUbifs(fs) => Some(fs.clone()),
+            Contents::Jffs2(fs) => Some(fs.clone()),
+            Contents::Raw(_) | Contents::Broken(..) => None,
+        }
+    }
+
+    /// Why its file system could not be opened.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.contents {
+            Contents::Broken(_, why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Short name of what it holds.
+    pub fn format(&self) -> &'static str {
+        match &self.contents {
+            Contents::Ubifs(_) | Contents::BareUbifs(_) => "ubifs",
+            Contents::Jffs2(_) => "jffs2",
+            Contents::Raw(_) => "raw",
+            Contents::Broken(..) => "broken",
+        }
+    }
+}
+
+impl Image {
+    /// Opens the image at `path`: finds out-of-band bytes, contents, volumes and file systems.
+    ///
+    /// # Errors
+    /// When the file cannot be read or nothing in it is known. Damage is no such reason.
+    pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
+        let storage: SharedStorage = Arc::new(FileStorage::open(path)?);
+        let size = storage.size();
+        let len = size.checked_sub(options.offset).ok_or(OpenError::Offset(size))?;
+        let storage: SharedStorage = match options.offset {
+            0 => storage,
+            start => Arc::new(Window { storage, start, len }),
+        };
+        let page_format = if options.no_oob { None } else { detect::page_format(&storage)? };
+        let hints = Hints { erase_size: options.erase_size, page_size: options.page_size };
+        let regions = match &page_format {
+            None => detect::plain_regions(&storage, &hints)?,
+            Some(format) => {
+                // The block size is not known yet; any multiple of the page will do.
+                let erase_size = format.page_size * 64;
+                let dump = Dump::new(&storage, format.clone(), erase_size)?;
+                detect::regions(&dump, &hints)?
+            }
+        };
+        if regions.is_empty() && !is_erased(&storage)? {
+            return Err(OpenError::Unknown);
+        }
+        let mut parts = vec![];
+        for region in regions {
+            let flash = region_flash(&storage, page_format.as_ref(), &region)?;
+            parts.push(Part::open(region, flash, options));
+        }
+        if parts.is_empty() {
+            parts.extend(erased_part(&storage));
+        }
+        Ok(Self { path: path.to_path_buf(), size, page_format, parts })
+    }
+
+    /// All volumes.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.parts.iter().flat_map(|part| &part.volumes)
+    }
+}
+
+/// An erased flash is an empty JFFS2.
+fn is_erased(storage: &SharedStorage) -> Result<bool, flash::Error> {
+    let mut window = vec![0; 1 << 16];
+    let mut at = 0;
+    while at < storage.size() {
+        let len = window.len().min((storage.size() - at).try_into().unwrap_or(usize::MAX));
+        storage.read_at(at, &mut window[..len])?;
+        if window[..len].iter().any(|&byte| byte != 0xFF) {
+            return Ok(false);
+        }
+        at += len as u64;
+    }
+    Ok(true)
+}
+
+fn erased_part(storage: &SharedStorage) -> Option<Part> {
+    let geometry = flash::Geometry::nor(storage.size(), 1 << 16);
+    let content = Content::Jffs2(ByteOrder::Little);
+    let region = Region { content, range: 0..storage.size(), geometry };
+    let flash: SharedFlash = Arc::new(PlainImage::new(storage.clone(), geometry));
+    let part = Part::open(region, flash, &Options::default());
+    part.failure.is_none().then_some(part)
+}
+
+/// The flash of one region: its own erase blocks start where it starts.
+fn region_flash(
+    storage: &SharedStorage,
+    format: Option<&PageFormat>,
+    region: &Region,
+) -> Result<SharedFlash, flash::Error> {
+    let (start, len) = (region.range.start, region.range.end - region.range.start);
+    let Some(format) = format else {
+        let window = Window { storage: storage.clone(), start, len };
+        return Ok(Arc::new(PlainImage::new(window, region.geometry)));
+    };
+    let page = u64::from(format.page_size);
+    let stride = page + format.oob.size as u64;
+    let window = Window {
+        storage: storage.clone(),
+        start: start / page * stride,
+        len: len.div_ceil(page) * stride,
+    };
+    let available = storage.size().saturating_sub(window.start);
+    let window = Window { len: window.len.min(available), ..window };
+    Ok(Arc::new(Dump::new(window, format.clone(), region.geometry.erase_size)?))
+}
+
+impl Part {
+    fn open(region: Region, flash: SharedFlash, options: &Options) -> Self {
+        let mut part = Self { region, flash, devices: vec![], volumes: vec![], failure: None };
+        match part.region.content {
+            Content::Ubi { .. } => part.open_ubi(options),
+            Content::Ubifs { .. } => part.open_ubifs(),
+            Content::Jffs2(order) => part.open_jffs2(order),
+        }
+        part
+    }
+
+    fn open_ubi(&mut self, options: &Options) {
+        let erase_size = options.erase_size.or(Some(self.region.geometry.erase_size));
+        for image in flysch_ubi::find_images(&self.flash, erase_size) {
+            match Ubi::attach(self.flash.clone(), image, &flysch_ubi::Options::default()) {
+                Ok(device) => self.devices.push(device),
+                Err(error) => self.failure = Some(error.to_string()),
+            }
+        }
+        for device in &self.devices {
+            for info in device.volumes() {
+                self.volumes.extend(device.volume(info.id).map(ubi_volume));
+            }
+        }
+    }
+
+    fn open_ubifs(&mut self) {
+        let contents = match FlatImage::open(self.flash.clone()) {
+            None => Contents::Broken(self.flash.clone(), "the superblock is damaged".into()),
+            Some(volume) => match Ubifs::open(volume, &flysch_ubifs::Options::default()) {
+                Ok(fs) => Contents::BareUbifs(Arc::new(fs)),
+                Err(error) => Contents::Broken(self.flash.clone(), error.to_string()),
+            },
+        };
+        self.volumes.push(Volume { name: "ubifs".into(), id: None, ubi: None, contents });
+    }
+
+    fn open_jffs2(&mut self, order: ByteOrder) {
+        match Jffs2::mount(self.flash.clone(), Some(order)) {
+            Ok(fs) => {
+                let contents = Contents::Jffs2(Arc::new(fs));
+                self.volumes.push(Volume { name: "jffs2".into(), id: None, ubi: None, contents });
+            }
+            Err(error) => self.failure = Some(error.to_string()),
+        }
+    }
+}
+
+fn ubi_volume(ubi: UbiVolume<SharedFlash>) -> Volume {
+    let info = ubi.info();
+    let name = match info.name.is_empty() {
+        true => format!("volume-{}", info.id),
+        false => String::from_utf8_lossy(&info.name).into_owned(),
+    };
+    let id = Some(info.id);
+    let contents = ubi_contents(&ubi);
+    Volume { name, id, ubi: Some(ubi), contents }
+}
+
+fn ubi_contents(ubi: &UbiVolume<SharedFlash>) -> Contents {
+    let raw = || -> SharedFlash { Arc::new(ubi.clone()) };
+    let mut start = [0; 4];
+    let is_static = ubi.info().kind == VolumeKind::Static;
+    let readable = ubi.info().map.first().is_some_and(|&(lnum, _)| {
+        flysch_api::volume::Volume::read(ubi, lnum, 0, &mut start).is_ok()
+    });
+    if is_static || !readable {
+        return Contents::Raw(raw());
+    }
+    if let Some(order) = flysch_wire::jffs2::detect(&first_bytes(ubi)) {
+        return match Jffs2::mount(raw(), Some(order)) {
+            Ok(fs) => Contents::Jffs2(Arc::new(fs)),
+            Err(error) => Contents::Broken(raw(), error.to_string()),
+        };
+    }
+    match Ubifs::open(ubi.clone(), &flysch_ubifs::Options::default()) {
+        Ok(fs) => Contents::Ubifs(Arc::new(fs)),
+        Err(flysch_ubifs::OpenError::NotUbifs) => Contents::Raw(raw()),
+        Err(error) => Contents::Broken(raw(), error.to_string()),
+    }
+}
+
+fn first_bytes(ubi: &UbiVolume<SharedFlash>) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    let _ = flysch_api::volume::Volume::read(ubi, 0, 0, &mut bytes);
+    bytes
+}
+
+/// A name for each volume of `image` that can stand in a path: unlike all others, without '/'.
+pub fn names(image: &Image) -> Vec<String> {
+    let mut names: Vec<String> = vec![];
+    for volume in image.volumes() {
+        let clean: String =
+            volume.name.chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
+        let clean = match &clean[..] {
+            "" | "." | ".." => format!("volume{clean}"),
+            _ => clean,
+        };
+        let name = (1..)
+            .map(|number| if number == 1 { clean.clone() } else { format!("{clean}-{number}") })
+            .find(|name| !names.contains(name))
+            .unwrap_or_default();
+        names.push(name);
+    }
+    names
+}

@@ -1,0 +1,80 @@
+//! Image files as storage of a flash.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use flysch_api::flash::Error;
+use flysch_mtd::Storage;
+
+/// An image file. It is read with plain reads, never mapped: a file that shrinks while it is read
+/// gives an error and not a crash.
+#[derive(Debug)]
+pub struct FileStorage {
+    file: File,
+    size: u64,
+}
+
+impl FileStorage {
+    /// Opens the image at `path` for reading.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is a directory.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        // Block devices report no length; their end does.
+        let size = match metadata.len() {
+            0 => io::Seek::seek(&mut &file, io::SeekFrom::End(0))?,
+            size => size,
+        };
+        Ok(Self { file, size })
+    }
+}
+
+impl Storage for FileStorage {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+        let end = offset.checked_add(buffer.len() as u64);
+        if end.is_none_or(|end| end > self.size) {
+            return Err(Error::OutOfRange);
+        }
+        self.file
+            .read_exact_at(buffer, offset)
+            .map_err(|error| Error::Os(error.raw_os_error().unwrap_or(0)))
+    }
+}
+
+/// Some bytes of another storage.
+#[derive(Clone, Debug)]
+pub(crate) struct Window<S> {
+    pub(crate) storage: S,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+}
+
+impl<S: Storage> Storage for Window<S> {
+    fn size(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+        let end = offset.checked_add(buffer.len() as u64);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(Error::OutOfRange);
+        }
+        self.storage.read_at(self.start + offset, buffer)
+    }
+
+    fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let end = offset.checked_add(len as u64)?;
+        if end > self.len { None } else { self.storage.slice(self.start + offset, len) }
+    }
+}

@@ -1,0 +1,87 @@
+//! Going through a tree.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use flysch_api::vfs::{Attributes, Error, FileKind, FileSystem, Inode};
+
+/// Deepest directory that is entered: deeper ones only occur in images made to do harm.
+pub(crate) const DEPTH_MAX: usize = 1024;
+
+/// A file met on a walk.
+#[derive(Debug)]
+pub struct Node<'a> {
+    /// Path from where the walk began, without a leading '/'; empty for the start itself.
+    pub path: &'a [u8],
+    /// Its inode.
+    pub inode: Inode,
+    /// Its kind as the directory says.
+    pub kind: FileKind,
+    /// What `stat` tells of it.
+    pub attributes: Result<Attributes, Error>,
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Child {
+    pub(crate) name: Vec<u8>,
+    pub(crate) inode: Inode,
+    pub(crate) kind: FileKind,
+}
+
+/// All names of a directory, as far as they can be read, and what was wrong with the rest.
+pub(crate) fn children(fs: &dyn FileSystem, directory: Inode) -> (Vec<Child>, Result<(), Error>) {
+    let mut children = vec![];
+    let result = fs.list(directory, 0, &mut |entry| {
+        children.push(Child { name: entry.name.to_vec(), inode: entry.inode, kind: entry.kind });
+        ControlFlow::Continue(())
+    });
+    (children, result)
+}
+
+/// Visits `start` and everything below it down to `depth` directories, parents first, names in
+/// order. Errors of directories are told with their path and do not end the walk.
+///
+/// # Errors
+/// Whatever `visit` answers.
+pub fn walk<E>(
+    fs: &dyn FileSystem,
+    start: Inode,
+    depth: usize,
+    visit: &mut dyn FnMut(Result<Node<'_>, (&[u8], Error)>) -> Result<(), E>,
+) -> Result<(), E> {
+    let attributes = fs.attributes(start);
+    let kind = attributes.map_or(FileKind::Directory, |attributes| attributes.kind);
+    visit(Ok(Node { path: b"", inode: start, kind, attributes }))?;
+    let mut visited = HashSet::from([start]);
+    // Children still to be visited, with their directory's depth and path length; last one first.
+    let mut waiting: Vec<(usize, Vec<u8>, Child)> = vec![];
+    let mut enter = Some((0, Vec::new(), start));
+    if kind != FileKind::Directory {
+        return Ok(());
+    }
+    loop {
+        if let Some((level, path, inode)) = enter.take() {
+            let (mut children, result) = children(fs, inode);
+            if let Err(error) = result {
+                visit(Err((&path, error)))?;
+            }
+            children.sort_by(|a, b| b.name.cmp(&a.name));
+            for child in children {
+                let mut child_path = path.clone();
+                if !child_path.is_empty() {
+                    child_path.push(b'/');
+                }
+                child_path.extend_from_slice(&child.name);
+                waiting.push((level + 1, child_path, child));
+            }
+        }
+        let Some((level, path, child)) = waiting.pop() else { return Ok(()) };
+        let attributes = fs.attributes(child.inode);
+        let (inode, kind) = (child.inode, child.kind);
+        visit(Ok(Node { path: &path, inode, kind, attributes }))?;
+        if kind == FileKind::Directory && level < depth.min(DEPTH_MAX) && visited.insert(inode) {
+            enter = Some((level, path, inode));
+        }
+    }
+}
