@@ -3,12 +3,20 @@
 //! Register accesses call the model directly; [`Clock::wait`] moves time from one event of the
 //! model to the next. Nothing runs in between, so a run with the virtual clock is deterministic
 //! to the nanosecond.
+//!
+//! The hybrid clock counts what the software between two accesses took, by ticks. What the model
+//! itself computes is no software of the host and is left out; so is an interval longer than
+//! [`PREEMPTED_NANOS`]: no path of a stack takes that long between two accesses, so the operating
+//! system ran something else meanwhile.
 
 use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
 use core::fmt;
 
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Registers, Wake};
+
+/// Software between two accesses of the machine that takes longer, nanoseconds, was preempted.
+const PREEMPTED_NANOS: u64 = 50_000;
 
 /// A device model as a machine sees it. `now` never goes back.
 pub trait Model {
@@ -52,8 +60,8 @@ struct Shared<M> {
     identity: Identity,
     mode: Mode,
     now: Cell<Instant>,
-    /// Hybrid: idle time skipped so far minus the ticks at the start.
-    skipped: Cell<u64>,
+    /// Hybrid: the ticks when software last began to run.
+    since: Cell<u64>,
 }
 
 impl<M> Clone for Inline<M> {
@@ -74,9 +82,9 @@ impl<M> fmt::Debug for Inline<M> {
 impl<M: Model> Inline<M> {
     /// A machine around `model`, whose DMA memory is `memory`.
     pub fn new(model: M, memory: DmaRegion, identity: Identity, mode: Mode) -> Self {
-        let skipped = match mode {
+        let since = match mode {
             Mode::Virtual => 0,
-            Mode::Hybrid { ticks } => 0_u64.wrapping_sub(ticks()),
+            Mode::Hybrid { ticks } => ticks(),
         };
         let shared = Shared {
             model: RefCell::new(model),
@@ -84,7 +92,7 @@ impl<M: Model> Inline<M> {
             identity,
             mode,
             now: Cell::new(Instant::START),
-            skipped: Cell::new(skipped),
+            since: Cell::new(since),
         };
         Self { shared: Rc::new(shared) }
     }
@@ -96,35 +104,40 @@ impl<M: Model> Inline<M> {
 }
 
 impl<M: Model> Shared<M> {
-    /// The present, from the ticks where software time counts.
+    /// The present, with the software time since the last access.
     #[inline]
     fn present(&self) -> Instant {
         if let Mode::Hybrid { ticks } = self.mode {
-            let now = Instant::from_nanos(ticks().wrapping_add(self.skipped.get()));
-            self.now.set(now.max(self.now.get()));
+            let ticks = ticks();
+            let software = ticks.wrapping_sub(self.since.replace(ticks));
+            if software < PREEMPTED_NANOS {
+                self.now.set(self.now.get().after_nanos(software));
+            }
         }
         self.now.get()
     }
 
-    /// Skips idle time until `to`.
-    fn skip(&self, to: Instant) {
-        let ahead = to.nanos_since(self.now.get());
-        self.skipped.set(self.skipped.get().wrapping_add(ahead));
-        self.now.set(self.now.get().max(to));
+    /// Lets the model do something at the present. Its own work takes no time.
+    #[inline]
+    fn enter<R>(&self, work: impl FnOnce(&mut M, Instant) -> R) -> R {
+        let now = self.present();
+        let result = work(&mut self.model.borrow_mut(), now);
+        if let Mode::Hybrid { ticks } = self.mode {
+            self.since.set(ticks());
+        }
+        result
     }
 }
 
 impl<M: Model> Registers for Inline<M> {
     #[inline]
     fn read32(&self, offset: u32) -> u32 {
-        self.shared.model.borrow_mut().read32(offset, self.shared.now.get())
+        self.shared.enter(|model, now| model.read32(offset, now))
     }
 
     #[inline]
     fn write32(&self, offset: u32, value: u32) {
-        // A write may be a doorbell: it happens when the software gets to it.
-        let now = self.shared.present();
-        self.shared.model.borrow_mut().write32(offset, value, now);
+        self.shared.enter(|model, now| model.write32(offset, value, now));
     }
 
     #[inline]
@@ -136,37 +149,40 @@ impl<M: Model> Registers for Inline<M> {
 impl<M: Model> Clock for Inline<M> {
     #[inline]
     fn now(&self) -> Instant {
-        let now = self.shared.present();
-        if let Mode::Hybrid { .. } = self.shared.mode {
-            self.shared.model.borrow_mut().advance(now);
+        match self.shared.mode {
+            Mode::Virtual => self.shared.now.get(),
+            Mode::Hybrid { .. } => self.shared.enter(|model, now| {
+                model.advance(now);
+                now
+            }),
         }
-        now
     }
 
     /// Moves time to the next interrupt or to `until`. A host that has masked its interrupts and
     /// polls is also woken, with [`Wake::Deadline`], by every completion.
     fn wait(&self, until: Option<Instant>) -> Wake {
-        let model = &mut *self.shared.model.borrow_mut();
-        model.advance(self.shared.present());
-        let silent = model.silent_completions();
-        loop {
-            if model.interrupt() {
-                return Wake::Interrupt;
+        self.shared.enter(|model, now| {
+            model.advance(now);
+            let silent = model.silent_completions();
+            loop {
+                if model.interrupt() {
+                    return Wake::Interrupt;
+                }
+                if until.is_some_and(|until| until <= self.shared.now.get()) {
+                    return Wake::Deadline;
+                }
+                if model.silent_completions() != silent {
+                    return Wake::Deadline;
+                }
+                let next = match (model.next_event(), until) {
+                    (Some(next), Some(until)) => next.min(until),
+                    (Some(at), None) | (None, Some(at)) => at,
+                    (None, None) => return Wake::Idle,
+                };
+                self.shared.now.set(next.max(self.shared.now.get()));
+                model.advance(self.shared.now.get());
             }
-            if until.is_some_and(|until| until <= self.shared.now.get()) {
-                return Wake::Deadline;
-            }
-            if model.silent_completions() != silent {
-                return Wake::Deadline;
-            }
-            let next = match (model.next_event(), until) {
-                (Some(next), Some(until)) => next.min(until),
-                (Some(at), None) | (None, Some(at)) => at,
-                (None, None) => return Wake::Idle,
-            };
-            self.shared.skip(next);
-            model.advance(self.shared.now.get());
-        }
+        })
     }
 }
 
