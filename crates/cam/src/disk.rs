@@ -82,12 +82,12 @@ pub struct Shape {
 pub struct Disk<P> {
     pub(crate) port: P,
     pub(crate) shape: Shape,
-    geometry: Geometry,
+    pub(crate) geometry: Geometry,
     pub(crate) options: Options,
-    block_shift: u32,
+    pub(crate) block_shift: u32,
     /// Longest read or write of one command, blocks.
     transfer_blocks: u32,
-    transfer_timeout_nanos: u64,
+    pub(crate) transfer_timeout_nanos: u64,
     /// Parameter lists, one place per part.
     scratch: DmaRegion,
     pub(crate) queue: Queue,
@@ -214,6 +214,38 @@ impl<P: Port> Disk<P> {
         self.port
     }
 
+    /// Takes a request that was checked.
+    #[inline(never)]
+    fn submit_general(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        let part_blocks = self.part_blocks(request.operation);
+        let Some(wish_index) = self.queue.take_wish(request, self.block_shift) else {
+            return Err(Refused::Full);
+        };
+        let wish = self.queue.wish(wish_index);
+        match request.operation {
+            Operation::Flush if self.no_flush => {
+                wish.blocks = 0;
+                self.queue.push_finished(wish_index);
+                return Ok(());
+            }
+            Operation::Flush => wish.blocks = 1,
+            Operation::Write if request.force_unit_access && self.shape.write_cache => {
+                wish.force_unit_access = self.shape.force_unit_access;
+                wish.flush_after = !self.shape.force_unit_access;
+            }
+            _ => {}
+        }
+        let whole = wish.blocks <= u64::from(part_blocks);
+        if !whole || !self.queue.nothing_waits() {
+            self.queue.push_unsplit(wish_index);
+            self.pump(now);
+            return Ok(());
+        }
+        // Its own part is free, so this always makes one.
+        let Some(index) = self.split(wish_index) else { return Err(Refused::Full) };
+        self.issue(index, now).or_else(|why| self.not_started(index, why))
+    }
+
     /// Longest range of one part of this operation, blocks.
     #[inline]
     fn part_blocks(&self, operation: Operation) -> u32 {
@@ -226,23 +258,23 @@ impl<P: Port> Disk<P> {
     }
 
     /// Makes the next part of a wish that has blocks without one, if a part is free.
-    #[inline(always)]
     fn split(&mut self, wish_index: u16) -> Option<u16> {
         let index = self.queue.take_part(wish_index)?;
         let wish = &mut self.queue.wishes[usize::from(wish_index)];
         let part = &mut self.queue.parts[usize::from(index)];
-        let command = &mut part.command;
-        let write = wish.operation == Operation::Write;
-        if !write && wish.operation != Operation::Read {
-            self.split_rare(wish_index, index);
-            return Some(index);
-        }
+        let (write, direction) = match wish.operation {
+            Operation::Read => (false, Direction::FromDevice),
+            Operation::Write => (true, Direction::ToDevice),
+            Operation::Flush | Operation::Delete => {
+                self.split_rare(wish_index, index);
+                return Some(index);
+            }
+        };
         let blocks = wish.blocks.min(u64::from(self.transfer_blocks)) as u32;
         let bytes = blocks << self.block_shift;
-        command.cdb = cdb::transfer(write, wish.lba, blocks, wish.force_unit_access);
-        command.direction = if write { Direction::ToDevice } else { Direction::FromDevice };
-        command.data = DmaSlice { address: wish.address, len: bytes };
-        part.timeout_nanos = self.transfer_timeout_nanos;
+        let data = DmaSlice { address: wish.address, len: bytes };
+        let cdb = cdb::transfer(write, wish.lba, blocks, wish.force_unit_access);
+        part.prepare(cdb, direction, data, self.transfer_timeout_nanos);
         wish.lba += u64::from(blocks);
         wish.blocks -= u64::from(blocks);
         wish.address += u64::from(bytes);
@@ -263,32 +295,25 @@ impl<P: Port> Disk<P> {
         wish.lba += u64::from(blocks);
         wish.blocks -= u64::from(blocks);
         let part = &mut self.queue.parts[usize::from(index)];
-        part.command.cdb = cdb::unmap();
-        part.command.direction = Direction::ToDevice;
-        part.command.data = self.scratch.slice(offset, cdb::UNMAP_LIST as u32);
-        part.timeout_nanos = u64::from(self.options.delete_timeout_ms) * 1_000_000;
+        let list = self.scratch.slice(offset, cdb::UNMAP_LIST as u32);
+        let timeout_nanos = u64::from(self.options.delete_timeout_ms) * 1_000_000;
+        part.prepare(cdb::unmap(), Direction::ToDevice, list, timeout_nanos);
     }
 
     /// Makes a flush of a part.
     fn make_flush(&mut self, index: u16) {
         let part = &mut self.queue.parts[usize::from(index)];
-        part.command.cdb = cdb::synchronize_cache();
-        (part.command.direction, part.command.data) = (Direction::None, DmaSlice::EMPTY);
-        part.timeout_nanos = u64::from(self.options.flush_timeout_ms) * 1_000_000;
+        let timeout_nanos = u64::from(self.options.flush_timeout_ms) * 1_000_000;
+        part.prepare(cdb::synchronize_cache(), Direction::None, DmaSlice::EMPTY, timeout_nanos);
     }
 
     /// Starts a part.
-    #[inline]
     fn issue(&mut self, index: u16, now: Instant) -> Result<(), NotStarted> {
         if self.queue.started >= self.openings {
             return Err(NotStarted::Full);
         }
         let part = &mut self.queue.parts[usize::from(index)];
-        part.generation = part.generation.wrapping_add(1);
-        part.command.token = u32::from(part.generation) << 16 | u32::from(index);
-        part.command.deadline = now.after_nanos(part.timeout_nanos);
-        self.port.start(&part.command, now)?;
-        part.started = true;
+        part.start(index, &mut self.port, now)?;
         self.queue.started += 1;
         self.statistics.commands += 1;
         Ok(())
@@ -355,14 +380,14 @@ impl<P: Port> Disk<P> {
     }
 
     /// Takes the outcome of a part; answers the wish if that was the last it waited for.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn take_outcome(&mut self, outcome: &Outcome, now: Instant) -> Option<u16> {
         let index = outcome.token as u16;
         let Some(part) = self.queue.parts.get_mut(usize::from(index)) else {
             self.statistics.strays += 1;
             return None;
         };
-        if !part.started || part.command.token != outcome.token {
+        if !part.owes(outcome.token) {
             self.statistics.strays += 1;
             return None;
         }
@@ -374,14 +399,13 @@ impl<P: Port> Disk<P> {
         wish.seen = wish.seen.max(outcome.seen);
         if outcome.ended == Ended::Status(Status::Good.into_bits()) && outcome.residual == 0 {
             self.reopen();
-            return self.end_part_inline(index, None);
+            return self.end_part(index, None);
         }
         self.recover(index, outcome, now)
     }
 
     /// Ends a part; answers its wish if that was the last part.
-    #[inline(always)]
-    fn end_part_inline(&mut self, index: u16, error: Option<BlockError>) -> Option<u16> {
+    pub(crate) fn end_part(&mut self, index: u16, error: Option<BlockError>) -> Option<u16> {
         let wish_index = self.queue.release_part(index);
         let wish = self.queue.wish(wish_index);
         if let Some(error) = error {
@@ -398,12 +422,6 @@ impl<P: Port> Disk<P> {
         Some(wish_index)
     }
 
-    /// [`end_part_inline`](Self::end_part_inline) off the fast path.
-    #[inline(never)]
-    pub(crate) fn end_part(&mut self, index: u16, error: Option<BlockError>) -> Option<u16> {
-        self.end_part_inline(index, error)
-    }
-
     /// Gives a wish a flush as its last part.
     #[cold]
     fn flush_part(&mut self, wish_index: u16) {
@@ -414,7 +432,6 @@ impl<P: Port> Disk<P> {
     }
 
     /// Hands a wish out.
-    #[inline]
     fn finish(&mut self, wish_index: u16, now: Instant) -> Completion {
         let wish = &mut self.queue.wishes[usize::from(wish_index)];
         if wish.operation == Operation::Flush && wish.error.is_none() {
@@ -453,49 +470,10 @@ impl<P: Port> Device for Disk<P> {
             return Err(Refused::Invalid(BlockError::Gone));
         }
         self.geometry.check(request).map_err(Refused::Invalid)?;
-        let part_blocks = self.part_blocks(request.operation);
-        let Some(wish_index) = self.queue.take_wish(request, self.block_shift) else {
-            return Err(Refused::Full);
-        };
-        let wish = self.queue.wish(wish_index);
-        match request.operation {
-            Operation::Flush if self.no_flush => {
-                wish.blocks = 0;
-                self.queue.push_finished(wish_index);
-                return Ok(());
-            }
-            Operation::Flush => wish.blocks = 1,
-            Operation::Write if request.force_unit_access && self.shape.write_cache => {
-                wish.force_unit_access = self.shape.force_unit_access;
-                wish.flush_after = !self.shape.force_unit_access;
-            }
-            _ => {}
+        if self.is_single(request) {
+            return self.submit_single(request, now);
         }
-        let whole = wish.blocks <= u64::from(part_blocks);
-        if !whole || !self.queue.nothing_waits() {
-            self.queue.push_unsplit(wish_index);
-            self.pump(now);
-            return Ok(());
-        }
-        let Some(index) = self.split(wish_index) else {
-            self.queue.push_unsplit(wish_index);
-            return Ok(());
-        };
-        let refused = match self.issue(index, now) {
-            Ok(()) => return Ok(()),
-            Err(NotStarted::Full) => {
-                self.queue.wait(index, false);
-                return Ok(());
-            }
-            Err(NotStarted::BadData) => BlockError::Misaligned,
-            Err(NotStarted::Gone) => {
-                self.gone = true;
-                BlockError::Gone
-            }
-        };
-        self.queue.release_part(index);
-        self.queue.release_wish(wish_index);
-        Err(Refused::Invalid(refused))
+        self.submit_general(request, now)
     }
 
     #[inline]
@@ -505,6 +483,9 @@ impl<P: Port> Device for Disk<P> {
 
     fn poll(&mut self, now: Instant) -> Option<Completion> {
         while let Some(outcome) = self.port.poll(now) {
+            if let Some(completion) = self.finish_single(&outcome, now) {
+                return Some(completion);
+            }
             if let Some(wish) = self.take_outcome(&outcome, now) {
                 return Some(self.finish(wish, now));
             }

@@ -9,6 +9,7 @@
 //! | [`scan`] | which units there are and what they say about themselves |
 //! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device) |
 //! | `queue` | requests in hand and their commands |
+//! | `single` | the fast path |
 //! | `recover` | what happens after an error |
 //! | [`sense`] | the table of what an error means |
 //! | [`run`](mod@run) | one command to its end |
@@ -29,6 +30,7 @@ mod recover;
 pub mod run;
 pub mod scan;
 pub mod sense;
+mod single;
 
 #[cfg(test)]
 mod tests;

@@ -13,8 +13,8 @@
 use alloc::boxed::Box;
 
 use flysch_api::block::{Error, Operation, Request};
-use flysch_api::command::Command;
-use flysch_api::machine::Instant;
+use flysch_api::command::{Command, Direction, NotStarted, Port};
+use flysch_api::machine::{DmaSlice, Instant};
 
 /// No index.
 const NONE: u16 = u16::MAX;
@@ -94,6 +94,8 @@ pub(crate) struct Wish {
     pub(crate) open: u16,
     /// Whether it waits for parts: it does not end before it left that list.
     pub(crate) listed: bool,
+    /// Whether its own part is all there is to do.
+    pub(crate) single: bool,
     /// The first failure.
     pub(crate) error: Option<Error>,
     /// When the first part was issued, the last finished and was seen.
@@ -121,11 +123,26 @@ impl Wish {
             address: 0,
             open: 0,
             listed: false,
+            single: false,
             error: None,
             issued: Instant::NEVER,
             device_done: None,
             seen: Instant::START,
         }
+    }
+
+    /// Becomes what `request` asks for, with no blocks to make parts of yet.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, request: &Request) {
+        self.token = request.token;
+        self.operation = request.operation;
+        self.accepted = request.accepted;
+        (self.force_unit_access, self.flush_after) = (false, false);
+        (self.blocks, self.open) = (0, 0);
+        (self.listed, self.single) = (false, false);
+        self.error = None;
+        (self.issued, self.seen) = (Instant::NEVER, Instant::START);
+        self.device_done = None;
     }
 }
 
@@ -157,6 +174,56 @@ pub(crate) struct Part {
     pub(crate) generation: u16,
     pub(crate) tries: Tries,
     not_before: Instant,
+}
+
+impl Part {
+    /// Comes into use.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) {
+        self.busy = true;
+        self.tries = Tries::default();
+    }
+
+    /// Becomes this command.
+    #[inline(always)]
+    pub(crate) fn prepare(
+        &mut self,
+        cdb: [u8; 16],
+        direction: Direction,
+        data: DmaSlice,
+        timeout_nanos: u64,
+    ) {
+        (self.command.cdb, self.command.direction, self.command.data) = (cdb, direction, data);
+        self.timeout_nanos = timeout_nanos;
+    }
+
+    /// Goes to the port.
+    #[inline(always)]
+    pub(crate) fn start<P: Port>(
+        &mut self,
+        index: u16,
+        port: &mut P,
+        now: Instant,
+    ) -> Result<(), NotStarted> {
+        self.generation = self.generation.wrapping_add(1);
+        self.command.token = u32::from(self.generation) << 16 | u32::from(index);
+        self.command.deadline = now.after_nanos(self.timeout_nanos);
+        port.start(&self.command, now)?;
+        self.started = true;
+        Ok(())
+    }
+
+    /// Whether the port owes the outcome with this token.
+    #[inline(always)]
+    pub(crate) fn owes(&self, token: u32) -> bool {
+        self.started && self.command.token == token
+    }
+
+    /// Is started and in use no more.
+    #[inline(always)]
+    pub(crate) fn end(&mut self) {
+        (self.started, self.busy) = (false, false);
+    }
 }
 
 /// All wishes and parts of one disk.
@@ -237,26 +304,20 @@ impl Queue {
         self.nothing_waits() && self.finished.is_empty() && self.delayed.is_empty()
     }
 
-    /// Takes a request in, if there is room.
+    /// A free wish, if there is one.
     #[inline(always)]
+    pub(crate) fn pop_wish(&mut self) -> Option<u16> {
+        self.free_wishes.pop(&mut self.wish_links)
+    }
+
+    /// Takes a request in, if there is room.
     pub(crate) fn take_wish(&mut self, request: &Request, block_shift: u32) -> Option<u16> {
-        let index = self.free_wishes.pop(&mut self.wish_links)?;
-        *self.wish(index) = Wish {
-            token: request.token,
-            operation: request.operation,
-            accepted: request.accepted,
-            force_unit_access: false,
-            flush_after: false,
-            lba: request.offset >> block_shift,
-            blocks: request.length >> block_shift,
-            address: request.buffer.address,
-            open: 0,
-            listed: false,
-            error: None,
-            issued: Instant::NEVER,
-            device_done: None,
-            seen: Instant::START,
-        };
+        let index = self.pop_wish()?;
+        let wish = self.wish(index);
+        wish.begin(request);
+        wish.lba = request.offset >> block_shift;
+        wish.blocks = request.length >> block_shift;
+        wish.address = request.buffer.address;
         Some(index)
     }
 
@@ -302,9 +363,8 @@ impl Queue {
         let own = &mut self.parts[usize::from(wish)];
         let index = if own.busy { self.free_parts.pop(&mut self.part_links)? } else { wish };
         let part = &mut self.parts[usize::from(index)];
-        part.busy = true;
+        part.take();
         part.wish = wish;
-        part.tries = Tries::default();
         self.wishes[usize::from(wish)].open += 1;
         Some(index)
     }

@@ -168,7 +168,7 @@ impl Port for Fake {
         let rung = self.in_flight.iter().take(self.rung);
         let ready = |(_, (_, fate)): &(usize, &(Command, Fate))| *fate != Fate::Hold;
         let found = if self.backwards {
-            rung.enumerate().filter(ready).last().map(|(i, _)| i)
+            rung.enumerate().rfind(ready).map(|(i, _)| i)
         } else {
             rung.enumerate().find(ready).map(|(i, _)| i)
         };
