@@ -5,4 +5,5 @@
 pub mod command;
 pub mod qemu;
 pub mod ubifs;
+pub mod instant;
 pub mod ufs;
