@@ -32,6 +32,9 @@ mod replay;
 mod scan;
 mod store;
 
+#[cfg(test)]
+mod tests;
+
 pub use access::Location;
 pub use flat::FlatImage;
 pub use open::{IndexUse, OpenError, Options, Ubifs};

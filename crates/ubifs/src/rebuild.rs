@@ -9,10 +9,10 @@ use alloc::vec::Vec;
 
 use flysch_api::vfs::{Finding, Place, Severity};
 use flysch_api::volume::{LebState, Volume};
-use flysch_wire::ubifs::{Key, NodeKind};
+use flysch_wire::ubifs::Key;
 
 use crate::access::{Scratch, finding};
-use crate::replay::{Bud, Change, Entry, entry};
+use crate::replay::{Bud, Change, Entry, damaged_data, entry};
 use crate::scan::{Item, Scan};
 use crate::store::Store;
 
@@ -52,15 +52,14 @@ pub(crate) fn collect<V: Volume>(
         let Ok(leb) = store.access.leb(lnum, &mut scratch) else { continue };
         let bud = buds.iter().find(|bud| bud.lnum == lnum).map_or(u32::MAX, |bud| bud.start);
         for item in Scan::new(leb, 0) {
-            let Item::Node { offset, header, bytes } = item else { continue };
-            if offset >= bud || header.kind == NodeKind::Index {
-                continue;
-            }
-            if let Ok(Some(found)) = entry(lnum, offset, header, bytes, store.format())
-                && is_wanted(&found, lost)
-            {
-                entries.push(found);
-            }
+            let found = match item {
+                Item::Node { offset, header, bytes } if offset < bud => {
+                    entry(lnum, offset, header, bytes, store.format()).ok().flatten()
+                }
+                Item::Garbage { range, .. } if range.0 < bud => damaged_data(lnum, range.0, leb),
+                _ => None,
+            };
+            entries.extend(found.filter(|found| is_wanted(found, lost)));
         }
     }
     let problem = format!("{} nodes of {} lost ranges were collected", entries.len(), lost.len());

@@ -14,8 +14,8 @@ use alloc::vec::Vec;
 use flysch_api::vfs::{Finding, Severity};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
-    BLOCK_SIZE, BranchFormat, Group, Header, JOURNAL_HEADS, Key, Layout, Master, MasterFlags,
-    NODE_ALIGNMENT, Node, NodeKind, Superblock,
+    BLOCK_SIZE, BranchFormat, Group, HEADER_SIZE, Header, JOURNAL_HEADS, Key, Layout, Master,
+    MasterFlags, NODE_ALIGNMENT, Node, NodeKind, Superblock,
 };
 
 use crate::access::{Access, Cause, Fault, Location, Scratch, finding};
@@ -260,15 +260,16 @@ fn read_part<V: Volume>(
                 }
             }
             Item::Garbage { range, error } => {
-                let torn =
-                    part.may_be_torn && range.1 >= end && journal.is_last_write(leb, range.0, end);
-                let (severity, problem) = if torn {
-                    (Severity::Note, format!("the last write was cut short ({error})"))
-                } else {
-                    (Severity::Lost, format!("{} bytes are no node ({error})", range.1 - range.0))
-                };
                 let place = access.place(part.lnum, range.0);
-                findings.push(finding(severity, "journal", problem, place));
+                if part.may_be_torn && journal.is_last_write(leb, range.0, end) {
+                    let problem = format!("the last write was cut short ({error})");
+                    findings.push(finding(Severity::Note, "journal", problem, place));
+                    break;
+                }
+                let problem = format!("{} bytes are no node ({error})", range.1 - range.0);
+                findings.push(finding(Severity::Lost, "journal", problem, place));
+                let damaged = damaged_data(part.lnum, range.0, leb);
+                found.extend(damaged.map(|entry| (Group::None, Some(entry))));
             }
         }
     }
@@ -337,6 +338,18 @@ pub(crate) fn entry(
         _ => return Err(Cause::Mismatch("type than a journal has")),
     };
     Ok(Some(Entry { sequence: header.sequence, key, at, change }))
+}
+
+/// A data node whose header is whole and whose checksum is not. It takes its place, so that the
+/// block is an error when it is read and not a hole.
+pub(crate) fn damaged_data(lnum: u32, offset: u32, leb: &[u8]) -> Option<Entry> {
+    let bytes = &leb[offset as usize..];
+    let header = Header::parse(bytes).ok().filter(|it| it.kind == NodeKind::Data)?;
+    let at = Location { lnum, offset, length: header.length };
+    let key = Key::parse(bytes.get(HEADER_SIZE..)?)?;
+    let end = u64::from(key.value()) * u64::from(BLOCK_SIZE);
+    let is_data = key == Key::data(key.inode(), key.value());
+    is_data.then_some(Entry { sequence: header.sequence, key, at, change: Change::Data { end } })
 }
 
 /// Blocks of content that a truncation removes, first to last.

@@ -15,7 +15,7 @@ use flysch_wire::ubifs::{
 pub(crate) enum Item<'a> {
     /// A good node.
     Node { offset: u32, header: Header, bytes: &'a [u8] },
-    /// Neither node nor padding nor erased; the scan goes on at the next good node.
+    /// Neither node nor padding nor erased; the scan goes on at the next header.
     Garbage { range: (u32, u32), error: NodeError },
 }
 
@@ -25,13 +25,17 @@ pub(crate) struct Scan<'a> {
     leb: &'a [u8],
     at: u32,
     end: u32,
+    /// Bytes that checksums may still be taken of: headers overlapping each other could make every
+    /// step one over the whole LEB.
+    budget: u64,
 }
 
 impl<'a> Scan<'a> {
     /// Starts at `from` in a whole LEB.
     pub(crate) fn new(leb: &'a [u8], from: u32) -> Self {
         let written = leb.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last as u32 + 1);
-        Self { leb, at: from, end: written.next_multiple_of(NODE_ALIGNMENT).min(leb.len() as u32) }
+        let end = written.next_multiple_of(NODE_ALIGNMENT).min(leb.len() as u32);
+        Self { leb, at: from, end, budget: 8 * leb.len() as u64 }
     }
 
     /// Where the erased end of the LEB begins; right once the scan is done, because a node's last
@@ -52,7 +56,9 @@ impl<'a> Scan<'a> {
         (bytes != 0 && bytes.is_multiple_of(NODE_ALIGNMENT)).then_some(bytes)
     }
 
-    fn node(&self, at: u32) -> Result<(Header, &'a [u8], u32), NodeError> {
+    fn node(&mut self, at: u32) -> Result<(Header, &'a [u8], u32), NodeError> {
+        let length = Header::parse(self.rest(at))?.length;
+        self.budget = self.budget.checked_sub(length.into()).ok_or(NodeError::Length(length))?;
         let (header, bytes) = Header::check(self.rest(at))?;
         let mut length = u64::from(header.length);
         if header.kind == NodeKind::Padding {
@@ -69,16 +75,11 @@ impl<'a> Scan<'a> {
         Ok((header, bytes, next.min(self.leb.len() as u64) as u32))
     }
 
-    /// Where the next good node lies behind garbage, or the end.
+    /// Where the next header lies behind garbage, or the end.
     fn resume(&self) -> Range<u32> {
         let start = self.at;
         let mut at = start + NODE_ALIGNMENT;
-        // Headers overlapping each other could make every step a checksum over the whole LEB.
-        let mut budget = 8 * self.leb.len() as u64;
-        while at < self.end && self.node(at).is_err() {
-            let length = Header::parse(self.rest(at)).map_or(0, |header| header.length.into());
-            let Some(left) = budget.checked_sub(length) else { return start..self.end };
-            budget = left;
+        while at < self.end && Header::parse(self.rest(at)).is_err() {
             at += NODE_ALIGNMENT;
         }
         start..at.min(self.end)

@@ -161,6 +161,11 @@ impl Key {
         matches!(self.kind(), KeyKind::Entry | KeyKind::XattrEntry)
     }
 
+    /// Reads the key at the start of a key field.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() >= Self::SIZE).then(|| Self::read(bytes, 0))
+    }
+
     /// Reads a key; `bytes` holds at least 8.
     pub(super) fn read(bytes: &[u8], at: usize) -> Self {
         Self(u64::from(le32(bytes, at)) << 32 | u64::from(le32(bytes, at + 4)))

@@ -1,0 +1,3 @@
+mod builder;
+mod damage;
+mod journal;
