@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(plan.trigger(Kind::Timeout), Trigger::Probability(0.001));
         assert_eq!(plan.trigger(Kind::Uic), Trigger::Nth(100));
         assert_eq!(plan.trigger(Kind::Late), Trigger::Every(7));
-        assert_eq!(plan.bad_blocks, [8..10]);
+        assert_eq!(plan.bad_blocks.as_slice(), std::slice::from_ref(&(8..10)));
         assert!(!plan.is_empty() && "".parse::<Plan>().unwrap().is_empty());
     }
 

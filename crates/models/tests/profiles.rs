@@ -54,9 +54,9 @@ fn run(host: &mut Host, job: Job) -> Result {
         let lba = (at / u64::from(BLOCK)) as u32;
         if job.write { Host::write10(lba, blocks) } else { Host::read10(lba, blocks) }
     };
-    for slot in 0..job.depth {
+    for (slot, issued) in issued.iter_mut().enumerate() {
         let upiu = Host::command_upiu(0, slot as u8, &cdb_of(slot), job.write, job.bytes);
-        issued[slot] = host.now().nanos();
+        *issued = host.now().nanos();
         host.issue(slot as u8, &upiu, job.bytes);
     }
     let (mut done, warm) = (0, count / 8);

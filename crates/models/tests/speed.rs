@@ -61,7 +61,7 @@ fn a_simulated_read_of_written_data() {
         let end = host.command_out(
             0,
             &Host::write10(lba, 256),
-            &(0..1 << 20_u32).map(|n| (n * 7 + lba >> 3) as u8).collect::<Vec<_>>(),
+            &(0..1 << 20_u32).map(|n| ((n * 7 + lba) >> 3) as u8).collect::<Vec<_>>(),
         );
         assert_eq!(end.status, 0);
     }

@@ -21,7 +21,7 @@ const PAGES: usize = 512;
 /// Bytes of a chunk.
 const CHUNK: usize = PAGE * PAGES;
 /// Where a page is looked at to find out cheaply that it is not uniform.
-const PROBES: [usize; 4] = [8, PAGE / 3 & !7, PAGE / 2 + 64, PAGE - 8];
+const PROBES: [usize; 4] = [8, 1368, PAGE / 2 + 64, PAGE - 8];
 
 /// Memory in chunks.
 pub struct MemoryStore {
@@ -293,7 +293,9 @@ mod tests {
                 // Pages full of one byte, nearly full of it, and full of noise.
                 let noise =
                     if round % 3 == 0 || random.below(500) == 0 { random.bits() } else { 0 };
-                word.copy_from_slice(&(noise | 0x0101_0101_0101_0101 * (round % 2)).to_ne_bytes());
+                word.copy_from_slice(
+                    &(noise | (0x0101_0101_0101_0101 * (round % 2))).to_ne_bytes(),
+                );
             }
             memory.write(0, &buffer);
             match random.below(5) {

@@ -8,7 +8,7 @@ use flysch_wire::ufs::upiu::{
 use flysch_wire::ufs::utrd::Ocs;
 
 use super::device::Waiting;
-use super::media::Program;
+use super::media::{Program, Span};
 use super::parameters::Reset;
 use super::power;
 use super::sense::Sense;
@@ -69,8 +69,12 @@ impl Ufs {
         match work {
             Work::Read { unit, offset, len } => {
                 let unit = self.device.unit(unit).expect("checked when decided");
-                let end = unit.base + unit.size;
-                let ready = self.media.read(unit.base + offset, u64::from(len), end, accepted);
+                let span = Span {
+                    address: unit.base + offset,
+                    len: u64::from(len),
+                    limit: unit.base + unit.size,
+                };
+                let ready = self.media.read(span, accepted);
                 self.tasks.get_mut(index).ready = ready;
                 self.at(ready.first, Event::Ready(name));
             }

@@ -1,7 +1,10 @@
 //! Multi-circular queues: configuration bank, submission and completion queues.
 
 use alloc::collections::VecDeque;
+use core::sync::atomic::Ordering;
 
+#[cfg(feature = "std")]
+use flysch_api::machine::Instant;
 use flysch_wire::ufs::cqe::{self, Cqe, CqeNexus, CqeStatus, CqeUcd};
 use flysch_wire::ufs::registers::{
     CleanUpResult, CqAttr, CqInterrupts, InterruptAggregation, Interrupts, SqAttr, SqCti, SqRtc,
@@ -76,6 +79,9 @@ enum Place {
 }
 
 fn place(offset: u32, queues: usize) -> Option<Place> {
+    if offset < BANK {
+        return None;
+    }
     let (number, place): (u32, fn(usize, u32) -> Place) = match offset {
         BANK..RUN_TIME => ((offset - BANK) / reg::STRIDE, Place::Bank),
         _ => ((offset - RUN_TIME) / RUN_TIME_STRIDE, Place::RunTime),
@@ -88,6 +94,78 @@ fn place(offset: u32, queues: usize) -> Option<Place> {
         _ => (offset - RUN_TIME) % RUN_TIME_STRIDE,
     };
     Some(place(number as usize, at))
+}
+
+/// The run-time registers that are touched per command.
+#[cfg(feature = "std")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QueueRegister {
+    Sqhp,
+    Sqtp,
+    Cqhp,
+    Cqtp,
+    Cqis,
+}
+
+/// Which of these registers of which queue is at `offset`.
+#[cfg(feature = "std")]
+pub(super) fn queue_register(offset: u32) -> Option<(usize, QueueRegister)> {
+    const CQHP: u32 = CQ_BLOCK + reg::CQHP;
+    const CQTP: u32 = CQ_BLOCK + reg::CQTP;
+    const CQIS: u32 = CQ_INTERRUPT_BLOCK + reg::CQIS;
+    let (queue, at) = match place(offset, QUEUES_MAX as usize) {
+        Some(Place::RunTime(queue, at)) => (queue, at),
+        _ => return None,
+    };
+    let register = match at {
+        reg::SQHP => QueueRegister::Sqhp,
+        reg::SQTP => QueueRegister::Sqtp,
+        CQHP => QueueRegister::Cqhp,
+        CQTP => QueueRegister::Cqtp,
+        CQIS => QueueRegister::Cqis,
+        _ => return None,
+    };
+    Some((queue, register))
+}
+
+/// What the threaded machine mirrors.
+#[cfg(feature = "std")]
+impl Ufs {
+    pub(super) fn uses_queues(&self) -> bool {
+        self.registers.mode.qt()
+    }
+
+    pub(super) fn queue_count(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// SQHP, CQTP, and the interrupt causes raised since the last call.
+    pub(super) fn take_queue_state(&mut self, number: usize) -> (u32, u32, u32) {
+        let queue = &mut self.queues[number];
+        let causes = core::mem::take(&mut queue.cqis);
+        (queue.sqhp, queue.cqtp, causes.into_bits())
+    }
+
+    /// The queue whose configuration is at `offset`, with its CQHP and SQTP, which a change of
+    /// configuration may have reset.
+    pub(super) fn configured_queue(&self, offset: u32) -> Option<(usize, u32, u32)> {
+        match place(offset, self.queues.len()) {
+            Some(Place::Bank(number, _)) => {
+                let queue = &self.queues[number];
+                Some((number, queue.cqhp, queue.sqtp))
+            }
+            _ => None,
+        }
+    }
+
+    /// The host has moved the head of a completion queue and the tail of a submission queue.
+    pub(super) fn move_queue(&mut self, number: usize, cqhp: u32, sqtp: u32, now: Instant) {
+        self.advance(now);
+        if number < self.queues.len() && self.registers.enabled {
+            self.write_run_time(number, CQ_BLOCK + reg::CQHP, cqhp);
+            self.write_run_time(number, SQ_BLOCK + reg::SQTP, sqtp);
+        }
+    }
 }
 
 fn run_time(queue: usize, block: u32) -> u32 {
@@ -211,14 +289,14 @@ impl Ufs {
         match at {
             reg::SQTP => {
                 let entry = utrd::LENGTH as u32;
-                if queue.sqattr.sqen() && value < queue.sq_bytes() && value % entry == 0 {
+                if queue.sqattr.sqen() && value < queue.sq_bytes() && value.is_multiple_of(entry) {
                     queue.sqtp = value;
                     self.fetch_queue(number);
                 }
             }
             CQHP => {
                 let entry = cqe::LENGTH as u32;
-                if queue.cqattr.cqen() && value < queue.cq_bytes() && value % entry == 0 {
+                if queue.cqattr.cqen() && value < queue.cq_bytes() && value.is_multiple_of(entry) {
                     queue.cqhp = value;
                     if !queue.backlog.is_empty() {
                         self.drain_backlog(number);
@@ -328,7 +406,7 @@ impl Ufs {
             let nexus = CqeNexus::new().with_task_tag(task.tag).with_lun(task.lun);
             entry.nexus = nexus.with_iid(task.iid & 0xF).with_ext_iid(task.iid >> 4);
         }
-        self.done[number << 8 | usize::from(task.tag)] = self.now;
+        self.done[number << 8 | usize::from(task.tag)].store(self.now.nanos(), Ordering::Relaxed);
         let was_full = self.tasks.held >= self.registers.mcqconfig.active_commands();
         self.tasks.release(index, true);
         let target = usize::from(self.queues[number].sqattr.cqid()).min(self.queues.len() - 1);

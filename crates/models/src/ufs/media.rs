@@ -39,6 +39,15 @@ pub(super) struct Ready {
     pub(super) last: u64,
 }
 
+/// What a read covers, in device byte addresses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) address: u64,
+    pub(super) len: u64,
+    /// End of the logical unit: nothing beyond it is read ahead.
+    pub(super) limit: u64,
+}
+
 /// Where a program unit comes from and goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
@@ -220,15 +229,14 @@ impl Media {
         self.front_end + self.timing.firmware_ns + spread
     }
 
-    /// A read of `len` bytes at device byte address `address` starts at `at`: when its data is
-    /// there. `end` is the first address that may not be read ahead.
+    /// A read starts at `at`: when its data is there.
     #[inline]
-    pub(super) fn read(&mut self, address: u64, len: u64, end: u64, at: u64) -> Ready {
-        match self.stream_next.iter().position(|&next| next == address) {
-            Some(index) => self.read_stream(index, address, len, end, at),
+    pub(super) fn read(&mut self, span: Span, at: u64) -> Ready {
+        match self.stream_next.iter().position(|&next| next == span.address) {
+            Some(index) => self.read_stream(index, span, at),
             None => {
-                self.follow(address + len);
-                self.read_array(address, len, at + self.timing.lookup_ns)
+                self.follow(span.address + span.len);
+                self.read_array(span.address, span.len, at + self.timing.lookup_ns)
             }
         }
     }
@@ -258,13 +266,13 @@ impl Media {
         ready
     }
 
-    fn read_stream(&mut self, index: usize, address: u64, len: u64, end: u64, at: u64) -> Ready {
+    fn read_stream(&mut self, index: usize, span: Span, at: u64) -> Ready {
         let page_bytes = u64::from(self.timing.page_bytes);
         let mut ready = Ready { first: u64::MAX, last: 0 };
-        let stop = address + len;
+        let stop = span.address + span.len;
         let window = self.timing.read_ahead_bytes.min(READ_AHEAD_MAX_PAGES * page_bytes / 2);
-        let ahead_end = (stop + window).min(end).max(stop);
-        for page in address / page_bytes..ahead_end.div_ceil(page_bytes) {
+        let ahead_end = (stop + window).min(span.limit).max(stop);
+        for page in span.address / page_bytes..ahead_end.div_ceil(page_bytes) {
             let cell = (page % READ_AHEAD_MAX_PAGES) as usize;
             let there = if page * page_bytes < self.streams[index].ahead {
                 self.streams[index].ready[cell]

@@ -38,17 +38,23 @@ mod scsi_data;
 mod sdq;
 mod sense;
 mod task;
+#[cfg(feature = "std")]
+mod threaded;
 mod transfer;
 mod uic;
 mod writebooster;
 
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_api::machine::{DmaRegion, Instant};
 
 pub use cache::Loss;
 pub use config::{Config, ConfigError, UnitConfig};
+#[cfg(feature = "std")]
+pub use threaded::Threaded;
 
 use crate::events::Events;
 use crate::faults::Injector;
@@ -104,7 +110,7 @@ pub struct Ufs {
     events: Events<Event>,
     faults: Injector,
     /// When the device finished, by slot (single doorbell) or by queue and task tag.
-    done: Vec<Instant>,
+    done: Arc<[AtomicU64]>,
     scratch: Vec<u8>,
     /// Counts controller resets; an event of an earlier life is stale.
     epoch: u32,
@@ -132,7 +138,7 @@ impl Ufs {
             media: Media::new(config.profile.timing, config.seed),
             events: Events::with_capacity(2 * tasks + 64),
             faults: Injector::new(config.faults.clone(), config.seed),
-            done: vec![Instant::START; SLOTS.max(queues << 8)],
+            done: (0..SLOTS.max(queues << 8)).map(|_| AtomicU64::new(0)).collect(),
             scratch: vec![0; SCRATCH],
             epoch: 0,
             silent: 0,
@@ -186,8 +192,13 @@ impl Ufs {
     /// doorbell mode queue 0 and the slot, in multi-circular queue mode the submission queue and
     /// the task tag.
     pub fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
-        let index = usize::from(queue) << 8 | usize::from(slot);
-        self.done.get(index).copied().filter(|&at| at != Instant::START && slot <= 0xFF)
+        device_done_in(&self.done, queue, slot)
+    }
+
+    /// The table behind [`device_done`](Self::device_done), for a host in another thread.
+    #[cfg(feature = "std")]
+    fn done_table(&self) -> Arc<[AtomicU64]> {
+        Arc::clone(&self.done)
     }
 
     /// What went wrong so far.
@@ -220,6 +231,15 @@ impl Ufs {
             _ => {}
         }
     }
+}
+
+/// [`Ufs::device_done`] in the table of a model.
+fn device_done_in(done: &[AtomicU64], queue: u16, slot: u16) -> Option<Instant> {
+    if slot > 0xFF {
+        return None;
+    }
+    let nanos = done.get(usize::from(queue) << 8 | usize::from(slot))?.load(Ordering::Relaxed);
+    (nanos != 0).then_some(Instant::from_nanos(nanos))
 }
 
 impl Model for Ufs {

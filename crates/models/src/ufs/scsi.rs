@@ -273,7 +273,7 @@ impl Ufs {
             Cdb::Unmap { parameter_list_length, .. } => {
                 self.unmap(index, lun, usize::from(parameter_list_length), data)
             }
-            Cdb::FormatUnit { parameters } if parameters == 0 => self.format(lun),
+            Cdb::FormatUnit { parameters: 0 } => self.format(lun),
             Cdb::SendDiagnostic { parameter_list_length: 0, .. } => Ok(Reply::Done),
             Cdb::SecurityProtocolIn(command) => self.security_in(&command, data),
             Cdb::SecurityProtocolOut(command) => self.security_out(index, &command, data),

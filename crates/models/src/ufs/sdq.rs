@@ -1,5 +1,7 @@
 //! The single doorbell: transfer request list and task management request list.
 
+use core::sync::atomic::Ordering;
+
 use flysch_wire::ufs::registers::Interrupts;
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction, TaskRequest, TaskResponse};
 use flysch_wire::ufs::utmrd::{self, TaskOcs, UtmrdHeader};
@@ -69,7 +71,8 @@ impl Ufs {
         let mask = if self.registers.mode.qt() { UCD_ALIGNMENT - 1 } else { 0 };
         task.ucd = utrd.ucd_base & !mask;
         let ucd = task.ucd;
-        let wrong = utrd.header.ct() != CommandType::UfsStorage || ucd % UCD_ALIGNMENT != 0;
+        let wrong =
+            utrd.header.ct() != CommandType::UfsStorage || !ucd.is_multiple_of(UCD_ALIGNMENT);
         let found = self.memory.offset_of(ucd, task.request.len());
         let ocs = match found {
             Ok(ucd_at) if !wrong && !utrd.header.ce() => {
@@ -102,7 +105,7 @@ impl Ufs {
         let status = UtrdStatus::new().with_ocs(ocs).into_bits().to_le();
         self.memory.store32(utrd_at + utrd::STATUS_OFFSET, status);
         self.tasks.release(index, false);
-        self.done[usize::from(slot)] = self.now;
+        self.done[usize::from(slot)].store(self.now.nanos(), Ordering::Relaxed);
         let lost = self.loses_interrupt(tag);
         let r = &mut self.registers;
         self.silent += u64::from(!r.ie.utrcs());

@@ -1,6 +1,6 @@
 //! A scripted host: drives a model through its registers and DMA memory alone, with the wire
 //! definitions both sides share, and nothing of the real driver.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Registers, Wake};
 use flysch_models::machine::{Inline, Mode};

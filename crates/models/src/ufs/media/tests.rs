@@ -72,7 +72,7 @@ impl Loop {
             self.next[stream] = next + job.bytes;
             ((stream as u64) << 30) + next % (1 << 30)
         };
-        let ready = self.media.read(address, job.bytes, u64::MAX / 2, at);
+        let ready = self.media.read(Span { address, len: job.bytes, limit: u64::MAX / 2 }, at);
         self.at(ready.first, Event::Ready(task, ready));
     }
 
