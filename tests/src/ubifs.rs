@@ -222,8 +222,16 @@ fn name_links(tree: &mut Tree) {
 /// # Panics
 /// If a directory contains itself.
 pub fn image_tree(fs: &dyn FileSystem, problems: &mut Vec<String>) -> Tree {
+    subtree(fs, fs.statistics().root, problems)
+}
+
+/// Reads everything from one directory, or one file, on.
+///
+/// # Panics
+/// If a directory contains itself.
+pub fn subtree(fs: &dyn FileSystem, root: Inode, problems: &mut Vec<String>) -> Tree {
     let mut tree = Tree::new();
-    let mut todo = vec![(Vec::new(), fs.statistics().root)];
+    let mut todo = vec![(Vec::new(), root)];
     while let Some((path, inode)) = todo.pop() {
         assert!(path.iter().filter(|&&byte| byte == b'/').count() < 1000, "a circle");
         let file = match image_file(fs, inode) {
@@ -270,13 +278,16 @@ fn image_file(fs: &dyn FileSystem, inode: Inode) -> Result<File, flysch_api::vfs
         Err(error) => Err(error.to_string()),
     };
     let mut names = Vec::new();
-    fs.list_xattrs(inode, &mut |name| names.push(name.to_vec()))?;
+    let listed = fs.list_xattrs(inode, &mut |name| names.push(name.to_vec()));
     let mut xattrs = BTreeMap::new();
     for name in names {
         let mut value = vec![0; 65536];
-        let length = fs.read_xattr(inode, &name, &mut value)?;
+        let length = fs.read_xattr(inode, &name, &mut value).unwrap_or(0);
         value.truncate(length);
         xattrs.insert(name, value);
+    }
+    if let Err(error) = listed {
+        xattrs.insert(b"damaged".to_vec(), error.to_string().into_bytes());
     }
     Ok(File {
         kind: stat.kind,

@@ -99,8 +99,31 @@ impl<V: Volume> Ubifs<V> {
         self.store.sizes.get(&node.key.inode()).copied().unwrap_or(node.size)
     }
 
+    /// Whether an inode that cannot be read is a directory all the same: names are in it.
+    ///
+    /// Its files are not lost with its attributes, so it is shown with made-up ones; the check
+    /// tells. The root directory is always there.
+    fn is_ruined_directory(&self, inode: Inode, error: &Error) -> bool {
+        let Ok(number) = number(inode.0) else { return false };
+        if !matches!(error, Error::Damaged { .. } | Error::Medium(_) | Error::NotFound) {
+            return false;
+        }
+        let mut any = number == ROOT_INODE;
+        let _ = self.store.names(EntryKind::Directory, number, 0, &mut |_| {
+            any = true;
+            ControlFlow::Break(())
+        });
+        any
+    }
+
     fn directory(&self, inode: Inode) -> Result<(u32, Stat), Error> {
-        let stat = self.stat(inode)?;
+        let stat = match self.stat(inode) {
+            Err(error) if self.is_ruined_directory(inode, &error) => {
+                let (kind, flags) = (FileKind::Directory, InodeFlags::default());
+                Stat { kind, size: 0, flags }
+            }
+            stat => stat?,
+        };
         if stat.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
@@ -299,7 +322,7 @@ impl<V: Volume> FileSystem for Ubifs<V> {
     }
 
     fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
-        self.with_inode(inode, |node, at| {
+        let read = self.with_inode(inode, |node, at| {
             let kind = FileKind::from_mode(node.mode).ok_or_else(|| self.bad_inode(at, "mode"))?;
             let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
             let device = match device_of(node.data) {
@@ -327,7 +350,11 @@ impl<V: Volume> FileSystem for Ubifs<V> {
                 changed: time(node.changed),
                 device,
             })
-        })
+        });
+        match read {
+            Err(error) if self.is_ruined_directory(inode, &error) => Ok(ruined(inode)),
+            read => read,
+        }
     }
 
     fn list(&self, directory: Inode, after: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
@@ -394,7 +421,6 @@ impl<V: Volume> FileSystem for Ubifs<V> {
     }
 
     fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
-        let _ = self.stat(inode)?;
         let mut fault = None;
         let walked = self.store.names(EntryKind::Xattr, number(inode.0)?, 0, &mut |name| {
             match name.entry {
@@ -425,6 +451,25 @@ impl<V: Volume> FileSystem for Ubifs<V> {
         let room = buffer.get_mut(..node.data.len());
         room.ok_or(Error::BufferTooSmall(node.data.len()))?.copy_from_slice(node.data);
         Ok(node.data.len())
+    }
+}
+
+/// What is shown of a directory whose inode is lost.
+fn ruined(inode: Inode) -> Attributes {
+    let never = Timestamp::default();
+    Attributes {
+        inode,
+        kind: FileKind::Directory,
+        permissions: 0o755,
+        links: 2,
+        owner: 0,
+        group: 0,
+        size: 0,
+        blocks: 0,
+        accessed: never,
+        modified: never,
+        changed: never,
+        device: DeviceNumber::default(),
     }
 }
 

@@ -31,6 +31,7 @@ mod rebuild;
 mod replay;
 mod scan;
 mod store;
+mod unreachable;
 
 #[cfg(test)]
 mod tests;
