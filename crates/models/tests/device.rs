@@ -16,6 +16,7 @@ use flysch_wire::ufs::descriptor::{
     UnitDescriptor,
 };
 use flysch_wire::ufs::query::{AttributeId, FlagId, QueryOpcode, QueryResult};
+use flysch_wire::ufs::registers::{self as reg, Ahit};
 use flysch_wire::ufs::rpmb::{RpmbFrame, RpmbMessage, RpmbStatus};
 use flysch_wire::ufs::upiu::QueryFields;
 use hmac::{Hmac, KeyInit, Mac};
@@ -424,6 +425,22 @@ fn write_booster_fills_reports_and_flushes() {
     assert_eq!((attribute(&mut host, status), attribute(&mut host, available)), (3, 10));
     let (end, data) = host.command_in(0, &Host::read10(77, 1), 4096);
     assert!(!end.event_alert && data == [3; 4096]);
+}
+
+#[test]
+fn write_booster_flushes_while_the_link_hibernates_by_itself() {
+    let mut host = up(small());
+    let available = AttributeId::AvailableWriteBoosterBufferSize;
+    flag(&mut host, QueryOpcode::SetFlag, FlagId::WriteBoosterEn);
+    flag(&mut host, QueryOpcode::SetFlag, FlagId::WriteBoosterBufferFlushDuringHibernate);
+    for lba in (0..32 << 8).step_by(256) {
+        assert_eq!(host.command_out(0, &Host::write10(lba, 256), &vec![3; 1 << 20]).status, 0);
+    }
+    host.sleep_us(500_000);
+    assert_eq!(attribute(&mut host, available), 5, "nothing hibernates yet");
+    host.write(reg::AHIT, Ahit::from_idle_us(10_000).into_bits());
+    host.sleep_us(500_000);
+    assert_eq!(attribute(&mut host, available), 10);
 }
 
 #[test]

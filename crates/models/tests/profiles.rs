@@ -6,7 +6,7 @@ mod host;
 
 use flysch_api::machine::{Clock, Registers, Wake};
 use flysch_models::random::Random;
-use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576};
+use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576, Profile, UFS40};
 use flysch_models::ufs::{Config, UnitConfig};
 use flysch_wire::ufs::query::{FlagId, QueryOpcode, QueryResult};
 use flysch_wire::ufs::registers as reg;
@@ -152,6 +152,30 @@ fn write_booster_takes_bursts_at_the_published_rate() {
         1568.0,
     ));
     assert!(worst <= LIMIT, "{worst:.1} % off");
+}
+
+#[test]
+fn ufs40_is_of_its_class() {
+    let mut host = Host::up(Config { profile: UFS40, ..Config::default() }, 1 << 20, 0);
+    let mut job = Job {
+        write: true,
+        random: false,
+        bytes: 512 << 10,
+        depth: 16,
+        threads: false,
+        total: 1 << 30,
+    };
+    let write = run(&mut host, job).bytes_per_second / 1e6;
+    job.write = false;
+    let read = run(&mut host, job).bytes_per_second / 1e6;
+    let worst = cell("seq write 512 KiB, MB/s", write, 2800.0).max(cell(
+        "seq read 512 KiB, MB/s",
+        read,
+        4200.0,
+    ));
+    assert!(worst <= LIMIT, "{worst:.1} % off");
+    assert_eq!(Profile::by_name("ufs40"), Some(&UFS40));
+    assert_eq!(Profile::ALL[0], &GALAXY_BOOK_S);
 }
 
 #[test]

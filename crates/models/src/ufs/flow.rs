@@ -307,6 +307,23 @@ impl Ufs {
             self.device.update_alert(now);
             self.at(started.end, Event::Die(started.die));
         }
+        if !hibernated && !self.idle_awaited && self.device.write_booster.waits_for_hibernate() {
+            self.await_idle();
+        }
+    }
+
+    /// Looks again when auto-hibern8 would set in.
+    fn await_idle(&mut self) {
+        if let Some(at) = self.media.auto_hibern8_at(self.now.nanos()) {
+            self.idle_awaited = true;
+            self.at(at, Event::Idle);
+        }
+    }
+
+    /// Auto-hibern8 may have set in.
+    pub(super) fn idle(&mut self) {
+        self.idle_awaited = false;
+        self.program();
     }
 
     pub(super) fn die_done(&mut self, die: u16) {

@@ -388,6 +388,12 @@ impl Media {
         (self.hibern8_after, self.hibern8_exit) = (after_ns, exit_ns);
     }
 
+    /// When the link hibernates by itself if no command comes, later than `now`.
+    pub(super) fn auto_hibern8_at(&self, now: u64) -> Option<u64> {
+        let at = self.last_command + self.hibern8_after;
+        (self.hibern8_after != 0).then_some(at.max(now + 1))
+    }
+
     /// Whether the link has hibernated by itself at `now`.
     pub(super) fn is_auto_hibernated(&self, now: u64) -> bool {
         self.hibern8_after != 0 && now - self.last_command >= self.hibern8_after

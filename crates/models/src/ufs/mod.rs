@@ -91,6 +91,8 @@ enum Event {
     LinkChanged { epoch: u32 },
     /// A task management request ends.
     TaskManagement { epoch: u32, slot: u8 },
+    /// Auto-hibern8 may set in.
+    Idle,
     /// The interrupt aggregation timer of the single doorbell.
     Aggregation { epoch: u32 },
 }
@@ -112,6 +114,8 @@ pub struct Ufs {
     /// When the device finished, by slot (single doorbell) or by queue and task tag.
     done: Arc<[AtomicU64]>,
     scratch: Vec<u8>,
+    /// An [`Event::Idle`] is on its way.
+    idle_awaited: bool,
     /// Counts controller resets; an event of an earlier life is stale.
     epoch: u32,
     /// Counts completions posted to a host that has masked the interrupt.
@@ -140,6 +144,7 @@ impl Ufs {
             faults: Injector::new(config.faults.clone(), config.seed),
             done: (0..SLOTS.max(queues << 8)).map(|_| AtomicU64::new(0)).collect(),
             scratch: vec![0; SCRATCH],
+            idle_awaited: false,
             epoch: 0,
             silent: 0,
             now: Instant::START,
@@ -220,6 +225,7 @@ impl Ufs {
             Event::Complete(task) => self.complete(task),
             Event::Accepted(task) => self.accepted(task),
             Event::Die(die) => self.die_done(die),
+            Event::Idle => self.idle(),
             Event::Enabled { epoch } if epoch == self.epoch => self.enabled(),
             Event::Uic { epoch } if epoch == self.epoch => self.finish_uic(),
             Event::LinkChanged { epoch } if epoch == self.epoch => self.link_changed(),

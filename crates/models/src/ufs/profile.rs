@@ -145,3 +145,56 @@ pub const OK3576: Profile = Profile {
         ..GALAXY_BOOK_S.timing
     },
 };
+
+/// A middling part: UFS 3.1 at HS-G4, one lane, no peculiarities.
+pub const GENERIC: Profile = Profile {
+    name: "generic",
+    description: "a UFS 3.1 part of no particular make at HS-G4, one lane",
+    gear_max: 4,
+    lanes: 1,
+    timing: Timing {
+        link_efficiency_permille: 850,
+        transfer_setup_ns: 4_000,
+        ..GALAXY_BOOK_S.timing
+    },
+};
+
+/// The class of UFS 4.0 parts sold with 4200 MB/s read and 2800 MB/s written: HS-G5, two lanes, fast
+/// 176-layer flash (40 us tR, 160 MB/s programmed per die), a host that keeps up.
+pub const UFS40: Profile = Profile {
+    name: "ufs40",
+    description: "UFS 4.0 part of the 4200/2800 MB/s class at HS-G5, two lanes",
+    gear_max: 5,
+    lanes: 2,
+    timing: Timing {
+        link_efficiency_permille: 920,
+        command_ns: 1_500,
+        transfer_setup_ns: 900,
+        firmware_ns: 20_000,
+        firmware_jitter_ns: 8_000,
+        lookup_ns: 4_000,
+        idle: [
+            IdleLevel { after_ns: 45_000, exit_ns: 4_000 },
+            IdleLevel { after_ns: 75_000, exit_ns: 12_000 },
+        ],
+        channels: 4,
+        dies_per_channel: 4,
+        read_ns: 40_000,
+        program_ns: 1_100_000,
+        program_slc_ns: 130_000,
+        channel_rate: 1_600,
+        read_ahead_bytes: 512 * KIB,
+        write_buffer_bytes: 16 * MIB,
+        ..GALAXY_BOOK_S.timing
+    },
+};
+
+impl Profile {
+    /// Every profile; the first is the default.
+    pub const ALL: [&'static Self; 4] = [&GALAXY_BOOK_S, &OK3576, &GENERIC, &UFS40];
+
+    /// The profile of this name.
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        Self::ALL.into_iter().find(|profile| profile.name == name)
+    }
+}

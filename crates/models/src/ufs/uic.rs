@@ -141,12 +141,14 @@ impl Ufs {
 
     /// Whether the link hibernates now, on command or by itself.
     pub(super) fn is_hibernated(&self) -> bool {
-        self.link.state == LinkState::Hibernated || self.media.is_auto_hibernated(self.now.nanos())
+        let by_itself = self.tasks.held == 0 && self.media.is_auto_hibernated(self.now.nanos());
+        self.link.state == LinkState::Hibernated || by_itself
     }
 
     /// AHIT is written.
     pub(super) fn set_auto_hibern8(&mut self, ahit: Ahit) {
         self.registers.ahit = ahit;
         self.media.set_auto_hibern8(u64::from(ahit.idle_us()) * 1000, HIBERNATE_EXIT_NS);
+        self.program();
     }
 }

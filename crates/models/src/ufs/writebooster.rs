@@ -28,8 +28,10 @@ struct Buffer {
 pub(super) struct WriteBooster {
     shared: bool,
     buffers: [Buffer; UNITS_MAX],
-    /// Whether any buffer is on: the fast path's question.
+    /// Whether any buffer is on, and whether any is flushed in hibernate: what the fast path
+    /// wants to know.
     any: bool,
+    any_in_hibernate: bool,
 }
 
 impl WriteBooster {
@@ -42,7 +44,7 @@ impl WriteBooster {
         };
         let buffer =
             |lun| Buffer { capacity: u64::from(units(lun)) * ALLOCATION_UNIT, ..Buffer::default() };
-        Self { shared, buffers: core::array::from_fn(buffer), any: false }
+        Self { shared, buffers: core::array::from_fn(buffer), any: false, any_in_hibernate: false }
     }
 
     pub(super) fn is_shared(&self) -> bool {
@@ -62,6 +64,7 @@ impl WriteBooster {
             buffer.flush_in_hibernate = false;
         }
         self.any = false;
+        self.any_in_hibernate = false;
     }
 
     pub(super) fn enable(&mut self, unit: u8, value: bool) {
@@ -84,6 +87,7 @@ impl WriteBooster {
 
     pub(super) fn flush_in_hibernate(&mut self, unit: u8, value: bool) {
         self.buffer(unit).flush_in_hibernate = value;
+        self.any_in_hibernate = self.buffers.iter().any(|buffer| buffer.flush_in_hibernate);
     }
 
     /// Whether a write of `bytes` to `unit` goes to SLC; takes the room if so.
@@ -99,6 +103,11 @@ impl WriteBooster {
         buffer.used += bytes;
         buffer.written += bytes;
         true
+    }
+
+    /// Whether there is something to flush once the link hibernates.
+    pub(super) fn waits_for_hibernate(&self) -> bool {
+        self.any_in_hibernate && self.to_flush(true, 1).is_some()
     }
 
     /// Bytes of at most `limit` that should move to TLC now.
