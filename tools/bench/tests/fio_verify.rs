@@ -1,0 +1,97 @@
+//! What we write for verification, Debian's fio verifies; what fio writes, we verify.
+
+use std::path::Path;
+use std::process::Command;
+
+use flysch_bench::clock::RealClock;
+use flysch_bench::file::{File, Options as FileOptions};
+use flysch_bench::runner::{Assignment, Options, Verified, run};
+use flysch_bench::verify::Method;
+use flysch_bench::workload::{BlockSize, Direction, Distribution, Mix, Order, Verify, Workload};
+
+/// Every method once, and one of them with short and with long units.
+const CASES: [(Method, u32); 6] = [
+    (Method::Crc32c, 4096),
+    (Method::Crc32, 4096),
+    (Method::XxHash, 4096),
+    (Method::Md5, 4096),
+    (Method::Crc32c, 512),
+    (Method::Crc32c, 65_536),
+];
+const SIZE: u64 = 1 << 20;
+
+fn play(path: &Path, direction: Direction, method: Method, bs: u32) -> (Verified, bool) {
+    let clock = RealClock::new();
+    let create_size = Some(SIZE);
+    let options = FileOptions { create_size, block_size: 512, memory_len: 1 << 20 };
+    let mut lanes = [File::open(path, options, clock.clone()).unwrap()];
+    let verify = Verify { method, interval: None, fatal: false, read_back: true, only: false };
+    let workload = Workload {
+        mix: Mix::Only(direction),
+        order: Order::Random { each_once: true, distribution: Distribution::Uniform, run: 1 },
+        block_size: [bs, bs, bs].map(BlockSize::Fixed),
+        depth: 8,
+        verify: Some(verify),
+        ..Workload::default()
+    };
+    let assignment = [Assignment { workload, lane: 0 }];
+    let outcome = run(&mut lanes, &clock, &assignment, Options::default()).unwrap();
+    let worker = &outcome.workers[0];
+    (worker.verified.clone().unwrap(), worker.failure.is_some())
+}
+
+/// Runs fio on `path`; whether it was content. `None` if there is no fio.
+fn fio(path: &Path, rw: &str, method: Method, bs: u32) -> Option<(bool, String)> {
+    let output = Command::new("fio")
+        .args(["--name=other", "--ioengine=psync", "--do_verify=0", "--size=1m"])
+        .arg(format!("--filename={}", path.display()))
+        .arg(format!("--rw={rw}"))
+        .arg(format!("--bs={bs}"))
+        .arg(format!("--verify={method}"))
+        .output();
+    match output {
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            Some((output.status.success(), errors))
+        }
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "fio: {error}");
+            eprintln!("skipped: fio: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn fio_verifies_what_we_wrote_and_finds_what_we_broke() {
+    let folder = tempfile::tempdir().unwrap();
+    for (method, bs) in CASES {
+        let path = folder.path().join(format!("{method}-{bs}"));
+        let (verified, failed) = play(&path, Direction::Write, method, bs);
+        assert_eq!((verified.bytes, verified.mismatches, failed), (SIZE, 0, false));
+        let Some((good, errors)) = fio(&path, "randread", method, bs) else { return };
+        assert!(good, "{method} {bs}: {errors}");
+        let mut content = std::fs::read(&path).unwrap();
+        content[500_000] ^= 0x10;
+        std::fs::write(&path, content).unwrap();
+        let Some((good, _)) = fio(&path, "randread", method, bs) else { return };
+        assert!(!good, "{method} {bs}: fio does not see a flipped bit");
+    }
+}
+
+#[test]
+fn we_verify_what_fio_wrote_and_find_what_was_broken() {
+    let folder = tempfile::tempdir().unwrap();
+    for (method, bs) in CASES {
+        let path = folder.path().join(format!("{method}-{bs}"));
+        let Some((good, errors)) = fio(&path, "randwrite", method, bs) else { return };
+        assert!(good, "{errors}");
+        let (verified, failed) = play(&path, Direction::Read, method, bs);
+        assert_eq!((verified.bytes, verified.mismatches, failed), (SIZE, 0, false), "{verified:?}");
+        let mut content = std::fs::read(&path).unwrap();
+        content[500_000] ^= 0x10;
+        std::fs::write(&path, content).unwrap();
+        let (verified, failed) = play(&path, Direction::Read, method, bs);
+        assert_eq!((verified.bytes, verified.mismatches, failed), (SIZE - u64::from(bs), 1, true));
+    }
+}
