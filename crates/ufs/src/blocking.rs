@@ -1,5 +1,6 @@
 //! The same operations for callers that may wait: tools, tests, bare metal.
 
+use crate::configuration::{Configuration, ConfigurationPlan};
 use crate::host::{Host, Progress};
 use crate::operation::{DescriptorBytes, Operation, Output};
 use crate::query::Query;
@@ -158,5 +159,31 @@ impl<M: Machine> Host<M> {
             Output::WriteBooster(status) => Ok(status),
             _ => Err(Error::Unsupported("WriteBooster")),
         }
+    }
+
+    /// Reads the device's configuration, the first thing a [`ConfigurationPlan`] needs.
+    ///
+    /// # Errors
+    /// What the device said.
+    pub fn read_configuration(&mut self, clock: &impl Clock) -> Result<Configuration, Error> {
+        match self.run(clock, Operation::ReadConfiguration)? {
+            Output::Configuration(configuration) => Ok(configuration),
+            _ => Err(Error::Descriptor("configuration")),
+        }
+    }
+
+    /// Writes the device's configuration. **This erases data and may be possible once only.**
+    /// It takes force with the next reset of the device.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] if the token is not the plan's, the device is locked or has changed
+    /// since the plan was made; else what the device said.
+    pub fn configure(
+        &mut self,
+        clock: &impl Clock,
+        plan: ConfigurationPlan,
+        token: u64,
+    ) -> Result<(), Error> {
+        self.run(clock, Operation::Configure { plan, token }).map(|_| ())
     }
 }

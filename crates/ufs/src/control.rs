@@ -69,6 +69,7 @@ pub(crate) type Run<T> = Result<T, Stop>;
 
 /// What an action answered.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a page of answers is one allocation, made once")]
 pub(crate) enum Answer {
     Value(u64),
     Reply(Reply),
@@ -148,9 +149,10 @@ const PATIENCE: (u64, u64) = (2_000, 1_000_000);
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const US: u64 = 1_000;
 
-/// What [`Core::new`] needs to know.
+/// What is known before anything was written.
 #[derive(Debug)]
 pub(crate) struct Facts {
+    pub(crate) options: Options,
     pub(crate) version: Ver,
     pub(crate) cap: Cap,
     pub(crate) mcq_cap: McqCap,
@@ -159,18 +161,12 @@ pub(crate) struct Facts {
 }
 
 impl<M: Machine> Core<M> {
-    pub(crate) fn new(
-        machine: M,
-        options: Options,
-        layout: Layout,
-        shared: Arc<Shared>,
-        facts: Facts,
-    ) -> Self {
+    pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
         Self {
             machine,
             shared,
             layout,
-            options,
+            options: facts.options,
             quirks: facts.quirks,
             version: facts.version,
             cap: facts.cap,
@@ -242,12 +238,12 @@ impl<M: Machine> Core<M> {
             Action::Exchange(exchange) => exchange.advance(self, lane),
             Action::Task(task) => task.advance(self),
             Action::Late { lane: at, slot, deadline } => {
-                lane.harvest();
+                lane.harvest(self.now);
                 let came = self.shared.lanes[*at].is_late(*slot);
                 self.give_up_at(*deadline, came)
             }
             Action::ManagementEntry { deadline } => {
-                let came = lane.management_status().is_some();
+                let came = lane.management_status(self.now).is_some();
                 self.give_up_at(*deadline, came)
             }
             Action::Obey => {

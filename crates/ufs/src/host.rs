@@ -35,7 +35,7 @@ pub struct Device {
 }
 
 /// Where an operation stands.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, and boxing would allocate")]
 pub enum Progress {
     /// Nothing is under way.
@@ -104,7 +104,7 @@ impl<M: Machine> Host<M> {
     /// Options that contradict each other or the controller, memory too small or out of reach, or
     /// no controller.
     pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
-        let facts = read_facts(&machine, &options)?;
+        let facts = read_facts(&machine, options)?;
         let end = |region: &DmaRegion| region.address().saturating_add(region.len() as u64);
         let reach = end(&memory).max(end(machine.memory()));
         if !facts.cap.addressing_64bit() && reach > 1 << 32 {
@@ -113,13 +113,12 @@ impl<M: Machine> Host<M> {
         let shape = facts.shape;
         let shared = Arc::new(Shared::new(shape.lanes, shape.depth));
         shared.publish(Order::PAUSE | Order::STOP);
-        let layout = Layout::new(&memory, &options, shape.depth)?;
-        let mut lanes =
-            (0..shape.lanes).map(|n| Lane::new(&machine, &shared, &layout, &facts, &options, n));
+        let layout = Layout::new(&memory, &facts.options, shape.depth)?;
+        let mut lanes = (0..shape.lanes).map(|n| Lane::new(&machine, &shared, &layout, &facts, n));
         let lane = lanes.next().ok_or(Error::Options("at least one lane is needed"))?;
         let others = lanes.map(Box::new).collect();
         Ok(Self {
-            core: Core::new(machine, options, layout, shared, facts),
+            core: Core::new(machine, layout, shared, facts),
             lane,
             others,
             job: None,
@@ -214,6 +213,10 @@ impl<M: Machine> Host<M> {
                 self.core.shared.publish(Order::PAUSE | Order::STOP);
                 Job::BringUp(BringUp::default())
             }
+            (Operation::EndCommands { how, lun }, State::Up) => {
+                self.asked = true;
+                Job::Recovery(Recovery::end_unit(how.function(), lun))
+            }
             (_, State::Down | State::Recovering) => return Err(Error::NotUp),
             (_, State::Gone) => return Err(Error::Gone),
             (operation, State::Up) => Job::Operation(operation),
@@ -274,6 +277,7 @@ impl<M: Machine> Host<M> {
 
     #[cold]
     fn drive(&mut self, now: Instant) {
+        self.lane.tend(now);
         self.look_for_trouble(now);
         self.lane.wake(now);
         while let Some(job) = &mut self.job {
@@ -369,7 +373,7 @@ impl Job {
 }
 
 /// Reads who the controller is and settles how its queues will be used.
-fn read_facts<M: Machine>(machine: &M, options: &Options) -> Result<Facts, Error> {
+fn read_facts<M: Machine>(machine: &M, options: Options) -> Result<Facts, Error> {
     if options.lanes == 0 || options.depth == 0 || options.depth > 255 {
         return Err(Error::Options("lanes must be at least 1 and depth 1 to 255"));
     }
@@ -383,9 +387,9 @@ fn read_facts<M: Machine>(machine: &M, options: &Options) -> Result<Facts, Error
     let cap = Cap::from_bits(cap);
     let version = Ver::from_bits(machine.read32(VER));
     let mcq_cap = McqCap::from_bits(if cap.mcqs() { machine.read32(MCQCAP) } else { 0 });
-    let shape = settle_shape(cap, mcq_cap, options)?;
+    let shape = settle_shape(cap, mcq_cap, &options)?;
     let quirks = Quirks::find(machine.identity(), version);
-    Ok(Facts { version, cap, mcq_cap, quirks, shape })
+    Ok(Facts { options, version, cap, mcq_cap, quirks, shape })
 }
 
 fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Result<Shape, Error> {

@@ -2,10 +2,10 @@
 
 use crate::control::{Facts, MS, Shape};
 use crate::layout::Layout;
-use crate::options::Options;
 use crate::port::{Lane, Management};
 use crate::queue::{Done, FreeSlots, MANAGEMENT, Mcq, Phase, Queue, Sdq, Slot, Verdict};
 use crate::shared::{Order, Shared};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use flysch_api::command::{Ended, Limits, Outcome};
@@ -30,10 +30,10 @@ impl<M: Machine> Lane<M> {
         shared: &Arc<Shared>,
         layout: &Layout,
         facts: &Facts,
-        options: &Options,
         index: usize,
     ) -> Self {
         let Shape { mcq, lanes, depth } = facts.shape;
+        let options = &facts.options;
         let descriptors = layout.descriptors(index);
         let queue = if mcq {
             let rings = (layout.submission_ring(index), layout.completion_ring(index));
@@ -57,7 +57,7 @@ impl<M: Machine> Lane<M> {
             started: vec![0; depth].into_boxed_slice(),
             started_len: 0,
             in_flight: 0,
-            ended: 0,
+            ended: VecDeque::with_capacity(depth),
             watch_at: Instant::NEVER,
             watchdog_nanos,
             obeyed: shared.order_now(),
@@ -102,7 +102,7 @@ impl<M: Machine> Lane<M> {
         self.obeyed = order;
         if changed {
             if order.has(Order::HOLD) {
-                self.hold_unit(self.shared.hold_lun());
+                self.hold_unit(self.shared.hold_lun(), now);
             }
             if order.has(Order::RELEASE) {
                 self.release_held(now);
@@ -124,18 +124,21 @@ impl<M: Machine> Lane<M> {
         }
     }
 
+    /// What [`start`](Self::start) must leave: every slot while the lane may not run, one while the
+    /// host waits for a slot, and one for each outcome that waits to be fetched, so that there
+    /// are never more of them than slots.
     fn set_reserve(&mut self) {
         self.reserve = match self.obeyed.runs() {
             false => usize::MAX,
-            true => usize::from(self.wants_slot),
+            true => self.ended.len() + usize::from(self.wants_slot),
         };
     }
 
-    /// Moves everything that has ended into [`Phase::Ended`], to be fetched by `poll`.
-    pub(crate) fn harvest(&mut self) {
+    /// Takes in everything that has ended, for `poll` to hand out.
+    pub(crate) fn harvest(&mut self, now: Instant) {
         loop {
             while let Some(done) = self.queue.take(&self.machine) {
-                self.end(done);
+                self.end(done, now);
             }
             if !self.look() {
                 return;
@@ -143,19 +146,46 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    fn end(&mut self, done: Done) {
+    fn end(&mut self, done: Done, now: Instant) {
         match self.slots.get(done.slot) {
             Some(slot) if slot.phase == Phase::Issued => {
-                self.decide(done.slot, Verdict::Ocs(done.ocs));
+                self.decide(done.slot, Verdict::Ocs(done.ocs), now);
             }
             _ => self.unusual(done),
         }
     }
 
-    fn decide(&mut self, slot: usize, verdict: Verdict) {
-        self.slots[slot].phase = Phase::Ended;
-        self.slots[slot].verdict = verdict;
-        self.ended += 1;
+    /// Ends a slot otherwise than by `poll` seeing it: its outcome waits to be fetched.
+    fn decide(&mut self, slot: usize, verdict: Verdict, now: Instant) {
+        let outcome = match verdict {
+            Verdict::Ocs(ocs) => self.complete(slot, ocs, now),
+            Verdict::Cause(ended) => {
+                let owed = self.slots[slot];
+                self.free_slot(slot);
+                Outcome {
+                    token: owed.owed,
+                    ended,
+                    residual: owed.expected,
+                    sense: Default::default(),
+                    issued: owed.issued,
+                    device_done: None,
+                    seen: now,
+                }
+            }
+        };
+        self.ended.push_back(outcome);
+        // Still owed until it is fetched.
+        self.in_flight += 1;
+        self.set_reserve();
+    }
+
+    /// The next outcome that waits to be fetched.
+    #[cold]
+    pub(crate) fn take_ended(&mut self) -> Option<Outcome> {
+        let outcome = self.ended.pop_front()?;
+        self.in_flight -= 1;
+        self.set_reserve();
+        Some(outcome)
     }
 
     /// An ended queue entry that is not a command of this lane in the normal way.
@@ -175,41 +205,18 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The next outcome among the slots that ended otherwise than by `poll` seeing it.
+    /// Takes free slots that are stuck in the controller out of use.
     #[cold]
-    pub(crate) fn take_ended(&mut self, now: Instant) -> Option<Outcome> {
-        let slot = self.slots.iter().position(|slot| slot.phase == Phase::Ended)?;
-        self.ended -= 1;
-        let outcome = match self.slots[slot].verdict {
-            Verdict::Ocs(ocs) => self.complete(slot, ocs, now),
-            Verdict::Cause(ended) => {
-                let owed = self.slots[slot];
-                self.free_slot(slot);
-                Outcome {
-                    token: owed.owed,
-                    ended,
-                    residual: owed.expected,
-                    sense: Default::default(),
-                    issued: owed.issued,
-                    device_done: None,
-                    seen: now,
-                }
+    pub(crate) fn retire_dead(&mut self) {
+        let (slots, dead) = (&mut self.slots, self.dead);
+        let is_dead = |n: usize| n < 32 && dead >> n & 1 != 0;
+        for (n, slot) in slots.iter_mut().enumerate() {
+            match slot.phase {
+                Phase::Free if is_dead(n) => slot.phase = Phase::Dead,
+                Phase::Dead if !is_dead(n) => slot.phase = Phase::Free,
+                _ => {}
             }
-        };
-        if self.is_dead(slot) {
-            self.retire(slot);
         }
-        Some(outcome)
-    }
-
-    fn is_dead(&self, slot: usize) -> bool {
-        slot < 32 && self.dead >> slot & 1 != 0
-    }
-
-    /// Takes a slot that is stuck in the controller out of use.
-    fn retire(&mut self, slot: usize) {
-        self.slots[slot].phase = Phase::Dead;
-        let slots = &self.slots;
         let free = (0..slots.len()).rev().filter(|&n| slots[n].phase == Phase::Free);
         self.free.refill(free);
     }
@@ -222,8 +229,8 @@ impl<M: Machine> Lane<M> {
         self.word().hold(slot, self.slots[slot].lun);
     }
 
-    fn hold_unit(&mut self, lun: u8) {
-        self.harvest();
+    fn hold_unit(&mut self, lun: u8, now: Instant) {
+        self.harvest(now);
         for slot in 0..self.slots.len() {
             if self.slots[slot].phase == Phase::Issued && self.slots[slot].lun == lun {
                 self.hold(slot);
@@ -233,7 +240,7 @@ impl<M: Machine> Lane<M> {
 
     /// The host has seen to it that no held command is in the device any more.
     fn release_held(&mut self, now: Instant) {
-        self.harvest();
+        self.harvest(now);
         for slot in 0..self.slots.len() {
             if self.slots[slot].phase == Phase::Held {
                 self.release(slot, Ended::Reset, now);
@@ -251,7 +258,7 @@ impl<M: Machine> Lane<M> {
             Some(ocs) if ocs == Ocs::Success.into_bits() => Verdict::Ocs(ocs),
             _ => Verdict::Cause(why(&self.slots[slot], cause, now)),
         };
-        self.decide(slot, verdict);
+        self.decide(slot, verdict, now);
     }
 
     /// The controller is disabled: what completed before counts, the rest ends with `cause`.
@@ -259,7 +266,7 @@ impl<M: Machine> Lane<M> {
         if let Queue::Mcq(queue) = &mut self.queue {
             queue.refill_from_memory();
             while let Some(done) = self.queue.take(&self.machine) {
-                self.end(done);
+                self.end(done, now);
             }
         }
         for slot in 0..self.slots.len() {
@@ -272,7 +279,7 @@ impl<M: Machine> Lane<M> {
                 Phase::Held => self.release(slot, cause, now),
                 Phase::Started => {
                     self.queue.forget(slot);
-                    self.decide(slot, Verdict::Cause(cause));
+                    self.decide(slot, Verdict::Cause(cause), now);
                 }
                 _ => {}
             }
@@ -290,12 +297,16 @@ impl<M: Machine> Lane<M> {
             Queue::Mcq(queue) => queue.restart(starts),
             Queue::Sdq(queue) => self.dead = queue.range(starts.submission),
         }
-        for slot in 0..self.slots.len() {
-            if self.is_dead(slot) && self.slots[slot].phase == Phase::Free {
-                self.retire(slot);
-            }
-        }
+        self.retire_dead();
         self.stopped = false;
+    }
+
+    /// What a lane does by itself, for a host that is polled and not its port.
+    pub(crate) fn tend(&mut self, now: Instant) {
+        if self.in_flight != 0 && now >= self.watch_at {
+            self.harvest(now);
+            self.watch(now);
+        }
     }
 
     /// Looks for errors and for commands past their deadline.
@@ -361,7 +372,7 @@ impl<M: Machine> Lane<M> {
             self.armed = true;
             self.machine.write32(IE, ENABLED.into_bits());
         }
-        self.ended == 0 && !self.look() && self.shared.order() == self.obeyed
+        self.ended.is_empty() && !self.look() && self.shared.order() == self.obeyed
     }
 
     #[cold]
@@ -391,8 +402,8 @@ impl<M: Machine> Lane<M> {
 
     /// Reserves a slot for a device management command and gives its task tag; `None` until one
     /// is free.
-    pub(crate) fn take_management_slot(&mut self) -> Option<u8> {
-        self.harvest();
+    pub(crate) fn take_management_slot(&mut self, now: Instant) -> Option<u8> {
+        self.harvest(now);
         let slot = self.free.take();
         self.wants_slot = slot.is_none();
         self.set_reserve();
@@ -419,8 +430,8 @@ impl<M: Machine> Lane<M> {
     }
 
     /// Overall command status of the device management command, once it has ended.
-    pub(crate) fn management_status(&mut self) -> Option<u8> {
-        self.harvest();
+    pub(crate) fn management_status(&mut self, now: Instant) -> Option<u8> {
+        self.harvest(now);
         self.management.and_then(|management| management.ocs)
     }
 

@@ -9,6 +9,7 @@ extern crate alloc;
 extern crate std;
 
 mod blocking;
+mod configuration;
 mod control;
 mod error;
 mod errors;
@@ -31,11 +32,12 @@ mod task;
 mod uic;
 mod writebooster;
 
+pub use configuration::{Configuration, ConfigurationChange, ConfigurationPlan};
 pub use error::{Cause, Error};
 pub use errors::{ErrorKind, ErrorLog, ErrorRecord};
 pub use host::{Device, Host, Progress, State};
 pub use init::{OnFailure, STEPS, Step};
-pub use operation::{DescriptorBytes, Operation, Output};
+pub use operation::{DescriptorBytes, EndCommands, Operation, Output};
 pub use options::{LinkLimits, Options, QueueMode, Timeouts};
 pub use port::Port;
 pub use power::{DevicePower, Link};

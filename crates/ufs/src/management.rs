@@ -94,7 +94,7 @@ impl Exchange {
         lane: &mut Lane<M>,
     ) -> Option<Answer> {
         if self.phase == Phase::Slot {
-            match lane.take_management_slot() {
+            match lane.take_management_slot(core.now) {
                 Some(tag) => self.issue(tag, core, lane),
                 None if core.now >= self.deadline => {
                     lane.forgo_management_slot();
@@ -106,7 +106,7 @@ impl Exchange {
                 }
             }
         }
-        if let Some(ocs) = lane.management_status() {
+        if let Some(ocs) = lane.management_status(core.now) {
             lane.release_management();
             return Some(match self.read_answer(Ocs::from_bits(ocs), core) {
                 Ok(reply) => Answer::Reply(reply),

@@ -1,17 +1,19 @@
 //! What a host can be asked to do, one at a time.
 
-use crate::Cause;
+use crate::configuration::{Configuration, ConfigurationPlan};
 use crate::control::{Core, Run, Stop};
 use crate::options::LinkLimits;
 use crate::power::DevicePower;
-use crate::query::Query;
+use crate::query::{Kind, Query};
 use crate::writebooster::WriteBoosterStatus;
+use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_wire::ufs::query::FlagId;
+use flysch_wire::ufs::query::{DescriptorId, FlagId};
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
 
 /// One thing for [`Host::begin`](crate::Host::begin).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Operation {
     /// Bring the controller and the device up, from nothing or again.
     BringUp,
@@ -39,6 +41,23 @@ pub enum Operation {
     WriteBoosterStatus,
     /// Look whether background operations are needed and allow them if so.
     BackgroundOperations,
+    /// Read the configuration descriptors.
+    ReadConfiguration,
+    /// Write the configuration descriptors: the second of the two steps.
+    Configure {
+        /// What was planned.
+        plan: ConfigurationPlan,
+        /// Its [`token`](ConfigurationPlan::token), which says that the change is wanted.
+        token: u64,
+    },
+    /// Have the device end all commands of a logical unit: ABORT TASK SET, CLEAR TASK SET or
+    /// LOGICAL UNIT RESET. Those in flight end with `Reset`.
+    EndCommands {
+        /// How.
+        how: EndCommands,
+        /// Logical unit.
+        lun: u8,
+    },
     /// Ask whether a command (QUERY TASK) or any command (QUERY TASK SET) is in the device.
     QueryTask {
         /// `None`: any command of the unit.
@@ -48,8 +67,31 @@ pub enum Operation {
     },
 }
 
+/// How [`Operation::EndCommands`] does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndCommands {
+    /// ABORT TASK SET: the commands of this initiator.
+    AbortTaskSet,
+    /// CLEAR TASK SET: the commands of all initiators.
+    ClearTaskSet,
+    /// LOGICAL UNIT RESET.
+    LogicalUnitReset,
+}
+
+impl EndCommands {
+    pub(crate) const fn function(self) -> TaskFunction {
+        match self {
+            Self::AbortTaskSet => TaskFunction::AbortTaskSet,
+            Self::ClearTaskSet => TaskFunction::ClearTaskSet,
+            Self::LogicalUnitReset => TaskFunction::LogicalUnitReset,
+        }
+    }
+}
+
 /// What an operation gave.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "short-lived, and boxing would allocate")]
+#[non_exhaustive]
 pub enum Output {
     /// Nothing but success.
     None,
@@ -59,6 +101,8 @@ pub enum Output {
     Descriptor(DescriptorBytes),
     /// How WriteBooster stands.
     WriteBooster(WriteBoosterStatus),
+    /// The configuration.
+    Configuration(Configuration),
     /// The device's service response.
     Task(ServiceResponse),
 }
@@ -87,7 +131,11 @@ impl<M: Machine> Core<M> {
     pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
         match *operation {
             // Jobs of their own, see `Host::begin`.
-            Operation::BringUp | Operation::Reset => Ok(()),
+            Operation::BringUp | Operation::Reset | Operation::EndCommands { .. } => Ok(()),
+            Operation::ReadConfiguration => {
+                return self.read_configuration().map(Output::Configuration);
+            }
+            Operation::Configure { ref plan, token } => self.configure(plan, token),
             Operation::Nop => self.nop(self.options.timeouts.nop_ms),
             Operation::Query(ref query) => return self.answer_query(query),
             Operation::Link(limits) => self.set_link(limits),
@@ -121,11 +169,18 @@ impl<M: Machine> Core<M> {
     fn answer_query(&mut self, query: &Query) -> Run<Output> {
         let reply = self.checked_query(query)?;
         Ok(match query.kind() {
-            crate::query::Kind::Descriptor => {
+            Kind::Descriptor(id) => {
+                // Both bytes every descriptor starts with.
+                let good = reply.bytes().first_chunk().is_some_and(|[length, idn]| {
+                    *length >= 2 && DescriptorId::from_bits(*idn) == id
+                });
+                if !good {
+                    return Err(Error::Descriptor(id.name()).into());
+                }
                 Output::Descriptor(DescriptorBytes { bytes: reply.data, len: reply.len as u16 })
             }
-            crate::query::Kind::Attribute => Output::Value(query.value_of(&reply)),
-            crate::query::Kind::Flag => Output::Value(reply.fields.flag_value().into()),
+            Kind::Attribute => Output::Value(query.value_of(&reply)),
+            Kind::Flag => Output::Value(reply.fields.flag_value().into()),
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::queue::{Done, FreeSlots, Phase, Queue, Slot, Verdict};
 use crate::quirks::{Quirk, Quirks};
 use crate::shared::{LaneWord, Order, Shared};
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use flysch_api::command::{self, Command, Direction, Ended, Limits, NotStarted, Outcome};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
@@ -150,8 +151,7 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) queue: Queue,
     pub(crate) slots: Box<[Slot]>,
     pub(crate) free: FreeSlots,
-    /// Free slots that [`start`](Self::start) must leave: all of them while paused, one while the
-    /// host waits for a slot.
+    /// Free slots that [`start`](Self::start) must leave.
     pub(crate) reserve: usize,
     pub(crate) wants_slot: bool,
     /// SDQ: the lane's slots that are stuck in the controller.
@@ -159,10 +159,10 @@ pub(crate) struct Lane<M: Machine> {
     /// Slots started since the last doorbell.
     pub(crate) started: Box<[u8]>,
     pub(crate) started_len: usize,
-    /// Slots whose outcome is owed by this lane, whatever their phase.
+    /// Outcomes this lane owes: of slots in whatever phase, and those in `ended`.
     pub(crate) in_flight: usize,
-    /// Slots in [`Phase::Ended`].
-    pub(crate) ended: usize,
+    /// Outcomes that wait to be fetched.
+    pub(crate) ended: VecDeque<Outcome>,
     /// The next time to look for errors and overdue commands.
     pub(crate) watch_at: Instant,
     pub(crate) watchdog_nanos: u64,
@@ -342,8 +342,8 @@ impl<M: Machine> Lane<M> {
                     }
                 }
                 None => {
-                    if self.ended != 0 {
-                        return self.take_ended(now);
+                    if !self.ended.is_empty() {
+                        return self.take_ended();
                     }
                     if !self.has_work() || !self.look() {
                         self.idle(now);
@@ -463,6 +463,9 @@ impl<M: Machine> Lane<M> {
         self.slots[slot].phase = Phase::Free;
         self.free.put(slot);
         self.in_flight -= 1;
+        if self.dead != 0 {
+            self.retire_dead();
+        }
     }
 
     /// Nothing ended: the time to look after what did not.

@@ -33,7 +33,7 @@ enum What {
 /// What a query gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Descriptor,
+    Descriptor(DescriptorId),
     Attribute,
     Flag,
 }
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 impl Query {
     pub(crate) fn kind(&self) -> Kind {
         match self.what {
-            What::ReadDescriptor(_) => Kind::Descriptor,
+            What::ReadDescriptor(id) => Kind::Descriptor(id),
             What::ReadAttribute(_) | What::WriteAttribute(..) => Kind::Attribute,
             What::Flag(..) => Kind::Flag,
         }

@@ -45,7 +45,7 @@ enum Stage {
     Pause,
     Next,
     Abort(Victim),
-    UnitReset(u8),
+    EndUnit(TaskFunction, u8),
     ClearUnit(u8),
     Release,
     Stop,
@@ -82,6 +82,11 @@ impl Recovery {
         Self { stage: Stage::Stop, ..Self::new() }
     }
 
+    /// Starts with ending all commands of a unit, on the caller's wish.
+    pub(crate) fn end_unit(function: TaskFunction, lun: u8) -> Self {
+        Self { stage: Stage::EndUnit(function, lun), ..Self::new() }
+    }
+
     pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<()> {
         loop {
             let next = match self.stage {
@@ -89,7 +94,7 @@ impl Recovery {
                 Stage::Pause => core.order(Order::PAUSE, Stage::Next)?,
                 Stage::Next => self.next(core),
                 Stage::Abort(victim) => self.abort(core, victim)?,
-                Stage::UnitReset(lun) => core.reset_unit(lun)?,
+                Stage::EndUnit(function, lun) => core.end_unit(function, lun)?,
                 Stage::ClearUnit(lun) => self.clear_unit(core, lun)?,
                 Stage::Release => core.order(Order::PAUSE | Order::RELEASE, Stage::Resume)?,
                 Stage::Stop => core.stop()?,
@@ -133,7 +138,7 @@ impl Recovery {
                 self.settle(core.tag(victim));
                 Stage::Next
             }
-            Err(_) => Stage::UnitReset(victim.lun),
+            Err(_) => Stage::EndUnit(TaskFunction::LogicalUnitReset, victim.lun),
         }))
     }
 
@@ -409,23 +414,21 @@ impl<M: Machine> Core<M> {
         false
     }
 
-    /// Holds every command of a unit and resets it.
-    fn reset_unit(&mut self, lun: u8) -> Run<Option<Stage>> {
-        Ok(Some(match self.end_unit(TaskFunction::LogicalUnitReset, lun)? {
-            Ok(()) => Stage::ClearUnit(lun),
-            Err(_) => Stage::Stop,
-        }))
-    }
-
     /// Holds every command of a unit and has the device end them all.
-    pub(crate) fn end_unit(&mut self, function: TaskFunction, lun: u8) -> Run<Result<(), Cause>> {
+    fn end_unit(&mut self, function: TaskFunction, lun: u8) -> Run<Option<Stage>> {
         self.once(|core| {
             core.shared.publish_hold(lun);
             0
         });
         self.lanes_obey()?;
         self.note(ErrorKind::UnitReset, lun.into());
-        self.task_done(function, lun, 0)
+        if self.quirks.has(Quirk::NoTaskManagement) {
+            return Ok(Some(Stage::Stop));
+        }
+        Ok(Some(match self.task_done(function, lun, 0)? {
+            Ok(()) => Stage::ClearUnit(lun),
+            Err(_) => Stage::Stop,
+        }))
     }
 
     /// Switches the controller off and has every lane give back what it had.

@@ -111,8 +111,6 @@ pub(crate) enum Phase {
     Issued,
     /// Overdue or caught in a reset: the host finds out what became of it.
     Held,
-    /// Ended; the outcome waits to be fetched.
-    Ended,
     /// Carries a device management command of the host.
     Management,
     /// Stuck in the controller for good.
