@@ -123,6 +123,8 @@ pub static SENSE: &[Row] = &[
     row(0x5, None, None, (Fail, Device), "ILLEGAL REQUEST: the same bytes stay illegal"),
     row(0x6, None, None, (Requeue, Device),
         "UNIT ATTENTION: tells of an event; the command was not begun"),
+    row(0x7, Some(0x27), Some(0x07), (Fail, Device),
+        "space allocation failed: not protected, but what backs a thin unit is full"),
     row(0x7, None, None, (Fail, WriteProtected), "DATA PROTECT"),
     row(0x8, None, None, (Fail, Device), "BLANK CHECK: no blank media here"),
     row(0x9, None, None, (Fail, Device), "vendor specific: meaning unknown"),

@@ -63,6 +63,7 @@ fn lasting_troubles_are_told_after_bounded_tries() {
         (Fate::Sense(5, 0x25, 0), Error::Gone, 1),
         (Fate::Sense(6, 0x29, 0), Error::Device(cause(6, 0x29, 0)), 17),
         (Fate::Sense(7, 0x27, 0), Error::WriteProtected, 1),
+        (Fate::Sense(7, 0x27, 7), Error::Device(cause(7, 0x27, 7)), 1),
         (Fate::Sense(2, 0x3A, 0), Error::Gone, 1),
         (Fate::Sense(2, 4, 1), Error::Device(cause(2, 4, 1)), 121),
         (Fate::Sense(0xC, 0, 0), Error::Device(cause(0xC, 0, 0)), 1),
