@@ -27,6 +27,9 @@ use crate::random::Random;
 
 /// Streams followed for read-ahead at once.
 const STREAMS: usize = 16;
+/// How often one program operation is suspended for reads before it is left to finish. Without a
+/// bound a stream of reads would starve the write buffer for ever.
+const SUSPENDS_MAX: u8 = 8;
 /// Program units a die holds: one programming, one in its cache register.
 const DIE_DEPTH: usize = 2;
 
@@ -100,11 +103,19 @@ impl Timeline {
     }
 }
 
+/// A program unit a die holds: when it plans to be done, and how often reads held it up.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    end: u64,
+    unit: Unit,
+    suspends: u8,
+}
+
 /// A die's program side.
 #[derive(Clone, Copy, Debug)]
 struct Die {
-    /// Units held, the first `held` of them, oldest first, with their ends.
-    units: [(u64, Unit); DIE_DEPTH],
+    /// Units held, the first `held` of them, oldest first.
+    units: [Held; DIE_DEPTH],
     held: usize,
     /// No program operation starts before.
     blocked: u64,
@@ -114,14 +125,36 @@ struct Die {
 
 impl Die {
     const IDLE: Self = Self {
-        units: [(0, Unit { bytes: 0, kind: Program::Tlc }); DIE_DEPTH],
+        units: [Held { end: 0, unit: Unit { bytes: 0, kind: Program::Tlc }, suspends: 0 };
+            DIE_DEPTH],
         held: 0,
         blocked: 0,
         filled: 0,
     };
 
     fn last_end(&self) -> u64 {
-        self.units[..self.held].last().map_or(0, |unit| unit.0)
+        self.units[..self.held].last().map_or(0, |held| held.end)
+    }
+
+    /// When a read that could start at `start` may do so. A program operation under way is
+    /// suspended for it, but only so often; then the read waits for its end.
+    #[inline]
+    fn make_way(&mut self, mut start: u64, timing: &Timing) -> u64 {
+        for at in 0..self.held {
+            let held = &mut self.units[at];
+            if held.end <= start {
+                continue;
+            }
+            if held.suspends == SUSPENDS_MAX {
+                start = held.end;
+                continue;
+            }
+            held.suspends += 1;
+            let pause = timing.suspend_ns + timing.read_ns;
+            self.units[at..self.held].iter_mut().for_each(|held| held.end += pause);
+            return start + timing.suspend_ns;
+        }
+        start
     }
 }
 
@@ -298,12 +331,7 @@ impl Media {
         let dies = self.dies.len();
         let spot = (page % self.planes.len() as u64) as usize;
         let die = &mut self.dies[spot % dies];
-        let mut start = self.planes[spot].max(at);
-        if die.last_end() > start {
-            start += self.timing.suspend_ns;
-            let pause = self.timing.suspend_ns + self.timing.read_ns;
-            die.units[..die.held].iter_mut().for_each(|unit| unit.0 += pause);
-        }
+        let start = die.make_way(self.planes[spot].max(at), &self.timing);
         let sensed = start + self.timing.read_ns;
         self.planes[spot] = sensed;
         self.patrol(bytes, sensed);
@@ -456,7 +484,7 @@ impl Media {
                 Program::Slc => self.timing.program_slc_ns,
                 Program::Tlc | Program::Flush => self.timing.program_ns,
             };
-        die.units[die.held] = (end, Unit { bytes, kind });
+        die.units[die.held] = Held { end, unit: Unit { bytes, kind }, suspends: 0 };
         die.held += 1;
         Some(Started { die: index as u16, end })
     }
@@ -482,7 +510,7 @@ impl Media {
     /// When it will be done, if reads suspended it meanwhile.
     pub(super) fn programmed(&mut self, die: u16, now: u64) -> Result<Unit, u64> {
         let die = &mut self.dies[usize::from(die)];
-        let (end, unit) = die.units[0];
+        let Held { end, unit, .. } = die.units[0];
         if end > now {
             return Err(end);
         }

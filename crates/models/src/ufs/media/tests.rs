@@ -195,3 +195,22 @@ fn the_media_alone_lands_near_the_published_table() {
 fn job(write: bool, random: bool, bytes: u64) -> Job {
     Job { write, random, bytes, depth: 1, streams: 1, slc: false }
 }
+
+#[test]
+fn a_stream_of_reads_does_not_starve_a_program_operation() {
+    let timing = GALAXY_BOOK_S.timing;
+    let mut media = Loop::new(&GALAXY_BOOK_S).media;
+    let unit = media.unit(Program::Tlc);
+    assert!(media.admit(unit));
+    media.arrived(unit, false);
+    let started = media.program(0, false).expect("a whole unit and an idle die");
+    let pages_per_row = u64::from(timing.channels * timing.dies_per_channel);
+    let mut at = 0;
+    for page in 0..10_000 {
+        // Every page of this loop lies on the die that programs.
+        at = media.read_page(page * pages_per_row + u64::from(started.die), 4096, at);
+    }
+    let bound = u64::from(SUSPENDS_MAX) * (timing.suspend_ns + timing.read_ns);
+    assert!(at > started.end + bound, "the reads outlast the program operation");
+    assert!(media.programmed(started.die, started.end + bound).is_ok());
+}
