@@ -59,7 +59,7 @@ fn killed_in_the_middle_of_the_work() {
                 if sent > ended {
                     machine.wait(disk.poll_at());
                 }
-                let patience = Duration::from_secs(30);
+                let patience = Duration::from_secs(60);
                 assert!(started.elapsed() < patience, "{sent} sent, {ended} ended");
             }
             assert!(gone > 0, "some were in flight");
@@ -77,7 +77,7 @@ fn stopped_and_not_answering() {
     kill_process(pid(machine.process_id()), Signal::STOP).unwrap();
     let started = Instant::now();
     assert_eq!(machine.read32(0), u32::MAX);
-    assert!(started.elapsed() < Duration::from_secs(15));
+    assert!(started.elapsed() < Duration::from_secs(40));
     let why = machine.ended().expect("a reason");
     assert!(why.contains("does not answer"), "{why}");
     assert_eq!(machine.read32(0), u32::MAX, "at once the second time");
@@ -132,7 +132,7 @@ fn lives(id: u32) -> bool {
 fn gone_soon(id: u32, how: &str) {
     let started = Instant::now();
     while lives(id) {
-        assert!(started.elapsed() < Duration::from_secs(5), "QEMU {id} is left after {how}");
+        assert!(started.elapsed() < Duration::from_secs(20), "QEMU {id} is left after {how}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -11,7 +11,7 @@ fn start(options: &Options) -> Option<Machine> {
     match Machine::start(options) {
         Ok(machine) => Some(machine),
         Err(e @ (Error::NotFound { .. } | Error::TooOld { .. })) => {
-            assert!(std::env::var_os("CI").is_none(), "{e}");
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{e}");
             eprintln!("skipped: {e}");
             None
         }
