@@ -1,4 +1,65 @@
-//! Driver for UFS host controllers (JESD223) and the devices behind them (JESD220).
+//! Driver for UFS host controllers (JESD223) and the devices behind them (JESD220), for any machine
+//! that implements [`flysch_api::machine::Machine`]: a model, QEMU, real registers.
+//!
+//! # Theory
+//!
+//! Two kinds of object share a controller. **Lanes** carry commands: each [`Port`] owns a queue
+//! pair (MCQ) or a range of slots (SDQ) with everything its slots need, so lanes on different
+//! threads never meet. The **[`Host`]** owns everything there is one of: bring-up, the link,
+//! queries, task management, power, recovery. It rides on the first port, so a caller with one
+//! thread polls one thing.
+//!
+//! - *Hot path* (`port`, `queue`): [`start`](flysch_api::command::Port::start) writes the command
+//!   descriptor and the queue entry, [`ring`](flysch_api::command::Port::ring) rings once per
+//!   batch, [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number. No
+//!   allocation, no lock, no search. The price of recovery while nothing is wrong is one relaxed load.
+//! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in with
+//!   `poll`, the next instant goes out with `poll_at`. See `control.rs` for how.
+//! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane.
+//! - Every command ends exactly once, by the device's answer, the controller's status, or the
+//!   ladder of `recover`: abort, logical unit reset, host reset with full re-initialisation, gone.
+//!
+//! | file | what |
+//! |---|---|
+//! | `init` | [`STEPS`], bring-up as a list |
+//! | `port`, `lane` | commands: the hot path, and the rest of a lane |
+//! | `queue` | SDQ and MCQ behind one enum |
+//! | `control`, `host`, `operation`, `blocking` | the control path, its engine and its faces |
+//! | `uic`, `power` | link commands; gear, lanes, hibernation, device power |
+//! | `management`, `query`, `configuration` | NOP, queries, provisioning |
+//! | `task`, `recover`, `errors` | task management, the ladder, what went wrong |
+//! | `writebooster`, `exception` | the features of those names |
+//! | `quirks` | what particular controllers do differently |
+//!
+//! # Use
+//!
+//! ```
+//! use flysch_api::command::{Command, Port as _};
+//! use flysch_api::machine::{Clock, Machine};
+//! use flysch_ufs::{Error, Host, Options};
+//!
+//! fn first_answer<M: Machine>(machine: M, read: Command) -> Result<(), Error> {
+//!     let options = Options::default();
+//!     let driver_memory = machine.memory().carve(0, Host::<M>::memory_len(&options));
+//!     let mut host = Host::new(machine.clone(), driver_memory, options)?;
+//!     host.bring_up(&machine)?;
+//!     let mut ports = host.into_ports();
+//!     let port = &mut ports[0];
+//!     port.start(&read, machine.now()).expect("an empty queue has room");
+//!     port.ring(machine.now());
+//!     loop {
+//!         if let Some(outcome) = port.poll(machine.now()) {
+//!             assert_eq!(outcome.token, read.token);
+//!             return Ok(());
+//!         }
+//!         machine.wait(port.poll_at());
+//!     }
+//! }
+//! ```
+//!
+//! With [`Options::interrupts`] a `poll` that gave `None` has cleared the interrupt status before it
+//! looked, so waiting for the line cannot miss a completion. Without, the caller polls, or calls
+//! [`Port::arm`] before it waits.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
