@@ -3,6 +3,7 @@
 mod check;
 mod extract;
 mod list;
+mod mount;
 mod show;
 
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ enum Command {
     Extract(extract::Arguments),
     /// Verify every checksum and rule; status 1 if anything is wrong.
     Check(Source),
+    /// Mount an image read-only; Ctrl-C unmounts it.
+    Mount(mount::Arguments),
 }
 
 /// An image, and what the user knows of it.
@@ -88,6 +91,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         Command::Cat(arguments) => show::cat(&arguments.source, &arguments.file, output),
         Command::Extract(arguments) => extract::run(arguments, output),
         Command::Check(source) => check::run(source, output),
+        Command::Mount(arguments) => mount::run(arguments, output),
     }
 }
 

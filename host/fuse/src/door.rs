@@ -1,0 +1,431 @@
+//! The kernel's requests as calls of a [`FileSystem`].
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use flysch_api::vfs::{Attributes, Error, FileKind, FileSystem, Inode, Timestamp};
+use fuser::{
+    AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+};
+
+use crate::PANIC;
+
+/// How long the kernel may believe names and attributes: nothing changes.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The same for what could not be told: ask again.
+const NOT_AT_ALL: Duration = Duration::ZERO;
+/// Longest symlink target, bytes.
+const TARGET_MAX: usize = 4096;
+/// Longest value of an extended attribute, bytes.
+const VALUE_MAX: usize = 64 << 10;
+/// Offsets of directory entries start behind "." and "..".
+const DOTS: u64 = 2;
+
+thread_local! {
+    /// Where a thread puts what it reads, kept from one request to the next.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A file system as the kernel sees it.
+pub(crate) struct Door {
+    fs: Arc<dyn FileSystem + Send + Sync>,
+    root: Inode,
+    on_panic: io::PipeWriter,
+}
+
+/// Tells the one who waits for the mount's end when a request handler panics.
+struct PanicGuard<'d>(&'d Door);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = (&self.0.on_panic).write_all(&[PANIC]);
+        }
+    }
+}
+
+fn errno(error: Error) -> Errno {
+    match error {
+        Error::NotFound => Errno::ENOENT,
+        Error::NotDirectory => Errno::ENOTDIR,
+        Error::IsDirectory => Errno::EISDIR,
+        Error::NoContent => Errno::EINVAL,
+        Error::BufferTooSmall(_) => Errno::ERANGE,
+        Error::Encrypted => Errno::from_i32(libc::ENOKEY),
+        Error::Unsupported(_) => Errno::EOPNOTSUPP,
+        _ => Errno::EIO,
+    }
+}
+
+fn time(time: Timestamp) -> SystemTime {
+    let nanoseconds = Duration::from_nanos(u64::from(time.nanoseconds.min(999_999_999)));
+    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+    let whole = match time.seconds < 0 {
+        true => SystemTime::UNIX_EPOCH.checked_sub(seconds),
+        false => SystemTime::UNIX_EPOCH.checked_add(seconds),
+    };
+    whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Regular => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::CharacterDevice => FileType::CharDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::Fifo => FileType::NamedPipe,
+        FileKind::Socket => FileType::Socket,
+    }
+}
+
+/// FUSE carries device numbers in Linux's 4-byte form.
+fn device(attributes: &Attributes) -> u32 {
+    attributes.device.to_new().unwrap_or(0)
+}
+
+impl Door {
+    pub(crate) fn new(fs: Arc<dyn FileSystem + Send + Sync>, on_panic: io::PipeWriter) -> Self {
+        let root = fs.statistics().root;
+        Self { fs, root, on_panic }
+    }
+
+    /// The kernel calls the root 1. A file that is called 1 gets the root's number instead.
+    fn swap(&self, number: u64) -> u64 {
+        match number {
+            number if number == self.root.0 => INodeNo::ROOT.0,
+            number if number == INodeNo::ROOT.0 => self.root.0,
+            number => number,
+        }
+    }
+
+    fn inode(&self, number: INodeNo) -> Inode {
+        Inode(self.swap(number.0))
+    }
+
+    fn number(&self, inode: Inode) -> INodeNo {
+        INodeNo(self.swap(inode.0))
+    }
+
+    fn file_attr(&self, attributes: &Attributes) -> FileAttr {
+        FileAttr {
+            ino: self.number(attributes.inode),
+            size: attributes.size,
+            blocks: attributes.blocks,
+            atime: time(attributes.accessed),
+            mtime: time(attributes.modified),
+            ctime: time(attributes.changed),
+            crtime: SystemTime::UNIX_EPOCH,
+            kind: file_type(attributes.kind),
+            perm: attributes.permissions,
+            nlink: attributes.links,
+            uid: attributes.owner,
+            gid: attributes.group,
+            rdev: device(attributes),
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+
+    /// Attributes of a file whose own cannot be read: its kind is all that is known.
+    fn unknown_attr(&self, inode: Inode, kind: FileKind) -> FileAttr {
+        self.file_attr(&Attributes {
+            inode,
+            kind,
+            permissions: 0,
+            links: 1,
+            owner: 0,
+            group: 0,
+            size: 0,
+            blocks: 0,
+            accessed: Timestamp::default(),
+            modified: Timestamp::default(),
+            changed: Timestamp::default(),
+            device: Default::default(),
+        })
+    }
+
+    /// Tells `add` the entries of a directory from `offset` on, "." and ".." first; it answers
+    /// whether there is no room for more.
+    fn entries(
+        &self,
+        directory: Inode,
+        offset: u64,
+        add: &mut dyn FnMut(Inode, u64, &OsStr, FileKind) -> bool,
+    ) -> Result<(), Error> {
+        for (number, name) in [(0, "."), (1, "..")] {
+            if offset <= number && add(directory, number + 1, OsStr::new(name), FileKind::Directory)
+            {
+                return Ok(());
+            }
+        }
+        let mut taken = 0u64;
+        let position = offset.saturating_sub(DOTS);
+        let result = self.fs.list(directory, position, &mut |entry| {
+            let next = entry.position.saturating_add(DOTS);
+            if add(entry.inode, next, OsStr::from_bytes(entry.name), entry.kind) {
+                return ControlFlow::Break(());
+            }
+            taken += 1;
+            ControlFlow::Continue(())
+        });
+        // What could be read is shown; the error comes when nothing else does.
+        if taken > 0 { Ok(()) } else { result }
+    }
+
+    fn reply_value(size: u32, value: &[u8], reply: ReplyXattr) {
+        match u32::try_from(value.len()) {
+            Ok(len) if size == 0 => reply.size(len),
+            Ok(len) if len <= size => reply.data(value),
+            _ => reply.error(Errno::ERANGE),
+        }
+    }
+}
+
+impl Filesystem for Door {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for flag in [
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_NO_OPEN_SUPPORT,
+            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+            InitFlags::FUSE_EXPORT_SUPPORT,
+        ] {
+            // An older kernel works without.
+            let _ = config.add_capabilities(flag);
+        }
+        if let Err(most) = config.set_max_readahead(u32::MAX) {
+            let _ = config.set_max_readahead(most);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _guard = PanicGuard(self);
+        let found = self.fs.lookup(self.inode(parent), name.as_bytes());
+        match found.and_then(|inode| self.fs.attributes(inode)) {
+            Ok(attributes) => reply.entry(&FOREVER, &self.file_attr(&attributes), Generation(0)),
+            // The kernel may remember that there is nothing, too: an entry without inode.
+            Err(Error::NotFound) if found.is_err() => {
+                let mut nothing = self.unknown_attr(Inode(0), FileKind::Regular);
+                nothing.ino = INodeNo(0);
+                reply.entry(&FOREVER, &nothing, Generation(0));
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _guard = PanicGuard(self);
+        match self.fs.attributes(self.inode(number)) {
+            Ok(attributes) => reply.attr(&FOREVER, &self.file_attr(&attributes)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        let _guard = PanicGuard(self);
+        let mut target = [0; TARGET_MAX];
+        match self.fs.read(self.inode(number), 0, &mut target) {
+            Ok(len) => reply.data(&target[..len]),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // There is nothing to open: the kernel need not ask again, and keeps its pages.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let _guard = PanicGuard(self);
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let inode = self.inode(number);
+            let mut len = 0;
+            // A short answer would be taken for the end of the file, so damage in the middle fails.
+            while len < size {
+                match self.fs.read(inode, offset + len as u64, &mut buffer[len..size]) {
+                    Ok(0) => break,
+                    Ok(more) => len += more,
+                    Err(error) => return reply.error(errno(error)),
+                }
+            }
+            reply.data(&buffer[..len]);
+        });
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let _guard = PanicGuard(self);
+        let listed = self.entries(self.inode(number), offset, &mut |inode, next, name, kind| {
+            reply.add(self.number(inode), next, file_type(kind), name)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let _guard = PanicGuard(self);
+        let listed = self.entries(self.inode(number), offset, &mut |inode, next, name, kind| {
+            let (attr, ttl) = match self.fs.attributes(inode) {
+                Ok(attributes) => (self.file_attr(&attributes), FOREVER),
+                Err(_) => (self.unknown_attr(inode, kind), NOT_AT_ALL),
+            };
+            reply.add(self.number(inode), next, name, &ttl, &attr, Generation(0))
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let _guard = PanicGuard(self);
+        let statistics = self.fs.statistics();
+        let free = statistics.blocks_free;
+        reply.statfs(
+            statistics.blocks,
+            free,
+            free,
+            statistics.files.unwrap_or(0),
+            0,
+            statistics.block_size,
+            statistics.name_max,
+            statistics.block_size,
+        );
+    }
+
+    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _guard = PanicGuard(self);
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < VALUE_MAX {
+                buffer.resize(VALUE_MAX, 0);
+            }
+            match self.fs.read_xattr(self.inode(number), name.as_bytes(), buffer) {
+                Ok(len) => Self::reply_value(size, &buffer[..len], reply),
+                Err(Error::NotFound) => reply.error(Errno::ENODATA),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let _guard = PanicGuard(self);
+        let mut names = vec![];
+        let listed = self.fs.list_xattrs(self.inode(number), &mut |name| {
+            names.extend_from_slice(name);
+            names.push(0);
+        });
+        match listed {
+            Err(error) if names.is_empty() => reply.error(errno(error)),
+            _ => Self::reply_value(size, &names, reply),
+        }
+    }
+
+    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        // The kernel checks permissions itself, or the user is the only one who gets here.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let _guard = PanicGuard(self);
+        match self.seek(self.inode(number), offset, whence) {
+            Ok(offset) => reply.offset(offset),
+            Err(error) => reply.error(error),
+        }
+    }
+}
+
+impl Door {
+    /// `SEEK_DATA` and `SEEK_HOLE`.
+    fn seek(&self, inode: Inode, offset: i64, whence: i32) -> Result<i64, Errno> {
+        let size = self.fs.attributes(inode).map_err(errno)?.size;
+        let start = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        if start >= size {
+            return Err(Errno::ENXIO);
+        }
+        let data = self.fs.next_data(inode, start).map_err(errno)?;
+        let found = match (whence, data) {
+            (libc::SEEK_DATA, Some(range)) => range.start.max(start),
+            (libc::SEEK_DATA, None) => return Err(Errno::ENXIO),
+            (libc::SEEK_HOLE, Some(range)) if range.start <= start => {
+                // Pieces of data that touch are one.
+                let mut end = range.end;
+                while let Some(next) = self.fs.next_data(inode, end).map_err(errno)? {
+                    if next.start > end || next.end <= end {
+                        break;
+                    }
+                    end = next.end;
+                }
+                end.min(size)
+            }
+            (libc::SEEK_HOLE, _) => start,
+            _ => return Err(Errno::EINVAL),
+        };
+        i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
+    }
+}

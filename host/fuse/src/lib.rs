@@ -1,0 +1,194 @@
+//! Any file system as a FUSE mount, read-only.
+//!
+//! The kernel asks, [`Door`] translates: inode numbers, attributes, error numbers. Nothing ever
+//! changes behind the mount, so the kernel may keep names, attributes and pages for good; what it
+//! has read once it does not ask for again. Requests are answered by several threads.
+//!
+//! [`Mounted`] ends in one of three ways: somebody unmounts it, a signal asks for it, or a request
+//! handler panics. In each of them it is gone from the directory tree when [`Mounted::wait`]
+//! returns.
+#![deny(missing_docs)]
+
+mod door;
+mod signal;
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use flysch_api::vfs::FileSystem;
+use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+
+use crate::door::Door;
+
+/// How to mount.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// What `mount` and `df` show as the source.
+    pub source: String,
+    /// Threads that answer the kernel; 0 takes as many as there are processors, two at least.
+    pub threads: usize,
+    /// Let device nodes and set-user-id bits in the image count. They are ignored otherwise: who
+    /// made an image should not get rights by it.
+    pub trusted: bool,
+}
+
+/// A mounted file system. Dropping it unmounts it.
+#[derive(Debug)]
+pub struct Mounted {
+    path: PathBuf,
+    unmounter: SessionUnmounter,
+    session: Option<JoinHandle<io::Result<()>>>,
+    /// Something is read from here when the mount should end or has ended.
+    wake: io::PipeReader,
+    waker: io::PipeWriter,
+}
+
+/// Why a mount ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Somebody unmounted it.
+    Unmounted,
+    /// A signal asked for it: Ctrl-C, or its end was wanted otherwise.
+    Signal,
+    /// A request handler panicked.
+    Panic,
+}
+
+/// How long an unmount waits for those who are still in it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often it looks.
+const TICK: Duration = Duration::from_millis(2);
+
+/// What is written into the pipe.
+const SIGNAL: u8 = b's';
+const SESSION_ENDED: u8 = b'e';
+const PANIC: u8 = b'p';
+
+/// Mounts `fs` on the directory `at`: with the rights of root for everybody, else through
+/// fusermount3 for the user alone.
+///
+/// # Errors
+/// When the kernel or fusermount3 refuses.
+pub fn mount(
+    fs: Arc<dyn FileSystem + Send + Sync>,
+    at: &Path,
+    options: &Options,
+) -> io::Result<Mounted> {
+    let path = at.canonicalize()?;
+    let is_root = rustix::process::geteuid().is_root();
+    let format = fs.statistics().format;
+    let (wake, waker) = io::pipe()?;
+    let door = Door::new(fs, waker.try_clone()?);
+    let mut session = Session::new(door, &path, &config(options, format, is_root))?;
+    let unmounter = session.unmount_callable();
+    let mut at_end = waker.try_clone()?;
+    let session = std::thread::Builder::new().name("fuse".into()).spawn(move || {
+        let result = session.run();
+        let _ = at_end.write_all(&[SESSION_ENDED]);
+        result
+    })?;
+    Ok(Mounted { path, unmounter, session: Some(session), wake, waker })
+}
+
+fn config(options: &Options, format: &str, is_root: bool) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.source.replace(',', "_")),
+        MountOption::Subtype(format.to_string()),
+        MountOption::RO,
+        MountOption::NoAtime,
+    ];
+    if !options.trusted {
+        config.mount_options.extend([MountOption::NoDev, MountOption::NoSuid]);
+    }
+    if is_root {
+        // As the kernel's own file systems: open to everybody, permissions checked.
+        config.mount_options.push(MountOption::DefaultPermissions);
+        config.acl = SessionACL::All;
+    }
+    let processors =
+        std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 8));
+    config.n_threads = Some(if options.threads == 0 { processors } else { options.threads });
+    config.clone_fd = is_root;
+    config
+}
+
+impl Mounted {
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes SIGINT, SIGTERM and SIGHUP of this process end the mount instead of the process. At
+    /// most one mount of a process can have them.
+    ///
+    /// # Errors
+    /// When another mount has them, or the system refuses.
+    pub fn end_on_signals(&self) -> io::Result<()> {
+        signal::write_on_signals(self.waker.try_clone()?)
+    }
+
+    /// Waits until the mount ends, and ends it properly.
+    ///
+    /// # Errors
+    /// When it could not be unmounted, or the connection to the kernel failed.
+    pub fn wait(mut self) -> io::Result<Ended> {
+        let mut reason = [0];
+        loop {
+            match self.wake.read_exact(&mut reason) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        let ended = match reason[0] {
+            SIGNAL => Ended::Signal,
+            PANIC => Ended::Panic,
+            _ => Ended::Unmounted,
+        };
+        self.finish()?;
+        Ok(ended)
+    }
+
+    /// Unmounts.
+    ///
+    /// # Errors
+    /// When it cannot be unmounted.
+    pub fn unmount(mut self) -> io::Result<()> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let Some(session) = self.session.take() else { return Ok(()) };
+        if !session.is_finished() {
+            // Detached even if somebody is still in it: nobody else can enter, and it is gone when
+            // they leave. Without the right to, fusermount3 does the same.
+            let flags = rustix::mount::UnmountFlags::DETACH;
+            match rustix::mount::unmount(&self.path, flags) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::PERM) => self.unmounter.unmount()?,
+                Err(rustix::io::Errno::INVAL) => {} // unmounted by somebody else
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Somebody may still be in it and stay there; waiting for them could take forever.
+        let deadline = Instant::now() + PATIENCE;
+        while !session.is_finished() {
+            if Instant::now() > deadline {
+                return Ok(());
+            }
+            std::thread::sleep(TICK);
+        }
+        session.join().unwrap_or_else(|_| Ok(()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Nobody is left to tell.
+        let _ = self.finish();
+    }
+}
