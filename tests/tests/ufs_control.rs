@@ -6,7 +6,7 @@ use flysch_api::machine::{Clock, Machine as _};
 use flysch_models::ufs::{Config, UnitConfig};
 use flysch_tests::ufs::{Model, buffer, done, fill, holds, host, machine, ports, read, write};
 use flysch_ufs::{
-    ConfigurationPlan, DevicePower, EndCommands, Error, Host, LinkLimits, Operation, Options,
+    Cause, ConfigurationPlan, DevicePower, EndCommands, Error, Host, LinkLimits, Operation, Options,
     Output, Port, Query, QueueMode,
 };
 use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId};
@@ -115,7 +115,10 @@ fn the_link_sleeps_wakes_and_changes_speed() {
         let fast = host.link();
         host.hibernate(&machine, true).expect("enter");
         assert!(host.link().hibernating);
+        let asked = host.run(&machine, Operation::Nop);
+        assert_eq!(asked, Err(Error::Hibernating));
         host.hibernate(&machine, false).expect("exit");
+        host.run(&machine, Operation::Nop).expect("awake");
         host.set_link(&machine, LinkLimits { gear: 1, lanes: 1, ..LinkLimits::default() })
             .expect("slower");
         assert_eq!((host.link().gear, host.link().lanes), (1, 1));
@@ -183,6 +186,29 @@ fn a_query_finds_a_slot_when_all_are_taken() {
             host.read_attribute(machine, AttributeId::CurrentPowerMode).expect("an answer");
         });
         assert!(ended.iter().all(|ended| *ended == Ended::Status(0)), "{ended:?}");
+    }
+}
+
+#[test]
+fn the_link_does_not_sleep_over_commands() {
+    for options in modes() {
+        let ended = in_flight(options, |machine, host| {
+            let asleep = host.hibernate(machine, true);
+            assert_eq!(asleep, Err(Error::Failed(Cause::InFlight)));
+        });
+        assert!(ended.iter().all(|ended| *ended == Ended::Status(0)), "{ended:?}");
+    }
+}
+
+#[test]
+fn what_was_switched_on_is_on_after_a_reset() {
+    for (machine, mut host) in hosts() {
+        host.run(&machine, Operation::WriteBooster(true)).expect("on");
+        let slow = LinkLimits { gear: 2, lanes: 1, ..LinkLimits::default() };
+        host.set_link(&machine, slow).expect("slower");
+        host.run(&machine, Operation::Reset).expect("up again");
+        assert!(host.write_booster(&machine).expect("status").enabled);
+        assert_eq!((host.link().gear, host.link().lanes), (2, 1));
     }
 }
 

@@ -95,6 +95,10 @@ pub(crate) enum Action<M: Machine> {
     Task(TaskAction),
     /// Every lane obeys the standing order.
     Obey,
+    /// No lane has a command in flight.
+    Idle {
+        deadline: Instant,
+    },
     /// The task tag of the device management command.
     Tag,
     /// MCQ: the completion entry of a held command.
@@ -254,6 +258,13 @@ impl<M: Machine> Core<M> {
                 self.look_again(Instant::NEVER);
                 None
             }
+            Action::Idle { deadline } => {
+                let idle = lane.is_idle(self.now) && self.shared.others_parked();
+                match self.give_up_at(*deadline, idle) {
+                    Some(Answer::Failed(_)) => Some(Answer::Failed(Cause::InFlight)),
+                    other => other,
+                }
+            }
             Action::Tag => Some(Answer::Value(lane.management_tag().into())),
             Action::Lane(act) => {
                 act(lane);
@@ -347,6 +358,13 @@ impl<M: Machine> Core<M> {
     pub(crate) fn lanes_obey(&mut self) -> Wait<()> {
         self.ask(|_| Action::Obey)?;
         Ok(())
+    }
+
+    /// Waits until no lane has a command in flight.
+    pub(crate) fn lanes_idle(&mut self) -> Wait<Result<u64, Cause>> {
+        let timeout = u64::from(self.options.timeouts.clear_ms) * MS;
+        let answer = self.ask(|core| Action::Idle { deadline: core.now.after_nanos(timeout) })?;
+        Ok(number(answer))
     }
 
     /// Does something to lane 0, once.

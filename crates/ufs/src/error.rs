@@ -46,6 +46,8 @@ pub enum Error {
     Gone,
     /// Another operation is under way.
     Busy,
+    /// The link hibernates: take it out of hibernation first.
+    Hibernating,
     /// A recovery ended the operation.
     Recovered,
     /// The identifier is newer than the device's wSpecVersion; asking could hang the device.
@@ -118,6 +120,8 @@ pub enum Cause {
     DeviceInit,
     /// A queue did not take its configuration.
     Queue(u8),
+    /// Commands are in flight, or their outcomes were not fetched.
+    InFlight,
 }
 
 impl From<Cause> for Error {
@@ -147,6 +151,7 @@ impl fmt::Display for Cause {
             Self::Task(response) => write!(f, "task management: {response}"),
             Self::NoSlot => f.write_str("no queue slot became free in time"),
             Self::DeviceInit => f.write_str("the device's own initialisation did not end"),
+            Self::InFlight => f.write_str("commands are still in flight: poll the ports first"),
             Self::Queue(queue) => write!(f, "queue {queue} did not take its configuration"),
         }
     }
@@ -173,6 +178,7 @@ impl fmt::Display for Error {
             Self::NotUp => f.write_str("the host is not up: bring it up first"),
             Self::Gone => f.write_str("the controller is out of order: bring it up again"),
             Self::Busy => f.write_str("another operation is under way: wait for it"),
+            Self::Hibernating => f.write_str("the link hibernates: wake it first"),
             Self::Recovered => f.write_str("a host reset ended the operation: try again"),
             Self::TooNew { name, since, device } => write!(
                 f,

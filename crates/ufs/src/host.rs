@@ -201,10 +201,13 @@ impl<M: Machine> Host<M> {
     /// Begins an operation; [`poll`](Self::poll) until it is done.
     ///
     /// # Errors
-    /// [`Error::Busy`], or [`Error::NotUp`] and [`Error::Gone`] for all but bring-up.
+    /// [`Error::Busy`]; for all but bring-up [`Error::NotUp`] and [`Error::Gone`];
+    /// [`Error::Hibernating`] for what needs the link.
     pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
+        let asleep = self.core.link.hibernating && !operation.wakes();
         let job = match (operation, self.state) {
             _ if self.job.is_some() => return Err(Error::Busy),
+            (_, State::Up) if asleep => return Err(Error::Hibernating),
             (Operation::BringUp | Operation::Reset, State::Up) => {
                 self.asked = true;
                 Job::Recovery(Recovery::reset())
@@ -313,6 +316,11 @@ impl<M: Machine> Host<M> {
         event.min(lanes)
     }
 
+    fn event_is_due(&self, now: Instant) -> bool {
+        let pending = self.core.shared.event_pending() && !self.core.link.hibernating;
+        pending && now >= self.event_at
+    }
+
     /// Answers a lane's call.
     fn look_for_trouble(&mut self, now: Instant) {
         if self.state != State::Up || matches!(self.job, Some(Job::Recovery(_) | Job::BringUp(_))) {
@@ -329,7 +337,7 @@ impl<M: Machine> Host<M> {
                 self.result = Some(Err(Error::Recovered));
             }
             self.set_job(Job::Recovery(Recovery::new()));
-        } else if self.job.is_none() && self.core.shared.event_pending() && now >= self.event_at {
+        } else if self.job.is_none() && self.event_is_due(now) {
             self.event_at = now.after_nanos(EVENT_NANOS);
             self.set_job(Job::Event);
         }

@@ -301,6 +301,12 @@ impl<M: Machine> Lane<M> {
         self.stopped = false;
     }
 
+    /// Whether no outcome is owed.
+    pub(crate) fn is_idle(&mut self, now: Instant) -> bool {
+        self.harvest(now);
+        self.in_flight == 0
+    }
+
     /// What a lane does by itself, for a host that is polled and not its port.
     pub(crate) fn tend(&mut self, now: Instant) {
         if self.in_flight != 0 && now >= self.watch_at {

@@ -67,6 +67,13 @@ pub enum Operation {
     },
 }
 
+impl Operation {
+    /// Whether it can be done while the link hibernates.
+    pub(crate) fn wakes(&self) -> bool {
+        matches!(self, Self::BringUp | Self::Reset | Self::Hibernate(_))
+    }
+}
+
 /// How [`Operation::EndCommands`] does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndCommands {
@@ -129,6 +136,19 @@ impl core::fmt::Debug for DescriptorBytes {
 
 impl<M: Machine> Core<M> {
     pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
+        let output = self.carry_out(operation)?;
+        // A host reset brings back what was asked for last.
+        let options = &mut self.options;
+        match *operation {
+            Operation::Link(limits) => options.link = limits,
+            Operation::AutoHibern8(idle_us) => options.auto_hibern8_us = Some(idle_us),
+            Operation::WriteBooster(on) => options.write_booster = Some(on),
+            _ => {}
+        }
+        Ok(output)
+    }
+
+    fn carry_out(&mut self, operation: &Operation) -> Run<Output> {
         match *operation {
             // Jobs of their own, see `Host::begin`.
             Operation::BringUp | Operation::Reset | Operation::EndCommands { .. } => Ok(()),

@@ -4,6 +4,7 @@
 use crate::control::{Core, Run, Stop, US};
 use crate::options::LinkLimits;
 use crate::quirks::Quirk;
+use crate::shared::Order;
 use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
@@ -187,27 +188,46 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Puts the link into hibernation, or takes it out.
+    /// Puts the link into hibernation, or takes it out. While it hibernates the lanes take no
+    /// commands.
     pub(crate) fn hibernate(&mut self, enter: bool) -> Run<()> {
         if self.once(|core| core.link.hibernating.into()) == u64::from(enter) {
             return Ok(());
         }
-        let opcode = if enter { UicOpcode::DmeHibernateEnter } else { UicOpcode::DmeHibernateExit };
-        match self.uic(UicCommand::control(opcode))? {
-            Ok(_) => {}
-            Err(cause) => {
-                // The state of the link is unknown now: only a new start-up settles it.
-                self.once(|core| {
-                    core.ask_for_reset();
-                    0
-                });
-                return Err(cause.into());
-            }
+        if enter {
+            self.quiesce()?;
         }
+        let opcode = if enter { UicOpcode::DmeHibernateEnter } else { UicOpcode::DmeHibernateExit };
+        let done = self.uic(UicCommand::control(opcode))?;
         self.once(|core| {
-            core.link.hibernating = enter;
+            match done {
+                Ok(_) => core.link.hibernating = enter,
+                // The state of the link is unknown now: only a new start-up settles it.
+                Err(_) => core.ask_for_reset(),
+            }
+            if !enter {
+                core.shared.publish(0);
+            }
             0
         });
+        done?;
+        Ok(())
+    }
+
+    /// Has the lanes take no more commands and waits until none is in flight.
+    fn quiesce(&mut self) -> Run<()> {
+        self.once(|core| {
+            core.shared.publish(Order::PAUSE);
+            0
+        });
+        self.lanes_obey()?;
+        if let Err(cause) = self.lanes_idle()? {
+            self.once(|core| {
+                core.shared.publish(0);
+                0
+            });
+            return Err(cause.into());
+        }
         Ok(())
     }
 

@@ -237,7 +237,7 @@ impl<M: Machine> Core<M> {
             self.write(IS, Interrupts::new().with_ue(true).into_bits());
             let lost = self.read_uic_errors();
             let nop_ms = self.options.timeouts.nop_ms;
-            if lost || self.link_is_dead(nop_ms)? {
+            if lost || self.link.hibernating || self.link_is_dead(nop_ms)? {
                 return Ok(Some(Stage::Stop));
             }
         }

@@ -228,6 +228,12 @@ impl Shared {
         })
     }
 
+    /// Host: whether every lane but its own has nothing in flight.
+    pub(crate) fn others_parked(&self) -> bool {
+        let parked = |lane: &LaneWord| lane.obeyed.load(Ordering::SeqCst) == LaneWord::PARKED;
+        self.lanes.iter().skip(1).all(parked)
+    }
+
     /// Lane: the host should look.
     pub(crate) fn call_host(&self) {
         self.order.fetch_or(Order::ATTENTION, Ordering::SeqCst);
