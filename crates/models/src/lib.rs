@@ -1,4 +1,14 @@
 //! The device side of Flysch's protocols, simulated: timing from mechanisms, faults from one seed.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`ufs`] | a UFS device and its host controller: [`ufs::Ufs`], and [`ufs::Threaded`] in a thread |
+//! | [`machine`] | a model as an `api` machine under a virtual or hybrid clock |
+//! | [`faults`] | what goes wrong and when |
+//! | [`store`] | where the data is: memory or a file |
+//! | [`events`], [`random`] | what models are built from |
+//!
+//! A model never sees the driver that drives it: both know `flysch-api` and `flysch-wire` only.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

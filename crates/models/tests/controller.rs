@@ -12,7 +12,7 @@ use flysch_wire::ufs::registers::{
     SqCti, SqRtc, SqRts, UecDl,
 };
 use flysch_wire::ufs::uic::{UicAttribute, UicOpcode, UicResult};
-use flysch_wire::ufs::upiu::{QueryFields, ServiceResponse, TaskFunction};
+use flysch_wire::ufs::upiu::{QueryFields, ServiceResponse, TaskAttribute, TaskFunction};
 use flysch_wire::ufs::utrd::{CommandType, Ocs};
 use host::Host;
 
@@ -128,6 +128,60 @@ fn commands_complete_out_of_order() {
         order.sort_unstable();
         assert!(order.into_iter().eq(0..31));
     }
+}
+
+/// The order in which commands with these attributes end, all issued at once, by slot.
+fn order_of(attributes: &[TaskAttribute]) -> Vec<u8> {
+    let mut host = up("", 0);
+    for (slot, attribute) in (0..).zip(attributes) {
+        let mut upiu = read_upiu(slot, u32::from(slot) * 999);
+        upiu[1] |= attribute.into_bits();
+        host.issue(slot, &upiu, 4096);
+    }
+    let mut order = Vec::new();
+    while order.len() < attributes.len() {
+        host.machine.wait(None);
+        order.extend(host.reap().into_iter().map(|(slot, _)| slot));
+    }
+    order
+}
+
+#[test]
+fn task_attributes_order_commands() {
+    use TaskAttribute::{HeadOfQueue, Ordered, Simple};
+    let order = order_of(&[Ordered; 12]);
+    assert!(order.is_sorted(), "{order:?}");
+    let order = order_of(&[
+        Simple,
+        Simple,
+        Simple,
+        Ordered,
+        Simple,
+        Simple,
+        Ordered,
+        Simple,
+        HeadOfQueue,
+        Simple,
+    ]);
+    let place = |slot: u8| order.iter().position(|done| *done == slot).unwrap();
+    let first = |slots: &[u8]| slots.iter().map(|slot| place(*slot)).max().unwrap();
+    let last = |slots: &[u8]| slots.iter().map(|slot| place(*slot)).min().unwrap();
+    assert!(first(&[0, 1, 2]) < place(3) && place(3) < last(&[4, 5]), "{order:?}");
+    assert!(first(&[4, 5]) < place(6) && place(6) < last(&[7, 9]), "{order:?}");
+    assert!(place(8) < place(3), "head of queue waits for nothing: {order:?}");
+}
+
+#[test]
+fn an_aborted_ordered_command_lets_the_others_go() {
+    let mut host = up("", 0);
+    for (slot, attribute) in [(0, 0), (1, 1), (2, 0)] {
+        let mut upiu = read_upiu(slot, 5);
+        upiu[1] |= attribute;
+        host.issue(slot, &upiu, 4096);
+    }
+    assert_eq!(host.manage(TaskFunction::AbortTask, 0, 1), ServiceResponse::FunctionComplete);
+    host.sleep_us(2000);
+    assert_eq!(host.read(reg::UTRLDBR), 2);
 }
 
 #[test]
@@ -487,6 +541,7 @@ fn hostile_upiu(random: &mut Random, tag: u8) -> [u8; 32] {
     let lun = luns[random.below(8) as usize];
     let expected = [0, 4096, random.bits() as u32][random.below(3) as usize];
     let mut upiu = Host::command_upiu(lun, tag, &cdb, random.below(2) == 0, expected);
+    upiu[1] |= [0, 0, 0, random.bits() as u8 & 3][random.below(4) as usize];
     if random.below(4) == 0 {
         let noise = random.bits().to_le_bytes();
         upiu[0] = [0x00, 0x04, 0x16, 0x22, 0x3F][random.below(5) as usize];

@@ -80,6 +80,10 @@ pub(super) struct Device {
     /// Writes that wait for room in the write buffer, in order.
     pub(super) writes: VecDeque<TaskRef>,
     pub(super) flushes: Vec<Waiting>,
+    /// Commands that wait for older ones because of a task attribute, in order.
+    pub(super) held_back: VecDeque<TaskRef>,
+    /// An ORDERED command is in the device.
+    pub(super) any_ordered: bool,
 }
 
 impl Device {
@@ -123,6 +127,8 @@ impl Device {
             alert: false,
             writes: VecDeque::new(),
             flushes: Vec::new(),
+            held_back: VecDeque::new(),
+            any_ordered: false,
             units: lu::build(config.units, &provision),
             provision,
             next_provision: None,
@@ -290,6 +296,8 @@ impl Device {
     pub(super) fn forget_waiting(&mut self) {
         self.writes.clear();
         self.flushes.clear();
+        self.held_back.clear();
+        self.any_ordered = false;
     }
 
     /// fPurgeEnable: nothing is left of unmapped data, as none is kept.

@@ -42,7 +42,9 @@ impl Ufs {
             return;
         }
         let accepted = self.media.accept(self.now.nanos());
-        if header.code() == TransactionCode::Command {
+        let is_command = header.code() == TransactionCode::Command;
+        self.tasks.get_mut(index).is_command = is_command;
+        if is_command {
             return self.receive_command(index, accepted);
         }
         self.tasks.get_mut(index).work = Work::Transport;
@@ -60,8 +62,16 @@ impl Ufs {
     fn receive_command(&mut self, index: u16, accepted: u64) {
         let task = self.tasks.get(index);
         let Ok(unit) = CommandUpiu::parse(&task.request) else { return };
+        if !self.hold_back(index, unit.flags().attr()) {
+            self.start_command(index, &unit, accepted);
+        }
+    }
+
+    /// Starts a command that no older one keeps waiting.
+    #[inline]
+    pub(super) fn start_command(&mut self, index: u16, unit: &CommandUpiu, accepted: u64) {
         let work = self.decide(index, &Cdb::parse(&unit.cdb));
-        let expected = expected_length(&unit, &work);
+        let expected = expected_length(unit, &work);
         let task = self.tasks.get_mut(index);
         task.expected = expected;
         task.work = work;

@@ -409,6 +409,7 @@ impl Ufs {
         self.done[number << 8 | usize::from(task.tag)].store(self.now.nanos(), Ordering::Relaxed);
         let was_full = self.tasks.held >= self.registers.mcqconfig.active_commands();
         self.tasks.release(index, true);
+        self.start_held_back();
         let target = usize::from(self.queues[number].sqattr.cqid()).min(self.queues.len() - 1);
         let queue = &mut self.queues[target];
         if !queue.backlog.is_empty() || queue.cq_full() {

@@ -27,6 +27,7 @@ mod link;
 mod lu;
 mod mcq;
 mod media;
+mod order;
 mod parameters;
 mod power;
 pub mod profile;

@@ -106,6 +106,7 @@ impl Ufs {
         self.memory.store32(utrd_at + utrd::STATUS_OFFSET, status);
         self.tasks.release(index, false);
         self.done[usize::from(slot)].store(self.now.nanos(), Ordering::Relaxed);
+        self.start_held_back();
         let lost = self.loses_interrupt(tag);
         let r = &mut self.registers;
         self.silent += u64::from(!r.ie.utrcs());
@@ -149,6 +150,7 @@ impl Ufs {
             self.registers.unfetched &= !bit;
             self.registers.utrldbr &= !bit;
         }
+        self.start_held_back();
     }
 
     /// UTMRLDBR is written.
@@ -236,6 +238,7 @@ impl Ufs {
     pub(super) fn drop_tasks(&mut self, is_meant: impl FnMut(&Task) -> bool) {
         self.tasks.drop_from_device(is_meant);
         self.device.forget_stale(&self.tasks);
+        self.start_held_back();
     }
 
     /// The controller could not reach memory it was pointed at: fatal.

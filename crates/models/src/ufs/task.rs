@@ -85,6 +85,10 @@ pub(super) struct Task {
     pub(super) expected: u32,
     pub(super) work: Work,
     pub(super) ready: Ready,
+    /// It is a SCSI command; with the ORDERED attribute; not started yet.
+    pub(super) is_command: bool,
+    pub(super) ordered: bool,
+    pub(super) held_back: bool,
     /// A fault has made it late already.
     pub(super) late: bool,
 }
