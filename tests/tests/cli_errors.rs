@@ -33,7 +33,7 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("devlist --on ufs,mcq=99", &["mcq=99", "1..31"]),
         ("devlist --on ufs,lu=3", &["lu=3", "`lus=`"]),
         ("devlist --on ufs,lus=2,lu=5", &["lu=5", "0..1"]),
-        ("devlist --on ufs,profile=galaxy", &["galaxy-book-s|ok3576"]),
+        ("devlist --on ufs,profile=galaxy", &["galaxy-book-s|ok3576|"]),
         ("devlist --on ufs,faults=timeuot:1", &["timeuot", "timeout"]),
         ("devlist --on null", &["null", "no command layer"]),
         ("ufs info --on null", &["null", "not a UFS device"]),

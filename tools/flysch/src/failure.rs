@@ -58,9 +58,7 @@ impl From<flysch_rig::ParseError> for Failure {
 impl From<flysch_rig::Error> for Failure {
     fn from(error: flysch_rig::Error) -> Self {
         match error {
-            flysch_rig::Error::NoUnit { .. } | flysch_rig::Error::Unsupported(_) => {
-                Self::usage(error)
-            }
+            flysch_rig::Error::NoUnit { .. } => Self::usage(error),
             _ => Self::failed(error),
         }
     }

@@ -29,6 +29,9 @@ pub enum Error {
     /// The model cannot be as asked for.
     #[error(transparent)]
     Model(#[from] flysch_models::ufs::ConfigError),
+    /// The model's thread could not be started.
+    #[error("no thread for the model: {0}")]
+    Thread(std::io::Error),
     /// QEMU could not be started.
     #[error(transparent)]
     Qemu(#[from] flysch_qemu::Error),
@@ -46,7 +49,4 @@ pub enum Error {
         /// What there is.
         present: String,
     },
-    /// A combination that does not exist yet.
-    #[error("{0} is not supported yet")]
-    Unsupported(&'static str),
 }

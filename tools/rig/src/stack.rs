@@ -5,6 +5,7 @@ use flysch_api::machine::Clock;
 use flysch_bench::clock::RealClock;
 use flysch_bench::file::{File, Options as FileOptions};
 use flysch_bench::null::Null;
+use flysch_models::ufs::Threaded;
 
 use crate::blocks::{Blocks, OnDevice};
 use crate::error::Error;
@@ -42,14 +43,36 @@ pub trait Visitor {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Stack {
-    /// The UFS model.
+    /// The UFS model in this thread.
     Ufs(Ufs<ModelMachine>, ClockKind),
+    /// The UFS model in a thread of its own.
+    UfsThreaded(Ufs<Threaded>),
     /// QEMU's UFS device.
     UfsQemu(Ufs<flysch_qemu::Machine>),
     /// A file.
     File(Plain<File>),
     /// Nothing at all.
     Null(Plain<Null>),
+}
+
+/// What every kind of stack has.
+pub(crate) trait Open {
+    type Lane: Device;
+    type Clock: Clock;
+
+    fn parts(&mut self) -> (&mut [Self::Lane], &Self::Clock);
+    fn first(&self) -> &Self::Lane;
+    fn description(&self) -> &str;
+
+    fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
+        let (lanes, clock) = self.parts();
+        visitor.visit(lanes, clock)
+    }
+
+    fn blocks(&mut self) -> Box<dyn Blocks + '_> {
+        let (lanes, clock) = self.parts();
+        Box::new(OnDevice::new(&mut lanes[0], clock))
+    }
 }
 
 /// Lanes without a controller.
@@ -60,6 +83,23 @@ pub struct Plain<D> {
     description: String,
 }
 
+impl<D: Device> Open for Plain<D> {
+    type Lane = D;
+    type Clock = RealClock;
+
+    fn parts(&mut self) -> (&mut [D], &RealClock) {
+        (&mut self.lanes, &self.clock)
+    }
+
+    fn first(&self) -> &D {
+        &self.lanes[0]
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+}
+
 impl Stack {
     /// Opens a target.
     ///
@@ -67,42 +107,35 @@ impl Stack {
     /// Why it cannot be opened, in one line for the user.
     pub fn open(target: &Target, needs: &Needs) -> Result<Self, Error> {
         match target {
+            Target::Ufs(target) if target.clock == ClockKind::Real => {
+                ufs::open_threaded(target, needs).map(Self::UfsThreaded)
+            }
+            Target::Ufs(target) => Ok(Self::Ufs(ufs::open_inline(target, needs)?, target.clock)),
+            Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
             Target::File(target) => open_file(target, needs).map(Self::File),
             Target::Null(target) => Ok(Self::Null(open_null(*target, needs))),
-            Target::Ufs(target) => Ok(Self::Ufs(ufs::open_model(target, needs)?, target.clock)),
-            Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
         }
     }
 
     /// Lets `visitor` work on the disk.
     pub fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
         match self {
-            Self::Ufs(ufs, _) => {
-                let (lanes, clock) = ufs.parts();
-                visitor.visit(lanes, clock)
-            }
-            Self::UfsQemu(ufs) => {
-                let (lanes, clock) = ufs.parts();
-                visitor.visit(lanes, clock)
-            }
-            Self::File(plain) => visitor.visit(&mut plain.lanes, &plain.clock),
-            Self::Null(plain) => visitor.visit(&mut plain.lanes, &plain.clock),
+            Self::Ufs(ufs, _) => ufs.visit(visitor),
+            Self::UfsThreaded(ufs) => ufs.visit(visitor),
+            Self::UfsQemu(ufs) => ufs.visit(visitor),
+            Self::File(plain) => plain.visit(visitor),
+            Self::Null(plain) => plain.visit(visitor),
         }
     }
 
     /// The disk as bytes, on the first lane.
     pub fn blocks(&mut self) -> Box<dyn Blocks + '_> {
         match self {
-            Self::Ufs(ufs, _) => {
-                let (lanes, clock) = ufs.parts();
-                Box::new(OnDevice::new(&mut lanes[0], clock))
-            }
-            Self::UfsQemu(ufs) => {
-                let (lanes, clock) = ufs.parts();
-                Box::new(OnDevice::new(&mut lanes[0], clock))
-            }
-            Self::File(plain) => Box::new(OnDevice::new(&mut plain.lanes[0], &plain.clock)),
-            Self::Null(plain) => Box::new(OnDevice::new(&mut plain.lanes[0], &plain.clock)),
+            Self::Ufs(ufs, _) => ufs.blocks(),
+            Self::UfsThreaded(ufs) => ufs.blocks(),
+            Self::UfsQemu(ufs) => ufs.blocks(),
+            Self::File(plain) => plain.blocks(),
+            Self::Null(plain) => plain.blocks(),
         }
     }
 
@@ -110,6 +143,7 @@ impl Stack {
     pub fn control(&mut self) -> Option<&mut dyn Control> {
         match self {
             Self::Ufs(ufs, _) => Some(ufs),
+            Self::UfsThreaded(ufs) => Some(ufs),
             Self::UfsQemu(ufs) => Some(ufs),
             Self::File(_) | Self::Null(_) => None,
         }
@@ -118,20 +152,22 @@ impl Stack {
     /// The disk's shape.
     pub fn geometry(&self) -> Geometry {
         match self {
-            Self::Ufs(ufs, _) => *ufs.lane().geometry(),
-            Self::UfsQemu(ufs) => *ufs.lane().geometry(),
-            Self::File(plain) => *plain.lanes[0].geometry(),
-            Self::Null(plain) => *plain.lanes[0].geometry(),
+            Self::Ufs(ufs, _) => *ufs.first().geometry(),
+            Self::UfsThreaded(ufs) => *ufs.first().geometry(),
+            Self::UfsQemu(ufs) => *ufs.first().geometry(),
+            Self::File(plain) => *plain.first().geometry(),
+            Self::Null(plain) => *plain.first().geometry(),
         }
     }
 
     /// What it turned out to be, for people.
     pub fn description(&self) -> &str {
         match self {
-            Self::Ufs(ufs, _) => &ufs.description,
-            Self::UfsQemu(ufs) => &ufs.description,
-            Self::File(plain) => &plain.description,
-            Self::Null(plain) => &plain.description,
+            Self::Ufs(ufs, _) => ufs.description(),
+            Self::UfsThreaded(ufs) => ufs.description(),
+            Self::UfsQemu(ufs) => ufs.description(),
+            Self::File(plain) => plain.description(),
+            Self::Null(plain) => plain.description(),
         }
     }
 
@@ -139,7 +175,7 @@ impl Stack {
     pub fn clock_name(&self) -> &'static str {
         match self {
             Self::Ufs(_, ClockKind::Virtual) => "virtual",
-            Self::Ufs(_, ClockKind::Hybrid) => "hybrid",
+            Self::Ufs(..) => "hybrid",
             _ => "real",
         }
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use flysch_models::faults::{Plan, PlanError};
-use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576, Profile};
+use flysch_models::ufs::profile::{GALAXY_BOOK_S, Profile};
 
 use crate::size;
 
@@ -44,7 +44,11 @@ pub const KINDS: [Kind; 4] = [
         name: "ufs",
         help: "a UFS device and its host controller, modelled in this process",
         keys: &[
-            key("profile", "galaxy-book-s|ok3576", "the device's timing (galaxy-book-s)"),
+            key(
+                "profile",
+                "galaxy-book-s|ok3576|generic|ufs40",
+                "the device's timing (galaxy-book-s)",
+            ),
             key("size", "BYTES", "size of each logical unit (4G, or the image's own)"),
             key("lus", "1..32", "number of logical units (1)"),
             key("lu", "0..31", "the logical unit that is the disk (0)"),
@@ -441,7 +445,7 @@ impl NullTarget {
 }
 
 fn profile(name: &str) -> Option<Profile> {
-    [GALAXY_BOOK_S, OK3576].into_iter().find(|profile| profile.name == name)
+    Profile::ALL.into_iter().find(|profile| profile.name == name).copied()
 }
 
 impl ClockKind {

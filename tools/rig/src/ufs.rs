@@ -1,20 +1,20 @@
 //! UFS stacks: machine, host controller driver, ports, disks.
 
 use flysch_api::block::{self, Completion, Geometry, Refused, Request};
-use flysch_api::machine::{DmaRegion, Instant, Machine, Wake};
+use flysch_api::machine::{DmaRegion, Identity, Instant, Machine, Wake};
 use flysch_cam::scan::SCRATCH_BYTES;
 use flysch_cam::{Disk, Peripheral, Shape};
 use flysch_models::faults::{Kind, Trigger};
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::store::{FileStore, Store};
-use flysch_models::ufs::{Config, Ufs as Model, UnitConfig};
+use flysch_models::ufs::{Config, Threaded, Ufs as Model, UnitConfig};
 use flysch_ufs::{Device, ErrorLog, Host, Link, LinkLimits, Operation, Options, Output};
 use flysch_ufs::{Port, Progress, QueueMode, Quirks};
 use flysch_wire::ufs::registers::{Cap, Ver};
 
 use crate::error::Error;
 use crate::image::Image;
-use crate::stack::Needs;
+use crate::stack::{Needs, Open};
 use crate::target::{ClockKind, QemuTarget, UfsTarget};
 use crate::ticks::ticks;
 
@@ -26,13 +26,16 @@ const QEMU_SIZE: u64 = 1 << 30;
 /// address is found out.
 const MEMORY_ADDRESS: u64 = 0x1_0000_0000;
 
+/// The pace of a threaded model that keeps to real time.
+const REAL_TIME: u32 = 1000;
+
 /// A UFS device with everything above it, up to the disks of one logical unit.
 #[derive(Debug)]
 pub struct Ufs<M: Machine> {
     machine: M,
     lanes: Vec<Lane<M>>,
     peripherals: Vec<Peripheral>,
-    pub(crate) description: String,
+    description: String,
 }
 
 /// A disk on one port, showing its user only the memory that is the user's.
@@ -106,23 +109,38 @@ pub trait Control {
 /// The modelled machine in this thread.
 pub type ModelMachine = Inline<Model>;
 
-/// Opens the model.
-pub(crate) fn open_model(target: &UfsTarget, needs: &Needs) -> Result<Ufs<ModelMachine>, Error> {
+/// Opens the model in this thread, under a virtual or a hybrid clock.
+pub(crate) fn open_inline(target: &UfsTarget, needs: &Needs) -> Result<Ufs<ModelMachine>, Error> {
     let mode = match target.clock {
         ClockKind::Virtual => Mode::Virtual,
-        ClockKind::Hybrid => Mode::Hybrid { ticks },
-        ClockKind::Real => return Err(Error::Unsupported("clock=real of the model")),
+        _ => Mode::Hybrid { ticks },
     };
+    open_model(target, needs, |model, memory| {
+        Ok(Inline::new(model, memory, Identity::default(), mode))
+    })
+}
+
+/// Opens the model in a thread of its own, in real time.
+pub(crate) fn open_threaded(target: &UfsTarget, needs: &Needs) -> Result<Ufs<Threaded>, Error> {
+    open_model(target, needs, |model, memory| {
+        Threaded::start(model, memory, Identity::default(), REAL_TIME).map_err(Error::Thread)
+    })
+}
+
+fn open_model<M: Machine>(
+    target: &UfsTarget,
+    needs: &Needs,
+    start: impl FnOnce(Model, DmaRegion) -> Result<M, Error>,
+) -> Result<Ufs<M>, Error> {
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let size = image.as_ref().map(|image| image.bytes).or(target.size).unwrap_or(MODEL_SIZE);
     let config = model_config(target, size)?;
     let profile = config.profile.name;
     let options = driver_options(target.mcq, needs, target.gear, Some(target.write_booster));
-    let plan = MemoryPlan::new::<ModelMachine>(&options, needs);
+    let plan = MemoryPlan::new::<M>(&options, needs);
     let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
-    let model = Model::new(config, region.clone())?;
-    let machine = Inline::new(model, region.clone(), Default::default(), mode);
+    let machine = start(Model::new(config, region.clone())?, region.clone())?;
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
     ufs.description = format!("UFS model {profile}, {}", queues(target.mcq));
     if let Some(image) = image {
@@ -263,20 +281,29 @@ impl<M: Machine> Ufs<M> {
         &self.machine
     }
 
-    pub(crate) fn parts(&mut self) -> (&mut [Lane<M>], &M) {
-        (&mut self.lanes, &self.machine)
-    }
-
-    pub(crate) fn lane(&self) -> &Lane<M> {
-        &self.lanes[0]
-    }
-
     fn host(&self) -> &Host<M> {
         self.lanes[0].disk.port().host().expect("the first port carries the host")
     }
 
     fn host_mut(&mut self) -> &mut Host<M> {
         self.lanes[0].disk.port_mut().host_mut().expect("the first port carries the host")
+    }
+}
+
+impl<M: Machine> Open for Ufs<M> {
+    type Lane = Lane<M>;
+    type Clock = M;
+
+    fn parts(&mut self) -> (&mut [Lane<M>], &M) {
+        (&mut self.lanes, &self.machine)
+    }
+
+    fn first(&self) -> &Lane<M> {
+        &self.lanes[0]
+    }
+
+    fn description(&self) -> &str {
+        &self.description
     }
 }
 

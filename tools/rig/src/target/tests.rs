@@ -1,4 +1,5 @@
 use super::*;
+use flysch_models::ufs::profile::OK3576;
 
 fn refusal(text: &str) -> String {
     text.parse::<Target>().expect_err(text).to_string()
@@ -87,7 +88,7 @@ fn wrong_values_say_what_the_value_must_be() {
         ("ufs,mcq=0", "1..31"),
         ("ufs,gear=6", "1..5"),
         ("ufs,clock=hybird", "did you mean `hybrid`?"),
-        ("ufs,profile=galaxy", "galaxy-book-s|ok3576"),
+        ("ufs,profile=galaxy", "galaxy-book-s|ok3576|"),
         ("ufs,image=", "a path"),
         ("ufs,wb=perhaps", "on|off"),
         ("ufs,seed=x", "a number"),
@@ -114,4 +115,10 @@ fn no_text_is_a_panic() {
     {
         let _ = text.parse::<Target>();
     }
+}
+
+#[test]
+fn every_profile_of_the_model_is_in_the_table() {
+    let key = keys_of("ufs").iter().find(|key| key.name == "profile").unwrap();
+    assert_eq!(key.value, Profile::ALL.map(|profile| profile.name).join("|"));
 }
