@@ -5,8 +5,8 @@ use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Register
 use flysch_wire::ufs::cqe::{self, Cqe, CqeUcd};
 use flysch_wire::ufs::query::{DescriptorId, QueryOpcode, QueryResult};
 use flysch_wire::ufs::registers::{
-    CAP, Cap, CqAttr, HCE, HCS, Hce, Hcs, IS, Interrupts, MCQCAP, McqCap, SqAttr, UCMDARG2,
-    UICCMD, UTRLDBR, VER, Ver, mcq, ring_entries,
+    CAP, Cap, CqAttr, HCE, HCS, Hce, Hcs, IS, Interrupts, MCQCAP, McqCap, SqAttr, UCMDARG2, UICCMD,
+    UTRLDBR, VER, Ver, mcq, ring_entries,
 };
 use flysch_wire::ufs::upiu::{
     self, NopIn, QUERY_DATA_OFFSET, QueryRequest, QueryResponse, ResponseUpiu, TransactionCode,
@@ -89,8 +89,7 @@ impl InstantMachine {
 
     #[inline(never)]
     fn ring_queue(&self, queue: u32, tail: u32) {
-        let (bank, block) =
-            (BANK + queue * mcq::STRIDE, RUN_TIME + queue * RUN_TIME_STRIDE);
+        let (bank, block) = (BANK + queue * mcq::STRIDE, RUN_TIME + queue * RUN_TIME_STRIDE);
         let entries = ring_entries(SqAttr::from_bits(self.get(bank + mcq::SQATTR)).size());
         let answers = ring_entries(CqAttr::from_bits(self.get(bank + mcq::CQATTR)).size());
         let submission = self.at(self.address(bank + mcq::SQLBA, bank + mcq::SQUBA), 32);

@@ -69,7 +69,8 @@ impl Tampered {
             }
             Fault::GearAbove(limit) => {
                 let sets = opcode == UicOpcode::DmeSet.into_bits().into();
-                sets && argument.mib_attribute() == UicAttribute::PaPwrmode && self.gear.get() > limit
+                sets && argument.mib_attribute() == UicAttribute::PaPwrmode
+                    && self.gear.get() > limit
             }
             _ => false,
         }
@@ -83,9 +84,7 @@ impl Registers for Tampered {
             (Fault::Absent, _) => u32::MAX,
             (Fault::Disabled, HCE) => Hce::from_bits(value).with_hce(false).into_bits(),
             (Fault::Lsdbs, CAP) => Cap::from_bits(value).with_lsdbs(true).into_bits(),
-            (Fault::Narrow, CAP) => {
-                Cap::from_bits(value).with_addressing_64bit(false).into_bits()
-            }
+            (Fault::Narrow, CAP) => Cap::from_bits(value).with_addressing_64bit(false).into_bits(),
             (_, UCMDARG2) if self.fails.get() => 1,
             _ => value,
         }

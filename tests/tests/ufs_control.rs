@@ -6,8 +6,8 @@ use flysch_api::machine::{Clock, Machine as _};
 use flysch_models::ufs::{Config, UnitConfig};
 use flysch_tests::ufs::{Model, buffer, done, fill, holds, host, machine, ports, read, write};
 use flysch_ufs::{
-    Cause, ConfigurationPlan, DevicePower, EndCommands, Error, Host, LinkLimits, Operation, Options,
-    Output, Port, Query, QueueMode,
+    Cause, ConfigurationPlan, DevicePower, EndCommands, Error, Host, LinkLimits, Operation,
+    Options, Output, Port, Query, QueueMode,
 };
 use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId};
 use flysch_wire::ufs::upiu::ServiceResponse;
@@ -214,8 +214,7 @@ fn what_was_switched_on_is_on_after_a_reset() {
 
 #[test]
 fn task_management_ends_commands_once() {
-    for how in
-        [EndCommands::AbortTaskSet, EndCommands::ClearTaskSet, EndCommands::LogicalUnitReset]
+    for how in [EndCommands::AbortTaskSet, EndCommands::ClearTaskSet, EndCommands::LogicalUnitReset]
     {
         for options in modes() {
             let ended = in_flight(options, |machine, host| {

@@ -1,7 +1,8 @@
 //! What the UFS driver costs per command on a controller that costs nothing: no allocation ever,
 //! and, when run under callgrind, a number of instructions.
 //!
-//! `FLYSCH_COST=mcq:1000000 valgrind --tool=callgrind ... driver_alone` runs that many reads in one mode.
+//! `FLYSCH_COST=mcq:1000000 valgrind --tool=callgrind ... driver_alone` runs that many reads in one
+//! mode.
 
 use flysch_api::command::{Ended, Port as _};
 use flysch_api::machine::{Clock, Machine as _};
@@ -46,12 +47,7 @@ fn port(queue: QueueMode, interrupts: bool) -> (InstantMachine, Port<InstantMach
 
 /// Reads 4 KiB `count` times at this depth.
 #[inline(never)]
-fn driver_alone(
-    machine: &InstantMachine,
-    port: &mut Port<InstantMachine>,
-    depth: u32,
-    count: u32,
-) {
+fn driver_alone(machine: &InstantMachine, port: &mut Port<InstantMachine>, depth: u32, count: u32) {
     let command = read(1, buffer(machine, 0, 4096));
     let mut ended = 0;
     while ended < count {

@@ -1,11 +1,11 @@
 //! Writing the configuration descriptor: what logical units a device has.
 //!
 //! It erases data, on many parts it can be done once only, and writing back even an *unchanged*
-//! configuration has wiped devices in the field. So it takes two steps. A [`ConfigurationPlan`] is made from what the
-//! device has and what is wanted; it checks everything that can be checked, lists every field that
-//! would change and names itself by a token. [`Operation::Configure`](crate::Operation::Configure)
-//! takes the plan only together with that token, reads the device again, and refuses if it is
-//! locked or not what the plan was made from.
+//! configuration has wiped devices in the field. So it takes two steps. A [`ConfigurationPlan`] is
+//! made from what the device has and what is wanted; it checks everything that can be checked,
+//! lists every field that would change and names itself by a token.
+//! [`Operation::Configure`](crate::Operation::Configure) takes the plan only together with that
+//! token, reads the device again, and refuses if it is locked or not what the plan was made from.
 
 use crate::control::{Core, Run, Stop};
 use crate::host::Device;

@@ -15,7 +15,7 @@
 //! Compared with `async fn` this keeps the driver `Send` exactly when its machine is, needs no
 //! pinning, no waker and no allocation per wait; compared with hand-written states it can be read.
 
-use crate::errors::ErrorLog;
+use crate::history::ErrorLog;
 use crate::host::Device;
 use crate::layout::Layout;
 use crate::management::{Exchange, Reply};

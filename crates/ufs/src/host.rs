@@ -1,7 +1,7 @@
 //! The control owner of a controller.
 
 use crate::control::{Core, Facts, Run, Shape, Stop};
-use crate::errors::ErrorLog;
+use crate::history::ErrorLog;
 use crate::init::{BringUp, Step};
 use crate::layout::Layout;
 use crate::options::{Options, QueueMode};
@@ -98,7 +98,8 @@ impl<M: Machine> Host<M> {
     /// A host over `machine`. Reads the capability registers and changes nothing.
     ///
     /// `memory` is the driver's own part of the machine's DMA memory, at least
-    /// [`memory_len`](Self::memory_len) bytes; command data may lie anywhere else in the machine's memory.
+    /// [`memory_len`](Self::memory_len) bytes; command data may lie anywhere else in the machine's
+    /// memory.
     ///
     /// # Errors
     /// Options that contradict each other or the controller, memory too small or out of reach, or
@@ -259,13 +260,15 @@ impl<M: Machine> Host<M> {
         if now >= self.job_at || !self.lane.shared.is_quiet(self.lane.obeyed) {
             self.drive(now);
         }
-        let outcome = self.lane.poll(now);
-        if outcome.is_none() && !self.lane.shared.is_quiet(self.lane.obeyed) {
-            // The lane found something overdue or wrong just now.
-            self.drive(now);
-            return self.lane.poll(now);
+        if let outcome @ Some(_) = self.lane.poll(now) {
+            return outcome;
         }
-        outcome
+        if self.lane.shared.is_quiet(self.lane.obeyed) {
+            return None;
+        }
+        // The lane found something overdue or wrong just now.
+        self.drive(now);
+        self.lane.poll(now)
     }
 
     #[inline]

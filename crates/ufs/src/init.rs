@@ -1,7 +1,7 @@
 //! Bring-up, from the bottom: a list of steps, each with its time-out and its tries.
 
 use crate::control::{Core, MS, Run, Stop, US};
-use crate::errors::ErrorKind;
+use crate::history::ErrorKind;
 use crate::lane::ENABLED;
 use crate::layout::Layout;
 use crate::management::Message;

@@ -11,7 +11,7 @@ use alloc::vec;
 use flysch_api::command::{Ended, Limits, Outcome};
 use flysch_api::machine::{Instant, Machine};
 use flysch_wire::ufs::prdt;
-use flysch_wire::ufs::registers::{IE, IS, Interrupts};
+use flysch_wire::ufs::registers::{HCS, Hcs, IE, IS, Interrupts, PowerModeStatus};
 use flysch_wire::ufs::utrd::{self, Ocs};
 
 /// Causes of completions, which lanes clear.
@@ -20,6 +20,9 @@ pub(crate) const COMPLETIONS: Interrupts =
 
 /// Causes of trouble, which lanes clear and report to the host.
 pub(crate) const ERRORS: Interrupts = Interrupts::FATAL.union(Interrupts::new().with_ue(true));
+
+/// Ends of hibernation requests.
+const HIBERNATION: Interrupts = Interrupts::new().with_uhes(true).with_uhxs(true);
 
 /// What IE is when completions raise the line. The host polls for the ends of its own work.
 pub(crate) const ENABLED: Interrupts = COMPLETIONS.union(ERRORS);
@@ -323,7 +326,11 @@ impl<M: Machine> Lane<M> {
         {
             return;
         }
-        self.report_errors(Interrupts::from_bits(self.machine.read32(IS)));
+        let status = Interrupts::from_bits(self.machine.read32(IS));
+        self.report_errors(status);
+        if status.intersects(HIBERNATION) {
+            self.report_hibernation(status);
+        }
         let mut next = now.after_nanos(self.watchdog_nanos);
         let mut overdue = false;
         for slot in 0..self.slots.len() {
@@ -346,6 +353,19 @@ impl<M: Machine> Lane<M> {
             let errors = status.into_bits() & ERRORS.into_bits();
             self.machine.write32(IS, errors);
             self.shared.report_causes(errors);
+        }
+    }
+
+    /// The link tried to hibernate or to wake by itself: the host hibernates it by hand only when
+    /// no lane has commands in flight. Tells the host if that went wrong.
+    #[cold]
+    fn report_hibernation(&self, status: Interrupts) {
+        let upmcrs = Hcs::from_bits(self.machine.read32(HCS)).upmcrs();
+        if matches!(upmcrs, PowerModeStatus::Ok | PowerModeStatus::Local) {
+            let events = status.into_bits() & HIBERNATION.into_bits();
+            self.machine.write32(IS, events);
+        } else {
+            self.shared.report_causes(status.into_bits() & HIBERNATION.into_bits());
         }
     }
 

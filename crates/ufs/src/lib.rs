@@ -12,9 +12,10 @@
 //! - *Hot path* (`port`, `queue`): [`start`](flysch_api::command::Port::start) writes the command
 //!   descriptor and the queue entry, [`ring`](flysch_api::command::Port::ring) rings once per
 //!   batch, [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number. No
-//!   allocation, no lock, no search. The price of recovery while nothing is wrong is one relaxed load.
-//! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in with
-//!   `poll`, the next instant goes out with `poll_at`. See `control.rs` for how.
+//!   allocation, no lock, no search. The price of recovery while nothing is wrong is one relaxed
+//!   load.
+//! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in
+//!   with `poll`, the next instant goes out with `poll_at`. See `control.rs` for how.
 //! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane.
 //! - Every command ends exactly once, by the device's answer, the controller's status, or the
 //!   ladder of `recover`: abort, logical unit reset, host reset with full re-initialisation, gone.
@@ -27,7 +28,7 @@
 //! | `control`, `host`, `operation`, `blocking` | the control path, its engine and its faces |
 //! | `uic`, `power` | link commands; gear, lanes, hibernation, device power |
 //! | `management`, `query`, `configuration` | NOP, queries, provisioning |
-//! | `task`, `recover`, `errors` | task management, the ladder, what went wrong |
+//! | `task`, `recover`, `history` | task management, the ladder, what went wrong |
 //! | `writebooster`, `exception` | the features of those names |
 //! | `quirks` | what particular controllers do differently |
 //!
@@ -57,8 +58,8 @@
 //! }
 //! ```
 //!
-//! With [`Options::interrupts`] a `poll` that gave `None` has cleared the interrupt status before it
-//! looked, so waiting for the line cannot miss a completion. Without, the caller polls, or calls
+//! With [`Options::interrupts`] a `poll` that gave `None` has cleared the interrupt status before
+//! it looked, so waiting for the line cannot miss a completion. Without, the caller polls, or calls
 //! [`Port::arm`] before it waits.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -73,8 +74,8 @@ mod blocking;
 mod configuration;
 mod control;
 mod error;
-mod errors;
 mod exception;
+mod history;
 mod host;
 mod init;
 mod lane;
@@ -95,7 +96,7 @@ mod writebooster;
 
 pub use configuration::{Configuration, ConfigurationChange, ConfigurationPlan};
 pub use error::{Cause, Error};
-pub use errors::{ErrorKind, ErrorLog, ErrorRecord};
+pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use host::{Device, Host, Progress, State};
 pub use init::{OnFailure, STEPS, Step};
 pub use operation::{DescriptorBytes, EndCommands, Operation, Output};

@@ -5,7 +5,7 @@
 
 use crate::Cause;
 use crate::control::{Action, Answer, Core, MS, Run, Wait};
-use crate::errors::ErrorKind;
+use crate::history::ErrorKind;
 use crate::layout::management as layout;
 use crate::port::Lane;
 use flysch_api::machine::{Instant, Machine};

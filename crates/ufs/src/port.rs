@@ -1,9 +1,9 @@
 //! The hot path: start, ring, poll.
 //!
-//! Per command this writes 64 bytes of command descriptor (COMMAND UPIU and the first two
-//! physical region entries share a cache line), one word of the response area and one queue entry; per batch one
-//! doorbell. Coming back it reads the status word and the response header. Nothing is allocated,
-//! locked or searched: a completion names its slot.
+//! Per command this writes 64 bytes of command descriptor (COMMAND UPIU and the first two physical
+//! region entries share a cache line), one word of the response area and one queue entry; per batch
+//! one doorbell. Coming back it reads the status word and the response header. Nothing is
+//! allocated, locked or searched: a completion names its slot.
 
 use crate::host::Host;
 use crate::layout::slot as descriptor;

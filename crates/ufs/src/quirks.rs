@@ -88,11 +88,11 @@ use Quirk::*;
 /// Sources: QEMU 10.0.2 and 11.1.3 as measured over qtest; Linux drivers/ufs/host/ufshcd-pci.c
 /// for the Intel hosts.
 const TABLE: &[Row] = &[
-    // Both versions: no task management queue is modelled, UTRLCLR does nothing, and a missing
-    // unit comes back as an OCS. Three more deviations need no flag because the driver is right
-    // either way: a failed query also sets OCS (judged by its result code), a residual can be
-    // larger than the transfer (then ignored), and 10.x swaps the bytes of a response's data segment
-    // length (the sense length field is used).
+    // Both versions: no task management queue is modelled, UTRLCLR does nothing, and a missing unit
+    // comes back as an OCS. Three more deviations need no flag because the driver is right either
+    // way: a failed query also sets OCS (judged by its result code), a residual can be larger than
+    // the transfer (then ignored), and 10.x swaps the bytes of a response's data segment length
+    // (the sense length field is used).
     Row {
         vendor: QEMU.0,
         device: QEMU.1,

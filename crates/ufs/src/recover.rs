@@ -3,11 +3,12 @@
 //! Theory. A lane that finds a command overdue *holds* its slot: the queue no longer looks at it
 //! and only the host's word frees it. The ladder then climbs as far as it must:
 //!
-//! 1. **abort**: QUERY TASK says whether the device has the command, ABORT TASK ends it there, UTRLCLR
-//!    (SDQ) or clean-up of the stopped queue (MCQ) ends it in the controller;
-//! 2. **unit reset**: all commands of the logical unit are held, the unit is reset, each is cleared;
-//! 3. **host reset**: the controller is switched off - which is what certainly ends everything - all lanes
-//!    give back what they had, and bring-up runs again, up to five times;
+//! 1. **abort**: QUERY TASK says whether the device has the command, ABORT TASK ends it there,
+//!    UTRLCLR (SDQ) or clean-up of the stopped queue (MCQ) ends it in the controller;
+//! 2. **unit reset**: all commands of the logical unit are held, the unit is reset, each is
+//!    cleared;
+//! 3. **host reset**: the controller is switched off - which is what certainly ends everything -
+//!    all lanes give back what they had, and bring-up runs again, up to five times;
 //! 4. **gone**.
 //!
 //! A held command that completed after all counts as completed. In MCQ a slot is not used again
@@ -17,7 +18,7 @@
 //! PA_INIT at 3; other UIC errors are logged and the link is tested with NOP OUT.
 
 use crate::control::{Action, Core, MS, Run, Stop, US, number};
-use crate::errors::ErrorKind;
+use crate::history::ErrorKind;
 use crate::init::BringUp;
 use crate::layout::ENTRY;
 use crate::quirks::Quirk;
@@ -212,7 +213,9 @@ impl<M: Machine> Core<M> {
     fn diagnose(&mut self) -> Run<Option<Stage>> {
         let causes = self.once(|core| core.shared.take_causes().into()) as u32;
         let status = self.read(IS);
-        let causes = Interrupts::from_bits(causes | status);
+        // Hibernation events count only where a lane saw that they went wrong.
+        let hibernation = Interrupts::new().with_uhes(true).with_uhxs(true).into_bits();
+        let causes = Interrupts::from_bits(causes | status & !hibernation);
         let hcs = self.read(HCS);
         if hcs == u32::MAX {
             self.note(ErrorKind::Gone, hcs);

@@ -1,9 +1,9 @@
 //! A queue pair of UFS 4.0: a submission ring and a completion ring in memory.
 //!
 //! Theory. Ring pointers are byte offsets. The submission tail and the completion head are ours,
-//! the others the controller's. A consumed completion entry is zeroed, so a new one shows in
-//! memory as a command descriptor address that is not zero: while nothing happened, looking
-//! costs no register access. Because nothing promises that an entry of 32 bytes appears at once, the tail
+//! the others the controller's. A consumed completion entry is zeroed, so a new one shows in memory
+//! as a command descriptor address that is not zero: while nothing happened, looking costs no
+//! register access. Because nothing promises that an entry of 32 bytes appears at once, the tail
 //! register decides how far entries may be read; it is read once per batch, and the head register
 //! is written once per batch.
 //!
