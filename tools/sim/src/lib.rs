@@ -3,4 +3,5 @@
 #![deny(missing_docs)]
 
 pub mod oracle;
+pub mod path;
 pub mod world;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use flysch_models::faults::{Kind, Plan};
+use flysch_sim::path::{self, BUDGETS, Layer, Queue};
 use flysch_sim::world::{self, Totals, Wish};
 
 /// Whole stacks under one seed.
@@ -15,6 +16,7 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one")]
 enum Task {
     /// Run worlds and check that every request ends exactly once and nothing flushed is lost.
     Seeds {
@@ -31,18 +33,43 @@ enum Task {
         #[arg(long)]
         faults: Option<Plan>,
     },
+    /// Read 4 KiB again and again on a controller that costs nothing, to be run under callgrind.
+    Path {
+        /// How much of the stack.
+        layer: Layer,
+        /// Which queue design.
+        queue: Queue,
+        /// How many reads.
+        count: u32,
+    },
+    /// Count the instructions of one 4 KiB read with callgrind; fails beyond the budget.
+    Instructions,
 }
 
 fn main() -> ExitCode {
-    let Task::Seeds { first, count, requests, faults } = Arguments::parse().task;
+    let good = match Arguments::parse().task {
+        Task::Seeds { first, count, requests, faults } => seeds(first, count, requests, faults),
+        Task::Path { layer, queue, count } => {
+            path::run(layer, queue, count);
+            true
+        }
+        Task::Instructions => instructions().unwrap_or_else(|why| {
+            eprintln!("flysch-sim: {why}");
+            false
+        }),
+    };
+    if good { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+fn seeds(first: u64, count: u64, requests: u64, faults: Option<Plan>) -> bool {
     let mut totals = Totals::default();
-    let mut failures = 0;
+    let mut good = true;
     for seed in first..first.saturating_add(count) {
         let wish = Wish { seed, requests, plan: faults.clone(), mistake: None };
         match world::run(&wish) {
             Ok(one) => totals.add(&one),
             Err(violation) => {
-                failures += 1;
+                good = false;
                 println!("seed {seed}: {violation}");
                 println!(
                     "  again: flysch-sim seeds --first {seed} --count 1 --requests {requests}"
@@ -51,7 +78,19 @@ fn main() -> ExitCode {
         }
     }
     print(&totals);
-    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    good
+}
+
+fn instructions() -> Result<bool, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    println!("| 4 KiB read | queue | instructions | budget |\n|---|---|--:|--:|");
+    let mut good = true;
+    for (layer, queue, budget) in BUDGETS {
+        let count = path::count(&program, layer, queue)?;
+        good &= count <= budget;
+        println!("| {layer:?} | {queue:?} | {count} | {budget} |");
+    }
+    Ok(good)
 }
 
 fn print(totals: &Totals) {

@@ -277,7 +277,7 @@ impl World {
             for attempt in 0.. {
                 let failed = self.failed;
                 let place = self.lanes[0].free.pop().expect("nothing is in flight");
-                self.issue(0, place, Operation::Read, (first, REQUEST_BLOCKS_MAX), false)?;
+                self.issue((0, place), (Operation::Read, false), (first, REQUEST_BLOCKS_MAX))?;
                 self.work(0)?;
                 if self.failed == failed {
                     break;
@@ -307,7 +307,7 @@ impl World {
             self.lanes[lane].free.push(place);
             return Ok(false);
         };
-        self.issue(lane, place, operation, range, forced)
+        self.issue((lane, place), (operation, forced), range)
     }
 
     /// A random range that no request in flight touches: two writes to one block at once would
@@ -325,11 +325,9 @@ impl World {
 
     fn issue(
         &mut self,
-        lane: usize,
-        place: usize,
-        operation: Operation,
+        (lane, place): (usize, usize),
+        (operation, forced): (Operation, bool),
         (first, count): (u64, u64),
-        forced: bool,
     ) -> Result<bool, Violation> {
         let bytes = (count * u64::from(BLOCK)) as usize;
         let has_data = matches!(operation, Operation::Read | Operation::Write);
