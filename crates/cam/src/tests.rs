@@ -3,5 +3,6 @@
 mod disk;
 mod fake;
 mod faults;
+mod queue;
 mod run;
 mod scan;

@@ -75,7 +75,7 @@ impl Store {
             let kind = if metadata.is_dir() { "a directory" } else { "a special file" };
             return Err(ImageFault::NotAFile(kind));
         }
-        // A superuser may write everything; a file marked read-only is still meant to stay as it is.
+        // A superuser may write everything; a file marked read-only is meant to stay as it is.
         if !read_only && metadata.permissions().readonly() {
             return Err(ImageFault::NotWritable("its mode has no write permission".into()));
         }
