@@ -588,6 +588,26 @@ fn a_unit_in_a_file_survives_its_model() {
 }
 
 #[test]
+fn impossible_configurations_are_refused_by_name() {
+    let refused = |change: &dyn Fn(&mut Config)| {
+        let mut config = small();
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    };
+    for (key, message) in [
+        ("slots", refused(&|config| config.slots = 33)),
+        ("queues", refused(&|config| (config.queues, config.legacy_doorbell) = (0, false))),
+        ("specification", refused(&|config| config.specification = 0x0500)),
+        ("block_size", refused(&|config| config.units[0].as_mut().unwrap().block_size = 512)),
+        ("size of LU 0", refused(&|config| config.units[0].as_mut().unwrap().size = 5000)),
+        ("channels", refused(&|config| config.profile.timing.channels = 0)),
+        ("page_bytes", refused(&|config| config.profile.timing.page_bytes = 5000)),
+    ] {
+        assert!(message.contains(key) && message.contains("must be"), "{message}");
+    }
+}
+
+#[test]
 fn two_runs_are_the_same_to_the_nanosecond() {
     let run = || {
         let mut host = up(small());

@@ -189,6 +189,7 @@ impl Config {
                 return Err(ConfigError::Value(key, u64::from(is), text));
             }
         }
+        self.profile.check()?;
         if !matches!(self.specification, 0x0310 | 0x0400 | 0x0410) {
             let is = u64::from(self.specification);
             return Err(ConfigError::Value("specification", is, "0x310, 0x400 or 0x410"));

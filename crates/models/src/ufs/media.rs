@@ -158,6 +158,26 @@ impl Die {
     }
 }
 
+/// A plane: when it can read, and where it is. Consecutive pages go to consecutive channels, then
+/// dies, then planes.
+#[derive(Clone, Copy, Debug)]
+struct Plane {
+    free: u64,
+    die: u16,
+    channel: u16,
+}
+
+impl Plane {
+    fn all(timing: &Timing) -> Vec<Self> {
+        let dies = timing.channels * timing.dies_per_channel;
+        let plane = |spot| {
+            let die = spot % dies;
+            Self { free: 0, die: die as u16, channel: (die % timing.channels) as u16 }
+        };
+        (0..dies * timing.planes_per_die).map(plane).collect()
+    }
+}
+
 /// A sequential stream and the pages read ahead for it.
 #[derive(Clone, Debug)]
 struct Stream {
@@ -182,7 +202,7 @@ pub(super) struct Media {
     last_command: u64,
     to_host: u64,
     to_device: u64,
-    planes: Vec<u64>,
+    planes: Vec<Plane>,
     channels: Vec<Timeline>,
     dies: Vec<Die>,
     next_die: usize,
@@ -217,7 +237,7 @@ impl Media {
             last_command: 0,
             to_host: 0,
             to_device: 0,
-            planes: vec![0; dies * timing.planes_per_die as usize],
+            planes: Plane::all(&timing),
             channels: vec![Timeline::default(); timing.channels as usize],
             dies: vec![Die::IDLE; dies],
             next_die: 0,
@@ -286,12 +306,12 @@ impl Media {
 
     #[inline]
     fn read_array(&mut self, address: u64, len: u64, at: u64) -> Ready {
-        let page_bytes = u64::from(self.timing.page_bytes);
+        let shift = self.timing.page_bytes.trailing_zeros();
         let mut ready = Ready { first: u64::MAX, last: 0 };
         let (mut from, end) = (address, address + len);
         while from < end {
-            let to = ((from / page_bytes + 1) * page_bytes).min(end);
-            let there = self.read_page(from / page_bytes, to - from, at);
+            let to = (((from >> shift) + 1) << shift).min(end);
+            let there = self.read_page(from >> shift, to - from, at);
             ready.first = ready.first.min(there);
             ready.last = ready.last.max(there);
             from = to;
@@ -328,15 +348,16 @@ impl Media {
     /// Reads `bytes` of one page from `at` on; answers when they are in the controller.
     #[inline]
     fn read_page(&mut self, page: u64, bytes: u64, at: u64) -> u64 {
-        let dies = self.dies.len();
-        let spot = (page % self.planes.len() as u64) as usize;
-        let die = &mut self.dies[spot % dies];
-        let start = die.make_way(self.planes[spot].max(at), &self.timing);
+        // 32 bits number the pages of the largest device, and divide faster.
+        let spot = page as u32 % self.planes.len() as u32;
+        let plane = &mut self.planes[spot as usize];
+        let die = &mut self.dies[usize::from(plane.die)];
+        let start = die.make_way(plane.free.max(at), &self.timing);
         let sensed = start + self.timing.read_ns;
-        self.planes[spot] = sensed;
+        plane.free = sensed;
+        let channel = usize::from(plane.channel);
         self.patrol(bytes, sensed);
-        let channels = self.channels.len();
-        self.channels[spot % dies % channels].reserve(sensed, bytes * self.channel_ps / 1000)
+        self.channels[channel].reserve(sensed, bytes * self.channel_ps / 1000)
     }
 
     /// Counts array reads and stops the array when the patrol is due.
@@ -349,7 +370,7 @@ impl Media {
         self.since_patrol += bytes;
         if self.since_patrol >= patrol.every_bytes {
             self.since_patrol = 0;
-            self.planes.iter_mut().for_each(|free| *free = (*free).max(at) + patrol.ns);
+            self.planes.iter_mut().for_each(|plane| plane.free = plane.free.max(at) + patrol.ns);
         }
     }
 

@@ -4,11 +4,11 @@
 //! passing of time - and three outputs: register values, DMA, the interrupt line. It has no clock:
 //! every input carries `now`, and [`Ufs::next_event`] says when it next has something to do.
 //!
-//! One command, through the files of this module: a doorbell ([`sdq`] or [`mcq`]) makes the
-//! controller fetch a descriptor and its UPIU into a task ([`task`]); [`device`] looks at the UPIU
-//! and decides at once *what* will happen ([`scsi`] for commands, [`query`] for queries);
-//! [`media`] decides *when*, through one or two events; at the last of them data is copied
-//! ([`transfer`]), the answer is written and the slot given back. Reads take their data at that
+//! One command, through the files of this module: a doorbell (`sdq` or `mcq`) makes the
+//! controller fetch a descriptor and its UPIU into a task (`task`); `flow` looks at the UPIU
+//! and decides at once *what* will happen (`scsi` for commands, `query` for queries);
+//! `media` decides *when*, through one or two events; at the last of them data is copied
+//! (`transfer`), the answer is written and the slot given back. Reads take their data at that
 //! last moment, writes are in the store from that moment on: a command that is aborted earlier
 //! leaves no trace.
 //!

@@ -3,6 +3,8 @@
 //! A profile holds mechanisms' parameters, never answers: throughput and latency come out of them.
 //! `docs/ufs-model.md` says why each parameter has its value and which published figure fixes it.
 
+use super::config::ConfigError;
+
 /// One step of the idle ladder: after `after_ns` without a command the front end has fallen
 /// asleep so deeply that the next command waits `exit_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +194,28 @@ pub const UFS40: Profile = Profile {
 impl Profile {
     /// Every profile; the first is the default.
     pub const ALL: [&'static Self; 4] = [&GALAXY_BOOK_S, &OK3576, &GENERIC, &UFS40];
+
+    /// Whether a device can be timed like this.
+    ///
+    /// # Errors
+    /// The first value that is impossible.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let t = &self.timing;
+        let ranges = [
+            ("gear_max", u32::from(self.gear_max), 1..=5, "1 to 5"),
+            ("lanes", u32::from(self.lanes), 1..=2, "1 or 2"),
+            ("channels", t.channels, 1..=64, "1 to 64"),
+            ("dies_per_channel", t.dies_per_channel, 1..=64, "1 to 64"),
+            ("planes_per_die", t.planes_per_die, 1..=16, "1 to 16"),
+            ("page_bytes", t.page_bytes, 4096..=1 << 20, "a power of two from 4096 to 1048576"),
+        ];
+        for (key, is, may, text) in ranges {
+            if !may.contains(&is) || key == "page_bytes" && !is.is_power_of_two() {
+                return Err(ConfigError::Value(key, u64::from(is), text));
+            }
+        }
+        Ok(())
+    }
 
     /// The profile of this name.
     pub fn by_name(name: &str) -> Option<&'static Self> {
