@@ -72,6 +72,8 @@ pub struct JobFile {
     pub jobs: Vec<Job>,
     /// Options that were given and have no meaning here, with the reason; each once.
     pub ignored: BTreeMap<&'static str, &'static str>,
+    /// What else there is to say about the jobs, a line each.
+    pub notes: Vec<String>,
 }
 
 /// Options on top of those of a job file, as (name, value).
@@ -104,7 +106,7 @@ impl JobFile {
         let mut file = Self::default();
         let mut job = Job::new(name);
         file.override_with(&mut job, options)?;
-        file.jobs.push(job);
+        file.finish(job, false);
         Ok(file)
     }
 
@@ -132,7 +134,7 @@ impl JobFile {
                 global = job;
             } else {
                 file.override_with(&mut job, overrides)?;
-                file.jobs.push(job);
+                file.finish(job, true);
             }
         }
         if file.jobs.is_empty() {
@@ -140,6 +142,24 @@ impl JobFile {
             return Err(JobError { place, message: "it defines no job".to_string() });
         }
         Ok(file)
+    }
+
+    /// Takes a finished job. An engine that is synchronous to fio keeps one request in flight; a
+    /// job file that names none means fio's default, which is.
+    fn finish(&mut self, mut job: Job, default_is_synchronous: bool) {
+        let settings = &mut job.settings;
+        let depth = settings.workload.depth;
+        let synchronous = settings.synchronous.unwrap_or(default_is_synchronous);
+        if synchronous && depth > 1 && !settings.depth_is_meant {
+            settings.workload.depth = 1;
+            self.notes.push(format!(
+                "job {}: one request in flight per worker, because its ioengine is synchronous to \
+                 fio (as is fio's default); for iodepth={depth} name an asynchronous one, or say \
+                 --iodepth={depth}",
+                job.name
+            ));
+        }
+        self.jobs.push(job);
     }
 
     fn override_with(&mut self, job: &mut Job, options: &Overrides) -> Result<(), JobError> {
@@ -168,12 +188,17 @@ impl JobFile {
             }
             Fate::Ignored(reason) => {
                 self.ignored.insert(name, reason);
+                if name == "ioengine" {
+                    let engine = value.unwrap_or_default();
+                    job.settings.synchronous = Some(known::SYNCHRONOUS_ENGINES.contains(&engine));
+                }
             }
             Fate::Refused(_) if is_neutral(name, value) => {}
             Fate::Refused(reason) => {
                 return Err(fail(format!("option `{name}` is fio's, but not Flysch's: {reason}")));
             }
         }
+        job.settings.depth_is_meant |= name == "iodepth" && *place == Place::CommandLine;
         // As in fio's JSON, a flag without a value is not listed.
         if let Some(value) = value {
             job.options.insert(name.to_string(), value.to_string());

@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn demand_is_that_of_the_widest_stage() {
-        let text = "[a]\nnumjobs=3\niodepth=4\nbs=6000\n[b]\nstonewall\nbs=1m\n";
+        let text = "[a]\nioengine=libaio\nnumjobs=3\niodepth=4\nbs=6000\n[b]\nstonewall\nbs=1m\n";
         let file = JobFile::parse(text, Path::new("test.fio"), &[]).unwrap();
         assert_eq!(Demand::of(&file), Demand { workers: 3, depth: 12, memory: 1 << 20 });
     }

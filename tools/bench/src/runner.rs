@@ -214,6 +214,9 @@ struct Shared {
     versions: Option<Versions>,
     /// One request's data, while it is stamped or checked.
     scratch: Vec<u8>,
+    /// The worker whose turn it is to be refilled first: when a queue is too short for all, each
+    /// gets its share.
+    turn: usize,
 }
 
 /// Runs `assignments` on `lanes` until all are done.
@@ -237,18 +240,19 @@ pub fn run<D: Device, C: Clock>(
     workers.iter_mut().for_each(|worker| worker.start(start));
     let mut rounds: u32 = 0;
     loop {
-        let mut busy = false;
+        let mut round = Round::default();
         for ((index, lane), trace) in lanes.iter_mut().enumerate().zip(&mut traces) {
-            busy |= collect(lane, clock, &mut workers, &mut shared, trace);
-            busy |= refill(lane, index, clock, &mut workers, &mut shared);
+            round.busy |= collect(lane, clock, &mut workers, &mut shared, trace);
+            round.join(refill(lane, index, clock, &mut workers, &mut shared));
         }
         if workers.iter().all(Worker::is_done) {
             break;
         }
-        if !busy {
-            wait(lanes, clock, &workers)?;
+        if !round.busy {
+            wait(lanes, clock, &workers, round)?;
         }
         rounds = rounds.wrapping_add(1);
+        shared.turn = if shared.turn + 1 < workers.len() { shared.turn + 1 } else { 0 };
         if rounds.is_multiple_of(ROUNDS_PER_LOOK) {
             look_around(clock.now(), &mut workers, &mut options);
         }
@@ -281,7 +285,24 @@ fn collect<D: Device, C: Clock>(
     any
 }
 
-/// Lets every worker of lane `index` issue what it may. Whether anything was issued.
+/// What happened in a round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// Something moved: look again before waiting.
+    busy: bool,
+    /// The device refused a request for good; its worker goes on with the next.
+    refused: bool,
+}
+
+impl Round {
+    #[inline]
+    fn join(&mut self, other: Self) {
+        self.busy |= other.busy;
+        self.refused |= other.refused;
+    }
+}
+
+/// Lets every worker of lane `index` issue what it may.
 #[inline]
 fn refill<D: Device, C: Clock>(
     lane: &mut D,
@@ -289,28 +310,36 @@ fn refill<D: Device, C: Clock>(
     clock: &C,
     workers: &mut [Worker<'_>],
     shared: &mut Shared,
-) -> bool {
-    let mut submitted = 0;
-    let mut moved = false;
+) -> Round {
+    let (mut round, mut submitted) = (Round::default(), 0);
     let now = clock.now();
-    for worker in workers.iter_mut().filter(|worker| worker.lane == index) {
-        moved |= worker.advance(now);
-        submitted += worker.refill(lane, clock, shared);
+    let (later, first) = workers.split_at_mut(shared.turn);
+    for worker in first.iter_mut().chain(later).filter(|worker| worker.lane == index) {
+        round.busy |= worker.advance(now);
+        let done = worker.refill(lane, clock, shared);
+        submitted += done.submitted;
+        round.refused |= done.refused > 0;
     }
     if submitted > 0 {
         lane.ring(clock.now());
+        round.busy = true;
     }
-    moved | (submitted > 0)
+    round
 }
 
 /// Nothing to do: waits for the device or for the next instant that matters to someone.
 #[cold]
-fn wait<D: Device, C: Clock>(lanes: &[D], clock: &C, workers: &[Worker<'_>]) -> Result<(), Error> {
+fn wait<D: Device, C: Clock>(
+    lanes: &[D],
+    clock: &C,
+    workers: &[Worker<'_>],
+    round: Round,
+) -> Result<(), Error> {
     let device = lanes.iter().filter_map(Device::poll_at).min();
     let ours = workers.iter().filter_map(Worker::wake_at).min();
     let until = [device, ours].into_iter().flatten().min();
     match clock.wait(until) {
-        Wake::Idle if until.is_none() => {
+        Wake::Idle if until.is_none() && !round.refused => {
             let in_flight = workers.iter().map(Worker::in_flight).sum();
             Err(Error::Stalled { in_flight })
         }

@@ -80,6 +80,9 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     for (name, reason) in jobs.file.iter().flat_map(|file| &file.ignored) {
         eprintln!("flysch: option `{name}` has no meaning here: {reason}");
     }
+    for note in jobs.file.iter().flat_map(|file| &file.notes) {
+        eprintln!("flysch: {note}");
+    }
     let mut results = Results {
         version: env!("CARGO_PKG_VERSION").to_string(),
         timestamp_ms: milliseconds_since_1970(),
@@ -137,6 +140,7 @@ impl Jobs {
             all.jobs.append(&mut file.jobs);
             all.global.append(&mut file.global);
             all.ignored.append(&mut file.ignored);
+            all.notes.append(&mut file.notes);
         }
         Ok(Self { file: Some(all) })
     }

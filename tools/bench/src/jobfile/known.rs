@@ -22,6 +22,10 @@ struct Family {
     names: &'static [&'static str],
 }
 
+/// fio's engines that keep one request in flight whatever `iodepth` says.
+pub const SYNCHRONOUS_ENGINES: [&str; 7] =
+    ["psync", "sync", "vsync", "pvsync", "pvsync2", "mmap", "splice"];
+
 /// Other names of options, as fio knows them.
 const ALIASES: [(&str, &str); 20] = [
     ("blockalign", "ba"),

@@ -39,6 +39,10 @@ pub struct Settings {
     pub group_reporting: bool,
     /// Percentiles wanted; empty: fio's default list.
     pub percentiles: Vec<f64>,
+    /// Whether fio's engine of that name is synchronous; `None` if no engine is named.
+    pub(super) synchronous: Option<bool>,
+    /// The queue depth was given on the command line.
+    pub(super) depth_is_meant: bool,
     rw: (Mix, bool, i64),
     read_percent: u32,
     each_once: bool,
@@ -65,6 +69,8 @@ impl Default for Settings {
             new_group: false,
             group_reporting: false,
             percentiles: Vec::new(),
+            synchronous: None,
+            depth_is_meant: false,
             rw: (Mix::Only(Direction::Read), false, 0),
             read_percent: 50,
             each_once: true,

@@ -65,6 +65,22 @@ fn options_given_beside_the_file_win() {
 }
 
 #[test]
+fn synchronous_engines_keep_one_request_in_flight() {
+    let depth = |options: &str, overrides: &Overrides| {
+        let text = format!("[a]\niodepth=32\n{options}\n");
+        let file = JobFile::parse(&text, Path::new("a.fio"), overrides).unwrap();
+        (file.jobs[0].settings.workload.depth, file.notes.len())
+    };
+    assert_eq!(depth("", &[]), (1, 1));
+    assert_eq!(depth("ioengine=psync", &[]), (1, 1));
+    assert_eq!(depth("ioengine=io_uring", &[]), (32, 0));
+    let meant = [("iodepth".to_string(), Some("8".to_string()))];
+    assert_eq!(depth("", &meant), (8, 0));
+    let job = &JobFile::of_options("a", &meant).unwrap().jobs[0];
+    assert_eq!(job.settings.workload.depth, 8);
+}
+
+#[test]
 fn unknown_options_are_named_with_line_and_neighbour() {
     let error = parse("[a]\nbs=4k\niodept=3\n").unwrap_err().to_string();
     assert_eq!(error, "test.fio:3: unknown option `iodept`; did you mean `iodepth`?");
@@ -160,7 +176,7 @@ fn aliases_units_and_variables() {
 fn includes_are_relative_to_the_file_that_includes() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    std::fs::write(path("common.inc"), "bs=64k # shared\niodepth=7\n").unwrap();
+    std::fs::write(path("common.inc"), "bs=64k # shared\nioengine=libaio\niodepth=7\n").unwrap();
     std::fs::write(path("main.fio"), "[global]\nrw=randread\n[a]\ninclude common.inc\n").unwrap();
     // An included file continues the section it is included in.
     let error = JobFile::read(&path("main.fio"), &[]);

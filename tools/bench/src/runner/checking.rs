@@ -56,7 +56,7 @@ pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
             result: Verified::default(),
         });
     }
-    Ok(Shared { versions, scratch: vec![0; length as usize] })
+    Ok(Shared { versions, scratch: vec![0; length as usize], turn: 0 })
 }
 
 /// Bytes per header: what all offsets and lengths of the verifying workers are multiples of.

@@ -69,6 +69,7 @@ struct TestDisk {
     requests: u64,
     log: Vec<(Operation, u64, u64)>,
     deepest: usize,
+    refuses_writes: bool,
 }
 
 impl TestDisk {
@@ -94,6 +95,7 @@ impl TestDisk {
             requests: 0,
             log: Vec::new(),
             deepest: 0,
+            refuses_writes: false,
         }
     }
 
@@ -143,6 +145,9 @@ impl Device for TestDisk {
 
     fn submit(&mut self, request: &Request, _now: Instant) -> Result<(), Refused> {
         self.geometry.check(request).map_err(Refused::Invalid)?;
+        if self.refuses_writes && request.operation == Operation::Write {
+            return Err(Refused::Invalid(BlockError::WriteProtected));
+        }
         if self.submitted.len() + self.issued.len() >= self.geometry.queue_depth as usize {
             return Err(Refused::Full);
         }
@@ -316,6 +321,9 @@ fn workers_share_lanes_and_lanes_keep_their_workers() {
     let outcome = play(&mut disks, &jobs);
     for worker in &outcome.workers {
         assert_eq!((worker.statistics.requests(), worker.failures), (256, 0));
+        // And none waits much longer than its fair turn, 12 requests of 1 us.
+        let longest = worker.statistics.direction(Direction::Read).unwrap().total.max();
+        assert!(longest < 30_000, "{longest}");
     }
     assert_eq!(disks.each_ref().map(|disk| disk.log.len()), [512, 512]);
     assert_eq!(outcome.traces.iter().map(Ring::len).sum::<usize>(), 1024);
@@ -423,6 +431,38 @@ fn a_failure_ends_the_worker_unless_it_is_tolerated() {
     let (outcome, disk) = play_one(&[Workload { tolerance, ..read }], Fault::FailFrom(65_536));
     assert_eq!((outcome.workers[0].failure, outcome.workers[0].failures), (None, 240));
     assert_eq!((disk.log.len(), outcome.workers[0].statistics.requests()), (256, 16));
+}
+
+/// The queue is full when the first worker fails: the request it could not issue is not forgotten
+/// as being written, or the other workers would wait for it for ever.
+#[test]
+fn a_worker_that_ends_leaves_nothing_marked_as_in_flight() {
+    let fatal = |mut job: Workload| {
+        job.verify = job.verify.map(|verify| Verify { fatal: true, ..verify });
+        job
+    };
+    let jobs: Vec<Workload> = (0..4)
+        .map(|seed| fatal(Workload { seed, depth: 6, loops: 2, size: Some(65_536), ..verifying() }))
+        .collect();
+    for failing in [8192, 32_768, 61_440] {
+        let (outcome, _) = play_one(&jobs, Fault::FailFrom(failing));
+        assert!(outcome.workers.iter().any(|worker| worker.failure.is_some()));
+    }
+}
+
+#[test]
+fn a_device_that_refuses_everything_does_not_hold_the_run() {
+    let tolerance = Tolerance { write: true, ..Tolerance::default() };
+    let runtime = Some(Duration::from_micros(50));
+    let base = job(Mix::Only(Direction::Write), RANDOM, 4);
+    let refused = Workload { tolerance, runtime, time_based: true, ..base };
+    let read = Workload { requests_max: Some(200), ..job(Mix::Only(Direction::Read), RANDOM, 2) };
+    let clock = TestClock::default();
+    let mut disk = TestDisk::new(MIB, &clock);
+    disk.refuses_writes = true;
+    let outcome = play(&mut [disk], &[refused, read]);
+    assert!(outcome.workers[0].failures > 0);
+    assert_eq!(outcome.workers[1].statistics.requests(), 200);
 }
 
 #[test]

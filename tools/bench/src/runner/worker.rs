@@ -79,6 +79,15 @@ struct Flushing {
     in_flight: bool,
 }
 
+/// What a worker did with its free slots.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Refilled {
+    /// Requests the device took.
+    pub(super) submitted: u32,
+    /// Requests it will never take.
+    pub(super) refused: u32,
+}
+
 /// The state of one worker.
 pub(super) struct Worker<'a> {
     pub(super) lane: usize,
@@ -309,7 +318,9 @@ impl<'a> Worker<'a> {
 
     fn drain(&mut self) {
         self.phase = Phase::Draining;
-        if let Some(held) = self.held.take() {
+        // What the device was asked to take already is still owed to it: its blocks are marked as
+        // being written.
+        if let Some(held) = self.held.take_if(|held| held.accepted.is_none()) {
             self.free.push(held.slot);
         }
     }
@@ -374,7 +385,7 @@ impl<'a> Worker<'a> {
                 self.sample_at = now.after_nanos(SAMPLE_NANOS);
                 return false;
             }
-            Phase::Draining if self.in_flight() == 0 => {
+            Phase::Draining if self.in_flight() == 0 && self.held.is_none() => {
                 self.statistics.runtime_nanos = self.last.nanos_since(self.measured_from);
                 self.flushing.wanted = true;
                 let flush = self.job.flush_at_end && self.job.writes() && self.failure.is_none();
@@ -410,23 +421,25 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Issues what may be issued now; how many requests that was.
+    /// Issues what may be issued now.
     #[inline]
     pub(super) fn refill<D: Device, C: Clock>(
         &mut self,
         lane: &mut D,
         clock: &C,
         shared: &mut Shared,
-    ) -> u32 {
-        let mut submitted = 0;
-        while let Some(held) = self.next(lane, clock, shared) {
+    ) -> Refilled {
+        let mut done = Refilled::default();
+        // Bounded: a device that refuses everything must not keep the others waiting.
+        for _ in 0..self.slots.len() {
+            let Some(held) = self.next(lane, clock, shared) else { break };
             let now = clock.now();
             let slot = &self.slots[usize::from(held.slot)];
             let request = request_of(slot, self.token(held.slot), held.accepted.unwrap_or(now));
             let request = Request { force_unit_access: self.job.force_unit_access, ..request };
             match lane.submit(&request, now) {
                 Ok(()) => {
-                    submitted += 1;
+                    done.submitted += 1;
                     let in_flight = self.in_flight();
                     self.statistics.at_depth(in_flight);
                 }
@@ -434,17 +447,20 @@ impl<'a> Worker<'a> {
                     self.held = Some(Held { accepted: Some(request.accepted), ..held });
                     break;
                 }
-                Err(Refused::Invalid(error)) => self.refused(held.slot, error, shared),
+                Err(Refused::Invalid(error)) => {
+                    done.refused += 1;
+                    self.refused(held.slot, error, shared);
+                }
             }
         }
-        if submitted > 0 {
-            self.statistics.submit_batches[batch_level(submitted)] += 1;
+        if done.submitted > 0 {
+            self.statistics.submit_batches[batch_level(done.submitted)] += 1;
         }
         if self.completed > 0 {
             self.statistics.complete_batches[batch_level(self.completed)] += 1;
             self.completed = 0;
         }
-        submitted
+        done
     }
 
     #[inline]
