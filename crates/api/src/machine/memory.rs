@@ -264,14 +264,19 @@ impl DmaRegion {
     /// Pointer to `len` bytes at `offset`, checked to lie inside the region.
     #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(
-            offset <= self.len && len <= self.len - offset,
-            "access outside a DMA region: {len} bytes at offset {offset} of {}",
-            self.len
-        );
+        if offset > self.len || len > self.len - offset {
+            outside(offset, len, self.len);
+        }
         // SAFETY: the offset was just checked to be inside the allocation behind `base`.
         unsafe { self.base.as_ptr().add(offset) }
     }
+}
+
+/// Out of line and with its arguments in registers: accesses are on every hot path.
+#[cold]
+#[inline(never)]
+fn outside(offset: usize, len: usize, region: usize) -> ! {
+    panic!("access outside a DMA region: {len} bytes at offset {offset} of {region}")
 }
 
 /// Page-aligned zeroed heap memory.
