@@ -1,12 +1,12 @@
 //! The command layer: what stands between block requests and a host controller's port.
 //!
 //! The port (a SIM, in CAM's words) only wraps commands and unwraps answers. Everything else is
-//! here: finding the logical units ([`scan`]), making commands of requests and putting them to the
+//! here: finding the logical units ([`scan`](mod@scan)), making commands of requests and putting them to the
 //! port ([`Disk`]), deadlines, retries, and what an error means ([`sense`]).
 //!
 //! | module | what |
 //! |---|---|
-//! | [`scan`] | which units there are and what they say about themselves |
+//! | [`scan`](mod@scan) | which units there are and what they say about themselves |
 //! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device) |
 //! | `queue` | requests in hand and their commands |
 //! | `single` | the fast path |
