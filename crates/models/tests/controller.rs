@@ -314,6 +314,32 @@ fn an_abort_before_the_data_came_keeps_the_old_data() {
     assert_eq!(host.command_in(0, &Host::read10(9, 1), 4096).1, [0x33; 4096]);
 }
 
+/// Room in the write buffer comes back from writes that are taken away, and data that fills no
+/// program unit does not keep a large write waiting for ever.
+#[test]
+fn the_write_buffer_never_clogs() {
+    let mut host = Host::up(small(""), 8 << 20, 0);
+    let write = |lba, blocks: u16, slot| {
+        let cdb = Host::write10(lba, blocks);
+        Host::command_upiu(0, slot, &cdb, true, u32::from(blocks) * 4096)
+    };
+    for _ in 0..40 {
+        for slot in 0..3 {
+            host.issue(slot, &write(0, 256, slot), 1 << 20);
+        }
+        host.sleep_us(200);
+        host.manage(TaskFunction::ClearTaskSet, 0, 0);
+        host.write(reg::UTRLCLR, 0);
+        host.reap();
+    }
+    host.issue(0, &write(0, 1, 0), 4096);
+    assert_eq!(host.await_slot(0, 1000), Some(Ocs::Success));
+    // Larger than the buffer: waits until that is empty.
+    host.issue(1, &write(8, 2048, 1), 8 << 20);
+    assert_eq!(host.await_slot(1, 1000), Some(Ocs::Success));
+    assert_eq!(host.end(1, Ocs::Success).status, 0);
+}
+
 #[test]
 fn a_unit_reset_ends_its_commands_and_is_announced() {
     let mut host = up("", 0);

@@ -284,6 +284,7 @@ impl Ufs {
         self.queues.iter_mut().for_each(mcq::Queue::reset);
         self.link.reset();
         self.media.set_link_rate(self.link.rate);
+        self.media.set_auto_hibern8(0, 0);
     }
 
     /// Writes UTRIACR.

@@ -110,6 +110,7 @@ impl Ufs {
             Work::Write { len, .. } => {
                 if !self.device.writes.is_empty() || !self.media.admit(u64::from(len)) {
                     self.device.writes.push_back(name);
+                    self.program();
                 } else {
                     self.receive_data(name, len);
                 }
@@ -120,7 +121,28 @@ impl Ufs {
 
     fn receive_data(&mut self, name: TaskRef, len: u32) {
         let end = self.media.receive(self.now.nanos(), u64::from(len));
-        self.at(end, Event::Complete(name));
+        self.at(end, Event::Arrived(name, len));
+    }
+
+    /// The data of a write is in the write buffer. If the command has been taken away meanwhile,
+    /// its room is free again.
+    #[inline]
+    pub(super) fn data_arrived(&mut self, name: TaskRef, len: u32) {
+        let bytes = u64::from(len);
+        let work = self.tasks.get(name.index).work;
+        let (true, Work::Write { unit, .. }) = (self.tasks.is_current(name), work) else {
+            self.media.release(bytes);
+            return self.admit_writes();
+        };
+        let slc = self.device.write_booster.takes(unit, bytes);
+        self.device.background.wrote(bytes);
+        self.media.arrived(bytes, slc);
+        let total = self.media.arrived_total();
+        if slc || total / EXCEPTION_CHECK != (total - bytes) / EXCEPTION_CHECK {
+            self.device.update_alert(self.now.nanos());
+        }
+        self.program();
+        self.complete(name);
     }
 
     /// The first data of a read is there: sends it.
@@ -182,13 +204,13 @@ impl Ufs {
         }
     }
 
-    /// The data of a write has arrived.
+    /// The data of a write is in the write buffer and goes into the store.
     fn complete_write(&mut self, name: TaskRef) {
         let index = name.index;
         let task = self.tasks.get(index);
         let Work::Write { unit: number, offset, len, force } = task.work else { return };
         let bytes = u64::from(len);
-        let mark = self.media.arrived_total() + bytes;
+        let mark = self.media.arrived_total();
         let moved = bytes.min(u64::from(task.expected));
         let device = &mut self.device;
         let unit = device.units[usize::from(number)].as_mut();
@@ -203,13 +225,6 @@ impl Ufs {
             unit.store.write(offset + done, memory, at, len)
         });
         let lba = offset >> unit.block_shift;
-        let slc = device.write_booster.takes(number, bytes);
-        device.background.wrote(bytes);
-        self.media.arrived(bytes, slc);
-        if slc || mark / EXCEPTION_CHECK != (mark - bytes) / EXCEPTION_CHECK {
-            self.device.update_alert(self.now.nanos());
-        }
-        self.program();
         match copied.and(kept.map_err(|_| Failed::Store)) {
             Ok(()) if force => {
                 self.tasks.get_mut(index).work = Work::Settle { len };
@@ -305,7 +320,10 @@ impl Ufs {
     /// moves data from the WriteBooster buffer to TLC.
     pub(super) fn program(&mut self) {
         let now = self.now.nanos();
-        let partial = !self.device.flushes.is_empty();
+        // Nobody waits for more data to fill a program unit when a flush waits, or when a write
+        // waits for the room of what lies there.
+        let stalled = !self.device.writes.is_empty() && self.media.is_resting();
+        let partial = stalled || !self.device.flushes.is_empty();
         while let Some(started) = self.media.program(now, partial) {
             self.at(started.end, Event::Die(started.die));
         }
@@ -342,6 +360,12 @@ impl Ufs {
         }
         self.device.cache.programmed(self.media.programmed_total());
         self.program();
+        self.admit_writes();
+        self.end_flushes();
+    }
+
+    /// Lets waiting writes send their data as far as there is room.
+    fn admit_writes(&mut self) {
         while let Some(&name) = self.device.writes.front() {
             let Work::Write { len, .. } = self.tasks.get(name.index).work else { break };
             if !self.media.admit(u64::from(len)) {
@@ -350,7 +374,6 @@ impl Ufs {
             self.device.writes.pop_front();
             self.receive_data(name, len);
         }
-        self.end_flushes();
     }
 
     fn end_flushes(&mut self) {

@@ -200,8 +200,12 @@ impl Ufs {
         self.device.power_off();
         self.media = Media::new(self.profile.timing, self.seed);
         self.media.set_link_rate(self.link.rate);
-        let of_device =
-            |event: &Event| matches!(event, Event::Die(_) | Event::Ready(_) | Event::Accepted(_));
+        let of_device = |event: &Event| {
+            matches!(
+                event,
+                Event::Die(_) | Event::Ready(_) | Event::Accepted(_) | Event::Arrived(..)
+            )
+        };
         self.events.retain(|event| !of_device(event));
         self.device.cache.lose(&mut self.device.units, &mut self.faults)
     }

@@ -396,6 +396,16 @@ impl Media {
         true
     }
 
+    /// Gives back room that was taken for data that never came.
+    pub(super) fn release(&mut self, bytes: u64) {
+        self.buffer_used -= bytes;
+    }
+
+    /// Whether no die programs.
+    pub(super) fn is_resting(&self) -> bool {
+        self.dies.iter().all(|die| die.held == 0)
+    }
+
     /// Receives `bytes` from the host from `at` on; answers the end.
     #[inline]
     pub(super) fn receive(&mut self, at: u64, bytes: u64) -> u64 {

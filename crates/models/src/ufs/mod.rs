@@ -80,6 +80,8 @@ enum Event {
     Accepted(TaskRef),
     /// The first data of a read is ready to be sent.
     Ready(TaskRef),
+    /// The data of a write, so many bytes, is in the write buffer.
+    Arrived(TaskRef, u32),
     /// A command ends.
     Complete(TaskRef),
     /// A die may be done programming.
@@ -224,6 +226,7 @@ impl Ufs {
         match event {
             Event::Ready(task) => self.send_data(task),
             Event::Complete(task) => self.complete(task),
+            Event::Arrived(task, len) => self.data_arrived(task, len),
             Event::Accepted(task) => self.accepted(task),
             Event::Die(die) => self.die_done(die),
             Event::Idle => self.idle(),
