@@ -260,6 +260,9 @@ impl<M: Machine> Host<M> {
         if now >= self.job_at || !self.lane.shared.is_quiet(self.lane.obeyed) {
             self.drive(now);
         }
+        if !self.lane.has_work() {
+            return None;
+        }
         if let outcome @ Some(_) = self.lane.poll(now) {
             return outcome;
         }

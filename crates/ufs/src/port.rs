@@ -367,8 +367,9 @@ impl<M: Machine> Lane<M> {
         found
     }
 
+    /// Whether a look at the queue can find anything.
     #[inline]
-    fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.in_flight != 0 || self.management.is_some()
     }
 

@@ -14,7 +14,7 @@ use super::{Done, MANAGEMENT};
 use crate::layout::{ENTRY, slot};
 use crate::shared::Starts;
 use flysch_api::machine::{DmaRegion, Registers};
-use flysch_wire::ufs::cqe::{CqeStatus, CqeUcd, STATUS_OFFSET, UCD_OFFSET};
+use flysch_wire::ufs::cqe::{self, Cqe, UCD_OFFSET};
 use flysch_wire::ufs::registers::{CqInterrupts, mcq};
 
 /// Where the run-time registers of one queue pair are, bytes from the start of the register space.
@@ -99,15 +99,16 @@ impl Mcq {
     #[inline]
     pub(crate) fn take(&mut self, registers: &impl Registers) -> Option<Done> {
         while self.head != self.batch_end {
-            let ucd = u64::from_le(self.completion.load64(self.head + UCD_OFFSET));
-            let status = u32::from_le(self.completion.load32(self.head + STATUS_OFFSET));
+            let mut bytes = [0; cqe::LENGTH];
+            self.completion.read(self.head, &mut bytes);
+            let entry = Cqe::parse(&bytes);
             self.completion.store64(self.head + UCD_OFFSET, 0);
             self.head = next(self.head, self.completion.len());
             if self.head == self.batch_end {
                 registers.write32(self.registers.completion + mcq::CQHP, self.head as u32);
             }
-            if let Some(slot) = self.slot_of(CqeUcd::from_bits(ucd).base()) {
-                return Some(Done { slot, ocs: CqeStatus::from_bits(status).ocs().into_bits() });
+            if let Some(slot) = self.slot_of(entry.ucd.base()) {
+                return Some(Done { slot, ocs: entry.status.ocs().into_bits() });
             }
             self.strangers = self.strangers.saturating_add(1);
         }
@@ -170,6 +171,7 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
     use core::cell::RefCell;
+    use flysch_wire::ufs::cqe::STATUS_OFFSET;
 
     #[derive(Default)]
     struct File(RefCell<BTreeMap<u32, u32>>);
