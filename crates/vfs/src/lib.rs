@@ -1,0 +1,211 @@
+//! What [`FileSystem`] promises, as a suite that any implementation runs.
+//!
+//! [`verify`] goes through a whole tree and holds every call against the contract: lookups against
+//! listings, listings against themselves from every position, reads in pieces against reads in one,
+//! holes against zeros, sizes against contents, and bad arguments against the errors they must
+//! give. It knows nothing of any format. What it finds are [`Violation`]s; a sound file system on a
+//! sound image has none.
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod content;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::vfs::{Attributes, DeviceNumber, Error, FileKind, FileSystem, Inode};
+
+/// A promise that was not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path of the file it happened with, without a leading '/'.
+    pub path: Vec<u8>,
+    /// What the contract says, in a few words.
+    pub rule: &'static str,
+    /// What happened instead.
+    pub found: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}: {}: {}", self.path.escape_ascii(), self.rule, self.found)
+    }
+}
+
+/// What a run of the suite went through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Files, directories and all else.
+    pub files: u64,
+    /// Bytes of content read in one piece.
+    pub bytes: u64,
+    /// Promises that were not kept, at most [`VIOLATIONS_MAX`].
+    pub violations: Vec<Violation>,
+}
+
+/// Violations after which the suite stops.
+pub const VIOLATIONS_MAX: usize = 100;
+/// Names below this are told apart in error messages; deeper trees are not entered.
+const DEPTH_MAX: usize = 256;
+
+/// Holds `fs` against the contract.
+pub fn verify(fs: &dyn FileSystem) -> Report {
+    let mut suite = Suite { fs, report: Report::default(), path: vec![], links: BTreeMap::new() };
+    let statistics = fs.statistics();
+    suite.statistics();
+    suite.strangers();
+    let mut entered = BTreeSet::from([statistics.root]);
+    match fs.attributes(statistics.root) {
+        Ok(attributes) => {
+            suite.file(statistics.root, FileKind::Directory, &attributes);
+            suite.directory(statistics.root, &mut entered, 0);
+        }
+        Err(error) => suite.violation("the root has attributes", error),
+    }
+    suite.link_counts();
+    suite.report
+}
+
+/// What was seen of a file with its names.
+struct Seen {
+    links: u32,
+    names: u32,
+    path: Vec<u8>,
+}
+
+struct Suite<'f> {
+    fs: &'f dyn FileSystem,
+    report: Report,
+    path: Vec<u8>,
+    /// Everything but directories.
+    links: BTreeMap<Inode, Seen>,
+}
+
+impl Suite<'_> {
+    fn violation(&mut self, rule: &'static str, found: impl fmt::Display) {
+        if self.is_full() {
+            return;
+        }
+        let path = self.path.clone();
+        self.report.violations.push(Violation { path, rule, found: format!("{found}") });
+    }
+
+    fn is_full(&self) -> bool {
+        self.report.violations.len() >= VIOLATIONS_MAX
+    }
+
+    /// A violation unless `found` is what was `expected`.
+    fn expect<T: PartialEq + fmt::Debug>(&mut self, rule: &'static str, found: T, expected: T) {
+        if found != expected {
+            self.violation(rule, format_args!("{found:?}, expected {expected:?}"));
+        }
+    }
+
+    fn statistics(&mut self) {
+        let statistics = self.fs.statistics();
+        if !statistics.block_size.is_power_of_two() {
+            self.violation("the block size is a power of two", statistics.block_size);
+        }
+        if statistics.blocks_free > statistics.blocks {
+            self.violation("no more is free than there is", statistics.blocks_free);
+        }
+        if !(1..=255).contains(&statistics.name_max) {
+            self.violation("names have 1 to 255 bytes", statistics.name_max);
+        }
+        self.expect("statistics stay the same", self.fs.statistics(), statistics);
+    }
+
+    /// Inodes that are not there.
+    fn strangers(&mut self) {
+        for inode in [Inode(u64::MAX), Inode(u64::from(u32::MAX)), Inode(1 << 40)] {
+            if self.fs.attributes(inode).is_ok() {
+                continue; // it happens to be there
+            }
+            let missing = Err(Error::NotFound);
+            self.expect(
+                "no attributes without inode",
+                self.fs.attributes(inode).map(drop),
+                missing,
+            );
+            let found = self.fs.lookup(inode, b"x").map(drop);
+            self.expect("no lookup without inode", found, missing);
+            let found = self.fs.read(inode, 0, &mut [0; 4]).map(drop);
+            self.expect("no read without inode", found, missing);
+            let found = self.fs.read_xattr(inode, b"user.x", &mut [0; 4]).map(drop);
+            self.expect("no attribute without inode", found, missing);
+            let found = self.fs.list(inode, 0, &mut |_| core::ops::ControlFlow::Continue(()));
+            self.expect("no listing without inode", found, missing);
+        }
+    }
+
+    /// One file, whatever it is.
+    fn file(&mut self, inode: Inode, kind: FileKind, attributes: &Attributes) {
+        self.report.files += 1;
+        self.attributes(inode, kind, attributes);
+        self.xattrs(inode);
+        match attributes.kind {
+            FileKind::Regular => self.regular(inode, attributes.size),
+            FileKind::Symlink => self.symlink(inode, attributes.size),
+            FileKind::Directory => {
+                let found = self.fs.read(inode, 0, &mut [0; 4]);
+                self.expect("a directory cannot be read", found, Err(Error::IsDirectory));
+            }
+            _ => {
+                let found = self.fs.read(inode, 0, &mut [0; 4]);
+                self.expect("this kind has no content", found, Err(Error::NoContent));
+            }
+        }
+    }
+
+    fn attributes(&mut self, inode: Inode, kind: FileKind, attributes: &Attributes) {
+        self.expect("attributes name their inode", attributes.inode, inode);
+        self.expect("entry and inode agree on the kind", attributes.kind, kind);
+        self.expect("attributes stay the same", self.fs.attributes(inode), Ok(*attributes));
+        if attributes.permissions > 0o7777 {
+            self.violation("permissions are 12 bits", attributes.permissions);
+        }
+        for time in [attributes.accessed, attributes.modified, attributes.changed] {
+            if time.nanoseconds > 999_999_999 {
+                self.violation("a second has 10^9 nanoseconds", time.nanoseconds);
+            }
+        }
+        let is_device =
+            matches!(attributes.kind, FileKind::CharacterDevice | FileKind::BlockDevice);
+        if !is_device {
+            let found = attributes.device;
+            self.expect("only devices have a number", found, DeviceNumber::default());
+        }
+        let least = if attributes.kind == FileKind::Directory { 2 } else { 1 };
+        if attributes.links < least {
+            self.violation("what has a name has a link", attributes.links);
+        }
+        if attributes.kind != FileKind::Directory {
+            let (links, path) = (attributes.links, self.path.clone());
+            let seen = self.links.entry(inode).or_insert(Seen { links, names: 0, path });
+            seen.names += 1;
+        }
+    }
+
+    /// Link counts against the names that were met.
+    fn link_counts(&mut self) {
+        for (inode, seen) in core::mem::take(&mut self.links) {
+            if seen.links != seen.names {
+                self.path = seen.path;
+                let found = format!("inode {inode}: {} links, {} names", seen.links, seen.names);
+                self.violation("links are names", found);
+            }
+        }
+    }
+}
