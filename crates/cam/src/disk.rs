@@ -1,6 +1,6 @@
 //! `da`: a direct-access logical unit as a block device.
 //!
-//! Down: a request is checked, becomes a wish in the [`Queue`], is split into parts of at most the
+//! Down: a request is checked, becomes a wish in the queue, is split into parts of at most the
 //! longest transfer, and each part goes to the port as one command. Up: an outcome finds its part
 //! by token, a plain success ends the part, everything else goes to `recover`; a wish is done when
 //! its last part is, and its first failure is its result.

@@ -1,8 +1,8 @@
 //! The command layer: what stands between block requests and a host controller's port.
 //!
 //! The port (a SIM, in CAM's words) only wraps commands and unwraps answers. Everything else is
-//! here: finding the logical units ([`scan`](mod@scan)), making commands of requests and putting them to the
-//! port ([`Disk`]), deadlines, retries, and what an error means ([`sense`]).
+//! here: finding the logical units ([`scan`](mod@scan)), making commands of requests and putting
+//! them to the port ([`Disk`]), deadlines, retries, and what an error means ([`sense`]).
 //!
 //! | module | what |
 //! |---|---|
