@@ -23,8 +23,8 @@ pub(crate) fn prepare() {
     });
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let message = panic.payload_as_str().unwrap_or_default();
-        if message.starts_with("failed printing to stdout") {
+        let message = panic.payload().downcast_ref::<String>();
+        if message.is_some_and(|text| text.starts_with("failed printing to stdout")) {
             remove_half_written();
             std::process::exit(0);
         }

@@ -25,6 +25,7 @@ pub(crate) struct Cli {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one in the whole program")]
 pub(crate) enum Command {
     /// Run workloads and show where the time of each I/O goes.
     Bench(bench::Arguments),

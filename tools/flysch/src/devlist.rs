@@ -33,22 +33,22 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             let units: Vec<Value> = control.peripherals().iter().enumerate().map(unit).collect();
             list.push(json!({ "bus": bus, "controller": description, "units": units }));
         } else {
-            show_bus(arguments.verbose, bus, pass, &description, control, output)?;
+            let heading = arguments.verbose.then_some(description.as_str());
+            show_bus((bus, pass), heading, control, output)?;
         }
         pass += control.peripherals().len();
     }
     if output.json() { output.value(&list) } else { Ok(()) }
 }
 
+/// Lists the units of a bus, the first of which is `pass`; with everything under a heading.
 fn show_bus(
-    verbose: bool,
-    bus: usize,
-    pass: usize,
-    description: &str,
+    (bus, pass): (usize, usize),
+    heading: Option<&str>,
     control: &dyn Control,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    if verbose {
+    if let Some(description) = heading {
         output.line(format!("scbus{bus} on ufshci{bus} bus 0: {description}"))?;
     }
     for (number, unit) in control.peripherals().iter().enumerate() {
@@ -56,11 +56,11 @@ fn show_bus(
         let identity = unit.to_string();
         let lun = unit.lun;
         output.line(format!("{identity:<35}at scbus{bus} target 0 lun {lun} ({names})"))?;
-        if verbose {
+        if heading.is_some() {
             output.line(format!("    {}", details(unit)))?;
         }
     }
-    if verbose {
+    if heading.is_some() {
         output.line(format!("{:<35}at scbus{bus} target -1 lun ffffffff ()", "<>"))?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Standard output: tables for people, JSON for programs, never a panic when nobody reads it.
 
-use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::io::{self, BufWriter, Stdout, Write};
 
 use serde::Serialize;
 
@@ -21,11 +21,6 @@ impl Output {
     /// Whether the user wants JSON.
     pub(crate) fn json(&self) -> bool {
         self.json
-    }
-
-    /// Whether a person is likely to read this as it comes.
-    pub(crate) fn is_terminal(&self) -> bool {
-        self.stdout.get_ref().is_terminal()
     }
 
     /// One line.

@@ -22,4 +22,4 @@ pub use target::{
     ClockKind, FileTarget, KINDS, Key, Kind, NullTarget, ParseError, QemuTarget, Target, UfsTarget,
     did_you_mean,
 };
-pub use ufs::Control;
+pub use ufs::{Control, Controller};

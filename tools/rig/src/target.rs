@@ -92,6 +92,7 @@ pub const KINDS: [Kind; 4] = [
 
 /// A stack to open.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a handful in the whole program")]
 pub enum Target {
     /// The UFS model.
     Ufs(UfsTarget),

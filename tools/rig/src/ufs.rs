@@ -96,14 +96,21 @@ pub trait Control {
     fn link(&self) -> Link;
     /// What went wrong so far.
     fn errors(&self) -> &ErrorLog;
-    /// The deviations this controller is known for.
-    fn quirks(&self) -> Quirks;
+    /// What is known of the controller.
+    fn controller(&self) -> Controller;
+}
+
+/// What is known of a host controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Controller {
     /// UFSHCI version.
-    fn version(&self) -> Ver;
-    /// Controller capabilities.
-    fn capabilities(&self) -> Cap;
+    pub version: Ver,
+    /// Its capabilities.
+    pub capabilities: Cap,
+    /// The deviations it is known for.
+    pub quirks: Quirks,
     /// Whether multi-circular queues are in use.
-    fn is_mcq(&self) -> bool;
+    pub is_mcq: bool,
 }
 
 /// The modelled machine in this thread.
@@ -358,19 +365,13 @@ impl<M: Machine> Control for Ufs<M> {
         self.host().errors()
     }
 
-    fn quirks(&self) -> Quirks {
-        self.host().quirks()
-    }
-
-    fn version(&self) -> Ver {
-        self.host().version()
-    }
-
-    fn capabilities(&self) -> Cap {
-        self.host().capabilities()
-    }
-
-    fn is_mcq(&self) -> bool {
-        self.host().is_mcq()
+    fn controller(&self) -> Controller {
+        let host = self.host();
+        Controller {
+            version: host.version(),
+            capabilities: host.capabilities(),
+            quirks: host.quirks(),
+            is_mcq: host.is_mcq(),
+        }
     }
 }

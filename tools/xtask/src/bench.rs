@@ -1,16 +1,81 @@
-//! `cargo xtask bench`: measures every figure of docs/bench.md and prints its tables.
+//! `cargo xtask bench`: measures every figure of docs/bench.md and prints it as Markdown.
+
+use std::process::Command;
+use std::time::Instant;
 
 use crate::workspace::Workspace;
 use crate::{Failure, shell};
 
-/// One figure: its name and the command that measures it and prints a Markdown table.
+/// One figure: its name and how it is measured.
 struct Figure {
     name: &'static str,
     title: &'static str,
+    /// Arguments of cargo.
     command: &'static [&'static str],
+    /// What to do with what the command prints.
+    show: fn(&Workspace, &[&str]) -> Result<String, String>,
 }
 
-const FIGURES: [Figure; 0] = [];
+const FIGURES: [Figure; 5] = [
+    Figure {
+        name: "instructions",
+        title: "Instructions per 4 KiB read",
+        command: &["run", "--quiet", "--release", "--package", "flysch-sim", "--", "instructions"],
+        show: as_printed,
+    },
+    Figure {
+        name: "runner",
+        title: "Time per I/O of the workload runner, against fio's null engine",
+        command: &[
+            "test",
+            "--quiet",
+            "--release",
+            "--package",
+            "flysch-bench",
+            "--test",
+            "against_fio",
+            "--",
+            "--ignored",
+            "--nocapture",
+        ],
+        show: as_printed,
+    },
+    Figure {
+        name: "simulated",
+        title: "Simulated I/Os per second of wall time, whole stack, depth 32, virtual clock",
+        command: &[
+            "run",
+            "--quiet",
+            "--release",
+            "--",
+            "bench",
+            "--on=ufs,clock=virtual",
+            "--rw=randread",
+            "--bs=4k",
+            "--iodepth=32",
+            "--size=1G",
+            "--norandommap",
+        ],
+        show: per_second,
+    },
+    Figure {
+        name: "seeds",
+        title: "Seeds of the fault plan",
+        command: &["run", "--quiet", "--release", "--package", "flysch-sim", "--", "seeds"],
+        show: as_printed,
+    },
+    Figure {
+        name: "table",
+        title: "Queue depths on the model",
+        command: &["run", "--quiet", "--release", "--", "bench"],
+        show: as_printed,
+    },
+];
+
+/// Requests of the shorter and of the longer run whose difference is measured.
+const REQUESTS: [u64; 2] = [1_000_000, 6_000_000];
+/// Runs of each; the fastest counts.
+const RUNS: usize = 3;
 
 /// Measures the figures asked for.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
@@ -26,13 +91,41 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     let wanted = |figure: &&Figure| only.is_none_or(|name| name == figure.name);
     let figures: Vec<&Figure> = FIGURES.iter().filter(wanted).collect();
     if figures.is_empty() {
-        let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
-        return Err(Failure::Usage(format!("no such figure; there are: {}", names.join(", "))));
+        let names = FIGURES.each_ref().map(|figure| figure.name).join(", ");
+        return Err(Failure::Usage(format!("no such figure; there are: {names}")));
     }
     for figure in figures {
-        let mut command = shell::cargo(&workspace.root);
-        let measured = shell::output(command.args(figure.command))?;
-        println!("## {}\n\n    cargo {}\n\n{measured}", figure.title, figure.command.join(" "));
+        let measured = (figure.show)(workspace, figure.command)?;
+        println!("## {}\n\n    cargo {}\n", figure.title, figure.command.join(" "));
+        println!("```\n{}\n```\n", measured.trim_end());
     }
     Ok(())
+}
+
+fn cargo(workspace: &Workspace, arguments: &[&str]) -> Command {
+    let mut command = shell::cargo(&workspace.root);
+    command.args(arguments);
+    command
+}
+
+fn as_printed(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
+    shell::output(&mut cargo(workspace, arguments))
+}
+
+/// Requests per second of wall time, from the difference of a long and a short run: starting the
+/// program and making its device does not count.
+fn per_second(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
+    let mut seconds = [f64::MAX; 2];
+    for _ in 0..RUNS {
+        for (best, requests) in seconds.iter_mut().zip(REQUESTS) {
+            let mut command = cargo(workspace, arguments);
+            command.arg(format!("--number_ios={requests}")).arg("--loops=100");
+            let begun = Instant::now();
+            shell::output(&mut command)?;
+            *best = best.min(begun.elapsed().as_secs_f64());
+        }
+    }
+    let requests = REQUESTS[1] - REQUESTS[0];
+    let rate = requests as f64 / (seconds[1] - seconds[0]).max(1e-9);
+    Ok(format!("{:.2} million simulated I/Os per second of wall time", rate / 1e6))
 }

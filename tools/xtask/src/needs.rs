@@ -21,10 +21,11 @@ struct Tool {
     programs: &'static [&'static str],
 }
 
-const TOOLS: [Tool; 4] = [
+const TOOLS: [Tool; 5] = [
     Tool { name: "fio", package: "fio", programs: &["fio"] },
     Tool { name: "blktrace", package: "blktrace", programs: &["blkparse", "btt"] },
     Tool { name: "chromium", package: "chromium", programs: &["chromium"] },
+    Tool { name: "mtd-utils", package: "mtd-utils", programs: &["mkfs.ubifs", "mkfs.jffs2"] },
     Tool { name: "valgrind", package: "valgrind", programs: &["valgrind", "callgrind_annotate"] },
 ];
 

@@ -1,9 +1,9 @@
 //! The example commands of the README: each is run, and must end as shown.
 //!
 //! In a block fenced as `console` a line that starts with `$ ` is a command and what follows is
-//! what it prints. Commands that start with `flysch` or `cargo run` are run by the shell in a folder
-//! of their own, from which the project's folders can be reached by the paths the README uses. They
-//! must succeed, unless the next command is `echo $?` and shows another status.
+//! what it prints. Commands that start with `flysch` or `cargo run` are run by the shell in a
+//! folder of their own, from which the project's folders can be reached by the paths the README
+//! uses. They must succeed, unless the next command is `echo $?` and shows another status.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -49,6 +49,8 @@ const BARE_TARGET: &str = "x86_64-unknown-none";
 /// Packages whose tests need QEMU or are stories of their own.
 const STORIES: &str = "flysch-tests";
 const QEMU_DOOR: &str = "flysch-qemu";
+/// How the names of stories about QEMU begin.
+const QEMU_STORIES: [&str; 2] = ["qemu", "cli_qemu"];
 
 /// Runs the steps asked for.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
@@ -237,11 +239,11 @@ fn unit(context: &Context<'_>) -> Result<Outcome, String> {
 }
 
 fn stories(context: &Context<'_>) -> Result<Outcome, String> {
-    let names = context.stories(&["qemu", "bare_metal"], true);
+    let names = context.stories(&[QEMU_STORIES[0], QEMU_STORIES[1], "bare_metal"], true);
     if !names.is_empty() {
         context.run_stories(&names)?;
     }
-    let peers = ["fio", "blktrace", "chromium", "valgrind"];
+    let peers = ["fio", "blktrace", "chromium", "mtd-utils", "valgrind"];
     Ok(context.needs.lacks(&peers).map_or(Outcome::Passed, Outcome::Skipped))
 }
 
@@ -249,7 +251,7 @@ fn qemu(context: &Context<'_>) -> Result<Outcome, String> {
     if context.has(QEMU_DOOR) {
         shell::run(&mut context.cargo(&["test", "--locked", "--package", QEMU_DOOR]))?;
     }
-    let names = context.stories(&["qemu"], false);
+    let names = context.stories(&QEMU_STORIES, false);
     if !names.is_empty() {
         context.run_stories(&names)?;
     }

@@ -30,8 +30,8 @@ pub(super) fn run(
     control: &mut dyn Control,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let device = control.device().descriptor.clone();
-    let geometry = control.device().geometry.clone();
+    let device = control.device().descriptor;
+    let geometry = control.device().geometry;
     let names = [
         ("manufacturer", device.i_manufacturer_name),
         ("product", device.i_product_name),
@@ -40,8 +40,9 @@ pub(super) fn run(
         ("OEM id", device.i_oem_id),
     ]
     .map(|(name, index)| (name, string(control, index)));
-    let capabilities = control.capabilities();
-    let queues = if control.is_mcq() { "multi-circular queues" } else { "single doorbell" };
+    let controller = control.controller();
+    let slots = controller.capabilities.transfer_slots();
+    let queues = if controller.is_mcq { "multi-circular queues" } else { "single doorbell" };
     let features = features(device.b_ufs_features_support, device.d_extended_ufs_features_support);
     let capacity = geometry.q_total_raw_device_capacity.saturating_mul(512);
     let date = device.w_manufacture_date;
@@ -58,8 +59,8 @@ pub(super) fn run(
             "logical_units": device.b_number_lu,
             "queue_depth": device.b_queue_depth,
             "features": features,
-            "host_version": control.version().to_string(),
-            "transfer_slots": capabilities.transfer_slots(),
+            "host_version": controller.version.to_string(),
+            "transfer_slots": slots,
             "queues": queues,
             "link": link(&control.link()),
         }));
@@ -76,8 +77,8 @@ pub(super) fn run(
     row("logical units", device.b_number_lu.to_string());
     row("queue depth", device.b_queue_depth.to_string());
     row("features", features.join(", "));
-    row("host", format!("UFSHCI {}", control.version()));
-    row("slots", capabilities.transfer_slots().to_string());
+    row("host", format!("UFSHCI {}", controller.version));
+    row("slots", slots.to_string());
     row("queues", queues.into());
     row("link", link(&control.link()));
     for row in rows {

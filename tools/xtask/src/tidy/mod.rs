@@ -16,7 +16,7 @@ pub(crate) use rust::code_of;
 const FUNCTION_LINES: Limit = Limit { rule: "function-lines", wish: 40, limit: 70 };
 /// Lines of one file without its tests; 300 is the wish.
 const FILE_LINES: Limit = Limit { rule: "file-lines", wish: 300, limit: 800 };
-/// Parameters of one function, `self` not counted.
+/// Parameters of one function, `self` not counted; a trait's are counted where it is declared.
 const PARAMETERS: Limit = Limit { rule: "parameters", wish: 5, limit: 5 };
 /// Methods of one trait.
 const TRAIT_METHODS: Limit = Limit { rule: "trait-methods", wish: 7, limit: 7 };
@@ -84,7 +84,9 @@ fn check_rust(file: &str, text: &str, figures: &mut Figures) -> Vec<Finding> {
         let name = &function.name;
         judge(&FUNCTION_LINES, function.line, name, function.lines, &format!("lines of `{name}`"));
         let what = format!("parameters of `{name}`");
-        judge(&PARAMETERS, function.line, name, function.parameters, &what);
+        if !source.is_trait_impl(function.line) {
+            judge(&PARAMETERS, function.line, name, function.parameters, &what);
+        }
         figures.functions.push((function.lines, format!("{file}: {name}")));
     }
     for (line, name, methods) in &source.traits {
@@ -175,7 +177,7 @@ mod tests {
         check_rust(file, text, &mut Figures::default()).iter().map(|f| f.rule).collect()
     }
 
-    /// The canary: every rule fires on a file that breaks it and is silent on one that just does not.
+    /// The canary: every rule fires on a file that breaks it, and not on one that just keeps it.
     #[test]
     fn each_broken_budget_is_found() {
         let function =

@@ -9,6 +9,8 @@ pub(crate) struct Source {
     pub(crate) traits: Vec<(usize, String, usize)>,
     /// First and last line of every `#[cfg(test)]` module written out here.
     pub(crate) tests: Vec<(usize, usize)>,
+    /// First and last line of every implementation of a trait.
+    trait_impls: Vec<(usize, usize)>,
     /// Lines that say `use super::*`.
     pub(crate) glob_imports: Vec<usize>,
 }
@@ -43,6 +45,9 @@ impl Source {
                     trait_methods(&code, place)
                         .map(|(name, methods)| (line_of(place), name, methods)),
                 ),
+                "impl" => source
+                    .trait_impls
+                    .extend(trait_impl(&code, place).map(|end| (line_of(place), line_of(end)))),
                 "mod" if code[..place].trim_end().ends_with("#[cfg(test)]") => {
                     source.tests.extend(block(&code, place).map(|(_, end)| {
                         // The attribute's own line belongs to the tests.
@@ -61,6 +66,11 @@ impl Source {
     /// Whether a line lies in a test module.
     pub(crate) fn is_test(&self, line: usize) -> bool {
         self.tests.iter().any(|(first, last)| (*first..=*last).contains(&line))
+    }
+
+    /// Whether a line lies in the implementation of a trait, where signatures are given.
+    pub(crate) fn is_trait_impl(&self, line: usize) -> bool {
+        self.trait_impls.iter().any(|(first, last)| (*first..=*last).contains(&line))
     }
 
     /// Lines that lie in test modules.
@@ -183,6 +193,13 @@ fn function(code: &str, place: usize) -> Option<(usize, Function)> {
     let (_, end) = block(code, close + 1)?;
     let parameters = count_parameters(&code[open + 1..close]);
     Some((end, Function { line: 0, name, lines: 0, parameters }))
+}
+
+/// The end of the implementation of a trait whose `impl` stands at `place`.
+fn trait_impl(code: &str, place: usize) -> Option<usize> {
+    let (open, end) = block(code, place)?;
+    let is_item = code[..place].trim_end().ends_with(['}', ';', ']']) || place == 0;
+    (is_item && code[place..open].contains(" for ")).then_some(end)
 }
 
 /// Name and number of methods of the trait whose `trait` stands at `place`.
@@ -312,6 +329,9 @@ impl A {
 }
 fn three() {}
 type F = fn(u8) -> u8;
+impl T for A {
+    fn given(a: A, b: B) {}
+}
 ";
         let source = Source::scan(text);
         let found: Vec<_> = source
@@ -319,7 +339,8 @@ type F = fn(u8) -> u8;
             .iter()
             .map(|f| (f.name.as_str(), f.line, f.lines, f.parameters))
             .collect();
-        assert_eq!(found, [("one", 2, 6, 2), ("three", 11, 1, 0)]);
+        assert_eq!(found, [("one", 2, 6, 2), ("three", 11, 1, 0), ("given", 14, 1, 2)]);
+        assert!(source.is_trait_impl(14) && !source.is_trait_impl(2));
     }
 
     #[test]

@@ -11,7 +11,7 @@ struct Banned {
 /// The words are put together from parts so that this file may hold them.
 const BANNED: [Banned; 10] = [
     Banned { word: concat!("/wo", "rk/"), reason: "a path of one machine" },
-    Banned { word: concat!("/ro", "ot/"), reason: "a path of one machine" },
+    Banned { word: concat!("/ro", "ot/."), reason: "a path of one machine" },
     Banned { word: concat!("/ho", "me/"), reason: "a path of one machine" },
     Banned { word: concat!("/tmp/tar", "get"), reason: "a path of one machine" },
     Banned { word: concat!("crates", ".io"), reason: "a registry's host" },
