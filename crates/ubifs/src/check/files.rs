@@ -109,6 +109,8 @@ impl<V: Volume> Check<'_, V> {
         let length = node.data.len();
         let data_fits = match kind {
             _ if is_xattr => length as u64 == node.size,
+            // An encrypted target is padded for the cipher.
+            Some(FileKind::Symlink) if node.flags.contains(InodeFlags::ENCRYPTED) => length > 0,
             Some(FileKind::Symlink) => length as u64 == node.size && length > 0,
             Some(FileKind::CharacterDevice | FileKind::BlockDevice) => {
                 device_of(node.data).is_some()
@@ -235,7 +237,12 @@ impl<V: Volume> Check<'_, V> {
         let said = info.said;
         let is_xattr = said.is_some_and(|said| said.flags.contains(InodeFlags::XATTR));
         let kind = said.and_then(|said| said.kind);
-        if said.is_some() && (kind_of(entry.file_type) != kind || entry.file_type > 6) {
+        // mkfs.ubifs gives the entry of an extended attribute the type of its host.
+        let type_fits = match entry.kind {
+            EntryKind::Directory => kind_of(entry.file_type) == kind,
+            EntryKind::Xattr => kind_of(entry.file_type).is_some(),
+        };
+        if said.is_some() && !type_fits {
             let problem = format!("\"{shown}\" has type {}, its inode {kind:?}", entry.file_type);
             self.tell_inode(Severity::Lost, problem, node);
         }
@@ -294,7 +301,9 @@ impl<V: Volume> Check<'_, V> {
             self.tell_inode(Severity::Lost, problem, node);
         }
         let size = DIRECTORY_SIZE + info.entries_size;
-        if is_directory && said.size != size {
+        // mkfs.ubifs counts the names as they were before encryption.
+        let encrypted = said.flags.contains(InodeFlags::ENCRYPTED);
+        if is_directory && !encrypted && said.size != size {
             let problem = format!("size is {}, its entries make {size}", said.size);
             self.tell_inode(Severity::Inconsistent, problem, node);
         }
