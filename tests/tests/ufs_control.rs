@@ -298,3 +298,23 @@ fn a_controller_without_mcq_says_so() {
     let many = Host::new(machine, memory, Options { lanes: 40, ..Options::default() });
     assert!(matches!(many, Err(Error::Queues { wanted: 40, present: 32 })));
 }
+
+#[test]
+fn exception_events_reach_the_caller() {
+    const TOO_HIGH_TEMP: u16 = 1 << 3;
+    for options in modes() {
+        let machine = machine(Config::default());
+        let options = Options { exception_events: TOO_HIGH_TEMP | 1 << 2, ..options };
+        let mut ports = ports(&machine, options);
+        let port = &mut ports[0];
+        works(&machine, port);
+        assert_eq!(port.host_mut().expect("the host").take_events(), 0);
+        machine.with_model(|model| model.set_temperature(100));
+        for _ in 0..10 {
+            works(&machine, port);
+        }
+        let host = port.host_mut().expect("the host");
+        assert_eq!(host.take_events(), TOO_HIGH_TEMP);
+        assert_eq!(host.take_events(), 0, "asked about once a second, not with every answer");
+    }
+}
