@@ -1,14 +1,14 @@
 //! Recovery of the UFS driver: under every kind of fault the model has, in both queue designs,
 //! every command ends exactly once, what was written is there, and the host goes on.
 
-use flysch_api::command::{Command, Ended, Outcome, Port as _};
-use flysch_api::machine::{Clock, Instant, Machine as _};
+use flysch_api::command::{Command, Ended, NotStarted, Outcome, Port as _};
+use flysch_api::machine::{Clock, Instant};
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::ufs::Config;
 use flysch_tests::ufs::{
     Model, buffer, done, fill, finish, holds, machine, ports, read, wait, write,
 };
-use flysch_ufs::{ErrorKind, Options, Port, QueueMode, State};
+use flysch_ufs::{Error, ErrorKind, Operation, Options, Port, QueueMode, State};
 
 fn modes() -> [Options; 4] {
     let sdq = Options { queue: QueueMode::Sdq, ..Options::default() };
@@ -242,21 +242,25 @@ fn the_owner_can_abort_a_command() {
 }
 
 #[test]
-fn a_controller_that_stays_dead_is_gone() {
+fn a_device_that_stays_dead_is_gone_until_it_is_brought_up_again() {
     for options in modes() {
-        let machine = faulty(Kind::LinkLoss, Trigger::Every(1));
-        let memory = machine.memory().carve(0, 1 << 20);
-        let mut host = flysch_ufs::Host::new(machine.clone(), memory, options).expect("options");
-        if host.bring_up(&machine).is_err() {
-            continue;
-        }
-        let mut ports = host.into_ports();
+        let machine = machine(Config::default());
+        let mut ports = ports(&machine, options);
         let port = &mut ports[0];
-        let outcome = {
-            let command = read(0, buffer(&machine, 0, 4096));
-            let command = Command { deadline: machine.now().after_nanos(1_000_000_000), ..command };
-            finish(port, &machine, &command)
-        };
-        assert_ne!(outcome.ended, Ended::Status(0));
+        works(&machine, port);
+        machine.with_model(|model| model.cut_power()).expect("no file behind it");
+        let deadline = machine.now().after_nanos(1_000_000_000);
+        let command = Command { deadline, ..read(0, buffer(&machine, 0, 4096)) };
+        let outcome = finish(port, &machine, &command);
+        assert!(!matches!(outcome.ended, Ended::Status(_)), "{outcome:?}");
+        settle(&machine, port);
+        assert_eq!(port.host().map(|host| host.state()), Some(State::Gone));
+        assert_eq!(port.start(&command, machine.now()), Err(NotStarted::Gone));
+        let host = port.host_mut().expect("the host");
+        assert_eq!(host.run(&machine, Operation::Nop), Err(Error::Gone));
+        assert_eq!(host.errors().count(ErrorKind::Gone), 1);
+        machine.with_model(|model| model.restore_power());
+        host.bring_up(&machine).expect("up again");
+        works(&machine, port);
     }
 }
