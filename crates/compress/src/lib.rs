@@ -2,8 +2,8 @@
 //!
 //! Input comes from images and is hostile: whatever the bytes, a call returns, writes only into
 //! `output` and takes bounded memory. The methods are well-kept crates; what this crate adds is one
-//! face and the bounds. With the feature `std` each thread keeps its contexts, deflate is zlib-rs and
-//! Zstandard the C library: one and a half and three times as fast as what serves without.
+//! face and the bounds. With the feature `std` each thread keeps its contexts, deflate is zlib-rs
+//! and Zstandard the C library: one and a half and three times as fast as what serves without.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

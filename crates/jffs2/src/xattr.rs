@@ -78,7 +78,7 @@ const ACL_TAGS_NAMED: [u16; 2] = [2, 8];
 /// Tags of the entries that do not (`ACL_USER_OBJ`, `ACL_GROUP_OBJ`, `ACL_MASK`, `ACL_OTHER`).
 const ACL_TAGS_UNNAMED: [u16; 4] = [1, 4, 0x10, 0x20];
 
-/// Turns a list as it lies on the flash - in its byte order, and without ids where none are needed -
+/// Turns a list as it lies on the flash - in its byte order, without ids where none are needed -
 /// into the form of Linux's `system.posix_acl_*` attributes.
 fn convert_acl(value: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     let (version, mut rest) = value.split_first_chunk::<4>()?;

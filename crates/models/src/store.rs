@@ -59,7 +59,8 @@ impl fmt::Display for StoreError {
             #[cfg(feature = "std")]
             Self::TooSmall { path, has, needs } => write!(
                 f,
-                "{}: has {has} bytes, the unit needs {needs}; make the file longer or the unit smaller",
+                "{}: has {has} bytes, the unit needs {needs}; \
+                 make the file longer or the unit smaller",
                 path.display()
             ),
             #[cfg(feature = "std")]

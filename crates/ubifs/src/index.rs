@@ -1,7 +1,7 @@
 //! Walking the committed index.
 //!
 //! A B+ tree of [`flysch_wire::ubifs::Index`] nodes: a branch's key is the smallest key below it,
-//! and only names with one hash may share a key, so a child's keys end where the next branch begins.
+//! and only names with one hash may share a key: a child's keys end where the next branch begins.
 //! Everything is checked on the way down; a child that breaks a rule is reported with the range of
 //! keys lost with it, and the walk goes on beside it.
 

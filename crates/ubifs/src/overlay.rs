@@ -1,8 +1,8 @@
 //! What the journal changes about the committed index.
 //!
 //! The index on flash is as old as the last commit. Replay collects what was written since: where a
-//! key's node lies now, which names are new or gone, and which ranges of keys the committed index no
-//! longer speaks for (deleted files, truncations, a damaged part of the index itself).
+//! key's node lies now, which names are new or gone, and which ranges of keys the committed index
+//! no longer speaks for (deleted files, truncations, a damaged part of the index itself).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

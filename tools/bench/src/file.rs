@@ -46,7 +46,10 @@ pub enum OpenError {
         block_size: u32,
     },
     /// The block size is not usable.
-    #[error("{}: a block size of {block_size} is not a power of two from 512 to 65536", path.display())]
+    #[error(
+        "{}: a block size of {block_size} is not a power of two from 512 to 65536",
+        path.display()
+    )]
     BlockSize {
         /// The file.
         path: PathBuf,

@@ -233,7 +233,8 @@ mod tests {
             prop_assert_eq!(ours.max(), *values.iter().max().unwrap());
             prop_assert!((ours.mean() / oracle.mean() - 1.0).abs() < 1e-4);
             for percent in DEFAULT_PERCENTILES {
-                let (a, b) = (ours.percentile(percent) as f64, oracle.value_at_percentile(percent) as f64);
+                let a = ours.percentile(percent) as f64;
+                let b = oracle.value_at_percentile(percent) as f64;
                 prop_assert!((a / b - 1.0).abs() < 0.005, "p{}: {} against {}", percent, a, b);
             }
             let mean = values.iter().sum::<u64>() as f64 / values.len() as f64;

@@ -70,7 +70,8 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
         let mega = bandwidth / 1e6;
         writeln!(
             out,
-            "  {direction:<6} {} IOPS   {mib:.1} MiB/s ({mega:.1} MB/s)   {requests} requests, {} in {seconds:.3} s",
+            "  {direction:<6} {} IOPS   {mib:.1} MiB/s ({mega:.1} MB/s)   \
+             {requests} requests, {} in {seconds:.3} s",
             rate(*iops),
             binary_size(*bytes),
         )?;

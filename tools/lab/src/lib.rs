@@ -101,8 +101,8 @@ impl Lab {
 
     /// Builds the lab unless it is there; `say` is told each step.
     ///
-    /// Needs root (Debian's bootstrap unpacks device nodes and owners), `mmdebstrap`, `mke2fs` and a
-    /// Debian mirror; takes about a minute and 1 GiB.
+    /// Needs root (Debian's bootstrap unpacks device nodes and owners), `mmdebstrap`, `mke2fs` and
+    /// a Debian mirror; takes about a minute and 1 GiB.
     ///
     /// # Errors
     /// What is missing or went wrong. A half-built lab is not taken for a whole one.

@@ -23,7 +23,8 @@ fn kernel_file_systems_work_and_results_come_back() {
     std::fs::write(share.path().join("in"), "from outside\n").unwrap();
     let script = "
         set -e
-        modprobe nandsim first_id_byte=0x20 second_id_byte=0xaa third_id_byte=0x00 fourth_id_byte=0x15
+        modprobe nandsim first_id_byte=0x20 second_id_byte=0xaa \
+            third_id_byte=0x00 fourth_id_byte=0x15
         modprobe ubifs; modprobe jffs2
         ubiformat /dev/mtd0 -q -y; ubiattach -m 0 >/dev/null
         ubimkvol /dev/ubi0 -N v -s 16MiB >/dev/null

@@ -161,8 +161,8 @@ pub const GENERIC: Profile = Profile {
     },
 };
 
-/// The class of UFS 4.0 parts sold with 4200 MB/s read and 2800 MB/s written: HS-G5, two lanes, fast
-/// 176-layer flash (40 us tR, 160 MB/s programmed per die), a host that keeps up.
+/// The class of UFS 4.0 parts sold with 4200 MB/s read and 2800 MB/s written: HS-G5, two lanes,
+/// fast 176-layer flash (40 us tR, 160 MB/s programmed per die), a host that keeps up.
 pub const UFS40: Profile = Profile {
     name: "ufs40",
     description: "UFS 4.0 part of the 4200/2800 MB/s class at HS-G5, two lanes",

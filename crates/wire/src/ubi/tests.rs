@@ -73,7 +73,10 @@ proptest! {
     }
 
     #[test]
-    fn records_round_trip(name in proptest::collection::vec(1_u8.., 1..=NAME_MAX), pebs in 1_u32..) {
+    fn records_round_trip(
+        name in proptest::collection::vec(1_u8.., 1..=NAME_MAX),
+        pebs in 1_u32..,
+    ) {
         let mut record = VolumeRecord::new(&name, pebs).unwrap();
         record.flags = VolumeFlags::AUTORESIZE;
         record.kind = VolumeKind::Static;

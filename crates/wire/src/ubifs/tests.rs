@@ -211,7 +211,8 @@ proptest! {
         let format = LptFormat::new(&superblock).unwrap();
         let mut bytes = std::vec![0; format.leb_size as usize];
         let free = (seed % leb_size) & !7;
-        let properties = LebProperties { free, dirty: (leb_size - free) & !7, index: seed & 1 == 1 };
+        let dirty = (leb_size - free) & !7;
+        let properties = LebProperties { free, dirty, index: seed & 1 == 1 };
         let number = if big { format.pnodes() - 1 } else { 0 };
         let pnode = Pnode { number, lebs: [properties; 4] };
         pnode.emit(&format, &mut bytes);
@@ -225,12 +226,14 @@ proptest! {
 
         let entries = [(leb_size, 0), (5, leb_size - 5)];
         Ltab::emit(entries, &format, &mut bytes);
-        prop_assert_eq!(Ltab::parse(&bytes, &format).unwrap().entries().collect::<Vec<_>>(), entries);
+        let parsed = Ltab::parse(&bytes, &format).unwrap();
+        prop_assert_eq!(parsed.entries().collect::<Vec<_>>(), entries);
 
         let lsave: Vec<u32> = (0..256).map(|i| format.main_first + i % format.main_lebs).collect();
         if big {
             Lsave::emit(lsave.iter().copied(), &format, &mut bytes);
-            prop_assert_eq!(Lsave::parse(&bytes, &format).unwrap().lebs().collect::<Vec<_>>(), lsave);
+            let parsed = Lsave::parse(&bytes, &format).unwrap();
+            prop_assert_eq!(parsed.lebs().collect::<Vec<_>>(), lsave);
         }
     }
 
