@@ -3,7 +3,7 @@
 #![deny(missing_docs)]
 
 pub mod command;
+pub mod instant;
 pub mod qemu;
 pub mod ubifs;
-pub mod instant;
 pub mod ufs;
