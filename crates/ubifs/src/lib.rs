@@ -2,7 +2,7 @@
 //!
 //! Everything is a node with a key. An index - a B+ tree on the flash - says where the node of each
 //! key lies, as of the last commit. What was written since is in the journal and only in memory
-//! after replay. So reading a file is: key, [overlay](overlay) or [index](index), node, decompress.
+//! after replay. So reading a file is: key, overlay or index, node, decompress.
 //!
 //! [`Ubifs::open`] reads superblock, master node, log and journal, recovers in memory what an
 //! unclean stop left behind, and reads the index once; where that is damaged the nodes themselves
