@@ -214,6 +214,9 @@ struct Shared {
     versions: Option<Versions>,
     /// One request's data, while it is stamped or checked.
     scratch: Vec<u8>,
+    /// Some worker still writes: read-back waits, so that every block is checked once, for its last
+    /// write.
+    writing: bool,
     /// The worker whose turn it is to be refilled first: when a queue is too short for all, each
     /// gets its share.
     turn: usize,
@@ -241,6 +244,9 @@ pub fn run<D: Device, C: Clock>(
     let mut rounds: u32 = 0;
     loop {
         let mut round = Round::default();
+        if shared.versions.is_some() {
+            shared.writing = workers.iter().any(Worker::is_writing);
+        }
         for ((index, lane), trace) in lanes.iter_mut().enumerate().zip(&mut traces) {
             round.busy |= collect(lane, clock, &mut workers, &mut shared, trace);
             round.join(refill(lane, index, clock, &mut workers, &mut shared));

@@ -56,7 +56,7 @@ pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
             result: Verified::default(),
         });
     }
-    Ok(Shared { versions, scratch: vec![0; length as usize], turn: 0 })
+    Ok(Shared { versions, scratch: vec![0; length as usize], writing: false, turn: 0 })
 }
 
 /// Bytes per header: what all offsets and lengths of the verifying workers are multiples of.
@@ -188,7 +188,7 @@ impl Checker {
 
     /// The next range to read back.
     pub(super) fn next_range(&mut self, shared: &Shared, bytes_max: u32) -> Option<(u64, u32)> {
-        let versions = shared.versions.as_ref().filter(|_| !self.at_end)?;
+        let versions = shared.versions.as_ref().filter(|_| !self.at_end && !shared.writing)?;
         let range = versions.written_by(self.worker, self.next, bytes_max);
         match range {
             Some((offset, length)) => self.next = offset + u64::from(length),

@@ -370,6 +370,11 @@ fn workers_over_the_same_blocks_verify_each_others_last_writes() {
     let verified: Vec<_> = outcome.workers.iter().filter_map(|w| w.verified.as_ref()).collect();
     assert!(verified.iter().all(|v| v.mismatches == 0 && v.bytes > 0), "{verified:?}");
     assert!(verified.iter().map(|v| v.bytes).sum::<u64>() <= MIB as u64);
+    // Without the one that does not verify every block has a last writer, however late it ends.
+    let jobs = [verifying(), Workload { seed: 2, loops: 3, depth: 1, ..verifying() }];
+    let (outcome, _) = play_one(&jobs, Fault::None);
+    let bytes = outcome.workers.iter().filter_map(|w| w.verified.as_ref()).map(|v| v.bytes);
+    assert_eq!(bytes.sum::<u64>(), MIB as u64);
 }
 
 #[test]

@@ -297,6 +297,11 @@ impl<'a> Worker<'a> {
         self.phase == Phase::Done
     }
 
+    /// Whether it may still write.
+    pub(super) fn is_writing(&self) -> bool {
+        self.job.writes() && !matches!(self.phase, Phase::Checking | Phase::Done)
+    }
+
     pub(super) fn statistics(&self) -> &Statistics {
         &self.statistics
     }
