@@ -39,6 +39,9 @@ pub(crate) fn children(fs: &dyn FileSystem, directory: Inode) -> (Vec<Child>, Re
     (children, result)
 }
 
+/// Takes the nodes of a walk, or the path of a directory and what is wrong with it.
+pub(crate) type Visit<'v, E> = dyn FnMut(Result<Node<'_>, (&[u8], Error)>) -> Result<(), E> + 'v;
+
 /// Visits `start` and everything below it down to `depth` directories, parents first, names in
 /// order. Errors of directories are told with their path and do not end the walk.
 ///
@@ -48,7 +51,7 @@ pub fn walk<E>(
     fs: &dyn FileSystem,
     start: Inode,
     depth: usize,
-    visit: &mut dyn FnMut(Result<Node<'_>, (&[u8], Error)>) -> Result<(), E>,
+    visit: &mut Visit<'_, E>,
 ) -> Result<(), E> {
     let attributes = fs.attributes(start);
     let kind = attributes.map_or(FileKind::Directory, |attributes| attributes.kind);

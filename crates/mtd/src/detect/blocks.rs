@@ -17,13 +17,14 @@ const ERASE_SIZE_DEFAULT: u32 = 64 << 10;
 /// So many block ends without a node across them are no accident.
 const ENDS_MIN: usize = 8;
 
-/// The shape of the flash that holds the content starting with `hit` and ending at `end`.
+/// Where the first block of the content that shows with `hit` and ends at `end` starts, and the
+/// shape of its flash.
 pub(super) fn geometry<F: Flash>(
     flash: &F,
     hit: &Hit,
     end: u64,
     hints: &Hints,
-) -> Result<Geometry, Error> {
+) -> Result<(u64, Geometry), Error> {
     let below = *flash.geometry();
     let size = end - hit.offset;
     match hit.content {
@@ -32,25 +33,26 @@ pub(super) fn geometry<F: Flash>(
                 Some(size) => size,
                 None => u32::try_from(ubi_spacing(flash, hit.offset)?).unwrap_or(u32::MAX),
             };
-            if below.oob_size != 0 {
-                return Ok(Geometry { size, erase_size, ..below });
-            }
-            Ok(ubi_geometry(size, erase_size, vid_header_offset, data_offset, hints))
+            let geometry = match below.oob_size {
+                0 => ubi_geometry(size, erase_size, vid_header_offset, data_offset, hints),
+                _ => Geometry { size, erase_size, ..below },
+            };
+            Ok((hit.offset, geometry))
         }
         Content::Ubifs { .. } => {
             let erase_size = hints.erase_size.unwrap_or(ERASE_SIZE_DEFAULT);
-            Ok(Geometry { kind: Kind::UbiVolume, ..Geometry::nor(size, erase_size) })
+            let geometry = Geometry { kind: Kind::UbiVolume, ..Geometry::nor(size, erase_size) };
+            Ok((hit.offset, geometry))
         }
         Content::Jffs2(order) => {
             let nodes = Nodes::sample(flash, hit.offset, end, order)?;
             let erase_size = hints.erase_size.unwrap_or_else(|| nodes.erase_size());
-            if below.oob_size != 0 {
-                return Ok(Geometry { size, erase_size, ..below });
-            }
-            match hints.page_size {
-                Some(page) => Ok(Geometry::nand(size, erase_size, page, page)),
-                None => Ok(Geometry::nor(size, erase_size)),
-            }
+            let geometry = match (below.oob_size, hints.page_size) {
+                (0, Some(page)) => Geometry::nand(size, erase_size, page, page),
+                (0, None) => Geometry::nor(size, erase_size),
+                _ => Geometry { size, erase_size, ..below },
+            };
+            Ok((nodes.first_block(u64::from(erase_size), hit.offset), geometry))
         }
     }
 }
@@ -162,17 +164,26 @@ impl Nodes {
         (ERASE_SIZE_MIN..=ERASE_SIZE_MAX).contains(&spacing).then_some(spacing)
     }
 
+    /// Whether a node lies across an end of blocks of `size` bytes, of which one starts at `base`.
+    fn are_crossing(&self, size: u64, base: u64) -> bool {
+        self.extents.iter().any(|&(from, to)| {
+            (from + size - base % size) / size != (to - 1 + size - base % size) / size
+        })
+    }
+
+    /// Where the first block starts: blocks start at multiples of their size, except behind a
+    /// header of some other length.
+    fn first_block(&self, size: u64, hit: u64) -> u64 {
+        if self.are_crossing(size, 0) { hit } else { hit - hit % size }
+    }
+
     /// The smallest block size that no node crosses.
     fn by_extents(&self) -> Option<u64> {
         let start = self.extents.first()?.0;
         let end = self.extents.last()?.1;
         let mut size = ERASE_SIZE_MIN;
         while size <= ERASE_SIZE_MAX {
-            let crossed = self
-                .extents
-                .iter()
-                .any(|&(from, to)| (from - start) / size != (to - 1 - start) / size);
-            if !crossed {
+            if !self.are_crossing(size, 0) || !self.are_crossing(size, start) {
                 let ends = ((end - start) / size) as usize;
                 let default = u64::from(ERASE_SIZE_DEFAULT);
                 return Some(if ends >= ENDS_MIN { size } else { size.max(default) });

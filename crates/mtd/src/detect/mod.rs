@@ -104,9 +104,11 @@ pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error>
     let mut at = 0;
     while let Some(hit) = next_hit(flash, at)? {
         let end = region_end(flash, &hit, hints)?;
-        let geometry = blocks::geometry(flash, &hit, end, hints)?;
-        let range = hit.offset..end;
-        regions.push(Region { content: hit.content, geometry, range });
+        let (start, geometry) = blocks::geometry(flash, &hit, end, hints)?;
+        // A damaged start of the first block belongs to it, as long as nothing else ends there.
+        let start = start.max(at).min(hit.offset);
+        let geometry = Geometry { size: end - start, ..geometry };
+        regions.push(Region { content: hit.content, geometry, range: start..end });
         at = end;
         if at >= size {
             break;

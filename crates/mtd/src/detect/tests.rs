@@ -148,6 +148,20 @@ fn contents_behind_garbage_and_behind_each_other_are_found() {
 }
 
 #[test]
+fn a_damaged_first_node_belongs_to_its_block() {
+    for clean_markers in [false, true] {
+        for prefix in [0, 128 << 10] {
+            let mut image = noise(4, prefix);
+            image.extend(jffs2_image(ByteOrder::Little, 64 << 10, 12, clean_markers));
+            image[prefix..prefix + 40].fill(0);
+            let found = plain_regions(&image, &Hints::default()).unwrap();
+            assert_eq!(found[0].range.start, prefix as u64);
+            assert_eq!(found[0].geometry.erase_size, 64 << 10);
+        }
+    }
+}
+
+#[test]
 fn nothing_is_found_in_nothing() {
     for image in [vec![], vec![0xFF; 300_000], vec![0; 5], noise(1, 200_000)] {
         assert_eq!(plain_regions(&image, &Hints::default()).unwrap(), []);
