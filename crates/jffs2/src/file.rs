@@ -222,11 +222,11 @@ fn gaps(covered: &BTreeMap<u32, u32>, start: u32, end: u32) -> Vec<(u32, u32)> {
 /// Covers `start..end`, merging with what touches it, so that ranges only ever get fewer.
 fn cover(covered: &mut BTreeMap<u32, u32>, start: u32, end: u32) {
     let (mut start, mut end) = (start, end);
-    if let Some((&before, &before_end)) = covered.range(..=start).next_back() {
-        if before_end >= start {
-            start = before;
-            end = end.max(before_end);
-        }
+    if let Some((&before, &before_end)) = covered.range(..=start).next_back()
+        && before_end >= start
+    {
+        start = before;
+        end = end.max(before_end);
     }
     let inside: Vec<u32> = covered.range(start..=end).map(|(&at, _)| at).collect();
     for at in inside {

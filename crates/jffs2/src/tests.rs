@@ -58,6 +58,7 @@ impl Log {
         at
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the fields of a node, in their order")]
     fn name(&mut self, pino: u32, version: u32, ino: u32, name: &str, kind: u8) -> usize {
         let dirent =
             Dirent { pino, version, ino, mctime: 100 + version, nsize: 0, kind, name_crc: 0 };
@@ -73,6 +74,7 @@ impl Log {
     }
 
     /// Data as it is, at `offset` of a file that is then `isize` bytes long.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a node, in their order")]
     fn write(&mut self, ino: u32, version: u32, isize: u32, offset: u32, data: &str) -> usize {
         let inode = jffs2::Inode { offset, dsize: data.len() as u32, ..file(ino, version, isize) };
         self.inode(inode, data.as_bytes())

@@ -20,7 +20,7 @@ enum Break {
     LookupMisses,
     LookupTakesAnything,
     ResumeRepeats,
-    ListIgnoresBreak,
+    ListGoesOn,
     DuplicateName,
     BadName,
     SizeTooLarge,
@@ -42,7 +42,7 @@ const BREAKS: [Break; 19] = [
     Break::LookupMisses,
     Break::LookupTakesAnything,
     Break::ResumeRepeats,
-    Break::ListIgnoresBreak,
+    Break::ListGoesOn,
     Break::DuplicateName,
     Break::BadName,
     Break::SizeTooLarge,
@@ -185,7 +185,7 @@ impl FileSystem for Tree {
             };
             if is_behind {
                 let flow = visit(Entry { name, inode, kind, position: own });
-                if flow == ControlFlow::Break(()) && self.0 != Break::ListIgnoresBreak {
+                if flow == ControlFlow::Break(()) && self.0 != Break::ListGoesOn {
                     break;
                 }
             }

@@ -182,7 +182,7 @@ impl Mounted {
             }
             std::thread::sleep(TICK);
         }
-        session.join().unwrap_or_else(|_| Ok(()))
+        session.join().unwrap_or(Ok(()))
     }
 }
 
