@@ -58,7 +58,7 @@ fn every_descriptor_attribute_and_flag() {
                 _ => {}
             }
         }
-        let names = host.device().descriptor.clone();
+        let names = host.device().descriptor;
         let manufacturer = host.read_string(machine, names.i_manufacturer_name).unwrap();
         assert_eq!(manufacturer.trim_end_matches('\0'), "REDHAT", "QEMU pads it");
         let product = host.read_string(machine, names.i_product_name).unwrap();

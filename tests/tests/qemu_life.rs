@@ -28,7 +28,7 @@ fn killed_in_the_middle_of_the_work() {
             let (mut sent, mut ended, mut gone) = (0_u64, 0_u64, 0_u64);
             let mut killed = false;
             loop {
-                let offset = sent % 60 << 20;
+                let offset = (sent % 60) << 20;
                 let write = request(Operation::Write, offset, 1 << 20, slice, &machine);
                 match disk.submit(&write, machine.now()) {
                     Ok(()) => sent += 1,
@@ -81,7 +81,7 @@ fn stopped_and_not_answering() {
     let why = machine.ended().expect("a reason");
     assert!(why.contains("does not answer"), "{why}");
     assert_eq!(machine.read32(0), u32::MAX, "at once the second time");
-    assert!(machine.memory().len() > 0 && machine.now() > flysch_api::machine::Instant::START);
+    assert!(!machine.memory().is_empty() && machine.now() > flysch_api::machine::Instant::START);
 }
 
 /// Not a test of its own: the process that ends in the way [`STORY`] says, with a machine running.
