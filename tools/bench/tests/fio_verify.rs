@@ -42,7 +42,9 @@ fn play(path: &Path, direction: Direction, method: Method, bs: u32) -> (Verified
 
 /// Runs fio on `path`; whether it was content. `None` if there is no fio.
 fn fio(path: &Path, rw: &str, method: Method, bs: u32) -> Option<(bool, String)> {
+    // fio leaves a file with its verify state in the working directory.
     let output = Command::new("fio")
+        .current_dir(path.parent().unwrap())
         .args(["--name=other", "--ioengine=psync", "--do_verify=0", "--size=1m"])
         .arg(format!("--filename={}", path.display()))
         .arg(format!("--rw={rw}"))
