@@ -14,6 +14,9 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 
+/// Half the width of a line or area over a single place.
+const ALONE: f64 = 90.0;
+
 /// How values become places on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
@@ -153,9 +156,11 @@ impl Chart {
                     pen_down = false;
                     continue;
                 };
-                let command = if pen_down { 'L' } else { 'M' };
-                let _ = write!(path, "{command}{:.1} {:.1}", frame.x(place), frame.y(*value));
-                pen_down = true;
+                for x in frame.corners(place) {
+                    let command = if pen_down { 'L' } else { 'M' };
+                    let _ = write!(path, "{command}{x:.1} {:.1}", frame.y(*value));
+                    pen_down = true;
+                }
             }
             let _ = write!(svg, "<path class=\"line\" d=\"{path}\"/>");
             for ((place, value), hint) in series.values.iter().enumerate().zip(&series.hints) {
@@ -180,11 +185,15 @@ impl Chart {
             let upper = &stacked[number];
             let lower = if number == 0 { &floor } else { &stacked[number - 1] };
             let mut path = String::new();
-            let there = upper.iter().enumerate();
-            let back = lower.iter().enumerate().rev();
-            for (step, (place, edge)) in there.chain(back).enumerate() {
+            let corner = |(place, edge): (usize, &f64)| {
+                frame.corners(place).into_iter().map(move |x| (x, *edge)).collect::<Vec<_>>()
+            };
+            let there = upper.iter().enumerate().flat_map(corner);
+            let mut back: Vec<_> = lower.iter().enumerate().flat_map(corner).collect();
+            back.reverse();
+            for (step, (x, edge)) in there.chain(back).enumerate() {
                 let command = if step == 0 { 'M' } else { 'L' };
-                let _ = write!(path, "{command}{:.1} {:.1}", frame.x(place), frame.y(*edge));
+                let _ = write!(path, "{command}{x:.1} {:.1}", frame.y(edge));
             }
             let class = &series.class;
             let _ = write!(svg, "<path class=\"area {class}\" d=\"{path}Z\"/>");
@@ -232,6 +241,13 @@ impl Frame {
         let width = WIDTH - LEFT - RIGHT;
         // Half a step of air on both sides, so that the first and last dots stand clear.
         LEFT + width * (place as f64 + 0.5) / self.places.max(1) as f64
+    }
+
+    /// Where a line or an edge has its corners at one place: at the place, or, if it is the only
+    /// one, on both sides of it, so that there is something to see.
+    fn corners(&self, place: usize) -> Vec<f64> {
+        let x = self.x(place);
+        if self.places > 1 { vec![x] } else { vec![x - ALONE, x + ALONE] }
     }
 
     fn y(&self, value: f64) -> f64 {

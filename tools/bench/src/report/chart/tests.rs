@@ -53,6 +53,19 @@ fn missing_values_break_the_line() {
 }
 
 #[test]
+fn a_single_depth_has_width() {
+    for kind in [Kind::Lines, Kind::Areas] {
+        let svg = chart(kind, Scale::Linear, &[Some(1.0)]).svg();
+        let path = svg.split(" d=\"").nth(1).unwrap().split('"').next().unwrap();
+        let x: Vec<f64> =
+            path.split(['M', 'L']).filter_map(|c| c.split(' ').next()?.parse().ok()).collect();
+        let width =
+            x.iter().fold(f64::MIN, |a, b| a.max(*b)) - x.iter().fold(f64::MAX, |a, b| a.min(*b));
+        assert!(width > 100.0, "{kind:?}: {path}");
+    }
+}
+
+#[test]
 fn text_is_escaped() {
     let svg = chart(Kind::Lines, Scale::Linear, &[Some(1.0)]).svg();
     assert!(svg.contains("Some(1.0) &amp; more") && !svg.contains("& more"));
