@@ -1,8 +1,7 @@
 //! The programs the tests need, and how they come onto the machine.
 //!
-//! As root on Debian they are installed; elsewhere one line says what to install. What is missing
-//! in the end is handed to the tests by name in `FLYSCH_MISSING`, so that a test can say that it
-//! was skipped and no test has to guess.
+//! As root on Debian they are installed; elsewhere one line says what to install. The tests look
+//! for them too: what is missing in the end they skip with a line, and fail with `CI=true`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use crate::workspace::Workspace;
 
 /// One program, or two that come together.
 struct Tool {
-    /// The name the steps and `FLYSCH_MISSING` use.
+    /// The name the steps use.
     name: &'static str,
     /// The Debian package.
     package: &'static str,
@@ -44,7 +43,7 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 pub(crate) struct Needs {
     /// Missing tools by name, and what to do about it.
     pub(crate) missing: BTreeMap<&'static str, String>,
-    /// Environment for the tests: where QEMU is, what is missing.
+    /// Environment for the tests: where the two QEMUs are.
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
@@ -64,8 +63,6 @@ impl Needs {
         }
         needs.meet_qemu(&apt);
         needs.meet_rust(workspace);
-        let missing: Vec<&str> = needs.missing.keys().copied().collect();
-        needs.environment.push(("FLYSCH_MISSING", missing.join(",")));
         needs
     }
 
