@@ -220,6 +220,12 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
+/// The same without extended attributes, which mkfs.ubifs leaves out.
+pub(crate) fn without_xattrs(mut files: BTreeMap<PathBuf, Seen>) -> BTreeMap<PathBuf, Seen> {
+    files.values_mut().for_each(|seen| seen.xattrs.clear());
+    files
+}
+
 /// How two trees differ, one line for each file.
 pub(crate) fn differences(a: &BTreeMap<PathBuf, Seen>, b: &BTreeMap<PathBuf, Seen>) -> Vec<String> {
     let mut differences = vec![];

@@ -31,6 +31,8 @@ const CANDIDATES: [(u32, usize); 17] = [
 ];
 /// Bytes that are looked at.
 const SAMPLE_MAX: usize = 4 << 20;
+/// Erased bytes may have fewer zero bits than this.
+const BLANK_BITS: u32 = 64;
 /// Pages on which a scheme of error correction is tried.
 const PAGES_TRIED: usize = 64;
 
@@ -144,7 +146,7 @@ fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize) -> Option<PageFormat>
     let stride = page_size as usize + oob_size;
     let pages: Vec<&[u8]> = bytes
         .chunks_exact(stride)
-        .filter(|page| page[..page_size as usize].iter().any(|&byte| byte != 0xFF))
+        .filter(|page| !is_blank(&page[..page_size as usize]))
         .take(PAGES_TRIED)
         .collect();
     if pages.is_empty() {
@@ -157,8 +159,12 @@ fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize) -> Option<PageFormat>
             _ => OobLayout::at_end(oob_size, code_len)?,
         };
         let format = PageFormat { page_size, oob, ecc };
-        let fits = pages.iter().filter(|page| code_fits(&format, page)).count();
-        (fits * 10 >= pages.len() * 9).then_some(format)
+        let (fits, used) = pages.iter().fold((0, 0), |(fits, used), page| {
+            let (more_fits, more_used) = codes_fitting(&format, page);
+            (fits + more_fits, used + more_used)
+        });
+        // By accident hardly any fits; bit errors are never in half of all steps.
+        (fits * 2 > used).then_some(format)
     });
     fitting.or_else(|| {
         let oob = if page_size <= 512 {
@@ -180,8 +186,15 @@ fn schemes(page_size: usize) -> Vec<Ecc> {
     hamming.into_iter().chain(bch).filter(|ecc| page_size.is_multiple_of(ecc.step())).collect()
 }
 
-/// Whether most steps of a page have the code that they should have; a few may hold bit errors.
-fn code_fits(format: &PageFormat, page: &[u8]) -> bool {
+/// Whether bytes are all the same, bit errors in erased ones aside.
+fn is_blank(bytes: &[u8]) -> bool {
+    let zero_bits: u32 = bytes.iter().map(|byte| byte.count_zeros()).sum();
+    zero_bits < BLANK_BITS || bytes.iter().all(|byte| *byte == bytes[0])
+}
+
+/// How many steps of a page have the code that they should have, and how many can tell: erased or
+/// constant data has the same code as no error correction at all.
+fn codes_fitting(format: &PageFormat, page: &[u8]) -> (usize, usize) {
     let (data, oob) = page.split_at(format.page_size as usize);
     let (step, code_len) = (format.ecc.step(), format.ecc.code_len());
     let mut codes = vec![0; data.len() / step * code_len];
@@ -190,12 +203,12 @@ fn code_fits(format: &PageFormat, page: &[u8]) -> bool {
     let mut used = 0;
     let mut fits = 0;
     for (data, code) in data.chunks_exact(step).zip(codes.chunks_exact(code_len)) {
-        if data.iter().all(|&byte| byte == 0xFF) {
+        if is_blank(data) {
             continue;
         }
         format.ecc.compute(data, &mut computed);
         used += 1;
         fits += usize::from(computed == code);
     }
-    fits * 2 > used
+    (fits, used)
 }
