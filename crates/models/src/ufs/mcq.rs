@@ -322,39 +322,56 @@ impl Ufs {
 
     /// Fetches entries of a submission queue as long as there is room for more commands.
     pub(super) fn fetch_queue(&mut self, number: usize) {
-        if !self.registers.mode.qt() || !self.may_fetch() {
-            return;
-        }
-        let target = usize::from(self.queues[number].sqattr.cqid()).min(self.queues.len() - 1);
-        while self.tasks.held < self.registers.mcqconfig.active_commands() {
-            // Completions that cannot be posted hold new commands back, which bounds the backlog.
-            let blocked = !self.queues[target].backlog.is_empty();
-            let queue = &mut self.queues[number];
-            if blocked || queue.stop || !queue.sqattr.sqen() || queue.sqhp == queue.sqtp {
-                return;
-            }
-            let address = queue.sq_base + u64::from(queue.sqhp);
-            let Ok(at) = self.memory.offset_of(address, utrd::LENGTH) else {
-                return self.bus_error();
-            };
-            queue.sqhp = (queue.sqhp + utrd::LENGTH as u32) % queue.sq_bytes();
-            let mut bytes = [0; utrd::LENGTH];
-            self.memory.read(at, &mut bytes);
-            let utrd = Utrd::parse(&bytes);
-            if utrd.header.ct() == CommandType::Nullified {
-                continue;
-            }
-            let Some(index) = self.tasks.take_any() else { return };
-            self.tasks.get_mut(index).queue = number as u8;
-            self.fetched(index, &utrd);
+        if self.registers.mode.qt() && self.may_fetch() {
+            while self.fetch_entry(number) {}
         }
     }
 
-    /// Goes on with every queue that waited for the link or for room.
+    /// Goes on with every queue that waited for the link or for room: one entry of each in turn
+    /// (MCQCAP.RRP), or a busy queue would starve the others.
     pub(super) fn fetch_queues(&mut self) {
-        for number in 0..self.queues.len() {
-            self.fetch_queue(number);
+        if !self.registers.mode.qt() || !self.may_fetch() {
+            return;
         }
+        let mut empty = 0;
+        while empty < self.queues.len() && self.has_room() {
+            let number = self.turn % self.queues.len();
+            self.turn = number + 1;
+            empty = if self.fetch_entry(number) { 0 } else { empty + 1 };
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.tasks.held < self.registers.mcqconfig.active_commands()
+    }
+
+    /// Fetches the next entry of a submission queue; `false` if there is none that may be.
+    fn fetch_entry(&mut self, number: usize) -> bool {
+        let target = usize::from(self.queues[number].sqattr.cqid()).min(self.queues.len() - 1);
+        // Completions that cannot be posted hold new commands back, which bounds the backlog.
+        if !self.has_room() || !self.queues[target].backlog.is_empty() {
+            return false;
+        }
+        let queue = &mut self.queues[number];
+        if queue.stop || !queue.sqattr.sqen() || queue.sqhp == queue.sqtp {
+            return false;
+        }
+        let address = queue.sq_base + u64::from(queue.sqhp);
+        let Ok(at) = self.memory.offset_of(address, utrd::LENGTH) else {
+            self.bus_error();
+            return false;
+        };
+        queue.sqhp = (queue.sqhp + utrd::LENGTH as u32) % queue.sq_bytes();
+        let mut bytes = [0; utrd::LENGTH];
+        self.memory.read(at, &mut bytes);
+        let utrd = Utrd::parse(&bytes);
+        if utrd.header.ct() == CommandType::Nullified {
+            return true;
+        }
+        let Some(index) = self.tasks.take_any() else { return false };
+        self.tasks.get_mut(index).queue = number as u8;
+        self.fetched(index, &utrd);
+        true
     }
 
     /// SQRTC is written: stops, starts, cleans up.

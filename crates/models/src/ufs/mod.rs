@@ -109,6 +109,8 @@ pub struct Ufs {
     registers: Registers,
     link: Link,
     queues: Vec<Queue>,
+    /// The queue whose turn it is to be fetched from.
+    turn: usize,
     tasks: Tasks,
     media: Media,
     device: Device,
@@ -141,6 +143,7 @@ impl Ufs {
             registers: Registers::new(&config),
             link: Link::new(config.profile.gear_max, config.profile.lanes),
             queues: (0..queues).map(|_| Queue::default()).collect(),
+            turn: 0,
             tasks: Tasks::new(tasks),
             media: Media::new(config.profile.timing, config.seed),
             events: Events::with_capacity(2 * tasks + 64),
