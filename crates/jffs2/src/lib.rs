@@ -3,9 +3,9 @@
 //! Theory. JFFS2 keeps no tables on the flash. Everything is a log of nodes with version numbers,
 //! and what there is follows from the newest of them: for each name the directory entry node with
 //! the highest version, for each file the attributes of its newest node and, for each byte, the
-//! newest node that covers it. A mount therefore finds all nodes ([`scan`]), sorts them into tables
-//! ([`index`]) and decides names at once; which bytes of a file come from where is decided when it
-//! is read ([`file`]).
+//! newest node that covers it. A mount therefore finds all nodes (`scan`), sorts them into tables
+//! (`index`) and decides names at once; which bytes of a file come from where is decided when it
+//! is read (`file`).
 //!
 //! The rules are those of Linux; where Linux silently shows older data or zeros in place of damaged
 //! data, a read fails instead.
