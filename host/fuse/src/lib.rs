@@ -1,6 +1,6 @@
 //! Any file system as a FUSE mount, read-only.
 //!
-//! The kernel asks, [`Door`] translates: inode numbers, attributes, error numbers. Nothing ever
+//! The kernel asks, `Door` translates: inode numbers, attributes, error numbers. Nothing ever
 //! changes behind the mount, so the kernel may keep names, attributes and pages for good; what it
 //! has read once it does not ask for again. Requests are answered by several threads.
 //!
@@ -82,7 +82,10 @@ pub fn mount(
     let format = fs.statistics().format;
     let (wake, waker) = io::pipe()?;
     let door = Door::new(fs, waker.try_clone()?);
-    let mut session = Session::new(door, &path, &config(options, format, is_root))?;
+    let mut session =
+        Session::new(door, &path, &config(options, format, is_root)).map_err(|error| {
+            io::Error::new(error.kind(), format!("FUSE: {error}{}", remedy(&error, is_root)))
+        })?;
     let unmounter = session.unmount_callable();
     let mut at_end = waker.try_clone()?;
     let session = std::thread::Builder::new().name("fuse".into()).spawn(move || {
@@ -91,6 +94,20 @@ pub fn mount(
         result
     })?;
     Ok(Mounted { path, unmounter, session: Some(session), wake, waker })
+}
+
+/// What to do about a mount that was refused.
+fn remedy(error: &io::Error, is_root: bool) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied if !is_root => {
+            "; /dev/fuse must be open to you (mode 666) and the directory yours"
+        }
+        io::ErrorKind::NotFound if !is_root => {
+            "; without root, fusermount3 must be installed (package fuse3)"
+        }
+        io::ErrorKind::NotFound => "; is the kernel's FUSE there (modprobe fuse)?",
+        _ => "",
+    }
 }
 
 fn config(options: &Options, format: &str, is_root: bool) -> Config {
