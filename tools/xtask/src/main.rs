@@ -25,6 +25,7 @@ tasks
              --no-install  never install a missing tool
   layers   who may import whom, against the table in ARCHITECTURE.md
   tidy     lengths, widths, words: the budgets of the code
+  lab      build the Linux guest of the flash tests (root, once) and run what needs it
   bench    measure every figure of docs/bench.md and print its tables
              --only FIGURE, --list as above
 
@@ -75,8 +76,19 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "layers" => report(layers::check(&Workspace::open()?)?),
         "tidy" => report(tidy::check(&Workspace::open()?)?),
         "bench" => bench::run(&Workspace::open()?, options),
+        "lab" => lab(&Workspace::open()?),
         other => Err(Failure::Usage(format!("unknown task `{other}`"))),
     }
+}
+
+/// Builds the Linux guest unless it is there, then runs the tests that are done in it.
+fn lab(workspace: &Workspace) -> Result<(), Failure> {
+    let package = ["--quiet", "--locked", "--package", "flysch-lab"];
+    let mut build = shell::cargo(&workspace.root);
+    shell::run(build.arg("run").args(package).args(["--", "build"]))?;
+    let mut test = shell::cargo(&workspace.root);
+    shell::run(test.arg("test").args(package).env("CI", "true"))?;
+    Ok(())
 }
 
 /// What a check found: what is wrong, and a line that says what was looked at.
