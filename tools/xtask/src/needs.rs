@@ -37,7 +37,6 @@ const QEMU_NEW: (u32, u32) = (11, 0);
 
 /// A tree of Debian 13 with the newest QEMU, for machines whose own is older.
 const TREE: &str = "/var/cache/flysch/trixie";
-const MIRROR: &str = "http://deb.debian.org/debian";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// What was found or installed.
@@ -66,6 +65,11 @@ impl Needs {
         needs.meet_qemu(&apt);
         needs.meet_rust(workspace);
         needs
+    }
+
+    /// What programs to compare with are missing, and what to do about it.
+    pub(crate) fn lacks_peers(&self) -> Option<String> {
+        self.lacks(&TOOLS.each_ref().map(|tool| tool.name))
     }
 
     /// The first of `names` that is missing, and what to do about it.
@@ -178,11 +182,11 @@ impl Apt {
             return Err(refusal.into());
         }
         println!("   installing {}", packages.join(" "));
-        if let Some((suite, file)) = from {
-            let line = format!("deb [signed-by={KEYRING}] {MIRROR} {suite} main\n");
-            if !sources_name(suite) {
-                std::fs::write(file, line).map_err(|e| format!("{file}: {e}"))?;
-            }
+        if let Some((suite, file)) = from
+            && !sources_name(suite)
+        {
+            let line = format!("{}\n", source(suite)?);
+            std::fs::write(file, line).map_err(|e| format!("{file}: {e}"))?;
         }
         self.get(&["update", "-q"])?;
         let mut arguments = vec!["install", "-y", "-q", "--no-install-recommends"];
@@ -200,19 +204,31 @@ impl Apt {
     }
 }
 
-/// Whether some source of apt already names this suite.
-fn sources_name(suite: &str) -> bool {
+/// What apt's sources say, line by line, without comments.
+fn source_lines() -> Vec<String> {
     let folder = std::fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
     let files = folder.map(|entry| entry.path()).chain([PathBuf::from("/etc/apt/sources.list")]);
     let is_source = |file: &PathBuf| {
         file.extension().is_some_and(|extension| extension == "list" || extension == "sources")
     };
-    files.filter(is_source).any(|file| {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        text.lines().any(|line| {
-            !line.trim_start().starts_with('#') && line.split_whitespace().any(|word| word == suite)
-        })
-    })
+    let texts = files.filter(is_source).filter_map(|file| std::fs::read_to_string(file).ok());
+    let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    lines.filter(|line| !line.trim_start().starts_with('#')).collect()
+}
+
+/// Whether some source of apt already names this suite.
+fn sources_name(suite: &str) -> bool {
+    source_lines().iter().any(|line| line.split_whitespace().any(|word| word == suite))
+}
+
+/// A source of this suite on the mirror that this machine's apt uses.
+fn source(suite: &str) -> Result<String, String> {
+    let lines = source_lines();
+    let words = lines.iter().flat_map(|line| line.split_whitespace());
+    let is_mirror =
+        |word: &&str| word.contains("://") && word.trim_end_matches('/').ends_with("/debian");
+    let mirror = words.clone().find(is_mirror).ok_or("apt's sources name no Debian mirror")?;
+    Ok(format!("deb [signed-by={KEYRING}] {mirror} {suite} main"))
 }
 
 /// A QEMU of the newer kind: named by the user, on the path, or in a tree of Debian 13 of our own.
@@ -233,11 +249,10 @@ fn newer_qemu(apt: &Apt) -> Result<PathBuf, String> {
     let _ = std::fs::remove_dir_all(tree);
     let parent = tree.parent().unwrap_or(tree);
     std::fs::create_dir_all(parent).map_err(|e| format!("{}: {e}", parent.display()))?;
-    let source = |suite: &str| format!("deb [signed-by={KEYRING}] {MIRROR} {suite} main");
     let mut make = Command::new("mmdebstrap");
     make.args(["--quiet", "--variant=extract", "--include=qemu-system-x86"])
         .arg("--aptopt=APT::Default-Release \"trixie-backports\"")
-        .args(["trixie", TREE, &source("trixie"), &source("trixie-backports")]);
+        .args(["trixie", TREE, &source("trixie")?, &source("trixie-backports")?]);
     shell::output(&mut make).map_err(|why| last_line(&why))?;
     let start = format!(
         "#!/bin/sh\nT={TREE}\n\
@@ -294,6 +309,14 @@ mod tests {
         assert_eq!(parse_version(debian), Some((10, 0)));
         assert_eq!(parse_version("QEMU emulator version 8.2.0"), Some((8, 2)));
         assert_eq!(parse_version("something else"), None);
+    }
+
+    #[test]
+    fn a_debian_machine_names_its_mirror() {
+        if Apt::find(true).release.is_some() {
+            let source = source("trixie").expect("apt has sources");
+            assert!(source.ends_with("/debian trixie main"), "{source}");
+        }
     }
 
     #[test]

@@ -241,8 +241,7 @@ fn unit(context: &Context<'_>) -> Result<Outcome, String> {
         command.args(["--exclude", package]);
     }
     shell::run(&mut command)?;
-    let peers = ["fio", "blktrace", "sdparm", "sg3-utils"];
-    Ok(context.needs.lacks(&peers).map_or(Outcome::Passed, Outcome::Skipped))
+    Ok(context.needs.lacks_peers().map_or(Outcome::Passed, Outcome::Skipped))
 }
 
 fn stories(context: &Context<'_>) -> Result<Outcome, String> {
@@ -250,8 +249,7 @@ fn stories(context: &Context<'_>) -> Result<Outcome, String> {
     if !names.is_empty() {
         context.run_stories(&names)?;
     }
-    let peers = ["fio", "blktrace", "chromium", "mtd-utils", "valgrind"];
-    Ok(context.needs.lacks(&peers).map_or(Outcome::Passed, Outcome::Skipped))
+    Ok(context.needs.lacks_peers().map_or(Outcome::Passed, Outcome::Skipped))
 }
 
 fn qemu(context: &Context<'_>) -> Result<Outcome, String> {
