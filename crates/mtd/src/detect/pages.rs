@@ -49,13 +49,14 @@ pub fn page_format<S: Storage>(storage: &S) -> Result<Option<PageFormat>, Error>
     if plain.bad == 0 && plain.good > 0 {
         return Ok(None);
     }
+    let schemes = schemes();
     let mut best: Option<(usize, PageFormat)> = None;
     for (page_size, oob_size) in CANDIDATES {
         let stride = page_size as usize + oob_size;
         // The sample must start at a page.
         let skip = (stride - start % stride) % stride;
         let Some(rest) = sample.get(skip..) else { continue };
-        let Some(format) = find_ecc(rest, page_size, oob_size) else { continue };
+        let Some(format) = find_ecc(rest, page_size, oob_size, &schemes) else { continue };
         let score = Score::of(&strip(rest, page_size as usize, stride));
         // A code that fits is better evidence than any number of nodes.
         let weight = if format.ecc.step() != 0 { 1 << 20 } else { 0 };
@@ -142,7 +143,7 @@ fn node_at(bytes: &[u8]) -> Option<(usize, Option<bool>)> {
 
 /// The scheme whose codes fit the pages in `bytes`; [`Ecc::None`] if none does. `None` when there
 /// are no pages.
-fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize) -> Option<PageFormat> {
+fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize, schemes: &[Ecc]) -> Option<PageFormat> {
     let stride = page_size as usize + oob_size;
     let pages: Vec<&[u8]> = bytes
         .chunks_exact(stride)
@@ -152,7 +153,8 @@ fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize) -> Option<PageFormat>
     if pages.is_empty() {
         return None;
     }
-    let fitting = schemes(page_size as usize).into_iter().find_map(|ecc| {
+    let possible = schemes.iter().filter(|ecc| (page_size as usize).is_multiple_of(ecc.step()));
+    let fitting = possible.cloned().find_map(|ecc| {
         let code_len = page_size as usize / ecc.step() * ecc.code_len();
         let oob = match ecc {
             Ecc::Hamming { .. } => OobLayout::hamming(oob_size, code_len)?,
@@ -176,14 +178,15 @@ fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize) -> Option<PageFormat>
     })
 }
 
-fn schemes(page_size: usize) -> Vec<Ecc> {
+/// Every scheme that is tried; their tables take time to make.
+fn schemes() -> Vec<Ecc> {
     let hamming = [(256, false), (256, true), (512, false), (512, true)]
         .map(|(step, smart_media)| Ecc::Hamming { step, smart_media });
     let bch =
         [(13, 4, 512), (13, 8, 512), (14, 8, 1024), (14, 4, 1024), (13, 1, 512), (13, 2, 512)]
             .into_iter()
             .filter_map(|(m, t, step)| Bch::new(m, t, step).map(Ecc::Bch));
-    hamming.into_iter().chain(bch).filter(|ecc| page_size.is_multiple_of(ecc.step())).collect()
+    hamming.into_iter().chain(bch).collect()
 }
 
 /// Whether bytes are all the same, bit errors in erased ones aside.
