@@ -66,43 +66,13 @@ impl Registers {
                 .with_rrp(true)
                 .with_qcfgptr((mcq::BANK / reg::mcq::BANK_UNIT) as u8),
         };
-        Self {
-            cap,
-            mcqcap,
-            ver: config.host_version,
-            slots: if config.legacy_doorbell { config.slots } else { 0 },
-            task_slots: config.task_slots,
-            is: Interrupts::new(),
-            ie: Interrupts::new(),
-            hcs: Hcs::new(),
-            enable: false,
-            enabled: false,
-            ahit: Ahit::new(),
-            uec: [0; 5],
-            aggregation: InterruptAggregation::new(),
-            aggregated: 0,
-            utrlba: 0,
-            utrldbr: 0,
-            unfetched: 0,
-            utrlrsr: false,
-            utrlcnr: 0,
-            utmrlba: 0,
-            utmrldbr: 0,
-            utmrlrsr: false,
-            uic_command: 0,
-            uic_arguments: [0; 3],
-            mode: McqMode::new(),
-            mcqconfig: McqConfig::new().with_active_commands(commands),
-            esiba: 0,
-        }
+        let slots = if config.legacy_doorbell { config.slots } else { 0 };
+        Self::power_on((cap, mcqcap, config.host_version), (slots, config.task_slots))
     }
 
-    /// Everything but the capabilities as after power-on.
-    fn reset(&mut self) {
-        let (cap, mcqcap, ver) = (self.cap, self.mcqcap, self.ver);
-        let (slots, task_slots) = (self.slots, self.task_slots);
-        let mcqconfig = McqConfig::new().with_active_commands(cap.active_commands_max());
-        *self = Self {
+    /// The registers after power-on, with these capabilities and numbers of slots.
+    fn power_on((cap, mcqcap, ver): (Cap, McqCap, Ver), (slots, task_slots): (u32, u32)) -> Self {
+        Self {
             cap,
             mcqcap,
             ver,
@@ -128,9 +98,15 @@ impl Registers {
             uic_command: 0,
             uic_arguments: [0; 3],
             mode: McqMode::new(),
-            mcqconfig,
+            mcqconfig: McqConfig::new().with_active_commands(cap.active_commands_max()),
             esiba: 0,
-        };
+        }
+    }
+
+    /// Everything but the capabilities as after power-on.
+    fn reset(&mut self) {
+        let capabilities = (self.cap, self.mcqcap, self.ver);
+        *self = Self::power_on(capabilities, (self.slots, self.task_slots));
     }
 
     #[inline]
