@@ -317,7 +317,47 @@ pub trait FlashMut: Flash {
         let _ = block;
         Err(Error::Unsupported)
     }
+
+    /// Makes what was programmed and erased survive the computer, where the flash is only a file
+    /// on one (`fsync`). A chip has nothing to do here.
+    ///
+    /// # Errors
+    /// [`Error::Os`].
+    fn sync(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 }
+
+macro_rules! forward_flash_mut {
+    ($($pointer:ty),*) => {$(
+        impl<F: FlashMut + ?Sized> FlashMut for $pointer {
+            fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+                (**self).program(offset, data)
+            }
+            fn program_oob(
+                &mut self,
+                offset: u64,
+                mode: OobMode,
+                data: &[u8],
+            ) -> Result<(), Error> {
+                (**self).program_oob(offset, mode, data)
+            }
+            fn erase(&mut self, block: u32) -> Result<(), Error> {
+                (**self).erase(block)
+            }
+            fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+                (**self).mark_bad(block)
+            }
+            fn sync(&mut self) -> Result<(), Error> {
+                (**self).sync()
+            }
+        }
+    )*};
+}
+
+forward_flash_mut!(&mut F);
+#[cfg(feature = "alloc")]
+forward_flash_mut!(alloc::boxed::Box<F>);
 
 macro_rules! forward_flash {
     ($($pointer:ty),*) => {$(

@@ -2,7 +2,7 @@
 //!
 //! The contract is split in two. [`FileSystem`] is everything that reads; it takes `&self`, so that
 //! one opened file system serves many threads at once and a door (FUSE, the command line) needs no
-//! lock. Whatever changes something is a separate extension trait with `&mut self`, so that a
+//! lock. Whatever changes something is [`FileSystemMut`] and takes `&mut self`, so that a
 //! read-write file system lives behind one reader-writer lock and a read-only one never pretends.
 //!
 //! File numbers are the file system's own inode numbers. Nothing is "opened": every call names its
@@ -239,6 +239,22 @@ pub enum Error {
     Unsupported(&'static str),
     /// The medium could not be read.
     Medium(Place),
+    /// The name is taken (`EEXIST`).
+    Exists,
+    /// The directory to be removed or replaced has entries (`ENOTEMPTY`).
+    NotEmpty,
+    /// No room left; nothing of the call was done (`ENOSPC`).
+    NoSpace,
+    /// The file system, or its medium, can not be changed (any more) (`EROFS`).
+    ReadOnly,
+    /// A name is longer than the format holds (`ENAMETOOLONG`).
+    NameTooLong,
+    /// A file would get more names than the format counts (`EMLINK`).
+    TooManyLinks,
+    /// A file would get longer than the format holds (`EFBIG`).
+    FileTooLarge,
+    /// The caller asked for what can not be; the text says what (`EINVAL`).
+    Invalid(&'static str),
 }
 
 impl fmt::Display for Error {
@@ -253,6 +269,14 @@ impl fmt::Display for Error {
             Self::Encrypted => f.write_str("encrypted, and the key is not available"),
             Self::Unsupported(what) => write!(f, "not supported: {what}"),
             Self::Medium(place) => write!(f, "the medium cannot be read at {place}"),
+            Self::Exists => f.write_str("the name exists already"),
+            Self::NotEmpty => f.write_str("the directory is not empty"),
+            Self::NoSpace => f.write_str("no space left"),
+            Self::ReadOnly => f.write_str("the file system is read-only"),
+            Self::NameTooLong => f.write_str("the name is too long for the format"),
+            Self::TooManyLinks => f.write_str("the file has all the names the format can count"),
+            Self::FileTooLarge => f.write_str("the file would be longer than the format holds"),
+            Self::Invalid(what) => f.write_str(what),
         }
     }
 }
@@ -308,6 +332,182 @@ pub trait FileSystem {
     ///
     /// [`Error::BufferTooSmall`] tells the length needed.
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error>;
+}
+
+/// What a new file is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewFile<'a> {
+    /// What kind.
+    pub kind: FileKind,
+    /// Permission bits with set-user-id, set-group-id and sticky: 0 to 0o7777.
+    pub permissions: u16,
+    /// Owner's user id.
+    pub owner: u32,
+    /// Group id. A set-group-id directory above hands down its own; the caller sees to that.
+    pub group: u32,
+    /// Device nodes only.
+    pub device: DeviceNumber,
+    /// Symlinks only: where to. Not empty, no NUL.
+    pub target: &'a [u8],
+}
+
+/// Attributes to change; `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Permission bits: 0 to 0o7777.
+    pub permissions: Option<u16>,
+    /// Owner's user id.
+    pub owner: Option<u32>,
+    /// Group id.
+    pub group: Option<u32>,
+    /// Length of a regular file: cut, or made longer by a hole.
+    pub size: Option<u64>,
+    /// Last read.
+    pub accessed: Option<Timestamp>,
+    /// Last change of content.
+    pub modified: Option<Timestamp>,
+}
+
+/// What a rename does with a file that has the new name already (`renameat2`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rename {
+    /// It is replaced, atomically.
+    Replace,
+    /// The call fails with [`Error::Exists`] (`RENAME_NOREPLACE`).
+    Keep,
+    /// The two change places (`RENAME_EXCHANGE`).
+    Exchange,
+    /// It is replaced, and a character device 0:0 takes the old name (`RENAME_WHITEOUT`).
+    Whiteout,
+}
+
+/// What becomes of an extended attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrChange<'a> {
+    /// It gets this value, whether it was there or not.
+    Set(&'a [u8]),
+    /// It gets this value; [`Error::Exists`] when it is there (`XATTR_CREATE`).
+    Create(&'a [u8]),
+    /// It gets this value; [`Error::NotFound`] when it is not there (`XATTR_REPLACE`).
+    Replace(&'a [u8]),
+    /// It goes; [`Error::NotFound`] when it is not there.
+    Remove,
+}
+
+/// The changing side of a file system.
+///
+/// Every call is atomic towards a power cut, [`write`](Self::write) per block of the format: after
+/// it the call is done or it is not. What a call did is seen by reads at once and is on the medium
+/// after [`sync`](Self::sync) - not before. A call that fails has changed nothing.
+///
+/// Time comes in as `now`; there is no clock inside. Permissions are the caller's to check.
+///
+/// A file whose last name was removed stays as it is, without a name, until
+/// [`forget`](Self::forget): whoever still has it open reads and writes on.
+pub trait FileSystemMut: FileSystem {
+    /// Makes a file and names it `name` in `directory`. Returns its inode.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::NoSpace`],
+    /// [`Error::ReadOnly`]; [`Error::Invalid`] for an impossible name, target or device number.
+    fn create(
+        &mut self,
+        directory: Inode,
+        name: &[u8],
+        file: &NewFile<'_>,
+        now: Timestamp,
+    ) -> Result<Inode, Error>;
+
+    /// Gives `inode` one more name.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); [`Error::IsDirectory`] for a directory,
+    /// [`Error::TooManyLinks`], [`Error::NotFound`] for a file without a name.
+    fn link(
+        &mut self,
+        inode: Inode,
+        directory: Inode,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<(), Error>;
+
+    /// Removes a name: of a file (`unlink`) or of an empty directory (`rmdir`).
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotEmpty`], [`Error::ReadOnly`].
+    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), Error>;
+
+    /// Moves a name: `from` and `to` are a directory and a name in it.
+    ///
+    /// Old and new name of one file: nothing is done. A directory replaces only an empty directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Exists`] with [`Rename::Keep`]; [`Error::NotEmpty`],
+    /// [`Error::NotDirectory`] and [`Error::IsDirectory`] when the file replaced is not of a kind
+    /// that `from` may replace; [`Error::Invalid`] for a directory moved below itself; as
+    /// [`create`](Self::create).
+    fn rename(
+        &mut self,
+        from: (Inode, &[u8]),
+        to: (Inode, &[u8]),
+        how: Rename,
+        now: Timestamp,
+    ) -> Result<(), Error>;
+
+    /// Changes what is not `None`, and the time of change.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::IsDirectory`] and [`Error::NoContent`] for a size,
+    /// [`Error::FileTooLarge`], [`Error::NoSpace`], [`Error::ReadOnly`].
+    fn set_attributes(
+        &mut self,
+        inode: Inode,
+        changes: &Changes,
+        now: Timestamp,
+    ) -> Result<(), Error>;
+
+    /// Writes `data` at `offset` of a regular file, which grows if need be; what lies between the
+    /// old end and `offset` is a hole. Returns how many bytes were accepted: less than all when
+    /// space ran out on the way, at least one. Accepted bytes find their place on the medium later
+    /// without fail.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when nothing could be accepted; [`Error::IsDirectory`],
+    /// [`Error::NoContent`], [`Error::FileTooLarge`], [`Error::ReadOnly`].
+    fn write(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        data: &[u8],
+        now: Timestamp,
+    ) -> Result<usize, Error>;
+
+    /// Sets or removes the extended attribute with the full name `name` ("user.comment").
+    ///
+    /// # Errors
+    /// As the variants of [`XattrChange`] say; [`Error::Invalid`] for a namespace or value that the
+    /// format can not hold; [`Error::NoSpace`], [`Error::ReadOnly`].
+    fn set_xattr(
+        &mut self,
+        inode: Inode,
+        name: &[u8],
+        change: XattrChange<'_>,
+        now: Timestamp,
+    ) -> Result<(), Error>;
+
+    /// Puts `inode` and its content - or everything - on the medium. What other calls did before
+    /// may come along.
+    ///
+    /// # Errors
+    /// [`Error::Medium`], [`Error::ReadOnly`] when the medium failed on the way.
+    fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error>;
+
+    /// Nobody uses `inode` any more. If it has no name it is deleted; else nothing happens. What is
+    /// never forgotten is deleted when the file system is opened the next time.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    fn forget(&mut self, inode: Inode) -> Result<(), Error>;
 }
 
 /// How bad a [`Finding`] is.

@@ -4,8 +4,8 @@
 //! or mapped to a physical erase block (PEB) that may change under it. File systems for flash see
 //! only this. A plain file whose LEBs lie one behind the other (a `.ubifs` image) is one too.
 //!
-//! Reading is [`Volume`] and needs only `&self`. Changing - write, unmap, atomic change - is a
-//! separate trait with `&mut self`.
+//! Reading is [`Volume`] and needs only `&self`. Changing - write, unmap, atomic change - is
+//! [`VolumeMut`] and needs the volume for oneself.
 
 use crate::flash::{Corrected, Error};
 
@@ -63,5 +63,85 @@ impl<V: Volume + ?Sized> Volume for &V {
     }
     fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
         (**self).point(lnum, offset, len)
+    }
+}
+
+/// Logical erase blocks that can be changed.
+///
+/// Erases, bit-flips and bad blocks are the volume's own affair: a write that meets a worn block
+/// ends in another one. [`Error::PowerLost`] and [`Error::WriteProtected`] are final: nothing that
+/// follows will be done.
+pub trait VolumeMut: Volume {
+    /// Writes `data` at `offset` of LEB `lnum`, both multiples of the write size, and maps the LEB
+    /// if it is not. The range must not have been written since the LEB was mapped.
+    ///
+    /// A power cut leaves the last write unit being written in any state, the ones before written,
+    /// the ones behind untouched.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::WriteProtected`] with nothing done;
+    /// [`Error::ProgramFailed`] when there is no good block left; [`Error::PowerLost`].
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error>;
+
+    /// Replaces the whole content of LEB `lnum` by `data`, a multiple of the write size, and 0xFF
+    /// behind it: atomically, so that after a power cut the LEB is the old one or the new one
+    /// (Linux: `ubi_leb_change`).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error>;
+
+    /// Gives up the content of LEB `lnum`: it reads as 0xFF at once. Until [`sync`](Self::sync) a
+    /// power cut may bring the content back, whole (Linux: `ubi_leb_unmap`).
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], [`Error::WriteProtected`], [`Error::PowerLost`].
+    fn unmap(&mut self, lnum: u32) -> Result<(), Error>;
+
+    /// Maps the unmapped LEB `lnum` to an empty block, so that older content of it can not come
+    /// back after a power cut (Linux: `ubi_leb_map`).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn map(&mut self, lnum: u32) -> Result<(), Error>;
+
+    /// Ends what is pending: what was given up before is gone for good, and what was written is as
+    /// durable as the flash can make it (Linux: `ubi_flush`, `ubi_sync`).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn sync(&mut self) -> Result<(), Error>;
+}
+
+impl<V: Volume + ?Sized> Volume for &mut V {
+    fn geometry(&self) -> Geometry {
+        (**self).geometry()
+    }
+    fn state(&self, lnum: u32) -> LebState {
+        (**self).state(lnum)
+    }
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        (**self).read(lnum, offset, buffer)
+    }
+    fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
+        (**self).point(lnum, offset, len)
+    }
+}
+
+impl<V: VolumeMut + ?Sized> VolumeMut for &mut V {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+        (**self).write(lnum, offset, data)
+    }
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+        (**self).change(lnum, data)
+    }
+    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+        (**self).unmap(lnum)
+    }
+    fn map(&mut self, lnum: u32) -> Result<(), Error> {
+        (**self).map(lnum)
+    }
+    fn sync(&mut self) -> Result<(), Error> {
+        (**self).sync()
     }
 }

@@ -83,6 +83,10 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
 
 /// Builds the Linux guest unless it is there, then runs the tests that are done in it.
 fn lab(workspace: &Workspace) -> Result<(), Failure> {
+    let needs = needs::Needs::meet(workspace, true);
+    if let Some(lacking) = needs.lacks(&["qemu"]) {
+        return Err(lacking.into());
+    }
     let package = ["--quiet", "--locked", "--package", "flysch-lab"];
     let mut build = shell::cargo(&workspace.root);
     shell::run(build.arg("run").args(package).args(["--", "build"]))?;
