@@ -1,9 +1,19 @@
 //! Deflate: zlib-rs where there is an operating system, miniz_oxide elsewhere.
 
+use miniz_oxide::deflate::core::{self as tdefl, CompressorOxide, TDEFLFlush, TDEFLStatus};
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{self as tinfl, DecompressorOxide, inflate_flags};
 
 use crate::Error;
+
+/// What stands around a deflate stream, and how far back it may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrapping {
+    /// Nothing; distances up to 2 KiB: Linux gives its reader for UBIFS a window of 11 bits.
+    Raw11,
+    /// A zlib header and checksum; distances up to 32 KiB.
+    Zlib15,
+}
 
 #[cfg(feature = "std")]
 pub(crate) fn inflate(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
@@ -36,5 +46,75 @@ pub(crate) fn inflate_portably(input: &[u8], output: &mut [u8]) -> Result<usize,
         (TINFLStatus::Done, _, length) => Ok(length),
         (TINFLStatus::HasMoreOutput, ..) => Err(Error::TooLong),
         _ => Err(Error::Corrupt),
+    }
+}
+
+#[cfg(feature = "std")]
+pub(crate) fn deflate(
+    wrapping: Wrapping,
+    level: i32,
+    input: &[u8],
+    output: &mut [u8],
+) -> Option<usize> {
+    use zlib_rs::{Deflate, DeflateFlush, Status};
+
+    type Context = core::cell::RefCell<Option<(i32, Deflate)>>;
+    std::thread_local! {
+        static RAW: Context = const { Context::new(None) };
+        static ZLIB: Context = const { Context::new(None) };
+    }
+    let (place, header, window_bits) = match wrapping {
+        Wrapping::Raw11 => (&RAW, false, 11),
+        Wrapping::Zlib15 => (&ZLIB, true, 15),
+    };
+    let level = level.clamp(1, 9);
+    place.with_borrow_mut(|kept| {
+        if kept.as_ref().is_none_or(|(its, _)| *its != level) {
+            *kept = Some((level, Deflate::new(level, header, window_bits)));
+        }
+        let (_, context) = kept.as_mut()?;
+        context.reset();
+        match context.compress(input, output, DeflateFlush::Finish) {
+            Ok(Status::StreamEnd) => Some(context.total_out() as usize),
+            Ok(_) | Err(_) => None,
+        }
+    })
+}
+
+#[cfg(not(feature = "std"))]
+pub(crate) use deflate_portably as deflate;
+
+/// Most input between two points that matches do not cross, bytes: how the portable compressor,
+/// whose window cannot be set, stays within 2 KiB.
+const SECTION: usize = 2048;
+
+#[cfg_attr(feature = "std", allow(dead_code, reason = "the tests compare both"))]
+pub(crate) fn deflate_portably(
+    wrapping: Wrapping,
+    level: i32,
+    input: &[u8],
+    output: &mut [u8],
+) -> Option<usize> {
+    let level = level.clamp(1, 9);
+    let (window_bits, section) = match wrapping {
+        Wrapping::Raw11 => (-15, SECTION),
+        Wrapping::Zlib15 => (15, input.len().max(1)),
+    };
+    let flags = tdefl::create_comp_flags_from_zip_params(level, window_bits, 0);
+    let mut context = CompressorOxide::new(flags);
+    let mut written = 0;
+    let mut sections = input.chunks(section).peekable();
+    loop {
+        let part = sections.next().unwrap_or_default();
+        let last = sections.peek().is_none();
+        let flush = if last { TDEFLFlush::Finish } else { TDEFLFlush::Full };
+        let room = output.get_mut(written..)?;
+        let (status, taken, put) = tdefl::compress(&mut context, part, room, flush);
+        written += put;
+        match status {
+            TDEFLStatus::Done if last => return Some(written),
+            TDEFLStatus::Okay if !last && taken == part.len() && put < room.len() => {}
+            _ => return None,
+        }
     }
 }

@@ -1,9 +1,10 @@
-//! Decompression as flash file systems need it: one block, into a buffer of known size.
+//! Compression as flash file systems need it: one block, into a buffer of known size.
 //!
-//! Input comes from images and is hostile: whatever the bytes, a call returns, writes only into
-//! `output` and takes bounded memory. The methods are well-kept crates; what this crate adds is one
-//! face and the bounds. With the feature `std` each thread keeps its contexts, deflate is zlib-rs
-//! and Zstandard the C library: one and a half and three times as fast as what serves without.
+//! What is decompressed comes from images and is hostile: whatever the bytes, a call returns,
+//! writes only into `output` and takes bounded memory. The methods are well-kept crates; what this
+//! crate adds is one face, the bounds, and a compressor for LZO. With the feature `std` each thread
+//! keeps its contexts, deflate is zlib-rs and Zstandard the C library: one and a half and three
+//! times as fast as what serves without.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -11,6 +12,7 @@
 extern crate alloc;
 
 mod deflate;
+mod lzo;
 mod zstd;
 
 #[cfg(test)]
@@ -23,13 +25,26 @@ use core::fmt;
 pub enum Method {
     /// LZO1X without framing, as liblzo2 and the Linux kernel write it.
     Lzo,
-    /// Deflate without a header; any window size.
+    /// Deflate without a header, what UBIFS calls zlib. Any window size is read; written are
+    /// distances up to 2 KiB, as far as Linux reads.
     Deflate,
     /// Deflate behind a two-byte zlib header. The checksum at the end is not looked at: the block
     /// has a CRC of its own, and Linux's JFFS2 does not look at it either.
     Zlib,
     /// One or more Zstandard frames.
     Zstd,
+}
+
+impl Method {
+    /// The level Linux compresses at when it writes: LZO1X-1, deflate 6 for UBIFS and 3 for JFFS2,
+    /// Zstandard 3.
+    pub fn level(self) -> i32 {
+        match self {
+            Self::Lzo => 1,
+            Self::Deflate => 6,
+            Self::Zlib | Self::Zstd => 3,
+        }
+    }
 }
 
 /// Why decompression failed.
@@ -62,6 +77,25 @@ pub fn decompress(method: Method, input: &[u8], output: &mut [u8]) -> Result<usi
         Method::Deflate => deflate::inflate(input, output),
         Method::Zlib => deflate::inflate(strip_zlib_header(input)?, output),
         Method::Zstd => zstd::decompress(input, output),
+    }
+}
+
+/// Compresses `input` at the level Linux does; returns how many bytes of `output` that took, or
+/// `None` if it does not fit: give an output of as many bytes as are worth it.
+pub fn compress(method: Method, input: &[u8], output: &mut [u8]) -> Option<usize> {
+    compress_at(method, method.level(), input, output)
+}
+
+/// Compresses `input` at `level`, as `compress` does.
+///
+/// Levels are 1 to 9 for deflate and zlib, those of the library for Zstandard, and for LZO there is
+/// one. A level beyond its range is taken as the nearest.
+pub fn compress_at(method: Method, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
+    match method {
+        Method::Lzo => lzo::compress(input, output),
+        Method::Deflate => deflate::deflate(deflate::Wrapping::Raw11, level, input, output),
+        Method::Zlib => deflate::deflate(deflate::Wrapping::Zlib15, level, input, output),
+        Method::Zstd => zstd::compress(level, input, output),
     }
 }
 

@@ -133,3 +133,121 @@ proptest! {
         let _ = deflate::inflate_portably(&input, &mut output);
     }
 }
+
+/// Inputs that make every instruction of the formats: runs and matches of all lengths, near and
+/// far, nothing, and noise.
+fn inputs() -> Vec<Vec<u8>> {
+    let noise = |length: usize, mut state: u32| -> Vec<u8> {
+        let step = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..length).map(step).collect()
+    };
+    let mut inputs = vec![vec![], vec![7], vec![0; 4096], vec![0xff; 200_000], noise(4096, 1)];
+    for length in [2, 3, 4, 5, 19, 238, 239, 255, 600, 4095, 4096, 70_000] {
+        inputs.push(sample(length));
+        inputs.push(noise(length, length as u32));
+    }
+    for distance in [1, 8, 2047, 2048, 2049, 16_384, 16_385, 32_768, 49_151, 49_152, 60_000] {
+        for length in [4, 8, 9, 10, 33, 34, 264, 300, 2000] {
+            for between in 1..6 {
+                let mut input = noise(distance.max(length), 3);
+                let again = input[input.len() - distance..].iter().copied().cycle().take(length);
+                let again: Vec<u8> = again.collect();
+                input.extend(again);
+                input.extend(noise(between, 9));
+                input.extend_from_within(input.len() - 7..);
+                inputs.push(input);
+            }
+        }
+    }
+    inputs
+}
+
+#[test]
+fn what_is_compressed_comes_back() {
+    for input in inputs() {
+        for method in [Method::Lzo, Method::Deflate, Method::Zlib, Method::Zstd] {
+            let mut stored = vec![0; input.len() + input.len() / 16 + 200];
+            let length = compress(method, &input, &mut stored).unwrap();
+            let mut output = vec![0; input.len()];
+            let answer = decompress(method, &stored[..length], &mut output);
+            assert_eq!(answer, Ok(input.len()), "{method:?} {}", input.len());
+            assert!(output == input, "{method:?} {}", input.len());
+            if length > 0 {
+                let short = &mut stored[..length - 1];
+                assert_eq!(compress(method, &input, short), None, "{method:?} {}", input.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn portable_writers_are_read() {
+    use crate::deflate::{Wrapping, deflate_portably};
+    for input in inputs() {
+        let mut stored = vec![0; input.len() + input.len() / 16 + 200];
+        let mut output = vec![0; input.len()];
+        for (wrapping, method) in
+            [(Wrapping::Raw11, Method::Deflate), (Wrapping::Zlib15, Method::Zlib)]
+        {
+            let length = deflate_portably(wrapping, 6, &input, &mut stored).unwrap();
+            assert_eq!(decompress(method, &stored[..length], &mut output), Ok(input.len()));
+            assert!(output == input);
+            assert_eq!(deflate_portably(wrapping, 6, &input, &mut stored[..length - 1]), None);
+        }
+        let length = zstd::compress_portably(3, &input, &mut stored).unwrap();
+        assert_eq!(decompress(Method::Zstd, &stored[..length], &mut output), Ok(input.len()));
+        assert!(output == input);
+    }
+}
+
+#[test]
+fn deflate_for_ubifs_does_not_reach_farther_than_linux_reads() {
+    use crate::deflate::{Wrapping, deflate, deflate_portably};
+    let noise = inputs().swap_remove(4);
+    let input: Vec<u8> = [&noise[..2100], &noise[..1996]].concat();
+    let mut stored = vec![0; 5000];
+    let length = deflate(Wrapping::Zlib15, 9, &input, &mut stored).unwrap();
+    assert!(length < 2400, "the second part is a repeat of the first: {length}");
+    for writer in [deflate, deflate_portably] {
+        let length = writer(Wrapping::Raw11, 9, &input, &mut stored).unwrap();
+        assert!(length > 4000, "a distance of 2100 was used: {length}");
+    }
+}
+
+#[test]
+fn lzo_packs_as_liblzo2_does() {
+    // lzo1x_1_compress of liblzo2 2.10 makes 1677 bytes of this text.
+    let mut stored = vec![0; 4096];
+    let length = compress(Method::Lzo, &sample(4096), &mut stored).unwrap();
+    assert!((1600..=1677).contains(&length), "{length} bytes");
+}
+
+proptest! {
+    #[test]
+    fn anything_compressed_comes_back(
+        parts in proptest::collection::vec((any::<u16>(), any::<u8>(), 0_usize..300), 0..60),
+    ) {
+        let mut input = Vec::new();
+        for (back, byte, length) in parts {
+            let back = usize::from(back);
+            if back > input.len() {
+                input.extend(core::iter::repeat_n(byte, length % 30));
+            } else {
+                let from = input.len() - back;
+                let again: Vec<u8> = input[from..].iter().copied().take(length).collect();
+                input.extend(again);
+                input.push(byte);
+            }
+        }
+        for method in [Method::Lzo, Method::Deflate, Method::Zlib, Method::Zstd] {
+            let mut stored = vec![0; input.len() + input.len() / 16 + 200];
+            let length = compress(method, &input, &mut stored).unwrap();
+            let mut output = vec![0; input.len()];
+            prop_assert_eq!(decompress(method, &stored[..length], &mut output), Ok(input.len()));
+            prop_assert!(output == input);
+        }
+    }
+}

@@ -39,3 +39,25 @@ pub(crate) fn decompress_portably(input: &[u8], output: &mut [u8]) -> Result<usi
         Err(_) => Err(Error::Corrupt),
     }
 }
+
+#[cfg(feature = "std")]
+pub(crate) fn compress(level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
+    std::thread_local! {
+        static CONTEXT: core::cell::RefCell<zstd_safe::CCtx<'static>> =
+            core::cell::RefCell::new(zstd_safe::CCtx::create());
+    }
+    CONTEXT.with_borrow_mut(|context| context.compress(output, input, level).ok())
+}
+
+#[cfg(not(feature = "std"))]
+pub(crate) use compress_portably as compress;
+
+/// The portable compressor has one level.
+#[cfg_attr(feature = "std", allow(dead_code, reason = "the tests compare both"))]
+pub(crate) fn compress_portably(_level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+    let stored = compress_to_vec(input, CompressionLevel::Fastest);
+    output.get_mut(..stored.len())?.copy_from_slice(&stored);
+    Some(stored.len())
+}
