@@ -11,6 +11,10 @@
 use core::fmt;
 use core::ops::AddAssign;
 
+mod pages;
+
+pub use pages::{Pages, PagesMut};
+
 /// What the cells are and how they behave (`mtd-abi.h`, `MTD_*FLASH`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

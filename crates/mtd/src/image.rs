@@ -1,21 +1,46 @@
 //! A flash whose bytes lie one behind the other, without out-of-band bytes: most image files.
 
-use flysch_api::flash::{Corrected, Error, Flash, Geometry};
+use alloc::vec;
+use alloc::vec::Vec;
 
-use crate::Storage;
+use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry};
+
+use crate::{Storage, StorageMut};
+
+/// Most bytes that are read, changed and written at once.
+const CHUNK: usize = 1 << 16;
 
 /// Flash over a storage that holds nothing but its main bytes.
 #[derive(Clone, Debug)]
 pub struct Image<S> {
     storage: S,
     geometry: Geometry,
+    is_strict: bool,
 }
 
 impl<S: Storage> Image<S> {
     /// A flash of the shape `geometry`, whose size becomes that of `storage`.
     pub fn new(storage: S, geometry: Geometry) -> Self {
         let geometry = Geometry { size: storage.size(), ..geometry };
-        Self { storage, geometry }
+        Self { storage, geometry, is_strict: false }
+    }
+
+    /// Refuses to program what is not erased with [`Error::ProgramFailed`]. A chip would clear bits
+    /// without a word, which is what happens otherwise; to find mistakes of the layer above.
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.is_strict = true;
+        self
+    }
+
+    /// What it lies on.
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    /// Gives back what it lies on.
+    pub fn into_storage(self) -> S {
+        self.storage
     }
 }
 
@@ -30,5 +55,67 @@ impl<S: Storage> Flash for Image<S> {
 
     fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
         self.storage.slice(offset, len)
+    }
+}
+
+impl<S: StorageMut> FlashMut for Image<S> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.geometry.check(offset, data.len())?;
+        let unit = u64::from(self.geometry.sub_page_size);
+        if !offset.is_multiple_of(unit) || !(data.len() as u64).is_multiple_of(unit) {
+            return Err(Error::Misaligned);
+        }
+        let mut cells = vec![0; data.len().min(CHUNK)];
+        for (index, data) in data.chunks(CHUNK).enumerate() {
+            let at = offset + (index * CHUNK) as u64;
+            let cells = &mut cells[..data.len()];
+            self.storage.read_at(at, cells)?;
+            if self.is_strict && cells.iter().any(|&cell| cell != 0xFF) {
+                return Err(Error::ProgramFailed { offset: at });
+            }
+            cells.iter_mut().zip(data).for_each(|(cell, byte)| *cell &= byte);
+            self.storage.write_at(at, cells)?;
+        }
+        Ok(())
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), Error> {
+        self.geometry.check_block(block)?;
+        let erased: Vec<u8> = vec![0xFF; self.geometry.block_len(block) as usize];
+        self.storage.write_at(self.geometry.block_start(block), &erased)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.storage.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programming_clears_bits_and_erasing_sets_them() {
+        let mut image = Image::new(vec![0xFF; 200], Geometry::nand(0, 128, 32, 16));
+        image.program(16, &[0xF0; 16]).unwrap();
+        image.program(16, &[0x3C; 16]).unwrap();
+        assert_eq!(image.storage()[15..33], [&[0xFF][..], &[0x30; 16], &[0xFF]].concat());
+        assert_eq!(image.program(8, &[0; 16]), Err(Error::Misaligned));
+        assert_eq!(image.program(0, &[0; 8]), Err(Error::Misaligned));
+        assert_eq!(image.program(192, &[0; 16]), Err(Error::OutOfRange));
+        image.program(128, &[0; 64]).unwrap();
+        image.erase(0).unwrap();
+        assert_eq!(image.storage()[..129], [&[0xFF; 128][..], &[0]].concat());
+        image.erase(1).unwrap();
+        assert_eq!(image.erase(2), Err(Error::OutOfRange));
+        assert_eq!(image.into_storage(), vec![0xFF; 200], "the short last block as well");
+    }
+
+    #[test]
+    fn a_strict_image_refuses_what_is_not_erased() {
+        let mut image = Image::new(vec![0xFF; 64], Geometry::nor(0, 64)).strict();
+        image.program(3, &[0xFE]).unwrap();
+        assert_eq!(image.program(3, &[0xFE]), Err(Error::ProgramFailed { offset: 3 }));
+        image.program(4, &[1]).unwrap();
     }
 }

@@ -33,4 +33,4 @@ pub use ecc::{Bch, Ecc};
 pub use image::Image;
 pub use oob::OobLayout;
 pub use partition::{Concat, Partition};
-pub use storage::Storage;
+pub use storage::{Storage, StorageMut};

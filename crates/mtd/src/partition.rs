@@ -94,6 +94,10 @@ impl<F: FlashMut> FlashMut for Partition<F> {
         self.geometry.check_block(block)?;
         self.flash.mark_bad(self.first_block + block).map_err(|error| self.translate(error))
     }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.flash.sync()
+    }
 }
 
 /// Flashes of one shape, one behind the other (`mtdconcat`).
@@ -128,11 +132,46 @@ impl<F: Flash> Concat<F> {
         Ok(Self { parts, geometry: Geometry { size, ..first } })
     }
 
+    fn index(&self, offset: u64) -> usize {
+        self.parts.partition_point(|(start, _)| *start <= offset) - 1
+    }
+
     /// The part that holds byte `offset`, and where in the part that byte is.
     fn part(&self, offset: u64) -> (&F, u64) {
-        let index = self.parts.partition_point(|(start, _)| *start <= offset) - 1;
-        let (start, flash) = &self.parts[index];
+        let (start, flash) = &self.parts[self.index(offset)];
         (flash, offset - start)
+    }
+
+    /// As [`part`](Self::part), to be changed.
+    fn part_mut(&mut self, offset: u64) -> (&mut F, u64) {
+        let index = self.index(offset);
+        let (start, flash) = &mut self.parts[index];
+        (flash, offset - *start)
+    }
+
+    /// Names places of the part that starts at `start` as places of the whole.
+    fn translate(&self, start: u64, error: Error) -> Error {
+        let first = self.geometry.block_of(start);
+        match error {
+            Error::Uncorrectable { offset } => Error::Uncorrectable { offset: start + offset },
+            Error::ProgramFailed { offset } => Error::ProgramFailed { offset: start + offset },
+            Error::BadBlock { block } => Error::BadBlock { block: first + block },
+            Error::EraseFailed { block } => Error::EraseFailed { block: first + block },
+            other => other,
+        }
+    }
+
+    /// Does `work` on the part that holds `block`, with the number the block has there.
+    fn on_block(
+        &mut self,
+        block: u32,
+        work: impl FnOnce(&mut F, u32) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.geometry.check_block(block)?;
+        let offset = self.geometry.block_start(block);
+        let (flash, inside) = self.part_mut(offset);
+        let number = flash.geometry().block_of(inside);
+        work(flash, number).map_err(|error| self.translate(offset - inside, error))
     }
 }
 
@@ -183,6 +222,43 @@ impl<F: Flash> Flash for Concat<F> {
     }
 }
 
+impl<F: FlashMut> FlashMut for Concat<F> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.geometry.check(offset, data.len())?;
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let (flash, inside) = self.part_mut(at);
+            let left = usize::try_from(flash.geometry().size - inside).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at(left.min(rest.len()));
+            flash.program(inside, now).map_err(|error| self.translate(at - inside, error))?;
+            at += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+        self.geometry.check(offset, 1)?;
+        let (flash, inside) = self.part_mut(offset);
+        flash
+            .program_oob(inside, mode, data)
+            .map_err(|error| self.translate(offset - inside, error))
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), Error> {
+        self.on_block(block, F::erase)
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+        self.on_block(block, F::mark_bad)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.parts.iter_mut().try_for_each(|(_, flash)| flash.sync())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::vec;
@@ -228,6 +304,41 @@ mod tests {
         assert_eq!(concat.point(64, 128), Some(&[2; 128][..]));
         assert_eq!(concat.is_bad(3), Ok(false));
         assert_eq!(concat.is_bad(4), Err(Error::OutOfRange));
+    }
+
+    #[test]
+    fn a_part_is_written_where_it_lies() {
+        let mut flash = image(0xFF, 256);
+        let mut part = Partition::new(&mut flash, 1, 2).unwrap();
+        part.program(60, &[1; 8]).unwrap();
+        assert_eq!(part.program(124, &[1; 8]), Err(Error::OutOfRange));
+        part.erase(0).unwrap();
+        assert_eq!(part.erase(2), Err(Error::OutOfRange));
+        assert_eq!(part.mark_bad(0), Err(Error::Unsupported));
+        part.sync().unwrap();
+        assert_eq!(flash.storage()[124..133], [255, 255, 255, 255, 1, 1, 1, 1, 255]);
+
+        let strict = image(0, 128).strict();
+        let mut part = Partition::new(strict, 1, 1).unwrap();
+        assert_eq!(part.program(3, &[0]), Err(Error::ProgramFailed { offset: 3 }));
+    }
+
+    #[test]
+    fn a_write_goes_across_the_seam() {
+        let parts = vec![image(0xFF, 64), image(0xFF, 128).strict()];
+        let mut concat = Concat::new(parts).unwrap();
+        concat.program(60, &[1; 8]).unwrap();
+        let mut buffer = [0; 10];
+        assert!(concat.read(59, &mut buffer).is_ok());
+        assert_eq!(buffer, [255, 1, 1, 1, 1, 1, 1, 1, 1, 255]);
+        assert_eq!(concat.program(66, &[0; 4]), Err(Error::ProgramFailed { offset: 66 }));
+        concat.erase(0).unwrap();
+        assert!(concat.read(59, &mut buffer).is_ok());
+        assert_eq!(buffer, [255, 255, 255, 255, 255, 1, 1, 1, 1, 255]);
+        concat.erase(1).unwrap();
+        assert_eq!(concat.erase(3), Err(Error::OutOfRange));
+        concat.program(66, &[0; 4]).unwrap();
+        concat.sync().unwrap();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Where the bytes of an image come from.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -21,6 +22,24 @@ pub trait Storage {
     fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let _ = (offset, len);
         None
+    }
+}
+
+/// A storage that can be changed.
+pub trait StorageMut: Storage {
+    /// Replaces the bytes at `offset` by `bytes`; the storage does not grow.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] with nothing done, [`Error::Os`] when the operating system refuses,
+    /// [`Error::WriteProtected`] when the storage was opened for reading.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Makes what was written survive the computer (`fsync`). Memory has nothing to do here.
+    ///
+    /// # Errors
+    /// [`Error::Os`].
+    fn sync(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 }
 
@@ -57,7 +76,42 @@ macro_rules! forward_storage {
     )*};
 }
 
-forward_storage!([S: Storage + ?Sized] &S, [S: Storage + ?Sized] Arc<S>);
+forward_storage!(
+    [S: Storage + ?Sized] &S,
+    [S: Storage + ?Sized] &mut S,
+    [S: Storage + ?Sized] Arc<S>,
+    [S: Storage + ?Sized] Box<S>
+);
+
+macro_rules! forward_storage_mut {
+    ($($pointer:ty),*) => {$(
+        impl<S: StorageMut + ?Sized> StorageMut for $pointer {
+            fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+                (**self).write_at(offset, bytes)
+            }
+            fn sync(&mut self) -> Result<(), Error> {
+                (**self).sync()
+            }
+        }
+    )*};
+}
+
+forward_storage_mut!(&mut S, Box<S>);
+
+impl StorageMut for [u8] {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let start = usize::try_from(offset).map_err(|_| Error::OutOfRange)?;
+        let end = start.checked_add(bytes.len()).ok_or(Error::OutOfRange)?;
+        self.get_mut(start..end).ok_or(Error::OutOfRange)?.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl StorageMut for Vec<u8> {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.as_mut_slice().write_at(offset, bytes)
+    }
+}
 
 impl Storage for Vec<u8> {
     fn size(&self) -> u64 {

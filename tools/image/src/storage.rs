@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use flysch_api::flash::Error;
-use flysch_mtd::Storage;
+use flysch_mtd::{Storage, StorageMut};
 
 /// An image file. It is read with plain reads, never mapped: a file that shrinks while it is read
 /// gives an error and not a crash.
@@ -22,7 +22,18 @@ impl FileStorage {
     /// # Errors
     /// When it cannot be opened, or is a directory.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        Self::new(File::open(path)?)
+    }
+
+    /// Opens the image at `path` for reading and writing.
+    ///
+    /// # Errors
+    /// When it cannot be opened so, or is a directory.
+    pub fn open_writable(path: &Path) -> io::Result<Self> {
+        Self::new(File::options().read(true).write(true).open(path)?)
+    }
+
+    fn new(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if metadata.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
@@ -46,9 +57,30 @@ impl Storage for FileStorage {
         if end.is_none_or(|end| end > self.size) {
             return Err(Error::OutOfRange);
         }
-        self.file
-            .read_exact_at(buffer, offset)
-            .map_err(|error| Error::Os(error.raw_os_error().unwrap_or(0)))
+        self.file.read_exact_at(buffer, offset).map_err(|error| system_error(&error))
+    }
+}
+
+impl StorageMut for FileStorage {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.size) {
+            return Err(Error::OutOfRange);
+        }
+        self.file.write_all_at(bytes, offset).map_err(|error| system_error(&error))
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.file.sync_data().map_err(|error| system_error(&error))
+    }
+}
+
+/// A file opened for reading answers writes with `EBADF`.
+fn system_error(error: &io::Error) -> Error {
+    const EBADF: i32 = 9;
+    match error.raw_os_error() {
+        Some(EBADF) => Error::WriteProtected,
+        number => Error::Os(number.unwrap_or(0)),
     }
 }
 
@@ -76,5 +108,19 @@ impl<S: Storage> Storage for Window<S> {
     fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let end = offset.checked_add(len as u64)?;
         if end > self.len { None } else { self.storage.slice(self.start + offset, len) }
+    }
+}
+
+impl<S: StorageMut> StorageMut for Window<S> {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(Error::OutOfRange);
+        }
+        self.storage.write_at(self.start + offset, bytes)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.storage.sync()
     }
 }

@@ -1,0 +1,74 @@
+//! NAND below its error correction: what the bus of a chip shows.
+
+use super::Error;
+
+/// Pages with their out-of-band bytes behind the data, as they are in the cells: bit errors
+/// included. A raw chip, or a dump of one.
+///
+/// Columns count from the first byte of data through the last out-of-band byte.
+pub trait Pages {
+    /// Number of pages.
+    fn pages(&self) -> u64;
+
+    /// Fills `buffer` from page `page`, beginning at `column`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]; [`Error::PowerLost`]; [`Error::Os`].
+    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error>;
+}
+
+/// Pages that can be programmed, and erased by blocks.
+pub trait PagesMut: Pages {
+    /// Programs `bytes` into page `page`, beginning at `column`, in one operation of the chip. Bits
+    /// are only cleared; 0xFF leaves a cell as it is.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] with nothing done; [`Error::ProgramFailed`], [`Error::PowerLost`],
+    /// [`Error::Os`] with the page in any state.
+    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Sets every bit of the pages of erase block `block`, out-of-band bytes included.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] with nothing done; [`Error::EraseFailed`], [`Error::PowerLost`],
+    /// [`Error::Os`] with the block in any state.
+    fn erase_pages(&mut self, block: u32) -> Result<(), Error>;
+
+    /// As [`FlashMut::sync`](super::FlashMut::sync).
+    ///
+    /// # Errors
+    /// [`Error::Os`].
+    fn sync_pages(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl<P: Pages + ?Sized> Pages for &P {
+    fn pages(&self) -> u64 {
+        (**self).pages()
+    }
+    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+        (**self).read_page(page, column, buffer)
+    }
+}
+
+impl<P: Pages + ?Sized> Pages for &mut P {
+    fn pages(&self) -> u64 {
+        (**self).pages()
+    }
+    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+        (**self).read_page(page, column, buffer)
+    }
+}
+
+impl<P: PagesMut + ?Sized> PagesMut for &mut P {
+    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), Error> {
+        (**self).program_page(page, column, bytes)
+    }
+    fn erase_pages(&mut self, block: u32) -> Result<(), Error> {
+        (**self).erase_pages(block)
+    }
+    fn sync_pages(&mut self) -> Result<(), Error> {
+        (**self).sync_pages()
+    }
+}
