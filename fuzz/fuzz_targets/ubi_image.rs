@@ -1,7 +1,7 @@
 //! Whole UBI images: found, attached by scan and by fastmap, read.
 //!
 //! The input is pieces of an erased image: offset (4 bytes), length (2 bytes), bytes. Checksums of
-//! headers are made right afterwards.
+//! headers, and of fastmaps of one block, are made right afterwards.
 #![no_main]
 
 use flysch_api::flash::{Flash, Geometry};
@@ -9,6 +9,7 @@ use flysch_api::volume::Volume;
 use flysch_mtd::Image;
 use flysch_ubi::{FastmapUse, Options, Ubi, find_images};
 use flysch_wire::ubi::crc32;
+use flysch_wire::ubi::fastmap::Superblock;
 use libfuzzer_sys::fuzz_target;
 
 const PEB_SIZE: usize = 16384;
@@ -22,6 +23,7 @@ fuzz_target!(|input: &[u8]| {
             image[at + 60..at + 64].copy_from_slice(&crc.to_be_bytes());
         }
     }
+    fix_fastmaps(&mut image);
     let flash = Image::new(image, Geometry::nor(0, PEB_SIZE as u32));
     for found in find_images(&flash, None) {
         for fastmap in [FastmapUse::Use, FastmapUse::Ignore] {
@@ -39,6 +41,20 @@ fuzz_target!(|input: &[u8]| {
         }
     }
 });
+
+/// A fastmap of one block has its checksum over that block's data.
+fn fix_fastmaps(image: &mut [u8]) {
+    for peb in image.chunks_exact_mut(PEB_SIZE) {
+        let offset = [peb[20], peb[21], peb[22], peb[23]];
+        let Some(data) = peb.get_mut(u32::from_be_bytes(offset) as usize..) else { continue };
+        if Superblock::parse(data).is_ok() {
+            let at = Superblock::CRC_OFFSET;
+            data[at..at + 4].fill(0);
+            let crc = crc32(data);
+            data[at..at + 4].copy_from_slice(&crc.to_be_bytes());
+        }
+    }
+}
 
 fn assemble(mut input: &[u8]) -> Vec<u8> {
     let mut image = vec![0xff; PEB_SIZE * PEBS];

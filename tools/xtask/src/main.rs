@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod fuzz;
 mod layers;
 mod needs;
 mod readme;
@@ -26,6 +27,9 @@ tasks
   layers   who may import whom, against the table in ARCHITECTURE.md
   tidy     lengths, widths, words: the budgets of the code
   lab      build the Linux guest of the flash tests (root, once) and run what needs it
+  fuzz     run the fuzz targets, with a nightly compiler
+             --minutes N   each for N minutes (10)
+             --only TARGET run this one (may be repeated)
   bench    measure every figure of docs/bench.md and print its tables
              --only FIGURE, --list as above
 
@@ -76,6 +80,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "layers" => report(layers::check(&Workspace::open()?)?),
         "tidy" => report(tidy::check(&Workspace::open()?)?),
         "bench" => bench::run(&Workspace::open()?, options),
+        "fuzz" => fuzz::run(&Workspace::open()?, options),
         "lab" => lab(&Workspace::open()?),
         other => Err(Failure::Usage(format!("unknown task `{other}`"))),
     }
