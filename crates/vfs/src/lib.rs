@@ -5,6 +5,10 @@
 //! holes against zeros, sizes against contents, and bad arguments against the errors they must
 //! give. It knows nothing of any format. What it finds are [`Violation`]s; a sound file system on a
 //! sound image has none.
+//!
+//! For what changes files there is a model: [`Memory`] is a file system that is its contract and
+//! nothing else, [`Exercise`] makes the same random changes to it and to another, [`compare()`] tells
+//! what two differ in.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -13,7 +17,10 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod compare;
 mod content;
+mod exercise;
+mod memory;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -24,6 +31,10 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+
+pub use compare::{Difference, compare};
+pub use exercise::{Counts, Exercise, Limits, Mismatch};
+pub use memory::Memory;
 
 use flysch_api::vfs::{Attributes, DeviceNumber, Error, FileKind, FileSystem, Inode};
 

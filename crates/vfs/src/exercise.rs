@@ -1,0 +1,539 @@
+//! Random changes, made to a file system and to [`Memory`] alike.
+//!
+//! After each the two must answer the same; [`compare`](crate::compare()) tells at any time whether
+//! they hold the same. The steps are a function of the seed alone, as long as the file system has
+//! room: a change it refuses for want of space is not made to the other either.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::vfs::{
+    Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Rename,
+    Timestamp, XattrChange,
+};
+
+use crate::Memory;
+
+/// What a format can do, and how far the steps may go.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Files get this long, bytes.
+    pub file_size: u64,
+    /// One write has up to this many bytes.
+    pub write_size: usize,
+    /// About so many files are kept.
+    pub files: usize,
+    /// Whether names can change places and leave whiteouts ([`Rename::Exchange`],
+    /// [`Rename::Whiteout`]).
+    pub exchange: bool,
+    /// Times are kept to the nanosecond; else to the second.
+    pub nanoseconds: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            file_size: 256 << 10,
+            write_size: 20_000,
+            files: 60,
+            exchange: true,
+            nanoseconds: true,
+        }
+    }
+}
+
+/// How often what was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Steps.
+    pub steps: u64,
+    /// Steps that both refused, for the same reason.
+    pub refused: u64,
+    /// Steps the file system had no room for.
+    pub full: u64,
+    /// Bytes written.
+    pub written: u64,
+}
+
+/// A step after which the two did not answer the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Which step, from 0.
+    pub step: u64,
+    /// What was asked of both.
+    pub asked: String,
+    /// What the file system answered.
+    pub found: String,
+    /// What it should have answered.
+    pub expected: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, asked, found, expected } = self;
+        write!(f, "step {step}: {asked}: {found}, expected {expected}")
+    }
+}
+
+/// The steps of one seed, and the file system they should lead to.
+#[derive(Clone, Debug)]
+pub struct Exercise {
+    model: Memory,
+    limits: Limits,
+    random: Random,
+    counts: Counts,
+    /// Files of the model and what the file system calls them. Files without a name are among
+    /// them until they are forgotten.
+    files: BTreeMap<Inode, Inode>,
+    seconds: i64,
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Clone, Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Less than `limit`, which is not 0.
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// How a step ended on the file system.
+type Answer<T> = Result<T, Error>;
+
+impl Exercise {
+    /// The steps of `seed`, for a file system that is empty now.
+    pub fn new(fs: &dyn FileSystem, seed: u64, limits: Limits) -> Self {
+        let seconds = 1_600_000_000;
+        let start = Timestamp { seconds, nanoseconds: 0 };
+        let mut model = Memory::new(u64::MAX, start);
+        let root = (model.statistics().root, fs.statistics().root);
+        // The root is older than the exercise.
+        if let Ok(attributes) = fs.attributes(root.1) {
+            model.adopt(root.0, &attributes);
+        }
+        Self {
+            model,
+            limits,
+            random: Random(seed),
+            counts: Counts::default(),
+            files: BTreeMap::from([root]),
+            seconds,
+        }
+    }
+
+    /// What the file system should hold now.
+    pub fn model(&self) -> &Memory {
+        &self.model
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The file system was opened anew: its inodes may have other numbers, and what had no name is
+    /// gone.
+    ///
+    /// # Errors
+    /// A name that is not there any more, or a file that is two now.
+    pub fn reopened(&mut self, fs: &dyn FileSystem) -> Result<(), Mismatch> {
+        let nameless: Vec<Inode> = self.nameless().collect();
+        for inode in nameless {
+            self.files.remove(&inode);
+            self.model.forget(inode).expect("the model forgets anything");
+        }
+        let root = self.model.statistics().root;
+        let mut pairs = BTreeMap::from([(root, fs.statistics().root)]);
+        let mut open = vec![root];
+        while let Some(directory) = open.pop() {
+            for (name, inode) in self.model.names(directory) {
+                let found = fs.lookup(pairs[&directory], &name).map_err(|error| {
+                    let asked = format!("lookup of {} after reopening", name.escape_ascii());
+                    self.mismatch(asked, format!("{error:?}"), "it is there".into())
+                })?;
+                if pairs.insert(inode, found).is_none() {
+                    open.push(inode);
+                }
+            }
+        }
+        self.files = pairs;
+        Ok(())
+    }
+
+    /// Makes one step on both.
+    ///
+    /// # Errors
+    /// The step, when the two did not answer the same.
+    pub fn step(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        self.seconds += 1;
+        let grown = self.files.len() > self.limits.files;
+        match self.random.below(100) {
+            0..12 => self.create(fs, FileKind::Regular),
+            12..16 => self.create(fs, FileKind::Directory),
+            16..20 => self.create_special(fs),
+            20..24 => self.link(fs),
+            24..30 => self.remove(fs),
+            30..34 if grown => self.remove(fs),
+            30..42 => self.rename(fs),
+            42..70 => self.write(fs),
+            70..78 => self.truncate(fs),
+            78..84 => self.attributes(fs),
+            84..90 => self.xattr(fs),
+            90..94 => self.forget(fs),
+            94..98 => self.read(fs),
+            _ => {
+                let inode = self.random.chance(50).then(|| self.any_file());
+                let asked = format!("sync of {inode:?}");
+                let found = fs.sync(inode.map(|inode| self.files[&inode]));
+                self.settle(asked, found, Ok(())).map(drop)
+            }
+        }?;
+        self.counts.steps += 1;
+        Ok(())
+    }
+
+    fn mismatch(&self, asked: String, found: String, expected: String) -> Mismatch {
+        Mismatch { step: self.counts.steps, asked, found, expected }
+    }
+
+    /// Holds an answer against the expected one.
+    fn settle<T: PartialEq + fmt::Debug>(
+        &mut self,
+        asked: String,
+        found: Answer<T>,
+        expected: Answer<T>,
+    ) -> Result<(), Mismatch> {
+        let same = match (&found, &expected) {
+            // The words differ, the reason is one.
+            (Err(Error::Invalid(_)), Err(Error::Invalid(_))) => true,
+            (found, expected) => found == expected,
+        };
+        if !same {
+            return Err(self.mismatch(asked, format!("{found:?}"), format!("{expected:?}")));
+        }
+        self.counts.refused += u64::from(found.is_err());
+        Ok(())
+    }
+
+    /// Makes a change to the file system and, unless that had no room for it, to the model.
+    fn change(
+        &mut self,
+        asked: String,
+        found: Answer<()>,
+        change: impl FnOnce(&mut Memory) -> Answer<()>,
+    ) -> Result<bool, Mismatch> {
+        if found == Err(Error::NoSpace) {
+            self.counts.full += 1;
+            return Ok(false);
+        }
+        let expected = change(&mut self.model);
+        let done = expected.is_ok();
+        self.settle(asked, found, expected)?;
+        Ok(done)
+    }
+
+    fn now(&mut self) -> Timestamp {
+        let nanoseconds =
+            if self.limits.nanoseconds { self.random.below(1_000_000_000) as u32 } else { 0 };
+        Timestamp { seconds: self.seconds, nanoseconds }
+    }
+
+    fn nameless(&self) -> impl Iterator<Item = Inode> + '_ {
+        let links = |inode: Inode| self.model.attributes(inode).map_or(0, |found| found.links);
+        self.files.keys().copied().filter(move |inode| links(*inode) == 0)
+    }
+
+    fn any_file(&mut self) -> Inode {
+        // What has no name is there for a short time only.
+        if self.random.chance(5)
+            && let Some(inode) = self.nameless().next()
+        {
+            return inode;
+        }
+        let at = self.random.below(self.files.len() as u64) as usize;
+        self.files.keys().copied().nth(at).expect("the root is always there")
+    }
+
+    /// A file of this kind, if a few tries find one.
+    fn any_of(&mut self, kind: FileKind) -> Option<Inode> {
+        for _ in 0..8 {
+            let inode = self.any_file();
+            if self.model.attributes(inode).is_ok_and(|attributes| attributes.kind == kind) {
+                return Some(inode);
+            }
+        }
+        None
+    }
+
+    fn any_directory(&mut self) -> Inode {
+        match self.any_of(FileKind::Directory) {
+            Some(inode) => inode,
+            None => self.model.statistics().root,
+        }
+    }
+
+    /// Mostly short and from few, so that names meet again.
+    fn any_name(&mut self) -> Vec<u8> {
+        match self.random.below(40) {
+            0 => vec![b'n'; 200 + self.random.below(50) as usize],
+            1 => "größe".into(),
+            _ => format!("f{}", self.random.below(50)).into_bytes(),
+        }
+    }
+
+    /// A name that is there, mostly.
+    fn any_entry(&mut self) -> (Inode, Vec<u8>) {
+        let directory = self.any_directory();
+        let names = self.model.names(directory);
+        if names.is_empty() || self.random.chance(3) {
+            return (directory, self.any_name());
+        }
+        let at = self.random.below(names.len() as u64) as usize;
+        (directory, names.into_iter().nth(at).expect("it is one of them").0)
+    }
+
+    fn data(&mut self, len: usize) -> Vec<u8> {
+        let mut data = vec![0; len];
+        match self.random.below(3) {
+            0 => data.fill(self.random.next() as u8),
+            1 => data.iter_mut().for_each(|byte| *byte = b'a' + self.random.below(4) as u8),
+            _ => data.iter_mut().for_each(|byte| *byte = self.random.next() as u8),
+        }
+        data
+    }
+
+    fn create(&mut self, fs: &mut dyn FileSystemMut, kind: FileKind) -> Result<(), Mismatch> {
+        self.create_as(fs, kind, DeviceNumber::default(), &[])
+    }
+
+    fn create_special(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        let device = DeviceNumber {
+            major: self.random.below(4000) as u32,
+            minor: self.random.below(70_000) as u32,
+        };
+        match self.random.below(5) {
+            0 => self.create_as(fs, FileKind::CharacterDevice, device, &[]),
+            1 => self.create_as(fs, FileKind::BlockDevice, device, &[]),
+            2 => self.create_as(fs, FileKind::Fifo, DeviceNumber::default(), &[]),
+            3 => self.create_as(fs, FileKind::Socket, DeviceNumber::default(), &[]),
+            _ => {
+                let target = self.any_name();
+                self.create_as(fs, FileKind::Symlink, DeviceNumber::default(), &target)
+            }
+        }
+    }
+
+    fn create_as(
+        &mut self,
+        fs: &mut dyn FileSystemMut,
+        kind: FileKind,
+        device: DeviceNumber,
+        target: &[u8],
+    ) -> Result<(), Mismatch> {
+        let (directory, name, now) = (self.any_directory(), self.any_name(), self.now());
+        let permissions = self.random.below(0o10000) as u16;
+        let (owner, group) = (self.random.below(2000) as u32, self.random.below(3) as u32);
+        let file = NewFile { kind, permissions, owner, group, device, target };
+        let asked = format!("create {kind:?} {} in {directory}", name.escape_ascii());
+        let found = fs.create(self.files[&directory], &name, &file, now);
+        let mut made = None;
+        self.change(asked, found.map(drop), |model| {
+            made = Some(model.create(directory, &name, &file, now)?);
+            Ok(())
+        })?;
+        if let (Some(made), Ok(found)) = (made, found) {
+            self.files.insert(made, found);
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        let (file, directory) = (self.any_file(), self.any_directory());
+        let (name, now) = (self.any_name(), self.now());
+        let asked = format!("link {file} as {} in {directory}", name.escape_ascii());
+        let found = fs.link(self.files[&file], self.files[&directory], &name, now);
+        self.change(asked, found, |model| model.link(file, directory, &name, now)).map(drop)
+    }
+
+    fn remove(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        let ((directory, name), now) = (self.any_entry(), self.now());
+        let asked = format!("remove {} from {directory}", name.escape_ascii());
+        let found = fs.remove(self.files[&directory], &name, now);
+        self.change(asked, found, |model| model.remove(directory, &name, now))?;
+        // Some stay open for a while.
+        if self.random.chance(50) { self.forget(fs) } else { Ok(()) }
+    }
+
+    fn forget(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        let nameless: Vec<Inode> = self.nameless().collect();
+        for inode in nameless {
+            let found = fs.forget(self.files[&inode]);
+            let asked = format!("forget {inode}");
+            if self.change(asked, found, |model| model.forget(inode))? {
+                self.files.remove(&inode);
+            }
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        let (from, old) = self.any_entry();
+        let (to, new) = match self.random.chance(40) {
+            true => self.any_entry(),
+            false => (self.any_directory(), self.any_name()),
+        };
+        let how = match self.random.below(10) {
+            0 if self.limits.exchange => Rename::Whiteout,
+            1..3 if self.limits.exchange => Rename::Exchange,
+            3..5 => Rename::Keep,
+            _ => Rename::Replace,
+        };
+        let now = self.now();
+        let (old_text, new_text) = (old.escape_ascii(), new.escape_ascii());
+        let asked = format!("rename ({how:?}) {old_text} in {from} to {new_text} in {to}");
+        let places = ((self.files[&from], &old[..]), (self.files[&to], &new[..]));
+        let found = fs.rename(places.0, places.1, how, now);
+        let done =
+            self.change(asked, found, |model| model.rename((from, &old), (to, &new), how, now))?;
+        if done
+            && how == Rename::Whiteout
+            && let (Ok(whiteout), Ok(found)) =
+                (self.model.lookup(from, &old), fs.lookup(self.files[&from], &old))
+        {
+            self.files.insert(whiteout, found);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        let Some(file) = self.any_of(FileKind::Regular) else { return Ok(()) };
+        let size = self.model.attributes(file).map_or(0, |attributes| attributes.size);
+        let offset = match self.random.below(4) {
+            0 => self.random.below(self.limits.file_size),
+            1 => self.random.below(size + 1),
+            2 => self.random.below(size + 1) & !4095,
+            _ => size,
+        };
+        let offset = offset.min(self.limits.file_size);
+        let len = match self.random.below(3) {
+            0 => 1 + self.random.below(100),
+            1 => 4096,
+            _ => 1 + self.random.below(self.limits.write_size as u64),
+        };
+        let (data, now) = (self.data(len as usize), self.now());
+        let asked = format!("write {len} bytes at {offset} of {file}");
+        let found = fs.write(self.files[&file], offset, &data, now);
+        let accepted = found.unwrap_or(0).min(data.len());
+        let found = match found {
+            // Something has to be accepted.
+            Ok(0) => Err(Error::Invalid("nothing was written")),
+            other => other.map(drop),
+        };
+        self.change(asked, found, |model| {
+            model.write(file, offset, &data[..accepted], now).map(drop)
+        })?;
+        self.counts.full += u64::from(accepted > 0 && accepted < data.len());
+        self.counts.written += accepted as u64;
+        Ok(())
+    }
+
+    fn truncate(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        let file = if self.random.chance(5) { Some(self.any_file()) } else { None };
+        let Some(file) = file.or_else(|| self.any_of(FileKind::Regular)) else { return Ok(()) };
+        let size = self.model.attributes(file).map_or(0, |attributes| attributes.size);
+        let size = match self.random.below(4) {
+            0 => 0,
+            1 => self.random.below(self.limits.file_size),
+            2 => self.random.below(size + 1) & !4095,
+            _ => self.random.below(size + 1),
+        };
+        self.set(fs, file, Changes { size: Some(size), ..Changes::default() })
+    }
+
+    fn attributes(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        let file = self.any_file();
+        let time = self.now();
+        let mut changes = Changes::default();
+        match self.random.below(3) {
+            0 => changes.permissions = Some(self.random.below(0o10000) as u16),
+            1 => {
+                changes.owner = Some(self.random.below(70_000) as u32 & 0xffff);
+                changes.group = Some(self.random.below(50) as u32);
+            }
+            _ => {
+                changes.accessed = Some(time);
+                changes.modified = Some(Timestamp { seconds: time.seconds - 1000, ..time });
+            }
+        }
+        self.set(fs, file, changes)
+    }
+
+    fn set(
+        &mut self,
+        fs: &mut dyn FileSystemMut,
+        file: Inode,
+        changes: Changes,
+    ) -> Result<(), Mismatch> {
+        let now = self.now();
+        let asked = format!("set {changes:?} of {file}");
+        let found = fs.set_attributes(self.files[&file], &changes, now);
+        self.change(asked, found, |model| model.set_attributes(file, &changes, now)).map(drop)
+    }
+
+    fn xattr(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        let (file, now) = (self.any_file(), self.now());
+        let is_plain = self.model.attributes(file).is_ok_and(|attributes| {
+            matches!(attributes.kind, FileKind::Regular | FileKind::Directory)
+        });
+        let space = if is_plain { "user" } else { "trusted" };
+        let name = format!("{space}.x{}", self.random.below(4)).into_bytes();
+        let len = if self.random.chance(20) { 2000 } else { 40 };
+        let len = self.random.below(len) as usize;
+        let value = self.data(len);
+        let change = match self.random.below(6) {
+            0 => XattrChange::Create(&value),
+            1 => XattrChange::Replace(&value),
+            2 => XattrChange::Remove,
+            _ => XattrChange::Set(&value),
+        };
+        let asked = format!("{change:.0?} of xattr {} of {file}", name.escape_ascii());
+        let found = fs.set_xattr(self.files[&file], &name, change, now);
+        self.change(asked, found, |model| model.set_xattr(file, &name, change, now)).map(drop)
+    }
+
+    fn read(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
+        let Some(file) = self.any_of(FileKind::Regular) else { return Ok(()) };
+        let offset = self.random.below(self.limits.file_size);
+        let len = self.random.below(10_000) as usize;
+        let (mut found, mut expected) = (vec![0; len], vec![0; len]);
+        let asked = format!("read {len} bytes at {offset} of {file}");
+        let answer = fs.read(self.files[&file], offset, &mut found);
+        let model = self.model.read(file, offset, &mut expected);
+        self.settle(asked.clone(), answer, model)?;
+        match found == expected {
+            true => Ok(()),
+            false => Err(self.mismatch(asked, "other bytes".into(), "what was written".into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
