@@ -499,7 +499,10 @@ impl Exercise {
     }
 
     fn xattr(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
-        let (file, now) = (self.any_file(), self.now());
+        // Often the same file, so that attributes meet again.
+        let root = self.model.statistics().root;
+        let file = if self.random.chance(40) { root } else { self.any_file() };
+        let now = self.now();
         let is_plain = self.model.attributes(file).is_ok_and(|attributes| {
             matches!(attributes.kind, FileKind::Regular | FileKind::Directory)
         });

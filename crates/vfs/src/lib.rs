@@ -7,8 +7,8 @@
 //! sound image has none.
 //!
 //! For what changes files there is a model: [`Memory`] is a file system that is its contract and
-//! nothing else, [`Exercise`] makes the same random changes to it and to another, [`compare()`] tells
-//! what two differ in.
+//! nothing else, [`Exercise`] makes the same random changes to it and to another, [`compare()`]
+//! tells what two differ in.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
