@@ -3,6 +3,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use flysch_api::flash::{Error, Flash, OobMode};
 
@@ -38,8 +39,9 @@ pub struct BadBlockTable {
     pub version: u8,
     /// Two bits per block as they are stored: 11 good, 10 and 01 worn, 00 bad from the factory.
     bits: Vec<u8>,
-    /// Blocks from here on hold tables.
+    /// Blocks from here on hold tables; all blocks are before it when none is kept on the flash.
     first_reserved: u32,
+    blocks: u32,
 }
 
 impl BadBlockTable {
@@ -52,16 +54,83 @@ impl BadBlockTable {
         let first_reserved = blocks.saturating_sub(BLOCKS_SEARCHED);
         let mut best: Option<Self> = None;
         for block in (first_reserved..blocks).rev() {
-            if let Some((version, offset)) = header(flash, block)? {
+            if let Some(Header { version, offset, .. }) = header(flash, block)? {
                 let mut bits = vec![0; blocks.div_ceil(4) as usize];
                 let start = flash.geometry().block_start(block) + offset as u64;
                 let newer = best.as_ref().is_none_or(|best| is_newer(version, best.version));
                 if newer && flash.read(start, &mut bits).is_ok() {
-                    best = Some(Self { block, version, bits, first_reserved });
+                    best = Some(Self { block, version, bits, first_reserved, blocks });
                 }
             }
         }
         Ok(best)
+    }
+
+    /// Where pattern and version stand in the out-of-band bytes.
+    pub(crate) const OOB_PLACE: Range<usize> = OOB_PATTERN_AT..OOB_VERSION_AT + 1;
+
+    /// A table of `blocks` good blocks, not kept on the flash.
+    pub(crate) fn good(blocks: u32) -> Self {
+        let bits = vec![0xFF; blocks.div_ceil(4) as usize];
+        Self { block: 0, version: 0, bits, first_reserved: blocks, blocks }
+    }
+
+    /// Keeps the last blocks for the table.
+    pub(crate) fn reserve(&mut self) {
+        self.first_reserved = self.blocks.saturating_sub(BLOCKS_SEARCHED);
+    }
+
+    /// Whether it is kept on the flash.
+    pub fn is_kept(&self) -> bool {
+        self.first_reserved < self.blocks
+    }
+
+    /// Notes that `block` is bad. Bits are only cleared: bad stays bad.
+    pub(crate) fn set(&mut self, block: u32, state: BlockState) {
+        let mask = match state {
+            BlockState::Good | BlockState::Reserved => 0,
+            BlockState::Worn => 1,
+            BlockState::Factory => 3,
+        };
+        if let Some(byte) = self.bits.get_mut(block as usize / 4) {
+            *byte &= !(mask << (block % 4 * 2));
+        }
+    }
+
+    /// For the table and for its mirror: the blocks to write it to, best first.
+    pub(crate) fn homes<F: Flash>(&self, flash: &F) -> Result<[Vec<u32>; 2], Error> {
+        let mut holds = vec![];
+        for block in (self.first_reserved..self.blocks).rev() {
+            let copy = header(flash, block)?.map(|header| header.copy);
+            if self.state(block) == BlockState::Reserved {
+                holds.push((block, copy));
+            }
+        }
+        Ok([0, 1].map(|copy| {
+            let mut blocks = holds.clone();
+            blocks.sort_by_key(|(_, held)| match held {
+                Some(held) if *held == copy => 0,
+                None => 1,
+                Some(_) => 2,
+            });
+            // The other copy must stay while this one is written.
+            let own = blocks.iter().filter(|(_, held)| held.is_none_or(|held| held == copy));
+            own.map(|(block, _)| *block).collect()
+        }))
+    }
+
+    /// Pattern and version as they are stored; `copy` 0 is the table, 1 its mirror.
+    pub(crate) fn header(&self, copy: usize) -> [u8; IN_BAND_LEN] {
+        let [a, b, c, d] = PATTERNS[copy];
+        [a, b, c, d, self.version]
+    }
+
+    /// The bytes of the table's block.
+    pub(crate) fn emit(&self, copy: usize, in_band: bool) -> Vec<u8> {
+        let header = self.header(copy);
+        let mut bytes = if in_band { header.to_vec() } else { vec![] };
+        bytes.extend_from_slice(&self.bits);
+        bytes
     }
 
     /// What the table says of `block`; a block it does not know is good.
@@ -86,15 +155,27 @@ fn is_newer(version: u8, than: u8) -> bool {
     (version.wrapping_sub(than) as i8) > 0
 }
 
-/// Version and table offset of the table in `block`, if there is one.
-fn header<F: Flash>(flash: &F, block: u32) -> Result<Option<(u8, usize)>, Error> {
+/// What tells a table's block.
+struct Header {
+    /// 0 for the table, 1 for its mirror.
+    copy: usize,
+    version: u8,
+    /// Bytes before the table.
+    offset: usize,
+}
+
+/// The header in `block`, if there is one.
+fn header<F: Flash>(flash: &F, block: u32) -> Result<Option<Header>, Error> {
+    let which = |pattern: &[u8]| PATTERNS.iter().position(|p| pattern == p);
     let start = flash.geometry().block_start(block);
     let mut oob = [0; OOB_VERSION_AT + 1];
     match flash.read_oob(start, OobMode::Place, &mut oob) {
-        Ok(_) if PATTERNS.iter().any(|p| oob[OOB_PATTERN_AT..OOB_VERSION_AT] == *p) => {
-            return Ok(Some((oob[OOB_VERSION_AT], 0)));
+        Ok(_) => {
+            if let Some(copy) = which(&oob[OOB_PATTERN_AT..OOB_VERSION_AT]) {
+                return Ok(Some(Header { copy, version: oob[OOB_VERSION_AT], offset: 0 }));
+            }
         }
-        Ok(_) | Err(Error::OutOfRange | Error::Unsupported) => {}
+        Err(Error::OutOfRange | Error::Unsupported) => {}
         Err(other) => return Err(other),
     }
     let mut page = [0; IN_BAND_LEN];
@@ -103,6 +184,6 @@ fn header<F: Flash>(flash: &F, block: u32) -> Result<Option<(u8, usize)>, Error>
         Err(Error::OutOfRange | Error::Uncorrectable { .. }) => return Ok(None),
         Err(other) => return Err(other),
     }
-    let found = PATTERNS.iter().any(|p| page[..4] == *p);
-    Ok(found.then_some((page[4], IN_BAND_LEN)))
+    let header = |copy| Header { copy, version: page[4], offset: IN_BAND_LEN };
+    Ok(which(&page[..4]).map(header))
 }

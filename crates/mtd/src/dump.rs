@@ -1,12 +1,15 @@
-//! A raw dump of NAND: every page followed by its out-of-band bytes.
+//! NAND with error correction: over a raw chip, or over a dump that holds every page followed by
+//! its out-of-band bytes.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Corrected, Error, Flash, Geometry, Kind, OobMode};
+use flysch_api::flash::{Corrected, Error, Flash, Geometry, Kind, OobMode, Pages, PagesMut};
 
-use crate::bbt::BadBlockTable;
-use crate::{Ecc, OobLayout, Storage};
+use crate::bbt::{BadBlockTable, BlockState};
+use crate::{Ecc, OobLayout, Storage, StorageMut};
+
+mod write;
 
 /// How the pages of a dump are built.
 #[derive(Clone, Debug)]
@@ -26,16 +29,73 @@ impl PageFormat {
     }
 }
 
-/// Flash over a dump that holds out-of-band bytes.
+/// Bytes of a storage as the pages of a chip.
 #[derive(Clone, Debug)]
-pub struct Dump<S> {
+pub struct DumpPages<S> {
     storage: S,
+    /// Bytes of a page with its out-of-band bytes.
+    stride: usize,
+    pages_per_block: u32,
+}
+
+impl<S: Storage> DumpPages<S> {
+    fn at(&self, page: u64, column: usize, len: usize) -> Result<u64, Error> {
+        if page >= self.pages() || column.checked_add(len).is_none_or(|end| end > self.stride) {
+            return Err(Error::OutOfRange);
+        }
+        Ok(page * self.stride as u64 + column as u64)
+    }
+
+    /// What the pages lie on.
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+}
+
+impl<S: Storage> Pages for DumpPages<S> {
+    fn pages(&self) -> u64 {
+        self.storage.size() / self.stride as u64
+    }
+
+    fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+        self.storage.read_at(self.at(page, column, buffer.len())?, buffer)
+    }
+}
+
+impl<S: StorageMut> PagesMut for DumpPages<S> {
+    fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), Error> {
+        let at = self.at(page, column, bytes.len())?;
+        let mut cells = vec![0; bytes.len()];
+        self.storage.read_at(at, &mut cells)?;
+        cells.iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
+        self.storage.write_at(at, &cells)
+    }
+
+    fn erase_pages(&mut self, block: u32) -> Result<(), Error> {
+        let first = u64::from(block) * u64::from(self.pages_per_block);
+        let count = self.pages().saturating_sub(first).min(u64::from(self.pages_per_block));
+        let at = self.at(first, 0, 0)?;
+        self.storage.write_at(at, &vec![0xFF; self.stride * count as usize])
+    }
+
+    fn sync_pages(&mut self) -> Result<(), Error> {
+        self.storage.sync()
+    }
+}
+
+/// Flash over a dump that holds out-of-band bytes.
+pub type Dump<S> = Nand<DumpPages<S>>;
+
+/// Flash over the pages of a NAND chip, with error correction in software.
+#[derive(Clone, Debug)]
+pub struct Nand<P> {
+    pages: P,
     format: PageFormat,
     geometry: Geometry,
     table: Option<BadBlockTable>,
 }
 
-impl<S: Storage> Dump<S> {
+impl<S: Storage> Nand<DumpPages<S>> {
     /// A dump with pages of `format` in erase blocks of `erase_size` bytes of data. Bytes behind
     /// the last whole page are ignored. A bad-block table is looked for in the last four blocks.
     ///
@@ -43,6 +103,28 @@ impl<S: Storage> Dump<S> {
     /// [`Error::Misaligned`] when a block does not consist of whole pages or a page not of whole
     /// error-correction steps, [`Error::Unsupported`] when the codes do not fill their place.
     pub fn new(storage: S, format: PageFormat, erase_size: u32) -> Result<Self, Error> {
+        let pages_per_block = erase_size.checked_div(format.page_size).unwrap_or(0);
+        let pages = DumpPages { storage, stride: format.stride(), pages_per_block };
+        Self::open(pages, format, Kind::Nand, erase_size)
+    }
+}
+
+impl<P: Pages> Nand<P> {
+    /// A chip of `kind` with pages of `format` in erase blocks of `erase_size` bytes of data. A
+    /// bad-block table is looked for in the last four blocks; if there is none, the markers of all
+    /// blocks are read.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); when the chip cannot be read.
+    pub fn over(pages: P, format: PageFormat, kind: Kind, erase_size: u32) -> Result<Self, Error> {
+        let mut nand = Self::open(pages, format, kind, erase_size)?;
+        if nand.table.is_none() {
+            nand.table = Some(nand.table_from_markers()?);
+        }
+        Ok(nand)
+    }
+
+    fn open(pages: P, format: PageFormat, kind: Kind, erase_size: u32) -> Result<Self, Error> {
         let page = format.page_size;
         let step = format.ecc.step();
         if page == 0 || erase_size == 0 || !erase_size.is_multiple_of(page) {
@@ -51,26 +133,37 @@ impl<S: Storage> Dump<S> {
         if step != 0 && !(page as usize).is_multiple_of(step) {
             return Err(Error::Misaligned);
         }
-        let code = (page as usize).checked_div(step).unwrap_or(0) * format.ecc.code_len();
+        let steps = (page as usize).checked_div(step).unwrap_or(0);
+        let code = steps * format.ecc.code_len();
         if format.oob.ecc.iter().map(ExactSizeIterator::len).sum::<usize>() != code {
             return Err(Error::Unsupported);
         }
-        let pages = storage.size() / format.stride() as u64;
         let strength = format.ecc.strength();
         let geometry = Geometry {
-            kind: Kind::Nand,
-            size: pages * u64::from(page),
+            kind,
+            size: pages.pages().checked_mul(u64::from(page)).ok_or(Error::OutOfRange)?,
             erase_size,
             write_size: page,
-            sub_page_size: page,
+            sub_page_size: page / sub_pages(kind, steps),
             oob_size: format.oob.size as u32,
             oob_available: format.oob.free_len() as u32,
             ecc_strength: strength,
             bitflip_threshold: (3 * strength).div_ceil(4),
         };
-        let mut dump = Self { storage, format, geometry, table: None };
-        dump.table = BadBlockTable::find(&dump)?;
-        Ok(dump)
+        let mut nand = Self { pages, format, geometry, table: None };
+        nand.table = BadBlockTable::find(&nand)?;
+        Ok(nand)
+    }
+
+    /// The bad-block table as the markers tell it; on no block of the flash.
+    fn table_from_markers(&self) -> Result<BadBlockTable, Error> {
+        let mut table = BadBlockTable::good(self.geometry.blocks());
+        for block in 0..self.geometry.blocks() {
+            if self.has_marker(block)? {
+                table.set(block, BlockState::Factory);
+            }
+        }
+        Ok(table)
     }
 
     /// How the pages are built.
@@ -78,16 +171,30 @@ impl<S: Storage> Dump<S> {
         &self.format
     }
 
-    /// The bad-block table found on the flash.
+    /// The chip or dump below.
+    pub fn pages(&self) -> &P {
+        &self.pages
+    }
+
+    /// The chip or dump below, for what is beside reading and writing: its power, its clock.
+    pub fn pages_mut(&mut self) -> &mut P {
+        &mut self.pages
+    }
+
+    /// Gives back the chip or dump below.
+    pub fn into_pages(self) -> P {
+        self.pages
+    }
+
+    /// The bad-block table found on the flash, or made from its markers.
     pub fn bad_block_table(&self) -> Option<&BadBlockTable> {
         self.table.as_ref()
     }
 
     /// Reads page number `page` with its out-of-band bytes and corrects its data.
-    fn read_page(&self, page: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
-        let stride = self.format.stride();
-        let buffer = &mut buffer[..stride];
-        self.storage.read_at(page * stride as u64, buffer)?;
+    fn read_corrected(&self, page: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        let buffer = &mut buffer[..self.format.stride()];
+        self.pages.read_page(page, 0, buffer)?;
         if self.format.ecc.step() == 0 || buffer.iter().all(|&byte| byte == 0xFF) {
             return Ok(Corrected::NONE);
         }
@@ -118,10 +225,13 @@ impl<S: Storage> Dump<S> {
         }
     }
 
+    fn marker_column(&self) -> usize {
+        self.format.page_size as usize + self.format.oob.bad_marker
+    }
+
     /// Whether the factory or a driver marked the block in the first, second or last page: the
     /// makers' three conventions.
     fn has_marker(&self, block: u32) -> Result<bool, Error> {
-        let stride = self.format.stride() as u64;
         let per_block = u64::from(self.geometry.pages_per_block());
         let present = u64::from(self.geometry.block_len(block) / self.geometry.write_size);
         let first = u64::from(block) * per_block;
@@ -129,9 +239,8 @@ impl<S: Storage> Dump<S> {
             if page >= present {
                 continue;
             }
-            let marker = u64::from(self.format.page_size) + self.format.oob.bad_marker as u64;
             let mut byte = [0];
-            self.storage.read_at((first + page) * stride + marker, &mut byte)?;
+            self.pages.read_page(first + page, self.marker_column(), &mut byte)?;
             // A marker with most bits set is a good one with bit errors.
             if byte[0].count_ones() < 5 {
                 return Ok(true);
@@ -139,9 +248,49 @@ impl<S: Storage> Dump<S> {
         }
         Ok(false)
     }
+
+    /// The page whose first `len` out-of-band bytes are meant.
+    fn page_of_oob(&self, offset: u64, mode: OobMode, len: usize) -> Result<u64, Error> {
+        self.geometry.check(offset, 1)?;
+        let page_size = u64::from(self.format.page_size);
+        if !offset.is_multiple_of(page_size) {
+            return Err(Error::Misaligned);
+        }
+        let layout = &self.format.oob;
+        let available = if mode == OobMode::Auto { layout.free_len() } else { layout.size };
+        if len > available { Err(Error::OutOfRange) } else { Ok(offset / page_size) }
+    }
+
+    /// Fills in the codes of the data in `bytes`, a page with its out-of-band bytes.
+    ///
+    /// The codes of erased steps are erased cells in all schemes, so a step that is programmed
+    /// later finds the place of its code free.
+    fn encode(&self, bytes: &mut [u8]) {
+        let ecc = &self.format.ecc;
+        let (data, oob) = bytes.split_at_mut(self.format.page_size as usize);
+        let (step, code_len) = (ecc.step(), ecc.code_len());
+        if step == 0 {
+            return;
+        }
+        let mut codes = vec![0; data.len() / step * code_len];
+        for (data, code) in data.chunks_exact(step).zip(codes.chunks_exact_mut(code_len)) {
+            ecc.compute(data, code);
+        }
+        OobLayout::scatter(&self.format.oob.ecc, &codes, oob);
+    }
 }
 
-impl<S: Storage> Flash for Dump<S> {
+/// Parts of a page that can be programmed one by one: Linux allows it on single-level cells with
+/// two or more steps of error correction.
+fn sub_pages(kind: Kind, steps: usize) -> u32 {
+    match (kind, steps) {
+        (Kind::Nand, 2) => 2,
+        (Kind::Nand, 4 | 8 | 16) => 4,
+        _ => 1,
+    }
+}
+
+impl<P: Pages> Flash for Nand<P> {
     fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -155,15 +304,19 @@ impl<S: Storage> Flash for Dump<S> {
         let mut at = offset;
         let mut rest = buffer;
         while !rest.is_empty() {
-            match self.read_page(at / page_size, &mut page) {
-                Ok(more) => corrected += more,
-                Err(error @ Error::Uncorrectable { .. }) => failed = failed.and(Err(error)),
-                Err(other) => return Err(other),
-            }
             let inside = (at % page_size) as usize;
             let len = rest.len().min(page_size as usize - inside);
             let (now, later) = rest.split_at_mut(len);
-            now.copy_from_slice(&page[inside..inside + len]);
+            if self.format.ecc.step() == 0 {
+                self.pages.read_page(at / page_size, inside, now)?;
+            } else {
+                match self.read_corrected(at / page_size, &mut page) {
+                    Ok(more) => corrected += more,
+                    Err(error @ Error::Uncorrectable { .. }) => failed = failed.and(Err(error)),
+                    Err(other) => return Err(other),
+                }
+                now.copy_from_slice(&page[inside..inside + len]);
+            }
             at += len as u64;
             rest = later;
         }
@@ -171,22 +324,14 @@ impl<S: Storage> Flash for Dump<S> {
     }
 
     fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
-        self.geometry.check(offset, 1)?;
-        let page_size = u64::from(self.format.page_size);
-        if !offset.is_multiple_of(page_size) {
-            return Err(Error::Misaligned);
-        }
+        let page = self.page_of_oob(offset, mode, buffer.len())?;
         let layout = &self.format.oob;
-        let available = if mode == OobMode::Auto { layout.free_len() } else { layout.size };
-        if buffer.len() > available {
-            return Err(Error::OutOfRange);
-        }
-        let at = offset / page_size * self.format.stride() as u64 + page_size;
+        let column = self.format.page_size as usize;
         if mode == OobMode::Place {
-            self.storage.read_at(at, buffer)?;
+            self.pages.read_page(page, column, buffer)?;
         } else {
             let mut oob = vec![0; layout.size];
-            self.storage.read_at(at, &mut oob)?;
+            self.pages.read_page(page, column, &mut oob)?;
             OobLayout::gather(&layout.free, &oob, buffer);
         }
         Ok(Corrected::NONE)

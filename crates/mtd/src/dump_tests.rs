@@ -7,9 +7,9 @@ use super::*;
 use crate::Bch;
 use crate::bbt::BlockState;
 
-const BLOCK: u32 = 4 * 2048;
+pub(super) const BLOCK: u32 = 4 * 2048;
 
-fn formats() -> Vec<PageFormat> {
+pub(super) fn formats() -> Vec<PageFormat> {
     let hamming = |step, smart_media| Ecc::Hamming { step, smart_media };
     let format = |page_size: u32, oob_size: usize, ecc: Ecc| {
         let len = page_size as usize / ecc.step().max(1) * ecc.code_len();
@@ -31,7 +31,7 @@ fn formats() -> Vec<PageFormat> {
 }
 
 /// A dump of `data` as a driver with `format` would have programmed it.
-fn dump(format: &PageFormat, data: &[u8]) -> Vec<u8> {
+pub(super) fn dump(format: &PageFormat, data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for page in data.chunks(format.page_size as usize) {
         let mut oob = vec![0xFF; format.oob.size];
@@ -51,7 +51,7 @@ fn dump(format: &PageFormat, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed | 1;
     (0..len)
         .map(|_| {

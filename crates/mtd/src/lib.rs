@@ -6,7 +6,8 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`Image`] | a [`Storage`] that holds the main bytes and nothing else |
-//! | [`Dump`] | a storage with out-of-band bytes behind every page: stripped, bit errors corrected and counted |
+//! | [`Nand`] | the pages of a chip, with error correction and bad blocks in software |
+//! | [`Dump`] | the same over a storage with out-of-band bytes behind every page |
 //! | [`Partition`] | some erase blocks of another flash |
 //! | [`Concat`] | several flashes, one behind the other |
 //!
@@ -28,7 +29,7 @@ mod oob;
 mod partition;
 mod storage;
 
-pub use dump::{Dump, PageFormat};
+pub use dump::{Dump, DumpPages, Nand, PageFormat};
 pub use ecc::{Bch, Ecc};
 pub use image::Image;
 pub use oob::OobLayout;

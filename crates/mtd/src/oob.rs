@@ -68,11 +68,28 @@ impl OobLayout {
         self.free.iter().map(Range::len).sum()
     }
 
+    /// Whether `place` is there and holds neither codes nor the bad-block marker.
+    pub(crate) fn is_free_of_codes(&self, place: Range<usize>) -> bool {
+        let is_outside =
+            |range: &Range<usize>| range.end <= place.start || place.end <= range.start;
+        place.end <= self.size
+            && !place.contains(&self.bad_marker)
+            && self.ecc.iter().all(is_outside)
+    }
+
     /// Copies the bytes at `ranges` of `oob` to `out`, as if they were contiguous.
     pub(crate) fn gather(ranges: &[Range<usize>], oob: &[u8], out: &mut [u8]) {
         let bytes = ranges.iter().flat_map(|range| &oob[range.clone()]);
         for (to, from) in out.iter_mut().zip(bytes) {
             *to = *from;
+        }
+    }
+
+    /// Copies `bytes`, as if they were contiguous, to `ranges` of `oob`.
+    pub(crate) fn scatter(ranges: &[Range<usize>], bytes: &[u8], oob: &mut [u8]) {
+        let places = ranges.iter().flat_map(Clone::clone);
+        for (place, byte) in places.zip(bytes) {
+            oob[place] = *byte;
         }
     }
 }
