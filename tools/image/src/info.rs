@@ -35,11 +35,16 @@ pub fn facts(image: &Image, part: &Part) -> Vec<Fact> {
         facts.push(fact("page", geometry.write_size));
         facts.push(fact("sub-page", geometry.sub_page_size));
     }
+    if let Some(device) = &image.device {
+        device_facts_of_linux(device, &mut facts);
+    }
+    if image.page_format.is_some() || image.device.is_some() && geometry.kind.is_nand() {
+        let bad = (0..geometry.blocks()).filter(|&b| part.flash.is_bad(b).unwrap_or(false)).count();
+        facts.push(fact("bad blocks", bad));
+    }
     if let Some(format) = &image.page_format {
         facts.push(fact("out-of-band bytes", format.oob.size));
         facts.push(fact("error correction", &format.ecc));
-        let bad = (0..geometry.blocks()).filter(|&b| part.flash.is_bad(b).unwrap_or(false)).count();
-        facts.push(fact("bad blocks", bad));
     }
     if let Content::Ubi { vid_header_offset, data_offset } = part.region.content {
         facts.push(fact("VID header offset", vid_header_offset));
@@ -50,6 +55,25 @@ pub fn facts(image: &Image, part: &Part) -> Vec<Fact> {
     }
     part.devices.iter().for_each(|device| device_facts(device, &mut facts));
     facts
+}
+
+/// What the kernel tells of a device and what its error correction counted.
+fn device_facts_of_linux(device: &flysch_linux::MtdDevice, facts: &mut Vec<Fact>) {
+    let geometry = device.geometry();
+    facts.push(fact("device", format!("mtd{}", device.facts().number)));
+    if !device.facts().name.is_empty() {
+        facts.push(fact("device name", &device.facts().name));
+    }
+    if geometry.kind.is_nand() {
+        facts.push(fact("out-of-band bytes", geometry.oob_size));
+        facts.push(fact("corrected bits per step", geometry.ecc_strength));
+    }
+    if let Ok(counters) = device.counters()
+        && geometry.ecc_strength > 0
+    {
+        facts.push(fact("bits corrected so far", counters.corrected));
+        facts.push(fact("steps lost so far", counters.failed));
+    }
 }
 
 fn device_facts(device: &Device, facts: &mut Vec<Fact>) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use flysch_api::flash::{self, Flash};
 use flysch_api::vfs::FileSystem;
 use flysch_jffs2::Jffs2;
+use flysch_linux::MtdDevice;
 use flysch_mtd::detect::{self, Content, Hints, Region};
 use flysch_mtd::{Dump, Image as PlainImage, PageFormat, Storage};
 use flysch_ubi::{Ubi, UbiVolume};
@@ -44,6 +45,9 @@ pub enum OpenError {
     /// The flash in it.
     #[error("cannot be read: {0}")]
     Flash(#[from] flash::Error),
+    /// It is a device, and Linux does not let us have it.
+    #[error("{0}")]
+    Device(#[from] flysch_linux::OpenError),
     /// Nothing in it is known.
     #[error(
         "no UBI, UBIFS or JFFS2 was found in it; if it is one, name its sizes \
@@ -66,6 +70,8 @@ pub struct Image {
     pub page_format: Option<PageFormat>,
     /// Stretches with one content, from the front.
     pub parts: Vec<Part>,
+    /// The device it is, if it is no file.
+    pub device: Option<Arc<MtdDevice>>,
 }
 
 /// A stretch of an image with one content.
@@ -171,6 +177,9 @@ impl Image {
     /// # Errors
     /// When the file cannot be read or nothing in it is known. Damage is no such reason.
     pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
+        if flysch_linux::is_mtd(path) {
+            return Self::open_device(path, options);
+        }
         let storage: SharedStorage = Arc::new(FileStorage::open(path)?);
         let size = storage.size();
         let len = size.checked_sub(options.offset).ok_or(OpenError::Offset(size))?;
@@ -200,7 +209,7 @@ impl Image {
         if parts.is_empty() {
             parts.extend(erased_part(&storage));
         }
-        Ok(Self { path: path.to_path_buf(), size, page_format, parts })
+        Ok(Self { path: path.to_path_buf(), size, page_format, parts, device: None })
     }
 
     /// All volumes.
@@ -257,7 +266,7 @@ fn region_flash(
 }
 
 impl Part {
-    fn open(region: Region, flash: SharedFlash, options: &Options) -> Self {
+    pub(crate) fn open(region: Region, flash: SharedFlash, options: &Options) -> Self {
         let mut part = Self { region, flash, devices: vec![], volumes: vec![], failure: None };
         match part.region.content {
             Content::Ubi { .. } => part.open_ubi(options),

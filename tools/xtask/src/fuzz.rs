@@ -38,9 +38,11 @@ impl Options {
             match word.as_str() {
                 "--minutes" => {
                     let text = value()?;
-                    options.minutes = text
-                        .parse()
-                        .map_err(|_| Failure::Usage(format!("`{text}` is no number of minutes")))?;
+                    // libFuzzer takes zero for "forever".
+                    let minutes = text.parse().ok().filter(|&minutes| minutes > 0);
+                    options.minutes = minutes.ok_or_else(|| {
+                        Failure::Usage(format!("`{text}` is no number of minutes"))
+                    })?;
                 }
                 "--only" => options.only.push(value()?.clone()),
                 other => return Err(Failure::Usage(format!("unknown option `{other}`"))),
@@ -171,7 +173,7 @@ mod tests {
             Options::parse(&words)
         };
         assert!(parse(&["--minutes", "3", "--only", "ubi"]).is_ok());
-        for words in [&["--minutes"][..], &["--minutes", "x"], &["--fast"]] {
+        for words in [&["--minutes"][..], &["--minutes", "x"], &["--minutes", "0"], &["--fast"]] {
             assert!(matches!(parse(words), Err(Failure::Usage(_))), "{words:?}");
         }
     }

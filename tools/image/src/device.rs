@@ -1,0 +1,85 @@
+//! Opening Linux's own MTD devices: the kernel tells their shape and corrects their bits, so only
+//! the contents are looked for.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flysch_api::flash::{self, Flash, Geometry};
+use flysch_linux::{Access, MtdDevice};
+use flysch_mtd::Partition;
+use flysch_mtd::detect::{self, Content, Hints, Region};
+use flysch_wire::jffs2::ByteOrder;
+
+use crate::open::{Image, OpenError, Options, Part, SharedFlash};
+
+impl Image {
+    /// Opens the MTD character device at `path` for reading. Sizes in `options` are not needed.
+    pub(crate) fn open_device(path: &Path, options: &Options) -> Result<Self, OpenError> {
+        let device = Arc::new(MtdDevice::open(path, Access::Read)?);
+        let whole = *device.geometry();
+        let first = u32::try_from(options.offset / u64::from(whole.erase_size));
+        let first = first.ok().filter(|_| options.offset < whole.size.max(1));
+        let first = first.ok_or(OpenError::Offset(whole.size))?;
+        let flash = Arc::new(Partition::new(device.clone(), first, whole.blocks() - first)?);
+        let hints = Hints { erase_size: Some(whole.erase_size), page_size: Some(whole.write_size) };
+        let mut parts = vec![];
+        for region in detect::regions(&*flash, &hints)? {
+            parts.push(part(flash.clone(), region)?);
+        }
+        if parts.is_empty() {
+            if !is_erased(&*flash)? {
+                return Err(OpenError::Unknown);
+            }
+            // An erased flash is an empty JFFS2.
+            let content = Content::Jffs2(if cfg!(target_endian = "big") {
+                ByteOrder::Big
+            } else {
+                ByteOrder::Little
+            });
+            let geometry = *flash.geometry();
+            let region = Region { content, range: 0..geometry.size, geometry };
+            parts.push(part(flash.clone(), region)?);
+        }
+        let size = whole.size;
+        let path = path.to_path_buf();
+        Ok(Self { path, size, page_format: None, parts, device: Some(device) })
+    }
+}
+
+/// One content, on the blocks that it lies in.
+fn part(flash: Arc<Partition<Arc<MtdDevice>>>, region: Region) -> Result<Part, flash::Error> {
+    let whole: Geometry = *flash.geometry();
+    let first = whole.block_of(region.range.start);
+    let blocks = whole.block_of(region.range.end.saturating_sub(1)) + 1 - first;
+    let flash: SharedFlash = Arc::new(Partition::new(flash, first, blocks)?);
+    let start = whole.block_start(first);
+    let region = Region {
+        content: region.content,
+        range: start..start + flash.geometry().size,
+        geometry: *flash.geometry(),
+    };
+    Ok(Part::open(
+        region,
+        flash,
+        &Options { erase_size: Some(whole.erase_size), ..Options::default() },
+    ))
+}
+
+fn is_erased<F: Flash>(flash: &F) -> Result<bool, flash::Error> {
+    let geometry = flash.geometry();
+    let mut block = vec![0; geometry.erase_size as usize];
+    for number in 0..geometry.blocks() {
+        if flash.is_bad(number)? {
+            continue;
+        }
+        let bytes = &mut block[..geometry.block_len(number) as usize];
+        match flash.read(geometry.block_start(number), bytes) {
+            Ok(_) | Err(flash::Error::Uncorrectable { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if bytes.iter().any(|&byte| byte != 0xFF) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
