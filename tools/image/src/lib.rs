@@ -8,6 +8,7 @@
 
 mod check;
 mod extract;
+mod device;
 mod info;
 mod open;
 mod path;
