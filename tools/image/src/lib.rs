@@ -6,15 +6,17 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod cache;
 mod check;
-mod extract;
 mod device;
+mod extract;
 mod info;
 mod open;
 mod path;
 mod storage;
 mod tree;
 
+pub use cache::CachedFlash;
 pub use check::{Checked, check};
 pub use extract::{Extraction, Failure, Options as ExtractOptions, Progress, extract, extract_raw};
 pub use info::{Fact, facts, volume_facts};

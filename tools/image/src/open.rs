@@ -15,6 +15,7 @@ use flysch_ubifs::{FlatImage, Ubifs};
 use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubi::VolumeKind;
 
+use crate::cache::CachedFlash;
 use crate::storage::{FileStorage, Window};
 
 /// A flash that any thread may read.
@@ -251,7 +252,7 @@ fn region_flash(
     let (start, len) = (region.range.start, region.range.end - region.range.start);
     let Some(format) = format else {
         let window = Window { storage: storage.clone(), start, len };
-        return Ok(Arc::new(PlainImage::new(window, region.geometry)));
+        return Ok(Arc::new(CachedFlash::new(PlainImage::new(window, region.geometry))));
     };
     let page = u64::from(format.page_size);
     let stride = page + format.oob.size as u64;
@@ -262,7 +263,8 @@ fn region_flash(
     };
     let available = storage.size().saturating_sub(window.start);
     let window = Window { len: window.len.min(available), ..window };
-    Ok(Arc::new(Dump::new(window, format.clone(), region.geometry.erase_size)?))
+    let dump = Dump::new(window, format.clone(), region.geometry.erase_size)?;
+    Ok(Arc::new(CachedFlash::new(dump)))
 }
 
 impl Part {

@@ -1,0 +1,308 @@
+//! What was read of a flash, kept for the next one who asks.
+//!
+//! File systems read small things: a header of 64 bytes, an index node of 200, a data node that
+//! shares its first page with the node before. Without a cache each of them is a system call, and
+//! on a dump with error correction inside every one of them corrects whole pages, the same ones
+//! again and again. Here pages are read, and corrected, once and kept as long as there is room.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use flysch_api::flash::{Corrected, Error, Flash, Geometry, OobMode};
+
+/// Most bytes kept of one flash.
+const ROOM: usize = 16 << 20;
+/// Bytes kept together where there are no pages to go by.
+const UNIT: u32 = 4096;
+/// Units read at once when it looks as if somebody reads on and on.
+const AHEAD: u64 = 8;
+/// Units that may stand in for one another: the one unused longest makes room.
+const WAYS: usize = 4;
+
+/// A flash whose last reads are remembered. It must not change below.
+#[derive(Debug)]
+pub struct CachedFlash<F> {
+    flash: F,
+    unit: u32,
+    /// Number of sets is two to the power of this.
+    set_bits: u32,
+    sets: Box<[Mutex<Set>]>,
+}
+
+/// Units that compete for the same room, the one used last at the end.
+#[derive(Debug, Default)]
+struct Set {
+    units: Vec<Unit>,
+}
+
+/// A page, or a piece of flash without pages.
+#[derive(Debug)]
+struct Unit {
+    number: u64,
+    bytes: Box<[u8]>,
+    outcome: Outcome,
+}
+
+/// What error correction said of a unit: bits corrected, or the first step beyond repair.
+type Outcome = Result<Corrected, u64>;
+
+impl<F: Flash> CachedFlash<F> {
+    /// A cache over `flash`.
+    pub fn new(flash: F) -> Self {
+        let geometry = flash.geometry();
+        // Corrections are counted by page, and so must be remembered by page.
+        let unit = if geometry.oob_size == 0 { UNIT } else { geometry.write_size };
+        let sets = (ROOM / WAYS / unit as usize).max(2).next_power_of_two();
+        let set_bits = sets.trailing_zeros();
+        let sets = (0..sets).map(|_| Mutex::default()).collect();
+        Self { flash, unit, set_bits, sets }
+    }
+
+    fn set(&self, number: u64) -> MutexGuard<'_, Set> {
+        // Headers lie at large powers of two: neighbours in this order must not share a set.
+        let spread = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - self.set_bits);
+        self.sets[spread as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, number: Option<u64>) -> bool {
+        number.is_some_and(|number| self.set(number).units.iter().any(|it| it.number == number))
+    }
+
+    /// Copies what is kept of unit `number` from byte `inside` on; `None` if it is not kept.
+    fn kept(&self, number: u64, inside: usize, buffer: &mut [u8]) -> Option<Outcome> {
+        let mut set = self.set(number);
+        let at = set.units.iter().position(|unit| unit.number == number)?;
+        set.units[at..].rotate_left(1);
+        let unit = set.units.last()?;
+        buffer.copy_from_slice(unit.bytes.get(inside..inside + buffer.len())?);
+        Some(unit.outcome)
+    }
+
+    fn keep(&self, number: u64, bytes: &[u8], outcome: Outcome) {
+        let mut set = self.set(number);
+        if let Some(at) = set.units.iter().position(|unit| unit.number == number) {
+            set.units.remove(at);
+        }
+        if set.units.len() == WAYS {
+            set.units.rotate_left(1);
+            if let Some(unit) = set.units.last_mut().filter(|it| it.bytes.len() == bytes.len()) {
+                unit.bytes.copy_from_slice(bytes);
+                (unit.number, unit.outcome) = (number, outcome);
+                return;
+            }
+            set.units.pop();
+        }
+        set.units.push(Unit { number, bytes: bytes.into(), outcome });
+    }
+
+    /// Reads `count` units from `first` on and keeps them; ends with the flash.
+    fn fill(&self, first: u64, count: u64) -> Result<(), Error> {
+        let unit = u64::from(self.unit);
+        let size = self.flash.geometry().size;
+        let start = first * unit;
+        let mut bytes = vec![0; (count * unit).min(size - start) as usize];
+        match self.flash.read(start, &mut bytes) {
+            Ok(Corrected::NONE) => {
+                for (number, part) in (first..).zip(bytes.chunks(self.unit as usize)) {
+                    self.keep(number, part, Ok(Corrected::NONE));
+                }
+                return Ok(());
+            }
+            Ok(_) | Err(Error::Uncorrectable { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // Which pages have the bit errors is told one by one only.
+        for (number, part) in (first..).zip(bytes.chunks_mut(self.unit as usize)) {
+            let outcome = match self.flash.read(number * unit, part) {
+                Ok(corrected) => Ok(corrected),
+                Err(Error::Uncorrectable { offset }) => Err(offset),
+                Err(error) => return Err(error),
+            };
+            self.keep(number, part, outcome);
+        }
+        Ok(())
+    }
+
+    /// Reads unit by unit; `None` if one of them cannot be had.
+    fn read_kept(&self, offset: u64, buffer: &mut [u8]) -> Option<Outcome> {
+        let unit = u64::from(self.unit);
+        let mut corrected = Corrected::NONE;
+        let mut failed = Ok(());
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let (number, inside) = (at / unit, (at % unit) as usize);
+            let wanted = (inside as u64 + rest.len() as u64).div_ceil(unit);
+            let len = rest.len().min(unit as usize - inside);
+            let (now, later) = rest.split_at_mut(len);
+            let mut outcome = self.kept(number, inside, now);
+            if outcome.is_none() {
+                self.fill(number, self.ahead(number, wanted.min(AHEAD))).ok()?;
+                // Somebody else may have needed the room meanwhile.
+                outcome = self.kept(number, inside, now);
+            }
+            match outcome? {
+                Ok(more) => corrected += more,
+                Err(offset) => failed = failed.and(Err(offset)),
+            }
+            at += len as u64;
+            rest = later;
+        }
+        Some(failed.map(|()| corrected))
+    }
+
+    /// How many units to read when `number` is missing and `wanted` are needed from there on.
+    fn ahead(&self, number: u64, wanted: u64) -> u64 {
+        let goes_on = self.has(number.checked_sub(1)) && self.has(number.checked_sub(2));
+        if goes_on { wanted.max(AHEAD) } else { wanted }
+    }
+}
+
+impl<F: Flash> Flash for CachedFlash<F> {
+    fn geometry(&self) -> &Geometry {
+        self.flash.geometry()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry().check(offset, buffer.len())?;
+        // Long reads are made once, by scans; only correction is worth being kept even then.
+        let is_long = buffer.len() as u64 > AHEAD * u64::from(self.unit);
+        if !is_long || self.geometry().ecc_strength != 0 {
+            if let Some(outcome) = self.read_kept(offset, buffer) {
+                return outcome.map_err(|offset| Error::Uncorrectable { offset });
+            }
+            // A page cannot be read, or be kept: the flash itself answers.
+        }
+        self.flash.read(offset, buffer)
+    }
+
+    fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.flash.point(offset, len)
+    }
+
+    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.flash.read_oob(offset, mode, buffer)
+    }
+
+    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+        self.flash.is_bad(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    const PAGE: u64 = 2048;
+
+    /// Pages of known bytes; counts how often each page is read. Page 5 needs correction, page 7
+    /// is beyond it, page 9 cannot be read at all.
+    struct Pages {
+        geometry: Geometry,
+        reads: Vec<AtomicU64>,
+    }
+
+    impl Pages {
+        fn new(pages: u64, ecc_strength: u32) -> Self {
+            let nand = Geometry::nand(pages * PAGE - 100, 1 << 17, PAGE as u32, PAGE as u32);
+            let geometry = Geometry { oob_size: 64, ecc_strength, ..nand };
+            Self { geometry, reads: (0..pages).map(|_| AtomicU64::new(0)).collect() }
+        }
+
+        fn byte(at: u64) -> u8 {
+            (at.wrapping_mul(0x9E37_79B9) >> 13) as u8
+        }
+    }
+
+    impl Flash for Pages {
+        fn geometry(&self) -> &Geometry {
+            &self.geometry
+        }
+
+        fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+            self.geometry.check(offset, buffer.len())?;
+            let mut corrected = Corrected::NONE;
+            let mut failed = Ok(());
+            let end = offset + buffer.len() as u64;
+            for page in offset / PAGE..end.div_ceil(PAGE) {
+                self.reads[page as usize].fetch_add(1, Ordering::Relaxed);
+                match page {
+                    5 => corrected += Corrected { bits: 3, worst_step: 2 },
+                    7 => failed = Err(Error::Uncorrectable { offset: 7 * PAGE + 512 }),
+                    9 => return Err(Error::Os(5)),
+                    _ => {}
+                }
+            }
+            (offset..).zip(&mut *buffer).for_each(|(at, byte)| *byte = Self::byte(at));
+            failed.map(|()| corrected)
+        }
+    }
+
+    fn expected(offset: u64, len: usize) -> Vec<u8> {
+        (offset..).take(len).map(Pages::byte).collect()
+    }
+
+    #[test]
+    fn every_read_answers_as_the_flash_itself() {
+        for strength in [0, 4] {
+            let cached = CachedFlash::new(Pages::new(40, strength));
+            let plain = Pages::new(40, strength);
+            let size = plain.geometry.size;
+            let mut state = 7u64;
+            for round in 0..20_000 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let offset = (state >> 33) % (size + 10);
+                let len =
+                    1 + ((state >> 20) % if round % 50 == 0 { 30_000 } else { 5000 }) as usize;
+                let (mut ours, mut theirs) = (vec![1; len], vec![1; len]);
+                let ours_said = cached.read(offset, &mut ours);
+                let theirs_said = plain.read(offset, &mut theirs);
+                assert_eq!(ours_said, theirs_said, "{len} bytes at {offset}");
+                if matches!(ours_said, Ok(_) | Err(Error::Uncorrectable { .. })) {
+                    assert_eq!(ours, theirs, "{len} bytes at {offset}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_is_corrected_once() {
+        let cached = CachedFlash::new(Pages::new(400, 4));
+        let mut buffer = [0; 300];
+        for offset in (20 * PAGE..390 * PAGE).step_by(200) {
+            assert_eq!(cached.read(offset, &mut buffer), Ok(Corrected::NONE));
+            assert_eq!(buffer[..], expected(offset, 300)[..]);
+        }
+        let most = cached.flash.reads.iter().map(|count| count.load(Ordering::Relaxed)).max();
+        assert_eq!(most, Some(1));
+    }
+
+    #[test]
+    fn no_more_is_kept_than_there_is_room() {
+        let cached = CachedFlash::new(Pages::new(20_000, 4));
+        let mut buffer = [0; 16];
+        for page in (10..20_000).chain(10..20_000) {
+            assert_eq!(cached.read(page * PAGE, &mut buffer), Ok(Corrected::NONE));
+        }
+        let kept: usize = cached.sets.iter().map(|set| set.lock().unwrap().units.len()).sum();
+        assert!(kept * PAGE as usize <= ROOM, "{kept} pages");
+        assert!(kept * PAGE as usize > ROOM / 2, "{kept} pages");
+    }
+
+    #[test]
+    fn several_threads_may_read() {
+        let cached = CachedFlash::new(Pages::new(12_000, 4));
+        std::thread::scope(|scope| {
+            for start in 0..4 {
+                let cached = &cached;
+                scope.spawn(move || {
+                    let mut buffer = [0; 3000];
+                    for page in (10 + start..11_990).step_by(3) {
+                        assert_eq!(cached.read(page * PAGE + 7, &mut buffer), Ok(Corrected::NONE));
+                        assert_eq!(buffer[..], expected(page * PAGE + 7, 3000)[..]);
+                    }
+                });
+            }
+        });
+    }
+}
