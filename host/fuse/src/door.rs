@@ -1,23 +1,29 @@
-//! The kernel's requests as calls of a [`FileSystem`].
+//! The kernel's requests as calls of a [`FileSystem`](flysch_api::vfs::FileSystem).
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use flysch_api::vfs::{Attributes, Error, FileKind, FileSystem, Inode, Timestamp};
+use flysch_api::vfs::{
+    Attributes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, Timestamp,
+    XattrChange,
+};
 use fuser::{
-    AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::PANIC;
+use crate::change::{self, Wanted};
+use crate::store::Store;
 
-/// How long the kernel may believe names and attributes: nothing changes.
+/// How long the kernel may believe names and attributes: nothing changes but through it.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The same for what could not be told: ask again.
 const NOT_AT_ALL: Duration = Duration::ZERO;
@@ -35,7 +41,7 @@ thread_local! {
 
 /// A file system as the kernel sees it.
 pub(crate) struct Door {
-    fs: Arc<dyn FileSystem + Send + Sync>,
+    pub(crate) store: Store,
     root: Inode,
     on_panic: io::PipeWriter,
 }
@@ -60,6 +66,14 @@ fn errno(error: Error) -> Errno {
         Error::BufferTooSmall(_) => Errno::ERANGE,
         Error::Encrypted => Errno::from_i32(libc::ENOKEY),
         Error::Unsupported(_) => Errno::EOPNOTSUPP,
+        Error::Exists => Errno::EEXIST,
+        Error::NotEmpty => Errno::ENOTEMPTY,
+        Error::NoSpace => Errno::ENOSPC,
+        Error::ReadOnly => Errno::EROFS,
+        Error::NameTooLong => Errno::ENAMETOOLONG,
+        Error::TooManyLinks => Errno::EMLINK,
+        Error::FileTooLarge => Errno::EFBIG,
+        Error::Invalid(_) => Errno::EINVAL,
         _ => Errno::EIO,
     }
 }
@@ -92,9 +106,8 @@ fn device(attributes: &Attributes) -> u32 {
 }
 
 impl Door {
-    pub(crate) fn new(fs: Arc<dyn FileSystem + Send + Sync>, on_panic: io::PipeWriter) -> Self {
-        let root = fs.statistics().root;
-        Self { fs, root, on_panic }
+    pub(crate) fn new(store: Store, root: Inode, on_panic: io::PipeWriter) -> Self {
+        Self { store, root, on_panic }
     }
 
     /// The kernel calls the root 1. A file that is called 1 gets the root's number instead.
@@ -106,7 +119,7 @@ impl Door {
         }
     }
 
-    fn inode(&self, number: INodeNo) -> Inode {
+    pub(crate) fn inode(&self, number: INodeNo) -> Inode {
         Inode(self.swap(number.0))
     }
 
@@ -155,7 +168,7 @@ impl Door {
     /// Tells `add` the entries of a directory from `offset` on, "." and ".." first; it answers
     /// whether there is no room for more.
     fn entries(
-        &self,
+        fs: &dyn FileSystem,
         directory: Inode,
         offset: u64,
         add: &mut dyn FnMut(Inode, u64, &OsStr, FileKind) -> bool,
@@ -168,7 +181,7 @@ impl Door {
         }
         let mut taken = 0u64;
         let position = offset.saturating_sub(DOTS);
-        let result = self.fs.list(directory, position, &mut |entry| {
+        let result = fs.list(directory, position, &mut |entry| {
             let next = entry.position.saturating_add(DOTS);
             if add(entry.inode, next, OsStr::from_bytes(entry.name), entry.kind) {
                 return ControlFlow::Break(());
@@ -178,6 +191,30 @@ impl Door {
         });
         // What could be read is shown; the error comes when nothing else does.
         if taken > 0 { Ok(()) } else { result }
+    }
+
+    fn reply_made(&self, made: Result<Attributes, Error>, reply: ReplyEntry) {
+        match made {
+            Ok(attributes) => reply.entry(&FOREVER, &self.file_attr(&attributes), Generation(0)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn reply_xattr_changed(
+        &self,
+        number: INodeNo,
+        name: &OsStr,
+        change: XattrChange<'_>,
+        reply: ReplyEmpty,
+    ) {
+        let inode = self.inode(number);
+        let set = |fs: &mut dyn FileSystemMut| {
+            fs.set_xattr(inode, name.as_bytes(), change, change::now())
+        };
+        match self.store.change(set) {
+            Err(Error::NotFound) => reply.error(Errno::ENODATA),
+            done => reply_done(done, reply),
+        }
     }
 
     fn reply_value(size: u32, value: &[u8], reply: ReplyXattr) {
@@ -212,8 +249,11 @@ impl Filesystem for Door {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _guard = PanicGuard(self);
-        let found = self.fs.lookup(self.inode(parent), name.as_bytes());
-        match found.and_then(|inode| self.fs.attributes(inode)) {
+        let (found, attributes) = self.store.read(|fs| {
+            let found = fs.lookup(self.inode(parent), name.as_bytes());
+            (found, found.and_then(|inode| fs.attributes(inode)))
+        });
+        match attributes {
             Ok(attributes) => reply.entry(&FOREVER, &self.file_attr(&attributes), Generation(0)),
             // The kernel may remember that there is nothing, too: an entry without inode.
             Err(Error::NotFound) if found.is_err() => {
@@ -227,7 +267,7 @@ impl Filesystem for Door {
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let _guard = PanicGuard(self);
-        match self.fs.attributes(self.inode(number)) {
+        match self.store.read(|fs| fs.attributes(self.inode(number))) {
             Ok(attributes) => reply.attr(&FOREVER, &self.file_attr(&attributes)),
             Err(error) => reply.error(errno(error)),
         }
@@ -236,7 +276,7 @@ impl Filesystem for Door {
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
         let _guard = PanicGuard(self);
         let mut target = [0; TARGET_MAX];
-        match self.fs.read(self.inode(number), 0, &mut target) {
+        match self.store.read(|fs| fs.read(self.inode(number), 0, &mut target)) {
             Ok(len) => reply.data(&target[..len]),
             Err(error) => reply.error(errno(error)),
         }
@@ -282,16 +322,21 @@ impl Filesystem for Door {
                 buffer.resize(size, 0);
             }
             let inode = self.inode(number);
-            let mut len = 0;
             // A short answer would be taken for the end of the file, so damage in the middle fails.
-            while len < size {
-                match self.fs.read(inode, offset + len as u64, &mut buffer[len..size]) {
-                    Ok(0) => break,
-                    Ok(more) => len += more,
-                    Err(error) => return reply.error(errno(error)),
+            let read = self.store.read(|fs| {
+                let mut len = 0;
+                while len < size {
+                    match fs.read(inode, offset + len as u64, &mut buffer[len..size])? {
+                        0 => break,
+                        more => len += more,
+                    }
                 }
+                Ok(len)
+            });
+            match read {
+                Ok(len) => reply.data(&buffer[..len]),
+                Err(error) => reply.error(errno(error)),
             }
-            reply.data(&buffer[..len]);
         });
     }
 
@@ -304,8 +349,10 @@ impl Filesystem for Door {
         mut reply: ReplyDirectory,
     ) {
         let _guard = PanicGuard(self);
-        let listed = self.entries(self.inode(number), offset, &mut |inode, next, name, kind| {
-            reply.add(self.number(inode), next, file_type(kind), name)
+        let listed = self.store.read(|fs| {
+            Self::entries(fs, self.inode(number), offset, &mut |inode, next, name, kind| {
+                reply.add(self.number(inode), next, file_type(kind), name)
+            })
         });
         match listed {
             Ok(()) => reply.ok(),
@@ -322,12 +369,14 @@ impl Filesystem for Door {
         mut reply: ReplyDirectoryPlus,
     ) {
         let _guard = PanicGuard(self);
-        let listed = self.entries(self.inode(number), offset, &mut |inode, next, name, kind| {
-            let (attr, ttl) = match self.fs.attributes(inode) {
-                Ok(attributes) => (self.file_attr(&attributes), FOREVER),
-                Err(_) => (self.unknown_attr(inode, kind), NOT_AT_ALL),
-            };
-            reply.add(self.number(inode), next, name, &ttl, &attr, Generation(0))
+        let listed = self.store.read(|fs| {
+            Self::entries(fs, self.inode(number), offset, &mut |inode, next, name, kind| {
+                let (attr, ttl) = match fs.attributes(inode) {
+                    Ok(attributes) => (self.file_attr(&attributes), FOREVER),
+                    Err(_) => (self.unknown_attr(inode, kind), NOT_AT_ALL),
+                };
+                reply.add(self.number(inode), next, name, &ttl, &attr, Generation(0))
+            })
         });
         match listed {
             Ok(()) => reply.ok(),
@@ -337,7 +386,7 @@ impl Filesystem for Door {
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         let _guard = PanicGuard(self);
-        let statistics = self.fs.statistics();
+        let statistics = self.store.read(|fs| fs.statistics());
         let free = statistics.blocks_free;
         reply.statfs(
             statistics.blocks,
@@ -357,7 +406,8 @@ impl Filesystem for Door {
             if buffer.len() < VALUE_MAX {
                 buffer.resize(VALUE_MAX, 0);
             }
-            match self.fs.read_xattr(self.inode(number), name.as_bytes(), buffer) {
+            let inode = self.inode(number);
+            match self.store.read(|fs| fs.read_xattr(inode, name.as_bytes(), buffer)) {
                 Ok(len) => Self::reply_value(size, &buffer[..len], reply),
                 Err(Error::NotFound) => reply.error(Errno::ENODATA),
                 Err(error) => reply.error(errno(error)),
@@ -368,9 +418,11 @@ impl Filesystem for Door {
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let _guard = PanicGuard(self);
         let mut names = vec![];
-        let listed = self.fs.list_xattrs(self.inode(number), &mut |name| {
-            names.extend_from_slice(name);
-            names.push(0);
+        let listed = self.store.read(|fs| {
+            fs.list_xattrs(self.inode(number), &mut |name| {
+                names.extend_from_slice(name);
+                names.push(0);
+            })
         });
         match listed {
             Err(error) if names.is_empty() => reply.error(errno(error)),
@@ -393,39 +445,234 @@ impl Filesystem for Door {
         reply: ReplyLseek,
     ) {
         let _guard = PanicGuard(self);
-        match self.seek(self.inode(number), offset, whence) {
+        match self.store.read(|fs| seek(fs, self.inode(number), offset, whence)) {
             Ok(offset) => reply.offset(offset),
             Err(error) => reply.error(error),
         }
     }
+
+    // Whatever follows changes something; a read-only mount never gets here.
+
+    fn forget(&self, _: &Request, number: INodeNo, _: u64) {
+        let _guard = PanicGuard(self);
+        if !self.store.is_fixed() {
+            // An error will be met again by somebody who can be told.
+            let _ = self.store.change(|fs| fs.forget(self.inode(number)));
+        }
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        owner: Option<u32>,
+        group: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let _guard = PanicGuard(self);
+        let (inode, now) = (self.inode(number), change::now());
+        let changes = change::changes(mode, (owner, group), size, (accessed, modified), now);
+        let changed = self.store.change(|fs| {
+            fs.set_attributes(inode, &changes, now)?;
+            fs.attributes(inode)
+        });
+        match changed {
+            Ok(attributes) => reply.attr(&FOREVER, &self.file_attr(&attributes)),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let _guard = PanicGuard(self);
+        let Some(kind) = FileKind::from_mode(mode) else { return reply.error(Errno::EINVAL) };
+        let device = match kind {
+            FileKind::CharacterDevice | FileKind::BlockDevice => DeviceNumber::from_new(device),
+            _ => DeviceNumber::default(),
+        };
+        let wanted = Wanted { kind, permissions: mode, device, target: &[] };
+        self.reply_made(self.make(request, self.inode(parent), name, &wanted), reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        let _guard = PanicGuard(self);
+        let wanted = Wanted {
+            kind: FileKind::Directory,
+            permissions: mode,
+            device: DeviceNumber::default(),
+            target: &[],
+        };
+        self.reply_made(self.make(request, self.inode(parent), name, &wanted), reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let _guard = PanicGuard(self);
+        let wanted = Wanted {
+            kind: FileKind::Symlink,
+            permissions: 0o777,
+            device: DeviceNumber::default(),
+            target: target.as_os_str().as_bytes(),
+        };
+        self.reply_made(self.make(request, self.inode(parent), name, &wanted), reply);
+    }
+
+    fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _guard = PanicGuard(self);
+        let (inode, directory) = (self.inode(number), self.inode(parent));
+        let linked = self.store.change(|fs| {
+            fs.link(inode, directory, name.as_bytes(), change::now())?;
+            fs.attributes(inode)
+        });
+        self.reply_made(linked, reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _guard = PanicGuard(self);
+        reply_done(self.remove(self.inode(parent), name), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _guard = PanicGuard(self);
+        reply_done(self.remove(self.inode(parent), name), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let _guard = PanicGuard(self);
+        let (from, to) = ((self.inode(parent), name), (self.inode(new_parent), new_name));
+        reply_done(self.rename(from, to, flags), reply);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let _guard = PanicGuard(self);
+        let inode = self.inode(number);
+        match self.store.change(|fs| fs.write(inode, offset, data, change::now())) {
+            // No longer than the request, which has 32 bits.
+            Ok(len) => reply.written(len as u32),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _guard = PanicGuard(self);
+        let inode = self.inode(number);
+        reply_done(self.store.change(|fs| fs.sync(Some(inode))), reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _guard = PanicGuard(self);
+        let inode = self.inode(number);
+        reply_done(self.store.change(|fs| fs.sync(Some(inode))), reply);
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let _guard = PanicGuard(self);
+        let change = match flags {
+            libc::XATTR_CREATE => XattrChange::Create(value),
+            libc::XATTR_REPLACE => XattrChange::Replace(value),
+            _ => XattrChange::Set(value),
+        };
+        self.reply_xattr_changed(number, name, change, reply);
+    }
+
+    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _guard = PanicGuard(self);
+        self.reply_xattr_changed(number, name, XattrChange::Remove, reply);
+    }
 }
 
-impl Door {
-    /// `SEEK_DATA` and `SEEK_HOLE`.
-    fn seek(&self, inode: Inode, offset: i64, whence: i32) -> Result<i64, Errno> {
-        let size = self.fs.attributes(inode).map_err(errno)?.size;
-        let start = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-        if start >= size {
-            return Err(Errno::ENXIO);
-        }
-        let data = self.fs.next_data(inode, start).map_err(errno)?;
-        let found = match (whence, data) {
-            (libc::SEEK_DATA, Some(range)) => range.start.max(start),
-            (libc::SEEK_DATA, None) => return Err(Errno::ENXIO),
-            (libc::SEEK_HOLE, Some(range)) if range.start <= start => {
-                // Pieces of data that touch are one.
-                let mut end = range.end;
-                while let Some(next) = self.fs.next_data(inode, end).map_err(errno)? {
-                    if next.start > end || next.end <= end {
-                        break;
-                    }
-                    end = next.end;
-                }
-                end.min(size)
-            }
-            (libc::SEEK_HOLE, _) => start,
-            _ => return Err(Errno::EINVAL),
-        };
-        i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
+fn reply_done(done: Result<(), Error>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
     }
+}
+
+/// `SEEK_DATA` and `SEEK_HOLE`.
+fn seek(fs: &dyn FileSystem, inode: Inode, offset: i64, whence: i32) -> Result<i64, Errno> {
+    let size = fs.attributes(inode).map_err(errno)?.size;
+    let start = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+    if start >= size {
+        return Err(Errno::ENXIO);
+    }
+    let data = fs.next_data(inode, start).map_err(errno)?;
+    let found = match (whence, data) {
+        (libc::SEEK_DATA, Some(range)) => range.start.max(start),
+        (libc::SEEK_DATA, None) => return Err(Errno::ENXIO),
+        (libc::SEEK_HOLE, Some(range)) if range.start <= start => {
+            // Pieces of data that touch are one.
+            let mut end = range.end;
+            while let Some(next) = fs.next_data(inode, end).map_err(errno)? {
+                if next.start > end || next.end <= end {
+                    break;
+                }
+                end = next.end;
+            }
+            end.min(size)
+        }
+        (libc::SEEK_HOLE, _) => start,
+        _ => return Err(Errno::EINVAL),
+    };
+    i64::try_from(found).map_err(|_| Errno::EOVERFLOW)
 }

@@ -1,20 +1,26 @@
-//! Any file system as a FUSE mount, read-only.
+//! Any file system as a FUSE mount.
 //!
 //! The kernel asks, `Door` translates: inode numbers, attributes, error numbers. Nothing ever
-//! changes behind the mount, so the kernel may keep names, attributes and pages for good; what it
-//! has read once it does not ask for again. Requests are answered by several threads.
+//! changes behind the mount's back, so the kernel may keep names, attributes and pages for good;
+//! what it has read once it does not ask for again. Requests are answered by several threads.
+//!
+//! A mount that can be changed passes every change on at once. It is on the medium after `fsync`,
+//! after five seconds, or when the mount ends.
 //!
 //! [`Mounted`] ends in one of three ways: somebody unmounts it, a signal asks for it, or a request
 //! handler panics. In each of them it is gone from the directory tree when [`Mounted::wait`]
 //! returns.
 #![deny(missing_docs)]
 
+mod change;
 mod door;
 mod signal;
+mod store;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,6 +28,9 @@ use flysch_api::vfs::FileSystem;
 use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 
 use crate::door::Door;
+use crate::store::Store;
+
+pub use crate::store::Shared;
 
 /// How to mount.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +50,9 @@ pub struct Mounted {
     path: PathBuf,
     unmounter: SessionUnmounter,
     session: Option<JoinHandle<io::Result<()>>>,
+    store: Store,
+    /// Writes back from time to time until the sender is gone.
+    write_back: Option<WriteBack>,
     /// Something is read from here when the mount should end or has ended.
     wake: io::PipeReader,
     waker: io::PipeWriter,
@@ -67,8 +79,8 @@ const SIGNAL: u8 = b's';
 const SESSION_ENDED: u8 = b'e';
 const PANIC: u8 = b'p';
 
-/// Mounts `fs` on the directory `at`: with the rights of root for everybody, else through
-/// fusermount3 for the user alone.
+/// Mounts `fs` on the directory `at`, read-only: with the rights of root for everybody, else
+/// through fusermount3 for the user alone.
 ///
 /// # Errors
 /// When the kernel or fusermount3 refuses.
@@ -77,15 +89,29 @@ pub fn mount(
     at: &Path,
     options: &Options,
 ) -> io::Result<Mounted> {
+    start(Store::Fixed(fs), at, options)
+}
+
+/// Mounts `fs` as [`mount`] does, so that it can be changed.
+///
+/// When the mount has ended, everything is synced; what there is to close is still the caller's.
+///
+/// # Errors
+/// As [`mount`].
+pub fn mount_read_write(fs: Shared, at: &Path, options: &Options) -> io::Result<Mounted> {
+    start(Store::changing(fs), at, options)
+}
+
+fn start(store: Store, at: &Path, options: &Options) -> io::Result<Mounted> {
     let path = at.canonicalize()?;
     let is_root = rustix::process::geteuid().is_root();
-    let format = fs.statistics().format;
+    let statistics = store.read(|fs| fs.statistics());
     let (wake, waker) = io::pipe()?;
-    let door = Door::new(fs, waker.try_clone()?);
-    let mut session =
-        Session::new(door, &path, &config(options, format, is_root)).map_err(|error| {
-            io::Error::new(error.kind(), format!("FUSE: {error}{}", remedy(&error, is_root)))
-        })?;
+    let door = Door::new(store.clone(), statistics.root, waker.try_clone()?);
+    let config = config(options, &store, statistics.format, is_root);
+    let mut session = Session::new(door, &path, &config).map_err(|error| {
+        io::Error::new(error.kind(), format!("FUSE: {error}{}", remedy(&error, is_root)))
+    })?;
     let unmounter = session.unmount_callable();
     let mut at_end = waker.try_clone()?;
     let session = std::thread::Builder::new().name("fuse".into()).spawn(move || {
@@ -93,7 +119,17 @@ pub fn mount(
         let _ = at_end.write_all(&[SESSION_ENDED]);
         result
     })?;
-    Ok(Mounted { path, unmounter, session: Some(session), wake, waker })
+    let write_back = if store.is_fixed() { None } else { Some(start_write_back(&store)?) };
+    Ok(Mounted { path, unmounter, session: Some(session), store, write_back, wake, waker })
+}
+
+type WriteBack = (Sender<()>, JoinHandle<io::Result<()>>);
+
+fn start_write_back(store: &Store) -> io::Result<WriteBack> {
+    let (sender, stop) = std::sync::mpsc::channel();
+    let store = store.clone();
+    let thread = std::thread::Builder::new().name("write-back".into());
+    Ok((sender, thread.spawn(move || store.write_back(&stop))?))
 }
 
 /// What to do about a mount that was refused.
@@ -110,14 +146,16 @@ fn remedy(error: &io::Error, is_root: bool) -> &'static str {
     }
 }
 
-fn config(options: &Options, format: &str, is_root: bool) -> Config {
+fn config(options: &Options, store: &Store, format: &str, is_root: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.source.replace(',', "_")),
         MountOption::Subtype(format.to_string()),
-        MountOption::RO,
         MountOption::NoAtime,
     ];
+    if store.is_fixed() {
+        config.mount_options.push(MountOption::RO);
+    }
     if !options.trusted {
         config.mount_options.extend([MountOption::NoDev, MountOption::NoSuid]);
     }
@@ -179,6 +217,16 @@ impl Mounted {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        let ended = self.end_session();
+        let written = self.write_back.take().map_or(Ok(()), |(sender, thread)| {
+            drop(sender);
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("write-back failed")))
+        });
+        let synced = self.store.sync();
+        ended.and(written).and(synced)
+    }
+
+    fn end_session(&mut self) -> io::Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
         if !session.is_finished() {
             // Detached even if somebody is still in it: nobody else can enter, and it is gone when
