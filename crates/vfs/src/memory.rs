@@ -16,6 +16,8 @@ use flysch_api::vfs::{
 const NAME_MAX: usize = 255;
 /// Longest file, bytes.
 const SIZE_MAX: u64 = 1 << 30;
+/// Extended attributes it keeps.
+const NAMESPACES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
 const BLOCK_SIZE: u32 = 4096;
 
 /// A file system in memory. Clones are independent: a clone is what was there at that moment.
@@ -466,6 +468,9 @@ impl FileSystemMut for Memory {
         change: XattrChange<'_>,
         now: Timestamp,
     ) -> Result<(), Error> {
+        if !NAMESPACES.iter().any(|space| name.starts_with(space)) {
+            return Err(Error::Unsupported("extended attributes of this namespace"));
+        }
         let file = self.file_mut(inode)?;
         let is_there = file.xattrs.contains_key(name);
         match (change, is_there) {

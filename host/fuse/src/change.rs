@@ -7,9 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use flysch_api::vfs::{
     Attributes, Changes, DeviceNumber, Error, FileKind, Inode, NewFile, Rename, Timestamp,
+    XattrChange,
 };
 use fuser::{RenameFlags, Request, TimeOrNow};
 
+use crate::acl;
 use crate::door::Door;
 
 /// Set-group-id: who makes something in such a directory makes it for the directory's group.
@@ -118,5 +120,28 @@ impl Door {
         };
         let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
         self.store.change(|fs| fs.rename(from, to, how, now()))
+    }
+
+    /// Sets an extended attribute. An access list is the file's permissions, too, and is not kept
+    /// where it says no more than they do.
+    pub(crate) fn set_xattr(
+        &self,
+        inode: Inode,
+        name: &[u8],
+        change: XattrChange<'_>,
+    ) -> Result<(), Error> {
+        let now = now();
+        let list = match change {
+            XattrChange::Set(value) if name == acl::ACCESS => acl::permissions(value),
+            _ => None,
+        };
+        self.store.change(|fs| {
+            fs.set_xattr(inode, name, change, now)?;
+            let Some(list) = list else { return Ok(()) };
+            let kept = fs.attributes(inode)?.permissions & !0o777;
+            let permissions = Some(kept | list.bits);
+            fs.set_attributes(inode, &Changes { permissions, ..Changes::default() }, now)?;
+            if list.is_all { fs.set_xattr(inode, name, XattrChange::Remove, now) } else { Ok(()) }
+        })
     }
 }

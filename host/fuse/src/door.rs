@@ -9,8 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use flysch_api::vfs::{
-    Attributes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, Timestamp,
-    XattrChange,
+    Attributes, DeviceNumber, Error, FileKind, FileSystem, Inode, Timestamp, XattrChange,
 };
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
@@ -207,11 +206,7 @@ impl Door {
         change: XattrChange<'_>,
         reply: ReplyEmpty,
     ) {
-        let inode = self.inode(number);
-        let set = |fs: &mut dyn FileSystemMut| {
-            fs.set_xattr(inode, name.as_bytes(), change, change::now())
-        };
-        match self.store.change(set) {
+        match self.set_xattr(self.inode(number), name.as_bytes(), change) {
             Err(Error::NotFound) => reply.error(Errno::ENODATA),
             done => reply_done(done, reply),
         }

@@ -12,6 +12,7 @@
 //! returns.
 #![deny(missing_docs)]
 
+mod acl;
 mod change;
 mod door;
 mod signal;
