@@ -1,4 +1,5 @@
-//! Deflate: zlib-rs where there is an operating system, miniz_oxide elsewhere.
+//! Deflate: libdeflate reads and zlib-rs writes where there is an operating system, miniz_oxide does
+//! both elsewhere.
 
 use miniz_oxide::deflate::core::{self as tdefl, CompressorOxide, TDEFLFlush, TDEFLStatus};
 use miniz_oxide::inflate::TINFLStatus;
@@ -17,21 +18,17 @@ pub(crate) enum Wrapping {
 
 #[cfg(feature = "std")]
 pub(crate) fn inflate(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
-    use zlib_rs::{Inflate, InflateFlush, Status};
+    use libdeflater::{DecompressionError, Decompressor};
 
-    /// Reads every window a deflate stream can have; UBIFS writes 11 bits, JFFS2 15.
-    const WINDOW_BITS: u8 = 15;
     std::thread_local! {
-        static CONTEXT: core::cell::RefCell<Inflate> =
-            core::cell::RefCell::new(Inflate::new(false, WINDOW_BITS));
+        static CONTEXT: core::cell::RefCell<Decompressor> =
+            core::cell::RefCell::new(Decompressor::new());
     }
     CONTEXT.with_borrow_mut(|context| {
-        context.reset(false);
-        match context.decompress(input, output, InflateFlush::Finish) {
-            Ok(Status::StreamEnd) => Ok(context.total_out() as usize),
-            Ok(_) if context.total_out() == output.len() as u64 => Err(Error::TooLong),
-            Ok(_) | Err(_) => Err(Error::Corrupt),
-        }
+        context.deflate_decompress(input, output).map_err(|error| match error {
+            DecompressionError::InsufficientSpace => Error::TooLong,
+            _ => Error::Corrupt,
+        })
     })
 }
 

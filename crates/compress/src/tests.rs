@@ -123,6 +123,38 @@ proptest! {
         let _ = deflate::inflate_portably(&stored, &mut output);
     }
 
+    /// Against a reader that is not ours, on streams that are good, damaged, or too long.
+    #[test]
+    fn lzo_is_read_as_others_read_it(
+        parts in proptest::collection::vec((any::<u16>(), any::<u8>(), 0_usize..300), 0..60),
+        damage in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..3),
+        missing in prop_oneof![Just(0_usize), 0_usize..40],
+        ours: bool,
+    ) {
+        let input = repetitive(parts);
+        let mut stored = vec![0; input.len() + input.len() / 16 + 200];
+        if ours {
+            let length = compress(Method::Lzo, &input, &mut stored).unwrap();
+            stored.truncate(length);
+        } else {
+            stored = lzokay::compress::compress(&input).unwrap();
+        }
+        let length = stored.len();
+        for (at, value) in damage {
+            stored[at % length] = value;
+        }
+        let mut output = vec![0; input.len().saturating_sub(missing)];
+        let mut expected = output.clone();
+        let answer = decompress(Method::Lzo, &stored, &mut output);
+        match lzokay::decompress::decompress(&stored, &mut expected) {
+            Ok(length) => {
+                prop_assert_eq!(answer, Ok(length));
+                prop_assert!(output[..length] == expected[..length]);
+            }
+            Err(_) => prop_assert!(answer.is_err()),
+        }
+    }
+
     #[test]
     fn any_input_never_panics(input in proptest::collection::vec(any::<u8>(), 0..300)) {
         let mut output = vec![0; 4096];
@@ -132,6 +164,23 @@ proptest! {
         let _ = zstd::decompress_portably(&input, &mut output);
         let _ = deflate::inflate_portably(&input, &mut output);
     }
+}
+
+/// Bytes made of earlier ones and new ones.
+fn repetitive(parts: Vec<(u16, u8, usize)>) -> Vec<u8> {
+    let mut input = Vec::new();
+    for (back, byte, length) in parts {
+        let back = usize::from(back);
+        if back > input.len() {
+            input.extend(core::iter::repeat_n(byte, length % 30));
+        } else {
+            let from = input.len() - back;
+            let again: Vec<u8> = input[from..].iter().copied().take(length).collect();
+            input.extend(again);
+            input.push(byte);
+        }
+    }
+    input
 }
 
 /// Inputs that make every instruction of the formats: runs and matches of all lengths, near and
@@ -230,18 +279,7 @@ proptest! {
     fn anything_compressed_comes_back(
         parts in proptest::collection::vec((any::<u16>(), any::<u8>(), 0_usize..300), 0..60),
     ) {
-        let mut input = Vec::new();
-        for (back, byte, length) in parts {
-            let back = usize::from(back);
-            if back > input.len() {
-                input.extend(core::iter::repeat_n(byte, length % 30));
-            } else {
-                let from = input.len() - back;
-                let again: Vec<u8> = input[from..].iter().copied().take(length).collect();
-                input.extend(again);
-                input.push(byte);
-            }
-        }
+        let input = repetitive(parts);
         for method in [Method::Lzo, Method::Deflate, Method::Zlib, Method::Zstd] {
             let mut stored = vec![0; input.len() + input.len() / 16 + 200];
             let length = compress(method, &input, &mut stored).unwrap();

@@ -1,0 +1,158 @@
+//! The LZO1X decompressor.
+//!
+//! Theory. A stream is a row of instructions: runs of literals, and copies of what came out
+//! before, each followed by up to three literals of its own. What an instruction byte below 16
+//! means depends on how many literals came last. Almost everything is short, so pieces of 16 bytes
+//! are copied whole where both buffers reach that far; what is too much is overwritten by what
+//! comes next (Linux `Documentation/staging/lzo.rst` tells the format).
+
+use crate::Error;
+
+/// Bytes copied at once.
+const PIECE: usize = 16;
+/// Distance in the instruction that ends a stream.
+const END: usize = 16384;
+/// Length in the instruction that ends a stream.
+const END_LENGTH: usize = 3;
+/// Lengths beyond this fit no buffer, bytes.
+const LENGTH_MAX: usize = 1 << 29;
+/// What counts as last literals after a run of them.
+const RUN: usize = 4;
+
+/// Decompresses a whole stream into `output`; returns the bytes it became.
+pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+    let mut reader = Reader { input, from: 0, output, to: 0 };
+    let mut literals = 0;
+    if let Some(&first @ 18..) = input.first() {
+        reader.from = 1;
+        let count = usize::from(first) - 17;
+        reader.literals(count)?;
+        literals = count.min(RUN);
+    }
+    loop {
+        let code = reader.byte()?;
+        let (distance, length);
+        if code >= 64 {
+            distance = (reader.byte()? << 3) + (code >> 2 & 7) + 1;
+            length = (code >> 5) + 1;
+            literals = code & 3;
+        } else if code >= 16 {
+            let is_far = code < 32;
+            let field = if is_far { 7 } else { 31 };
+            length = 2 + reader.length(code & field, field)?;
+            let word = reader.word()?;
+            literals = word & 3;
+            distance = (word >> 2) + if is_far { END + ((code & 8) << 11) } else { 1 };
+            if is_far && distance == END {
+                return reader.end(length);
+            }
+        } else if literals == 0 {
+            let count = 3 + reader.length(code, 15)?;
+            reader.literals(count)?;
+            literals = RUN;
+            continue;
+        } else {
+            let after_run = literals == RUN;
+            distance = (reader.byte()? << 2) + (code >> 2) + if after_run { 2049 } else { 1 };
+            length = if after_run { 3 } else { 2 };
+            literals = code & 3;
+        }
+        reader.copy(distance, length)?;
+        reader.literals(literals)?;
+    }
+}
+
+struct Reader<'a> {
+    input: &'a [u8],
+    from: usize,
+    output: &'a mut [u8],
+    to: usize,
+}
+
+impl Reader<'_> {
+    #[inline]
+    fn byte(&mut self) -> Result<usize, Error> {
+        let byte = *self.input.get(self.from).ok_or(Error::Corrupt)?;
+        self.from += 1;
+        Ok(usize::from(byte))
+    }
+
+    #[inline]
+    fn word(&mut self) -> Result<usize, Error> {
+        let bytes = self.input.get(self.from..self.from + 2).ok_or(Error::Corrupt)?;
+        self.from += 2;
+        Ok(usize::from(bytes[0]) | usize::from(bytes[1]) << 8)
+    }
+
+    /// A length from its field of the instruction: 0 says that it is more than `most`, and bytes
+    /// follow to add up.
+    #[inline]
+    fn length(&mut self, field: usize, most: usize) -> Result<usize, Error> {
+        if field != 0 {
+            return Ok(field);
+        }
+        let mut length = most;
+        loop {
+            match self.byte()? {
+                0 if length > LENGTH_MAX => return Err(Error::TooLong),
+                0 => length += 255,
+                last => return Ok(length + last),
+            }
+        }
+    }
+
+    /// Passes `count` bytes on.
+    #[inline]
+    fn literals(&mut self, count: usize) -> Result<(), Error> {
+        let (from, to) = (self.from, self.to);
+        if count <= PIECE
+            && let Some(piece) = self.input.get(from..from + PIECE)
+            && let Some(room) = self.output.get_mut(to..to + PIECE)
+        {
+            room.copy_from_slice(piece);
+        } else {
+            let piece = self.input.get(from..from + count).ok_or(Error::Corrupt)?;
+            let room = self.output.get_mut(to..to + count).ok_or(Error::TooLong)?;
+            room.copy_from_slice(piece);
+        }
+        self.from += count;
+        self.to += count;
+        Ok(())
+    }
+
+    /// Repeats `length` bytes that came out `distance` bytes before.
+    #[inline]
+    fn copy(&mut self, distance: usize, length: usize) -> Result<(), Error> {
+        let to = self.to;
+        let from = to.checked_sub(distance).ok_or(Error::Corrupt)?;
+        let end = to + length;
+        if distance >= PIECE && end + PIECE <= self.output.len() {
+            let (mut from, mut at) = (from, to);
+            while at < end {
+                self.output.copy_within(from..from + PIECE, at);
+                from += PIECE;
+                at += PIECE;
+            }
+        } else if end > self.output.len() {
+            return Err(Error::TooLong);
+        } else if distance == 1 {
+            let byte = self.output[from];
+            self.output[to..end].fill(byte);
+        } else if distance >= length {
+            self.output.copy_within(from..from + length, to);
+        } else {
+            // What is repeated grows by what was repeated.
+            for at in to..end {
+                self.output[at] = self.output[at - distance];
+            }
+        }
+        self.to = end;
+        Ok(())
+    }
+
+    /// The last instruction: nothing may follow it.
+    fn end(&self, length: usize) -> Result<usize, Error> {
+        let is_end = length == END_LENGTH && self.from == self.input.len();
+        if is_end { Ok(self.to) } else { Err(Error::Corrupt) }
+    }
+}
