@@ -20,6 +20,7 @@ extern crate std;
 mod access;
 mod apply;
 mod check;
+pub mod create;
 mod file;
 mod flat;
 mod index;

@@ -1,0 +1,268 @@
+//! How large the areas of a new file system are.
+
+use alloc::format;
+use alloc::string::String;
+
+use flysch_wire::ubifs::lpt::LptFormat;
+use flysch_wire::ubifs::{
+    BLOCK_SIZE, BRANCH_SIZE, COMMIT_START_NODE_SIZE, Compression, DATA_NODE_SIZE, HASH_MAX,
+    INDEX_NODE_SIZE, KeyHash, LEB_SIZE_MAX, LEB_SIZE_MIN, LEBS_MIN, LOG_LEB, REFERENCE_NODE_SIZE,
+    Superblock, SuperblockFlags,
+};
+
+/// Fewest LEBs of each area.
+const LOG_LEBS_MIN: u32 = 2;
+const LPT_LEBS_MIN: u32 = 2;
+const ORPHAN_LEBS_MIN: u32 = 1;
+/// LEBs of superblock and master node.
+const FIXED_LEBS: u32 = LOG_LEB;
+/// Index, data, garbage collection, and one to write to.
+const MAIN_LEBS_MIN: u32 = 4;
+/// Entries of the table of interesting LEBs.
+const LSAVE_COUNT: u32 = 256;
+/// The journal unless told: an eighth of the main area, 4 LEBs at least, 8 MiB at most.
+const JOURNAL_SHARE: u32 = 8;
+const JOURNAL_LEBS_MIN: u64 = 4;
+const JOURNAL_MAX: u64 = 8 << 20;
+/// LEBs of the log above those it must have.
+const LOG_LEBS_SPARE: u32 = 2;
+/// The LEB properties tree's area is this many times the tree.
+const LPT_ROOM: u64 = 4;
+
+/// What a new file system is made with. Sizes and their defaults are those of mkfs.ubifs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// Smallest unit of writing, bytes (`-m`); below 8 it is taken as 8.
+    pub min_io_size: u32,
+    /// Bytes of a LEB (`-e`): 15 KiB to 2 MiB.
+    pub leb_size: u32,
+    /// LEBs the file system may grow to (`-c`).
+    pub leb_count_max: u32,
+    /// Bytes of the journal (`-j`).
+    pub journal_size: Option<u64>,
+    /// LEBs of the log (`-l`).
+    pub log_lebs: Option<u32>,
+    /// LEBs of the orphan area (`-p`).
+    pub orphan_lebs: u32,
+    /// Bytes only the super-user may fill (`-R`).
+    pub reserved_size: u64,
+    /// Most branches of an index node (`-f`).
+    pub fanout: u32,
+    /// How names become keys (`-k`).
+    pub key_hash: KeyHash,
+    /// How Linux compresses what it writes later (`-x`).
+    pub compression: Compression,
+    /// Free space is erased anew at the first mount (`-F`), for flashers that write pages of 0xFF.
+    pub space_fixup: bool,
+    /// Names carry cookies, as file systems made by Linux have them: format version 5 instead of 4.
+    pub double_hash: bool,
+    /// Unique id; made from the content if there is none.
+    pub uuid: Option<[u8; 16]>,
+}
+
+impl CreateOptions {
+    /// A file system on LEBs of this size that may grow to `leb_count_max` of them.
+    pub fn new(min_io_size: u32, leb_size: u32, leb_count_max: u32) -> Self {
+        Self {
+            min_io_size,
+            leb_size,
+            leb_count_max,
+            journal_size: None,
+            log_lebs: None,
+            orphan_lebs: ORPHAN_LEBS_MIN,
+            reserved_size: 0,
+            fanout: 8,
+            key_hash: KeyHash::R5,
+            compression: Compression::Lzo,
+            space_fixup: false,
+            double_hash: false,
+            uuid: None,
+        }
+    }
+
+    /// The superblock of a file system with `leb_count` LEBs. That the count is not below what the
+    /// areas need is the caller's affair while it is not known.
+    ///
+    /// # Errors
+    /// A sentence that names the option, its value and the bound, when the options contradict each
+    /// other or the format.
+    pub fn superblock(&self, leb_count: u32) -> Result<Superblock, String> {
+        let options = Self { min_io_size: self.min_io_size.max(8), ..*self };
+        options.check_shape()?;
+        let (bud_bytes_max, log_lebs) = options.journal()?;
+        let mut superblock = Superblock {
+            key_hash: self.key_hash.code(),
+            key_format: 0,
+            flags: options.flags(),
+            min_io_size: options.min_io_size,
+            leb_size: self.leb_size,
+            leb_count,
+            leb_count_max: self.leb_count_max,
+            bud_bytes_max,
+            log_lebs,
+            lpt_lebs: LPT_LEBS_MIN,
+            orphan_lebs: self.orphan_lebs,
+            journal_heads: 1,
+            fanout: self.fanout,
+            lsave_count: LSAVE_COUNT,
+            format_version: if self.double_hash { 5 } else { 4 },
+            default_compression: self.compression.code(),
+            reserved_owner: 0,
+            reserved_group: 0,
+            reserved_size: options.reserved(),
+            time_granularity: 1_000_000_000,
+            uuid: self.uuid.unwrap_or_default(),
+            ro_compat_version: 0,
+            hmac: [0; HASH_MAX],
+            hmac_wkm: [0; HASH_MAX],
+            hash_algorithm: if self.double_hash { 0xffff } else { 0 },
+            master_hash: [0; HASH_MAX],
+        };
+        size_lpt(&mut superblock)?;
+        let needed = FIXED_LEBS + log_lebs + superblock.lpt_lebs + self.orphan_lebs + MAIN_LEBS_MIN;
+        if needed > self.leb_count_max {
+            return Err(format!(
+                "a maximum of {} LEBs is too low: {needed} are needed by an empty file system",
+                self.leb_count_max
+            ));
+        }
+        Ok(superblock)
+    }
+
+    fn flags(&self) -> SuperblockFlags {
+        let mut flags = 0;
+        if self.space_fixup {
+            flags |= SuperblockFlags::SPACE_FIXUP.0;
+        }
+        if self.double_hash {
+            flags |= SuperblockFlags::DOUBLE_HASH.0;
+        }
+        SuperblockFlags(flags)
+    }
+
+    fn check_shape(&self) -> Result<(), String> {
+        let (unit, leb_size) = (self.min_io_size, self.leb_size);
+        if !unit.is_power_of_two() {
+            return Err(format!("a minimum I/O unit of {unit} bytes is no power of two"));
+        }
+        if !(LEB_SIZE_MIN..=LEB_SIZE_MAX.min(2 << 20)).contains(&leb_size) {
+            return Err(format!("a LEB of {leb_size} bytes: UBIFS takes 15360 to 2097152"));
+        }
+        if leb_size % unit != 0 {
+            return Err(format!(
+                "a LEB of {leb_size} bytes is no multiple of the minimum I/O unit, {unit}"
+            ));
+        }
+        if !(LEBS_MIN..=i32::MAX as u32).contains(&self.leb_count_max) {
+            return Err(format!(
+                "a maximum of {} LEBs: UBIFS needs {LEBS_MIN} at least",
+                self.leb_count_max
+            ));
+        }
+        let fanout_max = (leb_size - INDEX_NODE_SIZE as u32) / (BRANCH_SIZE + HASH_MAX) as u32;
+        if !(3..=fanout_max).contains(&self.fanout) {
+            return Err(format!("a fan-out of {}: 3 to {fanout_max} can be", self.fanout));
+        }
+        if self.orphan_lebs < ORPHAN_LEBS_MIN || self.orphan_lebs > self.leb_count_max / 2 {
+            return Err(format!(
+                "{} orphan LEBs of {} in all: 1 to a half can be",
+                self.orphan_lebs, self.leb_count_max
+            ));
+        }
+        if self.reserved() >= u64::from(leb_size) * u64::from(self.leb_count_max) / 2 {
+            return Err(format!(
+                "{} bytes reserved for the super-user are half of the flash or more",
+                self.reserved_size
+            ));
+        }
+        Ok(())
+    }
+
+    /// Most bytes in the journal, and LEBs of the log.
+    fn journal(&self) -> Result<(u64, u32), String> {
+        let leb_size = u64::from(self.leb_size);
+        let others =
+            FIXED_LEBS + self.orphan_lebs + self.log_lebs.unwrap_or(LOG_LEBS_MIN) + LPT_LEBS_MIN;
+        let main = self.leb_count_max.saturating_sub(others);
+        let by_share = u64::from(main / JOURNAL_SHARE) * leb_size;
+        let usual = by_share.min(JOURNAL_MAX).max(JOURNAL_LEBS_MIN * leb_size);
+        let bytes = self.journal_size.unwrap_or(usual);
+        if bytes < 3 * leb_size || bytes > u64::from(main) * leb_size {
+            return Err(format!(
+                "a journal of {bytes} bytes: {} to {} can be (3 LEBs to the main area)",
+                3 * leb_size,
+                u64::from(main) * leb_size
+            ));
+        }
+        let unit = u64::from(self.min_io_size);
+        let reference = (REFERENCE_NODE_SIZE as u64).next_multiple_of(unit);
+        let references = bytes.div_ceil(leb_size) * reference;
+        let start = (COMMIT_START_NODE_SIZE + 3 * REFERENCE_NODE_SIZE) as u64;
+        let least = (references + start.next_multiple_of(unit)).div_ceil(leb_size) as u32 + 1;
+        let lebs = self.log_lebs.unwrap_or(least + LOG_LEBS_SPARE);
+        if lebs < least.max(LOG_LEBS_MIN) || lebs > self.leb_count_max / 2 {
+            return Err(format!(
+                "{lebs} LEBs of log: {} to half of all can be with this journal",
+                least.max(LOG_LEBS_MIN)
+            ));
+        }
+        Ok((bytes, lebs))
+    }
+
+    /// Bytes to reserve on flash so that the user sees as many free as asked for.
+    fn reserved(&self) -> u64 {
+        let index_node = INDEX_NODE_SIZE as u64 + u64::from(self.fanout) * BRANCH_SIZE as u64;
+        let half = if self.fanout > 3 { u64::from(self.fanout >> 1) } else { 2 };
+        let block = u64::from(BLOCK_SIZE);
+        let factor = DATA_NODE_SIZE as u64 + block + index_node * 3 / (half - 1);
+        (u128::from(self.reserved_size) * u128::from(factor) / u128::from(block)) as u64
+    }
+}
+
+/// Chooses the model of the LEB properties tree and the size of its area, for a file system grown
+/// to its maximum: the small model if all of it fits a LEB.
+fn size_lpt(superblock: &mut Superblock) -> Result<(), String> {
+    if tree_size(superblock)? > u64::from(superblock.leb_size) {
+        superblock.flags.0 |= SuperblockFlags::BIG_LPT.0;
+    }
+    loop {
+        let needed = tree_size(superblock)? * LPT_ROOM;
+        let needed = needed.div_ceil(superblock.leb_size.into()) as u32;
+        if needed <= superblock.lpt_lebs {
+            return Ok(());
+        }
+        superblock.lpt_lebs = needed;
+    }
+}
+
+/// Bytes of the tree, with what is lost where a node does not fit the rest of a LEB.
+fn tree_size(superblock: &Superblock) -> Result<u64, String> {
+    let grown = Superblock { leb_count: superblock.leb_count_max, ..*superblock };
+    let format = LptFormat::new(&grown).map_err(|error| {
+        format!("a maximum of {} LEBs does not do: {error}", superblock.leb_count_max)
+    })?;
+    let pnodes = u64::from(format.pnodes());
+    let mut nnodes = 0;
+    let mut row = pnodes;
+    loop {
+        row = row.div_ceil(4);
+        nnodes += row;
+        if row <= 1 {
+            break;
+        }
+    }
+    let size = pnodes * format.pnode_size as u64
+        + nnodes * format.nnode_size as u64
+        + (format.ltab_size + format.lsave_size) as u64;
+    let lost = format.pnode_size.max(format.nnode_size) as u64;
+    let leb_size = u64::from(format.leb_size);
+    let mut total = size;
+    let mut rest = size + lost;
+    total += lost;
+    while rest > leb_size {
+        rest = rest + lost - leb_size;
+        total += lost;
+    }
+    let unit = u64::from(superblock.min_io_size);
+    Ok(total + rest.next_multiple_of(unit) - rest)
+}

@@ -1,0 +1,186 @@
+//! Where nodes of the main area are written, one behind the other.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use flysch_wire::ubifs::lpt::LebProperties;
+use flysch_wire::ubifs::{
+    Group, NODE_ALIGNMENT, Node, PADDING_BYTE, PADDING_NODE_SIZE, Superblock, align8,
+};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::{CreateError, LebSink};
+
+/// Where a node lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) lnum: u32,
+    pub(super) offset: u32,
+    pub(super) length: u32,
+}
+
+/// The LEB being filled.
+pub(super) struct Head<S> {
+    sink: S,
+    /// Everything that went out, for an id made from the content.
+    digest: Option<Xxh3Default>,
+    main: Range<u32>,
+    leb_size: u32,
+    write_size: u32,
+    lnum: u32,
+    offset: u32,
+    buffer: Vec<u8>,
+    sequence: u64,
+    properties: Vec<LebProperties>,
+}
+
+impl<S: LebSink> Head<S> {
+    /// A head at the start of the main area, which reaches to the most LEBs there may be.
+    pub(super) fn new(
+        main: Range<u32>,
+        superblock: &Superblock,
+        sink: S,
+        digest: Option<Xxh3Default>,
+    ) -> Self {
+        Self {
+            sink,
+            digest,
+            lnum: main.start,
+            main,
+            leb_size: superblock.leb_size,
+            write_size: superblock.min_io_size,
+            offset: 0,
+            buffer: vec![0; superblock.leb_size as usize],
+            sequence: 0,
+            properties: Vec::new(),
+        }
+    }
+
+    pub(super) fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    pub(super) fn main_first(&self) -> u32 {
+        self.main.start
+    }
+
+    /// The LEB the next node goes to, unless it does not fit there.
+    pub(super) fn lnum(&self) -> u32 {
+        self.lnum
+    }
+
+    /// Where writing would go on: a LEB, and an offset that is a multiple of the write size.
+    pub(super) fn position(&self) -> (u32, u32) {
+        (self.lnum, self.offset.next_multiple_of(self.write_size))
+    }
+
+    /// Writes a node, into the next LEB if it does not fit this one.
+    pub(super) fn append(&mut self, node: &Node<'_>) -> Result<Place, CreateError<S::Error>> {
+        let length = node.size() as u32;
+        if length > self.leb_size - self.offset {
+            self.flush(matches!(node, Node::Index(_)))?;
+        }
+        let place = Place { lnum: self.lnum, offset: self.offset, length };
+        let sequence = self.next_sequence();
+        let end = align8(self.offset + length);
+        let out = &mut self.buffer[self.offset as usize..end as usize];
+        node.emit(sequence, Group::None, out);
+        out[length as usize..].fill(0xff);
+        self.offset = end;
+        Ok(place)
+    }
+
+    /// Writes the LEB out if there is something in it, and goes to the next one.
+    pub(super) fn flush(&mut self, index: bool) -> Result<(), CreateError<S::Error>> {
+        if self.offset == 0 {
+            return Ok(());
+        }
+        self.room()?;
+        let end = pad(&mut self.buffer, self.offset, self.write_size);
+        self.sink.put(self.lnum, &self.buffer[..end as usize]).map_err(CreateError::Sink)?;
+        if let Some(digest) = &mut self.digest {
+            digest.update(&self.buffer[..self.offset as usize]);
+        }
+        let (free, dirty) = (self.leb_size - end, end - self.offset);
+        self.properties.push(LebProperties { free, dirty, index });
+        self.lnum += 1;
+        self.offset = 0;
+        Ok(())
+    }
+
+    /// Leaves a LEB empty; the head is at the start of one.
+    pub(super) fn skip(&mut self) -> Result<u32, CreateError<S::Error>> {
+        debug_assert_eq!(self.offset, 0);
+        self.room()?;
+        self.properties.push(LebProperties { free: self.leb_size, dirty: 0, index: false });
+        self.lnum += 1;
+        Ok(self.lnum - 1)
+    }
+
+    fn room(&self) -> Result<(), CreateError<S::Error>> {
+        if self.lnum < self.main.end {
+            return Ok(());
+        }
+        Err(CreateError::NoSpace { needed: u64::from(self.lnum) + 1, max: self.main.end })
+    }
+
+    /// Writes a LEB that holds nothing but this node.
+    pub(super) fn single(
+        &mut self,
+        lnum: u32,
+        node: &Node<'_>,
+    ) -> Result<(), CreateError<S::Error>> {
+        let sequence = self.next_sequence();
+        let mut content = vec![0; node.size().next_multiple_of(self.write_size as usize)];
+        let length = node.emit(sequence, Group::None, &mut content) as u32;
+        let end = align8(length);
+        content[length as usize..end as usize].fill(0xff);
+        pad(&mut content, end, self.write_size);
+        self.put(lnum, &content)
+    }
+
+    /// Hands a LEB outside the main area to the sink.
+    pub(super) fn put(&mut self, lnum: u32, content: &[u8]) -> Result<(), CreateError<S::Error>> {
+        self.sink.put(lnum, content).map_err(CreateError::Sink)
+    }
+
+    /// The properties of the main area's LEBs so far.
+    pub(super) fn take_properties(&mut self) -> Vec<LebProperties> {
+        core::mem::take(&mut self.properties)
+    }
+
+    /// Makes the id from the content, with the marks of one made by its maker's own rule (RFC 9562,
+    /// version 8), if it is to be made.
+    pub(super) fn finish_uuid(&mut self, superblock: &mut Superblock) {
+        let Some(mut digest) = self.digest.take() else { return };
+        for field in [superblock.leb_count_max, superblock.leb_size, superblock.min_io_size] {
+            digest.update(&field.to_le_bytes());
+        }
+        let mut uuid = digest.digest128().to_be_bytes();
+        uuid[6] = uuid[6] & 0x0f | 0x80;
+        uuid[8] = uuid[8] & 0x3f | 0x80;
+        superblock.uuid = uuid;
+    }
+
+    pub(super) fn into_sink(self) -> S {
+        self.sink
+    }
+}
+
+/// Pads `buffer` from `offset` to a multiple of the write size: by a padding node, or bytes where
+/// none fits. Returns the padded end.
+fn pad(buffer: &mut [u8], offset: u32, write_size: u32) -> u32 {
+    debug_assert!(offset.is_multiple_of(NODE_ALIGNMENT));
+    let end = offset.next_multiple_of(write_size);
+    let gap = &mut buffer[offset as usize..end as usize];
+    match gap.len().checked_sub(PADDING_NODE_SIZE) {
+        Some(more) => {
+            Node::Padding(more as u32).emit(0, Group::None, gap);
+            gap[PADDING_NODE_SIZE..].fill(0);
+        }
+        None => gap.fill(PADDING_BYTE),
+    }
+    end
+}

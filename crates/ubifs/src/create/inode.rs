@@ -1,0 +1,273 @@
+//! Inodes, names and extended attributes of a new file system.
+
+use core::fmt;
+
+use flysch_api::vfs::{DeviceNumber, FileKind, Timestamp};
+use flysch_wire::ubifs::{
+    Compression, DirectoryEntry, ENTRY_NODE_SIZE, EntryKind, INLINE_DATA_MAX, INODE_NODE_SIZE,
+    InodeFlags, InodeNode, Key, NAME_MAX, Node, align8,
+};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{Builder, CreateError, LebSink};
+
+/// Longest list of names of a file's extended attributes, each with a NUL (`XATTR_LIST_MAX`).
+const XATTR_LIST_MAX: usize = 65536;
+
+/// Attributes of a file to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct NewInode<'a> {
+    /// What kind.
+    pub kind: FileKind,
+    /// 0 to 0o7777.
+    pub permissions: u16,
+    /// Names it has; a directory: 2 and one for each directory in it.
+    pub links: u32,
+    /// User id.
+    pub owner: u32,
+    /// Group id.
+    pub group: u32,
+    /// Length of a regular file; a directory: the sum of [`entry_size`](Self::entry_size) of its
+    /// names. Not looked at for other kinds.
+    pub size: u64,
+    /// Last read.
+    pub accessed: Timestamp,
+    /// Last change of content.
+    pub modified: Timestamp,
+    /// Last change of attributes.
+    pub changed: Timestamp,
+    /// Of a device node.
+    pub device: DeviceNumber,
+    /// Of a symbolic link: 1 to 4096 bytes.
+    pub target: &'a [u8],
+    /// Flags of `chattr`; that new content is compressed follows from the options, too.
+    pub flags: InodeFlags,
+    /// Extended attributes: full names and values. [`check_xattr`] says which can be.
+    pub xattrs: &'a [(&'a [u8], &'a [u8])],
+}
+
+impl<'a> NewInode<'a> {
+    /// An empty directory of root's with permissions 755.
+    pub fn directory(now: Timestamp) -> Self {
+        Self {
+            kind: FileKind::Directory,
+            permissions: 0o755,
+            links: 2,
+            owner: 0,
+            group: 0,
+            size: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+            device: DeviceNumber::default(),
+            target: &[],
+            flags: InodeFlags::default(),
+            xattrs: &[],
+        }
+    }
+
+    /// What a name adds to the size of its directory.
+    pub fn entry_size(name: &[u8]) -> u64 {
+        align8((ENTRY_NODE_SIZE + name.len() + 1) as u32).into()
+    }
+}
+
+/// Why UBIFS cannot hold an extended attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrRefusal {
+    /// Only names that start with `user.`, `trusted.` or `security.` exist in UBIFS; in particular
+    /// no access control lists.
+    Namespace,
+    /// The name has more than 255 bytes.
+    NameLength,
+    /// The value has more than 4096 bytes.
+    ValueLength,
+}
+
+impl fmt::Display for XattrRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Namespace => "UBIFS holds user., trusted. and security. only",
+            Self::NameLength => "its name is longer than 255 bytes",
+            Self::ValueLength => "its value is longer than 4096 bytes",
+        })
+    }
+}
+
+/// Whether UBIFS can hold an extended attribute.
+///
+/// # Errors
+/// Why not.
+pub fn check_xattr(name: &[u8], value: &[u8]) -> Result<(), XattrRefusal> {
+    let known = [&b"user."[..], b"trusted.", b"security."];
+    if !known.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len()) {
+        return Err(XattrRefusal::Namespace);
+    }
+    if name.len() > NAME_MAX {
+        return Err(XattrRefusal::NameLength);
+    }
+    if value.len() > INLINE_DATA_MAX {
+        return Err(XattrRefusal::ValueLength);
+    }
+    Ok(())
+}
+
+/// The kind of file in a name's node (`UBIFS_ITYPE_*`).
+fn type_code(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Regular => 0,
+        FileKind::Directory => 1,
+        FileKind::Symlink => 2,
+        FileKind::BlockDevice => 3,
+        FileKind::CharacterDevice => 4,
+        FileKind::Fifo => 5,
+        FileKind::Socket => 6,
+    }
+}
+
+/// Times have whole seconds, as the superblock says.
+fn time(time: Timestamp) -> (u64, u32) {
+    (time.seconds as u64, 0)
+}
+
+/// What the extended attributes take, as their host's inode tells it.
+#[derive(Default)]
+struct Xattrs {
+    count: u32,
+    size: u32,
+    names: u32,
+}
+
+impl<S: LebSink> Builder<S> {
+    /// Writes a name of a directory.
+    ///
+    /// # Errors
+    /// [`CreateError::Sink`], [`CreateError::NoSpace`].
+    ///
+    /// # Panics
+    /// If the name is empty or longer than 255 bytes.
+    pub fn entry(
+        &mut self,
+        directory: u32,
+        name: &[u8],
+        inode: u32,
+        kind: FileKind,
+    ) -> Result<(), CreateError<S::Error>> {
+        self.name(EntryKind::Directory, (directory, name), inode, type_code(kind))
+    }
+
+    fn name(
+        &mut self,
+        kind: EntryKind,
+        (parent, name): (u32, &[u8]),
+        inode: u32,
+        file_type: u8,
+    ) -> Result<(), CreateError<S::Error>> {
+        assert!((1..=NAME_MAX).contains(&name.len()), "a name of {} bytes", name.len());
+        let hash = self.superblock.key_hash().expect("made from the options").hash(name);
+        let key = Key::any_entry(kind, parent, hash);
+        let cookie = if self.superblock.format_version >= 5 {
+            xxh3_64_with_seed(name, parent.into()) as u32
+        } else {
+            0
+        };
+        let inode = inode.into();
+        self.leaf(key, &Node::Entry(DirectoryEntry { kind, key, inode, file_type, cookie, name }))
+    }
+
+    /// Writes an inode and its extended attributes. `creation` is a number that
+    /// [`creation_sequence`](Self::creation_sequence) gave before the file's blocks were written.
+    ///
+    /// # Errors
+    /// [`CreateError::Sink`], [`CreateError::NoSpace`], [`CreateError::Inodes`], and
+    /// [`CreateError::Options`] for attributes that UBIFS cannot hold.
+    pub fn inode(
+        &mut self,
+        number: u32,
+        creation: u64,
+        inode: &NewInode<'_>,
+    ) -> Result<(), CreateError<S::Error>> {
+        let xattrs = self.xattrs(number, inode)?;
+        let huge = inode.device.to_huge().to_le_bytes();
+        let (size, data): (u64, &[u8]) = match inode.kind {
+            FileKind::Regular => (inode.size, &[]),
+            FileKind::Directory => (INODE_NODE_SIZE as u64 + inode.size, &[]),
+            FileKind::Symlink => (inode.target.len() as u64, inode.target),
+            FileKind::CharacterDevice | FileKind::BlockDevice => (0, &huge),
+            FileKind::Fifo | FileKind::Socket => (0, &[]),
+        };
+        if data.len() > INLINE_DATA_MAX {
+            return Err(refuse(number, "its target is longer than 4096 bytes"));
+        }
+        let mut flags = inode.flags.0;
+        if self.superblock.default_compression != Compression::None.code() {
+            flags |= InodeFlags::COMPRESS.0;
+        }
+        let key = Key::inode_node(number);
+        let node = InodeNode {
+            key,
+            creation_sequence: creation,
+            size,
+            accessed: time(inode.accessed),
+            changed: time(inode.changed),
+            modified: time(inode.modified),
+            links: inode.links,
+            owner: inode.owner,
+            group: inode.group,
+            mode: inode.kind.mode_bits() | u32::from(inode.permissions),
+            flags: InodeFlags(flags),
+            xattr_count: xattrs.count,
+            xattr_size: xattrs.size,
+            xattr_names: xattrs.names,
+            compression: Compression::from_code(self.superblock.default_compression),
+            data,
+        };
+        self.leaf(key, &Node::Inode(node))
+    }
+
+    /// Writes extended attributes: each a name and an inode that holds the value.
+    fn xattrs(&mut self, host: u32, inode: &NewInode<'_>) -> Result<Xattrs, CreateError<S::Error>> {
+        let mut sum = Xattrs::default();
+        let most = self.superblock.leb_size as usize / 2 / INODE_NODE_SIZE;
+        let names: usize = inode.xattrs.iter().map(|(name, _)| name.len() + 1).sum();
+        if inode.xattrs.len() > most || names > XATTR_LIST_MAX {
+            return Err(refuse(host, "it has more extended attributes than UBIFS holds"));
+        }
+        for &(name, value) in inode.xattrs {
+            check_xattr(name, value).map_err(|refusal| refuse(host, refusal))?;
+            let number = self.next_inode()?;
+            let creation = self.creation_sequence();
+            // As Linux and mkfs.ubifs from 2.3 on do; older ones write the type of a directory.
+            self.name(EntryKind::Xattr, (host, name), number, type_code(FileKind::Regular))?;
+            let key = Key::inode_node(number);
+            let holder = InodeNode {
+                key,
+                creation_sequence: creation,
+                size: value.len() as u64,
+                accessed: time(inode.accessed),
+                changed: time(inode.changed),
+                modified: time(inode.modified),
+                links: 1,
+                owner: inode.owner,
+                group: inode.group,
+                mode: FileKind::Regular.mode_bits(),
+                flags: InodeFlags::XATTR,
+                xattr_count: 0,
+                xattr_size: 0,
+                xattr_names: 0,
+                compression: Compression::from_code(self.superblock.default_compression),
+                data: value,
+            };
+            self.leaf(key, &Node::Inode(holder))?;
+            sum.count += 1;
+            sum.names += name.len() as u32;
+            sum.size += NewInode::entry_size(name) as u32;
+            sum.size += align8((INODE_NODE_SIZE + value.len()) as u32);
+        }
+        Ok(sum)
+    }
+}
+
+fn refuse<E>(inode: u32, why: impl fmt::Display) -> CreateError<E> {
+    CreateError::Options(alloc::format!("inode {inode}: {why}"))
+}

@@ -1,0 +1,364 @@
+//! Making a file system: nodes in, logical erase blocks out.
+//!
+//! [`Builder`] takes blocks of content, inodes and names in any order and writes them one behind
+//! the other into the main area, LEB by LEB; what it keeps is where each node lies.
+//! [`Builder::finish`] then writes what Linux finds after a commit and a clean unmount: the index
+//! over those places, the LEB properties tree, master nodes, an empty log, and last of all the
+//! superblock, without which there is no file system. The same calls give the same bytes.
+//!
+//! The layout is that of mkfs.ubifs: data, a LEB for garbage collection, the index.
+
+mod geometry;
+mod head;
+mod index;
+mod inode;
+mod lpt;
+mod pack;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_wire::ubifs::lpt::{LebProperties, LptFormat};
+use flysch_wire::ubifs::{
+    CommitStart, Compression, Data, FIRST_INODE, Key, LOG_LEB, MASTER_LEB, Master, MasterFlags,
+    Node, ROOT_INODE, SUPERBLOCK_LEB, Superblock,
+};
+use xxhash_rust::xxh3::Xxh3Default;
+
+pub use geometry::CreateOptions;
+pub use inode::{NewInode, XattrRefusal, check_xattr};
+pub use pack::{Packing, pack};
+
+use head::Head;
+use index::Leaf;
+
+/// Where the LEBs of a new file system go.
+pub trait LebSink {
+    /// Why it could not be done.
+    type Error;
+
+    /// Takes the content of LEB `lnum`: a multiple of the write size, behind it 0xFF. Each LEB comes
+    /// once at most, in no particular order, the superblock's last; a LEB that never comes is
+    /// empty.
+    ///
+    /// # Errors
+    /// The sink's own; the builder gives up then.
+    fn put(&mut self, lnum: u32, content: &[u8]) -> Result<(), Self::Error>;
+}
+
+/// Why a file system could not be made.
+#[derive(Debug)]
+pub enum CreateError<E> {
+    /// The options contradict each other or the format: a sentence that says which and the bounds.
+    Options(String),
+    /// More LEBs are needed than `max` (`-c`).
+    NoSpace {
+        /// LEBs the content and the areas take.
+        needed: u64,
+        /// LEBs there may be.
+        max: u32,
+    },
+    /// There are no inode numbers left.
+    Inodes,
+    /// A directory, or a file's extended attributes, hold a name twice.
+    Duplicate {
+        /// Directory or file.
+        inode: u32,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// The sink's.
+    Sink(E),
+}
+
+impl<E: fmt::Display> fmt::Display for CreateError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Options(sentence) => f.write_str(sentence),
+            Self::NoSpace { needed, max } => {
+                write!(f, "{needed} LEBs are needed and {max} is the maximum (-c)")
+            }
+            Self::Inodes => f.write_str("more files than UBIFS has inode numbers"),
+            Self::Duplicate { inode, name } => {
+                write!(f, "inode {inode} has the name {:?} twice", String::from_utf8_lossy(name))
+            }
+            Self::Sink(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> core::error::Error for CreateError<E> {}
+
+/// What was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// LEBs of the file system; those that hold nothing did not come to the sink.
+    pub lebs: u32,
+    /// LEBs it may grow to.
+    pub lebs_max: u32,
+    /// First LEB of the main area.
+    pub main_first: u32,
+    /// LEBs of the index.
+    pub index_lebs: u32,
+    /// Bytes of nodes in the main area, index left out.
+    pub used: u64,
+    /// Bytes of the index.
+    pub index_size: u64,
+    /// Highest inode number given.
+    pub highest_inode: u32,
+    /// Its unique id.
+    pub uuid: [u8; 16],
+}
+
+/// Writes a file system from nodes.
+pub struct Builder<S> {
+    superblock: Superblock,
+    head: Head<S>,
+    leaves: Vec<Leaf>,
+    /// The names the leaves speak of, each behind its length.
+    names: Vec<u8>,
+    highest_inode: u32,
+}
+
+impl<S> fmt::Debug for Builder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("superblock", &self.superblock)
+            .field("nodes", &self.leaves.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: LebSink> Builder<S> {
+    /// Starts a file system.
+    ///
+    /// # Errors
+    /// [`CreateError::Options`].
+    pub fn new(options: &CreateOptions, sink: S) -> Result<Self, CreateError<S::Error>> {
+        // Only areas before the main one are placed now; the count of LEBs is known in the end.
+        let mut superblock =
+            options.superblock(options.leb_count_max).map_err(CreateError::Options)?;
+        if options.uuid.is_none() {
+            superblock.uuid = [0; 16];
+        }
+        let layout =
+            superblock.layout().map_err(|error| CreateError::Options(alloc::format!("{error}")))?;
+        let digest = options.uuid.is_none().then(Xxh3Default::new);
+        let head = Head::new(layout.main, &superblock, sink, digest);
+        Ok(Self {
+            superblock,
+            head,
+            leaves: Vec::new(),
+            names: Vec::new(),
+            highest_inode: FIRST_INODE,
+        })
+    }
+
+    /// Inode number of the root directory.
+    pub const ROOT: u32 = ROOT_INODE;
+
+    /// Gives out the next inode number.
+    ///
+    /// # Errors
+    /// [`CreateError::Inodes`].
+    pub fn next_inode(&mut self) -> Result<u32, CreateError<S::Error>> {
+        /// Numbers from here on are not given out by Linux either (`INUM_WATERMARK`).
+        const INODES_END: u32 = 0xffff_ff00;
+        if self.highest_inode >= INODES_END - 1 {
+            return Err(CreateError::Inodes);
+        }
+        self.highest_inode += 1;
+        Ok(self.highest_inode)
+    }
+
+    /// Takes a sequence number for the creation of a file (`ubifs_ino_node.creat_sqnum`): Linux
+    /// wants it below those of the file's nodes.
+    pub fn creation_sequence(&mut self) -> u64 {
+        self.head.next_sequence()
+    }
+
+    /// Writes block `block` of a file's content. Blocks of zeros are better left out: a hole reads
+    /// as zeros.
+    ///
+    /// `size` is the block's length before it was compressed, 1 to 4096: less than 4096 only in the
+    /// last block of a file. `stored` is what [`pack`] made of it.
+    ///
+    /// # Errors
+    /// [`CreateError::Sink`], [`CreateError::NoSpace`].
+    pub fn block(
+        &mut self,
+        inode: u32,
+        block: u32,
+        size: u32,
+        (compression, stored): (Compression, &[u8]),
+    ) -> Result<(), CreateError<S::Error>> {
+        let key = Key::data(inode, block);
+        self.leaf(key, &Node::Data(Data { key, size, compression, plain_size: 0, data: stored }))
+    }
+
+    fn leaf(&mut self, key: Key, node: &Node<'_>) -> Result<(), CreateError<S::Error>> {
+        let name = match node {
+            Node::Entry(entry) => {
+                let at = self.names.len() as u32;
+                self.names.push(entry.name.len() as u8);
+                self.names.extend_from_slice(entry.name);
+                at
+            }
+            _ => 0,
+        };
+        let place = self.head.append(node)?;
+        self.leaves.push(Leaf { key, place, name });
+        Ok(())
+    }
+
+    /// Writes what is left: index, LEB properties, log, master nodes, superblock.
+    ///
+    /// # Errors
+    /// [`CreateError::Sink`], [`CreateError::NoSpace`], [`CreateError::Duplicate`].
+    pub fn finish(mut self) -> Result<(Created, S), CreateError<S::Error>> {
+        index::sort(&mut self.leaves, &self.names)?;
+        self.head.flush(false)?;
+        let gc_lnum = self.head.skip()?;
+        let (root, index_size) = self.write_index()?;
+        let (ihead_lnum, ihead_offs) = self.head.position();
+        self.head.flush(true)?;
+        self.superblock.leb_count = self.head.lnum();
+        let properties = self.head.take_properties();
+        let sums = Sums::new(&self.superblock, &properties);
+        let mut master = Master {
+            highest_inode: self.highest_inode.into(),
+            commit: 0,
+            flags: MasterFlags::NO_ORPHANS,
+            log_lnum: LOG_LEB,
+            root_lnum: root.lnum,
+            root_offs: root.offset,
+            root_len: root.length,
+            gc_lnum,
+            ihead_lnum,
+            ihead_offs,
+            index_size,
+            total_free: sums.free,
+            total_dirty: sums.dirty,
+            total_used: sums.used,
+            total_dead: sums.dead,
+            total_dark: sums.dark,
+            lpt_lnum: 0,
+            lpt_offs: 0,
+            nhead_lnum: 0,
+            nhead_offs: 0,
+            ltab_lnum: 0,
+            ltab_offs: 0,
+            lsave_lnum: 0,
+            lsave_offs: 0,
+            lscan_lnum: self.head.main_first(),
+            empty_lebs: sums.empty_lebs,
+            idx_lebs: sums.index_lebs,
+            leb_cnt: self.superblock.leb_count,
+            root_hash: [0; 64],
+            lpt_hash: [0; 64],
+            hmac: [0; 64],
+        };
+        self.write_lpt(&properties, &mut master)?;
+        self.head.single(MASTER_LEB, &Node::Master(master))?;
+        self.head.single(MASTER_LEB + 1, &Node::Master(master))?;
+        self.head.single(LOG_LEB, &Node::CommitStart(CommitStart { commit: 0 }))?;
+        self.head.finish_uuid(&mut self.superblock);
+        self.head.single(SUPERBLOCK_LEB, &Node::Superblock(self.superblock))?;
+        let created = Created {
+            lebs: self.superblock.leb_count,
+            lebs_max: self.superblock.leb_count_max,
+            main_first: self.head.main_first(),
+            index_lebs: sums.index_lebs,
+            used: sums.used,
+            index_size,
+            highest_inode: self.highest_inode,
+            uuid: self.superblock.uuid,
+        };
+        Ok((created, self.head.into_sink()))
+    }
+
+    fn write_lpt(
+        &mut self,
+        properties: &[LebProperties],
+        master: &mut Master,
+    ) -> Result<(), CreateError<S::Error>> {
+        let format = LptFormat::new(&self.superblock)
+            .map_err(|error| CreateError::Options(alloc::format!("{error}")))?;
+        let lpt = lpt::build(&format, self.superblock.min_io_size, properties);
+        for leb in &lpt.lebs {
+            self.head.put(leb.lnum, &leb.content)?;
+        }
+        (master.lpt_lnum, master.lpt_offs) = (lpt.root.lnum, lpt.root.offset);
+        (master.ltab_lnum, master.ltab_offs) = (lpt.ltab.lnum, lpt.ltab.offset);
+        (master.nhead_lnum, master.nhead_offs) = (lpt.head.lnum, lpt.head.offset);
+        if let Some(lsave) = lpt.lsave {
+            (master.lsave_lnum, master.lsave_offs) = (lsave.lnum, lsave.offset);
+        }
+        Ok(())
+    }
+}
+
+/// Sums over the main area, as the master node has them.
+struct Sums {
+    free: u64,
+    dirty: u64,
+    used: u64,
+    dead: u64,
+    dark: u64,
+    empty_lebs: u32,
+    index_lebs: u32,
+}
+
+impl Sums {
+    fn new(superblock: &Superblock, properties: &[LebProperties]) -> Self {
+        let mut sums =
+            Self { free: 0, dirty: 0, used: 0, dead: 0, dark: 0, empty_lebs: 0, index_lebs: 0 };
+        for leb in properties {
+            sums.free += u64::from(leb.free);
+            sums.dirty += u64::from(leb.dirty);
+            sums.empty_lebs += u32::from(leb.free == superblock.leb_size);
+            if leb.index {
+                sums.index_lebs += 1;
+                continue;
+            }
+            let space = leb.free + leb.dirty;
+            sums.used += u64::from(superblock.leb_size - space);
+            let (dead, dark) = lpt::unusable(space, superblock.min_io_size);
+            sums.dead += u64::from(dead);
+            sums.dark += u64::from(dark);
+        }
+        sums
+    }
+}
+
+/// Makes an empty file system on a volume: a root directory with these permissions, made `now`.
+///
+/// # Errors
+/// [`CreateError`].
+pub fn format<V: flysch_api::volume::VolumeMut>(
+    volume: V,
+    options: &CreateOptions,
+    root: &NewInode<'_>,
+) -> Result<Created, CreateError<flysch_api::flash::Error>> {
+    let mut builder = Builder::new(options, OnVolume(volume))?;
+    let creation = builder.creation_sequence();
+    builder.inode(Builder::<OnVolume<V>>::ROOT, creation, root)?;
+    let (created, mut sink) = builder.finish()?;
+    sink.0.sync().map_err(CreateError::Sink)?;
+    Ok(created)
+}
+
+/// A volume takes LEBs as they are; what was in it before goes.
+struct OnVolume<V>(V);
+
+impl<V: flysch_api::volume::VolumeMut> LebSink for OnVolume<V> {
+    type Error = flysch_api::flash::Error;
+
+    fn put(&mut self, lnum: u32, content: &[u8]) -> Result<(), Self::Error> {
+        self.0.change(lnum, content)
+    }
+}
