@@ -18,6 +18,8 @@ extern crate alloc;
 extern crate std;
 
 mod check;
+mod compressor;
+pub mod create;
 mod file;
 mod filesystem;
 mod found;
@@ -26,11 +28,13 @@ mod node;
 mod rtime;
 mod rubin;
 mod scan;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod xattr;
 
 pub use check::check;
+pub use compressor::{Compressor, Compressors, Mode};
 
 use alloc::vec;
 use core::fmt;

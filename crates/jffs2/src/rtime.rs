@@ -1,5 +1,35 @@
 //! "rtime": a byte, then how many bytes to repeat from behind the last place it stood.
 
+/// Compresses all of `input`; returns how many bytes of `output` that took, or `None` when it does
+/// not get shorter or does not fit.
+pub(crate) fn compress(input: &[u8], output: &mut [u8]) -> Option<usize> {
+    let limit = output.len().min(input.len().saturating_sub(1));
+    let mut last_position = [0usize; 256];
+    let (mut at, mut out) = (0, 0);
+    if limit == 0 {
+        return None;
+    }
+    while at < input.len() {
+        if out + 2 > limit {
+            return None;
+        }
+        let value = input[at];
+        at += 1;
+        let from = core::mem::replace(&mut last_position[usize::from(value)], at);
+        let most = (input.len() - at).min(usize::from(u8::MAX));
+        let run = input[at..at + most]
+            .iter()
+            .zip(&input[from..])
+            .take_while(|(next, earlier)| next == earlier)
+            .count();
+        output[out] = value;
+        output[out + 1] = run as u8;
+        out += 2;
+        at += run;
+    }
+    Some(out)
+}
+
 /// Decompresses `input` until `output` is full. `None` when the input ends before.
 pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Option<()> {
     let mut last_position = [0usize; 256];
@@ -29,7 +59,37 @@ pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::decompress;
+    use alloc::vec;
+
+    use proptest::prelude::*;
+
+    use super::{compress, decompress};
+
+    proptest! {
+        #[test]
+        fn what_was_compressed_comes_back(
+            input in prop::collection::vec(0u8..4, 0..600),
+            room in 0usize..700,
+        ) {
+            let mut stored = vec![0; room];
+            if let Some(len) = compress(&input, &mut stored) {
+                prop_assert!(len < input.len() && len <= room);
+                let mut output = vec![0; input.len()];
+                prop_assert_eq!(decompress(&stored[..len], &mut output), Some(()));
+                prop_assert_eq!(output, input);
+            }
+        }
+    }
+
+    #[test]
+    fn repetition_is_found_and_noise_is_refused() {
+        let mut stored = [0; 64];
+        assert_eq!(compress(b"zzzzzz", &mut stored), Some(2));
+        assert_eq!(&stored[..2], b"z\x05");
+        assert_eq!(compress(b"abcdefgh", &mut stored), None);
+        assert_eq!(compress(&[7; 600], &mut stored[..5]), None, "needs six bytes");
+        assert_eq!(compress(&[7; 600], &mut stored), Some(6));
+    }
 
     #[test]
     fn repeats_come_from_behind_the_last_place_of_the_byte() {

@@ -18,9 +18,9 @@ const ENTRY_DIRECTORY: u8 = 4;
 
 /// A flash in memory.
 #[derive(Clone, Debug)]
-struct Memory {
-    bytes: Vec<u8>,
-    geometry: Geometry,
+pub(crate) struct Memory {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) geometry: Geometry,
 }
 
 impl Flash for Memory {
@@ -326,7 +326,7 @@ fn attributes_come_by_reference_and_may_be_removed() {
     log.write(10, 1, 1, 0, "x");
     let mut attribute = |xid, version, prefix, name: &str, value: &[u8]| {
         let xattr = Xattr { xid, version, prefix, name_len: 0, value_len: 0, data_crc: 0 };
-        let mut node = vec![0; Xattr::LEN + name.len() + 1 + value.len()];
+        let mut node = vec![0; Xattr::node_len(name.len(), value.len())];
         xattr.emit(name.as_bytes(), value, log.order, &mut node);
         log.push(&node)
     };

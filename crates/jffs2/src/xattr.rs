@@ -107,6 +107,65 @@ fn convert_acl(value: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Turns a list in the form of Linux's `system.posix_acl_*` attributes into what lies on the flash.
+pub(crate) fn stored_acl(value: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
+    let (version, rest) = value.split_first_chunk::<4>()?;
+    if u32::from_le_bytes(*version) != ACL_XATTR_VERSION || !rest.len().is_multiple_of(8) {
+        return None;
+    }
+    let mut out = order.bytes32(ACL_VERSION).to_vec();
+    for entry in rest.chunks_exact(8) {
+        let tag = u16::from_le_bytes([entry[0], entry[1]]);
+        let permissions = u16::from_le_bytes([entry[2], entry[3]]);
+        out.extend(order.bytes16(tag));
+        out.extend(order.bytes16(permissions));
+        if ACL_TAGS_NAMED.contains(&tag) {
+            let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+            out.extend(order.bytes32(id));
+        } else if !ACL_TAGS_UNNAMED.contains(&tag) {
+            return None;
+        }
+    }
+    Some(out)
+}
+
+/// Longest value (the length field has 16 bits), bytes.
+const VALUE_LEN_MAX: usize = u16::MAX as usize;
+
+/// Namespace, name behind it and value as they are stored, of an attribute with its full name; or
+/// why it cannot be stored.
+pub(crate) fn stored_form(
+    name: &[u8],
+    value: &[u8],
+    order: ByteOrder,
+) -> Result<(XattrPrefix, Vec<u8>, Vec<u8>), &'static str> {
+    let prefix = prefix_of(name).ok_or("JFFS2 does not keep attributes of this namespace")?;
+    let stored = match prefix {
+        XattrPrefix::AclAccess | XattrPrefix::AclDefault => {
+            stored_acl(value, order).ok_or("this is no access control list")?
+        }
+        _ => value.to_vec(),
+    };
+    let rest = &name[prefix.name().len()..];
+    if rest.len() > usize::from(u8::MAX) || rest.contains(&0) {
+        return Err("the name of an extended attribute has at most 255 bytes and no NUL");
+    }
+    if stored.len() > VALUE_LEN_MAX {
+        return Err("an extended attribute has at most 65535 bytes");
+    }
+    Ok((prefix, rest.to_vec(), stored))
+}
+
+fn prefix_of(name: &[u8]) -> Option<XattrPrefix> {
+    XattrPrefix::ALL.iter().copied().find(|prefix| {
+        let text = prefix.name().as_bytes();
+        match prefix {
+            XattrPrefix::AclAccess | XattrPrefix::AclDefault => name == text,
+            _ => name.len() > text.len() && name.starts_with(text),
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +192,9 @@ mod tests {
         assert_eq!(convert_acl(&little, ByteOrder::Little).unwrap(), expected);
         let big = [0, 0, 0, 1, 0, 1, 0, 6, 0, 2, 0, 4, 0, 0, 3, 0xE8];
         assert_eq!(convert_acl(&big, ByteOrder::Big).unwrap(), expected[..20]);
+        assert_eq!(stored_acl(&expected, ByteOrder::Little).unwrap(), little);
+        assert_eq!(stored_acl(&expected[..20], ByteOrder::Big).unwrap(), big);
+        assert_eq!(stored_acl(&expected[..19], ByteOrder::Big), None);
     }
 
     #[test]

@@ -80,6 +80,24 @@ impl ByteOrder {
         }
     }
 
+    /// The two bytes that stand for `value`.
+    #[must_use]
+    pub const fn bytes16(self, value: u16) -> [u8; 2] {
+        match self {
+            Self::Little => value.to_le_bytes(),
+            Self::Big => value.to_be_bytes(),
+        }
+    }
+
+    /// The four bytes that stand for `value`.
+    #[must_use]
+    pub const fn bytes32(self, value: u32) -> [u8; 4] {
+        match self {
+            Self::Little => value.to_le_bytes(),
+            Self::Big => value.to_be_bytes(),
+        }
+    }
+
     /// Reads two bytes at `at`, which must be there.
     fn u16(self, bytes: &[u8], at: usize) -> u16 {
         self.value16([bytes[at], bytes[at + 1]])
@@ -91,17 +109,11 @@ impl ByteOrder {
     }
 
     fn put_u16(self, out: &mut [u8], at: usize, value: u16) {
-        out[at..at + 2].copy_from_slice(&match self {
-            Self::Little => value.to_le_bytes(),
-            Self::Big => value.to_be_bytes(),
-        });
+        out[at..at + 2].copy_from_slice(&self.bytes16(value));
     }
 
     fn put_u32(self, out: &mut [u8], at: usize, value: u32) {
-        out[at..at + 4].copy_from_slice(&match self {
-            Self::Little => value.to_le_bytes(),
-            Self::Big => value.to_be_bytes(),
-        });
+        out[at..at + 4].copy_from_slice(&self.bytes32(value));
     }
 
     /// A device number as stored in the data of a device node: 2 bytes, or 4 from Linux 2.6 on.

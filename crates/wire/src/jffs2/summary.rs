@@ -216,6 +216,18 @@ impl<'a> SummaryEntry<'a> {
         }
     }
 
+    /// The same entry for a node that starts at `start`.
+    #[must_use]
+    pub fn at(mut self, start: u32) -> Self {
+        match &mut self {
+            Self::Inode { offset, .. }
+            | Self::Dirent { offset, .. }
+            | Self::Xattr { offset, .. }
+            | Self::Xref { offset } => *offset = start,
+        }
+        self
+    }
+
     /// Bytes the entry takes; entries are packed without alignment.
     #[allow(clippy::len_without_is_empty, reason = "the length of an encoding, never empty")]
     #[must_use]

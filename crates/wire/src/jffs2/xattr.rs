@@ -2,7 +2,7 @@
 
 use crate::code::code;
 
-use super::{ByteOrder, Error, Fixed, Header, NodeType, check_fixed, crc32};
+use super::{ALIGNMENT, ByteOrder, Error, Fixed, Header, NodeType, check_fixed, crc32};
 
 code! {
     /// The namespace of an extended attribute (`JFFS2_XPREFIX_*`); named as the full name starts.
@@ -81,8 +81,15 @@ impl Xattr {
         Ok((name, &value[1..]))
     }
 
-    /// Writes the node with `name`, a NUL and `value` behind it; returns its length. Lengths and
-    /// `data_crc` are those of the arguments, not those of `self`.
+    /// Bytes of a node with a name and a value of these lengths. Unlike those of other nodes it
+    /// counts the padding: Linux passes over a node that does not.
+    #[must_use]
+    pub const fn node_len(name_len: usize, value_len: usize) -> usize {
+        (Self::LEN + name_len + 1 + value_len).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Writes the node with `name`, a NUL, `value` and padding behind it; returns its length.
+    /// Lengths and `data_crc` are those of the arguments, not those of `self`.
     ///
     /// # Panics
     /// When `name` is longer than 255 bytes, `value` longer than 65535, or `out` shorter than the
@@ -91,17 +98,19 @@ impl Xattr {
         let name_len = u8::try_from(name.len()).expect("an xattr name has at most 255 bytes");
         let value_len = u16::try_from(value.len()).expect("an xattr value has at most 65535 bytes");
         let name_end = Self::LEN + name.len();
-        let total = name_end + 1 + value.len();
+        let end = name_end + 1 + value.len();
+        let total = Self::node_len(name.len(), value.len());
         Header { node_type: NodeType::XATTR, total_len: total as u32 }.emit(order, out);
         out[Self::LEN..name_end].copy_from_slice(name);
         out[name_end] = 0;
-        out[name_end + 1..total].copy_from_slice(value);
+        out[name_end + 1..end].copy_from_slice(value);
+        out[end..total].fill(0xFF);
         order.put_u32(out, 12, self.xid);
         order.put_u32(out, 16, self.version);
         out[20] = self.prefix.into();
         out[21] = name_len;
         order.put_u16(out, 22, value_len);
-        order.put_u32(out, 24, crc32(&out[Self::LEN..total]));
+        order.put_u32(out, 24, crc32(&out[Self::LEN..end]));
         order.put_u32(out, 28, crc32(&out[..28]));
         total
     }

@@ -1,0 +1,525 @@
+//! Images made from nothing: what mkfs.jffs2 and sumtool do.
+//!
+//! A [`Builder`] takes files one by one, parents before their children, and gives out erase blocks
+//! as they fill. The same files in the same order give the same bytes. Nodes stand in the order of
+//! mkfs.jffs2: the directory entry, the inode's nodes, its attributes.
+
+mod blocks;
+mod summarize;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::vfs::{DeviceNumber, FileKind, NewFile, Timestamp};
+use flysch_wire::jffs2::{
+    ByteOrder, Compression, Dirent, Header, Inode, NAME_LEN_MAX, ROOT_INO, SummaryEntry, Xattr,
+    XattrPrefix, Xref,
+};
+
+use self::blocks::Blocks;
+pub use self::blocks::Written;
+pub use self::summarize::summarize;
+use crate::compressor::{Compressors, Packer};
+use crate::xattr::stored_form;
+
+/// Smallest erase block, bytes; that of mkfs.jffs2.
+const ERASE_SIZE_MIN: u32 = 4096;
+/// Data that a node at the end of a block should at least have room for (`JFFS2_MIN_DATA_LEN`).
+const DATA_LEN_MIN: usize = 128;
+/// Longest target of a symbolic link (`JFFS2_MAX_SYMLINK_LEN`).
+const TARGET_LEN_MAX: usize = 254;
+/// Bytes of an inode's entry in a summary.
+const INODE_ENTRY_LEN: usize = 18;
+/// Bytes of a directory entry's entry in a summary, without the name.
+const DIRENT_ENTRY_LEN: usize = 24;
+
+/// What the end of an image is filled up to, with 0xFF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// It ends behind the last node.
+    None,
+    /// The end of the erase block (`--pad`).
+    Block,
+    /// At least this many bytes, in whole erase blocks, each with a clean marker (`--pad=SIZE`).
+    To(u64),
+}
+
+/// How an image is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Byte order of the target's processor.
+    pub order: ByteOrder,
+    /// Erase block size of the target's flash, bytes; a multiple of 4 from 4 KiB on.
+    pub erase_size: u32,
+    /// Page size of the target's processor, bytes: most data in one node.
+    pub page_size: u32,
+    /// Length of the clean marker in each block, bytes: 12; 0 for NAND, where they are out of band
+    /// and written by Linux.
+    pub cleanmarker_len: u32,
+    /// Where the image ends.
+    pub padding: Padding,
+    /// Most bytes the image may have: the size of the flash or partition.
+    pub size_max: Option<u64>,
+    /// Full blocks end with a summary, as sumtool adds them.
+    pub summary: bool,
+    /// Compression of files.
+    pub compressors: Compressors,
+    /// All files belong to root (`--squash-uids`).
+    pub squash_owners: bool,
+    /// Nobody but the owner may write, and nothing runs as somebody else (`--squash-perms`).
+    pub squash_permissions: bool,
+    /// Device numbers take 2 bytes where they fit, for Linux before 2.6.
+    pub short_devices: bool,
+    /// Write what mkfs.jffs2 writes: directory entries carry the time of the file they name, where
+    /// Linux and this builder put that of the directory; the root has no node; zeros are data.
+    pub as_mkfs: bool,
+}
+
+impl Default for Options {
+    /// What mkfs.jffs2 does on a little-endian machine without options.
+    fn default() -> Self {
+        Self {
+            order: ByteOrder::Little,
+            erase_size: 64 << 10,
+            page_size: 4096,
+            cleanmarker_len: Header::LEN as u32,
+            padding: Padding::None,
+            size_max: None,
+            summary: false,
+            compressors: Compressors::default(),
+            squash_owners: false,
+            squash_permissions: false,
+            short_devices: false,
+            as_mkfs: false,
+        }
+    }
+}
+
+/// Why an image could not be made. `E` is why the output, or a file's content, failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error<E> {
+    /// Nothing more could be given out.
+    Output(E),
+    /// The content of a file could not be read.
+    Content(E),
+    /// The content of a file ended this many bytes before its size.
+    ContentShort {
+        /// Bytes that are missing.
+        missing: u64,
+    },
+    /// The image gets larger than [`Options::size_max`].
+    Full {
+        /// The limit, bytes.
+        limit: u64,
+    },
+    /// The options contradict each other; the text says how.
+    Options(&'static str),
+    /// The entry can not be stored in JFFS2; the text says why.
+    Entry(&'static str),
+    /// A node does not fit into an erase block.
+    NodeTooLong {
+        /// Bytes of the node.
+        need: usize,
+        /// Bytes a block has for nodes.
+        room: usize,
+    },
+}
+
+impl<E: fmt::Display> fmt::Display for Error<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Output(error) => write!(f, "the image cannot be written: {error}"),
+            Self::Content(error) => write!(f, "the content cannot be read: {error}"),
+            Self::ContentShort { missing } => {
+                write!(f, "the content ended {missing} bytes before its size")
+            }
+            Self::Full { limit } => write!(f, "the image gets larger than {limit} bytes"),
+            Self::Options(what) | Self::Entry(what) => f.write_str(what),
+            Self::NodeTooLong { need, room } => {
+                write!(
+                    f,
+                    "a node of {need} bytes does not fit into an erase block, \
+                           which has room for {room}"
+                )
+            }
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> core::error::Error for Error<E> {}
+
+/// A file's attributes. Owner and group are at most 65535; times are kept to the second, from 1970
+/// to 2106.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Inode of the directory, which was added before; [`ROOT_INO`] for the root.
+    pub parent: u32,
+    /// Name in it: 1 to 254 bytes, no NUL, no '/'.
+    pub name: &'a [u8],
+    /// Kind, permissions, owner, device number, target.
+    pub file: NewFile<'a>,
+    /// Last read.
+    pub accessed: Timestamp,
+    /// Last change of content.
+    pub modified: Timestamp,
+    /// Last change of attributes.
+    pub changed: Timestamp,
+}
+
+/// The content of a regular file.
+#[allow(missing_debug_implementations, reason = "a function has none")]
+pub struct Content<'a, E> {
+    /// Its length, bytes; less than 4 GiB.
+    pub size: u64,
+    /// Fills its buffer from where the last call ended and returns how much it filled, 0 only at
+    /// the end.
+    pub read: &'a mut dyn FnMut(&mut [u8]) -> Result<usize, E>,
+}
+
+/// Makes an image. `S` takes its bytes, an erase block at a time, the last one maybe shorter.
+#[derive(Debug)]
+pub struct Builder<S> {
+    options: Options,
+    blocks: Blocks<S>,
+    packer: Packer,
+    page: Vec<u8>,
+    next_ino: u32,
+    /// Counts directory entries, of all directories as mkfs.jffs2 does.
+    dirent_version: u32,
+    /// Time of the last change of each directory.
+    directories: BTreeMap<u32, u32>,
+    /// Numbers of attributes by namespace, name and value: a value stands once.
+    xids: BTreeMap<(u8, Vec<u8>, Vec<u8>), u32>,
+    xseqno: u32,
+}
+
+/// Whole seconds as JFFS2 keeps them: 1970 to 2106; the nearest for what is beyond.
+pub(crate) fn clamp_time(time: Timestamp) -> u32 {
+    u32::try_from(time.seconds.max(0)).unwrap_or(u32::MAX)
+}
+
+/// The stored form of a device number, and its length.
+pub(crate) fn device_data(
+    order: ByteOrder,
+    device: DeviceNumber,
+    short: bool,
+) -> Option<([u8; 4], usize)> {
+    let mut bytes = [0; 4];
+    if short && device.major < 256 && device.minor < 256 {
+        let number = (device.major << 8 | device.minor) as u16;
+        bytes[..2].copy_from_slice(&order.bytes16(number));
+        return Some((bytes, 2));
+    }
+    bytes = order.bytes32(device.to_new()?);
+    Some((bytes, 4))
+}
+
+impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
+    /// Begins an image.
+    ///
+    /// # Errors
+    /// [`Error::Options`].
+    pub fn new(options: Options, sink: S) -> Result<Self, Error<E>> {
+        let erase_size = options.erase_size;
+        if erase_size < ERASE_SIZE_MIN || !erase_size.is_multiple_of(4) {
+            return Err(Error::Options("the erase block size is no multiple of 4 from 4 KiB on"));
+        }
+        if !options.page_size.is_power_of_two() || !(4096..=65536).contains(&options.page_size) {
+            return Err(Error::Options("the page size is no power of two from 4 KiB to 64 KiB"));
+        }
+        let marker = options.cleanmarker_len;
+        if marker != 0 && (marker < Header::LEN as u32 || marker > erase_size / 2) {
+            return Err(Error::Options("a clean marker has 12 bytes to half an erase block"));
+        }
+        Ok(Self {
+            blocks: Blocks::new(&options, sink),
+            packer: Packer::new(options.compressors.clone()),
+            page: vec![0; options.page_size as usize],
+            next_ino: ROOT_INO + 1,
+            dirent_version: 0,
+            directories: BTreeMap::from([(ROOT_INO, 0)]),
+            xids: BTreeMap::new(),
+            xseqno: 0,
+            options,
+        })
+    }
+
+    /// Sets the attributes of the root, which has neither parent nor name; to be called first.
+    /// Without it the root is as Linux makes it up: 0755, of root, 1970.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn root(&mut self, entry: &Entry<'_>) -> Result<(), Error<E>> {
+        self.directories.insert(ROOT_INO, clamp_time(entry.modified));
+        if self.options.as_mkfs {
+            return Ok(());
+        }
+        let inode = self.attributes(ROOT_INO, entry)?;
+        self.inode(inode, &[])
+    }
+
+    /// Adds a file; returns its inode. A regular file needs `content`.
+    ///
+    /// # Errors
+    /// [`Error::Entry`] for what JFFS2 cannot hold, and whatever keeps the image from growing.
+    pub fn add(
+        &mut self,
+        entry: &Entry<'_>,
+        content: Option<Content<'_, E>>,
+    ) -> Result<u32, Error<E>> {
+        let ino = self.next_ino;
+        let mut inode = self.attributes(ino, entry)?;
+        self.dirent(entry, ino)?;
+        self.next_ino += 1;
+        match entry.file.kind {
+            FileKind::Regular => {
+                let content = content.ok_or(Error::Entry("a regular file has no content"))?;
+                self.content(inode, content)?;
+            }
+            FileKind::Directory => {
+                self.directories.insert(ino, inode.mtime);
+                self.inode(inode, &[])?;
+            }
+            FileKind::Symlink => {
+                let target = entry.file.target;
+                inode.isize = target.len() as u32;
+                self.inode(inode, target)?;
+            }
+            FileKind::CharacterDevice | FileKind::BlockDevice => {
+                let (order, short) = (self.options.order, self.options.short_devices);
+                let (data, len) = device_data(order, entry.file.device, short)
+                    .ok_or(Error::Entry("the device number does not fit into 12 and 20 bits"))?;
+                self.inode(inode, &data[..len])?;
+            }
+            FileKind::Fifo | FileKind::Socket => self.inode(inode, &[])?,
+        }
+        Ok(ino)
+    }
+
+    /// Gives inode `ino`, which was added before, the name of `entry` too.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn link(&mut self, entry: &Entry<'_>, ino: u32) -> Result<(), Error<E>> {
+        if ino >= self.next_ino {
+            return Err(Error::Entry("the file to link to was not added"));
+        }
+        self.dirent(entry, ino)
+    }
+
+    /// Gives inode `ino` an extended attribute: its full name ("user.comment") and value, access
+    /// control lists in the form of Linux's `system.posix_acl_*` attributes.
+    ///
+    /// # Errors
+    /// [`Error::Entry`] when the namespace is none of JFFS2's or the value too long; as
+    /// [`add`](Self::add).
+    pub fn xattr(&mut self, ino: u32, name: &[u8], value: &[u8]) -> Result<(), Error<E>> {
+        let (prefix, name, value) =
+            stored_form(name, value, self.options.order).map_err(Error::Entry)?;
+        let key = (u8::from(prefix), name, value);
+        let xid = match self.xids.get(&key) {
+            Some(&xid) => xid,
+            None => {
+                let xid = self.xids.len() as u32 + 1;
+                self.xattr_node(xid, prefix, &key.1, &key.2)?;
+                self.xids.insert(key, xid);
+                xid
+            }
+        };
+        self.xseqno += 2;
+        let xref = Xref { ino, xid, xseqno: self.xseqno };
+        self.blocks.reserve(Xref::LEN, 6)?;
+        let order = self.options.order;
+        self.blocks
+            .append(Xref::LEN, SummaryEntry::Xref { offset: 0 }, |out| xref.emit(order, out));
+        Ok(())
+    }
+
+    /// Gives out the last block.
+    ///
+    /// # Errors
+    /// [`Error::Output`], [`Error::Full`].
+    pub fn finish(self) -> Result<Written, Error<E>> {
+        self.blocks.finish()
+    }
+
+    fn attributes(&self, ino: u32, entry: &Entry<'_>) -> Result<Inode, Error<E>> {
+        let file = &entry.file;
+        let (mut owner, mut group) = (file.owner, file.group);
+        if self.options.squash_owners {
+            (owner, group) = (0, 0);
+        }
+        let mut permissions = file.permissions & 0o7777;
+        if self.options.squash_permissions && file.kind != FileKind::Symlink {
+            permissions &= !0o6022;
+        }
+        let id = |id| u16::try_from(id).map_err(|_| Error::Entry("JFFS2 keeps owners to 65535"));
+        if file.kind == FileKind::Symlink && !(1..=TARGET_LEN_MAX).contains(&file.target.len()) {
+            return Err(Error::Entry("the target of a symbolic link has 1 to 254 bytes"));
+        }
+        Ok(Inode {
+            ino,
+            version: 1,
+            mode: file.kind.mode_bits() | u32::from(permissions),
+            uid: id(owner)?,
+            gid: id(group)?,
+            isize: 0,
+            atime: clamp_time(entry.accessed),
+            mtime: clamp_time(entry.modified),
+            ctime: clamp_time(entry.changed),
+            offset: 0,
+            csize: 0,
+            dsize: 0,
+            compression: Compression::None,
+            user_compression: 0,
+            flags: 0,
+            data_crc: 0,
+        })
+    }
+
+    fn dirent(&mut self, entry: &Entry<'_>, ino: u32) -> Result<(), Error<E>> {
+        let name = entry.name;
+        if name.is_empty() || name.len() > NAME_LEN_MAX {
+            return Err(Error::Entry("JFFS2 keeps names of 1 to 254 bytes"));
+        }
+        if name.iter().any(|byte| matches!(byte, 0 | b'/')) || name == b"." || name == b".." {
+            return Err(Error::Entry("no file can have this name"));
+        }
+        let Some(&changed) = self.directories.get(&entry.parent) else {
+            return Err(Error::Entry("the directory was not added"));
+        };
+        let dirent = Dirent {
+            pino: entry.parent,
+            version: self.dirent_version,
+            ino,
+            mctime: if self.options.as_mkfs { clamp_time(entry.modified) } else { changed },
+            nsize: 0,
+            kind: (entry.file.kind.mode_bits() >> 12) as u8,
+            name_crc: 0,
+        };
+        let Dirent { pino, version, kind, .. } = dirent;
+        let len = Dirent::LEN + name.len();
+        self.blocks.reserve(len, DIRENT_ENTRY_LEN + name.len())?;
+        let total_len = len as u32;
+        let entry = SummaryEntry::Dirent { total_len, offset: 0, pino, version, ino, kind, name };
+        let order = self.options.order;
+        self.blocks.append(len, entry, |out| dirent.emit(name, order, out));
+        self.dirent_version += 1;
+        Ok(())
+    }
+
+    /// Writes an inode's only node.
+    fn inode(&mut self, mut inode: Inode, data: &[u8]) -> Result<(), Error<E>> {
+        inode.dsize = data.len() as u32;
+        self.blocks.reserve(Inode::LEN + data.len(), INODE_ENTRY_LEN)?;
+        append_inode(&mut self.blocks, self.options.order, &inode, data);
+        Ok(())
+    }
+
+    /// Writes the nodes of a regular file, one for each page, one for each hole.
+    fn content(&mut self, mut inode: Inode, content: Content<'_, E>) -> Result<(), Error<E>> {
+        inode.isize = u32::try_from(content.size)
+            .ok()
+            .filter(|&size| size != u32::MAX)
+            .ok_or(Error::Entry("JFFS2 keeps files of less than 4 GiB"))?;
+        if inode.isize == 0 {
+            return self.inode(inode, &[]);
+        }
+        let mut page = core::mem::take(&mut self.page);
+        let mut hole = 0;
+        let mut result = Ok(());
+        while result.is_ok() && inode.offset + hole < inode.isize {
+            let left = (inode.isize - inode.offset - hole) as usize;
+            let len = left.min(page.len());
+            result = fill(&mut page[..len], content.read);
+            if result.is_err() {
+                break;
+            }
+            if !self.options.as_mkfs && page[..len].iter().all(|&byte| byte == 0) {
+                hole += len as u32;
+                continue;
+            }
+            result = self.hole(&mut inode, &mut hole);
+            if result.is_ok() {
+                result = self.data(&mut inode, &page[..len]);
+            }
+        }
+        self.page = page;
+        result?;
+        self.hole(&mut inode, &mut hole)
+    }
+
+    fn hole(&mut self, inode: &mut Inode, hole: &mut u32) -> Result<(), Error<E>> {
+        if *hole == 0 {
+            return Ok(());
+        }
+        self.blocks.reserve(Inode::LEN, INODE_ENTRY_LEN)?;
+        inode.compression = Compression::Zero;
+        inode.dsize = *hole;
+        append_inode(&mut self.blocks, self.options.order, inode, &[]);
+        inode.version += 1;
+        inode.offset += core::mem::take(hole);
+        Ok(())
+    }
+
+    fn data(&mut self, inode: &mut Inode, mut data: &[u8]) -> Result<(), Error<E>> {
+        while !data.is_empty() {
+            let room = self.blocks.reserve(Inode::LEN + DATA_LEN_MIN, INODE_ENTRY_LEN)?;
+            let packed = self.packer.pack(data, room - Inode::LEN);
+            inode.compression = packed.compression;
+            inode.dsize = packed.len as u32;
+            append_inode(&mut self.blocks, self.options.order, inode, packed.stored);
+            inode.version += 1;
+            inode.offset += packed.len as u32;
+            data = &data[packed.len..];
+        }
+        Ok(())
+    }
+
+    fn xattr_node(
+        &mut self,
+        xid: u32,
+        prefix: XattrPrefix,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), Error<E>> {
+        let xattr = Xattr { xid, version: 1, prefix, name_len: 0, value_len: 0, data_crc: 0 };
+        let len = Xattr::node_len(name.len(), value.len());
+        self.blocks.reserve(len, INODE_ENTRY_LEN)?;
+        let entry = SummaryEntry::Xattr { xid, version: 1, offset: 0, total_len: len as u32 };
+        let order = self.options.order;
+        self.blocks.append(len, entry, |out| xattr.emit(name, value, order, out));
+        Ok(())
+    }
+}
+
+fn append_inode<E, S: FnMut(&[u8]) -> Result<(), E>>(
+    blocks: &mut Blocks<S>,
+    order: ByteOrder,
+    inode: &Inode,
+    data: &[u8],
+) {
+    let total_len = (Inode::LEN + data.len()) as u32;
+    let Inode { ino, version, .. } = *inode;
+    let entry = SummaryEntry::Inode { ino, version, offset: 0, total_len };
+    blocks.append(total_len as usize, entry, |out| inode.emit(data, order, out));
+}
+
+/// Fills `buffer` however little each read gives.
+fn fill<E>(
+    buffer: &mut [u8],
+    read: &mut dyn FnMut(&mut [u8]) -> Result<usize, E>,
+) -> Result<(), Error<E>> {
+    let mut at = 0;
+    while at < buffer.len() {
+        match read(&mut buffer[at..]).map_err(Error::Content)? {
+            0 => return Err(Error::ContentShort { missing: (buffer.len() - at) as u64 }),
+            len => at += len.min(buffer.len() - at),
+        }
+    }
+    Ok(())
+}
