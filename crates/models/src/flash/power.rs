@@ -1,0 +1,145 @@
+//! The supply of a chip, and plans to take it away.
+
+use core::fmt;
+use core::str::FromStr;
+
+use alloc::vec::Vec;
+
+use flysch_api::flash::Error;
+
+/// How far a program or an erase has come when the power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tear {
+    /// Nothing has happened.
+    Before,
+    /// A few cells have changed, some of them only just: the page looks erased, the block looks
+    /// as it was.
+    Early,
+    /// Every cell in between is anywhere, and many read differently each time.
+    Half,
+    /// All but a few cells have changed: the page looks programmed, the block looks erased; error
+    /// correction may or may not cope.
+    Late,
+    /// All is done; only the answer did not come.
+    After,
+}
+
+impl Tear {
+    /// All, in the order of time.
+    pub const ALL: [Self; 5] = [Self::Before, Self::Early, Self::Half, Self::Late, Self::After];
+
+    /// One letter, as cut lists spell it.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Before => 'b',
+            Self::Early => 'e',
+            Self::Half => 'h',
+            Self::Late => 'l',
+            Self::After => 'a',
+        }
+    }
+}
+
+impl fmt::Display for Tear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Before => "before",
+            Self::Early => "early",
+            Self::Half => "half",
+            Self::Late => "late",
+            Self::After => "after",
+        })
+    }
+}
+
+impl FromStr for Tear {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut letters = text.chars();
+        let found =
+            Self::ALL.into_iter().find(|tear| letters.clone().next() == Some(tear.letter()));
+        letters.next();
+        found
+            .filter(|_| letters.next().is_none())
+            .ok_or("a tear is b(efore), e(arly), h(alf), l(ate) or a(fter)")
+    }
+}
+
+/// What becomes of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// It is done.
+    Done,
+    /// The chip reports that it failed.
+    Fails,
+    /// The power goes during it.
+    Torn(Tear),
+}
+
+/// The supply: counts operations and goes away as planned.
+#[derive(Clone, Debug)]
+pub struct Power {
+    operations: u64,
+    cut: Option<(u64, Tear)>,
+    failing: Vec<u64>,
+    is_on: bool,
+}
+
+impl Default for Power {
+    fn default() -> Self {
+        Self { operations: 0, cut: None, failing: Vec::new(), is_on: true }
+    }
+}
+
+impl Power {
+    /// Programs and erases begun so far.
+    pub fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// Whether it is there.
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Goes away during operation `number` (of [`operations`](Self::operations)).
+    pub fn cut_at(&mut self, number: u64, tear: Tear) {
+        self.cut = Some((number, tear));
+    }
+
+    /// Lets operation `number` fail, as worn cells do.
+    pub fn fail_at(&mut self, number: u64) {
+        self.failing.push(number);
+    }
+
+    /// Comes back; a cut that is still planned is forgotten.
+    pub fn on(&mut self) {
+        self.is_on = true;
+        self.cut = None;
+    }
+
+    /// Goes away between two operations.
+    pub fn off(&mut self) {
+        self.is_on = false;
+    }
+
+    /// Whether anything can be read.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_on { Ok(()) } else { Err(Error::PowerLost) }
+    }
+
+    /// Counts one operation and tells what becomes of it.
+    pub(crate) fn begin(&mut self) -> Result<Operation, Error> {
+        self.check()?;
+        let number = self.operations;
+        self.operations += 1;
+        if let Some((at, tear)) = self.cut
+            && at == number
+        {
+            self.is_on = false;
+            return Ok(Operation::Torn(tear));
+        }
+        Ok(if self.failing.contains(&number) { Operation::Fails } else { Operation::Done })
+    }
+}
