@@ -21,6 +21,7 @@ extern crate std;
 
 mod attach;
 mod blocks;
+pub mod create;
 mod fastmap;
 mod locate;
 mod table;

@@ -1,0 +1,335 @@
+//! Making UBI images, as ubinize does: physical erase blocks, ready to be written to flash.
+//!
+//! [`Maker`] knows the volumes and gives the blocks one after the other: two of the layout volume
+//! first, then those of each volume's image. Same input, same bytes; with the same image sequence
+//! number they are those of ubinize.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use flysch_wire::ubi::{
+    Compatibility, EC_HEADER_SIZE, ERASE_COUNTER_MAX, EcHeader, LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS,
+    NAME_MAX, RECORD_SIZE, VID_HEADER_SIZE, VidHeader, VolumeFlags, VolumeKind, VolumeRecord,
+    crc32, records_max,
+};
+
+use crate::Offsets;
+
+/// Largest physical erase block ubinize takes, bytes.
+const PEB_SIZE_MAX: u32 = 2 << 20;
+/// Blocks UBI keeps for itself besides the layout volume: one for wear levelling, one for atomic
+/// changes.
+const OWN_PEBS: u32 = 2;
+/// Blocks kept for those that go bad, of each 1024 of the chip (Linux's default).
+const BAD_RESERVE: u64 = 20;
+
+/// The flash and the headers' fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageOptions {
+    /// Bytes of a physical erase block (`-p`).
+    pub peb_size: u32,
+    /// Smallest unit of writing, bytes (`-m`); 1 on NOR.
+    pub min_io_size: u32,
+    /// Smallest unit of writing headers (`-s`).
+    pub sub_page_size: Option<u32>,
+    /// Where volume identifier headers begin (`-O`).
+    pub vid_header_offset: Option<u32>,
+    /// Erase counter of each block (`-e`).
+    pub erase_counter: u64,
+    /// Image sequence number (`-Q`).
+    pub image_sequence: u32,
+}
+
+impl ImageOptions {
+    /// Where in each erase block things lie.
+    ///
+    /// # Errors
+    /// A sentence that says which size is wrong and why.
+    pub fn offsets(&self) -> Result<Offsets, String> {
+        let (peb, unit) = (self.peb_size, self.min_io_size);
+        let sub_page = self.sub_page_size.unwrap_or(unit);
+        if peb == 0 || peb > PEB_SIZE_MAX {
+            return Err(format!("an erase block of {peb} bytes: 1 to {PEB_SIZE_MAX} can be"));
+        }
+        for (what, size) in [("minimum I/O unit", unit), ("sub-page", sub_page)] {
+            if !size.is_power_of_two() {
+                return Err(format!("a {what} of {size} bytes is no power of two"));
+            }
+        }
+        if sub_page > unit {
+            return Err(format!("the sub-page ({sub_page}) is larger than the I/O unit ({unit})"));
+        }
+        if !peb.is_multiple_of(unit) {
+            return Err(format!("the erase block ({peb}) is no multiple of the I/O unit ({unit})"));
+        }
+        if self.erase_counter > ERASE_COUNTER_MAX {
+            return Err(format!(
+                "an erase counter of {} is above {ERASE_COUNTER_MAX}",
+                self.erase_counter
+            ));
+        }
+        let header = EC_HEADER_SIZE as u32;
+        let vid_header = self.vid_header_offset.unwrap_or(header.next_multiple_of(sub_page));
+        let vid_end = vid_header.checked_add(VID_HEADER_SIZE as u32);
+        let data = vid_end.and_then(|end| end.checked_next_multiple_of(unit));
+        match data {
+            Some(data) if vid_header >= header && vid_header.is_multiple_of(8) && data < peb => {
+                Ok(Offsets { vid_header, data })
+            }
+            _ => Err(format!(
+                "the volume identifier header cannot begin at {vid_header}: {header} or more, a \
+                 multiple of 8, with room for data behind it"
+            )),
+        }
+    }
+
+    /// Bytes of a logical erase block.
+    ///
+    /// # Errors
+    /// As [`offsets`](Self::offsets).
+    pub fn leb_size(&self) -> Result<u32, String> {
+        Ok(self.peb_size - self.offsets()?.data)
+    }
+}
+
+/// LEBs that volumes can have on a chip of `pebs` erase blocks: the layout volume, the blocks UBI
+/// works with and the reserve for bad ones (20 of 1024) taken off.
+pub fn lebs_on_chip(pebs: u32) -> u32 {
+    let reserve = (u64::from(pebs) * BAD_RESERVE).div_ceil(1024) as u32;
+    pebs.saturating_sub(LAYOUT_VOLUME_LEBS + OWN_PEBS + reserve)
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewVolume {
+    /// Its id: 0 to 127.
+    pub id: u32,
+    /// Its name: 1 to 127 bytes.
+    pub name: String,
+    /// Its kind.
+    pub kind: VolumeKind,
+    /// Its size, bytes; rounded up to whole LEBs.
+    pub size: u64,
+    /// Bytes of its image; 0 if it has none.
+    pub image_size: u64,
+    /// LEBs are rounded down to a multiple of this, bytes.
+    pub alignment: u32,
+    /// Flags.
+    pub flags: VolumeFlags,
+}
+
+/// A volume and the numbers that follow from its options.
+#[derive(Clone, Debug)]
+struct Planned {
+    volume: NewVolume,
+    record: VolumeRecord,
+    usable: u32,
+    used_lebs: u32,
+}
+
+/// Makes the blocks of an image.
+#[derive(Clone, Debug)]
+pub struct Maker {
+    options: ImageOptions,
+    offsets: Offsets,
+    leb_size: u32,
+    volumes: Vec<Planned>,
+}
+
+impl Maker {
+    /// Starts an image.
+    ///
+    /// # Errors
+    /// As [`ImageOptions::offsets`].
+    pub fn new(options: ImageOptions) -> Result<Self, String> {
+        let (offsets, leb_size) = (options.offsets()?, options.leb_size()?);
+        if records_max(leb_size) == 0 {
+            return Err(format!("a LEB of {leb_size} bytes has no room for a volume table"));
+        }
+        Ok(Self { options, offsets, leb_size, volumes: Vec::new() })
+    }
+
+    /// Bytes of a logical erase block.
+    pub fn leb_size(&self) -> u32 {
+        self.leb_size
+    }
+
+    /// Where in each erase block things lie.
+    pub fn offsets(&self) -> Offsets {
+        self.offsets
+    }
+
+    /// Adds a volume.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with it.
+    pub fn add(&mut self, volume: NewVolume) -> Result<(), String> {
+        let NewVolume { id, ref name, alignment, .. } = volume;
+        let most = records_max(self.leb_size);
+        if id >= most {
+            return Err(format!("volume id {id} is too high: 0 to {} can be", most - 1));
+        }
+        if let Some(other) = self.volumes.iter().find(|other| other.volume.id == id) {
+            return Err(format!("volume id {id} is that of `{}` too", other.volume.name));
+        }
+        if self.volumes.iter().any(|other| other.volume.name == *name) {
+            return Err(format!("there are two volumes with the name `{name}`"));
+        }
+        if alignment == 0 || alignment > self.leb_size {
+            return Err(format!(
+                "an alignment of {alignment}: 1 to a LEB ({}) can be",
+                self.leb_size
+            ));
+        }
+        self.check_flags(&volume)?;
+        let data_pad = self.leb_size % alignment;
+        let usable = self.leb_size - data_pad;
+        if volume.image_size > volume.size {
+            return Err(format!(
+                "the image has {} bytes and the volume {}",
+                volume.image_size, volume.size
+            ));
+        }
+        let lebs = |bytes: u64| {
+            u32::try_from(bytes.div_ceil(usable.into()))
+                .ok()
+                .filter(|&lebs| lebs <= i32::MAX as u32)
+        };
+        let too_large = || format!("a volume of {} bytes is too large", volume.size);
+        let reserved_pebs = lebs(volume.size).ok_or_else(too_large)?;
+        let used_lebs = lebs(volume.image_size).ok_or_else(too_large)?;
+        if reserved_pebs == 0 {
+            return Err("a volume of no bytes: name a size or an image".to_string());
+        }
+        if volume.kind == VolumeKind::Static && used_lebs == 0 {
+            return Err("a static volume needs an image".to_string());
+        }
+        let mut record = VolumeRecord::new(name.as_bytes(), reserved_pebs)
+            .ok_or_else(|| format!("`{name}` is no name of 1 to {NAME_MAX} bytes"))?;
+        (record.alignment, record.data_pad) = (alignment, data_pad);
+        (record.kind, record.flags) = (volume.kind, volume.flags);
+        self.volumes.push(Planned { volume, record, usable, used_lebs });
+        Ok(())
+    }
+
+    fn check_flags(&self, volume: &NewVolume) -> Result<(), String> {
+        let is_static = volume.kind == VolumeKind::Static;
+        if volume.flags.contains(VolumeFlags::SKIP_CRC_CHECK) && !is_static {
+            return Err("skip-check is for static volumes only".to_string());
+        }
+        if volume.flags.contains(VolumeFlags::AUTORESIZE) {
+            if is_static {
+                return Err("autoresize is for dynamic volumes only".to_string());
+            }
+            let grows = |other: &&Planned| other.volume.flags.contains(VolumeFlags::AUTORESIZE);
+            if let Some(other) = self.volumes.iter().find(grows) {
+                return Err(format!("`{}` has autoresize already", other.volume.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Erase blocks of the image.
+    pub fn blocks(&self) -> u64 {
+        let used = self.volumes.iter().map(|planned| u64::from(planned.used_lebs));
+        u64::from(LAYOUT_VOLUME_LEBS) + used.sum::<u64>()
+    }
+
+    /// LEBs all volumes ask for together.
+    pub fn reserved(&self) -> u64 {
+        self.volumes.iter().map(|planned| u64::from(planned.record.reserved_pebs)).sum()
+    }
+
+    /// Whether the volumes fit a chip of `pebs` erase blocks.
+    ///
+    /// # Errors
+    /// A sentence with the numbers.
+    pub fn check_chip(&self, pebs: u32) -> Result<(), String> {
+        let (asked, room) = (self.reserved(), lebs_on_chip(pebs));
+        if asked <= room.into() {
+            return Ok(());
+        }
+        Err(format!(
+            "the volumes ask for {asked} erase blocks and a chip of {pebs} has {room} for them \
+             ({} are UBI's own, {} the reserve for bad blocks)",
+            LAYOUT_VOLUME_LEBS + OWN_PEBS,
+            pebs.saturating_sub(room + LAYOUT_VOLUME_LEBS + OWN_PEBS),
+        ))
+    }
+
+    /// Bytes of data in each block of a volume's image but the last.
+    ///
+    /// # Panics
+    /// If there is no volume `index`.
+    pub fn usable(&self, index: usize) -> u32 {
+        self.volumes[index].usable
+    }
+
+    /// Makes block `lnum` of the layout volume, 0 or 1, in `out`, which gets a block's length.
+    pub fn layout_block(&self, lnum: u32, out: &mut Vec<u8>) {
+        let header = VidHeader {
+            kind: VolumeKind::Dynamic,
+            copy: false,
+            compatibility: Compatibility::Reject,
+            volume: LAYOUT_VOLUME,
+            lnum,
+            data_size: 0,
+            used_ebs: 0,
+            data_pad: 0,
+            data_crc: 0,
+            sequence: 0,
+        };
+        let mut table = Vec::with_capacity(RECORD_SIZE * records_max(self.leb_size) as usize);
+        for id in 0..records_max(self.leb_size) {
+            let planned = self.volumes.iter().find(|planned| planned.volume.id == id);
+            let record = planned.map_or_else(VolumeRecord::emit_empty, |it| it.record.emit());
+            table.extend_from_slice(&record);
+        }
+        self.emit(&header, &table, out);
+    }
+
+    /// Makes block `lnum` of the image of volume number `index`, in the order they were added, in
+    /// `out`, which gets a block's length. `data` is as long as [`usable`](Self::usable), in the
+    /// last block shorter.
+    ///
+    /// # Panics
+    /// If there is no volume `index`, or `data` is too long.
+    pub fn block(&self, index: usize, lnum: u32, data: &[u8], out: &mut Vec<u8>) {
+        let planned = &self.volumes[index];
+        assert!(data.len() <= planned.usable as usize, "{} bytes of data", data.len());
+        let is_static = planned.volume.kind == VolumeKind::Static;
+        let header = VidHeader {
+            kind: planned.volume.kind,
+            copy: false,
+            compatibility: Compatibility::None,
+            volume: planned.volume.id,
+            lnum,
+            data_size: if is_static { data.len() as u32 } else { 0 },
+            used_ebs: if is_static { planned.used_lebs } else { 0 },
+            data_pad: planned.record.data_pad,
+            data_crc: if is_static { crc32(data) } else { 0 },
+            sequence: 0,
+        };
+        self.emit(&header, data, out);
+    }
+
+    fn emit(&self, header: &VidHeader, data: &[u8], out: &mut Vec<u8>) {
+        let ec = EcHeader {
+            erase_counter: self.options.erase_counter,
+            vid_header_offset: self.offsets.vid_header,
+            data_offset: self.offsets.data,
+            image_sequence: self.options.image_sequence,
+        };
+        out.clear();
+        out.extend_from_slice(&ec.emit());
+        out.resize(self.offsets.vid_header as usize, 0xff);
+        out.extend_from_slice(&header.emit());
+        out.resize(self.offsets.data as usize, 0xff);
+        out.extend_from_slice(data);
+        out.resize(self.options.peb_size as usize, 0xff);
+    }
+}
