@@ -36,7 +36,7 @@ const EXPECTED: [(&str, &str); 52] = [
     ("ltab_dirty", "LPT ltab: LEB 5: 16072 bytes free and 10 dirty"),
     ("ltab_free", "LPT ltab: LEB 5: 12 bytes free"),
     ("index_size", "index_size is 64"),
-    ("tnc_lv0_key", "index node: the node here has another first key"),
+    ("tnc_lv0_key", "index node: the node here has another order of keys"),
     ("tnc_lv0_len", "index node: the node here has another branch"),
     ("tnc_lv0_pos", "index node: the node here has another branch"),
     ("tnc_noleaf_key", "index node: the node here has another order of keys"),
