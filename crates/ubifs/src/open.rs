@@ -17,7 +17,7 @@ use flysch_wire::ubifs::{
 
 use crate::access::{Access, Fault, Location, Scratch, finding};
 use crate::apply::{Mode, apply};
-use crate::index::{Index, Visit};
+use crate::index::{Index, Lowest, Visit};
 use crate::master::{self, Chosen};
 use crate::overlay::Overlay;
 use crate::rebuild::{self, Lost};
@@ -163,7 +163,7 @@ impl<V: Volume> Ubifs<V> {
         let root =
             Location { lnum: master.root_lnum, offset: master.root_offs, length: master.root_len };
         let fanout = store.superblock.fanout as usize;
-        store.index = Some(Index { root, format: store.format(), fanout });
+        store.index = Some(Index::new(root, store.format(), fanout));
         true
     }
 
@@ -176,7 +176,10 @@ impl<V: Volume> Ubifs<V> {
         if index == IndexUse::Trust {
             return Vec::new();
         }
-        let mut lost = verify(&self.store, &mut self.findings);
+        let (mut lost, lowest) = verify(&self.store, &mut self.findings);
+        if let (Some(index), true) = (&mut self.store.index, lost.is_empty()) {
+            index.remember(lowest);
+        }
         rebuild::whole_files(&mut lost);
         lost
     }
@@ -354,17 +357,20 @@ fn note_features(superblock: &Superblock, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reads every index node once; returns the ranges that cannot be reached.
-fn verify<V: Volume>(store: &Store<V>, findings: &mut Vec<Finding>) -> Lost {
+/// Reads every index node once; returns the ranges that cannot be reached, and where the nodes of
+/// the lowest level are.
+fn verify<V: Volume>(store: &Store<V>, findings: &mut Vec<Finding>) -> (Lost, Lowest) {
     /// Fewest bytes an index node takes.
     const INDEX_NODE_MIN: u64 = 48;
     struct Verify<'f> {
         findings: &'f mut Vec<Finding>,
         lost: Lost,
+        lowest: Lowest,
         left: u64,
     }
     impl Visit for Verify<'_> {
-        fn node(&mut self, _at: Location, _node: &IndexNode<'_>) -> ControlFlow<()> {
+        fn node(&mut self, at: Location, node: &IndexNode<'_>) -> ControlFlow<()> {
+            self.lowest.note(at, node);
             // More nodes than the flash can hold: branches lead to the same nodes again and again.
             let Some(left) = self.left.checked_sub(1) else {
                 self.lost.push((Key::MIN, Key::MAX));
@@ -387,12 +393,14 @@ fn verify<V: Volume>(store: &Store<V>, findings: &mut Vec<Finding>) -> Lost {
             ControlFlow::Continue(())
         }
     }
-    let Some(index) = &store.index else { return Vec::new() };
+    let nowhere = Location { lnum: 0, offset: 0, length: 0 };
+    let root = store.index.as_ref().map_or(nowhere, |index| index.root);
+    let mut verify = Verify { findings, lost: Vec::new(), lowest: Lowest::new(root), left: 0 };
+    let Some(index) = &store.index else { return (verify.lost, verify.lowest) };
     let lebs = u64::from(store.layout.main.end - store.layout.main.start);
-    let left = lebs * u64::from(store.layout.leb_size) / INDEX_NODE_MIN;
-    let mut verify = Verify { findings, lost: Vec::new(), left };
+    verify.left = lebs * u64::from(store.layout.leb_size) / INDEX_NODE_MIN;
     let overlay = Overlay::default();
     let place = (&store.access, &store.layout);
     let _ = index.walk(place, &overlay, (Key::MIN, Key::MAX), &mut verify);
-    verify.lost
+    (verify.lost, verify.lowest)
 }

@@ -64,14 +64,14 @@ impl<V: Volume> Store<V> {
 
     /// Walks the committed index where the overlay leaves it; the first fault met is told at the
     /// end.
-    fn committed(
+    pub(crate) fn committed(
         &self,
         range: (Key, Key),
         leaf: &mut dyn FnMut(Key, Location) -> ControlFlow<()>,
     ) -> Result<(), Fault> {
         let Some(index) = &self.index else { return Ok(()) };
         let mut each = Each { leaf, fault: None };
-        let _ = index.walk((&self.access, &self.layout), &self.overlay, range, &mut each);
+        let _ = index.leaves((&self.access, &self.layout), &self.overlay, range, &mut each);
         each.fault.map_or(Ok(()), Err)
     }
 
@@ -272,7 +272,7 @@ struct Names<'n, V> {
 
 impl<V: Volume> Names<'_, V> {
     /// A name of the committed index.
-    fn committed(&mut self, key: Key, at: Location) -> ControlFlow<()> {
+    pub(crate) fn committed(&mut self, key: Key, at: Location) -> ControlFlow<()> {
         if key > self.next {
             self.flush(Some(key))?;
             self.next = key;

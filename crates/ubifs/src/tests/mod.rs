@@ -1,3 +1,4 @@
 mod builder;
 mod damage;
 mod journal;
+mod lowest;
