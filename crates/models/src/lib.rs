@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`ufs`] | a UFS device and its host controller: [`ufs::Ufs`], and [`ufs::Threaded`] in a thread |
-//! | [`nand`] | raw flash chips: cells, wear, bad blocks, power cuts; [`flash`] is what they share |
+//! | [`nand`], [`nor`] | raw flash chips: cells, wear, bad blocks, power cuts; [`flash`] is what they share |
 //! | [`machine`] | a model as an `api` machine under a virtual or hybrid clock |
 //! | [`faults`] | what goes wrong and when |
 //! | [`store`] | where the data is: memory or a file |
@@ -23,6 +23,7 @@ pub mod faults;
 pub mod flash;
 pub mod machine;
 pub mod nand;
+pub mod nor;
 pub mod random;
 pub mod store;
 pub mod ufs;

@@ -2,9 +2,9 @@
 //!
 //! [`NandChip`] behaves as the cells do: programming only clears bits, erasing takes a whole block,
 //! pages have their order and their number of programs, cells wear out, forget and disturb each
-//! other, and an operation without power leaves what [`Tear`](crate::flash::Tear) says.
+//! other, and an operation without power leaves what [`Tear`] says.
 //! Use against the rules is done as a chip would do it and noted as a
-//! [`Violation`](crate::flash::Violation).
+//! [`Violation`].
 //!
 //! It is an [`api::flash::Pages`](flysch_api::flash::Pages) without error correction, and an
 //! [`api::flash::Flash`](flysch_api::flash::Flash): with the error correction on the die if

@@ -1,0 +1,329 @@
+//! NOR flash chips.
+//!
+//! Bytes are programmed one by one, up to a write buffer at once, and again to clear more bits; a
+//! block is erased whole, after the chip has programmed all of it to zero, from the end on. A
+//! program without power ends at some byte of the buffer, which may be anything; an erase without
+//! power leaves zeros, a mixture, or what looks erased.
+
+mod profile;
+
+pub use profile::{PROFILES, Profile, Timing};
+
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry};
+
+use crate::flash::{Operation, Power, Tear, Violation, Violations, tear};
+use crate::random::Random;
+
+/// An erase block.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// Empty while nothing is programmed.
+    cells: Vec<u8>,
+    /// A 1 for every cell that reads differently each time; empty when there is none.
+    unstable: Vec<u8>,
+    erases: u32,
+}
+
+impl Block {
+    fn make_cells(&mut self, len: usize) {
+        if self.cells.is_empty() {
+            self.cells = vec![0xFF; len];
+        }
+    }
+
+    fn program(&mut self, at: usize, bytes: &[u8]) {
+        let range = at..at + bytes.len();
+        if let Some(unstable) = self.unstable.get_mut(range.clone()) {
+            unstable.iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
+        }
+        self.cells[range].iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
+    }
+
+    /// Bytes up to some place are done, the one there is half done.
+    fn program_torn(&mut self, at: usize, bytes: &[u8], random: &mut Random, how: Tear) {
+        let len = bytes.len() as u64;
+        let done = match how {
+            Tear::Before => return,
+            Tear::After => return self.program(at, bytes),
+            Tear::Early => 0,
+            Tear::Half => random.below(len),
+            Tear::Late => len - 1,
+        } as usize;
+        self.program(at, &bytes[..done]);
+        let place = at + done;
+        let old = [self.cells[place]];
+        let torn = tear(random, &old, &[old[0] & bytes[done]], Tear::Half);
+        self.cells[place] = torn.cells[0];
+        self.make_unstable();
+        self.unstable[place] |= torn.unstable[0];
+    }
+
+    fn make_unstable(&mut self) {
+        if self.unstable.is_empty() {
+            self.unstable = vec![0; self.cells.len()];
+        }
+    }
+
+    fn erase(&mut self) {
+        *self = Self { erases: self.erases.saturating_add(1), ..Self::default() };
+    }
+
+    fn erase_torn(&mut self, len: usize, random: &mut Random, how: Tear) {
+        match how {
+            Tear::Before => return,
+            Tear::After => return self.erase(),
+            Tear::Early | Tear::Half | Tear::Late => self.erases = self.erases.saturating_add(1),
+        }
+        self.make_cells(len);
+        self.make_unstable();
+        if how == Tear::Early {
+            let start = random.below(len as u64) as usize;
+            self.cells[start..].fill(0);
+            self.unstable[start..].fill(0);
+            return;
+        }
+        let torn = tear(random, &vec![0; len], &vec![0xFF; len], how);
+        (self.cells, self.unstable) = (torn.cells, torn.unstable);
+    }
+}
+
+/// A NOR chip.
+#[derive(Debug)]
+pub struct NorChip {
+    profile: Profile,
+    geometry: Geometry,
+    blocks: Vec<Arc<Block>>,
+    seed: u64,
+    power: Power,
+    random: Random,
+    busy_ns: AtomicU64,
+    reads: AtomicU64,
+    violations: Violations,
+}
+
+impl Clone for NorChip {
+    /// A second world, in the time of one reference count per block.
+    fn clone(&self) -> Self {
+        let load = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
+        Self {
+            profile: self.profile.clone(),
+            geometry: self.geometry,
+            blocks: self.blocks.clone(),
+            seed: self.seed,
+            power: self.power.clone(),
+            random: self.random.clone(),
+            busy_ns: load(&self.busy_ns),
+            reads: load(&self.reads),
+            violations: self.violations.clone(),
+        }
+    }
+}
+
+impl NorChip {
+    /// A chip as it leaves the factory; `seed` decides what cuts leave and how long blocks live.
+    pub fn new(profile: Profile, seed: u64) -> Self {
+        Self {
+            geometry: profile.geometry(),
+            blocks: vec![Arc::default(); profile.blocks as usize],
+            seed,
+            power: Power::default(),
+            random: Random::new(seed),
+            busy_ns: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            violations: Violations::default(),
+            profile,
+        }
+    }
+
+    /// What it is.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Its supply, with the number of operations so far.
+    pub fn power(&self) -> &Power {
+        &self.power
+    }
+
+    /// Its supply, to plan cuts and failures and to switch it on again.
+    pub fn power_mut(&mut self) -> &mut Power {
+        &mut self.power
+    }
+
+    /// Time its operations have taken, nanoseconds.
+    pub fn busy_ns(&self) -> u64 {
+        self.busy_ns.load(Ordering::Relaxed)
+    }
+
+    /// Erases of block `block` so far; 0 for one that is not there.
+    pub fn erase_count(&self, block: u32) -> u32 {
+        self.blocks.get(block as usize).map_or(0, |block| block.erases)
+    }
+
+    /// Ages block `block` as `erases` erases would.
+    pub fn wear_out(&mut self, block: u32, erases: u32) {
+        if let Some(block) = self.blocks.get_mut(block as usize) {
+            let block = Arc::make_mut(block);
+            block.erases = block.erases.saturating_add(erases);
+        }
+    }
+
+    /// The first rules that were broken: cells that were to become 1 without an erase.
+    pub fn violations(&self) -> &[Violation] {
+        self.violations.as_slice()
+    }
+
+    /// Everything in its cells.
+    pub fn image(&self) -> Vec<u8> {
+        let len = self.profile.block_size as usize;
+        let mut bytes = Vec::with_capacity(self.blocks.len() * len);
+        for block in &self.blocks {
+            match block.cells.is_empty() {
+                true => bytes.resize(bytes.len() + len, 0xFF),
+                false => bytes.extend_from_slice(&block.cells),
+            }
+        }
+        bytes
+    }
+
+    /// Puts an image into its cells, as a programmer in the factory would.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] when it is longer than the chip.
+    pub fn load(&mut self, image: &[u8]) -> Result<(), Error> {
+        self.geometry.check(0, image.len())?;
+        let len = self.profile.block_size as usize;
+        for (block, bytes) in self.blocks.iter_mut().zip(image.chunks(len)) {
+            let block = Arc::make_mut(block);
+            block.make_cells(len);
+            block.cells[..bytes.len()].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn take_time(&self, ns: u64) {
+        self.busy_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Block of byte `offset`, and where in it.
+    fn place(&self, offset: u64) -> (usize, usize) {
+        let len = u64::from(self.profile.block_size);
+        ((offset / len) as usize, (offset % len) as usize)
+    }
+
+    /// From the guaranteed number of erases to twice that.
+    fn is_worn(&self, place: usize) -> bool {
+        let endurance = u64::from(self.profile.endurance);
+        let life = endurance + Random::new(self.seed ^ place as u64).below(endurance + 1);
+        u64::from(self.blocks[place].erases) >= life
+    }
+
+    /// One operation: bytes of one write buffer.
+    fn program_buffer(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let operation = self.power.begin()?;
+        self.take_time(self.profile.timing.program_ns);
+        let (place, at) = self.place(offset);
+        let block = Arc::make_mut(&mut self.blocks[place]);
+        block.make_cells(self.profile.block_size as usize);
+        let old = &block.cells[at..at + bytes.len()];
+        if old.iter().zip(bytes).any(|(old, new)| old & new != *new) {
+            self.violations.add(Violation::NotErased { offset });
+        }
+        match operation {
+            Operation::Done => {
+                block.program(at, bytes);
+                Ok(())
+            }
+            Operation::Fails => {
+                block.program_torn(at, bytes, &mut self.random, Tear::Half);
+                Err(Error::ProgramFailed { offset })
+            }
+            Operation::Torn(how) => {
+                block.program_torn(at, bytes, &mut self.random, how);
+                Err(Error::PowerLost)
+            }
+        }
+    }
+}
+
+impl Flash for NorChip {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry.check(offset, buffer.len())?;
+        self.power.check()?;
+        let timing = &self.profile.timing;
+        self.take_time(timing.access_ns + timing.byte_ns * buffer.len() as u64);
+        let count = self.reads.fetch_add(1, Ordering::Relaxed);
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let (place, inside) = self.place(at);
+            let len = rest.len().min(self.profile.block_size as usize - inside);
+            let (now, later) = rest.split_at_mut(len);
+            let block = &self.blocks[place];
+            match block.cells.get(inside..inside + len) {
+                Some(cells) => now.copy_from_slice(cells),
+                None => now.fill(0xFF),
+            }
+            if let Some(unstable) = block.unstable.get(inside..inside + len) {
+                let mut noise = Random::new(self.seed ^ count.rotate_left(32));
+                for (byte, unstable) in now.iter_mut().zip(unstable).filter(|pair| *pair.1 != 0) {
+                    *byte ^= unstable & noise.bits() as u8;
+                }
+            }
+            at += len as u64;
+            rest = later;
+        }
+        Ok(Corrected::NONE)
+    }
+}
+
+impl FlashMut for NorChip {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.geometry.check(offset, data.len())?;
+        let buffer = u64::from(self.profile.buffer_size);
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let room = (buffer - at % buffer) as usize;
+            let (now, later) = rest.split_at(rest.len().min(room));
+            self.program_buffer(at, now)?;
+            at += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), Error> {
+        self.geometry.check_block(block)?;
+        let operation = self.power.begin()?;
+        self.take_time(self.profile.timing.erase_ns);
+        let place = block as usize;
+        let len = self.profile.block_size as usize;
+        let is_worn = self.is_worn(place);
+        let cells = Arc::make_mut(&mut self.blocks[place]);
+        match operation {
+            Operation::Done if !is_worn => {
+                cells.erase();
+                Ok(())
+            }
+            Operation::Done | Operation::Fails => {
+                cells.erase_torn(len, &mut self.random, Tear::Half);
+                Err(Error::EraseFailed { block })
+            }
+            Operation::Torn(how) => {
+                cells.erase_torn(len, &mut self.random, how);
+                Err(Error::PowerLost)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
