@@ -9,6 +9,7 @@
 mod cache;
 mod check;
 mod device;
+mod edit;
 mod extract;
 mod info;
 mod open;
@@ -18,6 +19,7 @@ mod tree;
 
 pub use cache::CachedFlash;
 pub use check::{Checked, check};
+pub use edit::{EditError, Editor, Put, PutOptions};
 pub use extract::{Extraction, Failure, Options as ExtractOptions, Progress, extract, extract_raw};
 pub use info::{Fact, facts, volume_facts};
 pub use open::{

@@ -1,0 +1,291 @@
+//! Changing single files inside an image.
+
+mod put;
+
+use std::io;
+use std::path::PathBuf;
+
+use flysch_api::vfs::{
+    Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Rename,
+    Timestamp, XattrChange,
+};
+
+use crate::path::{PathError, resolve};
+use crate::tree::{DEPTH_MAX, children};
+
+pub use put::{Put, PutOptions};
+
+/// Why an edit was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// Something in the image is in the way, or not there.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// A file outside the image.
+    #[error("{}: {error}", path.display())]
+    Source {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// What stands in the image's path can not be what is asked for.
+    #[error("/{path}: {problem}")]
+    Refused {
+        /// The path in the image.
+        path: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// The image could not be brought to rest.
+    #[error("{0}")]
+    Sync(Error),
+}
+
+/// Says where something went wrong.
+fn at(path: &[u8]) -> impl Fn(Error) -> EditError + '_ {
+    move |error| PathError::At { path: shown(path), error }.into()
+}
+
+/// A path as messages show it.
+fn shown(path: &[u8]) -> String {
+    path.escape_ascii().to_string().trim_start_matches('/').to_owned()
+}
+
+fn refused(path: &[u8], problem: &'static str) -> EditError {
+    EditError::Refused { path: shown(path), problem }
+}
+
+/// Makes edits, one after the other, all at one time.
+pub struct Editor<'f> {
+    fs: &'f mut dyn FileSystemMut,
+    /// What new files and changes are dated.
+    now: Timestamp,
+}
+
+impl std::fmt::Debug for Editor<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Editor").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+impl<'f> Editor<'f> {
+    /// Edits `fs`; changes are dated `now`.
+    pub fn new(fs: &'f mut dyn FileSystemMut, now: Timestamp) -> Self {
+        Self { fs, now }
+    }
+
+    /// Puts everything on the medium.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    pub fn finish(self) -> Result<(), EditError> {
+        self.fs.sync(None).map_err(EditError::Sync)
+    }
+
+    fn resolve(&self, path: &[u8]) -> Result<Inode, EditError> {
+        // Upcast: a path is looked up in anything that can be read.
+        let fs: &dyn FileSystem = &*self.fs;
+        Ok(resolve(fs, path)?)
+    }
+
+    /// The directory that `path` lies in, and its last name.
+    fn place<'p>(&self, path: &'p [u8]) -> Result<(Inode, &'p [u8]), EditError> {
+        let clean = path.strip_suffix(b"/").unwrap_or(path);
+        let cut = clean.iter().rposition(|&byte| byte == b'/');
+        let (above, name) = match cut {
+            Some(cut) => (&clean[..cut], &clean[cut + 1..]),
+            None => (&b""[..], clean),
+        };
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(refused(path, "this is no name of a file"));
+        }
+        Ok((self.resolve(above)?, name))
+    }
+
+    /// Removes a file; a directory and everything in it only if `recursive`.
+    ///
+    /// # Errors
+    /// When it is not there, or is a directory that is not empty.
+    pub fn remove(&mut self, path: &[u8], recursive: bool) -> Result<(), EditError> {
+        let (directory, name) = self.place(path)?;
+        self.remove_in(directory, name, path, if recursive { DEPTH_MAX } else { 0 })
+    }
+
+    fn remove_in(
+        &mut self,
+        directory: Inode,
+        name: &[u8],
+        path: &[u8],
+        depth: usize,
+    ) -> Result<(), EditError> {
+        let inode = self.fs.lookup(directory, name).map_err(at(path))?;
+        let kind = self.fs.attributes(inode).map_err(at(path))?.kind;
+        if kind == FileKind::Directory && depth > 0 {
+            let (below, listed) = children(&*self.fs, inode);
+            listed.map_err(at(path))?;
+            for child in below {
+                let path = [path, b"/", &child.name].concat();
+                self.remove_in(inode, &child.name, &path, depth - 1)?;
+            }
+        }
+        self.fs.remove(directory, name, self.now).map_err(at(path))?;
+        self.fs.forget(inode).map_err(at(path))
+    }
+
+    /// Makes a directory, and those above it if `parents`; then one that is there is no error.
+    ///
+    /// # Errors
+    /// When it exists, or what lies above does not.
+    pub fn make_directory(
+        &mut self,
+        path: &[u8],
+        permissions: u16,
+        parents: bool,
+    ) -> Result<(), EditError> {
+        if !parents {
+            return self.make(path, FileKind::Directory, permissions, DeviceNumber::default());
+        }
+        for end in (0..=path.len()).filter(|&end| path.get(end).is_none_or(|&byte| byte == b'/')) {
+            let above = &path[..end];
+            if above.iter().all(|&byte| byte == b'/') {
+                continue;
+            }
+            match self.resolve(above) {
+                Ok(inode) => {
+                    let kind = self.fs.attributes(inode).map_err(at(above))?.kind;
+                    if kind != FileKind::Directory {
+                        return Err(at(above)(Error::NotDirectory));
+                    }
+                }
+                Err(_) => {
+                    let none = DeviceNumber::default();
+                    self.make(above, FileKind::Directory, permissions, none)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an empty file, directory, device node, FIFO or socket, owned by 0:0.
+    ///
+    /// # Errors
+    /// When the name is taken, or there is no place for it.
+    pub fn make(
+        &mut self,
+        path: &[u8],
+        kind: FileKind,
+        permissions: u16,
+        device: DeviceNumber,
+    ) -> Result<(), EditError> {
+        let file = NewFile { kind, permissions, owner: 0, group: 0, device, target: &[] };
+        let (directory, name) = self.place(path)?;
+        self.fs.create(directory, name, &file, self.now).map(drop).map_err(at(path))
+    }
+
+    /// Makes a symlink to `target`, owned by 0:0.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn symlink(&mut self, target: &[u8], path: &[u8]) -> Result<(), EditError> {
+        let file = NewFile {
+            kind: FileKind::Symlink,
+            permissions: 0o777,
+            owner: 0,
+            group: 0,
+            device: DeviceNumber::default(),
+            target,
+        };
+        let (directory, name) = self.place(path)?;
+        self.fs.create(directory, name, &file, self.now).map(drop).map_err(at(path))
+    }
+
+    /// Gives the file at `existing` one more name.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make); for a directory.
+    pub fn link(&mut self, existing: &[u8], path: &[u8]) -> Result<(), EditError> {
+        let inode = self.resolve(existing)?;
+        let (directory, name) = self.place(path)?;
+        self.fs.link(inode, directory, name, self.now).map_err(at(path))
+    }
+
+    /// Moves a file: into `to` if that is a directory, else to that name, whose file is replaced.
+    ///
+    /// # Errors
+    /// When it is not there, or can not go there.
+    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), EditError> {
+        let (old_directory, old) = self.place(from)?;
+        self.fs.lookup(old_directory, old).map_err(at(from))?;
+        let (new_directory, new) = match self.directory(to) {
+            Some(directory) => (directory, old),
+            None => self.place(to)?,
+        };
+        let replaced = self.fs.lookup(new_directory, new).ok();
+        let places = ((old_directory, old), (new_directory, new));
+        self.fs.rename(places.0, places.1, Rename::Replace, self.now).map_err(at(to))?;
+        replaced.map_or(Ok(()), |inode| self.fs.forget(inode).map_err(at(to)))
+    }
+
+    /// The directory at `path`, if there is one.
+    fn directory(&self, path: &[u8]) -> Option<Inode> {
+        let inode = self.resolve(path).ok()?;
+        let kind = self.fs.attributes(inode).ok()?.kind;
+        (kind == FileKind::Directory).then_some(inode)
+    }
+
+    /// Changes attributes of a file, and of everything below it if `recursive`. Symlinks below
+    /// keep their permissions, as Linux has none for them.
+    ///
+    /// # Errors
+    /// When it is not there, or can not have them.
+    pub fn change(
+        &mut self,
+        path: &[u8],
+        changes: &Changes,
+        recursive: bool,
+    ) -> Result<(), EditError> {
+        let inode = self.resolve(path)?;
+        self.change_inode(inode, path, changes, if recursive { DEPTH_MAX } else { 0 })
+    }
+
+    fn change_inode(
+        &mut self,
+        inode: Inode,
+        path: &[u8],
+        changes: &Changes,
+        depth: usize,
+    ) -> Result<(), EditError> {
+        self.fs.set_attributes(inode, changes, self.now).map_err(at(path))?;
+        let kind = self.fs.attributes(inode).map_err(at(path))?.kind;
+        if depth == 0 || kind != FileKind::Directory {
+            return Ok(());
+        }
+        let (below, listed) = children(&*self.fs, inode);
+        listed.map_err(at(path))?;
+        for child in below {
+            let path = [path, b"/", &child.name].concat();
+            let permissions = changes.permissions.filter(|_| child.kind != FileKind::Symlink);
+            let changes = Changes { permissions, ..*changes };
+            self.change_inode(child.inode, &path, &changes, depth - 1)?;
+        }
+        Ok(())
+    }
+
+    /// Sets or removes an extended attribute.
+    ///
+    /// # Errors
+    /// When the file is not there, or can not have it.
+    pub fn set_xattr(
+        &mut self,
+        path: &[u8],
+        name: &[u8],
+        change: XattrChange<'_>,
+    ) -> Result<(), EditError> {
+        let inode = self.resolve(path)?;
+        self.fs.set_xattr(inode, name, change, self.now).map_err(at(path))
+    }
+}
+
+#[cfg(test)]
+mod tests;

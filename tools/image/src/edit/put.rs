@@ -1,0 +1,353 @@
+//! Files from outside, put into an image.
+
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use flysch_api::vfs::{
+    Changes, DeviceNumber, Error, FileKind, Inode, NewFile, Timestamp, XattrChange,
+};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use super::{EditError, Editor, at, refused};
+
+/// Bytes moved at once.
+const PIECE: usize = 1 << 20;
+/// Longest value of an extended attribute that Linux has, bytes.
+const VALUE_MAX: usize = 64 << 10;
+/// Deepest tree that is put.
+const DEPTH_MAX: usize = 512;
+
+/// What files get that are put.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PutOptions {
+    /// Owner and group, else those of the file outside.
+    pub owner: Option<(u32, u32)>,
+    /// Permissions of files that are not directories, else those outside.
+    pub permissions: Option<u16>,
+}
+
+/// How much was put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Put {
+    /// Files, directories and all else.
+    pub files: u64,
+    /// Bytes of content, holes not counted.
+    pub bytes: u64,
+    /// Extended attributes that the format can not hold.
+    pub without_xattr: u64,
+}
+
+/// One call of [`Editor::put`].
+struct Run<'e, 'f> {
+    editor: &'e mut Editor<'f>,
+    options: PutOptions,
+    /// Files with several names that were met, by device and inode.
+    links: HashMap<(u64, u64), Inode>,
+    put: Put,
+}
+
+impl Editor<'_> {
+    /// Puts the file or tree at `source` into the image, with owners, permissions, times, links,
+    /// devices, extended attributes and holes: into `path` if that is a directory, else as `path`.
+    /// A file that is there gets new content; directories are merged.
+    ///
+    /// # Errors
+    /// At the first file that can not be read or has no place; what was put before stays.
+    pub fn put(
+        &mut self,
+        source: &Path,
+        path: &[u8],
+        options: PutOptions,
+    ) -> Result<Put, EditError> {
+        let name = source.file_name().map(OsStrExt::as_bytes);
+        let into = match (self.directory(path), name) {
+            (Some(_), Some(name)) => [path, b"/", name].concat(),
+            _ => path.to_vec(),
+        };
+        let (directory, name) = self.place(&into)?;
+        let name = name.to_vec();
+        let mut run = Run { editor: self, options, links: HashMap::new(), put: Put::default() };
+        run.file(source, directory, &name, &into, 0)?;
+        Ok(run.put)
+    }
+
+    /// Puts what `reader` gives as the content of the file at `path`.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_content(
+        &mut self,
+        reader: &mut dyn Read,
+        path: &[u8],
+        options: PutOptions,
+    ) -> Result<Put, EditError> {
+        let (directory, name) = self.place(path)?;
+        let (owner, group) = options.owner.unwrap_or((0, 0));
+        let permissions = options.permissions.unwrap_or(0o644);
+        let mut run = Run { editor: self, options, links: HashMap::new(), put: Put::default() };
+        let file = NewFile {
+            kind: FileKind::Regular,
+            permissions,
+            owner,
+            group,
+            device: DeviceNumber::default(),
+            target: &[],
+        };
+        let inode = run.create(directory, name, &file, path)?;
+        let mut piece = vec![0; PIECE];
+        let mut offset = 0;
+        loop {
+            let len = match reader.read(&mut piece) {
+                Ok(0) => break,
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(outside(Path::new("standard input"))(error)),
+            };
+            run.write(inode, offset, &piece[..len], path)?;
+            offset += len as u64;
+        }
+        Ok(run.put)
+    }
+}
+
+fn outside(path: &Path) -> impl Fn(io::Error) -> EditError + '_ {
+    move |error| EditError::Source { path: path.to_path_buf(), error }
+}
+
+fn kind(metadata: &Metadata) -> FileKind {
+    let kind = metadata.file_type();
+    match () {
+        () if kind.is_dir() => FileKind::Directory,
+        () if kind.is_symlink() => FileKind::Symlink,
+        () if kind.is_char_device() => FileKind::CharacterDevice,
+        () if kind.is_block_device() => FileKind::BlockDevice,
+        () if kind.is_fifo() => FileKind::Fifo,
+        () if kind.is_socket() => FileKind::Socket,
+        () => FileKind::Regular,
+    }
+}
+
+fn time(seconds: i64, nanoseconds: i64) -> Timestamp {
+    Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) }
+}
+
+impl Run<'_, '_> {
+    fn file(
+        &mut self,
+        source: &Path,
+        directory: Inode,
+        name: &[u8],
+        path: &[u8],
+        depth: usize,
+    ) -> Result<(), EditError> {
+        let metadata = source.symlink_metadata().map_err(outside(source))?;
+        let identity = (metadata.dev(), metadata.ino());
+        let is_shared = metadata.nlink() > 1 && !metadata.is_dir();
+        if let Some(&inode) = self.links.get(&identity).filter(|_| is_shared) {
+            return self.link(inode, directory, name, path);
+        }
+        let kind = kind(&metadata);
+        let target = match kind {
+            FileKind::Symlink => std::fs::read_link(source).map_err(outside(source))?,
+            _ => Default::default(),
+        };
+        let (owner, group) = self.options.owner.unwrap_or((metadata.uid(), metadata.gid()));
+        let own = (metadata.mode() & 0o7777) as u16;
+        let is_file = !matches!(kind, FileKind::Directory | FileKind::Symlink);
+        let device = match kind {
+            FileKind::CharacterDevice | FileKind::BlockDevice => {
+                DeviceNumber::from_huge(metadata.rdev())
+            }
+            _ => DeviceNumber::default(),
+        };
+        let file = NewFile {
+            kind,
+            permissions: self.options.permissions.filter(|_| is_file).unwrap_or(own),
+            owner,
+            group,
+            device,
+            target: target.as_os_str().as_bytes(),
+        };
+        let inode = self.create(directory, name, &file, path)?;
+        self.put.files += 1;
+        if is_shared {
+            self.links.insert(identity, inode);
+        }
+        match kind {
+            FileKind::Regular => self.content(source, inode, metadata.len(), path)?,
+            FileKind::Directory => self.below(source, inode, path, depth)?,
+            _ => {}
+        }
+        self.xattrs(source, inode, path)?;
+        let changes = Changes {
+            accessed: Some(time(metadata.atime(), metadata.atime_nsec())),
+            modified: Some(time(metadata.mtime(), metadata.mtime_nsec())),
+            ..Changes::default()
+        };
+        let now = self.editor.now;
+        self.editor.fs.set_attributes(inode, &changes, now).map_err(at(path))
+    }
+
+    /// Makes a file. One that is there is taken over if it is of the same kind.
+    fn create(
+        &mut self,
+        directory: Inode,
+        name: &[u8],
+        file: &NewFile<'_>,
+        path: &[u8],
+    ) -> Result<Inode, EditError> {
+        let now = self.editor.now;
+        let there = match self.editor.fs.lookup(directory, name) {
+            Err(Error::NotFound) => {
+                return self.editor.fs.create(directory, name, file, now).map_err(at(path));
+            }
+            other => other.map_err(at(path))?,
+        };
+        let attributes = self.editor.fs.attributes(there).map_err(at(path))?;
+        match (attributes.kind, file.kind) {
+            (FileKind::Directory, FileKind::Directory) | (FileKind::Regular, FileKind::Regular) => {
+                let changes = Changes {
+                    permissions: Some(file.permissions),
+                    owner: Some(file.owner),
+                    group: Some(file.group),
+                    size: (file.kind == FileKind::Regular).then_some(0),
+                    ..Changes::default()
+                };
+                self.editor.fs.set_attributes(there, &changes, now).map_err(at(path))?;
+                Ok(there)
+            }
+            (FileKind::Directory, _) => Err(refused(path, "a directory is in the way")),
+            (_, FileKind::Directory) => Err(refused(path, "something is there, no directory")),
+            _ => {
+                self.editor.fs.remove(directory, name, now).map_err(at(path))?;
+                self.editor.fs.forget(there).map_err(at(path))?;
+                self.editor.fs.create(directory, name, file, now).map_err(at(path))
+            }
+        }
+    }
+
+    fn link(
+        &mut self,
+        inode: Inode,
+        directory: Inode,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<(), EditError> {
+        let now = self.editor.now;
+        match self.editor.fs.lookup(directory, name) {
+            Ok(there) if there == inode => return Ok(()),
+            Ok(_) => self.editor.remove_in(directory, name, path, 0)?,
+            Err(_) => {}
+        }
+        self.put.files += 1;
+        self.editor.fs.link(inode, directory, name, now).map_err(at(path))
+    }
+
+    fn below(
+        &mut self,
+        source: &Path,
+        inode: Inode,
+        path: &[u8],
+        depth: usize,
+    ) -> Result<(), EditError> {
+        if depth >= DEPTH_MAX {
+            return Err(refused(path, "the tree is too deep"));
+        }
+        let entries = std::fs::read_dir(source).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut names: Vec<_> =
+            entries.map_err(outside(source))?.iter().map(std::fs::DirEntry::file_name).collect();
+        names.sort();
+        for name in names {
+            let path = [path, b"/", name.as_bytes()].concat();
+            self.file(&source.join(&name), inode, name.as_bytes(), &path, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn content(
+        &mut self,
+        source: &Path,
+        inode: Inode,
+        size: u64,
+        path: &[u8],
+    ) -> Result<(), EditError> {
+        let file = File::open(source).map_err(outside(source))?;
+        let mut piece = vec![0; PIECE];
+        let mut offset = 0;
+        while offset < size {
+            // Where the source can tell, holes stay holes.
+            let (start, end) = match rustix::fs::seek(&file, SeekFrom::Data(offset)) {
+                Ok(start) => {
+                    let end = rustix::fs::seek(&file, SeekFrom::Hole(start)).unwrap_or(size);
+                    (start, end.min(size))
+                }
+                Err(Errno::NXIO) => break,
+                Err(_) => (offset, size),
+            };
+            offset = start;
+            while offset < end {
+                let len = PIECE.min((end - offset) as usize);
+                let len = file.read_at(&mut piece[..len], offset).map_err(outside(source))?;
+                if len == 0 {
+                    let shrunk = io::Error::other("the file became shorter while it was read");
+                    return Err(outside(source)(shrunk));
+                }
+                self.write(inode, offset, &piece[..len], path)?;
+                offset += len as u64;
+            }
+        }
+        let changes = Changes { size: Some(size), ..Changes::default() };
+        let now = self.editor.now;
+        let short = self.editor.fs.attributes(inode).map_err(at(path))?.size < size;
+        match short {
+            true => self.editor.fs.set_attributes(inode, &changes, now).map_err(at(path)),
+            false => Ok(()),
+        }
+    }
+
+    fn write(
+        &mut self,
+        inode: Inode,
+        mut offset: u64,
+        mut data: &[u8],
+        path: &[u8],
+    ) -> Result<(), EditError> {
+        while !data.is_empty() {
+            let now = self.editor.now;
+            let len = self.editor.fs.write(inode, offset, data, now).map_err(at(path))?;
+            let len = len.min(data.len());
+            if len == 0 {
+                return Err(at(path)(Error::NoSpace));
+            }
+            data = &data[len..];
+            offset += len as u64;
+            self.put.bytes += len as u64;
+        }
+        Ok(())
+    }
+
+    fn xattrs(&mut self, source: &Path, inode: Inode, path: &[u8]) -> Result<(), EditError> {
+        let fail = |error: Errno| outside(source)(error.into());
+        let mut names = vec![0; VALUE_MAX];
+        let len = match rustix::fs::llistxattr(source, &mut names[..]) {
+            Err(Errno::NOTSUP) => return Ok(()),
+            other => other.map_err(fail)?,
+        };
+        let mut value = vec![0; VALUE_MAX];
+        for name in names[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            let len = rustix::fs::lgetxattr(source, name, &mut value[..]).map_err(fail)?;
+            let change = XattrChange::Set(&value[..len]);
+            let now = self.editor.now;
+            match self.editor.fs.set_xattr(inode, name, change, now) {
+                Err(Error::Unsupported(_) | Error::Invalid(_)) => self.put.without_xattr += 1,
+                other => other.map_err(at(path))?,
+            }
+        }
+        Ok(())
+    }
+}
