@@ -106,10 +106,10 @@ impl Reader<'_> {
     fn literals(&mut self, count: usize) -> Result<(), Error> {
         let (from, to) = (self.from, self.to);
         if count <= PIECE
-            && let Some(piece) = self.input.get(from..from + PIECE)
-            && let Some(room) = self.output.get_mut(to..to + PIECE)
+            && let Some(piece) = piece(self.input, from)
+            && let Some(room) = room(self.output, to)
         {
-            room.copy_from_slice(piece);
+            *room = piece;
         } else {
             let piece = self.input.get(from..from + count).ok_or(Error::Corrupt)?;
             let room = self.output.get_mut(to..to + count).ok_or(Error::TooLong)?;
@@ -124,26 +124,40 @@ impl Reader<'_> {
     #[inline]
     fn copy(&mut self, distance: usize, length: usize) -> Result<(), Error> {
         let to = self.to;
-        let from = to.checked_sub(distance).ok_or(Error::Corrupt)?;
+        let mut from = to.checked_sub(distance).ok_or(Error::Corrupt)?;
         let end = to + length;
-        if distance >= PIECE && end + PIECE <= self.output.len() {
-            let (mut from, mut at) = (from, to);
-            while at < end {
-                self.output.copy_within(from..from + PIECE, at);
-                from += PIECE;
-                at += PIECE;
-            }
-        } else if end > self.output.len() {
+        if distance < PIECE || end + PIECE > self.output.len() {
+            return self.copy_slowly(from, end);
+        }
+        let mut at = to;
+        while at < end {
+            let (Some(piece), Some(room)) = (piece(self.output, from), room(self.output, at))
+            else {
+                return Err(Error::TooLong);
+            };
+            *room = piece;
+            from += PIECE;
+            at += PIECE;
+        }
+        self.to = end;
+        Ok(())
+    }
+
+    /// Near the end of the output, or where what is repeated overlaps with itself.
+    fn copy_slowly(&mut self, from: usize, end: usize) -> Result<(), Error> {
+        let to = self.to;
+        if end > self.output.len() {
             return Err(Error::TooLong);
-        } else if distance == 1 {
+        }
+        if to - from == 1 {
             let byte = self.output[from];
             self.output[to..end].fill(byte);
-        } else if distance >= length {
-            self.output.copy_within(from..from + length, to);
+        } else if from + (end - to) <= to {
+            self.output.copy_within(from..from + (end - to), to);
         } else {
             // What is repeated grows by what was repeated.
-            for at in to..end {
-                self.output[at] = self.output[at - distance];
+            for (earlier, at) in (from..).zip(to..end) {
+                self.output[at] = self.output[earlier];
             }
         }
         self.to = end;
@@ -155,4 +169,14 @@ impl Reader<'_> {
         let is_end = length == END_LENGTH && self.from == self.input.len();
         if is_end { Ok(self.to) } else { Err(Error::Corrupt) }
     }
+}
+
+#[inline]
+fn piece(bytes: &[u8], at: usize) -> Option<[u8; PIECE]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+#[inline]
+fn room(bytes: &mut [u8], at: usize) -> Option<&mut [u8; PIECE]> {
+    bytes.get_mut(at..)?.first_chunk_mut()
 }
