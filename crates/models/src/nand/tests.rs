@@ -313,7 +313,7 @@ fn what_is_written_over_a_half_erased_block_is_not_what_is_read() {
 fn an_upper_page_takes_its_lower_page_with_it() {
     let mlc = Profile::named("H27UCG8T2ETR").unwrap().with_blocks(2);
     let config = Config { wears: false, ..Config::default() };
-    let page = 8192;
+    let page = 16384;
     let cut = |profile: Profile, how: Tear| {
         let mut chip = NandChip::new(profile, config);
         let data = pattern(2, 5 * page);
@@ -328,7 +328,7 @@ fn an_upper_page_takes_its_lower_page_with_it() {
     let (chip, damaged) = cut(mlc.clone(), Tear::Half);
     assert_eq!(damaged, [1], "page 4 shares its cells with page 1");
     assert_eq!(chip.geometry().kind, Kind::MlcNand);
-    assert_ne!(read(&chip, 8192, 8192), read(&chip, 8192, 8192), "and they are unstable");
+    assert_ne!(read(&chip, 16384, 8192), read(&chip, 16384, 8192), "and they are unstable");
     assert_eq!(cut(mlc.clone(), Tear::After).1, [0; 0]);
     let (chip, damaged) = cut(mlc.single_level(), Tear::Half);
     assert_eq!((damaged, chip.geometry().pages_per_block()), (vec![], 128));
@@ -351,9 +351,9 @@ fn time_is_that_of_the_cells_and_the_bus() {
     // Upper pages of two-bit cells take longer.
     let mlc = Profile::named("H27UCG8T2ETR").unwrap().with_blocks(1);
     let mut chip = NandChip::new(mlc, Config::default());
-    chip.program(0, &[0; 8192]).unwrap();
+    chip.program(0, &[0; 16384]).unwrap();
     let lower = chip.busy_ns();
-    chip.program(2 * 8192, &[0; 8192]).unwrap();
+    chip.program(2 * 16384, &[0; 16384]).unwrap();
     assert_eq!(chip.busy_ns() - 2 * lower, 2_000_000);
 }
 
