@@ -137,7 +137,7 @@ impl<V: Volume> Ubifs<V> {
         }
         self.lost = self.lost_ranges(whole, options.index);
         self.replay(dirty);
-        if dirty {
+        if dirty && !self.has_no_orphans() {
             self.kill_orphans();
         }
     }
@@ -247,6 +247,12 @@ impl<V: Volume> Ubifs<V> {
     /// LEBs of the journal.
     pub fn buds(&self) -> &[Bud] {
         &self.buds
+    }
+
+    /// Whether what lies in the orphan area is left from before and no longer counts.
+    pub(crate) fn has_no_orphans(&self) -> bool {
+        let flags = self.master.as_ref().map(|it| it.master.flags);
+        flags.is_some_and(|flags| flags.contains(MasterFlags::NO_ORPHANS))
     }
 
     /// Whether it was not cleanly unmounted.

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 use flysch_api::vfs::{Finding, Inode, Severity};
 use flysch_api::volume::Volume;
-use flysch_wire::ubifs::{MasterFlags, Node, NodeKind};
+use flysch_wire::ubifs::{Node, NodeKind};
 
 use crate::access::{Location, Scratch, finding};
 use crate::open::Ubifs;
@@ -73,6 +73,7 @@ impl<V: Volume> Check<'_, V> {
     fn orphans(&mut self) {
         let store = &self.fs.store;
         let mut scratch = Scratch::new();
+        let stale = self.fs.has_no_orphans();
         for lnum in store.layout.orphans.clone() {
             let leb = match store.access.leb(lnum, &mut scratch) {
                 Ok(leb) => leb,
@@ -86,6 +87,7 @@ impl<V: Volume> Check<'_, V> {
                 match item {
                     Item::Node { offset, header, bytes } => {
                         match Node::decode(header, bytes, store.format()) {
+                            Ok(Node::Orphans(_)) if stale => {}
                             Ok(Node::Orphans(node)) => {
                                 for inode in node.inodes() {
                                     self.orphan(inode, (lnum, offset));
@@ -117,16 +119,9 @@ impl<V: Volume> Check<'_, V> {
             Err(_) => None,
         };
         let place = self.fs.store.access.place(at.0, at.1);
-        let none = self
-            .fs
-            .master
-            .as_ref()
-            .is_some_and(|it| it.master.flags.contains(MasterFlags::NO_ORPHANS));
-        let problem = problem.or_else(|| {
-            none.then(|| String::from("the master node says that there are no orphans"))
-        });
         if let Some(problem) = problem {
-            let found = finding(Severity::Lost, "orphan node", problem, place);
+            // So it is with a file made without a name (O_TMPFILE) that has got one since.
+            let found = finding(Severity::Note, "orphan node", problem, place);
             self.findings.push(Finding { inode: Some(Inode(inode)), ..found });
         }
     }
