@@ -138,6 +138,51 @@ fn no_name_and_no_link_leads_out() {
     assert_eq!(top, ["image", "out", "outside"]);
 }
 
+/// What Linux drops is there when it is asked for, and only then.
+#[test]
+fn files_without_a_name_are_shown_when_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut image = Image::default();
+    image.name(1, b"file", 2, FILE);
+    image.inode(2, FILE, b"named");
+    image.name(1, b"lost+found", 3, FILE);
+    image.inode(3, FILE, b"in the way");
+    image.name(1, b"deleted", 4, FILE);
+    image.inode(4, FILE, b"deleted");
+    image.name(1, b"deleted", 0, 0);
+    image.inode(5, DIRECTORY, b"");
+    image.name(5, b"inside", 6, FILE);
+    image.inode(6, FILE, b"inside");
+    let path = folder.path().join("image");
+    image.write(&path);
+    let opened = flysch_image::Image::open(&path, &flysch_image::Options::default()).unwrap();
+    let volume = opened.volumes().next().unwrap();
+    let shown = |fs: flysch_image::SharedFileSystem, name: &str| {
+        let out = folder.path().join(name);
+        let options = flysch_image::ExtractOptions::default();
+        let extraction =
+            flysch_image::extract(&*fs, &out, &options, &flysch_image::Progress::default());
+        assert_eq!(extraction.unwrap().failures, []);
+        assert_eq!(flysch_vfs::verify(&*fs).violations, []);
+        let prefix = format!("{}/", out.display());
+        everything(&out)
+            .into_iter()
+            .map(|(path, content)| (path.replace(&prefix, ""), content))
+            .filter(|(_, content)| !content.is_empty())
+            .map(|(path, content)| format!("{path}: {}", String::from_utf8_lossy(&content)))
+            .collect::<Vec<_>>()
+    };
+    let named = ["file: named", "lost+found: in the way"];
+    assert_eq!(shown(volume.file_system().unwrap(), "without"), named);
+    let all = [
+        "file: named",
+        "lost+found: in the way",
+        "lost+found-2/#4: deleted",
+        "lost+found-2/#5/inside: inside",
+    ];
+    assert_eq!(shown(volume.file_system_with_lost().unwrap(), "with"), all);
+}
+
 #[test]
 fn a_directory_that_holds_something_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use flysch_wire::jffs2::{ByteOrder, ROOT_INO};
 
 use crate::file::{Layout, Piece};
 use crate::found::{DirentRef, NodeRef, Problem, Wrong};
-use crate::index::InodeRecord;
+use crate::index::{InodeRecord, Nameless};
 use crate::node::{self, DATA_MAX, Data, Reader};
 use crate::scan::Summaries;
 use crate::{Jffs2, MountError};
@@ -28,7 +28,7 @@ pub fn check<F: Flash>(
     order: Option<ByteOrder>,
     report: &mut dyn FnMut(Finding),
 ) -> Result<(), MountError> {
-    let mounted = Jffs2::mount_with(flash, order, Summaries::Verify)?;
+    let mounted = Jffs2::mount_with(flash, order, Summaries::Verify, Nameless::Drop)?;
     let parents = parents(&mounted);
     let mut checker = Checker { fs: &mounted, parents, report };
     checker.problems();

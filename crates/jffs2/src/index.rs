@@ -73,8 +73,17 @@ pub(crate) struct Index {
     pub(crate) space: Space,
 }
 
+/// What becomes of inodes that no path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nameless {
+    /// They are dropped with all that is in them, as Linux does.
+    Drop,
+    /// They can be reached by number.
+    Keep,
+}
+
 impl Index {
-    pub(crate) fn build(mut found: Found) -> Self {
+    pub(crate) fn build(mut found: Found, choice: Nameless) -> Self {
         let nodes = sorted_nodes(core::mem::take(&mut found.nodes));
         let by_mkfs = written_by_mkfs(&found.dirents);
         let (winners, changes) = resolve(&mut found.dirents, &found.names, by_mkfs);
@@ -82,9 +91,15 @@ impl Index {
         let inos = known_inos(&nodes, &winners);
         let (entries, dangling): (Vec<_>, Vec<_>) =
             winners.into_iter().partition(|entry| inos.binary_search(&entry.ino).is_ok());
-        let (entries, nameless) = reachable(entries, &inos);
+        let all = if choice == Nameless::Keep { entries.clone() } else { Vec::new() };
+        let (mut entries, nameless) = reachable(entries, &inos);
+        let mut dropped = &nameless[..];
+        if choice == Nameless::Keep {
+            entries = all;
+            dropped = &[];
+        }
         let mut index = Self {
-            inodes: records(&inos, &nameless, &nodes, &entries, &changes),
+            inodes: records(&inos, dropped, &nodes, &entries, &changes),
             nodes,
             entries,
             names: found.names,

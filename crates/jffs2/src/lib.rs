@@ -37,13 +37,15 @@ pub use check::check;
 pub use compressor::{Compressor, Compressors, Mode};
 
 use alloc::vec;
+use alloc::vec::Vec;
 use core::fmt;
 
 use flysch_api::flash::{Error as FlashError, Flash};
+use flysch_api::vfs::{FileKind, Inode};
 use flysch_wire::jffs2::{ByteOrder, Header};
 
 use crate::found::Address;
-use crate::index::Index;
+use crate::index::{Index, Nameless};
 use crate::scan::{Summaries, scan};
 
 /// Headers that are looked at to tell the byte order.
@@ -116,7 +118,17 @@ impl<F: Flash> Jffs2<F> {
     /// When there is no JFFS2 or the flash cannot be read. Damage is no error here: it shows where
     /// it hits.
     pub fn mount(flash: F, order: Option<ByteOrder>) -> Result<Self, MountError> {
-        Self::mount_with(flash, order, Summaries::Use)
+        Self::mount_with(flash, order, Summaries::Use, Nameless::Drop)
+    }
+
+    /// Mounts `flash` and keeps the inodes that Linux drops because no path leads to them, with
+    /// what is in them: [`unreachable`](Self::unreachable) tells their numbers. Most of them were
+    /// deleted and their nodes not yet collected; some lost their names.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount).
+    pub fn mount_keeping_nameless(flash: F, order: Option<ByteOrder>) -> Result<Self, MountError> {
+        Self::mount_with(flash, order, Summaries::Use, Nameless::Keep)
     }
 
     pub(crate) fn mount_with(
@@ -126,12 +138,13 @@ impl<F: Flash> Jffs2<F> {
     ) -> Result<Self, MountError> {
         if flash.geometry().size > Address::LIMIT {
             return Err(MountError::TooLarge);
+        nameless: Nameless,
         }
         let order = match order {
             Some(order) => order,
             None => detect_order(&flash)?,
         };
-        let index = Index::build(scan(&flash, order, summaries)?);
+        let index = Index::build(scan(&flash, order, summaries)?, nameless);
         Ok(Self { flash, order, index })
     }
 
@@ -153,6 +166,17 @@ impl<F: Flash> Jffs2<F> {
     /// The flash below.
     pub fn flash(&self) -> &F {
         &self.flash
+    /// Files that have no name, if they were kept; what lies in a directory without a name comes
+    /// with the directory. Files whose kind is lost are left out.
+    pub fn unreachable(&self) -> Vec<(Inode, FileKind)> {
+        let nameless = self.index.nameless.iter();
+        let roots = nameless.filter_map(|&ino| self.index.inode(ino));
+        roots
+            .filter(|record| record.names == 0)
+            .filter_map(|record| Some((Inode(record.ino.into()), self.kind(record).ok()?)))
+            .collect()
+    }
+
     }
 
     /// Bytes that Linux never lets a write take: two blocks for deletions, and two more, one in

@@ -56,6 +56,9 @@ struct Source {
     /// Do not look for out-of-band bytes between the pages.
     #[arg(long)]
     no_oob: bool,
+    /// Also show files that no path leads to, in a directory lost+found.
+    #[arg(long)]
+    lost_found: bool,
     /// Bytes to skip at the front of the image.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_offset)]
     offset: u64,
@@ -113,6 +116,11 @@ impl Source {
         })
     }
 
+    /// The file system of a volume, as it is to be shown.
+    fn shown_file_system(&self, volume: &Volume) -> Option<SharedFileSystem> {
+        if self.lost_found { volume.file_system_with_lost() } else { volume.file_system() }
+    }
+
     /// The volumes that are wanted, with the name each is shown by; at least one.
     fn volumes<'i>(&self, image: &'i Image) -> Result<Vec<(String, &'i Volume)>, Failure> {
         let names = flysch_image::names(image);
@@ -142,7 +150,7 @@ impl Source {
         let volumes = self.volumes(image)?;
         let with_files: Vec<_> = volumes
             .iter()
-            .filter_map(|(name, volume)| Some((name, volume.file_system()?)))
+            .filter_map(|(name, volume)| Some((name, self.shown_file_system(volume)?)))
             .collect();
         match &with_files[..] {
             [(_, fs)] => Ok(fs.clone()),

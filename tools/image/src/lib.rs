@@ -12,6 +12,7 @@ mod device;
 mod edit;
 mod extract;
 mod info;
+mod lost;
 mod open;
 mod path;
 mod storage;

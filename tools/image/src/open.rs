@@ -16,6 +16,7 @@ use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubi::VolumeKind;
 
 use crate::cache::CachedFlash;
+use crate::lost::WithLost;
 use crate::storage::{FileStorage, Window};
 
 /// A flash that any thread may read.
@@ -151,6 +152,22 @@ impl Volume {
             Contents::Jffs2(fs) => Some(fs.clone()),
             Contents::Raw(_) | Contents::Broken(..) => None,
         }
+    }
+
+    /// The same with files that no path leads to, in a directory `lost+found` of its root. Linux does
+    /// not show them: they lost their names, or (JFFS2) were deleted and not yet collected.
+    pub fn file_system_with_lost(&self) -> Option<SharedFileSystem> {
+        Some(match &self.contents {
+            Contents::Ubifs(fs) => Arc::new(WithLost::new(fs.clone(), fs.unreachable())),
+            Contents::BareUbifs(fs) => Arc::new(WithLost::new(fs.clone(), fs.unreachable())),
+            Contents::Jffs2(fs) => {
+                let order = Some(fs.facts().order);
+                let fs = Jffs2::mount_keeping_nameless(fs.flash().clone(), order).ok()?;
+                let lost = fs.unreachable();
+                Arc::new(WithLost::new(Arc::new(fs), lost))
+            }
+            Contents::Raw(_) | Contents::Broken(..) => return None,
+        })
     }
 
     /// Why its file system could not be opened.

@@ -73,7 +73,8 @@ fn extract_volume(
         ExtractOptions { threads: arguments.threads, keep_damaged: arguments.keep_damaged };
     let mut bar = Progress::bytes("extracting", None);
     let _ = output;
-    watch(&progress, &mut bar, || match (&volume.contents, volume.file_system()) {
+    let fs = arguments.source.shown_file_system(volume);
+    watch(&progress, &mut bar, || match (&volume.contents, fs) {
         (_, Some(fs)) => {
             flysch_image::extract(&*fs, place, &options, &progress).map_err(|error| fail(&error))
         }

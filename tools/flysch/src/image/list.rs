@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         lister.output.bytes(b"[")?;
     }
     for (name, volume) in &volumes {
-        match volume.file_system() {
+        match source.shown_file_system(volume) {
             Some(fs) => lister.volume(name, &*fs, arguments)?,
             None if several && volume.failure().is_none() => {}
             None => {
