@@ -15,6 +15,10 @@ use crate::ioctl::{self, Counters, Erase, IsBad, Layout, MarkBad};
 const PLACE: u8 = 0;
 const AUTO: u8 = 1;
 
+/// How often a read that could not be corrected is tried again: cells near a threshold read
+/// differently each time, and Linux's UBI tries as often.
+const RETRIES: u32 = 3;
+
 /// What will be done with a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -89,6 +93,10 @@ impl MtdDevice {
         let (_, counters) = ioctl::ask(&self.file, Counters::default())?;
         let Counters { corrected, failed, bad_blocks, table_blocks } = counters;
         Ok(EccCounters { corrected, failed, bad_blocks, table_blocks })
+    }
+
+    fn read_once(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.read_by_call(offset, buffer).unwrap_or_else(|| self.read_plainly(offset, buffer))
     }
 
     /// Reads by `MEMREAD`; `None` if the kernel does not have it.
@@ -213,7 +221,14 @@ impl Flash for MtdDevice {
         if buffer.is_empty() {
             return Ok(Corrected::NONE);
         }
-        self.read_by_call(offset, buffer).unwrap_or_else(|| self.read_plainly(offset, buffer))
+        let mut outcome = self.read_once(offset, buffer);
+        for _ in 0..RETRIES {
+            if !matches!(outcome, Err(Error::Uncorrectable { .. })) {
+                break;
+            }
+            outcome = self.read_once(offset, buffer);
+        }
+        outcome
     }
 
     fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {

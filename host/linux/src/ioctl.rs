@@ -189,7 +189,8 @@ fn address(buffer: &mut [u8]) -> u64 {
     if buffer.is_empty() { 0 } else { buffer.as_mut_ptr().addr() as u64 }
 }
 
-/// Reads data and out-of-band bytes of the pages from `start` on, `MTD_OPS_*` in `mode`.
+/// Reads data and out-of-band bytes of the pages from `start` on, `MTD_OPS_*` in `mode`. Bit errors
+/// are no failure: the counters in the answer tell them.
 pub(crate) fn read(
     file: &File,
     start: u64,
@@ -207,7 +208,14 @@ pub(crate) fn read(
         ..Read::default()
     };
     // SAFETY: both buffers are borrowed mutably until the call returns, and as long as is said.
-    unsafe { call(file, &mut request) }?;
+    let result = unsafe { call(file, &mut request) };
+    // The kernel tells bit errors by an error number, and fills buffers and counters all the same.
+    match result.map_err(|error| (error.raw_os_error(), error)) {
+        Ok(_) => {}
+        Err((Some(libc::EUCLEAN), _)) => request.corrected = request.corrected.max(1),
+        Err((Some(libc::EBADMSG), _)) => request.uncorrectable = request.uncorrectable.max(1),
+        Err((_, error)) => return Err(error),
+    }
     Ok(request)
 }
 
