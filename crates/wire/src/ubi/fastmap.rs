@@ -225,6 +225,22 @@ impl EraseCounter {
     }
 }
 
+/// The kind in a fastmap's `vol_type` byte: the numbers of `ubi-user.h`, not those of the headers.
+fn kind_from_code(code: u8) -> Option<VolumeKind> {
+    match code {
+        3 => Some(VolumeKind::Dynamic),
+        4 => Some(VolumeKind::Static),
+        _ => None,
+    }
+}
+
+fn kind_code(kind: VolumeKind) -> u8 {
+    match kind {
+        VolumeKind::Dynamic => 3,
+        VolumeKind::Static => 4,
+    }
+}
+
 /// A volume (`ubi_fm_volhdr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Volume {
@@ -249,8 +265,7 @@ impl Volume {
         let bytes = frame(bytes, Self::SIZE, VOLUME_MAGIC)?;
         Ok(Self {
             volume: be32(bytes, 4),
-            kind: VolumeKind::from_code(bytes[8])
-                .ok_or(FastmapError("bad volume type in the fastmap"))?,
+            kind: kind_from_code(bytes[8]).ok_or(FastmapError("bad volume type in the fastmap"))?,
             data_pad: be32(bytes, 12),
             used_ebs: be32(bytes, 16),
             last_eb_bytes: be32(bytes, 20),
@@ -262,7 +277,7 @@ impl Volume {
         let mut out = [0; Self::SIZE];
         put(&mut out, 0, VOLUME_MAGIC.to_be_bytes());
         put(&mut out, 4, self.volume.to_be_bytes());
-        out[8] = self.kind.code();
+        out[8] = kind_code(self.kind);
         put(&mut out, 12, self.data_pad.to_be_bytes());
         put(&mut out, 16, self.used_ebs.to_be_bytes());
         put(&mut out, 20, self.last_eb_bytes.to_be_bytes());
