@@ -14,7 +14,8 @@ use core::fmt;
 use flysch_api::flash::Flash;
 use flysch_api::vfs::{Finding, Place, Severity};
 use flysch_wire::ubi::{
-    Compatibility, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader, fastmap,
+    Compatibility, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader, VolumeRecord,
+    fastmap,
 };
 
 use crate::blocks::{Block, Claim, Claims, Content, Headers, Offsets, Reader};
@@ -86,8 +87,35 @@ pub struct Ubi<F> {
     by_fastmap: bool,
 }
 
+/// What the blocks are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To show everything that is there.
+    Read,
+    /// To go on writing, as Linux does: the ruins of interrupted erases and writes are told from
+    /// damage, and are leftovers.
+    Write,
+}
+
+/// What a writer must know beyond what a reader is shown.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Evidence {
+    /// Blocks that start a fastmap, whole or not.
+    pub(crate) anchors: Vec<u32>,
+    /// Blocks of internal volumes that are not known, and what they ask for.
+    pub(crate) aliens: Vec<(u32, Compatibility)>,
+    /// A block whose headers could not be read, not even with bit errors.
+    pub(crate) unreadable: Option<u32>,
+    /// Two blocks of one LEB with one sequence number other than 0.
+    pub(crate) equal: Option<(u32, u32)>,
+    /// The volume table; empty if both copies are lost.
+    pub(crate) records: Vec<Option<VolumeRecord>>,
+}
+
 /// What attaching collects on its way.
 pub(crate) struct Attach<'f, F: ?Sized> {
+    pub(crate) purpose: Purpose,
+    pub(crate) evidence: Evidence,
     pub(crate) reader: Reader<'f, F>,
     pub(crate) offsets: Offsets,
     pub(crate) blocks: Vec<Block>,
@@ -99,10 +127,19 @@ pub(crate) struct Attach<'f, F: ?Sized> {
 impl<F: Flash> Ubi<F> {
     /// Attaches the image that lies at `image` on `flash`.
     pub fn attach(flash: F, image: Image, options: &Options) -> Result<Self, AttachError> {
+        Self::attach_for(flash, image, options, Purpose::Read).map(|(ubi, _)| ubi)
+    }
+
+    pub(crate) fn attach_for(
+        flash: F,
+        image: Image,
+        options: &Options,
+        purpose: Purpose,
+    ) -> Result<(Self, Evidence), AttachError> {
         let reader = Reader { flash: &flash, image };
         let (offsets, image_sequence) = reader.vote()?;
         let image = Image { image_sequence, ..image };
-        let start = || Attach::new(Reader { flash: &flash, image }, offsets);
+        let start = || Attach::new(Reader { flash: &flash, image }, offsets, purpose);
         let mut attach = start();
         let mut by_fastmap = false;
         if options.fastmap == FastmapUse::Use {
@@ -121,8 +158,15 @@ impl<F: Flash> Ubi<F> {
         }
         attach.choose();
         let volumes = table::volumes(&mut attach);
-        let Attach { blocks, findings, sequence_max, .. } = attach;
-        Ok(Self { flash, image, offsets, blocks, volumes, findings, sequence_max, by_fastmap })
+        let Attach { blocks, findings, sequence_max, evidence, .. } = attach;
+        let ubi =
+            Self { flash, image, offsets, blocks, volumes, findings, sequence_max, by_fastmap };
+        Ok((ubi, evidence))
+    }
+
+    /// The flash, given back.
+    pub(crate) fn into_flash(self) -> F {
+        self.flash
     }
 
     /// The flash it lies on.
@@ -187,8 +231,10 @@ impl<F: Flash> Ubi<F> {
 }
 
 impl<'f, F: Flash + ?Sized> Attach<'f, F> {
-    fn new(reader: Reader<'f, F>, offsets: Offsets) -> Self {
+    fn new(reader: Reader<'f, F>, offsets: Offsets, purpose: Purpose) -> Self {
         Self {
+            purpose,
+            evidence: Evidence::default(),
             reader,
             offsets,
             blocks: Vec::new(),
@@ -233,10 +279,17 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         if headers.bad {
             return Ok(Content::Bad);
         }
+        if self.purpose == Purpose::Write
+            && let Some(content) = self.judge_ruin(peb, headers)
+        {
+            return Ok(content);
+        }
         match headers.ec {
             Ok(ec) => {
                 let expected = self.reader.image.image_sequence;
-                if ec.image_sequence != expected {
+                // Old implementations left it 0.
+                let unknown = self.purpose == Purpose::Write && ec.image_sequence == 0;
+                if ec.image_sequence != expected && !unknown {
                     let problem =
                         format!("image_seq {} among blocks of {expected}", ec.image_sequence);
                     self.note(Severity::Inconsistent, "EC header", problem, place);
@@ -267,6 +320,33 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         }
     }
 
+    /// What power cuts leave behind; `None` if the block is none of it.
+    fn judge_ruin(&mut self, peb: u32, headers: &Headers) -> Option<Content> {
+        let short = Some(HeaderError::Short);
+        if headers.ec.err() == short || headers.vid.err() == short {
+            self.evidence.unreadable.get_or_insert(peb);
+            return None;
+        }
+        match (headers.ec, headers.vid) {
+            // An erase that went from the start, or one that was not followed by its header.
+            (Err(HeaderError::Erased), _) => Some(Content::Erased),
+            // An erase that left noise, or one that NOR announces by spoiling both.
+            (Err(_), Err(_)) => Some(Content::Erased),
+            // Who takes the block looks whether it is erased.
+            (Ok(ec), Err(HeaderError::Erased)) => {
+                let expected = self.reader.image.image_sequence;
+                let ours = ec.image_sequence == expected || ec.image_sequence == 0;
+                ours.then_some(Content::Free)
+            }
+            // A header that was being written, or an erase that error correction notices.
+            (Ok(_), Err(_)) => {
+                let ruin = self.reader.is_ruin(peb, self.offsets.data);
+                ruin.then_some(Content::Stale)
+            }
+            _ => None,
+        }
+    }
+
     /// A block that begins erased and whose second header is not readable.
     fn judge_headless(&mut self, peb: u32, headers: &Headers) -> Content {
         if self.reader.is_erased(peb, 0) {
@@ -283,10 +363,16 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         self.sequence_max = self.sequence_max.max(vid.sequence);
         if vid.volume > LAYOUT_VOLUME {
             if [fastmap::SUPERBLOCK_VOLUME, fastmap::DATA_VOLUME].contains(&vid.volume) {
+                if vid.volume == fastmap::SUPERBLOCK_VOLUME {
+                    self.evidence.anchors.push(peb);
+                }
                 return Ok(Content::Fastmap);
             }
             if vid.compatibility == Compatibility::Reject {
                 return Err(AttachError::Rejected { volume: vid.volume });
+            }
+            if vid.compatibility != Compatibility::Delete {
+                self.evidence.aliens.push((peb, vid.compatibility));
             }
             return Ok(Content::Stale);
         }
@@ -324,6 +410,9 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
     fn warn_equal(&mut self, volume: u32, lnum: u32, copies: &[Claim]) {
         for pair in copies.windows(2) {
             if pair[0].vid.sequence == pair[1].vid.sequence {
+                if pair[0].vid.sequence != 0 {
+                    self.evidence.equal.get_or_insert((pair[0].peb, pair[1].peb));
+                }
                 let problem = format!(
                     "PEB {} and {} of volume {volume} have the same sequence number {}",
                     pair[0].peb, pair[1].peb, pair[0].vid.sequence

@@ -141,6 +141,17 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         true
     }
 
+    /// Whether the data of a block without a good header is what a power cut leaves: erased, or
+    /// beyond error correction.
+    pub(crate) fn is_ruin(&self, peb: u32, offset: u32) -> bool {
+        let mut data = alloc::vec![0; (self.image.peb_size - offset) as usize];
+        match self.flash.read(self.start(peb) + u64::from(offset), &mut data) {
+            Err(flysch_api::flash::Error::Uncorrectable { .. }) => true,
+            Err(_) => false,
+            Ok(_) => data.iter().all(|&byte| byte == 0xff),
+        }
+    }
+
     /// The offsets that most blocks agree on, and the image sequence number they carry.
     pub(crate) fn vote(&self) -> Result<(Offsets, u32), AttachError> {
         let mut votes = BTreeMap::new();

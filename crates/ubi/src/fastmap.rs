@@ -19,7 +19,8 @@ use crate::blocks::{Block, Content};
 
 /// Attaches by fastmap; `false` if there is none.
 pub(crate) fn attach<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Result<bool, FastmapError> {
-    let Some(anchor) = find_anchor(attach) else { return Ok(false) };
+    let anchors = find_anchors(attach);
+    let Some(&(_, anchor)) = anchors.iter().max() else { return Ok(false) };
     let (superblock, bytes) = load(attach, anchor)?;
     let mut cursor = Cursor { rest: &bytes[Superblock::SIZE..] };
     let header = Header::parse(cursor.take(Header::SIZE)?)?;
@@ -38,7 +39,10 @@ pub(crate) fn attach<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Result<bo
     }
     blocks.finish(header.bad)?;
     attach.blocks = blocks.into_table();
-    attach.sequence_max = superblock.sequence;
+    attach.evidence.anchors = anchors.iter().map(|anchor| anchor.1).collect();
+    // Linux leaves the superblock's own number 0.
+    let newest = locations_newest(attach, &superblock);
+    attach.sequence_max = superblock.sequence.max(newest);
     read_maps(attach, &mut cursor, &header, &used)?;
     for pool in &pools {
         for &peb in pool.pebs() {
@@ -48,14 +52,23 @@ pub(crate) fn attach<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Result<bo
     Ok(true)
 }
 
-/// The newest block that starts a fastmap.
-fn find_anchor<F: Flash + ?Sized>(attach: &Attach<'_, F>) -> Option<u32> {
+/// The blocks that start a fastmap, each with its sequence number.
+fn find_anchors<F: Flash + ?Sized>(attach: &Attach<'_, F>) -> Vec<(u64, u32)> {
     let candidates = 0..START_MAX.min(attach.reader.image.pebs);
     let anchors = candidates.filter_map(|peb| {
         let vid = attach.reader.headers(peb, attach.offsets).vid.ok()?;
         (vid.volume == SUPERBLOCK_VOLUME && vid.lnum == 0).then_some((vid.sequence, peb))
     });
-    anchors.max().map(|(_, peb)| peb)
+    anchors.collect()
+}
+
+/// The highest sequence number among a fastmap's own blocks.
+fn locations_newest<F: Flash + ?Sized>(attach: &Attach<'_, F>, superblock: &Superblock) -> u64 {
+    let own = superblock.locations.iter().take(superblock.used_blocks as usize);
+    let numbers = own.filter_map(|&peb| {
+        attach.reader.headers(peb, attach.offsets).vid.ok().map(|vid| vid.sequence)
+    });
+    numbers.max().unwrap_or(0)
 }
 
 /// Reads all of a fastmap and verifies its checksum.

@@ -11,6 +11,9 @@
 //! 1. [`find_images`]: where in a file UBI images lie, and how large their erase blocks are.
 //! 2. [`Ubi::attach`]: headers, winners, volume table.
 //! 3. [`Ubi::volume`]: one volume, readable as [`flysch_api::volume::Volume`].
+//!
+//! Writing is [`Device`]: [`Device::format`] or [`Device::attach`], then [`Device::create`] and
+//! [`Device::volume_mut`], a [`flysch_api::volume::VolumeMut`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -22,6 +25,7 @@ extern crate std;
 mod attach;
 mod blocks;
 pub mod create;
+mod device;
 mod fastmap;
 mod locate;
 mod table;
@@ -32,8 +36,14 @@ mod tests;
 
 pub use attach::{AttachError, FastmapUse, Options, Ubi};
 pub use blocks::{Block, Content, Offsets};
+pub use device::{
+    Account, Device, DeviceOptions, DeviceVolume, Error, FormatOptions, NewVolume, ReadOnly,
+    Statistics, Update,
+};
 pub use locate::{Image, find_images};
 pub use table::VolumeInfo;
 pub use volume::UbiVolume;
+
+pub use flysch_wire::ubi::{VolumeFlags, VolumeKind};
 
 pub use flysch_api::vfs::{Finding, Place, Severity};

@@ -59,6 +59,7 @@ pub(crate) fn volumes<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Vec<Volu
             discard(attach, id, 0);
         }
     }
+    attach.evidence.records = records;
     volumes.sort_by_key(|volume| volume.id);
     for volume in &mut volumes {
         fill(attach, volume);

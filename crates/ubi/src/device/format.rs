@@ -1,0 +1,105 @@
+//! A flash made an empty UBI device.
+
+use alloc::vec::Vec;
+
+use flysch_api::flash::{Error as FlashError, FlashMut};
+use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader, VID_HEADER_SIZE};
+
+use super::{Device, DeviceOptions, Error, Io, ReadOnly, open};
+use crate::Offsets;
+
+/// How a flash is formatted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatOptions {
+    /// Number that tells this image's blocks from those of another; random, not 0.
+    pub image_sequence: u32,
+    /// Where the identifier header lies, bytes; `None`: in the next unit that can be programmed
+    /// alone.
+    pub vid_header_offset: Option<u32>,
+    /// What every erase counter becomes; `None`: those found are kept and counted up, the others
+    /// get their mean.
+    pub erase_counter: Option<u32>,
+}
+
+impl FormatOptions {
+    /// Offsets from the flash's shape, erase counters kept.
+    pub fn new(image_sequence: u32) -> Self {
+        Self { image_sequence, vid_header_offset: None, erase_counter: None }
+    }
+}
+
+impl<F: FlashMut> Device<F> {
+    /// Erases all of `flash` and makes it an empty UBI device (`ubiformat`). Blocks that can not
+    /// be erased are marked bad.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] with nothing done; [`Error::ReadOnly`] or [`Error::Flash`] in the middle.
+    pub fn format(
+        mut flash: F,
+        format: &FormatOptions,
+        options: &DeviceOptions,
+    ) -> Result<Self, Error> {
+        let mut image = open::whole(flash.geometry(), options)?;
+        image.image_sequence = format.image_sequence;
+        let offsets = offsets(&flash, format, options)?;
+        let shape = open::shape(flash.geometry(), options, image, offsets)?;
+        let mut io = Io { flash: &mut flash, shape };
+        let counters: Vec<Option<u32>> = (0..image.pebs).map(|peb| io.erase_counter(peb)).collect();
+        let known: Vec<u64> = counters.iter().flatten().map(|&ec| u64::from(ec)).collect();
+        let mean = known.iter().sum::<u64>().checked_div(known.len() as u64).unwrap_or(0) as u32;
+        for (peb, found) in (0..).zip(counters) {
+            if io.flash.is_bad(peb)? {
+                continue;
+            }
+            let counted = found.unwrap_or(mean).saturating_add(1);
+            let erase_counter = format.erase_counter.unwrap_or(counted);
+            match io.erase_only(peb).and_then(|()| io.write_ec(peb, erase_counter)) {
+                Ok(()) => {}
+                Err(FlashError::EraseFailed { .. } | FlashError::ProgramFailed { .. })
+                    if io.bad_allowed() =>
+                {
+                    io.flash.mark_bad(peb)?;
+                }
+                Err(error) => return Err(Error::ReadOnly(ReadOnly::Flash(error))),
+            }
+        }
+        Self::attach(flash, options)
+    }
+}
+
+impl<F: FlashMut> Io<F> {
+    /// The erase counter of a block that was UBI's before.
+    fn erase_counter(&self, peb: u32) -> Option<u32> {
+        let mut bytes = [0; EC_HEADER_SIZE];
+        let _ = self.read(peb, 0, &mut bytes).ok()?;
+        EcHeader::parse(&bytes).ok().map(|header| header.erase_counter as u32)
+    }
+}
+
+/// Where the headers and the data go: each in a unit of its own.
+fn offsets<F: FlashMut>(
+    flash: &F,
+    format: &FormatOptions,
+    options: &DeviceOptions,
+) -> Result<Offsets, Error> {
+    let geometry = flash.geometry();
+    let write_size = options.write_size.unwrap_or(geometry.write_size);
+    // A write size that the flash does not know says nothing about parts of it.
+    let unit = match write_size == geometry.write_size {
+        true => geometry.sub_page_size,
+        false => write_size,
+    };
+    let natural = (EC_HEADER_SIZE as u32).next_multiple_of(unit);
+    let vid_header = format.vid_header_offset.unwrap_or(natural);
+    let end = vid_header.checked_add(VID_HEADER_SIZE as u32);
+    let data = end.and_then(|end| end.checked_next_multiple_of(write_size));
+    match data {
+        Some(data) if data < geometry.erase_size && vid_header.is_multiple_of(8) => {
+            Ok(Offsets { vid_header, data })
+        }
+        _ => Err(Error::Shape(
+            "the identifier header lies behind the end of the erase block, or not at a multiple \
+             of 8",
+        )),
+    }
+}

@@ -1,0 +1,220 @@
+//! Physical erase blocks: headers and data written, blocks erased and tortured.
+//!
+//! NAND: the erase counter header, the identifier header and the data are each programmed once, in
+//! this order, in units that the flash programs alone. NOR: an erase takes long and may be cut
+//! short anywhere, so the magic words of both headers are cleared first; what is left is then
+//! neither a good block nor an empty one.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::flash::{Corrected, Error, FlashMut, Kind};
+use flysch_wire::ubi::{EcHeader, HeaderError, VidHeader};
+
+use crate::{Image, Offsets};
+
+/// How often a read, a write or an erase is tried again (`UBI_IO_RETRIES`).
+pub(crate) const RETRIES: u32 = 3;
+/// What a suspected block is filled with.
+const TORTURE_PATTERNS: [u8; 3] = [0xa5, 0x5a, 0x00];
+
+/// Sizes and places in every block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) image: Image,
+    pub(crate) offsets: Offsets,
+    /// Bytes that are programmed together.
+    pub(crate) write_size: u32,
+    /// Bytes that a header is programmed in multiples of.
+    pub(crate) header_unit: u32,
+}
+
+impl Shape {
+    /// Bytes of a logical erase block without alignment.
+    pub(crate) fn leb_size(&self) -> u32 {
+        self.image.peb_size - self.offsets.data
+    }
+}
+
+/// The flash and how blocks lie on it.
+#[derive(Debug)]
+pub(crate) struct Io<F> {
+    pub(crate) flash: F,
+    pub(crate) shape: Shape,
+}
+
+impl<F: FlashMut> Io<F> {
+    fn at(&self, peb: u32, offset: u32) -> u64 {
+        u64::from(peb) * u64::from(self.shape.image.peb_size) + u64::from(offset)
+    }
+
+    /// Whether blocks can be given up.
+    pub(crate) fn bad_allowed(&self) -> bool {
+        self.flash.geometry().kind.is_nand()
+    }
+
+    /// A header in as many units as it needs, at the unit that its place is in.
+    fn program_header(&mut self, peb: u32, offset: u32, header: &[u8]) -> Result<(), Error> {
+        let unit = self.shape.header_unit;
+        let start = offset - offset % unit;
+        let inside = (offset - start) as usize;
+        let size = (inside + header.len()).next_multiple_of(unit as usize);
+        let mut bytes = vec![0; size];
+        bytes[inside..inside + header.len()].copy_from_slice(header);
+        self.flash.program(self.at(peb, start), &bytes)
+    }
+
+    pub(crate) fn write_ec(&mut self, peb: u32, erase_counter: u32) -> Result<(), Error> {
+        let header = EcHeader {
+            erase_counter: u64::from(erase_counter),
+            vid_header_offset: self.shape.offsets.vid_header,
+            data_offset: self.shape.offsets.data,
+            image_sequence: self.shape.image.image_sequence,
+        };
+        self.program_header(peb, 0, &header.emit())
+    }
+
+    pub(crate) fn write_vid(&mut self, peb: u32, vid: &VidHeader) -> Result<(), Error> {
+        self.program_header(peb, self.shape.offsets.vid_header, &vid.emit())
+    }
+
+    /// Programs data; what does not fill the last unit is filled up with 0xFF.
+    pub(crate) fn write_data(&mut self, peb: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let at = self.at(peb, self.shape.offsets.data + offset);
+        let unit = self.shape.write_size as usize;
+        let whole = data.len() - data.len() % unit;
+        if whole > 0 {
+            self.flash.program(at, &data[..whole])?;
+        }
+        if whole < data.len() {
+            let mut last = vec![0xff; unit];
+            last[..data.len() - whole].copy_from_slice(&data[whole..]);
+            self.flash.program(at + whole as u64, &last)?;
+        }
+        Ok(())
+    }
+
+    /// Reads anything of a block; bit errors are tried again.
+    pub(crate) fn read(
+        &self,
+        peb: u32,
+        offset: u32,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, Error> {
+        let mut tries = 0;
+        loop {
+            match self.flash.read(self.at(peb, offset), buffer) {
+                Err(Error::Uncorrectable { .. }) if tries < RETRIES => tries += 1,
+                result => return result,
+            }
+        }
+    }
+
+    pub(crate) fn read_data(
+        &self,
+        peb: u32,
+        offset: u32,
+        buffer: &mut [u8],
+    ) -> Result<Corrected, Error> {
+        self.read(peb, self.shape.offsets.data + offset, buffer)
+    }
+
+    pub(crate) fn read_vid(&self, peb: u32) -> Result<VidHeader, HeaderError> {
+        let mut bytes = [0; flysch_wire::ubi::VID_HEADER_SIZE];
+        let read = self.read(peb, self.shape.offsets.vid_header, &mut bytes);
+        let _ = read.map_err(|_| HeaderError::Short)?;
+        VidHeader::parse(&bytes).and_then(|vid| vid.fits(self.shape.leb_size()).map(|()| vid))
+    }
+
+    /// Whether these data read back, and without so many bit errors that they were scrubbed.
+    pub(crate) fn reads_back(&self, peb: u32, data: &[u8]) -> bool {
+        let mut found = vec![0; data.len()];
+        match self.read_data(peb, 0, &mut found) {
+            Ok(corrected) => !corrected.needs_scrub(self.flash.geometry()) && found == data,
+            Err(_) => false,
+        }
+    }
+
+    /// Whether the first and the last unit of the data read as erased: an erase that was cut short
+    /// leaves other blocks.
+    pub(crate) fn looks_erased(&self, peb: u32) -> bool {
+        let size = self.shape.write_size.clamp(64, self.shape.leb_size());
+        let mut unit = vec![0; size as usize];
+        [0, self.shape.leb_size() - size].into_iter().all(|offset| {
+            let read = self.read_data(peb, offset, &mut unit);
+            read.is_ok() && unit.iter().all(|&byte| byte == 0xff)
+        })
+    }
+
+    /// Erases a block, after having tried it thoroughly if `torture`, and writes its erase counter.
+    pub(crate) fn erase(
+        &mut self,
+        peb: u32,
+        erase_counter: u32,
+        torture: bool,
+    ) -> Result<(), Error> {
+        if self.flash.geometry().kind == Kind::Nor {
+            self.spoil_headers(peb)?;
+        }
+        if torture {
+            self.torture(peb)?;
+        }
+        self.erase_only(peb)?;
+        self.write_ec(peb, erase_counter)
+    }
+
+    pub(crate) fn erase_only(&mut self, peb: u32) -> Result<(), Error> {
+        let mut tries = 0;
+        loop {
+            match self.flash.erase(peb) {
+                Err(Error::EraseFailed { .. }) if tries < RETRIES => tries += 1,
+                result => return result,
+            }
+        }
+    }
+
+    /// Clears the first word of each header that could still be taken for one.
+    fn spoil_headers(&mut self, peb: u32) -> Result<(), Error> {
+        let unit = self.shape.header_unit.max(4);
+        for offset in [0, self.shape.offsets.vid_header] {
+            let mut word = [0; 4];
+            let _ = self.read(peb, offset, &mut word)?;
+            if word.iter().any(|&byte| byte != 0xff && byte != 0) {
+                let start = offset - offset % unit;
+                self.flash.program(self.at(peb, start), &vec![0; unit as usize])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn torture(&mut self, peb: u32) -> Result<(), Error> {
+        let size = self.shape.image.peb_size as usize;
+        let mut found: Vec<u8> = vec![0; size];
+        let failed = Err(Error::EraseFailed { block: peb });
+        for pattern in TORTURE_PATTERNS {
+            self.erase_only(peb)?;
+            if !self.holds(peb, 0xff, &mut found) {
+                return failed;
+            }
+            self.flash.program(self.at(peb, 0), &vec![pattern; size])?;
+            if !self.holds(peb, pattern, &mut found) {
+                return failed;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a whole block reads as `pattern`, without so many bit errors that it were scrubbed.
+    fn holds(&self, peb: u32, pattern: u8, found: &mut [u8]) -> bool {
+        match self.flash.read(self.at(peb, 0), found) {
+            Ok(corrected) => {
+                !corrected.needs_scrub(self.flash.geometry())
+                    && found.iter().all(|&byte| byte == pattern)
+            }
+            Err(_) => false,
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! A device that is written.
+//!
+//! # How a power cut is survived
+//!
+//! There is no map on the flash; a block says itself what it holds, and the higher sequence number
+//! wins. Everything follows from the order in which blocks are written and erased:
+//!
+//! - *A LEB's first write*: identifier header, then data. Cut before the header is whole: the block
+//!   holds no LEB and is erased at the next attach. Cut in the data: the LEB is mapped, with what
+//!   was written.
+//! - *Atomic change, wear-levelling move, write-error recovery*: header with copy flag and the
+//!   checksum of the data, then the data, into a free block; only then is the old block given up.
+//!   Cut between: the checksum does not fit and the old block counts.
+//! - *Giving up* a block only queues it. Queued blocks are erased first in, first out, so an older
+//!   copy of a LEB never outlives a newer one, and a LEB that comes back comes back as it last was.
+//!   [`sync`](flysch_api::volume::VolumeMut::sync) empties the queue.
+//! - *Volume table*: atomic change of layout LEB 0, then of LEB 1. LEB 0 decides, so that create,
+//!   remove, resize and renaming several volumes each happen at one instant; attaching repairs
+//!   LEB 1.
+//! - *Remove and shrink*: the table first, the blocks then; blocks of no volume are leftovers.
+//!   *Create and grow*: the queue is emptied first, so that leftovers can not enter the volume.
+//! - *Update*: update marker set, LEBs given up, written, the queue emptied, marker cleared.
+//! - *Erase*: the erase counter header follows the erase. A block without one gets the mean. On NOR
+//!   both headers are spoilt first, because an erase cut short there may leave them whole.
+//! - *Fastmap*: written when the device is detached; its first block is erased before anything else
+//!   changes, and until then it is true.
+//!
+//! # No threads
+//!
+//! What Linux does in its background thread - erases, moves - is done by [`Device::work`], and
+//! piecemeal by the calls that write: each does at most one overdue erase and one overdue move.
+//! An allocation erases queued blocks until one is free. Of the blocks not reserved by volumes one
+//! is kept for changes and one for moves, so one is always free or queued.
+
+mod error;
+mod fastmap;
+mod format;
+mod io;
+mod leb;
+mod moving;
+mod open;
+mod update;
+mod volume;
+mod volumes;
+mod wear;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use flysch_api::flash::{self, FlashMut};
+use flysch_api::vfs::Finding;
+use flysch_wire::ubi::{Compatibility, LAYOUT_VOLUME, VolumeKind, VolumeRecord};
+
+pub use error::{Error, ReadOnly};
+pub use format::FormatOptions;
+pub use update::Update;
+pub use volume::DeviceVolume;
+pub use volumes::NewVolume;
+
+use crate::{Image, Offsets, VolumeInfo};
+use io::{Io, RETRIES, Shape};
+use wear::{State, Wear};
+
+/// A LEB without a block.
+const UNMAPPED: u32 = u32::MAX;
+/// Queued erases are done when no more than so many blocks are free.
+const FREE_LOW: u32 = 2;
+
+/// How a device works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// Difference of erase counters from which content is moved: 2 to 65536
+    /// (`CONFIG_MTD_UBI_WL_THRESHOLD`; 4096 for parts of 100 000 erases, 128 to 256 for 10 000).
+    pub wear_threshold: u32,
+    /// Blocks expected to go bad among 1024, 0 to 768 (`CONFIG_MTD_UBI_BEB_LIMIT`). So many of the
+    /// chip are reserved, less those that are bad.
+    pub bad_per_1024: u32,
+    /// Whether a fastmap is believed at attach and written at detach.
+    pub fastmap: bool,
+    /// Bytes that are programmed together where the flash does not know it (an image file); not
+    /// less than what the flash says. `None`: as the flash says.
+    pub write_size: Option<u32>,
+    /// Whether blocks that hold something not understood are erased. Linux keeps them, and refuses
+    /// to attach when there are more than 5 %.
+    pub erase_corrupt: bool,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        Self {
+            wear_threshold: 4096,
+            bad_per_1024: 20,
+            fastmap: false,
+            write_size: None,
+            erase_corrupt: false,
+        }
+    }
+}
+
+/// One volume, or the layout volume.
+#[derive(Clone, Debug)]
+struct Entry {
+    /// As in the volume table; of the layout volume there is none.
+    record: Option<VolumeRecord>,
+    kind: VolumeKind,
+    data_pad: u32,
+    compatibility: Compatibility,
+    /// Static volumes: bytes of content.
+    used_bytes: u64,
+    /// The block of each LEB.
+    map: Vec<u32>,
+}
+
+impl Entry {
+    /// The layout volume without blocks.
+    fn layout() -> Self {
+        Self {
+            record: None,
+            kind: VolumeKind::Dynamic,
+            data_pad: 0,
+            compatibility: Compatibility::Reject,
+            used_bytes: 0,
+            map: alloc::vec![UNMAPPED; flysch_wire::ubi::LAYOUT_VOLUME_LEBS as usize],
+        }
+    }
+}
+
+/// How the blocks of a device are shared out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// All blocks.
+    pub blocks: u32,
+    /// Blocks marked bad.
+    pub bad: u32,
+    /// Blocks left alone because their content is not understood.
+    pub kept: u32,
+    /// Blocks that volumes, the table and UBI itself reserve.
+    pub reserved: u32,
+    /// Blocks reserved to replace such as go bad.
+    pub bad_reserved: u32,
+    /// Blocks that volumes could be given.
+    pub available: u32,
+}
+
+/// What was done since attaching.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Blocks erased.
+    pub erases: u64,
+    /// Blocks tortured after a failed write.
+    pub tortures: u64,
+    /// Blocks that went bad.
+    pub gone_bad: u32,
+    /// LEBs moved to level the wear.
+    pub moves: u64,
+    /// LEBs moved because of bit errors.
+    pub scrubs: u64,
+    /// Writes that failed and were done in another block.
+    pub recovered_writes: u64,
+}
+
+/// An attached UBI device, read-write.
+///
+/// ```text
+/// let mut device = Device::format(flash, &FormatOptions::new(seed), &DeviceOptions::default())?;
+/// let id = device.create(&NewVolume::dynamic(b"root", 100))?;
+/// let mut volume = device.volume_mut(id)?;     // borrowed, or: device.into_volume(id)?
+/// volume.write(0, 0, &page)?;
+/// volume.sync()?;
+/// ```
+#[derive(Debug)]
+pub struct Device<F> {
+    io: Io<F>,
+    options: DeviceOptions,
+    wear: Wear,
+    volumes: BTreeMap<u32, Entry>,
+    account: Account,
+    findings: Vec<Finding>,
+    /// Last sequence number that was used.
+    sequence: u64,
+    /// Blocks of fastmaps on the flash; `anchors` first blocks.
+    fastmap: Vec<u32>,
+    anchors: Vec<u32>,
+    attached_by_fastmap: bool,
+    read_only: Option<ReadOnly>,
+    statistics: Statistics,
+}
+
+impl<F: FlashMut> Device<F> {
+    /// The flash.
+    pub fn flash(&self) -> &F {
+        &self.io.flash
+    }
+
+    /// The flash, for those who inject faults into a model; what UBI wrote is not to be changed.
+    pub fn flash_mut(&mut self) -> &mut F {
+        &mut self.io.flash
+    }
+
+    /// Gives the flash back as it is, as if the power went; see [`detach`](Self::detach).
+    pub fn into_flash(self) -> F {
+        self.io.flash
+    }
+
+    /// Where in each erase block things lie.
+    pub fn offsets(&self) -> Offsets {
+        self.io.shape.offsets
+    }
+
+    /// What the image consists of.
+    pub fn image(&self) -> Image {
+        self.io.shape.image
+    }
+
+    /// Bytes of a logical erase block, before a volume's alignment.
+    pub fn leb_size(&self) -> u32 {
+        self.io.shape.leb_size()
+    }
+
+    /// Bytes that are programmed together.
+    pub fn write_size(&self) -> u32 {
+        self.io.shape.write_size
+    }
+
+    /// What was found when the device was attached. All of it that can be mended is.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Why the device takes no changes; `None` if it does.
+    pub fn read_only(&self) -> Option<ReadOnly> {
+        self.read_only
+    }
+
+    /// How the blocks are shared out.
+    pub fn account(&self) -> Account {
+        self.account
+    }
+
+    /// What was done since attaching.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// Whether the fastmap spared reading every header.
+    pub fn attached_by_fastmap(&self) -> bool {
+        self.attached_by_fastmap
+    }
+
+    /// Last sequence number that was used.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Blocks that wait for their erase.
+    pub fn waiting(&self) -> u32 {
+        self.wear.waiting_count()
+    }
+
+    /// How often each block was erased; `None` for those that are bad or left alone.
+    pub fn erase_counters(&self) -> impl Iterator<Item = Option<u32>> + '_ {
+        self.wear.pebs.iter().map(|peb| match peb.state {
+            State::Bad | State::Kept => None,
+            _ => Some(peb.erase_counter),
+        })
+    }
+
+    /// The volumes, by id.
+    pub fn volumes(&self) -> impl Iterator<Item = VolumeInfo> + '_ {
+        self.volumes.iter().filter_map(|(&id, entry)| self.describe(id, entry))
+    }
+
+    /// The volume of this id.
+    pub fn info(&self, id: u32) -> Option<VolumeInfo> {
+        self.describe(id, self.volumes.get(&id)?)
+    }
+
+    /// Id of the volume of this name.
+    pub fn find(&self, name: &[u8]) -> Option<u32> {
+        let mut all = self.volumes.iter();
+        let found = all.find(|(_, entry)| entry.record.is_some_and(|r| r.name() == name));
+        found.map(|(&id, _)| id)
+    }
+
+    fn describe(&self, id: u32, entry: &Entry) -> Option<VolumeInfo> {
+        let record = entry.record?;
+        let mapped = (0..).zip(&entry.map).filter(|(_, peb)| **peb != UNMAPPED);
+        Some(VolumeInfo {
+            id,
+            name: record.name().into(),
+            kind: record.kind,
+            reserved_pebs: record.reserved_pebs,
+            alignment: record.alignment,
+            leb_size: self.leb_size() - entry.data_pad,
+            update_marker: record.update_marker,
+            flags: record.flags,
+            used_bytes: (record.kind == VolumeKind::Static).then_some(entry.used_bytes),
+            map: mapped.map(|(lnum, peb)| (lnum, *peb)).collect(),
+        })
+    }
+
+    fn entry(&self, id: u32) -> Result<&Entry, Error> {
+        self.volumes.get(&id).ok_or(Error::NoVolume(id))
+    }
+
+    /// Refuses when the device is read-only, and makes the fastmap void before the first change.
+    fn begin(&mut self) -> Result<(), Error> {
+        if let Some(why) = self.read_only {
+            return Err(Error::ReadOnly(why));
+        }
+        self.invalidate_fastmap()
+    }
+
+    /// The device takes no more changes.
+    fn stop(&mut self, why: ReadOnly) -> Error {
+        Error::ReadOnly(*self.read_only.get_or_insert(why))
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// Does up to `budget` pieces of background work: an erase or a move of a LEB each, the erases
+    /// first. `true`: there is more to do.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]: the device is read-only, or became it.
+    pub fn work(&mut self, budget: u32) -> Result<bool, Error> {
+        for _ in 0..budget {
+            if !self.has_work() {
+                return Ok(false);
+            }
+            self.begin()?;
+            if !self.erase_next()? && !self.move_next()? {
+                return Ok(false);
+            }
+        }
+        Ok(self.has_work())
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.wear.collect_flagged();
+        self.wear.waiting_count() > 0
+            || self.wear.scrub_count() > 0
+            || self.wear.unbalanced(self.options.wear_threshold).is_some()
+    }
+
+    /// What a call that writes pays of the work that is overdue.
+    fn pay(&mut self) -> Result<(), Error> {
+        self.wear.collect_flagged();
+        if self.wear.free_count() <= FREE_LOW {
+            self.erase_next()?;
+        }
+        // One block stays for the call itself.
+        if self.wear.free_count() > 1 {
+            self.move_next()?;
+        }
+        Ok(())
+    }
+
+    /// Erases every block that was given up, and makes all durable.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] or [`Error::Flash`].
+    pub fn sync(&mut self) -> Result<(), Error> {
+        if self.wear.waiting_count() > 0 {
+            self.begin()?;
+            while self.erase_next()? {}
+        }
+        self.io.flash.sync().map_err(Error::Flash)
+    }
+
+    /// Ends the work with the device: nothing is pending and the fastmap is written, if the device
+    /// has one. It may be gone on with.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    pub fn close(&mut self) -> Result<(), Error> {
+        if self.read_only.is_none() {
+            self.sync()?;
+            if self.options.fastmap {
+                self.write_fastmap()?;
+            }
+        }
+        self.io.flash.sync().map_err(Error::Flash)
+    }
+
+    /// Closes the device and gives the flash back.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close), and the flash is lost with it.
+    pub fn detach(mut self) -> Result<F, Error> {
+        self.close()?;
+        Ok(self.io.flash)
+    }
+
+    /// Takes a free block; erases what is queued until there is one.
+    fn allocate(&mut self) -> Result<u32, Error> {
+        loop {
+            while let Some(peb) = self.wear.take() {
+                if self.wear.pebs[peb as usize].checked || self.io.looks_erased(peb) {
+                    return Ok(peb);
+                }
+                self.wear.give_up(peb, false);
+            }
+            if !self.erase_next()? {
+                return Err(self.stop(ReadOnly::NoGoodBlock));
+            }
+        }
+    }
+
+    /// Erases the block that waits longest; `false` if none does.
+    fn erase_next(&mut self) -> Result<bool, Error> {
+        let Some(waiting) = self.wear.next_waiting() else { return Ok(false) };
+        self.erase_block(waiting.peb, waiting.torture)?;
+        Ok(true)
+    }
+
+    /// Erases a block and makes it free, or marks it bad.
+    fn erase_block(&mut self, peb: u32, torture: bool) -> Result<(), Error> {
+        let erase_counter = self.wear.erase_counter(peb).saturating_add(1);
+        if u64::from(erase_counter) > flysch_wire::ubi::ERASE_COUNTER_MAX {
+            self.wear.set_aside(peb, State::Kept);
+            return Err(self.stop(ReadOnly::WornOut { block: peb }));
+        }
+        self.statistics.tortures += u64::from(torture);
+        match self.io.erase(peb, erase_counter, torture) {
+            Ok(()) => {
+                self.statistics.erases += 1;
+                self.wear.erased(peb, erase_counter);
+                Ok(())
+            }
+            Err(flash::Error::EraseFailed { .. } | flash::Error::ProgramFailed { .. })
+                if self.io.bad_allowed() =>
+            {
+                self.retire(peb)
+            }
+            Err(error) => {
+                self.wear.set_aside(peb, State::Kept);
+                Err(self.stop(ReadOnly::Flash(error)))
+            }
+        }
+    }
+
+    /// Marks a block bad and lets one of the reserve take its place.
+    fn retire(&mut self, peb: u32) -> Result<(), Error> {
+        if self.account.bad_reserved == 0 && self.account.available == 0 {
+            self.wear.set_aside(peb, State::Kept);
+            let bad = self.account.bad;
+            return Err(self.stop(ReadOnly::PoolEmpty { block: peb, bad }));
+        }
+        if let Err(error) = self.io.flash.mark_bad(peb) {
+            self.wear.set_aside(peb, State::Kept);
+            return Err(self.stop(ReadOnly::Flash(error)));
+        }
+        self.wear.set_aside(peb, State::Bad);
+        self.statistics.gone_bad += 1;
+        self.account.bad += 1;
+        match self.account.bad_reserved {
+            0 => self.account.available -= 1,
+            _ => self.account.bad_reserved -= 1,
+        }
+        Ok(())
+    }
+
+    fn table_records(&self) -> BTreeMap<u32, VolumeRecord> {
+        let volumes = self.volumes.iter().filter(|(id, _)| **id != LAYOUT_VOLUME);
+        volumes.filter_map(|(&id, entry)| Some((id, entry.record?))).collect()
+    }
+}

@@ -1,0 +1,120 @@
+//! LEBs moved to other blocks: wear levelling and scrubbing.
+
+use flysch_api::flash::{self, FlashMut};
+use flysch_wire::ubi::{VidHeader, VolumeKind, crc32};
+
+use super::{Device, Error, ReadOnly, State};
+
+/// How a move ended.
+enum Moved {
+    Yes,
+    /// The old block can not be read.
+    Unreadable,
+    /// The new block can not be written.
+    BadTarget,
+}
+
+impl<F: FlashMut> Device<F> {
+    /// Moves one LEB that should be moved; `false` if none should or no block is free for it.
+    pub(super) fn move_next(&mut self) -> Result<bool, Error> {
+        let range = self.options.wear_threshold.saturating_mul(2);
+        let unbalanced = || self.wear.unbalanced(self.options.wear_threshold);
+        let Some(peb) = self.wear.next_scrub().or_else(unbalanced) else { return Ok(false) };
+        let scrub = self.wear.is_scrub(peb);
+        while self.wear.free_count() == 0 {
+            if !self.erase_next()? {
+                return Ok(false);
+            }
+        }
+        let Some(target) = self.wear.take_worn(range) else { return Ok(false) };
+        if !self.wear.pebs[target as usize].checked && !self.io.looks_erased(target) {
+            self.wear.give_up(target, false);
+            return Ok(true);
+        }
+        match self.move_leb(peb, target)? {
+            Moved::Yes if scrub => self.statistics.scrubs += 1,
+            Moved::Yes => self.statistics.moves += 1,
+            // At once: it may be a whole copy, which must not outlive the next write to the LEB.
+            Moved::BadTarget => self.erase_block(target, true)?,
+            Moved::Unreadable => {
+                self.wear.add_free(target);
+                self.wear.set_unreadable(peb);
+                self.check_unreadable()?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Too many blocks that can not be read mean that the chip is going (10 %, at least 16).
+    fn check_unreadable(&mut self) -> Result<(), Error> {
+        let blocks = self.wear.unreadable_count();
+        if blocks > (self.account.blocks / 10).max(16) {
+            return Err(self.stop(ReadOnly::Unreadable { blocks }));
+        }
+        Ok(())
+    }
+
+    /// Moves what `peb` holds to any free block; `false` if that could not be done.
+    pub(super) fn move_away(&mut self, peb: u32) -> Result<bool, Error> {
+        let target = self.allocate()?;
+        match self.move_leb(peb, target)? {
+            Moved::Yes => return Ok(true),
+            Moved::BadTarget => self.erase_block(target, true)?,
+            Moved::Unreadable => self.wear.add_free(target),
+        }
+        Ok(false)
+    }
+
+    /// Copies what `peb` holds to the free block `target` and gives `peb` up.
+    fn move_leb(&mut self, peb: u32, target: u32) -> Result<Moved, Error> {
+        let State::Used { volume, lnum } = self.wear.state(peb) else {
+            return Ok(Moved::Unreadable);
+        };
+        let Ok(old) = self.io.read_vid(peb) else { return Ok(Moved::Unreadable) };
+        if (old.volume, old.lnum) != (volume, lnum) {
+            return Ok(Moved::Unreadable);
+        }
+        let leb_size = self.leb_size() - old.data_pad;
+        let size = if old.kind == VolumeKind::Static { old.data_size } else { leb_size };
+        let mut data = alloc::vec![0; size as usize];
+        if self.io.read_data(peb, 0, &mut data).is_err() {
+            return Ok(Moved::Unreadable);
+        }
+        if old.kind == VolumeKind::Static && crc32(&data) != old.data_crc {
+            // A copy would carry a checksum that makes the damage look right.
+            return Ok(Moved::Unreadable);
+        }
+        let data = match old.kind {
+            VolumeKind::Static => &data[..],
+            VolumeKind::Dynamic => trimmed(&data, self.io.shape.write_size),
+        };
+        let copy = !data.is_empty();
+        let (data_size, data_crc) = if copy { (data.len() as u32, crc32(data)) } else { (0, 0) };
+        let sequence = self.next_sequence();
+        let vid = VidHeader { copy, data_size, data_crc, sequence, ..old };
+        let written =
+            self.io.write_vid(target, &vid).and_then(|()| self.io.write_data(target, 0, data));
+        match written {
+            Ok(()) if self.io.reads_back(target, data) => {}
+            Ok(()) | Err(flash::Error::ProgramFailed { .. }) if self.io.bad_allowed() => {
+                return Ok(Moved::BadTarget);
+            }
+            Ok(()) => {
+                let error = flash::Error::ProgramFailed { offset: 0 };
+                return Err(self.stop(ReadOnly::Flash(error)));
+            }
+            Err(error) => return Err(self.stop(ReadOnly::Flash(error))),
+        }
+        // Not protected: what was moved is what nobody changes.
+        self.wear.settle(target, volume, lnum);
+        self.swap(volume, lnum, target, false)?;
+        Ok(Moved::Yes)
+    }
+}
+
+/// Data without the trailing 0xFF, in whole units: what follows is left erased, so that it can
+/// still be written.
+pub(super) fn trimmed(data: &[u8], unit: u32) -> &[u8] {
+    let used = data.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last + 1);
+    &data[..used.next_multiple_of(unit as usize).min(data.len())]
+}

@@ -1,0 +1,302 @@
+//! Power is cut at every program and erase of a workload; what was promised must be there.
+
+use std::collections::BTreeMap;
+use std::string::String;
+use std::vec;
+
+use flysch_api::flash::{Error as FlashError, Flash};
+
+use super::ram::Cut;
+use super::*;
+
+const LEBS: u32 = 6;
+
+/// What LEB contents are possible after a cut now.
+#[derive(Clone, Debug)]
+struct Oracle {
+    leb_size: usize,
+    /// Of each LEB, each content it may have; the last is what it has without a cut.
+    may: Vec<Vec<Vec<u8>>>,
+    /// While a write is on its way: LEB, first byte, length.
+    writing: Option<(u32, usize, usize)>,
+    /// Names the volumes may have.
+    names: Vec<BTreeMap<u32, String>>,
+}
+
+impl Oracle {
+    fn new(leb_size: usize) -> Self {
+        let may = vec![vec![vec![0xff; leb_size]]; LEBS as usize];
+        Self { leb_size, may, writing: None, names: vec![BTreeMap::new()] }
+    }
+
+    fn now(&self, lnum: u32) -> &Vec<u8> {
+        self.may[lnum as usize].last().unwrap()
+    }
+
+    fn check(&self, device: &mut Device<Ram>, what: &str) {
+        let names = names(device);
+        assert!(self.names.contains(&names), "{what}: volumes {names:?}, not {:?}", self.names);
+        if !names.contains_key(&0) {
+            return;
+        }
+        for lnum in 0..LEBS {
+            let found = leb(device, 0, lnum);
+            assert_eq!(found.len(), self.leb_size);
+            let whole = self.may[lnum as usize].contains(&found);
+            assert!(whole || self.is_torn_write(lnum, &found), "{what}: LEB {lnum} is wrong");
+        }
+    }
+
+    fn is_torn_write(&self, lnum: u32, found: &[u8]) -> bool {
+        let Some((writing, offset, len)) = self.writing else { return false };
+        let old = self.now(lnum);
+        writing == lnum
+            && found[..offset] == old[..offset]
+            && found[offset + len..].iter().all(|&byte| byte == 0xff)
+    }
+}
+
+fn names(device: &Device<Ram>) -> BTreeMap<u32, String> {
+    device.volumes().map(|v| (v.id, String::from_utf8(v.name).unwrap())).collect()
+}
+
+/// One thing that is done.
+#[derive(Clone, Debug)]
+enum Step {
+    Write(u32, u8),
+    Change(u32, u8, usize),
+    Unmap(u32),
+    Map(u32),
+    Sync,
+    Work(u32),
+    Create(u32, &'static str),
+    Rename(Vec<(u32, &'static str)>),
+    Resize(u32, u32),
+    Remove(u32),
+    Update(u32, usize),
+    Flip(u32),
+    Weak(u32),
+}
+
+/// Does a step; `false` when the power went.
+fn step(device: &mut Device<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
+    let unit = device.write_size().max(64) as usize;
+    let before = oracle.names.last().unwrap().clone();
+    let mut after = before.clone();
+    let result = match step {
+        Step::Write(lnum, tag) => return write_next(device, oracle, *lnum, *tag, unit),
+        Step::Change(lnum, tag, units) => {
+            let bytes = data(*tag, units * unit);
+            let mut whole = bytes.clone();
+            whole.resize(oracle.leb_size, 0xff);
+            oracle.may[*lnum as usize].push(whole.clone());
+            let result = device.volume_mut(0).unwrap().change(*lnum, &bytes);
+            if result.is_ok() {
+                oracle.may[*lnum as usize] = vec![whole];
+            }
+            result.map_err(Error::Flash)
+        }
+        Step::Unmap(lnum) => {
+            oracle.may[*lnum as usize].push(vec![0xff; oracle.leb_size]);
+            device.volume_mut(0).unwrap().unmap(*lnum).map_err(Error::Flash)
+        }
+        Step::Map(lnum) => {
+            let result = device.volume_mut(0).unwrap().map(*lnum);
+            if result.is_ok() {
+                let now = oracle.now(*lnum).clone();
+                oracle.may[*lnum as usize] = vec![now];
+            }
+            result.map_err(Error::Flash)
+        }
+        Step::Sync => {
+            let result = device.sync();
+            if result.is_ok() {
+                for may in &mut oracle.may {
+                    *may = vec![may.last().unwrap().clone()];
+                }
+            }
+            result
+        }
+        Step::Work(budget) => device.work(*budget).map(drop),
+        Step::Create(id, name) => {
+            after.insert(*id, (*name).into());
+            oracle.names = vec![before, after.clone()];
+            let new = NewVolume { id: Some(*id), ..NewVolume::dynamic(name.as_bytes(), LEBS) };
+            device.create(&new).map(drop)
+        }
+        Step::Rename(names) => {
+            let pairs: Vec<_> = names.iter().map(|(id, name)| (*id, name.as_bytes())).collect();
+            after.retain(|id, old| {
+                names.iter().any(|n| n.0 == *id) || !names.iter().any(|n| n.1 == old)
+            });
+            after.extend(names.iter().map(|(id, name)| (*id, String::from(*name))));
+            oracle.names = vec![before, after.clone()];
+            device.rename(&pairs)
+        }
+        Step::Resize(id, lebs) => device.resize(*id, *lebs),
+        Step::Remove(id) => {
+            after.remove(id);
+            oracle.names = vec![before, after.clone()];
+            device.remove(*id)
+        }
+        Step::Update(id, len) => update(device, *id, *len),
+        Step::Flip(lnum) => {
+            if let Some(peb) = device.peb_of(0, *lnum) {
+                device.flash_mut().flipping.insert(peb);
+                leb(device, 0, *lnum);
+            }
+            Ok(())
+        }
+        Step::Weak(lnum) => {
+            let nand = device.flash().geometry().kind.is_nand();
+            if let Some(peb) = device.peb_of(0, *lnum).filter(|_| nand) {
+                device.flash_mut().weak.insert(peb);
+            }
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => {
+            oracle.names = vec![after];
+            true
+        }
+        Err(Error::Flash(FlashError::PowerLost))
+        | Err(Error::ReadOnly(ReadOnly::Flash(FlashError::PowerLost))) => false,
+        Err(error) => panic!("{step:?}: {error}"),
+    }
+}
+
+/// Appends one unit to a LEB, or starts it again when it is full.
+fn write_next(
+    device: &mut Device<Ram>,
+    oracle: &mut Oracle,
+    lnum: u32,
+    tag: u8,
+    unit: usize,
+) -> bool {
+    let now = oracle.now(lnum).clone();
+    let used = now.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last + 1);
+    let offset = used.next_multiple_of(unit);
+    if offset + unit > oracle.leb_size {
+        return step(device, oracle, &Step::Change(lnum, tag, 1));
+    }
+    oracle.writing = Some((lnum, offset, unit));
+    let bytes = data(tag, unit);
+    match device.volume_mut(0).unwrap().write(lnum, offset as u32, &bytes) {
+        Ok(()) => {
+            oracle.writing = None;
+            let mut whole = now;
+            whole[offset..offset + unit].copy_from_slice(&bytes);
+            oracle.may[lnum as usize] = vec![whole];
+            true
+        }
+        Err(FlashError::PowerLost) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn update(device: &mut Device<Ram>, id: u32, len: usize) -> Result<(), Error> {
+    let mut update = device.update(id, len as u64)?;
+    update.write(&data(0x77, len))?;
+    update.finish()
+}
+
+fn workload() -> Vec<Step> {
+    let mut steps = vec![Step::Create(0, "root")];
+    for round in 0..6_u8 {
+        for lnum in 0..4 {
+            steps.push(Step::Write(lnum, round * 8 + lnum as u8));
+        }
+        steps.push(Step::Change(4, round, 2));
+        steps.push(Step::Unmap(u32::from(round) % 4));
+        match round {
+            0 => steps.push(Step::Create(5, "second")),
+            1 => steps.extend([Step::Update(5, 5000), Step::Flip(4)]),
+            2 => steps.push(Step::Rename(vec![(0, "second"), (5, "root")])),
+            3 => steps.extend([Step::Weak(1), Step::Create(6, "third"), Step::Resize(5, 2)]),
+            4 => steps.push(Step::Rename(vec![(6, "root")])),
+            _ => steps.extend([Step::Resize(6, 3), Step::Remove(6), Step::Create(7, "new")]),
+        }
+        steps.extend([Step::Map(5), Step::Work(2), Step::Write(1, round), Step::Unmap(5)]);
+        if round % 2 == 1 {
+            steps.push(Step::Sync);
+        }
+    }
+    steps
+}
+
+fn options() -> DeviceOptions {
+    // Moves happen all the time.
+    DeviceOptions { wear_threshold: 2, bad_per_1024: 100, fastmap: false, ..Default::default() }
+}
+
+/// Runs the workload with a cut; `false` if it ended before the cut.
+fn run(flash: &Ram, fastmap: bool, at: u64, cut: Cut) -> bool {
+    let options = DeviceOptions { fastmap, ..options() };
+    let mut flash = flash.clone();
+    flash.left = Some((at, cut));
+    let what = std::format!("cut at {at}, {cut:?}");
+    let mut device = Device::attach(flash, &options).unwrap();
+    let mut oracle = Oracle::new(device.leb_size() as usize);
+    let mut done = workload().iter().all(|one| step(&mut device, &mut oracle, one));
+    if done && fastmap {
+        done = device.close().is_ok();
+    }
+    let flash = device.into_flash();
+    let mut device =
+        Device::attach(flash.revived(), &options).unwrap_or_else(|error| panic!("{what}: {error}"));
+    oracle.check(&mut device, &what);
+    go_on(device, &oracle, &what);
+    !done
+}
+
+/// After a cut the device is whole again: nothing is found at the attach after the next, and every
+/// LEB can be written.
+fn go_on(mut device: Device<Ram>, oracle: &Oracle, what: &str) {
+    device.flash_mut().weak.clear();
+    while device.work(100).unwrap_or_else(|error| panic!("{what}: {error}")) {}
+    let mut device = Device::attach(device.into_flash(), &options()).unwrap();
+    let findings = device.findings();
+    assert!(findings.iter().all(|f| f.structure == "fastmap"), "{what}: {findings:?}");
+    if device.info(0).is_none() {
+        return;
+    }
+    let mut oracle = oracle.clone();
+    oracle.check(&mut device, what);
+    oracle.writing = None;
+    oracle.names = vec![names(&device)];
+    for lnum in 0..LEBS {
+        assert!(step(&mut device, &mut oracle, &Step::Change(lnum, 0xee, 1)));
+    }
+    oracle.check(&mut device, what);
+}
+
+fn every_cut(flash: Ram, fastmap: bool) -> u64 {
+    let flash = format(flash).into_flash();
+    let mut cuts = 0;
+    for cut in [Cut::Before, Cut::Torn, Cut::After] {
+        let mut at = 0;
+        while run(&flash, fastmap, at, cut) {
+            at += 1;
+        }
+        assert!(at > 150, "{at} operations are no workload");
+        cuts += at;
+    }
+    std::println!("{cuts} cuts on {:?}", flash.geometry().kind);
+    cuts
+}
+
+#[test]
+fn nand_survives_a_cut_at_every_operation() {
+    every_cut(Ram::nand(40), false);
+}
+
+#[test]
+fn nand_with_sub_pages_survives_a_cut_at_every_operation() {
+    every_cut(Ram::sub_paged(40), false);
+}
+
+#[test]
+fn nor_survives_a_cut_at_every_operation() {
+    every_cut(Ram::nor(40), false);
+}

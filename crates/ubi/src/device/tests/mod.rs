@@ -1,0 +1,39 @@
+mod basic;
+mod cuts;
+mod ram;
+
+use std::vec::Vec;
+
+use flysch_api::volume::{Volume, VolumeMut};
+
+use crate::{Device, DeviceOptions, Error, FormatOptions, NewVolume, ReadOnly};
+use ram::Ram;
+
+fn format(flash: Ram) -> Device<Ram> {
+    Device::format(flash, &FormatOptions::new(0x1234), &DeviceOptions::default()).unwrap()
+}
+
+fn attach(flash: Ram) -> Device<Ram> {
+    Device::attach(flash, &DeviceOptions::default()).unwrap()
+}
+
+/// All of a LEB.
+fn leb(device: &mut Device<Ram>, id: u32, lnum: u32) -> Vec<u8> {
+    let volume = device.volume_mut(id).unwrap();
+    let mut bytes = std::vec![0; volume.geometry().leb_size as usize];
+    let _ = volume.read(lnum, 0, &mut bytes).unwrap();
+    bytes
+}
+
+/// `len` bytes that tell `tag`.
+fn data(tag: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|at| tag ^ (at as u8).wrapping_mul(7)).collect()
+}
+
+fn write(device: &mut Device<Ram>, id: u32, lnum: u32, offset: u32, bytes: &[u8]) {
+    device.volume_mut(id).unwrap().write(lnum, offset, bytes).unwrap();
+}
+
+fn change(device: &mut Device<Ram>, id: u32, lnum: u32, bytes: &[u8]) {
+    device.volume_mut(id).unwrap().change(lnum, bytes).unwrap();
+}

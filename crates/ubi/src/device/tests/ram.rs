@@ -1,0 +1,229 @@
+//! A flash in memory that holds its user to the rules, breaks where it is told, and loses power.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::vec;
+use std::vec::Vec;
+
+use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind};
+
+/// How a cut leaves the operation it meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// Not begun.
+    Before,
+    /// Half of it; the rest of what was touched last is noise.
+    Torn,
+    /// Done, and not answered.
+    After,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Ram {
+    geometry: Geometry,
+    pub(super) bytes: Vec<u8>,
+    /// Sub-pages programmed since the erase (NAND).
+    programmed: Vec<bool>,
+    bad: BTreeSet<u32>,
+    /// Erases each block survives; beyond, it fails.
+    pub(super) endurance: Vec<u32>,
+    pub(super) erases: Vec<u32>,
+    /// Programs into these blocks fail.
+    pub(super) weak: BTreeSet<u32>,
+    /// Reads from these blocks report many corrected bits, until they are erased.
+    pub(super) flipping: BTreeSet<u32>,
+    /// Reads from these blocks fail, until they are erased.
+    pub(super) unreadable: BTreeSet<u32>,
+    /// Operations until the power goes.
+    pub(super) left: Option<(u64, Cut)>,
+    pub(super) operations: u64,
+    pub(super) log: RefCell<Vec<u32>>,
+    dead: bool,
+}
+
+impl Ram {
+    pub(super) fn new(geometry: Geometry) -> Self {
+        let size = geometry.size as usize;
+        let blocks = geometry.blocks() as usize;
+        Self {
+            bytes: vec![0xff; size],
+            programmed: vec![false; size / geometry.sub_page_size as usize],
+            bad: BTreeSet::new(),
+            endurance: vec![u32::MAX; blocks],
+            erases: vec![0; blocks],
+            weak: BTreeSet::new(),
+            flipping: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
+            left: None,
+            operations: 0,
+            log: RefCell::new(Vec::new()),
+            dead: false,
+            geometry,
+        }
+    }
+
+    /// Small NAND: blocks of 8 pages of 512 bytes.
+    pub(super) fn nand(blocks: u32) -> Self {
+        let mut geometry = Geometry::nand(u64::from(blocks) * 4096, 4096, 512, 512);
+        geometry.ecc_strength = 4;
+        geometry.bitflip_threshold = 3;
+        Self::new(geometry)
+    }
+
+    /// NAND with sub-pages, so that both headers lie in one page.
+    pub(super) fn sub_paged(blocks: u32) -> Self {
+        Self::new(Geometry::nand(u64::from(blocks) * 8192, 8192, 1024, 256))
+    }
+
+    pub(super) fn nor(blocks: u32) -> Self {
+        Self::new(Geometry::nor(u64::from(blocks) * 4096, 4096))
+    }
+
+    /// The flash after power came back.
+    pub(super) fn revived(mut self) -> Self {
+        self.dead = false;
+        self.left = None;
+        self
+    }
+
+    pub(super) fn mark_factory_bad(&mut self, block: u32) {
+        self.bad.insert(block);
+    }
+
+    pub(super) fn bad_blocks(&self) -> usize {
+        self.bad.len()
+    }
+
+    fn range(&self, block: u32) -> core::ops::Range<usize> {
+        let start = (block * self.geometry.erase_size) as usize;
+        start..start + self.geometry.erase_size as usize
+    }
+
+    /// Counts an operation; how it ends if the power goes at it.
+    fn count(&mut self) -> Result<Option<Cut>, Error> {
+        if self.dead {
+            return Err(Error::PowerLost);
+        }
+        self.operations += 1;
+        match &mut self.left {
+            Some((0, cut)) => {
+                self.dead = true;
+                Ok(Some(*cut))
+            }
+            Some((left, _)) => {
+                *left -= 1;
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+impl Flash for Ram {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry.check(offset, buffer.len())?;
+        buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
+        let block = self.geometry.block_of(offset);
+        if self.unreadable.contains(&block) {
+            return Err(Error::Uncorrectable { offset });
+        }
+        Ok(match self.flipping.contains(&block) {
+            true => Corrected { bits: 3, worst_step: 3 },
+            false => Corrected::NONE,
+        })
+    }
+
+    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+        self.geometry.check_block(block)?;
+        Ok(self.bad.contains(&block))
+    }
+}
+
+impl FlashMut for Ram {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.geometry.check(offset, data.len())?;
+        let unit = self.geometry.sub_page_size as usize;
+        let at = offset as usize;
+        if !at.is_multiple_of(unit) || !data.len().is_multiple_of(unit) {
+            return Err(Error::Misaligned);
+        }
+        let block = self.geometry.block_of(offset);
+        assert!(!self.bad.contains(&block), "a bad block is programmed");
+        assert!(at + data.len() <= self.range(block).end, "across a block's end");
+        let cut = self.count()?;
+        if cut == Some(Cut::Before) {
+            return Err(Error::PowerLost);
+        }
+        let nand = self.geometry.kind == Kind::Nand;
+        let done = if cut == Some(Cut::Torn) { data.len().div_ceil(2) } else { data.len() };
+        if nand {
+            let (first, last) = (at / unit, (at + data.len()) / unit);
+            let block_end = self.range(block).end / unit;
+            assert!(
+                self.programmed[first..block_end].iter().all(|done| !done),
+                "a page is programmed twice or out of order at {offset:#x}"
+            );
+            self.programmed[first..last].fill(true);
+        }
+        for (cell, byte) in self.bytes[at..at + done].iter_mut().zip(data) {
+            assert!(nand || *cell & byte == *byte, "bits are set without an erase at {offset:#x}");
+            *cell &= byte;
+        }
+        if cut == Some(Cut::Torn) {
+            self.bytes[at + done - 1] &= 0x5a;
+        }
+        if cut.is_some() {
+            return Err(Error::PowerLost);
+        }
+        if self.weak.contains(&block) {
+            self.bytes[at] &= 0x81;
+            return Err(Error::ProgramFailed { offset });
+        }
+        Ok(())
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), Error> {
+        self.geometry.check_block(block)?;
+        assert!(!self.bad.contains(&block), "a bad block is erased");
+        let cut = self.count()?;
+        if cut == Some(Cut::Before) {
+            return Err(Error::PowerLost);
+        }
+        let range = self.range(block);
+        let index = block as usize;
+        if self.erases[index] >= self.endurance[index] {
+            return Err(Error::EraseFailed { block });
+        }
+        self.erases[index] += 1;
+        let middle = (range.start + range.end) / 2;
+        let (from, to) = match cut {
+            // NAND from the start, NOR from the end: each where it hurts.
+            Some(Cut::Torn) if self.geometry.kind == Kind::Nand => (range.start, middle),
+            Some(Cut::Torn) => (middle, range.end),
+            _ => (range.start, range.end),
+        };
+        self.bytes[from..to].fill(0xff);
+        self.log.borrow_mut().push(block);
+        if cut.is_some() {
+            return Err(Error::PowerLost);
+        }
+        let unit = self.geometry.sub_page_size as usize;
+        self.programmed[range.start / unit..range.end / unit].fill(false);
+        self.flipping.remove(&block);
+        self.unreadable.remove(&block);
+        Ok(())
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+        if self.geometry.kind != Kind::Nand {
+            return Err(Error::Unsupported);
+        }
+        self.count()?;
+        self.bad.insert(block);
+        Ok(())
+    }
+}

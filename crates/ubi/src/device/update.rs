@@ -1,0 +1,121 @@
+//! The whole content of a volume replaced.
+
+use alloc::vec::Vec;
+
+use flysch_api::flash::FlashMut;
+use flysch_wire::ubi::VolumeKind;
+
+use super::{Device, Error, moving};
+
+/// An update of a volume that was started: [`write`](Self::write) all bytes, then
+/// [`finish`](Self::finish). Dropped or cut before, the volume is void until it is updated again.
+#[derive(Debug)]
+pub struct Update<'d, F> {
+    device: &'d mut Device<F>,
+    id: u32,
+    kind: VolumeKind,
+    leb_size: u32,
+    bytes: u64,
+    received: u64,
+    /// LEBs written.
+    lebs: u32,
+    buffer: Vec<u8>,
+}
+
+impl<F: FlashMut> Device<F> {
+    /// Starts to replace all of a volume's content by `bytes` bytes; the old content is lost.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`], [`Error::NoSpace`] when so much does not fit, with nothing done;
+    /// [`Error::ReadOnly`].
+    pub fn update(&mut self, id: u32, bytes: u64) -> Result<Update<'_, F>, Error> {
+        let info = self.info(id).ok_or(Error::NoVolume(id))?;
+        let lebs = bytes.div_ceil(u64::from(info.leb_size));
+        if lebs > u64::from(info.reserved_pebs) {
+            let wanted = u32::try_from(lebs).unwrap_or(u32::MAX);
+            return Err(Error::NoSpace { wanted, available: info.reserved_pebs });
+        }
+        self.begin()?;
+        self.mark_update(id, true)?;
+        for (lnum, _) in info.map {
+            self.unmap_leb(id, lnum)?;
+        }
+        let (kind, leb_size) = (info.kind, info.leb_size);
+        let buffer = Vec::with_capacity(leb_size as usize);
+        Ok(Update { device: self, id, kind, leb_size, bytes, received: 0, lebs: 0, buffer })
+    }
+
+    fn mark_update(&mut self, id: u32, marker: bool) -> Result<(), Error> {
+        let mut records = self.table_records();
+        let record = records.get_mut(&id).ok_or(Error::NoVolume(id))?;
+        if record.update_marker != marker {
+            record.update_marker = marker;
+            self.write_table(&records)?;
+            self.set_records(&records);
+        }
+        Ok(())
+    }
+}
+
+impl<F: FlashMut> Update<'_, F> {
+    /// Writes the next bytes, any number.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when they are more than was said; [`Error::ReadOnly`].
+    pub fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
+        if data.len() as u64 > self.bytes - self.received {
+            return Err(Error::Invalid("more bytes than the update was started for"));
+        }
+        self.received += data.len() as u64;
+        while !data.is_empty() {
+            let room = self.leb_size as usize - self.buffer.len();
+            let (part, rest) = data.split_at(room.min(data.len()));
+            self.buffer.extend_from_slice(part);
+            data = rest;
+            if self.buffer.len() == self.leb_size as usize
+                || self.received == self.bytes && data.is_empty()
+            {
+                self.write_leb()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_leb(&mut self) -> Result<(), Error> {
+        let lnum = self.lebs;
+        match self.kind {
+            VolumeKind::Static => {
+                let used = self.bytes.div_ceil(u64::from(self.leb_size)) as u32;
+                self.device.write_static(self.id, lnum, used, &self.buffer)?;
+            }
+            VolumeKind::Dynamic => {
+                let unit = self.device.write_size();
+                let padded = self.buffer.len().next_multiple_of(unit as usize);
+                self.buffer.resize(padded, 0xff);
+                let data = moving::trimmed(&self.buffer, unit);
+                if !data.is_empty() {
+                    self.device.write_leb(self.id, lnum, 0, data)?;
+                }
+            }
+        }
+        self.lebs += 1;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Ends the update: the volume holds the new content from now on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when bytes are missing; [`Error::ReadOnly`]. The volume stays void then.
+    pub fn finish(self) -> Result<(), Error> {
+        if self.received != self.bytes {
+            return Err(Error::Invalid("fewer bytes than the update was started for"));
+        }
+        // The old content must not be able to come back.
+        self.device.sync()?;
+        if let Some(entry) = self.device.volumes.get_mut(&self.id) {
+            entry.used_bytes = if self.kind == VolumeKind::Static { self.bytes } else { 0 };
+        }
+        self.device.mark_update(self.id, false)
+    }
+}

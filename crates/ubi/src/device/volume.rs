@@ -1,0 +1,155 @@
+//! One volume of a device, for whoever writes LEBs.
+
+use core::borrow::BorrowMut;
+use core::marker::PhantomData;
+
+use flysch_api::flash::{Corrected, Error as FlashError, FlashMut};
+use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_wire::ubi::VolumeKind;
+
+use super::{Device, Error};
+
+/// A volume of a device, written as [`VolumeMut`]: `D` is `&mut Device<F>` for one use among
+/// others, or `Device<F>` for a file system that is mounted and has the device for itself.
+#[derive(Debug)]
+pub struct DeviceVolume<D, F> {
+    device: D,
+    id: u32,
+    geometry: Geometry,
+    kind: VolumeKind,
+    flash: PhantomData<fn() -> F>,
+}
+
+impl<F: FlashMut> Device<F> {
+    /// Volume `id`, as long as the device is borrowed.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`], [`Error::UpdateUnfinished`].
+    pub fn volume_mut(&mut self, id: u32) -> Result<DeviceVolume<&mut Self, F>, Error> {
+        DeviceVolume::new(self, id)
+    }
+
+    /// Volume `id` and the device with it; see [`DeviceVolume::into_device`].
+    ///
+    /// # Errors
+    /// As [`volume_mut`](Self::volume_mut); the device is lost with the error, so
+    /// [`info`](Self::info) is asked before.
+    pub fn into_volume(self, id: u32) -> Result<DeviceVolume<Self, F>, Error> {
+        DeviceVolume::new(self, id)
+    }
+}
+
+impl<F: FlashMut, D: BorrowMut<Device<F>>> DeviceVolume<D, F> {
+    fn new(device: D, id: u32) -> Result<Self, Error> {
+        let inner: &Device<F> = device.borrow();
+        let info = inner.info(id).ok_or(Error::NoVolume(id))?;
+        if info.update_marker {
+            return Err(Error::UpdateUnfinished(id));
+        }
+        let geometry = Geometry {
+            leb_size: info.leb_size,
+            lebs: info.reserved_pebs,
+            write_size: Some(inner.write_size()),
+        };
+        Ok(Self { device, id, geometry, kind: info.kind, flash: PhantomData })
+    }
+
+    /// The volume's id.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device<F> {
+        self.device.borrow()
+    }
+
+    /// The device, for its background work.
+    pub fn device_mut(&mut self) -> &mut Device<F> {
+        self.device.borrow_mut()
+    }
+
+    /// The device, the volume given back.
+    pub fn into_device(self) -> D {
+        self.device
+    }
+
+    fn check(&self, lnum: u32, offset: u32, len: usize) -> Result<(), FlashError> {
+        let end = u64::from(offset) + len as u64;
+        if lnum >= self.geometry.lebs || end > u64::from(self.geometry.leb_size) {
+            return Err(FlashError::OutOfRange);
+        }
+        Ok(())
+    }
+
+    fn check_write(&self, lnum: u32, offset: u32, len: usize) -> Result<(), FlashError> {
+        self.check(lnum, offset, len)?;
+        let unit = self.geometry.write_size.unwrap_or(1);
+        if self.kind == VolumeKind::Static {
+            return Err(FlashError::WriteProtected);
+        }
+        if !offset.is_multiple_of(unit) || !len.is_multiple_of(unit as usize) {
+            return Err(FlashError::Misaligned);
+        }
+        Ok(())
+    }
+}
+
+impl<F: FlashMut, D: BorrowMut<Device<F>>> Volume for DeviceVolume<D, F> {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn state(&self, lnum: u32) -> LebState {
+        match self.device().peb_of(self.id, lnum) {
+            Some(peb) => LebState::Mapped(Some(peb)),
+            None => LebState::Unmapped,
+        }
+    }
+
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        self.check(lnum, offset, buffer.len())?;
+        self.device().read_leb(self.id, lnum, offset, buffer)
+    }
+
+    fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
+        self.check(lnum, offset, len).ok()?;
+        let device = self.device();
+        let peb = device.peb_of(self.id, lnum)?;
+        let at = u64::from(peb) * u64::from(device.image().peb_size);
+        device.flash().point(at + u64::from(device.offsets().data) + u64::from(offset), len)
+    }
+}
+
+impl<F: FlashMut, D: BorrowMut<Device<F>>> VolumeMut for DeviceVolume<D, F> {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
+        self.check_write(lnum, offset, data.len())?;
+        let id = self.id;
+        Ok(self.device_mut().write_leb(id, lnum, offset, data)?)
+    }
+
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), FlashError> {
+        self.check_write(lnum, 0, data.len())?;
+        let id = self.id;
+        Ok(self.device_mut().change_leb(id, lnum, data)?)
+    }
+
+    fn unmap(&mut self, lnum: u32) -> Result<(), FlashError> {
+        self.check_write(lnum, 0, 0)?;
+        let id = self.id;
+        Ok(self.device_mut().unmap_leb(id, lnum)?)
+    }
+
+    fn map(&mut self, lnum: u32) -> Result<(), FlashError> {
+        self.check_write(lnum, 0, 0)?;
+        let id = self.id;
+        if self.device().peb_of(id, lnum).is_some() {
+            return Ok(());
+        }
+        Ok(self.device_mut().write_leb(id, lnum, 0, &[])?)
+    }
+
+    fn sync(&mut self) -> Result<(), FlashError> {
+        Ok(self.device_mut().sync()?)
+    }
+}

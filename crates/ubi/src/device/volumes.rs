@@ -1,0 +1,270 @@
+//! Volumes made, resized, renamed and removed: each one a change of the volume table.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use flysch_api::flash::FlashMut;
+use flysch_wire::ubi::{
+    Compatibility, LAYOUT_VOLUME, RECORD_SIZE, VolumeFlags, VolumeKind, VolumeRecord, records_max,
+};
+
+use super::{Device, Entry, Error, UNMAPPED};
+
+pub(super) type Records = BTreeMap<u32, VolumeRecord>;
+
+/// A volume to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewVolume<'n> {
+    /// Its id, 0 to 127; `None`: the lowest that is free.
+    pub id: Option<u32>,
+    /// Its name, 1 to 127 bytes without NUL.
+    pub name: &'n [u8],
+    /// Kind.
+    pub kind: VolumeKind,
+    /// Size in LEBs, at least 1.
+    pub lebs: u32,
+    /// The size of LEBs becomes a multiple of this; 1, or a multiple of the write size.
+    pub alignment: u32,
+    /// Static volumes: the checksums are not verified when it is opened.
+    pub skip_crc_check: bool,
+}
+
+impl<'n> NewVolume<'n> {
+    /// A dynamic volume of `lebs` whole LEBs.
+    pub fn dynamic(name: &'n [u8], lebs: u32) -> Self {
+        let kind = VolumeKind::Dynamic;
+        Self { id: None, name, kind, lebs, alignment: 1, skip_crc_check: false }
+    }
+
+    /// A static volume of `lebs` whole LEBs.
+    pub fn fixed(name: &'n [u8], lebs: u32) -> Self {
+        Self { kind: VolumeKind::Static, ..Self::dynamic(name, lebs) }
+    }
+}
+
+impl<F: FlashMut> Device<F> {
+    /// Makes a volume and returns its id.
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`], [`Error::IdTaken`], [`Error::TooManyVolumes`], [`Error::NoSpace`],
+    /// [`Error::Invalid`], with nothing done; [`Error::ReadOnly`].
+    pub fn create(&mut self, new: &NewVolume<'_>) -> Result<u32, Error> {
+        let id = self.id_for(new.id)?;
+        let record = self.record_of(new)?;
+        if self.find(new.name).is_some() {
+            return Err(name_taken(new.name));
+        }
+        let available = self.account.available;
+        if new.lebs > available {
+            return Err(Error::NoSpace { wanted: new.lebs, available });
+        }
+        self.begin()?;
+        // Blocks of a volume that had this id before must be gone.
+        self.sync()?;
+        let mut records = self.table_records();
+        records.insert(id, record);
+        self.write_table(&records)?;
+        let entry = Entry {
+            record: Some(record),
+            kind: record.kind,
+            data_pad: record.data_pad,
+            compatibility: Compatibility::None,
+            used_bytes: 0,
+            map: alloc::vec![UNMAPPED; record.reserved_pebs as usize],
+        };
+        self.volumes.insert(id, entry);
+        self.account.available -= new.lebs;
+        self.account.reserved += new.lebs;
+        Ok(id)
+    }
+
+    fn id_for(&self, wanted: Option<u32>) -> Result<u32, Error> {
+        let ids = records_max(self.leb_size());
+        match wanted {
+            Some(id) if id >= ids => Err(Error::TooManyVolumes),
+            Some(id) if self.volumes.contains_key(&id) => Err(Error::IdTaken(id)),
+            Some(id) => Ok(id),
+            None => {
+                let mut free = (0..ids).filter(|id| !self.volumes.contains_key(id));
+                free.next().ok_or(Error::TooManyVolumes)
+            }
+        }
+    }
+
+    fn record_of(&self, new: &NewVolume<'_>) -> Result<VolumeRecord, Error> {
+        let mut record = VolumeRecord::new(new.name, new.lebs).ok_or(BAD_NAME)?;
+        if new.lebs == 0 {
+            return Err(Error::Invalid("a volume has at least one LEB"));
+        }
+        let unit = self.write_size();
+        if new.alignment == 0
+            || new.alignment > self.leb_size()
+            || new.alignment != 1 && !new.alignment.is_multiple_of(unit)
+        {
+            return Err(Error::Invalid("the alignment is 1 or a multiple of the write size"));
+        }
+        if new.skip_crc_check && new.kind == VolumeKind::Dynamic {
+            return Err(Error::Invalid("only static volumes have checksums to skip"));
+        }
+        record.kind = new.kind;
+        record.alignment = new.alignment;
+        record.data_pad = self.leb_size() % new.alignment;
+        if record.data_pad >= self.leb_size() / 2 {
+            return Err(Error::Invalid("the alignment leaves half of each LEB unused"));
+        }
+        if new.skip_crc_check {
+            record.flags = VolumeFlags::SKIP_CRC_CHECK;
+        }
+        Ok(record)
+    }
+
+    /// Removes a volume and its content.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`], [`Error::ReadOnly`].
+    pub fn remove(&mut self, id: u32) -> Result<(), Error> {
+        let mut records = self.table_records();
+        records.remove(&id).ok_or(Error::NoVolume(id))?;
+        self.begin()?;
+        self.write_table(&records)?;
+        self.drop_volume(id);
+        Ok(())
+    }
+
+    /// Forgets a volume that the table has no more.
+    fn drop_volume(&mut self, id: u32) {
+        let Some(entry) = self.volumes.remove(&id) else { return };
+        for &peb in entry.map.iter().filter(|peb| **peb != UNMAPPED) {
+            self.wear.give_up(peb, false);
+        }
+        self.give_back(entry.map.len() as u32);
+    }
+
+    /// Blocks no volume needs any more; the bad-block reserve comes first.
+    fn give_back(&mut self, blocks: u32) {
+        self.account.reserved -= blocks;
+        let missing = self.bad_reserve_missing().min(blocks);
+        self.account.bad_reserved += missing;
+        self.account.available += blocks - missing;
+    }
+
+    /// Changes a volume's size; LEBs behind the new end are lost.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`], [`Error::NoSpace`], [`Error::Invalid`] for no LEBs or when the content
+    /// of a static volume would be cut, with nothing done; [`Error::ReadOnly`].
+    pub fn resize(&mut self, id: u32, lebs: u32) -> Result<(), Error> {
+        let mut records = self.table_records();
+        let record = records.get_mut(&id).ok_or(Error::NoVolume(id))?;
+        let old = record.reserved_pebs;
+        let entry = self.entry(id)?;
+        let usable = u64::from(self.leb_size() - entry.data_pad);
+        let used = entry.used_bytes.div_ceil(usable);
+        if lebs == 0 || record.kind == VolumeKind::Static && u64::from(lebs) < used {
+            return Err(Error::Invalid("the new size does not hold the volume's content"));
+        }
+        let available = self.account.available;
+        if lebs.saturating_sub(old) > available {
+            return Err(Error::NoSpace { wanted: lebs - old, available });
+        }
+        if lebs == old {
+            return Ok(());
+        }
+        record.reserved_pebs = lebs;
+        self.begin()?;
+        if lebs > old {
+            // Blocks from before an earlier shrinking must be gone.
+            self.sync()?;
+        }
+        self.write_table(&records)?;
+        self.set_records(&records);
+        for lnum in lebs..old {
+            self.unmap_leb(id, lnum)?;
+        }
+        if let Some(entry) = self.volumes.get_mut(&id) {
+            entry.map.resize(lebs as usize, UNMAPPED);
+        }
+        if lebs > old {
+            self.account.available -= lebs - old;
+            self.account.reserved += lebs - old;
+        } else {
+            self.give_back(old - lebs);
+        }
+        Ok(())
+    }
+
+    /// Renames volumes, all at one instant. A volume that is not renamed itself and whose name is
+    /// given to another one is removed by the same stroke, as `ubirename` does: a new root file
+    /// system takes the place of the old one.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`], [`Error::NameTaken`] when two would have one name, [`Error::Invalid`],
+    /// with nothing done; [`Error::ReadOnly`].
+    pub fn rename(&mut self, names: &[(u32, &[u8])]) -> Result<(), Error> {
+        let mut records = self.table_records();
+        let mut replaced: Vec<u32> = Vec::new();
+        for (at, &(id, name)) in names.iter().enumerate() {
+            let before = &names[..at];
+            if before.iter().any(|other| other.0 == id) {
+                return Err(Error::Invalid("a volume is renamed twice"));
+            }
+            if before.iter().any(|other| other.1 == name) {
+                return Err(name_taken(name));
+            }
+            let old = *records.get(&id).ok_or(Error::NoVolume(id))?;
+            let mut new = VolumeRecord::new(name, old.reserved_pebs).ok_or(BAD_NAME)?;
+            new.alignment = old.alignment;
+            new.data_pad = old.data_pad;
+            new.kind = old.kind;
+            new.update_marker = old.update_marker;
+            new.flags = old.flags;
+            records.insert(id, new);
+            let owner = self.find(name).filter(|owner| !names.iter().any(|n| n.0 == *owner));
+            replaced.extend(owner);
+        }
+        for id in &replaced {
+            records.remove(id);
+        }
+        self.begin()?;
+        self.write_table(&records)?;
+        for id in replaced {
+            self.drop_volume(id);
+        }
+        self.set_records(&records);
+        Ok(())
+    }
+
+    /// Writes both copies of the table.
+    pub(super) fn write_table(&mut self, records: &Records) -> Result<(), Error> {
+        let bytes = self.table_bytes(records);
+        self.change_leb(LAYOUT_VOLUME, 0, &bytes)?;
+        self.change_leb(LAYOUT_VOLUME, 1, &bytes)
+    }
+
+    pub(super) fn table_bytes(&self, records: &Records) -> Vec<u8> {
+        let count = records_max(self.leb_size());
+        let mut bytes = Vec::with_capacity(count as usize * RECORD_SIZE);
+        for id in 0..count {
+            let record = records.get(&id);
+            bytes.extend(record.map_or_else(VolumeRecord::emit_empty, VolumeRecord::emit));
+        }
+        bytes.resize(bytes.len().next_multiple_of(self.write_size() as usize), 0);
+        bytes
+    }
+
+    /// What was written to the table counts.
+    pub(super) fn set_records(&mut self, records: &Records) {
+        for (id, record) in records {
+            if let Some(entry) = self.volumes.get_mut(id) {
+                entry.record = Some(*record);
+            }
+        }
+    }
+}
+
+const BAD_NAME: Error = Error::Invalid("a volume's name has 1 to 127 bytes, none of them NUL");
+
+fn name_taken(name: &[u8]) -> Error {
+    Error::NameTaken(String::from_utf8_lossy(name).into_owned())
+}

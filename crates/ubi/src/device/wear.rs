@@ -1,0 +1,272 @@
+//! Which blocks are free, used, waiting for their erase, and how often each was erased.
+//!
+//! Bookkeeping only; nothing here touches the flash.
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// A block just allocated is not moved before so many erases have happened
+/// (`UBI_PROT_QUEUE_LEN`): it is likely to be given up soon.
+const PROTECTION_ERASES: u64 = 10;
+
+/// What a block is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Erased, with its erase counter.
+    Free,
+    /// Taken and not yet mapped.
+    Taken,
+    /// Holds a LEB.
+    Used { volume: u32, lnum: u32 },
+    /// Waits for its erase.
+    Waiting,
+    /// Belongs to the fastmap on the flash.
+    Fastmap,
+    /// Marked bad.
+    Bad,
+    /// Holds something that is neither understood nor to be lost: left alone.
+    Kept,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peb {
+    pub(crate) erase_counter: u32,
+    pub(crate) state: State,
+    /// Looked at since attaching: a free one is erased from end to end.
+    pub(crate) checked: bool,
+    /// Content can not be read; it stays where it is.
+    pub(crate) unreadable: bool,
+    /// Not moved before this many erases; 0 once it may be.
+    protected_until: u64,
+}
+
+/// A block that waits for its erase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) peb: u32,
+    /// A write failed in it: it is tried before it is used again.
+    pub(crate) torture: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Wear {
+    pub(crate) pebs: Vec<Peb>,
+    /// Free blocks by erase counter.
+    free: BTreeSet<(u32, u32)>,
+    /// Blocks that may be moved, by erase counter.
+    movable: BTreeSet<(u32, u32)>,
+    /// Blocks with many bit errors, to be moved whatever their erase counter.
+    scrub: BTreeSet<u32>,
+    protected: VecDeque<(u64, u32)>,
+    queue: VecDeque<Waiting>,
+    erases: u64,
+    /// Blocks in which a read through `&self` met many bit errors, one bit each.
+    flagged: Vec<AtomicU32>,
+}
+
+impl Wear {
+    pub(crate) fn new(pebs: u32) -> Self {
+        let fresh = Peb {
+            erase_counter: 0,
+            state: State::Taken,
+            checked: false,
+            unreadable: false,
+            protected_until: 0,
+        };
+        Self {
+            pebs: alloc::vec![fresh; pebs as usize],
+            free: BTreeSet::new(),
+            movable: BTreeSet::new(),
+            scrub: BTreeSet::new(),
+            protected: VecDeque::new(),
+            queue: VecDeque::new(),
+            erases: 0,
+            flagged: (0..pebs.div_ceil(32)).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    fn peb(&mut self, peb: u32) -> &mut Peb {
+        &mut self.pebs[peb as usize]
+    }
+
+    pub(crate) fn erase_counter(&self, peb: u32) -> u32 {
+        self.pebs[peb as usize].erase_counter
+    }
+
+    pub(crate) fn state(&self, peb: u32) -> State {
+        self.pebs[peb as usize].state
+    }
+
+    /// Sets what needs no list.
+    pub(crate) fn set_aside(&mut self, peb: u32, state: State) {
+        debug_assert!(matches!(state, State::Bad | State::Kept | State::Fastmap | State::Taken));
+        self.forget(peb);
+        self.peb(peb).state = state;
+    }
+
+    /// A block is free.
+    pub(crate) fn add_free(&mut self, peb: u32) {
+        self.peb(peb).state = State::Free;
+        self.free.insert((self.erase_counter(peb), peb));
+    }
+
+    /// A block was erased.
+    pub(crate) fn erased(&mut self, peb: u32, erase_counter: u32) {
+        self.peb(peb).erase_counter = erase_counter;
+        self.peb(peb).checked = true;
+        self.add_free(peb);
+        self.erases += 1;
+        while let Some(&(until, peb)) = self.protected.front() {
+            if until > self.erases {
+                break;
+            }
+            self.protected.pop_front();
+            // The block may have been given up and taken again meanwhile.
+            let entry = self.pebs[peb as usize];
+            if entry.protected_until == until && matches!(entry.state, State::Used { .. }) {
+                self.make_movable(peb);
+            }
+        }
+    }
+
+    /// Takes the free block that was erased least.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        let (_, peb) = self.free.pop_first()?;
+        self.peb(peb).state = State::Taken;
+        Some(peb)
+    }
+
+    /// Takes a free block below `limit`, the most erased one.
+    pub(crate) fn take_below(&mut self, limit: u32) -> Option<u32> {
+        let &found = self.free.iter().rev().find(|entry| entry.1 < limit)?;
+        self.free.remove(&found);
+        self.peb(found.1).state = State::Taken;
+        Some(found.1)
+    }
+
+    /// Takes the most erased free block within `range` erases of the least erased one: what is
+    /// moved there is likely to stay, so the block rests; without the limit one block would.
+    pub(crate) fn take_worn(&mut self, range: u32) -> Option<u32> {
+        let found = self.most_worn(range)?;
+        self.free.remove(&found);
+        self.peb(found.1).state = State::Taken;
+        Some(found.1)
+    }
+
+    fn most_worn(&self, range: u32) -> Option<(u32, u32)> {
+        let least = self.free.first()?.0;
+        self.free.range(..(least.saturating_add(range), 0)).next_back().copied()
+    }
+
+    /// The least erased block in use, when it holds so little wear that the most erased free block
+    /// should have its content.
+    pub(crate) fn unbalanced(&self, threshold: u32) -> Option<u32> {
+        let &(used, peb) = self.movable.first()?;
+        let (free, _) = self.most_worn(threshold.saturating_mul(2))?;
+        (free.saturating_sub(used) >= threshold).then_some(peb)
+    }
+
+    /// A block just written holds a LEB.
+    pub(crate) fn occupy(&mut self, peb: u32, volume: u32, lnum: u32) {
+        let until = self.erases + PROTECTION_ERASES;
+        let entry = self.peb(peb);
+        entry.state = State::Used { volume, lnum };
+        entry.protected_until = until;
+        self.protected.push_back((until, peb));
+    }
+
+    /// A block holds a LEB that was not written just now.
+    pub(crate) fn settle(&mut self, peb: u32, volume: u32, lnum: u32) {
+        self.peb(peb).state = State::Used { volume, lnum };
+        self.make_movable(peb);
+    }
+
+    fn make_movable(&mut self, peb: u32) {
+        self.peb(peb).protected_until = 0;
+        if !self.scrub.contains(&peb) && !self.pebs[peb as usize].unreadable {
+            self.movable.insert((self.erase_counter(peb), peb));
+        }
+    }
+
+    fn forget(&mut self, peb: u32) {
+        let key = (self.erase_counter(peb), peb);
+        self.free.remove(&key);
+        self.movable.remove(&key);
+        self.scrub.remove(&peb);
+        let entry = self.peb(peb);
+        entry.protected_until = 0;
+        entry.unreadable = false;
+    }
+
+    /// A block is to be erased, behind those that were given up before: an older copy of a LEB
+    /// must not outlive a newer one.
+    pub(crate) fn give_up(&mut self, peb: u32, torture: bool) {
+        self.forget(peb);
+        self.peb(peb).state = State::Waiting;
+        self.queue.push_back(Waiting { peb, torture });
+    }
+
+    pub(crate) fn next_waiting(&mut self) -> Option<Waiting> {
+        let waiting = self.queue.pop_front()?;
+        self.peb(waiting.peb).state = State::Taken;
+        Some(waiting)
+    }
+
+    /// The content of a block can not be read: it is not tried again.
+    pub(crate) fn set_unreadable(&mut self, peb: u32) {
+        self.forget(peb);
+        self.peb(peb).unreadable = true;
+    }
+
+    /// A block is to be moved because of bit errors.
+    pub(crate) fn add_scrub(&mut self, peb: u32) {
+        let entry = self.pebs[peb as usize];
+        if matches!(entry.state, State::Used { .. }) && !entry.unreadable {
+            self.movable.remove(&(entry.erase_counter, peb));
+            self.scrub.insert(peb);
+        }
+    }
+
+    pub(crate) fn next_scrub(&self) -> Option<u32> {
+        self.scrub.first().copied()
+    }
+
+    /// Remembers a block with many bit errors until [`collect_flagged`](Self::collect_flagged).
+    pub(crate) fn flag(&self, peb: u32) {
+        if let Some(word) = self.flagged.get(peb as usize / 32) {
+            word.fetch_or(1 << (peb % 32), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn collect_flagged(&mut self) {
+        for index in 0..self.flagged.len() {
+            let mut bits = core::mem::take(self.flagged[index].get_mut());
+            while bits != 0 {
+                let peb = index as u32 * 32 + bits.trailing_zeros();
+                bits &= bits - 1;
+                self.add_scrub(peb);
+            }
+        }
+    }
+
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    pub(crate) fn waiting_count(&self) -> u32 {
+        self.queue.len() as u32
+    }
+
+    pub(crate) fn scrub_count(&self) -> u32 {
+        self.scrub.len() as u32
+    }
+
+    pub(crate) fn is_scrub(&self, peb: u32) -> bool {
+        self.scrub.contains(&peb)
+    }
+
+    pub(crate) fn unreadable_count(&self) -> u32 {
+        self.pebs.iter().filter(|peb| peb.unreadable).count() as u32
+    }
+}
