@@ -33,6 +33,8 @@ const CANDIDATES: [(u32, usize); 17] = [
 const SAMPLE_MAX: usize = 4 << 20;
 /// Erased bytes may have fewer zero bits than this.
 const BLANK_BITS: u32 = 64;
+/// Bytes that the markers of erased blocks take in 64 KiB, at most.
+const MARKERS_MAX: usize = 512;
 /// Pages on which a scheme of error correction is tried.
 const PAGES_TRIED: usize = 64;
 
@@ -68,19 +70,26 @@ pub fn page_format<S: Storage>(storage: &S) -> Result<Option<PageFormat>, Error>
     Ok(best.map(|(_, format)| format))
 }
 
-/// Where the first bytes that are not erased lie, rounded down.
+/// Where the first bytes lie that can be told something from, rounded down. Blocks may be erased
+/// but for markers in their out-of-band bytes, for many megabytes.
 fn first_used<S: Storage>(storage: &S) -> Result<usize, Error> {
     let mut window = vec![0; 64 << 10];
+    let mut first = None;
     let mut at = 0;
     while at < storage.size() {
         let len = usize::try_from(storage.size() - at).unwrap_or(usize::MAX).min(window.len());
         storage.read_at(at, &mut window[..len])?;
-        if window[..len].iter().any(|&byte| byte != 0xFF) {
+        let used = window[..len].iter().filter(|&&byte| byte != 0xFF).count();
+        if used != 0 {
+            first.get_or_insert(at);
+        }
+        if used > MARKERS_MAX {
+            first = Some(at);
             break;
         }
         at += len as u64;
     }
-    Ok(usize::try_from(at).unwrap_or(usize::MAX))
+    Ok(usize::try_from(first.unwrap_or(at)).unwrap_or(usize::MAX))
 }
 
 fn strip(bytes: &[u8], page_size: usize, stride: usize) -> Vec<u8> {
