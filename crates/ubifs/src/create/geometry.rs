@@ -5,9 +5,10 @@ use alloc::string::String;
 
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{
-    BLOCK_SIZE, BRANCH_SIZE, COMMIT_START_NODE_SIZE, Compression, DATA_NODE_SIZE, HASH_MAX,
-    INDEX_NODE_SIZE, KeyHash, LEB_SIZE_MAX, LEB_SIZE_MIN, LEBS_MIN, LOG_LEB, REFERENCE_NODE_SIZE,
-    Superblock, SuperblockFlags,
+    BLOCK_SIZE, BRANCH_SIZE, COMMIT_START_NODE_SIZE, Compression, DATA_NODE_SIZE, ENTRY_NODE_SIZE,
+    HASH_MAX, INDEX_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, KeyHash, LEB_SIZE_MAX,
+    LEB_SIZE_MIN, LEBS_MIN, LOG_LEB, NODE_ALIGNMENT, REFERENCE_NODE_SIZE, Superblock,
+    SuperblockFlags,
 };
 
 /// Fewest LEBs of each area.
@@ -216,6 +217,65 @@ impl CreateOptions {
         let block = u64::from(BLOCK_SIZE);
         let factor = DATA_NODE_SIZE as u64 + block + index_node * 3 / (half - 1);
         (u128::from(self.reserved_size) * u128::from(factor) / u128::from(block)) as u64
+    }
+}
+
+/// What nodes take at most, added up before they are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    nodes: u64,
+    bytes: u64,
+}
+
+impl Needs {
+    fn node(&mut self, length: usize) {
+        self.nodes += 1;
+        self.bytes += length.next_multiple_of(NODE_ALIGNMENT as usize) as u64;
+    }
+
+    /// An inode with so many bytes of inline data: target of a link, device number.
+    pub fn inode(&mut self, data: usize) {
+        self.node(INODE_NODE_SIZE + data);
+    }
+
+    /// A name of so many bytes.
+    pub fn entry(&mut self, name: usize) {
+        self.node(ENTRY_NODE_SIZE + name + 1);
+    }
+
+    /// An extended attribute: bytes of its name and its value.
+    pub fn xattr(&mut self, name: usize, value: usize) {
+        self.entry(name);
+        self.inode(value);
+    }
+
+    /// The blocks of a file of `size` bytes, not compressed.
+    pub fn content(&mut self, size: u64) {
+        let block = u64::from(BLOCK_SIZE);
+        self.nodes += size / block;
+        self.bytes += size / block * (DATA_NODE_SIZE as u64 + block);
+        if size % block > 0 {
+            self.node(DATA_NODE_SIZE + (size % block) as usize);
+        }
+    }
+
+    /// LEBs of the main area that are enough, index and the one for garbage collection included.
+    pub fn main_lebs(&self, options: &CreateOptions) -> u64 {
+        let leb_size = u64::from(options.leb_size);
+        // At the end of a LEB less is lost than the next node is long.
+        let lost = (INODE_NODE_SIZE + INLINE_DATA_MAX) as u64;
+        let data = self.bytes.div_ceil(leb_size.saturating_sub(lost).max(1));
+        let index_node = (INDEX_NODE_SIZE + options.fanout as usize * BRANCH_SIZE)
+            .next_multiple_of(NODE_ALIGNMENT as usize) as u64;
+        let fanout = u64::from(options.fanout.max(2));
+        let mut row = self.nodes;
+        let mut nodes = 0;
+        while row > 1 || nodes == 0 {
+            row = row.div_ceil(fanout);
+            nodes += row.max(1);
+        }
+        let index = (nodes * index_node).div_ceil(leb_size.saturating_sub(index_node).max(1));
+        data + index + 1
     }
 }
 

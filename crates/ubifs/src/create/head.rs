@@ -97,9 +97,10 @@ impl<S: LebSink> Head<S> {
         if self.offset == 0 {
             return Ok(());
         }
-        self.room()?;
         let end = pad(&mut self.buffer, self.offset, self.write_size);
-        self.sink.put(self.lnum, &self.buffer[..end as usize]).map_err(CreateError::Sink)?;
+        if self.has_room() {
+            self.sink.put(self.lnum, &self.buffer[..end as usize]).map_err(CreateError::Sink)?;
+        }
         if let Some(digest) = &mut self.digest {
             digest.update(&self.buffer[..self.offset as usize]);
         }
@@ -111,19 +112,25 @@ impl<S: LebSink> Head<S> {
     }
 
     /// Leaves a LEB empty; the head is at the start of one.
-    pub(super) fn skip(&mut self) -> Result<u32, CreateError<S::Error>> {
+    pub(super) fn skip(&mut self) -> u32 {
         debug_assert_eq!(self.offset, 0);
-        self.room()?;
         self.properties.push(LebProperties { free: self.leb_size, dirty: 0, index: false });
         self.lnum += 1;
-        Ok(self.lnum - 1)
+        self.lnum - 1
     }
 
-    fn room(&self) -> Result<(), CreateError<S::Error>> {
-        if self.lnum < self.main.end {
+    /// Whether the LEB being filled is one there may be. What is behind the last one is counted
+    /// and not written, so that it can be said how many are needed.
+    fn has_room(&self) -> bool {
+        self.lnum < self.main.end
+    }
+
+    /// Fails if there were more LEBs than there may be.
+    pub(super) fn check_room(&self) -> Result<(), CreateError<S::Error>> {
+        if self.lnum <= self.main.end {
             return Ok(());
         }
-        Err(CreateError::NoSpace { needed: u64::from(self.lnum) + 1, max: self.main.end })
+        Err(CreateError::NoSpace { needed: self.lnum.into(), max: self.main.end })
     }
 
     /// Writes a LEB that holds nothing but this node.

@@ -142,7 +142,7 @@ impl<S: LebSink> Builder<S> {
     /// Writes a name of a directory.
     ///
     /// # Errors
-    /// [`CreateError::Sink`], [`CreateError::NoSpace`].
+    /// [`CreateError::Sink`].
     ///
     /// # Panics
     /// If the name is empty or longer than 255 bytes.
@@ -179,8 +179,8 @@ impl<S: LebSink> Builder<S> {
     /// [`creation_sequence`](Self::creation_sequence) gave before the file's blocks were written.
     ///
     /// # Errors
-    /// [`CreateError::Sink`], [`CreateError::NoSpace`], [`CreateError::Inodes`], and
-    /// [`CreateError::Options`] for attributes that UBIFS cannot hold.
+    /// [`CreateError::Sink`], [`CreateError::Inodes`], and [`CreateError::Options`] for attributes
+    /// that UBIFS cannot hold.
     pub fn inode(
         &mut self,
         number: u32,

@@ -29,7 +29,7 @@ use flysch_wire::ubifs::{
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
-pub use geometry::CreateOptions;
+pub use geometry::{CreateOptions, Needs};
 pub use inode::{NewInode, XattrRefusal, check_xattr};
 pub use pack::{Packing, pack};
 
@@ -55,7 +55,7 @@ pub trait LebSink {
 pub enum CreateError<E> {
     /// The options contradict each other or the format: a sentence that says which and the bounds.
     Options(String),
-    /// More LEBs are needed than `max` (`-c`).
+    /// More LEBs are needed than `max` (`-c`); said in the end, when the number is known.
     NoSpace {
         /// LEBs the content and the areas take.
         needed: u64,
@@ -188,7 +188,7 @@ impl<S: LebSink> Builder<S> {
     /// last block of a file. `stored` is what [`pack`] made of it.
     ///
     /// # Errors
-    /// [`CreateError::Sink`], [`CreateError::NoSpace`].
+    /// [`CreateError::Sink`].
     pub fn block(
         &mut self,
         inode: u32,
@@ -222,10 +222,11 @@ impl<S: LebSink> Builder<S> {
     pub fn finish(mut self) -> Result<(Created, S), CreateError<S::Error>> {
         index::sort(&mut self.leaves, &self.names)?;
         self.head.flush(false)?;
-        let gc_lnum = self.head.skip()?;
+        let gc_lnum = self.head.skip();
         let (root, index_size) = self.write_index()?;
         let (ihead_lnum, ihead_offs) = self.head.position();
         self.head.flush(true)?;
+        self.head.check_room()?;
         self.superblock.leb_count = self.head.lnum();
         let properties = self.head.take_properties();
         let sums = Sums::new(&self.superblock, &properties);

@@ -223,9 +223,12 @@ fn what_does_not_fit_is_said() {
     let small =
         CreateOptions { compression: Compression::None, ..CreateOptions::new(8, 15_360, 40) };
     let mut builder = Builder::new(&small, Lebs::default()).unwrap();
-    let full = (0..)
-        .find_map(|at| builder.block(65, at, 4096, (Compression::None, &[at as u8; 4096])).err());
-    assert!(matches!(full, Some(CreateError::NoSpace { max: 40, .. })), "{full:?}");
+    for at in 0..200 {
+        builder.block(65, at, 4096, (Compression::None, &[at as u8; 4096])).unwrap();
+    }
+    let error = builder.finish().unwrap_err();
+    // 67 LEBs of data at 3 blocks each, one of the index, one for garbage collection, the areas.
+    assert!(matches!(error, CreateError::NoSpace { needed: 78..=90, max: 40 }), "{error}");
 
     let mut builder = Builder::new(&usual, Lebs::default()).unwrap();
     for _ in 0..2 {
@@ -244,5 +247,29 @@ fn volumes_are_formatted() {
         let fs = Ubifs::open(volume, &Options::default()).unwrap();
         assert!(fs.check().is_empty());
         assert_eq!(fs.attributes(Inode(1)).unwrap().permissions, 0o755);
+    }
+}
+
+#[test]
+fn needs_are_an_upper_bound() {
+    for (files, length) in [(0, 0), (3, 100), (40, 5000), (4, 300_000)] {
+        let mut needs = Needs::default();
+        for at in 0..files {
+            needs.inode(0);
+            needs.content((length + at) as u64);
+            needs.xattr(11, 4);
+            needs.xattr(10, 300);
+            needs.entry(6);
+            needs.entry(9);
+        }
+        needs.inode(8);
+        needs.entry(4);
+        needs.inode(0);
+        let usual = CreateOptions::new(2048, 126_976, 400);
+        let options = CreateOptions { compression: Compression::None, ..usual };
+        let (created, _) = build(&options, files, length);
+        let main = u64::from(created.lebs - created.main_first);
+        let bound = needs.main_lebs(&options);
+        assert!((main..=main + main / 8 + 1).contains(&bound), "{bound} for {main}");
     }
 }
