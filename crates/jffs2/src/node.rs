@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use flysch_api::flash::{Error as FlashError, Flash};
 use flysch_api::vfs::{Error, Place};
 use flysch_compress::{Method, decompress};
-use flysch_wire::jffs2::{ByteOrder, Compression, Inode};
+use flysch_wire::jffs2::{ByteOrder, Compression, Header, Inode};
 
 use crate::found::{Address, NodeRef};
 use crate::{rtime, rubin};
@@ -16,6 +16,8 @@ use crate::{rtime, rubin};
 pub(crate) const DATA_MAX: u32 = 256 << 10;
 /// Most stored bytes that are read for one node.
 const STORED_MAX: u32 = DATA_MAX + 4096;
+/// The largest page looked at where the image does not tell its size, bytes.
+const UNKNOWN_PAGE: u64 = 4096;
 /// An interrupted write leaves the end of a node erased; so many bytes tell.
 const TORN_TAIL: usize = 4;
 
@@ -43,13 +45,57 @@ pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Resul
     }
 }
 
+/// Whether power was cut while a damaged node of `len` bytes was written: nothing was written behind
+/// it in its block, and either garbage follows it in its page or error correction gives up there.
+/// Data that merely rotted has neither, and is not taken for something that never was.
+pub(crate) fn is_cut_off<F: Flash>(flash: &F, order: ByteOrder, offset: u64, len: u64) -> bool {
+    let geometry = flash.geometry();
+    let block = geometry.block_of(offset);
+    let block_end = geometry.block_start(block) + u64::from(geometry.block_len(block));
+    let end = offset.saturating_add(len).next_multiple_of(4);
+    let unit = if geometry.write_size > 1 { geometry.write_size.into() } else { UNKNOWN_PAGE };
+    let page_end = end.next_multiple_of(unit).min(block_end);
+    if end > page_end || len > u64::from(STORED_MAX) * 2 {
+        return false;
+    }
+    let mut bytes = vec![0; (page_end - offset) as usize];
+    let is_beyond_repair = match flash.read(offset, &mut bytes) {
+        Ok(_) => false,
+        Err(FlashError::Uncorrectable { .. }) => true,
+        Err(_) => return false,
+    };
+    let behind = &bytes[(end - offset) as usize..];
+    let mut steps = (0..behind.len()).step_by(4);
+    if steps.any(|at| Header::parse(&behind[at..], order).is_ok()) {
+        return false;
+    }
+    let has_garbage = behind.iter().any(|&byte| byte != 0 && byte != 0xFF);
+    (has_garbage || is_beyond_repair) && is_erased(flash, page_end, block_end)
+}
+
+/// Whether everything from `start` to `end` is erased.
+fn is_erased<F: Flash>(flash: &F, start: u64, end: u64) -> bool {
+    let mut bytes = [0; 1024];
+    let mut at = start;
+    while at < end {
+        let len = (end - at).min(bytes.len() as u64) as usize;
+        let erased = flash.read(at, &mut bytes[..len]).is_ok()
+            && bytes[..len].iter().all(|&byte| byte == 0xFF);
+        if !erased {
+            return false;
+        }
+        at += len as u64;
+    }
+    true
+}
+
 /// What the data of a node turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     /// The checksum is right.
     Good,
-    /// The write was interrupted: the end of the data was never programmed. Linux passes such a
-    /// node over, and what was there before shows.
+    /// The write was interrupted: the end of the data was never programmed, or [`is_cut_off`].
+    /// Linux passes such a node over, and what was there before shows.
     Torn,
     /// The checksum is wrong.
     Damaged,
@@ -84,10 +130,13 @@ impl<'f, F: Flash> Reader<'f, F> {
 
     /// Reads the node and judges its data.
     pub(crate) fn judge(&mut self, node: NodeRef) -> Result<(Inode, Data), Error> {
+        let (flash, order) = (self.flash, self.order);
         let (inode, stored) = self.load(node)?;
+        let offset = node.address.offset();
         let data = match inode.data(stored) {
             Ok(_) => Data::Good,
             Err(_) if is_torn(&inode, stored) => Data::Torn,
+            Err(_) if is_cut_off(flash, order, offset, node.total_len.into()) => Data::Torn,
             Err(_) => Data::Damaged,
         };
         Ok((inode, data))
