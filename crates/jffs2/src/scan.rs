@@ -349,7 +349,11 @@ impl<F: Flash> Scanner<'_, F> {
     /// Records a damaged node with what its bytes say about whom it belonged to.
     fn bad_node(&mut self, offset: u64, node: &[u8], wrong: Wrong, kind: NodeType) {
         let mut problem = Problem { offset, wrong, ino: None, entry: None };
-        if is_unfinished(node, wrong, kind) {
+        let is_cut_off = || {
+            let is_node = matches!(wrong, Wrong::Node(_));
+            is_node && crate::node::is_cut_off(self.flash, self.order, offset, node.len() as u64)
+        };
+        if is_unfinished(node, wrong, kind) || is_cut_off() {
             problem.wrong = Wrong::Unfinished { len: node.len() as u64 };
             self.found.problem(problem);
             return;
