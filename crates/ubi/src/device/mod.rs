@@ -14,9 +14,9 @@
 //! - *Giving up* a block only queues it. Queued blocks are erased first in, first out, so an older
 //!   copy of a LEB never outlives a newer one, and a LEB that comes back comes back as it last was.
 //!   [`sync`](flysch_api::volume::VolumeMut::sync) empties the queue.
-//! - *Volume table*: atomic change of layout LEB 0, then of LEB 1. LEB 0 decides, so that create,
-//!   remove, resize and renaming several volumes each happen at one instant; attaching repairs
-//!   LEB 1.
+//! - *Volume table*: atomic change of layout LEB 0, then of LEB 1, then the queue is emptied, so
+//!   that no older table can count again. LEB 0 decides, so that create, remove, resize and
+//!   renaming several volumes each happen at one instant; attaching repairs LEB 1.
 //! - *Remove and shrink*: the table first, the blocks then; blocks of no volume are leftovers.
 //!   *Create and grow*: the queue is emptied first, so that leftovers can not enter the volume.
 //! - *Update*: update marker set, LEBs given up, written, the queue emptied, marker cleared.
@@ -66,7 +66,7 @@ use wear::{State, Wear};
 
 /// A LEB without a block.
 const UNMAPPED: u32 = u32::MAX;
-/// Queued erases are done when no more than so many blocks are free.
+/// Queued erases are overdue when no more than so many blocks are free, and one in 64.
 const FREE_LOW: u32 = 2;
 
 /// How a device works.
@@ -86,6 +86,9 @@ pub struct DeviceOptions {
     /// Whether blocks that hold something not understood are erased. Linux keeps them, and refuses
     /// to attach when there are more than 5 %.
     pub erase_corrupt: bool,
+    /// Whether a volume that asks for it (`vol_flags=autoresize`) gets all free space now. The
+    /// flash does that once; an image that is only edited should go on asking.
+    pub autoresize: bool,
 }
 
 impl Default for DeviceOptions {
@@ -96,6 +99,7 @@ impl Default for DeviceOptions {
             fastmap: false,
             write_size: None,
             erase_corrupt: false,
+            autoresize: true,
         }
     }
 }
@@ -352,7 +356,7 @@ impl<F: FlashMut> Device<F> {
     /// What a call that writes pays of the work that is overdue.
     fn pay(&mut self) -> Result<(), Error> {
         self.wear.collect_flagged();
-        if self.wear.free_count() <= FREE_LOW {
+        if self.wear.free_count() <= FREE_LOW + self.account.blocks / 64 {
             self.erase_next()?;
         }
         // One block stays for the call itself.
@@ -369,9 +373,15 @@ impl<F: FlashMut> Device<F> {
     pub fn sync(&mut self) -> Result<(), Error> {
         if self.wear.waiting_count() > 0 {
             self.begin()?;
-            while self.erase_next()? {}
+            self.drain()?;
         }
         self.io.flash.sync().map_err(Error::Flash)
+    }
+
+    /// Erases every block that was given up.
+    fn drain(&mut self) -> Result<(), Error> {
+        while self.erase_next()? {}
+        Ok(())
     }
 
     /// Ends the work with the device: nothing is pending and the fastmap is written, if the device

@@ -62,7 +62,9 @@ impl<F: FlashMut> Device<F> {
             return Ok(device);
         }
         device.mend_table()?;
-        device.autoresize()?;
+        if options.autoresize {
+            device.autoresize()?;
+        }
         Ok(device)
     }
 
