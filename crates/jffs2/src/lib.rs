@@ -135,10 +135,10 @@ impl<F: Flash> Jffs2<F> {
         flash: F,
         order: Option<ByteOrder>,
         summaries: Summaries,
+        nameless: Nameless,
     ) -> Result<Self, MountError> {
         if flash.geometry().size > Address::LIMIT {
             return Err(MountError::TooLarge);
-        nameless: Nameless,
         }
         let order = match order {
             Some(order) => order,
@@ -163,9 +163,6 @@ impl<F: Flash> Jffs2<F> {
         }
     }
 
-    /// The flash below.
-    pub fn flash(&self) -> &F {
-        &self.flash
     /// Files that have no name, if they were kept; what lies in a directory without a name comes
     /// with the directory. Files whose kind is lost are left out.
     pub fn unreachable(&self) -> Vec<(Inode, FileKind)> {
@@ -177,6 +174,9 @@ impl<F: Flash> Jffs2<F> {
             .collect()
     }
 
+    /// The flash below.
+    pub fn flash(&self) -> &F {
+        &self.flash
     }
 
     /// Bytes that Linux never lets a write take: two blocks for deletions, and two more, one in
