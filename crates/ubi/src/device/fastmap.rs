@@ -96,7 +96,7 @@ impl<F: FlashMut> Device<F> {
             blocks.push(self.allocate()?);
         }
         // Moving and checking may have given blocks up.
-        self.sync()?;
+        self.drain()?;
         Ok(Some(blocks))
     }
 
@@ -118,7 +118,7 @@ impl<F: FlashMut> Device<F> {
             if self.wear.free_count() == 0 || !self.move_away(peb)? {
                 return Ok(None);
             }
-            self.sync()?;
+            self.drain()?;
         }
         Ok(None)
     }

@@ -359,9 +359,14 @@ impl<F: FlashMut> Device<F> {
         if self.wear.free_count() <= FREE_LOW + self.account.blocks / 64 {
             self.erase_next()?;
         }
-        // One block stays for the call itself.
-        if self.wear.free_count() > 1 {
-            self.move_next()?;
+        if self.wear.scrub_count() > 0
+            || self.wear.unbalanced(self.options.wear_threshold).is_some()
+        {
+            // One block for the move, one for the call itself.
+            while self.wear.free_count() < 2 && self.erase_next()? {}
+            if self.wear.free_count() >= 2 {
+                self.move_next()?;
+            }
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ impl<F: FlashMut> Update<'_, F> {
             return Err(Error::Invalid("fewer bytes than the update was started for"));
         }
         // The old content must not be able to come back.
-        self.device.sync()?;
+        self.device.drain()?;
         if let Some(entry) = self.device.volumes.get_mut(&self.id) {
             entry.used_bytes = if self.kind == VolumeKind::Static { self.bytes } else { 0 };
         }

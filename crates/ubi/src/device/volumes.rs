@@ -61,7 +61,7 @@ impl<F: FlashMut> Device<F> {
         }
         self.begin()?;
         // Blocks of a volume that had this id before must be gone.
-        self.sync()?;
+        self.drain()?;
         let mut records = self.table_records();
         records.insert(id, record);
         self.write_table(&records)?;
@@ -175,7 +175,7 @@ impl<F: FlashMut> Device<F> {
         self.begin()?;
         if lebs > old {
             // Blocks from before an earlier shrinking must be gone.
-            self.sync()?;
+            self.drain()?;
         }
         self.write_table(&records)?;
         self.set_records(&records);
@@ -235,11 +235,13 @@ impl<F: FlashMut> Device<F> {
         Ok(())
     }
 
-    /// Writes both copies of the table.
+    /// Writes both copies of the table, and erases what was given up: an older copy of the table
+    /// that counted again, because the newer one was damaged, would undo what was done.
     pub(super) fn write_table(&mut self, records: &Records) -> Result<(), Error> {
         let bytes = self.table_bytes(records);
         self.change_leb(LAYOUT_VOLUME, 0, &bytes)?;
-        self.change_leb(LAYOUT_VOLUME, 1, &bytes)
+        self.change_leb(LAYOUT_VOLUME, 1, &bytes)?;
+        self.drain()
     }
 
     pub(super) fn table_bytes(&self, records: &Records) -> Vec<u8> {

@@ -300,3 +300,41 @@ fn nand_with_sub_pages_survives_a_cut_at_every_operation() {
 fn nor_survives_a_cut_at_every_operation() {
     every_cut(Ram::nor(40), false);
 }
+
+#[test]
+fn a_device_with_a_fastmap_survives_a_cut_at_every_operation() {
+    every_cut(Ram::nand(40), true);
+}
+
+/// The power goes again while the first cut is mended.
+#[test]
+fn a_second_cut_while_the_first_is_mended_loses_nothing() {
+    let mut cuts = 0;
+    for flash in [Ram::nand(40), Ram::nor(40)] {
+        let flash = format(flash).into_flash();
+        for first in (0..200).step_by(3) {
+            let mut flash = flash.clone();
+            flash.left = Some((first, Cut::Torn));
+            let mut device = Device::attach(flash, &options()).unwrap();
+            let mut oracle = Oracle::new(device.leb_size() as usize);
+            workload().iter().all(|one| step(&mut device, &mut oracle, one));
+            let torn = device.into_flash().revived();
+            for second in 0.. {
+                let mut flash = torn.clone();
+                flash.left = Some((second, Cut::Torn));
+                let mended =
+                    Device::attach(&mut flash, &options()).and_then(|mut device| device.work(1000));
+                let what = std::format!("cuts at {first} and {second}");
+                let mut device = Device::attach(flash.revived(), &options())
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                oracle.check(&mut device, &what);
+                if mended.is_ok() {
+                    break;
+                }
+                cuts += 1;
+            }
+        }
+    }
+    std::println!("{cuts} second cuts");
+    assert!(cuts > 300);
+}

@@ -1,6 +1,9 @@
 mod basic;
 mod cuts;
+mod fastmap;
+mod faults;
 mod ram;
+mod table;
 
 use std::vec::Vec;
 

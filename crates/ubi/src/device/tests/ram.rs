@@ -18,7 +18,7 @@ pub(super) enum Cut {
     After,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Ram {
     geometry: Geometry,
     pub(super) bytes: Vec<u8>,
@@ -39,6 +39,12 @@ pub(super) struct Ram {
     pub(super) operations: u64,
     pub(super) log: RefCell<Vec<u32>>,
     dead: bool,
+}
+
+impl core::fmt::Debug for Ram {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Ram")
+    }
 }
 
 impl Ram {

@@ -1,0 +1,268 @@
+//! Volumes: made, resized, renamed, updated, removed; what is refused.
+
+use std::string::ToString;
+use std::vec;
+
+use flysch_wire::ubi::{EcHeader, LAYOUT_VOLUME, VolumeFlags, VolumeKind, VolumeRecord};
+
+use super::*;
+
+fn names(device: &Device<Ram>) -> Vec<(u32, Vec<u8>)> {
+    device.volumes().map(|volume| (volume.id, volume.name)).collect()
+}
+
+#[test]
+fn volumes_get_what_is_available_and_no_more() {
+    let mut device = format(Ram::nand(40));
+    let available = device.account().available;
+    let error = device.create(&NewVolume::dynamic(b"a", available + 1)).unwrap_err();
+    assert_eq!(error, Error::NoSpace { wanted: available + 1, available });
+    let a = device.create(&NewVolume::dynamic(b"a", available - 2)).unwrap();
+    let b = device.create(&NewVolume { id: Some(9), ..NewVolume::dynamic(b"b", 2) }).unwrap();
+    assert_eq!((a, b, device.account().available), (0, 9, 0));
+    let twice = device.create(&NewVolume::dynamic(b"b", 1)).unwrap_err();
+    assert_eq!(twice.to_string(), "there is a volume \"b\" already");
+    let taken = NewVolume { id: Some(9), ..NewVolume::dynamic(b"c", 1) };
+    assert_eq!(device.create(&taken), Err(Error::IdTaken(9)));
+    assert!(matches!(device.create(&NewVolume::dynamic(b"", 1)), Err(Error::Invalid(_))));
+    assert!(matches!(device.create(&NewVolume::dynamic(b"d", 0)), Err(Error::Invalid(_))));
+    assert!(matches!(device.resize(b, 3), Err(Error::NoSpace { .. })));
+    device.resize(a, 5).unwrap();
+    device.resize(b, 3).unwrap();
+    device.remove(a).unwrap();
+    assert_eq!(device.remove(a), Err(Error::NoVolume(a)));
+    assert_eq!(device.account().available, available - 3);
+    let device = attach(device.into_flash());
+    assert_eq!(names(&device), [(9, b"b".to_vec())]);
+    assert_eq!(device.account().available, available - 3);
+}
+
+#[test]
+fn shrunk_grown_and_recreated_volumes_are_empty_where_they_are_new() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 6)).unwrap();
+    (0..6).for_each(|lnum| change(&mut device, id, lnum, &data(lnum as u8, 512)));
+    device.resize(id, 3).unwrap();
+    device.resize(id, 6).unwrap();
+    let mut device = attach(device.into_flash());
+    assert_eq!(leb(&mut device, id, 2)[..512], data(2, 512));
+    assert!(leb(&mut device, id, 4).iter().all(|&byte| byte == 0xff));
+    device.remove(id).unwrap();
+    device.create(&NewVolume::dynamic(b"w", 6)).unwrap();
+    let mut device = attach(device.into_flash());
+    (0..6).for_each(|lnum| assert!(leb(&mut device, id, lnum).iter().all(|&b| b == 0xff)));
+}
+
+#[test]
+fn several_volumes_are_renamed_at_once() {
+    let mut device = format(Ram::nand(60));
+    for name in [b"a", b"b", b"c"] {
+        device.create(&NewVolume::dynamic(name, 2)).unwrap();
+    }
+    device.rename(&[(0, b"b"), (1, b"a")]).unwrap();
+    let now = [(0, b"b".to_vec()), (1, b"a".to_vec()), (2, b"c".to_vec())];
+    assert_eq!(names(&device), now);
+    assert!(matches!(device.rename(&[(0, b"x"), (1, b"x")]), Err(Error::NameTaken(_))));
+    assert!(matches!(device.rename(&[(0, b"x"), (0, b"y")]), Err(Error::Invalid(_))));
+    assert_eq!(names(&attach(device.flash().clone())), now, "nothing was done");
+    // What is not renamed makes room.
+    device.rename(&[(2, b"a")]).unwrap();
+    let now = [(0, b"b".to_vec()), (2, b"a".to_vec())];
+    assert_eq!(names(&device), now);
+    assert_eq!(names(&attach(device.into_flash())), now);
+}
+
+#[test]
+fn static_volumes_are_updated_and_checked() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::fixed(b"kernel", 4)).unwrap();
+    let content = data(0x3c, 2 * device.leb_size() as usize + 777);
+    let mut update = device.update(id, content.len() as u64).unwrap();
+    for part in content.chunks(1000) {
+        update.write(part).unwrap();
+    }
+    assert!(matches!(update.write(&[0]), Err(Error::Invalid(_))));
+    update.finish().unwrap();
+    let flash = device.into_flash();
+    let image = crate::find_images(&flash, Some(4096))[0];
+    let ubi = crate::Ubi::attach(flash.clone(), image, &crate::Options::default()).unwrap();
+    let volume = ubi.volume(id).unwrap();
+    assert_eq!(volume.info().used_bytes, Some(content.len() as u64));
+    assert_eq!(volume.verify(), []);
+    let mut all = vec![0; content.len()];
+    let _ = flysch_api::flash::Flash::read(&volume, 0, &mut all).unwrap();
+    assert_eq!(all, content);
+
+    // Moving a block of it keeps size and checksum.
+    let mut device = attach(flash);
+    let peb = device.peb_of(id, 2).unwrap();
+    device.flash_mut().flipping.insert(peb);
+    leb(&mut device, id, 2);
+    while device.work(10).unwrap() {}
+    assert_ne!(device.peb_of(id, 2), Some(peb));
+    let flash = device.into_flash();
+    let ubi = crate::Ubi::attach(flash, image, &crate::Options::default()).unwrap();
+    assert_eq!(ubi.volume(id).unwrap().verify(), []);
+    assert_eq!(ubi.volume(id).unwrap().info().used_bytes, Some(content.len() as u64));
+}
+
+#[test]
+fn an_update_that_was_not_finished_makes_the_volume_void() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+    change(&mut device, id, 3, &data(1, 512));
+    assert!(matches!(device.update(id, 1 << 30), Err(Error::NoSpace { .. })));
+    let mut update = device.update(id, 5000).unwrap();
+    update.write(&data(2, 4000)).unwrap();
+    assert!(matches!(update.finish(), Err(Error::Invalid(_))));
+    let mut device = attach(device.into_flash());
+    assert!(matches!(device.volume_mut(id), Err(Error::UpdateUnfinished(_))));
+    let mut update = device.update(id, 3600).unwrap();
+    update.write(&data(2, 3600)).unwrap();
+    update.finish().unwrap();
+    let mut device = attach(device.into_flash());
+    let whole = [leb(&mut device, id, 0), leb(&mut device, id, 1)].concat();
+    assert_eq!(whole[..3600], data(2, 3600));
+    assert!(leb(&mut device, id, 3).iter().all(|&byte| byte == 0xff));
+    // Nothing is an update, too.
+    device.update(id, 0).unwrap().finish().unwrap();
+    assert!(leb(&mut device, id, 0).iter().all(|&byte| byte == 0xff));
+}
+
+#[test]
+fn alignment_leaves_the_end_of_each_leb_unused() {
+    let mut device = format(Ram::nand(40));
+    let new = NewVolume { alignment: 1024, ..NewVolume::dynamic(b"v", 4) };
+    let id = device.create(&new).unwrap();
+    let info = device.info(id).unwrap();
+    assert_eq!((device.leb_size(), info.leb_size), (3072, 3072));
+    let new = NewVolume { alignment: 2048, name: b"w", ..new };
+    let id = device.create(&new).unwrap();
+    assert_eq!(device.info(id).unwrap().leb_size, 2048);
+    change(&mut device, id, 1, &data(5, 2048));
+    let mut device = attach(device.into_flash());
+    assert_eq!(leb(&mut device, id, 1), data(5, 2048));
+    let odd = NewVolume { alignment: 100, name: b"x", ..new };
+    assert!(matches!(device.create(&odd), Err(Error::Invalid(_))));
+}
+
+/// Changes the records of a device's table behind its back.
+fn edit(device: &mut Device<Ram>, change: impl Fn(&mut VolumeRecord)) {
+    let mut records = device.table_records();
+    records.values_mut().for_each(change);
+    device.write_table(&records).unwrap();
+}
+
+#[test]
+fn a_volume_flagged_so_grows_once() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+    let available = device.account().available;
+    edit(&mut device, |record| record.flags = VolumeFlags::AUTORESIZE);
+    let mut device = attach(device.into_flash());
+    let info = device.info(id).unwrap();
+    assert_eq!((info.reserved_pebs, info.flags), (4 + available, VolumeFlags::default()));
+    change(&mut device, id, 3 + available, &data(1, 512));
+    let mut device = attach(device.into_flash());
+    assert_eq!(device.account().available, 0);
+    assert_eq!(leb(&mut device, id, 3 + available)[..512], data(1, 512));
+}
+
+#[test]
+fn the_lost_copy_of_the_table_is_written_again() {
+    for lost in 0..2 {
+        let mut device = format(Ram::nand(40));
+        device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+        let peb = device.peb_of(LAYOUT_VOLUME, lost).unwrap() as usize;
+        let mut flash = device.into_flash();
+        flash.bytes[peb * 4096..][..4096].fill(0xff);
+        let device = attach(flash);
+        assert_eq!(device.findings().len(), 1);
+        let device = attach(device.into_flash());
+        assert_eq!((device.findings(), names(&device).len()), (&[][..], 1));
+    }
+}
+
+#[test]
+fn what_linux_refuses_is_refused() {
+    let blank = Device::attach(Ram::nand(40), &DeviceOptions::default()).unwrap_err();
+    assert!(blank.to_string().contains("no erase block has a readable UBI header"));
+
+    let mut device = format(Ram::nand(40));
+    device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+    let tables = [0, 1].map(|lnum| device.peb_of(LAYOUT_VOLUME, lnum).unwrap() as usize);
+    change(&mut device, 0, 0, &data(1, 512));
+    let good = device.into_flash();
+    let attach = |flash: Ram| Device::attach(flash, &DeviceOptions::default());
+
+    let mut flash = good.clone();
+    tables.iter().for_each(|peb| flash.bytes[peb * 4096..][..4096].fill(0xff));
+    let error = attach(flash).unwrap_err().to_string();
+    assert!(error.contains("both copies of the volume table are lost"), "{error}");
+
+    let mut flash = good.clone();
+    let mut header = EcHeader::parse(&flash.bytes[39 * 4096..]).unwrap();
+    header.image_sequence = 77;
+    flash.bytes[39 * 4096..][..64].copy_from_slice(&header.emit());
+    let error = attach(flash).unwrap_err().to_string();
+    assert!(error.contains("1 erase blocks belong to another image"), "{error}");
+
+    // Damaged headers over data: some are kept, many are too many.
+    let mut flash = good.clone();
+    for peb in 20..23 {
+        flash.bytes[peb * 4096 + 512..][..1000].fill(0x11);
+    }
+    let device = attach(flash.clone()).unwrap();
+    assert_eq!(device.account().kept, 3);
+    for peb in 23..28 {
+        flash.bytes[peb * 4096 + 512..][..1000].fill(0x11);
+    }
+    let error = attach(flash.clone()).unwrap_err().to_string();
+    assert!(error.contains("8 erase blocks have damaged headers over data"), "{error}");
+    let erase = DeviceOptions { erase_corrupt: true, ..DeviceOptions::default() };
+    let mut device = Device::attach(flash, &erase).unwrap();
+    device.sync().unwrap();
+    assert_eq!((device.account().kept, leb(&mut device, 0, 0)[..512].to_vec()), (0, data(1, 512)));
+
+    let mut device = Device::attach(good, &DeviceOptions::default()).unwrap();
+    edit(&mut device, |record| record.reserved_pebs = u32::MAX);
+    let error = attach(device.into_flash()).unwrap_err();
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+}
+
+#[test]
+fn shapes_that_can_not_be_written_are_refused() {
+    let format = |geometry| {
+        let new = FormatOptions::new(1);
+        Device::format(Ram::new(geometry), &new, &DeviceOptions::default()).map(drop)
+    };
+    let nand = flysch_api::flash::Geometry::nand(40 * 4096, 4096, 512, 512);
+    assert_eq!(format(nand), Ok(()));
+    let mlc = flysch_api::flash::Geometry { kind: flysch_api::flash::Kind::MlcNand, ..nand };
+    assert!(format(mlc).unwrap_err().to_string().contains("SLC mode"));
+    let few = flysch_api::flash::Geometry { size: 3 * 4096, ..nand };
+    assert!(matches!(format(few), Err(Error::Shape(_))));
+    // Both headers in one page that has no parts.
+    let device = super::format(Ram::sub_paged(40));
+    let mut flash = Ram::new(flysch_api::flash::Geometry::nand(40 * 8192, 8192, 1024, 1024));
+    flash.bytes = device.into_flash().bytes;
+    let error = Device::attach(flash, &DeviceOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("can only be read"), "{error}");
+}
+
+#[test]
+fn a_flash_of_bytes_is_written_in_the_units_it_is_told() {
+    // An image file of a NAND chip: nobody knows its pages.
+    let device = format(Ram::nand(40));
+    let mut file = Ram::nor(40);
+    file.bytes = device.into_flash().bytes;
+    let options = DeviceOptions { write_size: Some(512), ..DeviceOptions::default() };
+    let mut device = Device::attach(file, &options).unwrap();
+    assert_eq!(device.write_size(), 512);
+    let id = device.create(&NewVolume { ..NewVolume::dynamic(b"v", 4) }).unwrap();
+    assert_eq!(device.info(id).unwrap().kind, VolumeKind::Dynamic);
+    change(&mut device, id, 0, &data(1, 512));
+    let mut nand = Ram::nand(40);
+    nand.bytes = device.into_flash().bytes;
+    assert_eq!(leb(&mut attach(nand), id, 0)[..512], data(1, 512));
+}
