@@ -4,6 +4,7 @@
 
 pub mod command;
 pub mod instant;
+pub mod mutate;
 pub mod qemu;
 pub mod ubifs;
 pub mod ufs;

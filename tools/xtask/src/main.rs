@@ -30,6 +30,10 @@ tasks
   fuzz     run the fuzz targets, with a nightly compiler
              --minutes N   each for N minutes (10)
              --only TARGET run this one (may be repeated)
+  mutate   many mutated flash images through check and extract
+             --count N     so many (1000)
+             --first SEED  from this one on
+             --prepared DIR  also the images of mtd-utils' fsck.ubifs tests there
   bench    measure every figure of docs/bench.md and print its tables
              --only FIGURE, --list as above
 
@@ -80,6 +84,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "layers" => report(layers::check(&Workspace::open()?)?),
         "tidy" => report(tidy::check(&Workspace::open()?)?),
         "bench" => bench::run(&Workspace::open()?, options),
+        "mutate" => mutate(&Workspace::open()?, options),
         "fuzz" => fuzz::run(&Workspace::open()?, options),
         "lab" => lab(&Workspace::open()?),
         other => Err(Failure::Usage(format!("unknown task `{other}`"))),
@@ -98,6 +103,13 @@ fn lab(workspace: &Workspace) -> Result<(), Failure> {
     let mut test = shell::cargo(&workspace.root);
     shell::run(test.arg("test").args(package).env("CI", "true"))?;
     Ok(())
+}
+
+/// Runs the mutations that the tests do a part of.
+fn mutate(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
+    let mut command = shell::cargo(&workspace.root);
+    command.args(["run", "--quiet", "--locked", "--package", "flysch-tests", "--bin", "mutate"]);
+    Ok(shell::run(command.arg("--").args(options))?)
 }
 
 /// What a check found: what is wrong, and a line that says what was looked at.

@@ -1,0 +1,215 @@
+//! Mutated images: whatever happens to the bytes of an image, opening, checking and extracting it
+//! ends soon, without a panic, and inside the directory.
+//!
+//! Every mutation follows from one number. Some are blind - bits, runs of bytes, blocks erased,
+//! exchanged, doubled, cut off, moved. Others know the formats: a field of a structure is
+//! changed and its checksums are made right again, so that what lies behind the checksums is met.
+
+mod samples;
+mod structures;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flysch_image::{ExtractOptions, Image, Options, Progress, Volume};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::ubifs::Random;
+pub use samples::{Sample, prepared, samples};
+
+/// Processor time that one MiB of image may take for everything together; smaller ones count as
+/// one MiB.
+const TIME_PER_MIB: Duration = Duration::from_secs(1);
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Images.
+    pub images: u64,
+    /// Those that could be opened.
+    pub opened: u64,
+    /// Those in which a check found something wrong.
+    pub wrong: u64,
+    /// Files extracted.
+    pub files: u64,
+    /// Files that could not be, and were named.
+    pub refused: u64,
+    /// The longest time that one image took.
+    pub longest: Duration,
+}
+
+/// Runs mutations of one set of samples in a directory of its own.
+#[derive(Debug)]
+pub struct Run<'s> {
+    samples: &'s [Sample],
+    directory: PathBuf,
+    /// Sums over all images so far.
+    pub totals: Totals,
+}
+
+impl<'s> Run<'s> {
+    /// Works in `directory`, which exists and holds nothing.
+    ///
+    /// # Panics
+    /// If a canary cannot be put there.
+    pub fn new(samples: &'s [Sample], directory: &Path) -> Self {
+        std::fs::write(directory.join("canary"), CANARY).expect("the directory can be written");
+        Self { samples, directory: directory.to_path_buf(), totals: Totals::default() }
+    }
+
+    /// The mutation number `seed`; what is wrong with how it went.
+    ///
+    /// # Errors
+    /// A panic, too much time, or something outside the directory that was touched.
+    pub fn one(&mut self, seed: u64) -> Result<(), String> {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        (0..4).for_each(|_| _ = random.below(2));
+        let sample = &self.samples[random.below(self.samples.len() as u64) as usize];
+        let bytes = mutated(sample, &mut random);
+        let what = format!("seed {seed} of {}", sample.name);
+        let image = self.directory.join("image");
+        std::fs::write(&image, &bytes).map_err(|error| error.to_string())?;
+        let begun = now();
+        let keep_damaged = random.below(2) == 0;
+        let lost = random.below(4) == 0;
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| self.read(&image, &random, keep_damaged, lost)));
+        let took = now().saturating_sub(begun);
+        self.totals.longest = self.totals.longest.max(took);
+        self.totals.images += 1;
+        outcome.map_err(|_| format!("{what}: it panicked"))?.map_err(|e| format!("{what}: {e}"))?;
+        let mebibytes = (bytes.len() as u64).div_ceil(1 << 20).max(1);
+        if took > TIME_PER_MIB * mebibytes as u32 {
+            return Err(format!("{what}: it took {took:?} for {mebibytes} MiB"));
+        }
+        self.inside().map_err(|error| format!("{what}: {error}"))
+    }
+
+    fn read(
+        &mut self,
+        path: &Path,
+        random: &Random,
+        keep_damaged: bool,
+        lost: bool,
+    ) -> Result<(), String> {
+        let mut random = random.clone();
+        let no_oob = random.below(4) == 0;
+        let Ok(image) = Image::open(path, &Options { no_oob, ..Options::default() }) else {
+            return Ok(());
+        };
+        self.totals.opened += 1;
+        self.totals.wrong += u64::from(flysch_image::check(&image, &mut |_| {}));
+        for volume in image.volumes() {
+            let _ = flysch_image::volume_facts(volume);
+            let fs = if lost { Volume::file_system_with_lost } else { Volume::file_system };
+            let Some(fs) = fs(volume) else { continue };
+            let options = ExtractOptions { threads: 1, keep_damaged };
+            let out = self.directory.join("out");
+            let extracted = flysch_image::extract(&*fs, &out, &options, &Progress::default())
+                .map_err(|error| format!("extraction: {error}"))?;
+            self.totals.files += extracted.files;
+            self.totals.refused += extracted.failures.len() as u64;
+            std::fs::remove_dir_all(&out).map_err(|error| format!("removal: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// That nothing but the image is beside the canary, and the canary is what it was.
+    fn inside(&self) -> Result<(), String> {
+        let entries = std::fs::read_dir(&self.directory).map_err(|error| error.to_string())?;
+        let mut names: Vec<_> = entries.filter_map(|e| Some(e.ok()?.file_name())).collect();
+        names.sort();
+        if names != ["canary", "image"] {
+            return Err(format!("there is something outside: {names:?}"));
+        }
+        match std::fs::read(self.directory.join("canary")) {
+            Ok(bytes) if bytes == CANARY => Ok(()),
+            other => Err(format!("the canary is {other:?}")),
+        }
+    }
+}
+
+const CANARY: &[u8] = b"untouched";
+
+/// Processor time of this process: the machine may be busy with other things.
+fn now() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn mutated(sample: &Sample, random: &mut Random) -> Vec<u8> {
+    let mut bytes = sample.bytes.clone();
+    for _ in 0..1 + random.below(4) {
+        if bytes.is_empty() {
+            break;
+        }
+        match random.below(16) {
+            0..=6 => structures::edit(sample, &mut bytes, random),
+            7..=9 => flip_bits(&mut bytes, random),
+            10 => overwrite(&mut bytes, random),
+            11 => resize(&mut bytes, random),
+            _ => change_blocks(&mut bytes, sample.block_size, random),
+        }
+    }
+    bytes
+}
+
+fn flip_bits(bytes: &mut [u8], random: &mut Random) {
+    for _ in 0..1 << random.below(6) {
+        let at = random.below(bytes.len() as u64) as usize;
+        bytes[at] ^= 1 << random.below(8);
+    }
+}
+
+/// A run of noise, zeros, ones, or of what stands elsewhere.
+fn overwrite(bytes: &mut [u8], random: &mut Random) {
+    let at = random.below(bytes.len() as u64) as usize;
+    let len = (1 << random.below(13)).min(bytes.len() - at);
+    match random.below(4) {
+        0 => bytes[at..at + len].copy_from_slice(&random.bytes(len)),
+        1 => bytes[at..at + len].fill(0),
+        2 => bytes[at..at + len].fill(0xFF),
+        _ => {
+            let from = random.below((bytes.len() - len + 1) as u64) as usize;
+            bytes.copy_within(from..from + len, at);
+        }
+    }
+}
+
+/// Cut off, or moved by a prefix of any length.
+fn resize(bytes: &mut Vec<u8>, random: &mut Random) {
+    let len = bytes.len() as u64;
+    match random.below(3) {
+        0 => bytes.truncate(random.below(len) as usize),
+        1 => {
+            let prefix = random.below(20_000) as usize;
+            let prefix = random.bytes(prefix);
+            bytes.splice(0..0, prefix);
+        }
+        _ => {
+            let from = random.below(len) as usize;
+            let to = (from + random.below(5000) as usize).min(bytes.len());
+            bytes.drain(from..to);
+        }
+    }
+}
+
+/// Erase blocks erased, zeroed, exchanged, doubled.
+fn change_blocks(bytes: &mut [u8], size: usize, random: &mut Random) {
+    let blocks = (bytes.len() / size) as u64;
+    if blocks == 0 {
+        return;
+    }
+    let (one, other) = (random.below(blocks) as usize * size, random.below(blocks) as usize * size);
+    match random.below(4) {
+        0 => bytes[one..one + size].fill(0xFF),
+        1 => bytes[one..one + size].fill(0),
+        2 => bytes.copy_within(one..one + size, other),
+        _ => {
+            let first = bytes[one..one + size].to_vec();
+            bytes.copy_within(other..other + size, one);
+            bytes[other..other + size].copy_from_slice(&first);
+        }
+    }
+}
