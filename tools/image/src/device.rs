@@ -23,7 +23,12 @@ impl Image {
         let flash = Arc::new(Partition::new(device.clone(), first, whole.blocks() - first)?);
         let hints = Hints { erase_size: Some(whole.erase_size), page_size: Some(whole.write_size) };
         let mut parts = vec![];
-        for region in detect::regions(&*flash, &hints)? {
+        let mut regions = detect::regions(&*flash, &hints)?;
+        if let [Region { content: Content::Jffs2(_), range, .. }] = &mut regions[..] {
+            // The kernel makes one of a whole device, and writes its blocks in any order.
+            *range = 0..flash.geometry().size;
+        }
+        for region in regions {
             parts.push(part(flash.clone(), region)?);
         }
         if parts.is_empty() {

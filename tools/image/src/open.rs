@@ -56,6 +56,9 @@ pub enum OpenError {
          (--erase-size, --page-size) or where it begins (--offset)"
     )]
     Unknown,
+    /// There is nothing in it.
+    #[error("is empty")]
+    Empty,
     /// The part to skip is longer than the image.
     #[error("the image has only {0} bytes, so there is nothing behind --offset")]
     Offset(u64),
@@ -200,6 +203,9 @@ impl Image {
         }
         let storage: SharedStorage = Arc::new(FileStorage::open(path)?);
         let size = storage.size();
+        if size == 0 {
+            return Err(OpenError::Empty);
+        }
         let len = size.checked_sub(options.offset).ok_or(OpenError::Offset(size))?;
         let storage: SharedStorage = match options.offset {
             0 => storage,

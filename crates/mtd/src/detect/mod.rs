@@ -106,7 +106,12 @@ pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error>
         let end = region_end(flash, &hit, hints)?;
         let (start, geometry) = blocks::geometry(flash, &hit, end, hints)?;
         // A damaged start of the first block belongs to it, as long as nothing else ends there.
-        let start = start.max(at).min(hit.offset);
+        let mut start = start.max(at).min(hit.offset);
+        // Linux writes JFFS2 in any order of blocks: erased ones at the front belong to it.
+        let is_jffs2 = matches!(hit.content, Content::Jffs2(_));
+        if is_jffs2 && at == 0 && is_erased_up_to(flash, start, geometry.erase_size)? {
+            start = 0;
+        }
         let geometry = Geometry { size: end - start, ..geometry };
         regions.push(Region { content: hit.content, geometry, range: start..end });
         at = end;
@@ -115,6 +120,23 @@ pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error>
         }
     }
     Ok(regions)
+}
+
+/// Whether there are only whole erased blocks before `end`.
+fn is_erased_up_to<F: Flash>(flash: &F, end: u64, erase_size: u32) -> Result<bool, Error> {
+    if !end.is_multiple_of(u64::from(erase_size)) {
+        return Ok(false);
+    }
+    let mut window = vec![0; WINDOW];
+    let mut at = 0;
+    while at < end {
+        let len = read_some(flash, at, &mut window)?.min((end - at) as usize);
+        if window[..len].iter().any(|&byte| byte != 0xFF) {
+            return Ok(false);
+        }
+        at += WINDOW as u64;
+    }
+    Ok(true)
 }
 
 /// Recognises what stands at the start of `bytes`.

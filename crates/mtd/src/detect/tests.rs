@@ -110,6 +110,16 @@ fn block_sizes_of_jffs2_are_found_in_both_byte_orders() {
 }
 
 #[test]
+fn erased_blocks_at_the_front_are_part_of_a_jffs2() {
+    let mut image = vec![0xFF; 5 << 16];
+    image.extend(jffs2_image(ByteOrder::Little, 64 << 10, 9, true));
+    let size = image.len() as u64;
+    assert_eq!(plain_regions(&image, &Hints::default()).unwrap()[0].range, 0..size);
+    image[77] = 0;
+    assert_eq!(plain_regions(&image, &Hints::default()).unwrap()[0].range, 5 << 16..size);
+}
+
+#[test]
 fn headers_of_ubi_tell_block_page_and_sub_page() {
     for (erase_size, vid, data, page, sub_page, kind) in [
         (128 << 10, 512, 2048, 2048, 512, Kind::Nand),
