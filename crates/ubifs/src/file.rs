@@ -78,7 +78,7 @@ impl<V: Volume> Ubifs<V> {
         read(&node, at)
     }
 
-    fn bad_inode(&self, at: Location, name: &'static str) -> Error {
+    pub(crate) fn bad_inode(&self, at: Location, name: &'static str) -> Error {
         self.store.fault(at, NodeKind::Inode, field(name)).into()
     }
 
@@ -143,7 +143,7 @@ impl<V: Volume> Ubifs<V> {
         })
     }
 
-    fn read_regular(
+    pub(crate) fn read_regular(
         &self,
         inode: u32,
         size: u64,
@@ -323,33 +323,7 @@ impl<V: Volume> FileSystem for Ubifs<V> {
 
     fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
         let read = self.with_inode(inode, |node, at| {
-            let kind = FileKind::from_mode(node.mode).ok_or_else(|| self.bad_inode(at, "mode"))?;
-            let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
-            let device = match device_of(node.data) {
-                Some(device) if is_device => device,
-                None if is_device => return Err(self.bad_inode(at, "data_len")),
-                _ => DeviceNumber::default(),
-            };
-            let size = self.size_of(node);
-            let used = size.saturating_add(node.xattr_size.into());
-            let blocks = match kind {
-                FileKind::Regular => used.div_ceil(BLOCK_SIZE.into()).saturating_mul(8),
-                _ => 0,
-            };
-            Ok(Attributes {
-                inode,
-                kind,
-                permissions: (node.mode & 0o7777) as u16,
-                links: node.links,
-                owner: node.owner,
-                group: node.group,
-                size,
-                blocks,
-                accessed: time(node.accessed),
-                modified: time(node.modified),
-                changed: time(node.changed),
-                device,
-            })
+            describe(node, self.size_of(node)).map_err(|field| self.bad_inode(at, field))
         });
         match read {
             Err(error) if self.is_ruined_directory(inode, &error) => Ok(ruined(inode)),
@@ -454,6 +428,36 @@ impl<V: Volume> FileSystem for Ubifs<V> {
     }
 }
 
+/// What `stat` tells of an inode node; the field that cannot be right.
+pub(crate) fn describe(node: &InodeNode<'_>, size: u64) -> Result<Attributes, &'static str> {
+    let kind = FileKind::from_mode(node.mode).ok_or("mode")?;
+    let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
+    let device = match device_of(node.data) {
+        Some(device) if is_device => device,
+        None if is_device => return Err("data_len"),
+        _ => DeviceNumber::default(),
+    };
+    let used = size.saturating_add(node.xattr_size.into());
+    let blocks = match kind {
+        FileKind::Regular => used.div_ceil(BLOCK_SIZE.into()).saturating_mul(8),
+        _ => 0,
+    };
+    Ok(Attributes {
+        inode: Inode(node.key.inode().into()),
+        kind,
+        permissions: (node.mode & 0o7777) as u16,
+        links: node.links,
+        owner: node.owner,
+        group: node.group,
+        size,
+        blocks,
+        accessed: time(node.accessed),
+        modified: time(node.modified),
+        changed: time(node.changed),
+        device,
+    })
+}
+
 /// What is shown of a directory whose inode is lost.
 fn ruined(inode: Inode) -> Attributes {
     let never = Timestamp::default();
@@ -474,7 +478,7 @@ fn ruined(inode: Inode) -> Attributes {
 }
 
 /// Whether an extended attribute is the user's: the file system keeps its own without a namespace.
-fn is_xattr_name(name: &[u8]) -> bool {
+pub(crate) fn is_xattr_name(name: &[u8]) -> bool {
     [&b"user."[..], b"trusted.", b"security.", b"system."].iter().any(|it| name.starts_with(it))
 }
 

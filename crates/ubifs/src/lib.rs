@@ -24,6 +24,7 @@ pub mod create;
 mod file;
 mod flat;
 mod index;
+mod lpt;
 mod master;
 mod nokey;
 mod open;
@@ -33,6 +34,7 @@ mod replay;
 mod scan;
 mod store;
 mod unreachable;
+mod write;
 
 #[cfg(test)]
 mod tests;
@@ -41,5 +43,6 @@ pub use access::Location;
 pub use flat::FlatImage;
 pub use open::{IndexUse, OpenError, Options, Ubifs};
 pub use replay::Bud;
+pub use write::{MountError, UbifsMut};
 
 pub use flysch_api::vfs::{Finding, Place, Severity};

@@ -132,6 +132,18 @@ impl Lpt {
         Ok(lpt)
     }
 
+    /// The main area has more LEBs now, all of them empty.
+    pub(crate) fn grow(&mut self, format: LptFormat) {
+        let empty = LebProperties { free: format.leb_size, dirty: 0, index: false };
+        let pnodes = format.pnodes() as usize;
+        self.format = format;
+        self.stored.resize(pnodes * LPT_FANOUT, empty);
+        for (level, cnodes) in self.levels.iter_mut().enumerate() {
+            let nodes = pnodes.div_ceil(LPT_FANOUT.pow(level as u32)).max(1);
+            cnodes.resize(nodes, Cnode::default());
+        }
+    }
+
     /// Properties of the main area's LEBs as stored.
     pub(crate) fn properties(&self) -> &[LebProperties] {
         &self.stored[..self.format.main_lebs as usize]
@@ -420,43 +432,6 @@ impl<V: Volume> Reader<'_, V> {
         let mut scratch = Scratch::new();
         let bytes = self.access.bytes(at, &mut scratch).map_err(fault)?;
         parse(bytes, &self.format).map_err(|_| fault(Cause::Mismatch("checksum or content")))
-    }
-}
-
-/// A LEB of a tree that was written as a whole.
-#[derive(Clone, Debug)]
-pub(crate) struct BuiltLeb {
-    pub(crate) lnum: u32,
-    pub(crate) content: Vec<u8>,
-}
-
-/// The tree of a new file system.
-#[derive(Clone, Debug)]
-pub(crate) struct Built {
-    pub(crate) lebs: Vec<BuiltLeb>,
-    pub(crate) root: LptPlace,
-    pub(crate) ltab: LptPlace,
-    /// Where writing goes on.
-    pub(crate) head: LptPlace,
-    /// Big model only.
-    pub(crate) lsave: Option<LptPlace>,
-}
-
-/// Makes the tree of a new file system.
-///
-/// # Panics
-/// When the tree's LEBs, as the superblock counts them, do not hold it: the caller's mistake.
-pub(crate) fn build(format: &LptFormat, min_io: u32, properties: &[LebProperties]) -> Built {
-    let mut lpt = Lpt::new(*format, min_io);
-    let pieces = lpt.commit(properties, &[]).expect("the tree's LEBs hold the tree");
-    let root = lpt.levels.last().and_then(|top| top[0].place).expect("the root was written");
-    let leb = |piece: Piece| BuiltLeb { lnum: piece.lnum, content: piece.bytes };
-    Built {
-        lebs: pieces.into_iter().map(leb).collect(),
-        root,
-        ltab: lpt.ltab.expect("the table was written"),
-        head: lpt.head,
-        lsave: lpt.lsave,
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct Chosen {
     pub(crate) master: Master,
     pub(crate) lnum: u32,
     pub(crate) offset: u32,
+    /// The node's sequence number.
+    pub(crate) sequence: u64,
 }
 
 /// Chooses the master node; `None` if there is no good one.
@@ -63,7 +65,26 @@ pub(crate) fn choose<V: Volume>(
         sequence(&first) >= sequence(&second)
     });
     let (found, lnum) = if take_first { (first?, MASTER_LEB) } else { (second?, MASTER_LEB + 1) };
-    Some(Chosen { master: found.master, lnum, offset: found.offset })
+    let mut master = found.master;
+    grow(&mut master, superblock);
+    Some(Chosen { master, lnum, offset: found.offset, sequence: found.header.sequence })
+}
+
+/// A file system that grew says so in the superblock first; the sums follow.
+fn grow(master: &mut Master, superblock: &Superblock) {
+    let Some(grown) = superblock.leb_count.checked_sub(master.leb_cnt) else { return };
+    let main = superblock.layout().map_or(0..0, |layout| layout.main);
+    if grown == 0 || master.leb_cnt <= main.start {
+        return;
+    }
+    let dark = crate::lpt::unusable(superblock.leb_size, superblock.min_io_size).1;
+    let add = |sum: &mut u64, bytes: u32| {
+        *sum = sum.saturating_add(u64::from(grown) * u64::from(bytes));
+    };
+    add(&mut master.total_free, superblock.leb_size);
+    add(&mut master.total_dark, dark);
+    master.empty_lebs = master.empty_lebs.saturating_add(grown);
+    master.leb_cnt = superblock.leb_count;
 }
 
 /// Whether the first counts; `None` if the two cannot stand together.

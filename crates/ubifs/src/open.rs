@@ -198,6 +198,7 @@ impl<V: Volume> Ubifs<V> {
             entries.sort_by_key(|entry| entry.sequence);
         }
         apply(&mut self.store, &entries, Mode { mend_sizes: dirty, rebuilt });
+        self.store.resolve_names();
     }
 
     /// Deletes what had no name left when power was lost.

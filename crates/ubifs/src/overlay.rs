@@ -18,6 +18,9 @@ pub(crate) struct NameChange {
     pub(crate) name: Box<[u8]>,
     /// Where its entry node lies; `None`: the name is gone.
     pub(crate) location: Option<Location>,
+    /// The entry of the committed index that this stands for. Reading finds it by name; who writes
+    /// the next index needs to know.
+    pub(crate) replaces: Option<Location>,
 }
 
 /// Changes that lie over the committed index.
@@ -40,8 +43,74 @@ impl Overlay {
         let names = self.names.entry(key).or_default();
         match names.iter_mut().find(|change| *change.name == *name) {
             Some(change) => change.location = location,
-            None => names.push(NameChange { name: name.into(), location }),
+            None => names.push(NameChange { name: name.into(), location, replaces: None }),
         }
+    }
+
+    /// As [`set_name`](Self::set_name), of a name whose entry was at `old` until now.
+    pub(crate) fn move_name(
+        &mut self,
+        key: Key,
+        name: &[u8],
+        old: Option<Location>,
+        location: Option<Location>,
+    ) {
+        let names = self.names.entry(key).or_default();
+        match names.iter().position(|change| *change.name == *name) {
+            Some(at) if location.is_none() && names[at].replaces.is_none() => {
+                names.remove(at);
+            }
+            Some(at) => names[at].location = location,
+            None => names.push(NameChange { name: name.into(), location, replaces: old }),
+        }
+        if names.is_empty() {
+            self.names.remove(&key);
+        }
+    }
+
+    /// The changed name `name` - or, if it is not known, one that is new so far - stands for the
+    /// committed entry at `at`.
+    pub(crate) fn stands_for(&mut self, key: Key, name: Option<&[u8]>, at: Location) {
+        let fits = |change: &&mut NameChange| match name {
+            Some(name) => *change.name == *name,
+            None => change.replaces.is_none(),
+        };
+        let names = self.names.get_mut(&key);
+        if let Some(change) = names.and_then(|names| names.iter_mut().find(fits)) {
+            change.replaces = Some(at);
+        }
+    }
+
+    /// Whether a changed name stands for the committed entry at `at`.
+    pub(crate) fn is_replaced(&self, key: Key, at: Location) -> bool {
+        self.names_of(key).iter().any(|change| change.replaces == Some(at))
+    }
+
+    /// The changed names under one key, to put them in order.
+    pub(crate) fn names_of_mut(&mut self, key: Key) -> Option<&mut Vec<NameChange>> {
+        self.names.get_mut(&key)
+    }
+
+    /// Every key that has changed names.
+    pub(crate) fn name_keys(&self) -> impl Iterator<Item = Key> + '_ {
+        self.names.keys().copied()
+    }
+
+    /// The ranges that the committed index does not speak for.
+    pub(crate) fn gone_ranges(&self) -> impl Iterator<Item = (Key, Key)> + '_ {
+        self.gone.iter().map(|(first, last)| (*first, *last))
+    }
+
+    /// Whether anything from `first` to `last` is other than the committed index says.
+    pub(crate) fn touches(&self, first: Key, last: Key) -> bool {
+        self.nodes.range(first..=last).next().is_some()
+            || self.names.range(first..=last).next().is_some()
+            || self.gone.range(..=last).next_back().is_some_and(|(_, &end)| end >= first)
+    }
+
+    /// Whether the committed index says it all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.names.is_empty() && self.gone.is_empty()
     }
 
     /// Nothing from `first` to `last` is there any more.
@@ -49,6 +118,12 @@ impl Overlay {
         if first > last {
             return;
         }
+        self.drop_changes(first, last);
+        self.mask(first, last);
+    }
+
+    /// Forgets every change from `first` to `last`.
+    pub(crate) fn drop_changes(&mut self, first: Key, last: Key) {
         let nodes: Vec<Key> = self.nodes.range(first..=last).map(|(key, _)| *key).collect();
         for key in nodes {
             self.nodes.remove(&key);
@@ -57,7 +132,6 @@ impl Overlay {
         for key in names {
             self.names.remove(&key);
         }
-        self.mask(first, last);
     }
 
     /// The committed index does not speak for `first` to `last`.

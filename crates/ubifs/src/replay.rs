@@ -57,6 +57,9 @@ pub(crate) struct Entry {
     pub(crate) change: Change,
 }
 
+/// The journal head of garbage collection.
+const GC_HEAD: u32 = 0;
+
 /// The log could not be followed; which buds there are is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogLost;
@@ -206,7 +209,8 @@ pub(crate) fn read_buds<V: Volume>(
         let later = &buds[at + 1..];
         let last = !later.iter().any(|other| other.head == bud.head && is_written(access, other));
         let may_be_torn = journal.dirty && last;
-        let part = Part { lnum: bud.lnum, start: bud.start, may_be_torn };
+        let grouped = bud.head != GC_HEAD;
+        let part = Part { lnum: bud.lnum, start: bud.start, may_be_torn, grouped };
         entries.extend(read_part(access, journal, part, findings));
     }
     entries.sort_by_key(|entry| entry.sequence);
@@ -227,6 +231,8 @@ struct Part {
     start: u32,
     /// The last write may have been cut short.
     may_be_torn: bool,
+    /// Groups of nodes were written whole. Garbage collection moves single nodes, as they are.
+    grouped: bool,
 }
 
 /// Reads the nodes of a bud.
@@ -285,7 +291,7 @@ fn drop_incomplete_group<V: Volume>(
     findings: &mut Vec<Finding>,
 ) {
     let mut dropped = 0;
-    while part.may_be_torn && matches!(found.last(), Some((Group::More, _))) {
+    while part.may_be_torn && part.grouped && matches!(found.last(), Some((Group::More, _))) {
         found.pop();
         dropped += 1;
     }

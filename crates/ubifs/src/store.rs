@@ -1,6 +1,8 @@
 //! Keys to nodes: the committed index with the journal's changes over it.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 use flysch_api::vfs::Error;
@@ -69,9 +71,19 @@ impl<V: Volume> Store<V> {
         range: (Key, Key),
         leaf: &mut dyn FnMut(Key, Location) -> ControlFlow<()>,
     ) -> Result<(), Fault> {
+        self.committed_under(&self.overlay, range, leaf)
+    }
+
+    /// Walks the committed index where `overlay` leaves it.
+    pub(crate) fn committed_under(
+        &self,
+        overlay: &Overlay,
+        range: (Key, Key),
+        leaf: &mut dyn FnMut(Key, Location) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
         let Some(index) = &self.index else { return Ok(()) };
         let mut each = Each { leaf, fault: None };
-        let _ = index.leaves((&self.access, &self.layout), &self.overlay, range, &mut each);
+        let _ = index.leaves((&self.access, &self.layout), overlay, range, &mut each);
         each.fault.map_or(Ok(()), Err)
     }
 
@@ -179,6 +191,9 @@ impl<V: Volume> Store<V> {
         }
         let (mut found, mut fault) = (None, None);
         let walked = self.committed((key, key), &mut |_, at| {
+            if self.overlay.is_replaced(key, at) {
+                return ControlFlow::Continue(());
+            }
             match self.entry(kind, key, at, &mut scratch) {
                 Ok(entry) if entry.name == name => {
                     found = Some((at, entry.inode, entry.file_type));
@@ -193,6 +208,34 @@ impl<V: Volume> Store<V> {
             (None, Some(fault)) => Err(fault),
             (None, None) => walked.map(|()| None),
             (found, _) => Ok(found),
+        }
+    }
+
+    /// Finds out which committed entries the changed names stand for.
+    ///
+    /// Garbage collection moves entries and gives up the LEB they were in; what the committed index
+    /// names then is not there any more. Such an entry is one of the changed names of its key.
+    pub(crate) fn resolve_names(&mut self) {
+        let keys: Vec<Key> = self.overlay.name_keys().collect();
+        for key in keys {
+            let mut leaves = Vec::new();
+            let _ = self.committed((key, key), &mut |_, at| {
+                leaves.push(at);
+                ControlFlow::Continue(())
+            });
+            let mut missing = Vec::new();
+            for at in leaves {
+                let mut scratch = Scratch::new();
+                let name: Option<Box<[u8]>> =
+                    self.entry(kind_of(key), key, at, &mut scratch).ok().map(|it| it.name.into());
+                match name {
+                    Some(name) => self.overlay.stands_for(key, Some(&name), at),
+                    None => missing.push(at),
+                }
+            }
+            for at in missing {
+                self.overlay.stands_for(key, None, at);
+            }
         }
     }
 
@@ -249,7 +292,7 @@ impl<V: Volume> Store<V> {
 
     /// Deletes an inode with everything that hangs on it: content, names, extended attributes.
     pub(crate) fn remove_inode(&mut self, inode: u32) {
-        let mut values = alloc::vec::Vec::new();
+        let mut values = Vec::new();
         let _ = self.names(EntryKind::Xattr, inode, 0, &mut |name| {
             values.extend(name.entry.ok().and_then(|entry| u32::try_from(entry.inode).ok()));
             ControlFlow::Continue(())
@@ -277,6 +320,10 @@ impl<V: Volume> Names<'_, V> {
             self.flush(Some(key))?;
             self.next = key;
             self.ordinal = 0;
+        }
+        // What was replaced may have been overwritten since.
+        if self.store.overlay.is_replaced(key, at) {
+            return ControlFlow::Continue(());
         }
         let mut scratch = Scratch::new();
         let entry = self.store.entry(kind_of(key), key, at, &mut scratch);
@@ -324,7 +371,7 @@ impl<V: Volume> Names<'_, V> {
 }
 
 /// The tree of names a key belongs to.
-fn kind_of(key: Key) -> EntryKind {
+pub(crate) fn kind_of(key: Key) -> EntryKind {
     match key.kind() {
         KeyKind::XattrEntry => EntryKind::Xattr,
         _ => EntryKind::Directory,

@@ -1,0 +1,138 @@
+//! A volume with the journal's write buffers over it.
+//!
+//! Each journal head appends to its LEB. What does not fill a unit of writing waits in memory; read
+//! through this volume it is there already.
+
+use alloc::vec::Vec;
+
+use flysch_api::flash::{Corrected, Error};
+use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_wire::ubifs::{
+    Group, JOURNAL_HEADS, NODE_ALIGNMENT, Node, PADDING_BYTE, PADDING_NODE_SIZE,
+};
+
+/// One journal head.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Head {
+    /// The bud it writes to.
+    pub(crate) lnum: Option<u32>,
+    /// Everything before is on the flash; a multiple of the unit.
+    offset: u32,
+    /// What comes behind.
+    buffer: Vec<u8>,
+}
+
+impl Head {
+    /// Where the next node goes.
+    pub(crate) fn end(&self) -> u32 {
+        self.offset + self.buffer.len() as u32
+    }
+}
+
+/// A volume and the write buffers of the journal's heads.
+#[derive(Clone, Debug)]
+pub(crate) struct Buffered<V> {
+    pub(crate) volume: V,
+    /// Unit of writing, bytes.
+    pub(crate) unit: u32,
+    pub(crate) heads: [Head; JOURNAL_HEADS],
+}
+
+impl<V: VolumeMut> Buffered<V> {
+    pub(crate) fn new(volume: V, unit: u32) -> Self {
+        Self { volume, unit, heads: Default::default() }
+    }
+
+    /// Lets a head write to a LEB from `offset` on; what it had is on the flash.
+    pub(crate) fn seek(&mut self, head: usize, lnum: Option<u32>, offset: u32) {
+        assert!(self.heads[head].buffer.is_empty(), "a write buffer is synced before it moves");
+        self.heads[head] = Head { lnum, offset, buffer: Vec::new() };
+    }
+
+    /// Appends nodes, whole ones, to a head's LEB; the head has one and there is room.
+    pub(crate) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<(), Error> {
+        let unit = self.unit as usize;
+        let Head { lnum, offset, buffer } = &mut self.heads[head];
+        let Some(lnum) = *lnum else { return Err(Error::OutOfRange) };
+        buffer.extend_from_slice(bytes);
+        let whole = buffer.len() / unit * unit;
+        if whole != 0 {
+            self.volume.write(lnum, *offset, &buffer[..whole])?;
+            buffer.drain(..whole);
+            *offset += whole as u32;
+        }
+        Ok(())
+    }
+
+    /// Writes what a head holds back, padded; tells the LEB and where it ends now.
+    pub(crate) fn sync_head(&mut self, head: usize) -> Result<Option<(u32, u32)>, Error> {
+        let unit = self.unit as usize;
+        let Head { lnum, offset, buffer } = &mut self.heads[head];
+        let Some(lnum) = *lnum else { return Ok(None) };
+        if !buffer.is_empty() {
+            pad(buffer, unit);
+            self.volume.write(lnum, *offset, buffer)?;
+            *offset += buffer.len() as u32;
+            buffer.clear();
+        }
+        Ok(Some((lnum, *offset)))
+    }
+
+    /// The part of a range that lies in a write buffer: at which of its bytes it begins.
+    fn buffered(&self, lnum: u32, offset: u32, len: usize) -> Option<&Head> {
+        let inside =
+            |head: &&Head| head.lnum == Some(lnum) && offset as usize + len > head.offset as usize;
+        self.heads.iter().find(inside).filter(|head| !head.buffer.is_empty())
+    }
+}
+
+/// Fills up to a multiple of `unit` with padding.
+pub(crate) fn pad(buffer: &mut Vec<u8>, unit: usize) {
+    let start = buffer.len();
+    let end = start.next_multiple_of(unit);
+    debug_assert!(start.is_multiple_of(NODE_ALIGNMENT as usize));
+    let left = end - start;
+    if left < PADDING_NODE_SIZE {
+        buffer.resize(end, PADDING_BYTE);
+    } else {
+        buffer.resize(end, 0);
+        let padding = Node::Padding((left - PADDING_NODE_SIZE) as u32);
+        padding.emit(0, Group::None, &mut buffer[start..]);
+    }
+}
+
+impl<V: VolumeMut> Volume for Buffered<V> {
+    fn geometry(&self) -> Geometry {
+        self.volume.geometry()
+    }
+
+    fn state(&self, lnum: u32) -> LebState {
+        self.volume.state(lnum)
+    }
+
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        let Some(head) = self.buffered(lnum, offset, buffer.len()) else {
+            return self.volume.read(lnum, offset, buffer);
+        };
+        let before = head.offset.saturating_sub(offset) as usize;
+        let (flash, rest) = buffer.split_at_mut(before);
+        let corrected = match flash.is_empty() {
+            true => Corrected::NONE,
+            false => self.volume.read(lnum, offset, flash)?,
+        };
+        let from = (offset as usize + before - head.offset as usize).min(head.buffer.len());
+        let held = &head.buffer[from..];
+        let length = held.len().min(rest.len());
+        rest[..length].copy_from_slice(&held[..length]);
+        rest[length..].fill(0xff);
+        Ok(corrected)
+    }
+
+    fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
+        let Some(head) = self.buffered(lnum, offset, len) else {
+            return self.volume.point(lnum, offset, len);
+        };
+        let from = offset.checked_sub(head.offset)? as usize;
+        head.buffer.get(from..from + len)
+    }
+}

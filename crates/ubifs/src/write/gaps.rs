@@ -1,0 +1,178 @@
+//! Index nodes in the gaps of old index LEBs, when there is no empty LEB.
+//!
+//! A gap is what neither the committed index nor the one being written uses. The LEB is changed as
+//! a whole, the nodes in use staying where they are, so the committed index is good at any moment.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::Error;
+use flysch_api::volume::VolumeMut;
+use flysch_wire::ubifs::{
+    Branch, Group, Index as IndexNode, Node, NodeKind, PADDING_BYTE, PADDING_NODE_SIZE, align8,
+};
+
+use super::UbifsMut;
+use super::merge::{Entry, Writing};
+use crate::access::{Fault, Location, Scratch};
+use crate::index::Visit;
+use crate::overlay::Overlay;
+use crate::scan::{Item, Scan};
+
+/// A LEB whose gaps are being filled.
+pub(super) struct Gaps {
+    lnum: u32,
+    content: Vec<u8>,
+    /// Start and end of each gap.
+    gaps: Vec<(u32, u32)>,
+    /// LEBs that were filled in this commit.
+    tried: BTreeSet<u32>,
+}
+
+/// Looks for a node at a place.
+struct Find {
+    place: Location,
+    found: bool,
+}
+
+impl Visit for Find {
+    fn node(&mut self, at: Location, _node: &IndexNode<'_>) -> ControlFlow<()> {
+        self.found |= at == self.place;
+        if self.found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn leaf(&mut self, _branch: &Branch<'_>, _from: Location) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn lost(
+        &mut self,
+        _fault: Fault,
+        _first: flysch_wire::ubifs::Key,
+        _last: flysch_wire::ubifs::Key,
+    ) -> ControlFlow<()> {
+        // Better one gap less than a node lost.
+        self.found = true;
+        ControlFlow::Break(())
+    }
+}
+
+impl<V: VolumeMut> UbifsMut<V> {
+    /// The nodes in a LEB that the committed index uses, in the order they lie.
+    pub(super) fn index_nodes_in(&self, lnum: u32) -> Result<Vec<Entry>, Error> {
+        let store = &self.fs.store;
+        let mut scratch = Scratch::new();
+        let place = store.access.place(lnum, 0);
+        let leb = store.access.leb(lnum, &mut scratch).map_err(|_| Error::Medium(place))?;
+        let mut nodes = Vec::new();
+        for item in Scan::new(leb, 0) {
+            let Item::Node { offset, header, bytes } = item else { continue };
+            if header.kind != NodeKind::Index {
+                continue;
+            }
+            let Ok(Node::Index(node)) = Node::decode(header, bytes, store.format()) else {
+                continue;
+            };
+            let at = Location { lnum, offset, length: header.length };
+            if !node.is_empty() && self.is_committed(node.key(0), at) {
+                nodes.push(Entry { key: node.key(0), at });
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Whether the committed index has an index node with this first key here.
+    fn is_committed(&self, key: flysch_wire::ubifs::Key, place: Location) -> bool {
+        let store = &self.fs.store;
+        let mut find = Find { place, found: false };
+        if let Some(index) = &store.index {
+            let area = (&store.access, &store.layout);
+            let _ = index.walk(area, &Overlay::default(), (key, key), &mut find);
+        }
+        find.found
+    }
+
+    /// Puts an index node into a gap.
+    pub(super) fn put_in_gap(
+        &mut self,
+        writing: &mut Writing,
+        bytes: &[u8],
+    ) -> Result<(u32, u32), Error> {
+        let length = bytes.len() as u32;
+        loop {
+            if let Some(gaps) = &mut writing.gaps
+                && let Some(gap) = gaps.gaps.iter_mut().find(|gap| gap.1 - gap.0 >= length)
+            {
+                let offset = gap.0;
+                gap.0 += length;
+                gaps.content[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+                return Ok((gaps.lnum, offset));
+            }
+            let tried = self.finish_gaps(writing)?;
+            writing.gaps = Some(self.open_gaps(tried)?);
+        }
+    }
+
+    /// Chooses the index LEB with most dirt.
+    fn open_gaps(&mut self, mut tried: BTreeSet<u32>) -> Result<Gaps, Error> {
+        let leb_size = self.leb_size();
+        let head = self.index_head.0;
+        let lebs = self
+            .space
+            .lebs()
+            .filter(|(lnum, leb)| leb.index && *lnum != head && !tried.contains(lnum));
+        let Some((lnum, _)) = lebs.max_by_key(|(_, leb)| leb_size - leb.used) else {
+            return Err(Error::NoSpace);
+        };
+        tried.insert(lnum);
+        let nodes = self.index_nodes_in(lnum)?;
+        let mut content = alloc::vec![0; leb_size as usize];
+        let (mut gaps, mut end) = (Vec::new(), 0);
+        for node in nodes {
+            let Location { offset, length, .. } = node.at;
+            if offset > end {
+                gaps.push((end, offset));
+            }
+            let mut scratch = Scratch::new();
+            let place = self.fs.store.access.place(lnum, offset);
+            let bytes = self.fs.store.access.bytes(node.at, &mut scratch);
+            let bytes = bytes.map_err(|_| Error::Medium(place))?;
+            content[offset as usize..][..length as usize].copy_from_slice(bytes);
+            end = align8(offset + length);
+        }
+        gaps.push((end, leb_size));
+        self.space.change(lnum, |leb| leb.free = 0);
+        Ok(Gaps { lnum, content, gaps, tried })
+    }
+
+    /// Writes the LEB whose gaps were filled; tells which ones were.
+    pub(super) fn finish_gaps(&mut self, writing: &mut Writing) -> Result<BTreeSet<u32>, Error> {
+        let Some(mut gaps) = writing.gaps.take() else { return Ok(BTreeSet::new()) };
+        let leb_size = self.leb_size();
+        let mut end = leb_size;
+        for &(start, stop) in &gaps.gaps {
+            let stop = if stop == leb_size {
+                end = start.next_multiple_of(self.unit());
+                end
+            } else {
+                stop
+            };
+            fill(&mut gaps.content[start as usize..stop as usize]);
+        }
+        self.change_leb(gaps.lnum, &gaps.content[..end as usize])?;
+        self.space.change(gaps.lnum, |leb| leb.free = leb_size - end);
+        Ok(gaps.tried)
+    }
+}
+
+/// Fills a gap with padding.
+fn fill(gap: &mut [u8]) {
+    if gap.len() < PADDING_NODE_SIZE {
+        gap.fill(PADDING_BYTE);
+    } else {
+        gap.fill(0);
+        let padding = Node::Padding((gap.len() - PADDING_NODE_SIZE) as u32);
+        padding.emit(0, Group::None, gap);
+    }
+}

@@ -1,0 +1,127 @@
+//! Inodes: reading them into memory, changing attributes, deleting what nobody uses.
+
+use flysch_api::vfs::{Changes, Error, FileKind, Timestamp};
+use flysch_api::volume::VolumeMut;
+use flysch_wire::ubifs::{InodeFlags, Key, Node};
+
+use super::budget::Need;
+use super::cache::Record;
+use super::{BASE, UbifsMut};
+use crate::access::Scratch;
+
+/// A time as nodes have it.
+pub(super) fn stamp(time: Timestamp) -> (u64, u32) {
+    (time.seconds as u64, time.nanoseconds)
+}
+
+/// What an inode is; inode nodes are checked when they are loaded.
+pub(super) fn kind(record: &Record) -> Option<FileKind> {
+    FileKind::from_mode(record.node.mode)
+}
+
+impl<V: VolumeMut> UbifsMut<V> {
+    /// An inode as it is now, of whatever use.
+    pub(super) fn load_any(&self, number: u32) -> Result<Record, Error> {
+        if let Some(record) = self.cache.inode(number) {
+            return Ok(record.clone());
+        }
+        let store = &self.fs.store;
+        let at = store.find(Key::inode_node(number))?.ok_or(Error::NotFound)?;
+        let mut scratch = Scratch::new();
+        let node = store.inode(number, at, &mut scratch)?;
+        if FileKind::from_mode(node.mode).is_none() {
+            return Err(self.fs.bad_inode(at, "mode"));
+        }
+        Ok(Record::new(&node))
+    }
+
+    /// A file's inode as it is now.
+    pub(super) fn load(&self, number: u64) -> Result<Record, Error> {
+        let number = crate::store::number(number)?;
+        let record = self.load_any(number)?;
+        if record.has(InodeFlags::XATTR) { Err(Error::NotFound) } else { Ok(record) }
+    }
+
+    /// A directory that names can be put into.
+    pub(super) fn load_directory(&self, number: u64) -> Result<Record, Error> {
+        let record = self.load(number)?;
+        if kind(&record) != Some(FileKind::Directory) {
+            return Err(Error::NotDirectory);
+        }
+        if record.node.links == 0 { Err(Error::NotFound) } else { Ok(record) }
+    }
+
+    /// Keeps a changed inode in memory until it is written; its room was claimed.
+    pub(super) fn keep(&mut self, record: Record) -> Result<(), Error> {
+        self.changed = true;
+        self.cache.put_inode(record);
+        if self.cache.is_full() { self.write_back_all() } else { Ok(()) }
+    }
+
+    /// Writes one inode node.
+    pub(super) fn write_inode(&mut self, record: &Record) -> Result<(), Error> {
+        let places = self.journal(BASE, &[Node::Inode(record.node())])?;
+        self.set(record.key(), places[0])
+    }
+
+    /// An inode that was written with others: nothing of it waits any more.
+    pub(super) fn written(
+        &mut self,
+        record: &Record,
+        at: crate::access::Location,
+    ) -> Result<(), Error> {
+        self.cache.take_inode(record.number());
+        self.set(record.key(), at)
+    }
+
+    pub(super) fn change_attributes(
+        &mut self,
+        number: u64,
+        changes: &Changes,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let mut record = self.load(number)?;
+        if let Some(size) = changes.size {
+            match kind(&record) {
+                Some(FileKind::Regular) => {}
+                Some(FileKind::Directory) => return Err(Error::IsDirectory),
+                _ => return Err(Error::NoContent),
+            }
+            self.check_size(size)?;
+        }
+        let known = self.cache.inode(record.number()).is_some();
+        let bytes = if known { 0 } else { record.cost() };
+        self.claim_for_removal(Need { bytes, leaves: 0 })?;
+        if let Some(size) = changes.size {
+            self.resize(&mut record, size, now)?;
+        }
+        let node = &mut record.node;
+        if let Some(permissions) = changes.permissions {
+            node.mode = node.mode & !0o7777 | u32::from(permissions & 0o7777);
+        }
+        node.owner = changes.owner.unwrap_or(node.owner);
+        node.group = changes.group.unwrap_or(node.group);
+        node.accessed = changes.accessed.map_or(node.accessed, stamp);
+        node.modified = changes.modified.map_or(node.modified, stamp);
+        node.changed = stamp(now);
+        self.keep(record)
+    }
+
+    /// Deletes a file that has no name, if that is what it is.
+    pub(super) fn forget_orphan(&mut self, number: u32) -> Result<(), Error> {
+        let Some(commit) = self.orphans.get(&number).copied() else { return Ok(()) };
+        self.writable()?;
+        self.cache.drop_blocks(number, 0);
+        self.cache.take_inode(number);
+        // The journal has the node without links already, unless a commit came between.
+        if commit != self.master.commit {
+            let mut record = self.load_any(number)?;
+            record.node.links = 0;
+            self.journal(BASE, &[Node::Inode(record.node())])?;
+        }
+        self.changed = true;
+        self.remove_inode(number)?;
+        self.orphans.remove(&number);
+        Ok(())
+    }
+}

@@ -1,0 +1,363 @@
+//! The next index: the committed one with the overlay merged in.
+//!
+//! Copy on write, children before parents. Only nodes are read that have changes below them; a node
+//! whose content stays keeps its place. Neighbours that change are packed together, so a tree does
+//! not grow thin under deletions.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::Error;
+use flysch_api::volume::{LebState, VolumeMut};
+use flysch_wire::ubifs::{
+    BRANCH_SIZE, Branch, Group, INDEX_NODE_SIZE, Index as IndexNode, Key, Node, NodeKind, align8,
+};
+
+use super::{Stop, UbifsMut};
+use crate::access::{Location, Scratch};
+use crate::index::location;
+use crate::overlay::NameChange;
+
+/// A branch: the smallest key below it, and where it leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    pub(super) at: Location,
+}
+
+/// A committed index node and the keys that belong below it.
+#[derive(Clone, Copy)]
+struct Child {
+    at: Location,
+    /// New keys from here on ...
+    low: Key,
+    /// ... and below this are its; `None`: no bound.
+    high: Option<Key>,
+}
+
+impl Child {
+    /// The last key that a committed leaf below it can have.
+    fn last(&self) -> Key {
+        match self.high {
+            // Names with one hash may begin in one node and end in the next.
+            Some(high) if high.is_hash() => high,
+            Some(high) => high.previous(),
+            None => Key::MAX,
+        }
+    }
+}
+
+/// What became of a node.
+enum Merged {
+    /// It stays where it is.
+    Same,
+    /// It is replaced by nodes with these branches; its level.
+    Changed(u16, Vec<Entry>),
+}
+
+/// What is written during one commit.
+pub(super) struct Writing {
+    /// Index LEBs whose nodes all move, so that the LEBs become free.
+    moving: BTreeSet<u32>,
+    /// First keys of the nodes in them.
+    keys: BTreeSet<Key>,
+    /// Bytes of the index head's LEB not written yet, and where they begin.
+    buffer: Vec<u8>,
+    start: u32,
+    /// A LEB whose gaps are being filled.
+    pub(super) gaps: Option<super::gaps::Gaps>,
+}
+
+impl<V: VolumeMut> UbifsMut<V> {
+    /// Writes the index with the overlay in it; tells where its root is.
+    pub(super) fn write_index(&mut self) -> Result<Location, Error> {
+        self.settle_names()?;
+        let Some(root) = self.fs.store.index.as_ref().map(|index| index.root) else {
+            return Err(Error::ReadOnly);
+        };
+        let (moving, keys) = self.choose_moving()?;
+        let start = self.index_head.1;
+        let mut writing = Writing { moving, keys, buffer: Vec::new(), start, gaps: None };
+        let whole = Child { at: root, low: Key::MIN, high: None };
+        let merged = self.merge(&mut writing, whole, 0)?;
+        let root = match merged {
+            Merged::Same => root,
+            Merged::Changed(level, entries) => self.write_top(&mut writing, level, entries)?,
+        };
+        self.finish_gaps(&mut writing)?;
+        self.flush_index(&mut writing)?;
+        Ok(root)
+    }
+
+    /// Puts the names of one hash in order and all of them into the overlay, so that none is to be
+    /// found among committed ones: Linux looks for a name in the order of names.
+    fn settle_names(&mut self) -> Result<(), Error> {
+        let keys: Vec<Key> = self.fs.store.overlay.name_keys().collect();
+        for key in keys {
+            let mut others = Vec::new();
+            let store = &self.fs.store;
+            store.committed((key, key), &mut |_, at| {
+                if !store.overlay.is_replaced(key, at) {
+                    others.push(at);
+                }
+                ControlFlow::Continue(())
+            })?;
+            let kind = crate::store::kind_of(key);
+            let mut added = Vec::new();
+            for at in others {
+                let mut scratch = Scratch::new();
+                let name = self.fs.store.entry(kind, key, at, &mut scratch)?.name.into();
+                added.push(NameChange { name, location: Some(at), replaces: Some(at) });
+            }
+            if let Some(names) = self.fs.store.overlay.names_of_mut(key) {
+                names.extend(added);
+                names.sort_by(|one, other| one.name.cmp(&other.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Index LEBs that are mostly dirt, as many as there is room to empty.
+    fn choose_moving(&mut self) -> Result<(BTreeSet<u32>, BTreeSet<Key>), Error> {
+        let leb_size = self.leb_size();
+        let (mut moving, mut keys) = (BTreeSet::new(), BTreeSet::new());
+        let needed = self.index_size.div_ceil(u64::from(leb_size)) + 1;
+        let idx_lebs = self.space.sums().idx_lebs;
+        let spare = self.space.sums().available_lebs.saturating_sub(2);
+        if idx_lebs <= needed + needed / 2 || spare == 0 {
+            return Ok((moving, keys));
+        }
+        let head = self.index_head.0;
+        let old = |lnum: u32, leb: &super::space::Leb| leb.index && leb.used > 0 && lnum != head;
+        let mut lebs: Vec<(u32, u32)> = self
+            .space
+            .lebs()
+            .filter(|(lnum, leb)| old(*lnum, leb) && leb.used < leb_size / 2)
+            .map(|(lnum, leb)| (leb.used, lnum))
+            .collect();
+        lebs.sort_unstable();
+        let mut left = spare.min(4) * u64::from(leb_size) / 2;
+        for (used, lnum) in lebs {
+            if u64::from(used) > left {
+                break;
+            }
+            left -= u64::from(used);
+            for node in self.index_nodes_in(lnum)? {
+                keys.insert(node.key);
+            }
+            moving.insert(lnum);
+        }
+        Ok((moving, keys))
+    }
+
+    /// Reads a committed index node.
+    pub(super) fn index_node(&self, at: Location) -> Result<(u16, Vec<Entry>), Error> {
+        let mut scratch = Scratch::new();
+        match self.fs.store.node(at, NodeKind::Index, &mut scratch)? {
+            Node::Index(node) => {
+                let entries = node.branches().map(|it| Entry { key: it.key, at: location(&it) });
+                Ok((node.level, entries.collect()))
+            }
+            _ => Err(self.fs.store.mismatch(at, NodeKind::Index).into()),
+        }
+    }
+
+    fn touches(&self, writing: &Writing, child: &Child) -> bool {
+        let (first, last) = (child.low, child.last());
+        self.fs.store.overlay.touches(first, last)
+            || writing.keys.range(first..=last).next().is_some()
+    }
+
+    fn merge(&mut self, writing: &mut Writing, node: Child, depth: u32) -> Result<Merged, Error> {
+        /// More levels than a tree verified at opening has.
+        const DEPTH_MAX: u32 = 64;
+        if depth > DEPTH_MAX {
+            return Err(self.fs.store.mismatch(node.at, NodeKind::Index).into());
+        }
+        let (level, entries) = self.index_node(node.at)?;
+        let (changed, entries) = if level == 0 {
+            self.merge_leaves(&node, entries)
+        } else {
+            self.merge_children(writing, &node, (level, depth), entries)?
+        };
+        if !changed && !writing.moving.contains(&node.at.lnum) {
+            return Ok(Merged::Same);
+        }
+        self.space.release(node.at);
+        self.index_size -= u64::from(align8(node.at.length));
+        Ok(Merged::Changed(level, entries))
+    }
+
+    fn merge_leaves(&self, node: &Child, entries: Vec<Entry>) -> (bool, Vec<Entry>) {
+        let overlay = &self.fs.store.overlay;
+        let stays = |entry: &Entry| {
+            !overlay.is_gone(entry.key)
+                && overlay.get(entry.key).is_none()
+                && !overlay.is_replaced(entry.key, entry.at)
+        };
+        let old = entries.len();
+        let mut kept: Vec<Entry> = entries.into_iter().filter(stays).collect();
+        let survivors = kept.len();
+        let last = node.high.map_or(Key::MAX, Key::previous);
+        kept.extend(overlay.nodes(node.low, last).map(|(key, at)| Entry { key, at }));
+        let mut next = overlay.next_names(node.low, last);
+        while let Some(key) = next {
+            let places = overlay.names_of(key).iter().filter_map(|change| change.location);
+            kept.extend(places.map(|at| Entry { key, at }));
+            next = if key < last { overlay.next_names(key.next(), last) } else { None };
+        }
+        let changed = survivors != old || kept.len() != survivors;
+        // Stable: names of one hash stay in the order that `settle_names` gave them.
+        kept.sort_by_key(|entry| entry.key);
+        (changed, kept)
+    }
+
+    fn merge_children(
+        &mut self,
+        writing: &mut Writing,
+        node: &Child,
+        (level, depth): (u16, u32),
+        entries: Vec<Entry>,
+    ) -> Result<(bool, Vec<Entry>), Error> {
+        let mut changed = false;
+        let mut out = Vec::with_capacity(entries.len());
+        let mut pending = Vec::new();
+        for (number, entry) in entries.iter().enumerate() {
+            let low = if number == 0 { node.low } else { entry.key };
+            let high = entries.get(number + 1).map_or(node.high, |next| Some(next.key));
+            let child = Child { at: entry.at, low, high };
+            let merged = match self.touches(writing, &child) {
+                true => self.merge(writing, child, depth + 1)?,
+                false => Merged::Same,
+            };
+            match merged {
+                Merged::Same => {
+                    self.write_nodes(writing, level - 1, &mut pending, &mut out)?;
+                    out.push(*entry);
+                }
+                Merged::Changed(_, entries) => {
+                    changed = true;
+                    pending.extend(entries);
+                }
+            }
+        }
+        self.write_nodes(writing, level - 1, &mut pending, &mut out)?;
+        Ok((changed, out))
+    }
+
+    /// Writes nodes over `entries`, evenly filled; their branches go to `out`.
+    fn write_nodes(
+        &mut self,
+        writing: &mut Writing,
+        level: u16,
+        entries: &mut Vec<Entry>,
+        out: &mut Vec<Entry>,
+    ) -> Result<(), Error> {
+        let fanout = self.fs.store.superblock.fanout as usize;
+        let nodes = entries.len().div_ceil(fanout);
+        let mut rest = entries.as_slice();
+        for node in 0..nodes {
+            let (part, behind) = rest.split_at(rest.len().div_ceil(nodes - node));
+            out.push(self.write_node(writing, level, part)?);
+            rest = behind;
+        }
+        entries.clear();
+        Ok(())
+    }
+
+    /// Adds levels until there is one node.
+    fn write_top(
+        &mut self,
+        writing: &mut Writing,
+        mut level: u16,
+        mut entries: Vec<Entry>,
+    ) -> Result<Location, Error> {
+        loop {
+            // A root with one child below is not needed: the child is the root.
+            if level > 0 && entries.len() == 1 {
+                return Ok(entries[0].at);
+            }
+            let mut above = Vec::new();
+            self.write_nodes(writing, level, &mut entries, &mut above)?;
+            match above[..] {
+                [] => return Err(Error::Invalid("the file system would have no root directory")),
+                [root] => return Ok(root.at),
+                _ => (level, entries) = (level + 1, above),
+            }
+        }
+    }
+
+    /// Writes one index node.
+    fn write_node(
+        &mut self,
+        writing: &mut Writing,
+        level: u16,
+        entries: &[Entry],
+    ) -> Result<Entry, Error> {
+        let mut branches = alloc::vec![0; entries.len() * BRANCH_SIZE];
+        for (entry, out) in entries.iter().zip(branches.chunks_exact_mut(BRANCH_SIZE)) {
+            let Location { lnum, offset, length } = entry.at;
+            Branch { lnum, offset, length, key: entry.key, hash: &[] }.write(out);
+        }
+        let format = self.fs.store.format();
+        let node = Node::Index(IndexNode::new(level, format, &branches));
+        let length = (INDEX_NODE_SIZE + branches.len()) as u32;
+        let mut bytes = alloc::vec![0; align8(length) as usize];
+        node.emit(self.next_sequence(), Group::None, &mut bytes);
+        let (lnum, offset) = self.put_index(writing, &bytes)?;
+        let at = Location { lnum, offset, length };
+        self.space.acquire(at);
+        self.index_size += u64::from(align8(length));
+        Ok(Entry { key: entries[0].key, at })
+    }
+
+    /// Finds a place for an index node and puts it there.
+    fn put_index(&mut self, writing: &mut Writing, bytes: &[u8]) -> Result<(u32, u32), Error> {
+        let length = bytes.len() as u32;
+        let (lnum, offset) = self.index_head;
+        if offset + length > self.leb_size() {
+            match self.next_index_leb(writing) {
+                Ok(()) => {}
+                Err(Stop::Full) => return self.put_in_gap(writing, bytes),
+                Err(Stop::Error(error)) => return Err(error),
+                Err(Stop::Commit) => return Err(Error::NoSpace),
+            }
+            return self.put_index(writing, bytes);
+        }
+        writing.buffer.extend_from_slice(bytes);
+        self.index_head = (lnum, offset + length);
+        self.space.change(lnum, |leb| leb.free -= length);
+        Ok((lnum, offset))
+    }
+
+    /// Goes on in an empty LEB.
+    fn next_index_leb(&mut self, writing: &mut Writing) -> Result<(), Stop> {
+        let lnum = self.empty_leb().ok_or(Stop::Full)?;
+        self.flush_index(writing)?;
+        if self.volume().state(lnum) != LebState::Unmapped {
+            self.unmap_leb(lnum)?;
+        }
+        self.space.change(lnum, |leb| leb.index = true);
+        self.index_head = (lnum, 0);
+        writing.start = 0;
+        Ok(())
+    }
+
+    /// Writes what was put at the index head, padded.
+    fn flush_index(&mut self, writing: &mut Writing) -> Result<(), Error> {
+        if writing.buffer.is_empty() {
+            return Ok(());
+        }
+        super::buffered::pad(&mut writing.buffer, self.unit() as usize);
+        let (lnum, _) = self.index_head;
+        let bytes = core::mem::take(&mut writing.buffer);
+        self.write_leb(lnum, writing.start, &bytes)?;
+        let end = writing.start + bytes.len() as u32;
+        writing.start = end;
+        self.index_head = (lnum, end);
+        let free = self.leb_size() - end;
+        self.space.change(lnum, |leb| leb.free = free);
+        Ok(())
+    }
+}

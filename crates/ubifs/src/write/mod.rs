@@ -1,0 +1,193 @@
+//! UBIFS read-write.
+//!
+//! The committed index stays on the flash as it is; what changed since the last commit lies over it
+//! in memory ([`crate::overlay`]), exactly as replay would make it. An operation appends its nodes
+//! to the journal and changes the overlay; a commit merges the overlay into a new index, written
+//! beside the old one, and the master node switches over.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`mount`] | opening: recovery is written back, the overlay is counted |
+//! | [`buffered`] | write buffers of the journal's heads |
+//! | [`journal`] | room for nodes, buds, the log |
+//! | [`tnc`] | where every key's node lies, and what that leaves behind |
+//! | [`space`], [`budget`] | what each LEB holds, what may still be promised |
+//! | [`commit`], [`merge`], [`gaps`] | commit: index, LEB properties, orphans, master node |
+//! | [`collect`] | garbage collection |
+//! | [`cache`], [`content`] | content waits in memory, bounded |
+//! | [`names`], [`rename`], [`inode`], [`xattr`], [`vfs`] | the operations |
+
+mod budget;
+mod buffered;
+mod cache;
+mod collect;
+mod commit;
+mod content;
+mod gaps;
+mod inode;
+mod journal;
+mod merge;
+mod mount;
+mod names;
+mod rename;
+mod space;
+mod tnc;
+mod vfs;
+mod xattr;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use flysch_api::flash;
+use flysch_api::vfs::Error;
+use flysch_api::volume::VolumeMut;
+use flysch_wire::ubifs::{Master, NODE_ALIGNMENT};
+
+use crate::lpt::Lpt;
+use crate::open::Ubifs;
+use buffered::Buffered;
+use cache::Cache;
+use journal::Log;
+use space::Space;
+
+pub use mount::MountError;
+
+/// Journal head of garbage collection.
+const GC: usize = 0;
+/// Journal head of inodes, names and truncations.
+const BASE: usize = 1;
+/// Journal head of content.
+const DATA: usize = 2;
+
+/// A file system opened for reading and writing.
+///
+/// Content written waits in memory until [`sync`](flysch_api::vfs::FileSystemMut::sync) or until
+/// the cache is full. [`close`](Self::close) leaves a clean file system; dropping one leaves what a
+/// power cut would leave.
+#[derive(Debug)]
+pub struct UbifsMut<V> {
+    fs: Ubifs<Buffered<V>>,
+    space: Space,
+    lpt: Lpt,
+    /// The master node that was written last.
+    master: Master,
+    /// Where it lies in both LEBs.
+    master_at: u32,
+    log: Log,
+    cache: Cache,
+    /// Files without names that are still in use: the commit before which they lost the last one.
+    orphans: BTreeMap<u32, u64>,
+    /// LEBs that the commit under way gave up; unmapped when it is over.
+    leaving: BTreeSet<u32>,
+    /// Where index nodes go.
+    index_head: (u32, u32),
+    index_size: u64,
+    /// Worst case of what the overlay adds to the index.
+    index_growth: u64,
+    /// The last sequence number given out.
+    sequence: u64,
+    highest_inode: u64,
+    /// For cookies.
+    random: u64,
+    /// The flash refused: nothing more is written.
+    failed: bool,
+    /// Something changed since the last commit.
+    changed: bool,
+}
+
+/// Why a step could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// The journal or the log is full: a commit empties it.
+    Commit,
+    /// No LEB has room.
+    Full,
+    /// Anything else.
+    Error(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl<V: VolumeMut> UbifsMut<V> {
+    fn volume_mut(&mut self) -> &mut V {
+        &mut self.fs.store.access.volume.volume
+    }
+
+    fn leb_size(&self) -> u32 {
+        self.fs.store.layout.leb_size
+    }
+
+    /// Unit of writing, bytes.
+    fn unit(&self) -> u32 {
+        self.fs.store.superblock.min_io_size.max(NODE_ALIGNMENT)
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// What a refusal of the flash means; nothing is written after it.
+    fn refused(&mut self, lnum: u32, offset: u32, error: flash::Error) -> Error {
+        self.failed = true;
+        match error {
+            flash::Error::WriteProtected => Error::ReadOnly,
+            _ => Error::Medium(self.fs.store.access.place(lnum, offset)),
+        }
+    }
+
+    fn writable(&self) -> Result<(), Error> {
+        if self.failed { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    fn write_leb(&mut self, lnum: u32, offset: u32, bytes: &[u8]) -> Result<(), Error> {
+        let written = self.volume_mut().write(lnum, offset, bytes);
+        written.map_err(|error| self.refused(lnum, offset, error))
+    }
+
+    fn change_leb(&mut self, lnum: u32, bytes: &[u8]) -> Result<(), Error> {
+        let changed = self.volume_mut().change(lnum, bytes);
+        changed.map_err(|error| self.refused(lnum, 0, error))
+    }
+
+    fn unmap_leb(&mut self, lnum: u32) -> Result<(), Error> {
+        let unmapped = self.volume_mut().unmap(lnum);
+        unmapped.map_err(|error| self.refused(lnum, 0, error))
+    }
+
+    fn map_leb(&mut self, lnum: u32) -> Result<(), Error> {
+        let mapped = self.volume_mut().map(lnum);
+        mapped.map_err(|error| self.refused(lnum, 0, error))
+    }
+
+    fn random(&mut self) -> u32 {
+        // xorshift64*: cookies only have to differ.
+        let mut word = self.random | 1;
+        word ^= word >> 12;
+        word ^= word << 25;
+        word ^= word >> 27;
+        self.random = word;
+        (word.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+
+    /// The superblock.
+    pub fn superblock(&self) -> &flysch_wire::ubifs::Superblock {
+        &self.fs.store.superblock
+    }
+
+    /// The volume it lies on.
+    pub fn volume(&self) -> &V {
+        &self.fs.store.access.volume.volume
+    }
+
+    /// What was found to be wrong while opening, and mended.
+    pub fn findings(&self) -> &[crate::Finding] {
+        &self.fs.findings
+    }
+}

@@ -1,0 +1,566 @@
+//! Opening for writing.
+//!
+//! Reading comes first: [`Ubifs::open`] recovers in memory. What it found is then counted - which
+//! LEB holds how much - and, after an unclean stop, written back: master node, log, torn ends of
+//! buds and of the index and LEB properties heads. A commit makes the rest of it durable.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::{Error, Severity};
+use flysch_api::volume::{LebState, VolumeMut};
+use flysch_wire::ubifs::lpt::LptFormat;
+use flysch_wire::ubifs::{
+    Group, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, Node, SUPERBLOCK_LEB,
+    SUPERBLOCK_NODE_SIZE, SuperblockFlags, align8,
+};
+
+use super::buffered::{Buffered, pad};
+use super::cache::Cache;
+use super::journal::Log;
+use super::space::Space;
+use super::{GC, Stop, UbifsMut};
+use crate::access::{Fault, Location, Scratch};
+use crate::lpt::Lpt;
+use crate::open::{OpenError, Options, Ubifs};
+use crate::scan::{Item, Scan};
+
+/// Why a file system could not be opened for writing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MountError {
+    /// There is nothing to open.
+    Open(OpenError),
+    /// It can be read only; the text says why.
+    ReadOnly(String),
+    /// Writing back what recovery found failed.
+    Failed(Error),
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(error) => error.fmt(f),
+            Self::ReadOnly(why) => write!(f, "this UBIFS can only be read: {why}"),
+            Self::Failed(error) => write!(f, "recovery could not be written back: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for MountError {}
+
+impl From<Error> for MountError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn read_only<T>(why: impl Into<String>) -> Result<T, MountError> {
+    Err(MountError::ReadOnly(why.into()))
+}
+
+/// What lies in the journal's LEBs.
+#[derive(Default)]
+struct Found {
+    sequence: u64,
+    inode: u64,
+    /// Of each bud: where it ends, and whether that end was torn.
+    ends: Vec<(u32, bool)>,
+}
+
+/// The log as it lies on the flash.
+struct FoundLog {
+    /// Behind its last node.
+    head: (u32, u32),
+    /// Commit start and references, each once.
+    nodes: Vec<u8>,
+    sequence: u64,
+}
+
+impl<V: VolumeMut> UbifsMut<V> {
+    /// Opens the file system on `volume` for reading and writing.
+    ///
+    /// After an unclean stop, recovery is written back first. A file system that grew with its
+    /// volume takes the new room.
+    ///
+    /// # Errors
+    /// [`MountError::ReadOnly`] for what can be read and not written: authenticated and encrypted
+    /// images, formats of the future, damage that cost something.
+    pub fn open(volume: V) -> Result<Self, MountError> {
+        let buffered = Buffered::new(volume, 8);
+        let fs = Ubifs::open(buffered, &Options::default()).map_err(MountError::Open)?;
+        let mut this = Self::prepare(fs)?;
+        let unclean = this.master.flags.contains(MasterFlags::DIRTY);
+        let found = this.scan_buds();
+        let log = this.scan_log()?;
+        this.sequence = this.sequence.max(found.sequence).max(log.sequence);
+        this.highest_inode = this.highest_inode.max(found.inode);
+        this.random = this.sequence ^ u64::from_le_bytes(first_8(&this.fs.store.superblock.uuid));
+        this.account(&found.ends)?;
+        this.recover_master(unclean)?;
+        this.log.head = log.head;
+        this.fix_up()?;
+        if unclean {
+            this.recover(&found, &log)?;
+        }
+        this.take_gc_leb();
+        this.grow()?;
+        if unclean {
+            this.finish_recovery()?;
+        }
+        if this.gc_leb().is_none() {
+            this.make_gc_leb()?;
+        }
+        Ok(this)
+    }
+
+    /// Refuses what can not be written; reads the LEB properties.
+    fn prepare(mut fs: Ubifs<Buffered<V>>) -> Result<Self, MountError> {
+        let superblock = fs.store.superblock;
+        if superblock.flags.contains(SuperblockFlags::AUTHENTICATION) {
+            return read_only("it is authenticated, and the key to sign changes is not at hand");
+        }
+        if superblock.flags.contains(SuperblockFlags::ENCRYPTION) {
+            return read_only("it has encrypted files");
+        }
+        if superblock.flags.0 & !SuperblockFlags::KNOWN.0 != 0 {
+            return read_only(format!("unknown flags {:#x}", superblock.flags.0));
+        }
+        if !(4..=flysch_wire::ubifs::FORMAT_VERSION).contains(&superblock.format_version) {
+            return read_only(format!("format version {}", superblock.format_version));
+        }
+        let geometry = fs.store.access.volume.volume.geometry();
+        if geometry.write_size.is_some_and(|it| !superblock.min_io_size.is_multiple_of(it.max(1))) {
+            return read_only("its unit of writing is smaller than the flash's");
+        }
+        if geometry.lebs < superblock.leb_count {
+            return read_only(format!(
+                "{} of its {} LEBs are there",
+                geometry.lebs, superblock.leb_count
+            ));
+        }
+        let (Some(chosen), Some(format)) = (fs.master.clone(), fs.lpt) else {
+            return read_only("the master node is lost");
+        };
+        let worst = fs.findings.iter().find(|finding| finding.severity == Severity::Lost);
+        if let Some(finding) = worst {
+            return read_only(format!("{finding}; repair it first"));
+        }
+        if !fs.lost.is_empty() || fs.store.index.is_none() {
+            return read_only("a part of the index is damaged; repair it first");
+        }
+        fs.store.access.volume.unit = superblock.min_io_size;
+        let lpt = Lpt::read(&fs.store.access, (format, superblock.min_io_size), &chosen.master)
+            .map_err(|fault: Fault| MountError::ReadOnly(format!("{}", Error::from(fault))))?;
+        let space = Space::new(&superblock, &fs.store.layout.main, lpt.properties());
+        let sequence = chosen.sequence;
+        let master = chosen.master;
+        Ok(Self {
+            fs,
+            space,
+            lpt,
+            master: Master {
+                flags: MasterFlags(master.flags.0 & !MasterFlags::RECOVERY.0),
+                ..master
+            },
+            master_at: chosen.offset,
+            log: Log { tail: master.log_lnum, head: (master.log_lnum, 0), bud_bytes: 0 },
+            cache: Cache::default(),
+            orphans: Default::default(),
+            leaving: Default::default(),
+            index_head: (master.ihead_lnum, master.ihead_offs),
+            index_size: master.index_size,
+            index_growth: 0,
+            sequence,
+            highest_inode: master.highest_inode,
+            random: 0,
+            failed: false,
+            changed: false,
+        })
+    }
+
+    fn whole_leb(&self, lnum: u32) -> Result<Vec<u8>, Error> {
+        let mut scratch = Scratch::new();
+        let place = self.fs.store.access.place(lnum, 0);
+        let leb = self.fs.store.access.leb(lnum, &mut scratch);
+        leb.map(Vec::from).map_err(|_| Error::Medium(place))
+    }
+
+    /// Goes through the journal once more: what was written last, and where.
+    fn scan_buds(&self) -> Found {
+        let mut found = Found::default();
+        for bud in &self.fs.buds {
+            let (mut end, mut torn) = (bud.start, false);
+            let Ok(leb) = self.whole_leb(bud.lnum) else {
+                found.ends.push((self.leb_size(), false));
+                continue;
+            };
+            let mut scan = Scan::new(&leb, bud.start);
+            let mut open_group = false;
+            for item in &mut scan {
+                let Item::Node { offset, header, bytes } = item else {
+                    torn = true;
+                    break;
+                };
+                found.sequence = found.sequence.max(header.sequence);
+                let node = Node::decode(header, bytes, self.fs.store.format());
+                found.inode = found.inode.max(node.map_or(0, |node| inode_of(&node)));
+                open_group = bud.head != GC as u32 && header.group == Group::More;
+                if !open_group {
+                    end = offset + align8(header.length);
+                }
+            }
+            torn |= open_group || !scan.end().is_multiple_of(self.unit());
+            if !torn {
+                end = scan.end().max(bud.start);
+            }
+            found.ends.push((end.min(self.leb_size()), torn));
+        }
+        found
+    }
+
+    /// Goes through the log once more.
+    fn scan_log(&self) -> Result<FoundLog, MountError> {
+        let mut log = FoundLog { head: (self.master.log_lnum, 0), nodes: Vec::new(), sequence: 0 };
+        let mut start = None;
+        let mut known: Vec<u32> = Vec::new();
+        let mut lnum = self.master.log_lnum;
+        for _ in self.fs.store.layout.log.clone() {
+            let leb = self.whole_leb(lnum)?;
+            let mut any = false;
+            let mut scan = Scan::new(&leb, 0);
+            for item in &mut scan {
+                let Item::Node { header, bytes, .. } = item else { continue };
+                if start.is_some_and(|start| header.sequence < start) {
+                    break;
+                }
+                any = true;
+                log.sequence = log.sequence.max(header.sequence);
+                let node = Node::decode(header, bytes, self.fs.store.format());
+                let wanted = match node {
+                    Ok(Node::CommitStart(_)) => start.is_none(),
+                    Ok(Node::Reference(it)) if !known.contains(&it.lnum) => {
+                        known.push(it.lnum);
+                        true
+                    }
+                    _ => false,
+                };
+                start = start.or(Some(header.sequence));
+                if wanted {
+                    log.nodes.extend_from_slice(bytes);
+                    log.nodes.resize(log.nodes.len().next_multiple_of(8), 0);
+                }
+            }
+            if !any {
+                break;
+            }
+            log.head = (lnum, scan.end().next_multiple_of(self.unit()));
+            lnum = self.next_log_leb(lnum);
+        }
+        if start.is_none() { read_only("the log is lost") } else { Ok(log) }
+    }
+
+    /// Counts what the journal changed about each LEB.
+    fn account(&mut self, ends: &[(u32, bool)]) -> Result<(), Error> {
+        let leb_size = self.leb_size();
+        let mut gone = Vec::new();
+        let mut come = Vec::new();
+        let store = &self.fs.store;
+        let empty = crate::overlay::Overlay::default();
+        let committed = |first, last, skip_gone: bool, out: &mut Vec<Location>| {
+            store.committed_under(&empty, (first, last), &mut |key, at| {
+                let dropped = !skip_gone || !store.overlay.is_gone(key);
+                if dropped {
+                    out.push(at);
+                }
+                ControlFlow::Continue(())
+            })
+        };
+        for (first, last) in store.overlay.gone_ranges() {
+            committed(first, last, false, &mut gone)?;
+        }
+        let mut leaves = 0;
+        for (key, at) in
+            store.overlay.nodes(flysch_wire::ubifs::Key::MIN, flysch_wire::ubifs::Key::MAX)
+        {
+            committed(key, key, true, &mut gone)?;
+            come.push(at);
+            leaves += 1;
+        }
+        for key in store.overlay.name_keys() {
+            for change in store.overlay.names_of(key) {
+                gone.extend(change.replaces);
+                come.extend(change.location);
+                leaves += 1;
+            }
+        }
+        self.index_growth = leaves * self.leaf_cost();
+        for at in gone {
+            self.space.release(at);
+        }
+        let buds: Vec<_> = self.fs.buds.iter().copied().zip(ends.iter().copied()).collect();
+        for (bud, (end, _)) in buds {
+            self.log.bud_bytes += u64::from(leb_size - bud.start);
+            self.space.change(bud.lnum, |leb| {
+                leb.taken = true;
+                leb.free = (leb_size - end).min(leb_size - leb.used);
+            });
+        }
+        for at in come {
+            let leb = self.space.leb(at.lnum);
+            if leb.free + leb.used + align8(at.length) > leb_size {
+                let place = self.fs.store.access.place(at.lnum, at.offset);
+                return Err(Error::Damaged { structure: "LEB properties", place });
+            }
+            self.space.acquire(at);
+        }
+        let (lnum, offset) = self.index_head;
+        let leb = self.space.leb(lnum);
+        if !leb.index || leb.free != leb_size - offset {
+            // Index writing goes on elsewhere.
+            self.index_head = (lnum, leb_size);
+        }
+        self.changed = !self.fs.store.overlay.is_empty();
+        Ok(())
+    }
+
+    /// Writes the master node anew if its two LEBs are not as they should be.
+    fn recover_master(&mut self, unclean: bool) -> Result<(), Error> {
+        let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.unit());
+        let node = Location { lnum: MASTER_LEB, offset: self.master_at, length: size };
+        let (mut first, mut second) = (Scratch::new(), Scratch::new());
+        let access = &self.fs.store.access;
+        let same = match (
+            access.bytes(node, &mut first),
+            access.bytes(Location { lnum: MASTER_LEB + 1, ..node }, &mut second),
+        ) {
+            (Ok(first), Ok(second)) => first == second,
+            _ => false,
+        };
+        let end = self.master_at + size;
+        let good = same && self.is_erased(MASTER_LEB, end) && self.is_erased(MASTER_LEB + 1, end);
+        if good && !unclean {
+            return Ok(());
+        }
+        let flags = MasterFlags(self.master.flags.0 | MasterFlags::RECOVERY.0);
+        let mut bytes = alloc::vec![0; MASTER_NODE_SIZE];
+        let node = Node::Master(Master { flags, ..self.master });
+        node.emit(self.next_sequence(), Group::None, &mut bytes);
+        pad(&mut bytes, self.unit() as usize);
+        self.change_leb(MASTER_LEB, &bytes)?;
+        self.change_leb(MASTER_LEB + 1, &bytes)?;
+        self.master_at = 0;
+        if let Some(chosen) = &mut self.fs.master {
+            (chosen.lnum, chosen.offset) = (MASTER_LEB, 0);
+        }
+        Ok(())
+    }
+
+    /// Writes back what an unclean stop left torn.
+    fn recover(&mut self, found: &Found, log: &FoundLog) -> Result<(), Error> {
+        let buds = self.fs.buds.clone();
+        for (bud, (end, torn)) in buds.iter().zip(&found.ends) {
+            if *torn {
+                let end = self.cut_leb(bud.lnum, *end)?;
+                let free = self.leb_size() - end;
+                self.space.change(bud.lnum, |leb| leb.free = free);
+            }
+        }
+        let (lnum, offset) = self.index_head;
+        if offset < self.leb_size() && !self.is_erased(lnum, offset) {
+            self.cut_leb(lnum, offset)?;
+        }
+        let head = self.lpt.head();
+        if head.offset < self.leb_size() && !self.is_erased(head.lnum, head.offset) {
+            self.cut_leb(head.lnum, head.offset)?;
+        }
+        let idle: Vec<u32> = self.lpt.idle_lebs().filter(|lnum| *lnum != head.lnum).collect();
+        for lnum in idle {
+            if self.volume().state(lnum) != LebState::Unmapped {
+                self.unmap_leb(lnum)?;
+            }
+        }
+        self.recover_log(log)
+    }
+
+    /// Keeps a LEB up to `end`, padded; tells where it ends then.
+    fn cut_leb(&mut self, lnum: u32, end: u32) -> Result<u32, Error> {
+        if end == 0 {
+            self.unmap_leb(lnum)?;
+            self.map_leb(lnum)?;
+            return Ok(0);
+        }
+        let mut content = self.whole_leb(lnum)?;
+        content.truncate(end as usize);
+        pad(&mut content, self.unit() as usize);
+        self.change_leb(lnum, &content)?;
+        Ok(content.len() as u32)
+    }
+
+    /// Writes the log into its first LEB: what a commit cut short began is not in the way then.
+    fn recover_log(&mut self, log: &FoundLog) -> Result<(), Error> {
+        let mut nodes = log.nodes.clone();
+        pad(&mut nodes, self.unit() as usize);
+        if nodes.len() > self.leb_size() as usize {
+            return Ok(());
+        }
+        let tail = self.log.tail;
+        self.change_leb(tail, &nodes)?;
+        for lnum in self.fs.store.layout.log.clone() {
+            if lnum != tail && self.volume().state(lnum) != LebState::Unmapped {
+                self.unmap_leb(lnum)?;
+            }
+        }
+        self.log.head = (tail, nodes.len() as u32);
+        Ok(())
+    }
+
+    /// Commits what recovery found: sizes that follow the data, files deleted.
+    fn finish_recovery(&mut self) -> Result<(), Error> {
+        self.changed = true;
+        // No commit may come before the sizes are written: the journal may be longer than usual.
+        self.log.bud_bytes = 0;
+        for (inode, size) in core::mem::take(&mut self.fs.store.sizes) {
+            let mut record = self.load_any(inode)?;
+            record.node.size = size;
+            self.write_inode(&record)?;
+        }
+        self.commit()
+    }
+
+    /// Takes the LEB that garbage collection starts with.
+    fn take_gc_leb(&mut self) {
+        let known = self.master.gc_lnum;
+        let is_main = self.fs.store.layout.main.contains(&known);
+        let lnum = match is_main && self.space.leb(known).is_available() {
+            true => Some(known),
+            false => self.empty_leb(),
+        };
+        if let Some(lnum) = lnum {
+            let leb_size = self.leb_size();
+            self.space.change(lnum, |leb| {
+                leb.free = leb_size;
+                leb.reserved = true;
+            });
+        }
+    }
+
+    /// Without any empty LEB: the contents of one go into the free end of another.
+    fn make_gc_leb(&mut self) -> Result<(), Error> {
+        self.mark_dirty()?;
+        self.commit()?;
+        self.take_gc_leb();
+        if self.gc_leb().is_some() {
+            return Ok(());
+        }
+        let data = |leb: &super::space::Leb| !leb.index && !leb.taken;
+        let roomy = self.space.lebs().filter(|(_, leb)| data(leb)).max_by_key(|it| it.1.free);
+        let Some((lnum, free)) = roomy.map(|(lnum, leb)| (lnum, leb.free)) else {
+            return Err(Error::NoSpace);
+        };
+        let small = self.space.lebs().filter(|(other, leb)| data(leb) && *other != lnum);
+        let victim = small.min_by_key(|(_, leb)| leb.used).map(|(lnum, leb)| (lnum, leb.used));
+        let Some((victim, used)) = victim else { return Err(Error::NoSpace) };
+        if used > free {
+            return Err(Error::NoSpace);
+        }
+        let offset = self.leb_size() - free;
+        let moved = self.switch_head(GC, lnum, offset).and_then(|()| self.empty(victim));
+        match moved {
+            Ok(()) => Ok(()),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Commit | Stop::Full) => Err(Error::NoSpace),
+        }
+    }
+
+    /// Takes LEBs that the volume has beyond those of the file system.
+    fn grow(&mut self) -> Result<(), MountError> {
+        let superblock = self.fs.store.superblock;
+        let lebs = self.volume().geometry().lebs.min(superblock.leb_count_max);
+        if lebs <= superblock.leb_count {
+            return Ok(());
+        }
+        self.fs.store.superblock.leb_count = lebs;
+        let layout = self.fs.store.superblock.layout();
+        let format = LptFormat::new(&self.fs.store.superblock);
+        let (Ok(layout), Ok(format)) = (layout, format) else {
+            self.fs.store.superblock = superblock;
+            return Ok(());
+        };
+        self.write_superblock()?;
+        self.fs.store.layout = layout;
+        self.fs.lpt = Some(format);
+        self.lpt.grow(format);
+        self.space.grow(lebs - superblock.leb_count);
+        let mut master = self.master;
+        master.leb_cnt = lebs;
+        let grown = u64::from(lebs - superblock.leb_count);
+        let unit = self.unit();
+        let dark = crate::lpt::unusable(superblock.leb_size, unit).1;
+        master.total_free += grown * u64::from(superblock.leb_size);
+        master.total_dark += grown * u64::from(dark);
+        master.empty_lebs += grown as u32;
+        self.write_master(master)?;
+        Ok(())
+    }
+
+    fn write_superblock(&mut self) -> Result<(), Error> {
+        let mut bytes = alloc::vec![0; SUPERBLOCK_NODE_SIZE];
+        let node = Node::Superblock(self.fs.store.superblock);
+        node.emit(self.next_sequence(), Group::None, &mut bytes);
+        pad(&mut bytes, self.unit() as usize);
+        self.change_leb(SUPERBLOCK_LEB, &bytes)
+    }
+
+    /// Rewrites LEBs whose erased ends were programmed with 0xFF by a simple flasher
+    /// (`mkfs.ubifs -F`); once.
+    fn fix_up(&mut self) -> Result<(), Error> {
+        if !self.fs.store.superblock.flags.contains(SuperblockFlags::SPACE_FIXUP) {
+            return Ok(());
+        }
+        let leb_size = self.leb_size();
+        let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.unit());
+        let layout = self.fs.store.layout.clone();
+        let mut ends = alloc::vec![
+            (MASTER_LEB, self.master_at + size),
+            (MASTER_LEB + 1, self.master_at + size),
+        ];
+        let (log_lnum, log_offset) = self.log.head;
+        let log_end = |lnum| if lnum == log_lnum { log_offset } else { 0 };
+        ends.extend(layout.log.map(|lnum| (lnum, log_end(lnum))));
+        ends.extend(self.lpt.written());
+        ends.extend(layout.orphans.map(|lnum| (lnum, 0)));
+        ends.extend(self.space.lebs().map(|(lnum, leb)| (lnum, leb_size - leb.free)));
+        for (lnum, end) in ends {
+            let mapped = self.volume().state(lnum) != LebState::Unmapped;
+            if end == 0 && mapped {
+                self.unmap_leb(lnum)?;
+            } else if end < leb_size && mapped {
+                let mut content = self.whole_leb(lnum)?;
+                content.truncate(end.next_multiple_of(self.unit()) as usize);
+                self.change_leb(lnum, &content)?;
+            }
+        }
+        self.fs.store.superblock.flags.0 &= !SuperblockFlags::SPACE_FIXUP.0;
+        self.write_superblock()
+    }
+}
+
+fn first_8(bytes: &[u8; 16]) -> [u8; 8] {
+    let mut first = [0; 8];
+    first.copy_from_slice(&bytes[..8]);
+    first
+}
+
+/// The highest inode number a node of the journal speaks of.
+fn inode_of(node: &Node<'_>) -> u64 {
+    match node {
+        Node::Inode(node) => node.key.inode().into(),
+        Node::Data(node) => node.key.inode().into(),
+        Node::Entry(node) => node.inode.max(node.key.inode().into()),
+        _ => 0,
+    }
+}

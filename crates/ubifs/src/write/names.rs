@@ -1,0 +1,278 @@
+//! Names: making, linking and removing files.
+
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::{Error, FileKind, Inode, NewFile, Timestamp};
+use flysch_api::volume::VolumeMut;
+use flysch_wire::ubifs::{
+    Compression, DirectoryEntry, ENTRY_NODE_SIZE, EntryKind, INLINE_DATA_MAX, INODE_NODE_SIZE,
+    InodeFlags, InodeNode, Key, NAME_MAX, Node, SuperblockFlags, align8,
+};
+
+use super::budget::{INODE_COST, Need};
+use super::cache::Record;
+use super::inode::{kind, stamp};
+use super::{BASE, UbifsMut};
+use crate::file::{entry_size, is_name};
+
+/// Inode numbers from here on are not given out (`INUM_WATERMARK`).
+const INODE_WATERMARK: u64 = 0xffff_ff00;
+
+/// Whether a name can be given to a file.
+pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if is_name(name) { Ok(()) } else { Err(Error::Invalid("this is no name for a file")) }
+}
+
+/// The type byte of an entry (`UBIFS_ITYPE_*`).
+pub(super) fn file_type(kind: Option<FileKind>) -> u8 {
+    match kind {
+        Some(FileKind::Regular) | None => 0,
+        Some(FileKind::Directory) => 1,
+        Some(FileKind::Symlink) => 2,
+        Some(FileKind::BlockDevice) => 3,
+        Some(FileKind::CharacterDevice) => 4,
+        Some(FileKind::Fifo) => 5,
+        Some(FileKind::Socket) => 6,
+    }
+}
+
+/// Bytes of an entry node.
+pub(super) fn entry_cost(name: &[u8]) -> u64 {
+    u64::from(align8((ENTRY_NODE_SIZE + name.len() + 1) as u32))
+}
+
+/// The inline data of a new file.
+fn inline_data<'a>(file: &NewFile<'a>, number: &'a mut [u8; 4]) -> Result<&'a [u8], Error> {
+    match file.kind {
+        FileKind::Symlink if file.target.is_empty() || file.target.contains(&0) => {
+            Err(Error::Invalid("a symlink leads somewhere, without NUL"))
+        }
+        FileKind::Symlink if file.target.len() > INLINE_DATA_MAX => Err(Error::NameTooLong),
+        FileKind::Symlink => Ok(file.target),
+        FileKind::CharacterDevice | FileKind::BlockDevice => {
+            let device = file.device.to_new();
+            let device = device.ok_or(Error::Invalid("this device number has no 4-byte form"))?;
+            *number = device.to_le_bytes();
+            Ok(number)
+        }
+        _ => Ok(&[]),
+    }
+}
+
+impl<V: VolumeMut> UbifsMut<V> {
+    /// An entry node; inode 0 deletes the name.
+    pub(super) fn entry<'n>(
+        &mut self,
+        kind: EntryKind,
+        parent: u32,
+        name: &'n [u8],
+        (inode, file_type): (u32, u8),
+    ) -> Node<'n> {
+        let key = Key::any_entry(kind, parent, self.fs.store.hash().hash(name));
+        let double = self.fs.store.superblock.flags.contains(SuperblockFlags::DOUBLE_HASH);
+        let cookie = if double { self.random() } else { 0 };
+        Node::Entry(DirectoryEntry { kind, key, inode: inode.into(), file_type, cookie, name })
+    }
+
+    /// What a name leads to.
+    pub(super) fn find_entry(&self, directory: u32, name: &[u8]) -> Result<Option<u32>, Error> {
+        match self.fs.store.find_name(EntryKind::Directory, directory, name)? {
+            Some((_, inode, _)) => crate::store::number(inode).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A number that no file has yet.
+    pub(super) fn new_number(&mut self) -> Result<u32, Error> {
+        let number = self.highest_inode + 1;
+        if number >= INODE_WATERMARK {
+            return Err(Error::NoSpace);
+        }
+        self.highest_inode = number;
+        Ok(number as u32)
+    }
+
+    /// A new file below `directory`; it has no name yet.
+    pub(super) fn new_record(
+        &mut self,
+        directory: &Record,
+        file: &NewFile<'_>,
+        now: Timestamp,
+    ) -> Result<Record, Error> {
+        let mut device = [0; 4];
+        let data = inline_data(file, &mut device)?;
+        let number = self.new_number()?;
+        let mut inherited = InodeFlags::COMPRESS.0 | InodeFlags::SYNC.0;
+        if file.kind == FileKind::Directory {
+            inherited |= InodeFlags::DIRSYNC.0;
+        }
+        let compression = match file.kind {
+            FileKind::Regular => {
+                Compression::from_code(self.fs.store.superblock.default_compression)
+            }
+            _ => Compression::None,
+        };
+        let node = InodeNode {
+            key: Key::inode_node(number),
+            creation_sequence: self.sequence + 1,
+            size: match file.kind {
+                FileKind::Directory => INODE_NODE_SIZE as u64,
+                FileKind::Symlink => data.len() as u64,
+                _ => 0,
+            },
+            accessed: stamp(now),
+            changed: stamp(now),
+            modified: stamp(now),
+            links: if file.kind == FileKind::Directory { 2 } else { 1 },
+            owner: file.owner,
+            group: file.group,
+            mode: file.kind.mode_bits() | u32::from(file.permissions & 0o7777),
+            flags: InodeFlags(directory.node.flags.0 & inherited),
+            xattr_count: 0,
+            xattr_size: 0,
+            xattr_names: 0,
+            compression,
+            data,
+        };
+        Ok(Record::new(&node))
+    }
+
+    pub(super) fn make(
+        &mut self,
+        directory: u64,
+        name: &[u8],
+        file: &NewFile<'_>,
+        now: Timestamp,
+    ) -> Result<Inode, Error> {
+        self.writable()?;
+        let mut parent = self.load_directory(directory)?;
+        check_name(name)?;
+        if self.find_entry(parent.number(), name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let data = if file.kind == FileKind::Symlink { file.target.len() as u64 } else { 8 };
+        let bytes = entry_cost(name) + 2 * INODE_COST + data.next_multiple_of(8);
+        self.claim(Need { bytes, leaves: 2 })?;
+        let record = self.new_record(&parent, file, now)?;
+        parent.node.size += entry_size(name);
+        parent.node.links += u32::from(file.kind == FileKind::Directory);
+        (parent.node.modified, parent.node.changed) = (stamp(now), stamp(now));
+        self.put_name(&parent, name, &record)?;
+        Ok(Inode(record.number().into()))
+    }
+
+    /// Writes entry, inode and directory, and takes them into account.
+    fn put_name(&mut self, parent: &Record, name: &[u8], record: &Record) -> Result<(), Error> {
+        let to = (record.number(), file_type(kind(record)));
+        let entry = self.entry(EntryKind::Directory, parent.number(), name, to);
+        let nodes = [entry, Node::Inode(record.node()), Node::Inode(parent.node())];
+        let places = self.journal(BASE, &nodes)?;
+        self.set_name(EntryKind::Directory, parent.number(), name, Some(places[0]))?;
+        self.written(record, places[1])?;
+        self.written(parent, places[2])?;
+        self.commit_if_due()
+    }
+
+    /// Commits when the journal is nearly full, so that no later operation has to wait in need.
+    pub(super) fn commit_if_due(&mut self) -> Result<(), Error> {
+        if self.wants_commit() { self.commit() } else { Ok(()) }
+    }
+
+    pub(super) fn add_link(
+        &mut self,
+        inode: u64,
+        directory: u64,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.writable()?;
+        let mut record = self.load(inode)?;
+        let mut parent = self.load_directory(directory)?;
+        check_name(name)?;
+        match kind(&record) {
+            Some(FileKind::Directory) => return Err(Error::IsDirectory),
+            _ if record.node.links == 0 => return Err(Error::NotFound),
+            _ if record.node.links == u32::MAX => return Err(Error::TooManyLinks),
+            _ => {}
+        }
+        if self.find_entry(parent.number(), name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let bytes = entry_cost(name) + INODE_COST + record.cost();
+        self.claim(Need { bytes, leaves: 1 })?;
+        record.node.links += 1;
+        record.node.changed = stamp(now);
+        parent.node.size += entry_size(name);
+        (parent.node.modified, parent.node.changed) = (stamp(now), stamp(now));
+        self.put_name(&parent, name, &record)
+    }
+
+    /// Takes a name off a file that is about to be written.
+    pub(super) fn drop_link(&mut self, record: &mut Record, now: Timestamp) -> Result<(), Error> {
+        let node = &mut record.node;
+        let directory = kind_is_directory(node.mode);
+        node.links = if directory { 0 } else { node.links.saturating_sub(1) };
+        node.changed = stamp(now);
+        if node.links == 0 && self.orphans.len() >= self.orphans_max() {
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// A file that was written without links: it waits to be forgotten.
+    pub(super) fn note_orphan(&mut self, record: &Record) {
+        if record.node.links == 0 {
+            self.orphans.insert(record.number(), self.master.commit);
+        }
+    }
+
+    /// Whether a directory has no names.
+    pub(super) fn check_empty(&self, record: &Record) -> Result<(), Error> {
+        let mut any = false;
+        self.fs.store.names(EntryKind::Directory, record.number(), 0, &mut |_| {
+            any = true;
+            ControlFlow::Break(())
+        })?;
+        if any { Err(Error::NotEmpty) } else { Ok(()) }
+    }
+
+    pub(super) fn unname(
+        &mut self,
+        directory: u64,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.writable()?;
+        let mut parent = self.load_directory(directory)?;
+        if name.len() > NAME_MAX || !is_name(name) {
+            return Err(Error::NotFound);
+        }
+        let number = self.find_entry(parent.number(), name)?.ok_or(Error::NotFound)?;
+        let mut record = self.load(number.into())?;
+        let directory = kind(&record) == Some(FileKind::Directory);
+        if directory {
+            self.check_empty(&record)?;
+        }
+        self.drop_link(&mut record, now)?;
+        let bytes = entry_cost(name) + INODE_COST + record.cost();
+        self.claim_for_removal(Need { bytes, leaves: 0 })?;
+        parent.node.size = parent.node.size.saturating_sub(entry_size(name));
+        parent.node.links = parent.node.links.saturating_sub(directory.into());
+        (parent.node.modified, parent.node.changed) = (stamp(now), stamp(now));
+        let entry = self.entry(EntryKind::Directory, parent.number(), name, (0, 0));
+        let nodes = [entry, Node::Inode(record.node()), Node::Inode(parent.node())];
+        let places = self.journal(BASE, &nodes)?;
+        self.set_name(EntryKind::Directory, parent.number(), name, None)?;
+        self.written(&record, places[1])?;
+        self.written(&parent, places[2])?;
+        self.note_orphan(&record);
+        self.commit_if_due()
+    }
+}
+
+fn kind_is_directory(mode: u32) -> bool {
+    FileKind::from_mode(mode) == Some(FileKind::Directory)
+}

@@ -1,0 +1,250 @@
+//! Moving names.
+
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::{DeviceNumber, Error, FileKind, Inode, NewFile, Rename, Timestamp};
+use flysch_api::volume::VolumeMut;
+use flysch_wire::ubifs::{EntryKind, InodeFlags, Node};
+
+use super::budget::{INODE_COST, Need};
+use super::cache::Record;
+use super::inode::{kind, stamp};
+use super::names::{check_name, entry_cost, file_type};
+use super::{BASE, UbifsMut};
+use crate::file::entry_size;
+
+/// A name: directory and name in it.
+type Named<'n> = (Inode, &'n [u8]);
+
+/// The two directories; one if they are the same.
+struct Parents {
+    from: Record,
+    to: Option<Record>,
+}
+
+impl Parents {
+    fn to(&mut self) -> &mut Record {
+        self.to.as_mut().unwrap_or(&mut self.from)
+    }
+
+    fn to_number(&self) -> u32 {
+        self.to.as_ref().unwrap_or(&self.from).number()
+    }
+
+    /// A subdirectory went from one to the other.
+    fn move_directory(&mut self) {
+        if let Some(to) = &mut self.to {
+            to.node.links += 1;
+            self.from.node.links = self.from.node.links.saturating_sub(1);
+        }
+    }
+
+    fn touch(&mut self, now: Timestamp) {
+        for record in core::iter::once(&mut self.from).chain(&mut self.to) {
+            (record.node.modified, record.node.changed) = (stamp(now), stamp(now));
+        }
+    }
+}
+
+impl<V: VolumeMut> UbifsMut<V> {
+    pub(super) fn move_name(
+        &mut self,
+        from: Named<'_>,
+        to: Named<'_>,
+        how: Rename,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.writable()?;
+        let old_parent = self.load_directory(from.0.0)?;
+        let new_parent = self.load_directory(to.0.0)?;
+        check_name(to.1)?;
+        let number = match crate::file::is_name(from.1) {
+            true => self.find_entry(old_parent.number(), from.1)?.ok_or(Error::NotFound)?,
+            false => return Err(Error::NotFound),
+        };
+        let moved = self.load(number.into())?;
+        let replaced = match self.find_entry(new_parent.number(), to.1)? {
+            Some(_) if how == Rename::Keep => return Err(Error::Exists),
+            Some(other) => Some(self.load(other.into())?),
+            None if how == Rename::Exchange => return Err(Error::NotFound),
+            None => None,
+        };
+        if replaced.as_ref().is_some_and(|it| it.number() == number) {
+            return Ok(());
+        }
+        let same = old_parent.number() == new_parent.number();
+        let parents = Parents { from: old_parent, to: (!same).then_some(new_parent) };
+        self.check_circle(&parents, Some(&moved), parents.to_number())?;
+        if how == Rename::Exchange {
+            let other = replaced.ok_or(Error::NotFound)?;
+            self.check_circle(&parents, Some(&other), parents.from.number())?;
+            return self.exchange(parents, (from.1, &moved), (to.1, &other), now);
+        }
+        self.replace(parents, (from.1, moved), (to.1, replaced), (how, now))
+    }
+
+    /// A directory does not go below itself: `target` must not lie below `moved`.
+    fn check_circle(
+        &self,
+        parents: &Parents,
+        moved: Option<&Record>,
+        target: u32,
+    ) -> Result<(), Error> {
+        let Some(moved) = moved else { return Ok(()) };
+        if kind(moved) != Some(FileKind::Directory) || parents.to.is_none() {
+            return Ok(());
+        }
+        // There are no pointers upwards: everything below is looked through.
+        let mut waiting = alloc::vec![moved.number()];
+        while let Some(directory) = waiting.pop() {
+            if directory == target {
+                return Err(Error::Invalid("a directory cannot be moved below itself"));
+            }
+            self.fs.store.names(EntryKind::Directory, directory, 0, &mut |name| {
+                if let Ok(entry) = &name.entry
+                    && crate::file::kind_of(entry.file_type) == Some(FileKind::Directory)
+                {
+                    waiting.extend(u32::try_from(entry.inode).ok());
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn exchange(
+        &mut self,
+        mut parents: Parents,
+        (old_name, moved): (&[u8], &Record),
+        (new_name, other): (&[u8], &Record),
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let bytes = entry_cost(old_name)
+            + entry_cost(new_name)
+            + 2 * INODE_COST
+            + moved.cost()
+            + other.cost();
+        self.claim(Need { bytes, leaves: 0 })?;
+        let (old, new) = (parents.from.number(), parents.to_number());
+        let is_directory = |record: &Record| kind(record) == Some(FileKind::Directory);
+        match (is_directory(moved), is_directory(other)) {
+            (true, false) => parents.move_directory(),
+            (false, true) => {
+                if let Some(to) = &mut parents.to {
+                    to.node.links = to.node.links.saturating_sub(1);
+                    parents.from.node.links += 1;
+                }
+            }
+            _ => {}
+        }
+        parents.touch(now);
+        let (mut moved, mut other) = (moved.clone(), other.clone());
+        (moved.node.changed, other.node.changed) = (stamp(now), stamp(now));
+        let kind_of = |record: &Record| (record.number(), file_type(kind(record)));
+        let here = self.entry(EntryKind::Directory, new, new_name, kind_of(&moved));
+        let there = self.entry(EntryKind::Directory, old, old_name, kind_of(&other));
+        let mut nodes = alloc::vec![here, there];
+        nodes.extend([Node::Inode(moved.node()), Node::Inode(other.node())]);
+        nodes.push(Node::Inode(parents.from.node()));
+        nodes.extend(parents.to.as_ref().map(|to| Node::Inode(to.node())));
+        let places = self.journal(BASE, &nodes)?;
+        self.set_name(EntryKind::Directory, new, new_name, Some(places[0]))?;
+        self.set_name(EntryKind::Directory, old, old_name, Some(places[1]))?;
+        let records = [&moved, &other, &parents.from].into_iter().chain(&parents.to);
+        for (record, at) in records.zip(&places[2..]) {
+            self.written(record, *at)?;
+        }
+        self.commit_if_due()
+    }
+
+    fn replace(
+        &mut self,
+        mut parents: Parents,
+        (old_name, mut moved): (&[u8], Record),
+        (new_name, mut replaced): (&[u8], Option<Record>),
+        (how, now): (Rename, Timestamp),
+    ) -> Result<(), Error> {
+        let is_directory = kind(&moved) == Some(FileKind::Directory);
+        if let Some(replaced) = &mut replaced {
+            self.check_replaced(is_directory, replaced)?;
+            self.drop_link(replaced, now)?;
+        }
+        let other = replaced.as_ref().map_or(0, Record::cost);
+        let bytes =
+            entry_cost(old_name) + entry_cost(new_name) + 3 * INODE_COST + moved.cost() + other;
+        self.claim(Need { bytes, leaves: if how == Rename::Whiteout { 2 } else { 1 } })?;
+        let (old, new) = (parents.from.number(), parents.to_number());
+        parents.touch(now);
+        moved.node.changed = stamp(now);
+        if is_directory {
+            parents.move_directory();
+        }
+        match &replaced {
+            // The name is there already; a directory replaced takes its ".." with it.
+            Some(replaced) => {
+                let gone = u32::from(kind(replaced) == Some(FileKind::Directory));
+                let to = parents.to();
+                to.node.links = to.node.links.saturating_sub(gone);
+            }
+            None => parents.to().node.size += entry_size(new_name),
+        }
+        let whiteout = match how {
+            Rename::Whiteout => Some(self.whiteout(&parents.from, &moved, now)?),
+            _ => None,
+        };
+        if whiteout.is_none() {
+            let size = &mut parents.from.node.size;
+            *size = size.saturating_sub(entry_size(old_name));
+        }
+        let to = (moved.number(), file_type(kind(&moved)));
+        let here = self.entry(EntryKind::Directory, new, new_name, to);
+        let left = whiteout.as_ref().map_or((0, 0), |it| (it.number(), file_type(kind(it))));
+        let there = self.entry(EntryKind::Directory, old, old_name, left);
+        let mut records: Vec<&Record> = replaced.iter().collect();
+        records.extend(&whiteout);
+        records.extend([&moved, &parents.from]);
+        records.extend(&parents.to);
+        let mut nodes = alloc::vec![here, there];
+        nodes.extend(records.iter().map(|record| Node::Inode(record.node())));
+        let places = self.journal(BASE, &nodes)?;
+        self.set_name(EntryKind::Directory, new, new_name, Some(places[0]))?;
+        let left = whiteout.is_some().then_some(places[1]);
+        self.set_name(EntryKind::Directory, old, old_name, left)?;
+        for (record, at) in records.into_iter().zip(&places[2..]) {
+            self.written(record, *at)?;
+            self.note_orphan(record);
+        }
+        self.commit_if_due()
+    }
+
+    /// Whether a file may be replaced by one that is a directory or is not.
+    fn check_replaced(&self, is_directory: bool, replaced: &Record) -> Result<(), Error> {
+        match (is_directory, kind(replaced) == Some(FileKind::Directory)) {
+            (true, true) => self.check_empty(replaced),
+            (true, false) => Err(Error::NotDirectory),
+            (false, true) => Err(Error::IsDirectory),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// What takes the place of a name that moved away under an overlay.
+    fn whiteout(
+        &mut self,
+        parent: &Record,
+        moved: &Record,
+        now: Timestamp,
+    ) -> Result<Record, Error> {
+        let file = NewFile {
+            kind: FileKind::CharacterDevice,
+            permissions: 0,
+            owner: moved.node.owner,
+            group: moved.node.group,
+            device: DeviceNumber::default(),
+            target: &[],
+        };
+        let mut record = self.new_record(parent, &file, now)?;
+        record.node.flags = InodeFlags(parent.node.flags.0 & InodeFlags::COMPRESS.0);
+        Ok(record)
+    }
+}

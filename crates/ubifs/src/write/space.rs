@@ -1,0 +1,172 @@
+//! What every LEB of the main area holds, and what is left.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use flysch_wire::ubifs::lpt::LebProperties;
+use flysch_wire::ubifs::{Master, Superblock, align8};
+
+use crate::access::Location;
+use crate::lpt::unusable;
+
+/// One LEB of the main area.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Leb {
+    /// Erased bytes at its end.
+    pub(super) free: u32,
+    /// Bytes of nodes in use. What is neither is dirt.
+    pub(super) used: u32,
+    /// It holds index nodes.
+    pub(super) index: bool,
+    /// It is in the log since the last commit: not to be collected.
+    pub(super) taken: bool,
+    /// Reserved for garbage collection.
+    pub(super) reserved: bool,
+}
+
+/// Sums over the main area.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    pub(super) free: u64,
+    pub(super) dirty: u64,
+    /// Of data LEBs only.
+    pub(super) used: u64,
+    pub(super) dead: u64,
+    pub(super) dark: u64,
+    /// LEBs that are erased, whoever has them.
+    pub(super) empty_lebs: u64,
+    /// LEBs that hold nothing in use and can be taken.
+    pub(super) available_lebs: u64,
+    pub(super) idx_lebs: u64,
+}
+
+/// The main area.
+#[derive(Clone, Debug)]
+pub(super) struct Space {
+    leb_size: u32,
+    min_io: u32,
+    first: u32,
+    lebs: Vec<Leb>,
+    sums: Sums,
+}
+
+impl Leb {
+    pub(super) fn dirty(&self, leb_size: u32) -> u32 {
+        leb_size - self.free - self.used
+    }
+
+    /// Nothing in it is in use and anybody may take it.
+    pub(super) fn is_available(&self) -> bool {
+        self.used == 0 && !self.taken && !self.reserved && !self.index
+    }
+}
+
+impl Space {
+    pub(super) fn new(superblock: &Superblock, main: &Range<u32>, lebs: &[LebProperties]) -> Self {
+        let leb_size = superblock.leb_size;
+        let leb = |it: &LebProperties| Leb {
+            free: it.free,
+            used: leb_size - it.free - it.dirty,
+            index: it.index,
+            ..Leb::default()
+        };
+        let lebs: Vec<Leb> = lebs.iter().map(leb).collect();
+        let min_io = superblock.min_io_size;
+        let mut space = Self { leb_size, min_io, first: main.start, lebs, sums: Sums::default() };
+        space.sums = space.lebs.iter().fold(Sums::default(), |sums, leb| space.add(sums, leb));
+        space
+    }
+
+    fn add(&self, mut sums: Sums, leb: &Leb) -> Sums {
+        sums.free += u64::from(leb.free);
+        sums.dirty += u64::from(leb.dirty(self.leb_size));
+        sums.empty_lebs += u64::from(leb.free == self.leb_size);
+        sums.available_lebs += u64::from(leb.is_available());
+        if leb.index {
+            sums.idx_lebs += 1;
+            return sums;
+        }
+        sums.used += u64::from(leb.used);
+        let (dead, dark) = unusable(self.leb_size - leb.used, self.min_io);
+        sums.dead += u64::from(dead);
+        sums.dark += u64::from(dark);
+        sums
+    }
+
+    /// Changes what a LEB is said to hold.
+    pub(super) fn change(&mut self, lnum: u32, change: impl FnOnce(&mut Leb)) {
+        let at = (lnum - self.first) as usize;
+        let mut leb = self.lebs[at];
+        let old = self.add(Sums::default(), &leb);
+        change(&mut leb);
+        assert!(leb.free + leb.used <= self.leb_size, "LEB {lnum} holds more than it has room for");
+        let new = self.add(Sums::default(), &leb);
+        self.lebs[at] = leb;
+        let sums = &mut self.sums;
+        let shift = |sum: &mut u64, old: u64, new: u64| *sum = *sum + new - old;
+        shift(&mut sums.free, old.free, new.free);
+        shift(&mut sums.dirty, old.dirty, new.dirty);
+        shift(&mut sums.used, old.used, new.used);
+        shift(&mut sums.dead, old.dead, new.dead);
+        shift(&mut sums.dark, old.dark, new.dark);
+        shift(&mut sums.empty_lebs, old.empty_lebs, new.empty_lebs);
+        shift(&mut sums.available_lebs, old.available_lebs, new.available_lebs);
+        shift(&mut sums.idx_lebs, old.idx_lebs, new.idx_lebs);
+    }
+
+    /// So many empty LEBs more.
+    pub(super) fn grow(&mut self, lebs: u32) {
+        let leb = Leb { free: self.leb_size, ..Leb::default() };
+        for _ in 0..lebs {
+            self.lebs.push(leb);
+            self.sums = self.add(self.sums, &leb);
+        }
+    }
+
+    /// A node came into use.
+    pub(super) fn acquire(&mut self, at: Location) {
+        self.change(at.lnum, |leb| leb.used += align8(at.length));
+    }
+
+    /// A node is no longer in use.
+    pub(super) fn release(&mut self, at: Location) {
+        self.change(at.lnum, |leb| leb.used = leb.used.saturating_sub(align8(at.length)));
+    }
+
+    pub(super) fn leb(&self, lnum: u32) -> Leb {
+        self.lebs[(lnum - self.first) as usize]
+    }
+
+    /// Every LEB with its number.
+    pub(super) fn lebs(&self) -> impl Iterator<Item = (u32, &Leb)> {
+        (self.first..).zip(&self.lebs)
+    }
+
+    pub(super) fn sums(&self) -> &Sums {
+        &self.sums
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.lebs.len() as u64
+    }
+
+    /// As the tree of LEB properties has it.
+    pub(super) fn properties(&self) -> Vec<LebProperties> {
+        let properties = |leb: &Leb| LebProperties {
+            free: leb.free,
+            dirty: leb.dirty(self.leb_size),
+            index: leb.index,
+        };
+        self.lebs.iter().map(properties).collect()
+    }
+
+    pub(super) fn fill_master(&self, master: &mut Master) {
+        master.total_free = self.sums.free;
+        master.total_dirty = self.sums.dirty;
+        master.total_used = self.sums.used;
+        master.total_dead = self.sums.dead;
+        master.total_dark = self.sums.dark;
+        master.empty_lebs = self.sums.empty_lebs as u32;
+        master.idx_lebs = self.sums.idx_lebs as u32;
+    }
+}

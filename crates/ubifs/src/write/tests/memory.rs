@@ -1,0 +1,191 @@
+//! A volume in memory whose power can be cut at any operation.
+
+use std::collections::BTreeMap;
+use std::vec;
+use std::vec::Vec;
+
+use flysch_api::flash::{Corrected, Error};
+use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+
+/// LEBs in memory, held to the rules of flash.
+#[derive(Clone, Debug)]
+pub(super) struct Ram {
+    leb_size: u32,
+    unit: u32,
+    lebs: Vec<Option<Leb>>,
+    /// What was given up and may come back.
+    ghosts: BTreeMap<u32, Leb>,
+    /// Operations until the power goes.
+    pub(super) cut_in: Option<u64>,
+    dead: bool,
+    random: u64,
+    /// Bytes programmed.
+    pub(super) written: u64,
+    /// Operations done.
+    pub(super) operations: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Leb {
+    bytes: Vec<u8>,
+    end: usize,
+}
+
+impl Ram {
+    pub(super) fn new(leb_size: u32, lebs: u32, unit: u32) -> Self {
+        Self {
+            leb_size,
+            unit,
+            lebs: vec![None; lebs as usize],
+            ghosts: BTreeMap::new(),
+            cut_in: None,
+            dead: false,
+            random: 1,
+            written: 0,
+            operations: 0,
+        }
+    }
+
+    pub(super) fn grow(&mut self, lebs: u32) {
+        self.lebs.resize(lebs as usize, None);
+    }
+
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+        self.random >> 33
+    }
+
+    /// Power is back: what was given up but not for good may be there again.
+    pub(super) fn power_up(&mut self, seed: u64) {
+        self.random = seed | 1;
+        self.dead = false;
+        self.cut_in = None;
+        for (lnum, ghost) in std::mem::take(&mut self.ghosts) {
+            if self.lebs[lnum as usize].is_none() && self.next().is_multiple_of(2) {
+                self.lebs[lnum as usize] = Some(ghost);
+            }
+        }
+    }
+
+    /// Whether the power goes now.
+    fn step(&mut self) -> Result<bool, Error> {
+        if self.dead {
+            return Err(Error::PowerLost);
+        }
+        self.operations += 1;
+        if let Some(left) = &mut self.cut_in {
+            if *left == 0 {
+                self.dead = true;
+                return Ok(true);
+            }
+            *left -= 1;
+        }
+        Ok(false)
+    }
+
+    fn check(&self, lnum: u32, offset: u32, len: usize) -> Result<(), Error> {
+        let inside =
+            (lnum as usize) < self.lebs.len() && offset as usize + len <= self.leb_size as usize;
+        if !inside {
+            return Err(Error::OutOfRange);
+        }
+        let aligned = offset.is_multiple_of(self.unit) && len.is_multiple_of(self.unit as usize);
+        if aligned { Ok(()) } else { Err(Error::Misaligned) }
+    }
+}
+
+impl Volume for Ram {
+    fn geometry(&self) -> Geometry {
+        let (leb_size, lebs) = (self.leb_size, self.lebs.len() as u32);
+        Geometry { leb_size, lebs, write_size: Some(self.unit) }
+    }
+
+    fn state(&self, lnum: u32) -> LebState {
+        match self.lebs.get(lnum as usize) {
+            Some(Some(_)) => LebState::Mapped(None),
+            _ => LebState::Unmapped,
+        }
+    }
+
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.check(lnum, 0, 0)?;
+        match &self.lebs[lnum as usize] {
+            Some(leb) => {
+                buffer.copy_from_slice(&leb.bytes[offset as usize..][..buffer.len()]);
+            }
+            None => buffer.fill(0xff),
+        }
+        Ok(Corrected::NONE)
+    }
+}
+
+impl VolumeMut for Ram {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+        self.check(lnum, offset, data.len())?;
+        let cut = self.step()?;
+        let unit = self.unit.max(64) as usize;
+        let units = data.len().div_ceil(unit) as u64;
+        let (torn, keep) = (self.next() % units.max(1), self.next());
+        self.ghosts.remove(&lnum);
+        let empty = || Leb { bytes: vec![0xff; self.leb_size as usize], end: 0 };
+        let leb = self.lebs[lnum as usize].get_or_insert_with(empty);
+        let start = offset as usize;
+        assert!(start >= leb.end, "LEB {lnum} is written at {start}, it was up to {}", leb.end);
+        leb.end = start + data.len();
+        if !cut {
+            leb.bytes[start..leb.end].copy_from_slice(data);
+            self.written += data.len() as u64;
+            return Ok(());
+        }
+        let whole = torn as usize * unit;
+        leb.bytes[start..start + whole].copy_from_slice(&data[..whole]);
+        let rest = &data[whole..];
+        let part = keep as usize % (rest.len().min(unit) + 1);
+        leb.bytes[start + whole..][..part].copy_from_slice(&rest[..part]);
+        Err(Error::PowerLost)
+    }
+
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+        self.check(lnum, 0, data.len())?;
+        if self.step()? {
+            return Err(Error::PowerLost);
+        }
+        self.ghosts.remove(&lnum);
+        let mut bytes = vec![0xff; self.leb_size as usize];
+        bytes[..data.len()].copy_from_slice(data);
+        self.lebs[lnum as usize] = Some(Leb { bytes, end: data.len() });
+        self.written += data.len() as u64;
+        Ok(())
+    }
+
+    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+        self.check(lnum, 0, 0)?;
+        if self.step()? {
+            return Err(Error::PowerLost);
+        }
+        if let Some(leb) = self.lebs[lnum as usize].take() {
+            self.ghosts.insert(lnum, leb);
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, lnum: u32) -> Result<(), Error> {
+        self.check(lnum, 0, 0)?;
+        if self.step()? {
+            return Err(Error::PowerLost);
+        }
+        assert!(self.lebs[lnum as usize].is_none(), "LEB {lnum} is mapped already");
+        self.ghosts.remove(&lnum);
+        let bytes = vec![0xff; self.leb_size as usize];
+        self.lebs[lnum as usize] = Some(Leb { bytes, end: 0 });
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        if self.step()? {
+            return Err(Error::PowerLost);
+        }
+        self.ghosts.clear();
+        Ok(())
+    }
+}

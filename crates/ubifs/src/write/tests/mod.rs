@@ -1,0 +1,172 @@
+//! Writing against a model in memory, with remounts and power cuts.
+
+mod memory;
+
+use std::format;
+use std::vec;
+use std::vec::Vec;
+
+use flysch_api::vfs::{
+    Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Severity, Timestamp,
+};
+use flysch_wire::ubifs::Compression;
+
+use crate::create::{CreateOptions, NewInode, format};
+use crate::{Options, Ubifs, UbifsMut};
+use memory::Ram;
+
+const ROOT: Inode = Inode(1);
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp { seconds, nanoseconds: 0 }
+}
+
+fn new_file(kind: FileKind) -> NewFile<'static> {
+    let device = flysch_api::vfs::DeviceNumber { major: 4, minor: 64 };
+    let target: &[u8] = if kind == FileKind::Symlink { b"where/to" } else { b"" };
+    NewFile { kind, permissions: 0o644, owner: 1000, group: 100, device, target }
+}
+
+/// An empty file system.
+fn empty((leb_size, lebs, unit): (u32, u32, u32), compression: Compression) -> Ram {
+    let mut ram = Ram::new(leb_size, lebs, unit);
+    let options = CreateOptions { compression, ..CreateOptions::new(unit.max(8), leb_size, lebs) };
+    format(&mut ram, &options, &NewInode::directory(at(1))).unwrap();
+    ram
+}
+
+/// Nothing but notes is found.
+fn assert_sound(ram: &Ram, what: &str) {
+    let fs = Ubifs::open(ram, &Options::default()).unwrap();
+    let damage: Vec<_> =
+        fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect();
+    assert!(damage.is_empty(), "{what}: {damage:#?}");
+}
+
+fn content<F: FileSystem>(fs: &F, inode: Inode) -> Vec<u8> {
+    let size = fs.attributes(inode).unwrap().size as usize;
+    let mut bytes = vec![0xee; size];
+    assert_eq!(fs.read(inode, 0, &mut bytes), Ok(size));
+    bytes
+}
+
+const SMALL: (u32, u32, u32) = (15_872, 64, 512);
+
+#[test]
+fn what_is_written_is_there_after_a_stop_without_a_commit() {
+    let ram = empty(SMALL, Compression::None);
+    let mut fs = UbifsMut::open(ram).unwrap();
+    let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), at(2)).unwrap();
+    let bytes: Vec<u8> = (0..10_000_u32).map(|n| (n * 7) as u8).collect();
+    assert_eq!(fs.write(file, 0, &bytes, at(3)), Ok(10_000));
+    assert_eq!(content(&fs, file), bytes);
+    fs.sync(Some(file)).unwrap();
+    let ram = fs.volume().clone();
+    let reader = Ubifs::open(&ram, &Options::default()).unwrap();
+    assert_eq!(content(&reader, reader.lookup(ROOT, b"file").unwrap()), bytes);
+    assert_sound(&ram, "without a commit");
+    let fs = UbifsMut::open(ram).unwrap();
+    assert_eq!(content(&fs, file), bytes);
+    let ram = fs.close().unwrap();
+    assert_sound(&ram, "after recovery");
+}
+
+#[test]
+fn a_commit_keeps_everything() {
+    let ram = empty(SMALL, Compression::Lzo);
+    let mut fs = UbifsMut::open(ram).unwrap();
+    for round in 0..4 {
+        let parent =
+            fs.create(ROOT, format!("d{round}").as_bytes(), &new_file(FileKind::Directory), at(2));
+        let parent = parent.unwrap();
+        for number in 0..40 {
+            let name = format!("file {number}");
+            let new = new_file(FileKind::Regular);
+            let file = fs.create(parent, name.as_bytes(), &new, at(3)).unwrap();
+            assert_eq!(fs.write(file, 4000, name.as_bytes(), at(4)), Ok(name.len()));
+        }
+        fs.sync(None).unwrap();
+        assert_sound(fs.volume(), "after a commit");
+    }
+    let ram = fs.close().unwrap();
+    assert_sound(&ram, "closed");
+    let mut fs = UbifsMut::open(ram).unwrap();
+    let parent = fs.lookup(ROOT, b"d2").unwrap();
+    let file = fs.lookup(parent, b"file 7").unwrap();
+    assert_eq!(&content(&fs, file)[4000..], b"file 7");
+    for number in 0..40 {
+        let name = format!("file {number}");
+        let file = fs.lookup(parent, name.as_bytes()).unwrap();
+        fs.remove(parent, name.as_bytes(), at(5)).unwrap();
+        assert_eq!(&content(&fs, file)[4000..], name.as_bytes(), "still in use");
+        fs.forget(file).unwrap();
+        assert_eq!(fs.attributes(file), Err(Error::NotFound));
+    }
+    fs.remove(ROOT, b"d2", at(6)).unwrap();
+    let ram = fs.close().unwrap();
+    assert_sound(&ram, "after removing");
+}
+
+#[test]
+fn a_truncated_file_is_short() {
+    let ram = empty(SMALL, Compression::Zstd);
+    let mut fs = UbifsMut::open(ram).unwrap();
+    let file = fs.create(ROOT, b"f", &new_file(FileKind::Regular), at(2)).unwrap();
+    fs.write(file, 0, &[7; 20_000], at(3)).unwrap();
+    fs.sync(None).unwrap();
+    let cut = Changes { size: Some(5000), ..Changes::default() };
+    fs.set_attributes(file, &cut, at(4)).unwrap();
+    let longer = Changes { size: Some(9000), ..Changes::default() };
+    fs.set_attributes(file, &longer, at(5)).unwrap();
+    let mut expected = vec![7; 5000];
+    expected.resize(9000, 0);
+    assert_eq!(content(&fs, file), expected);
+    fs.sync(Some(file)).unwrap();
+    assert_sound(fs.volume(), "truncated, not committed");
+    let ram = fs.close().unwrap();
+    assert_sound(&ram, "truncated");
+    let fs = UbifsMut::open(ram).unwrap();
+    assert_eq!(content(&fs, file), expected);
+}
+
+#[test]
+fn a_full_disk_takes_deletions_and_gets_empty() {
+    let ram = empty(SMALL, Compression::None);
+    let mut fs = UbifsMut::open(ram).unwrap();
+    for round in 0..3 {
+        let mut files = 0;
+        let mut accepted = 0;
+        'full: loop {
+            let name = format!("{round}-{files}");
+            let new = new_file(FileKind::Regular);
+            let file = match fs.create(ROOT, name.as_bytes(), &new, at(2)) {
+                Ok(file) => file,
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            };
+            files += 1;
+            for part in 0..3_u8 {
+                match fs.write(file, u64::from(part) * 5000, &[part + 1; 5000], at(3)) {
+                    Ok(5000) => accepted += 5000,
+                    Ok(short) => {
+                        accepted += short;
+                        break 'full;
+                    }
+                    Err(Error::NoSpace) => break 'full,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        fs.sync(None).unwrap();
+        assert_sound(fs.volume(), "full");
+        assert!(accepted > 300_000, "{accepted} bytes accepted in round {round}");
+        for number in 0..files {
+            let name = format!("{round}-{number}");
+            let file = fs.lookup(ROOT, name.as_bytes()).unwrap();
+            fs.remove(ROOT, name.as_bytes(), at(5)).unwrap();
+            fs.forget(file).unwrap();
+        }
+    }
+    let ram = fs.close().unwrap();
+    assert_sound(&ram, "emptied");
+}

@@ -1,0 +1,102 @@
+//! Where the node of each key lies, and what a change leaves behind in the LEBs.
+
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::Error;
+use flysch_api::volume::VolumeMut;
+use flysch_wire::ubifs::{EntryKind, Key, align8};
+
+use super::UbifsMut;
+use crate::access::Location;
+
+impl<V: VolumeMut> UbifsMut<V> {
+    /// Worst case of what one more leaf adds to the index: a node of its own.
+    pub(super) fn leaf_cost(&self) -> u64 {
+        u64::from(align8(self.fs.store.superblock.index_node_max() as u32))
+    }
+
+    /// The node of an inode or data key lies at `at` now.
+    pub(super) fn set(&mut self, key: Key, at: Location) -> Result<(), Error> {
+        match self.fs.store.find(key)? {
+            Some(old) => self.space.release(old),
+            None => self.index_growth += self.leaf_cost(),
+        }
+        self.space.acquire(at);
+        self.fs.store.overlay.set(key, at);
+        Ok(())
+    }
+
+    /// The entry of a name lies at `at` now, or the name is gone.
+    pub(super) fn set_name(
+        &mut self,
+        kind: EntryKind,
+        parent: u32,
+        name: &[u8],
+        at: Option<Location>,
+    ) -> Result<(), Error> {
+        let old = self.fs.store.find_name(kind, parent, name)?.map(|found| found.0);
+        match old {
+            Some(old) => self.space.release(old),
+            None => self.index_growth += self.leaf_cost(),
+        }
+        if let Some(at) = at {
+            self.space.acquire(at);
+        }
+        let key = Key::any_entry(kind, parent, self.fs.store.hash().hash(name));
+        self.fs.store.overlay.move_name(key, name, old, at);
+        Ok(())
+    }
+
+    /// Nothing from `first` to `last` is there any more.
+    pub(super) fn remove_range(&mut self, first: Key, last: Key) -> Result<(), Error> {
+        let mut found = Vec::new();
+        self.fs.store.nodes(first, last, &mut |_, at| {
+            found.push(at);
+            ControlFlow::Continue(())
+        })?;
+        self.fs.store.names_between(first, last, &mut |name| {
+            found.push(name.at);
+            ControlFlow::Continue(())
+        })?;
+        for at in found {
+            self.space.release(at);
+        }
+        let committed = self.has_committed(first, last);
+        let overlay = &mut self.fs.store.overlay;
+        overlay.drop_changes(first, last);
+        if committed {
+            overlay.mask(first, last);
+        }
+        Ok(())
+    }
+
+    /// Whether the committed index still speaks for a key from `first` to `last`.
+    fn has_committed(&self, first: Key, last: Key) -> bool {
+        let mut any = false;
+        let store = &self.fs.store;
+        let walked = store.committed((first, last), &mut |_, _| {
+            any = true;
+            ControlFlow::Break(())
+        });
+        any || walked.is_err()
+    }
+
+    /// Deletes an inode with everything that hangs on it.
+    pub(super) fn remove_inode(&mut self, inode: u32) -> Result<(), Error> {
+        for value in self.xattr_inodes(inode)? {
+            self.remove_range(Key::inode_node(value), Key::last_of(value))?;
+        }
+        self.remove_range(Key::inode_node(inode), Key::last_of(inode))
+    }
+
+    /// The inodes that hold the values of a file's extended attributes.
+    pub(super) fn xattr_inodes(&self, inode: u32) -> Result<Vec<u32>, Error> {
+        let mut values = Vec::new();
+        self.fs.store.names(EntryKind::Xattr, inode, 0, &mut |name| {
+            values.extend(name.entry.ok().and_then(|entry| u32::try_from(entry.inode).ok()));
+            ControlFlow::Continue(())
+        })?;
+        Ok(values)
+    }
+}
