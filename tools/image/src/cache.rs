@@ -5,6 +5,8 @@
 //! on a dump with error correction inside every one of them corrects whole pages, the same ones
 //! again and again. Here pages are read, and corrected, once and kept as long as there is room.
 
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flysch_api::flash::{Corrected, Error, Flash, Geometry, OobMode};
@@ -94,13 +96,27 @@ impl<F: Flash> CachedFlash<F> {
         set.units.push(Unit { number, bytes: bytes.into(), outcome });
     }
 
-    /// Reads `count` units from `first` on and keeps them; ends with the flash.
-    fn fill(&self, first: u64, count: u64) -> Result<(), Error> {
+    /// Reads these units and keeps them, as far as the flash goes.
+    fn fill(&self, units: Range<u64>) -> Result<(), Error> {
+        thread_local! {
+            static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+        }
         let unit = u64::from(self.unit);
-        let size = self.flash.geometry().size;
-        let start = first * unit;
-        let mut bytes = vec![0; (count * unit).min(size - start) as usize];
-        match self.flash.read(start, &mut bytes) {
+        let start = units.start * unit;
+        let len = ((units.end * unit).min(self.flash.geometry().size) - start) as usize;
+        // Taken out, not borrowed: the flash below may have a cache of its own.
+        let mut buffer = BUFFER.take();
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let filled = self.fill_from(units.start, &mut buffer[..len]);
+        BUFFER.set(buffer);
+        filled
+    }
+
+    fn fill_from(&self, first: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        let unit = u64::from(self.unit);
+        match self.flash.read(first * unit, bytes) {
             Ok(Corrected::NONE) => {
                 for (number, part) in (first..).zip(bytes.chunks(self.unit as usize)) {
                     self.keep(number, part, Ok(Corrected::NONE));
@@ -135,7 +151,7 @@ impl<F: Flash> CachedFlash<F> {
             let (now, later) = rest.split_at_mut(len);
             let mut outcome = self.kept(number, inside, now);
             if outcome.is_none() {
-                self.fill(number, self.ahead(number, wanted.min(AHEAD))).ok()?;
+                self.fill(self.worth_reading(number, wanted)).ok()?;
                 // Somebody else may have needed the room meanwhile.
                 outcome = self.kept(number, inside, now);
             }
@@ -149,10 +165,17 @@ impl<F: Flash> CachedFlash<F> {
         Some(failed.map(|()| corrected))
     }
 
-    /// How many units to read when `number` is missing and `wanted` are needed from there on.
-    fn ahead(&self, number: u64, wanted: u64) -> u64 {
-        let goes_on = self.has(number.checked_sub(1)) && self.has(number.checked_sub(2));
-        if goes_on { wanted.max(AHEAD) } else { wanted }
+    /// What to read when unit `number` is missing and `wanted` are needed from there on.
+    fn worth_reading(&self, number: u64, wanted: u64) -> Range<u64> {
+        let wanted = wanted.min(AHEAD);
+        if self.has(number.checked_sub(1)) && self.has(number.checked_sub(2)) {
+            return number..number + AHEAD;
+        }
+        // Files lie behind each other in the order they were made, and are listed in any other.
+        if self.has(Some(number + wanted)) && self.has(Some(number + wanted + 1)) {
+            return (number + wanted).saturating_sub(AHEAD)..number + wanted;
+        }
+        number..number + wanted
     }
 }
 
@@ -165,12 +188,12 @@ impl<F: Flash> Flash for CachedFlash<F> {
         self.geometry().check(offset, buffer.len())?;
         // Long reads are made once, by scans; only correction is worth being kept even then.
         let is_long = buffer.len() as u64 > AHEAD * u64::from(self.unit);
-        if !is_long || self.geometry().ecc_strength != 0 {
-            if let Some(outcome) = self.read_kept(offset, buffer) {
-                return outcome.map_err(|offset| Error::Uncorrectable { offset });
-            }
-            // A page cannot be read, or be kept: the flash itself answers.
+        if (!is_long || self.geometry().ecc_strength != 0)
+            && let Some(outcome) = self.read_kept(offset, buffer)
+        {
+            return outcome.map_err(|offset| Error::Uncorrectable { offset });
         }
+        // Not to be kept, or there is a page that cannot be read: the flash itself answers.
         self.flash.read(offset, buffer)
     }
 

@@ -43,14 +43,19 @@ impl Run<'_> {
         }
     }
 
-    /// Restores a file that is open for writing.
+    /// Restores a file that is open for writing; `is_owned`: owner and mode are right already.
     pub(super) fn restore_file(
         &self,
         file: &OwnedFd,
         attributes: &Attributes,
+        is_owned: bool,
         path: impl Fn() -> Vec<u8>,
     ) {
-        if let Err(cause) = self.restore(file.as_fd(), attributes) {
+        let restored = match is_owned {
+            true => self.restore_rest(file.as_fd(), attributes),
+            false => self.restore(file.as_fd(), attributes),
+        };
+        if let Err(cause) = restored {
             self.fail(path(), cause);
         }
     }
@@ -66,6 +71,11 @@ impl Run<'_> {
         let (owner, group) = ids(attributes);
         self.owner_set(rustix::fs::fchown(file, owner, group))?;
         rustix::fs::fchmod(file, mode(attributes))?;
+        self.restore_rest(file, attributes)
+    }
+
+    /// Extended attributes and times.
+    fn restore_rest(&self, file: BorrowedFd<'_>, attributes: &Attributes) -> Result<(), Cause> {
         let xattrs = self.each_xattr(attributes, |name, value| {
             rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
         });

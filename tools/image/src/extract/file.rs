@@ -116,7 +116,8 @@ impl Run<'_> {
         let name = &child.name[..];
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&directory.handle, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let (mode, is_owned) = self.habits.mode(attributes);
+        let file = rustix::fs::openat(&directory.handle, name, flags, mode)?;
         let written = self.write_content(&file, child.inode, attributes.size, buffer);
         let is_kept = match &written {
             Ok(()) => true,
@@ -128,7 +129,7 @@ impl Run<'_> {
             rustix::fs::unlinkat(&directory.handle, name, AtFlags::empty())?;
             return written;
         }
-        self.restore_file(&file, attributes, || directory.path_of(name));
+        self.restore_file(&file, attributes, is_owned, || directory.path_of(name));
         self.progress.files.fetch_add(1, Ordering::Relaxed);
         written
     }
@@ -143,6 +144,8 @@ impl Run<'_> {
     ) -> Result<(), Cause> {
         let mut lost: Option<Cause> = None;
         let mut at = 0;
+        // How long the file is by what was written to it.
+        let mut end = 0;
         if size > 0 {
             buffer.resize(CHUNK, 0);
         }
@@ -158,46 +161,57 @@ impl Run<'_> {
             match self.fs.read(inode, at, &mut buffer[..len]) {
                 Ok(0) => break,
                 Ok(len) => {
-                    write_sparse(file, at, &buffer[..len])?;
+                    end = write_sparse(file, at, &buffer[..len])?.max(end);
                     at += len as u64;
                     self.progress.bytes.fetch_add(len as u64, Ordering::Relaxed);
                 }
                 Err(error @ (Error::Damaged { .. } | Error::Medium(_)))
                     if self.options.keep_damaged =>
                 {
-                    let end = (at + 1).next_multiple_of(HOLE as u64).min(size);
+                    let next = (at + 1).next_multiple_of(HOLE as u64).min(size);
                     lost = Some(match lost {
-                        Some(Cause::Hole { error, start, .. }) => Cause::Hole { error, start, end },
-                        _ => Cause::Hole { error, start: at, end },
+                        Some(Cause::Hole { error, start, .. }) => {
+                            Cause::Hole { error, start, end: next }
+                        }
+                        _ => Cause::Hole { error, start: at, end: next },
                     });
-                    at = end;
+                    at = next;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        if size > 0 {
+        if end < size {
             rustix::fs::ftruncate(file, size)?;
         }
         lost.map_or(Ok(()), Err)
     }
 }
 
-/// Writes `bytes` at `offset`, runs of zeros left out.
-fn write_sparse(file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+/// Writes `bytes` at `offset`, runs of zeros left out. Returns where what was written ends in the
+/// file; 0 if nothing was.
+fn write_sparse(file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<u64, Errno> {
     const ZEROS: [u8; HOLE] = [0; HOLE];
     let mut start = 0;
     let mut end = 0;
+    let mut written = 0;
+    let mut write = |start: usize, end: usize| {
+        if start < end {
+            written = offset + end as u64;
+        }
+        write_all(file, offset + start as u64, &bytes[start..end])
+    };
     // Pieces end at multiples of the hole size in the file.
     while end < bytes.len() {
         let to_boundary = HOLE - ((offset + end as u64) % HOLE as u64) as usize;
         let piece = to_boundary.min(bytes.len() - end);
         if piece == HOLE && bytes[end..end + HOLE] == ZEROS {
-            write_all(file, offset + start as u64, &bytes[start..end])?;
+            write(start, end)?;
             start = end + HOLE;
         }
         end += piece;
     }
-    write_all(file, offset + start as u64, &bytes[start..])
+    write(start, bytes.len())?;
+    Ok(written)
 }
 
 fn write_all(file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> {

@@ -4,11 +4,16 @@
 //! relative to an open directory that we made ourselves, fails if the name exists, and follows no
 //! link; so there is no way to a place outside the directory, whatever names and links the image
 //! has. Directories are made with mode 0700 and get their own attributes when everything in them is
-//! done. Several threads take work from one queue; the last work put in is taken first, so that few
-//! directories are open at a time.
+//! done. Several threads work; each does what it found last first, so that few directories are open at
+//! a time.
+//!
+//! Most of the time of a tree of small files is the kernel's, so files are made by as few calls as
+//! will do: with their mode from the start and without naming an owner where that comes out the
+//! same ([`Habits`]).
 
 mod attributes;
 mod file;
+mod habits;
 mod links;
 mod queue;
 
@@ -25,6 +30,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::open::SharedFlash;
 use crate::tree::{Child, DEPTH_MAX, children};
+use habits::Habits;
 use links::Links;
 use queue::Queue;
 
@@ -103,7 +109,8 @@ pub fn extract(
         fs,
         options: *options,
         progress,
-        queue: Queue::default(),
+        queue: Queue::new(threads),
+        habits: Habits::of(&root),
         root: rustix::io::dup(&root)?,
         links: Links::default(),
         entered: Mutex::default(),
@@ -118,12 +125,13 @@ pub fn extract(
         pending: AtomicU64::new(1),
     });
     run.entered().insert(start.inode);
-    run.queue.push(Job::Enter(start));
+    run.queue.push(0, [Job::Enter(start)]);
     std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|| run.work());
+        for number in 1..threads {
+            let run = &run;
+            scope.spawn(move || run.work(number));
         }
-        run.work();
+        run.work(0);
     });
     let mut extraction = run.report.into_inner().unwrap_or_else(PoisonError::into_inner);
     extraction.files = progress.files();
@@ -216,6 +224,13 @@ enum Job {
     Make(Arc<Directory>, Vec<Child>),
 }
 
+/// What one thread has for itself.
+struct Worker {
+    number: usize,
+    /// Content on its way.
+    buffer: Vec<u8>,
+}
+
 /// Entries that make one piece of work.
 const ENTRIES_AT_ONCE: usize = 16;
 
@@ -225,6 +240,7 @@ struct Run<'r> {
     options: Options,
     progress: &'r Progress,
     queue: Queue<Job>,
+    habits: Habits,
     root: OwnedFd,
     links: Links,
     /// Directories that were entered: one that is met again is a loop, or has two names.
@@ -246,14 +262,14 @@ impl Run<'_> {
         self.report(|report| report.failures.push(failure));
     }
 
-    fn work(&self) {
-        let mut buffer = vec![];
-        while let Some(job) = self.queue.take() {
+    fn work(&self, number: usize) {
+        let mut worker = Worker { number, buffer: vec![] };
+        while let Some(job) = self.queue.take(number) {
             match job {
-                Job::Enter(directory) => self.enter(&directory),
+                Job::Enter(directory) => self.enter(&directory, number),
                 Job::Make(directory, entries) => {
                     for child in &entries {
-                        self.make(&directory, child, &mut buffer);
+                        self.make(&directory, child, &mut worker);
                     }
                     self.done(&directory);
                 }
@@ -262,16 +278,17 @@ impl Run<'_> {
         }
     }
 
-    fn enter(&self, directory: &Arc<Directory>) {
-        let (entries, result) = children(self.fs, directory.inode);
+    fn enter(&self, directory: &Arc<Directory>, worker: usize) {
+        let (mut entries, result) = children(self.fs, directory.inode);
         if let Err(error) = result {
             self.fail(directory.path(), error);
         }
+        // Files mostly lie in the image in the order in which their inodes were made.
+        entries.sort_unstable_by_key(|child| child.inode);
         let chunks = entries.len().div_ceil(ENTRIES_AT_ONCE) as u64;
         directory.pending.fetch_add(chunks, Ordering::Relaxed);
-        for chunk in entries.chunks(ENTRIES_AT_ONCE) {
-            self.queue.push(Job::Make(directory.clone(), chunk.to_vec()));
-        }
+        let jobs = entries.chunks(ENTRIES_AT_ONCE).rev();
+        self.queue.push(worker, jobs.map(|it| Job::Make(directory.clone(), it.to_vec())));
         self.done(directory);
     }
 
@@ -293,7 +310,7 @@ impl Run<'_> {
         self.progress.files.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn make(&self, directory: &Arc<Directory>, child: &Child, buffer: &mut Vec<u8>) {
+    fn make(&self, directory: &Arc<Directory>, child: &Child, worker: &mut Worker) {
         let is_name = !matches!(&child.name[..], b"" | b"." | b"..")
             && !child.name.iter().any(|byte| matches!(byte, b'/' | 0));
         if !is_name {
@@ -301,15 +318,20 @@ impl Run<'_> {
             return;
         }
         let made = match child.kind {
-            FileKind::Directory => self.make_directory(directory, child),
-            _ => self.make_other(directory, child, buffer),
+            FileKind::Directory => self.make_directory(directory, child, worker.number),
+            _ => self.make_other(directory, child, &mut worker.buffer),
         };
         if let Err(cause) = made {
             self.fail(directory.path_of(&child.name), cause);
         }
     }
 
-    fn make_directory(&self, parent: &Arc<Directory>, child: &Child) -> Result<(), Cause> {
+    fn make_directory(
+        &self,
+        parent: &Arc<Directory>,
+        child: &Child,
+        worker: usize,
+    ) -> Result<(), Cause> {
         if parent.level >= DEPTH_MAX {
             return Err(Cause::TooDeep);
         }
@@ -324,14 +346,15 @@ impl Run<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = rustix::fs::openat(&parent.handle, &child.name[..], flags, Mode::empty())?;
         parent.pending.fetch_add(1, Ordering::Relaxed);
-        self.queue.push(Job::Enter(Arc::new(Directory {
+        let directory = Directory {
             inode: child.inode,
             handle,
             name: child.name.clone(),
             parent: Some(parent.clone()),
             level: parent.level + 1,
             pending: AtomicU64::new(1),
-        })));
+        };
+        self.queue.push(worker, [Job::Enter(Arc::new(directory))]);
         Ok(())
     }
 }

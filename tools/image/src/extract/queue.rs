@@ -1,40 +1,56 @@
-//! Work for several threads: the last put in is taken first.
+//! Work for several threads, each with a stack of its own.
+//!
+//! A thread goes on with what it put in last, and so stays in one directory: two threads that make
+//! files in the same one wait for each other in the kernel. Who has nothing left takes the oldest
+//! work of another.
 
+use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 struct State<T> {
-    jobs: Vec<T>,
+    stacks: Vec<VecDeque<T>>,
     /// Jobs taken and not yet done; each may still put in more.
     running: usize,
 }
 
-/// A stack of work.
+impl<T> State<T> {
+    fn pop(&mut self, worker: usize) -> Option<T> {
+        if let Some(job) = self.stacks[worker].pop_back() {
+            return Some(job);
+        }
+        let longest = self.stacks.iter_mut().max_by_key(|stack| stack.len())?;
+        longest.pop_front()
+    }
+}
+
+/// Stacks of work.
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
 }
 
-impl<T> Default for Queue<T> {
-    fn default() -> Self {
-        Self { state: Mutex::new(State { jobs: vec![], running: 0 }), changed: Condvar::new() }
-    }
-}
-
 impl<T> Queue<T> {
+    /// Empty stacks of `workers` threads.
+    pub(super) fn new(workers: usize) -> Self {
+        let stacks = (0..workers).map(|_| VecDeque::new()).collect();
+        Self { state: Mutex::new(State { stacks, running: 0 }), changed: Condvar::new() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn push(&self, job: T) {
-        self.state().jobs.push(job);
-        self.changed.notify_one();
+    /// Puts work on a worker's stack; what comes last is done first.
+    pub(super) fn push(&self, worker: usize, jobs: impl IntoIterator<Item = T>) {
+        self.state().stacks[worker].extend(jobs);
+        self.changed.notify_all();
     }
 
     /// The next job; waits while others may still put in some. `None` when all work is done.
-    pub(super) fn take(&self) -> Option<T> {
+    pub(super) fn take(&self, worker: usize) -> Option<T> {
         let mut state = self.state();
         loop {
-            if let Some(job) = state.jobs.pop() {
+            if let Some(job) = state.pop(worker) {
                 state.running += 1;
                 return Some(job);
             }
@@ -49,7 +65,7 @@ impl<T> Queue<T> {
     pub(super) fn done(&self) {
         let mut state = self.state();
         state.running -= 1;
-        if state.running == 0 && state.jobs.is_empty() {
+        if state.running == 0 && state.stacks.iter().all(VecDeque::is_empty) {
             self.changed.notify_all();
         }
     }
