@@ -68,13 +68,19 @@ impl<F: Flash> Jffs2<F> {
 
     /// When a directory was last changed, if an entry tells that more recently than its nodes do.
     fn directory_change(&self, record: &InodeRecord, version: u32) -> Result<Option<u32>, Error> {
-        let Some(change) = record.last_change.filter(|change| change.version > version) else {
-            return Ok(None);
-        };
-        let mut bytes = [0; Dirent::LEN];
-        node::read(&self.flash, change.address.offset(), &mut bytes)?;
-        // The entry itself is known; only its time is not if the node is damaged.
-        Ok(Dirent::parse(&bytes, self.order).ok().map(|dirent| dirent.mctime))
+        let changes = &self.index.changes[record.changes()];
+        for change in changes.iter().take_while(|change| change.version > version) {
+            let mut bytes = [0; Dirent::LEN];
+            node::read(&self.flash, change.address.offset(), &mut bytes)?;
+            // Garbage collection writes no time when the directory's were set by hand.
+            match Dirent::parse(&bytes, self.order) {
+                Ok(Dirent { mctime: 0, .. }) => {}
+                Ok(dirent) => return Ok(Some(dirent.mctime)),
+                // The entry itself is known; only its time is not if the node is damaged.
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(None)
     }
 
     fn device(&self, node: NodeRef) -> Result<DeviceNumber, Error> {

@@ -14,7 +14,7 @@ use crate::found::{Address, DirentRef, Found, NodeRef, Problem, Space, XattrRef,
 /// `DT_DIR`.
 const KIND_DIRECTORY: u8 = 4;
 
-/// The newest directory entry node of a directory: it holds the time of its last change.
+/// A directory entry node, which may hold the time when its directory was changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastChange {
     pub(crate) version: u32,
@@ -33,7 +33,8 @@ pub(crate) struct InodeRecord {
     nodes: (u32, u32),
     /// Its entries in [`Index::entries`], by name.
     entries: (u32, u32),
-    pub(crate) last_change: Option<LastChange>,
+    /// Its entries and removals in [`Index::changes`], the newest first.
+    changes: (u32, u32),
     /// Where the pieces of a large file are, once somebody asked.
     pub(crate) layout: OnceBox<Layout>,
 }
@@ -41,6 +42,10 @@ pub(crate) struct InodeRecord {
 impl InodeRecord {
     pub(crate) fn nodes(&self) -> Range<usize> {
         self.nodes.0 as usize..self.nodes.1 as usize
+    }
+
+    pub(crate) fn changes(&self) -> Range<usize> {
+        self.changes.0 as usize..self.changes.1 as usize
     }
 
     pub(crate) fn entries(&self) -> Range<usize> {
@@ -58,6 +63,8 @@ pub(crate) struct Index {
     /// Entries that count, by directory and name.
     pub(crate) entries: Vec<DirentRef>,
     pub(crate) names: Vec<u8>,
+    /// What may tell when directories were changed, by directory, the newest first.
+    pub(crate) changes: Vec<LastChange>,
     /// The newest node of each attribute, by number.
     pub(crate) xattrs: Vec<XattrRef>,
     /// References that count, by inode.
@@ -103,6 +110,7 @@ impl Index {
             nodes,
             entries,
             names: found.names,
+            changes: changes.into_iter().map(|(_, change)| change).collect(),
             xattrs: newest_xattrs(found.xattrs),
             xrefs: vec![],
             dangling,
@@ -170,7 +178,7 @@ fn written_by_mkfs(dirents: &[DirentRef]) -> Option<Address> {
 }
 
 /// For each name of each directory the entry that counts, removals left out, by directory and name;
-/// and the newest entry node of each directory, by directory, up to `by_mkfs` left out.
+/// and the same entries with removals, the newest of each directory first, up to `by_mkfs` left out.
 fn resolve(
     dirents: &mut [DirentRef],
     names: &[u8],
@@ -186,23 +194,21 @@ fn resolve(
     let mut winners = vec![];
     let mut previous: Option<&DirentRef> = None;
     for dirent in dirents.iter() {
-        let change = LastChange { version: dirent.version, address: dirent.address };
-        match changes.last_mut() {
-            _ if Some(dirent.address) <= by_mkfs => {}
-            Some((pino, last)) if *pino == dirent.pino => {
-                if change.version > last.version {
-                    *last = change;
-                }
-            }
-            _ => changes.push((dirent.pino, change)),
-        }
         let same_name =
             previous.is_some_and(|p| p.pino == dirent.pino && p.name(names) == dirent.name(names));
-        if !same_name && dirent.ino != 0 {
+        previous = Some(dirent);
+        if same_name {
+            continue;
+        }
+        if Some(dirent.address) > by_mkfs {
+            let change = LastChange { version: dirent.version, address: dirent.address };
+            changes.push((dirent.pino, change));
+        }
+        if dirent.ino != 0 {
             winners.push(*dirent);
         }
-        previous = Some(dirent);
     }
+    changes.sort_unstable_by_key(|(pino, change)| (*pino, Reverse(change.version)));
     (winners, changes)
 }
 
@@ -265,14 +271,15 @@ fn records(
         let (count, subdirectories) = own.fold((0, 0), |(count, directories), entry| {
             (count + 1, directories + u32::from(entry.kind == KIND_DIRECTORY))
         });
-        let change = changes.binary_search_by_key(&ino, |(pino, _)| *pino).ok();
+        let change_at = changes.partition_point(|(pino, _)| *pino < ino);
+        let change_end = changes.partition_point(|(pino, _)| *pino <= ino);
         records.push(InodeRecord {
             ino,
             names: 0,
             subdirectories,
             nodes: (node_at as u32, (node_at + nodes_len) as u32),
             entries: (entry_at as u32, (entry_at + count) as u32),
-            last_change: change.map(|at| changes[at].1),
+            changes: (change_at as u32, change_end as u32),
             layout: OnceBox::new(),
         });
     }
