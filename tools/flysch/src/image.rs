@@ -1,6 +1,7 @@
 //! `flysch image`: flash images opened, listed, extracted, checked, mounted.
 
 mod check;
+mod create;
 mod extract;
 mod list;
 mod mount;
@@ -34,6 +35,8 @@ enum Command {
     Extract(extract::Arguments),
     /// Verify every checksum and rule; status 1 if anything is wrong.
     Check(Source),
+    /// Make a UBIFS, JFFS2 or UBI image.
+    Create(create::Arguments),
     /// Mount an image read-only; Ctrl-C unmounts it.
     Mount(mount::Arguments),
 }
@@ -94,6 +97,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         Command::Cat(arguments) => show::cat(&arguments.source, &arguments.file, output),
         Command::Extract(arguments) => extract::run(arguments, output),
         Command::Check(source) => check::run(source, output),
+        Command::Create(arguments) => create::run(arguments, output),
         Command::Mount(arguments) => mount::run(arguments, output),
     }
 }

@@ -8,6 +8,7 @@
 
 mod cache;
 mod check;
+pub mod create;
 mod device;
 mod edit;
 mod extract;

@@ -1,0 +1,294 @@
+//! `flysch image create`: UBIFS, JFFS2 and UBI images. Options are spelled as mkfs.ubifs,
+//! mkfs.jffs2 and ubinize spell them.
+
+mod jffs2;
+mod ubi;
+mod ubifs;
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use flysch_api::vfs::Timestamp;
+use flysch_image::create::{CreateError, Making, Tree, TreeOptions};
+use flysch_rig::size;
+
+use crate::cleanup::NewFile;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// How often the progress bar moves.
+const TICK: Duration = Duration::from_millis(100);
+/// The variable that says how late times in an image may be (reproducible-builds.org).
+const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
+
+/// Options of `flysch image create`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    format: Format,
+}
+
+/// What to make.
+#[derive(Debug, clap::Subcommand)]
+enum Format {
+    /// A UBIFS image, with the options of mkfs.ubifs.
+    Ubifs(Box<ubifs::Arguments>),
+    /// A JFFS2 image, with the options of mkfs.jffs2 and sumtool.
+    Jffs2(Box<jffs2::Arguments>),
+    /// A UBI image from volumes in an ini file, with the options of ubinize.
+    Ubi(ubi::Arguments),
+}
+
+/// Where files come from.
+#[derive(Clone, Debug, clap::Args)]
+struct Source {
+    /// The directory whose files go into the image.
+    #[arg(short, long, short_alias = 'd', value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// A tar archive whose files go into the image; `-` is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "root")]
+    tar: Option<PathBuf>,
+    /// A device table: adds devices, directories and pipes, changes owners and permissions.
+    #[arg(short = 'D', long, value_name = "FILE")]
+    devtable: Option<PathBuf>,
+    /// All files belong to root.
+    #[arg(short = 'U', long)]
+    squash_uids: bool,
+    /// Keep when files were last read and changed, as mkfs does; without, those are when the
+    /// content last changed, so that the same files give the same image.
+    #[arg(long)]
+    all_times: bool,
+}
+
+/// The flash an image is for.
+#[derive(Debug, clap::Args)]
+struct Chip {
+    /// Erase blocks of the chip or partition: what does not fit is refused.
+    #[arg(long, value_name = "COUNT", conflicts_with = "chip_size")]
+    pebs: Option<u32>,
+    /// Bytes of the chip or partition: what does not fit is refused.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    chip_size: Option<u64>,
+}
+
+impl Chip {
+    /// Erase blocks of `peb_size` bytes.
+    fn pebs(&self, peb_size: u32) -> Result<Option<u32>, Failure> {
+        let by_size = self.chip_size.map(|size| size / u64::from(peb_size.max(1)));
+        match self.pebs.map(u64::from).or(by_size).map(u32::try_from) {
+            None => Ok(None),
+            Some(Ok(pebs)) if pebs > 0 => Ok(Some(pebs)),
+            Some(_) => Err(Failure::usage("the chip has no erase block, or too many")),
+        }
+    }
+}
+
+/// Makes an image.
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    match &arguments.format {
+        Format::Ubifs(arguments) => ubifs::run(arguments, output),
+        Format::Jffs2(arguments) => jffs2::run(arguments, output),
+        Format::Ubi(arguments) => ubi::run(arguments, output),
+    }
+}
+
+impl From<CreateError> for Failure {
+    fn from(error: CreateError) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl Source {
+    /// Reads the tree. `what` else is asked of it comes from the format's options.
+    fn tree(&self, what: TreeOptions, target: Option<&Path>) -> Result<Tree, Failure> {
+        let mut options = TreeOptions {
+            all_times: self.all_times,
+            squash_owners: self.squash_uids || what.squash_owners,
+            ..what
+        };
+        options.latest = what.latest.or(source_date_epoch()?);
+        let unknown = Timestamp { seconds: options.latest.unwrap_or(0), nanoseconds: 0 };
+        let mut tree = match (&self.root, &self.tar) {
+            (Some(root), _) => {
+                if let Some(target) = target {
+                    check_apart(target, root)?;
+                }
+                Tree::from_directory(root, &options)?
+            }
+            (None, Some(tar)) => archive(tar, &options)?,
+            (None, None) => Tree::empty(unknown),
+        };
+        if let Some(path) = &self.devtable {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path).map_err(|error| Failure::of(&name, error))?;
+            let time = tree.modified();
+            tree.apply_device_table(&name, &text, time)?;
+        }
+        Ok(tree)
+    }
+}
+
+fn archive(path: &Path, options: &TreeOptions) -> Result<Tree, Failure> {
+    let (name, file) = if path == Path::new("-") {
+        let input = rustix::io::dup(io::stdin()).map_err(|error| Failure::of("-", error))?;
+        ("standard input".to_string(), File::from(input))
+    } else {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|error| Failure::of(&name, error))?;
+        (name, file)
+    };
+    Ok(Tree::from_archive(&name, file, options)?)
+}
+
+/// The environment's bound on times.
+fn source_date_epoch() -> Result<Option<i64>, Failure> {
+    let Some(value) = std::env::var_os(EPOCH_VARIABLE) else { return Ok(None) };
+    let seconds = value.to_str().and_then(|text| text.trim().parse().ok());
+    seconds.map(Some).ok_or_else(|| {
+        Failure::usage(format!("{EPOCH_VARIABLE} is no number of seconds since 1970"))
+    })
+}
+
+/// An image inside its own source would hold itself.
+fn check_apart(target: &Path, root: &Path) -> Result<(), Failure> {
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+    match (folder, root.canonicalize()) {
+        (Ok(folder), Ok(root)) if folder.starts_with(&root) => Err(Failure::usage(format!(
+            "{}: the image would lie in the directory it is made of; name another place",
+            target.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A number of bytes: `131072`, `0x20000`, `128KiB`, `128k`.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let hex = text.strip_prefix("0x").map(|hex| u64::from_str_radix(hex, 16).ok());
+    hex.unwrap_or_else(|| size::parse(text))
+        .ok_or_else(|| format!("`{text}` is not a size such as 2048, 0x800, 128KiB or 1M"))
+}
+
+/// As [`parse_bytes`], for what a word holds.
+fn parse_word(text: &str) -> Result<u32, String> {
+    u32::try_from(parse_bytes(text)?).map_err(|_| format!("`{text}` is too large"))
+}
+
+/// Where an image goes.
+enum Target {
+    /// A file that gets its name when it is whole.
+    New(NewFile, PathBuf),
+    /// Standard output, or something that is there and no plain file: the image is copied to it
+    /// when it is whole.
+    Stream(File, Option<PathBuf>),
+}
+
+impl Target {
+    /// `None` and `-` are standard output.
+    fn create(path: Option<&Path>) -> Result<Self, Failure> {
+        let spool = || tempfile::tempfile().map_err(|error| Failure::of("temporary file", error));
+        let Some(path) = path.filter(|path| *path != Path::new("-")) else {
+            if io::stdout().is_terminal() {
+                return Err(Failure::usage("an image is nothing for a terminal: name a file (-o)"));
+            }
+            return Ok(Self::Stream(spool()?, None));
+        };
+        if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Ok(Self::Stream(spool()?, Some(path.to_path_buf())));
+        }
+        let file = NewFile::create(path).map_err(|error| Failure::of(path.display(), error))?;
+        Ok(Self::New(file, path.to_path_buf()))
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            Self::New(file, _) => file.file(),
+            Self::Stream(file, _) => file,
+        }
+    }
+
+    /// Writes to it from the front on.
+    fn writer(&self) -> BufWriter<&File> {
+        BufWriter::with_capacity(1 << 20, self.file())
+    }
+
+    /// Whether standard output is the image's.
+    fn is_stdout(&self) -> bool {
+        matches!(self, Self::Stream(_, None))
+    }
+
+    /// The image is whole.
+    fn finish(self) -> Result<(), Failure> {
+        match self {
+            Self::New(file, path) => {
+                file.keep().map_err(|error| Failure::of(path.display(), error))
+            }
+            Self::Stream(mut file, path) => {
+                let name =
+                    path.as_ref().map_or("standard output".into(), |it| it.display().to_string());
+                let fail = |error: io::Error| match error.kind() {
+                    io::ErrorKind::BrokenPipe => Failure::NobodyReads,
+                    _ => Failure::of(&name, error),
+                };
+                file.seek(SeekFrom::Start(0)).map_err(fail)?;
+                match path {
+                    Some(path) => {
+                        let mut out = File::options().write(true).open(path).map_err(fail)?;
+                        io::copy(&mut file, &mut out).map_err(fail)?;
+                    }
+                    None => {
+                        let mut out = io::stdout().lock();
+                        io::copy(&mut file, &mut out).map_err(fail)?;
+                        out.flush().map_err(fail)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Runs `work` while a bar shows how much of `total` bytes is done.
+fn watch<R: Send>(total: u64, making: &Making, work: impl FnOnce() -> R + Send) -> R {
+    let mut bar = Progress::bytes("making", Some(total));
+    std::thread::scope(|scope| {
+        let (done, is_done) = channel::<()>();
+        let worker = scope.spawn(move || {
+            let result = work();
+            drop(done);
+            result
+        });
+        while is_done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            bar.set(making.bytes());
+        }
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// What came of it: JSON, or a line and notes; not on standard output if the image is there.
+fn report(
+    json: serde_json::Value,
+    (line, notes): (&str, &[String]),
+    is_stdout: bool,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    for note in notes {
+        eprintln!("flysch: {note}");
+    }
+    match (output.json(), is_stdout) {
+        (true, false) => output.value(&json),
+        (true, true) => {
+            eprintln!("{json}");
+            Ok(())
+        }
+        (false, false) => output.line(line),
+        (false, true) => {
+            eprintln!("{line}");
+            Ok(())
+        }
+    }
+}

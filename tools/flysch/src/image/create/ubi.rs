@@ -1,0 +1,106 @@
+//! `flysch image create ubi`.
+
+use std::path::PathBuf;
+
+use flysch_image::create::{CreateError, Making, UbiPlan};
+use flysch_ubi::create::ImageOptions;
+use serde_json::json;
+
+use super::{Chip, Target, parse_bytes, parse_word, report, watch};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Options of `flysch image create ubi`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The ini file with the volumes, as ubinize takes it.
+    #[arg(value_name = "INI")]
+    ini: PathBuf,
+    /// The image; `-` is standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Bytes of a physical erase block.
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_word)]
+    peb_size: u32,
+    /// Bytes of the minimum I/O unit: the page on NAND, 1 on NOR.
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_word)]
+    min_io_size: u32,
+    /// Bytes of a sub-page, the unit of writing headers.
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_word)]
+    sub_page_size: Option<u32>,
+    /// Where the volume identifier header begins; without, the next unit behind the first header.
+    #[arg(short = 'O', long, value_name = "OFFSET", value_parser = parse_word)]
+    vid_hdr_offset: Option<u32>,
+    /// Erase counter of each block.
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    erase_counter: u64,
+    /// UBI version; 1 is the only one.
+    #[arg(short = 'x', long, value_name = "VERSION", default_value_t = 1)]
+    ubi_ver: u8,
+    /// Image sequence number; without, made from the content.
+    #[arg(short = 'Q', long, value_name = "NUMBER", value_parser = parse_bytes)]
+    image_seq: Option<u64>,
+    #[command(flatten)]
+    chip: Chip,
+    /// Say more.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Makes a UBI image.
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if arguments.ubi_ver != 1 {
+        return Err(Failure::usage(format!(
+            "-x {}: there is no UBI version but 1",
+            arguments.ubi_ver
+        )));
+    }
+    let image_sequence = arguments.image_seq.map(u32::try_from).transpose();
+    let image_sequence =
+        image_sequence.map_err(|_| Failure::usage("-Q: an image sequence number has 32 bits"))?;
+    let options = ImageOptions {
+        peb_size: arguments.peb_size,
+        min_io_size: arguments.min_io_size,
+        sub_page_size: arguments.sub_page_size,
+        vid_header_offset: arguments.vid_hdr_offset.filter(|offset| *offset != 0),
+        erase_counter: arguments.erase_counter,
+        image_sequence: 0,
+    };
+    let name = arguments.ini.display().to_string();
+    let text = std::fs::read_to_string(&arguments.ini).map_err(|it| Failure::of(&name, it))?;
+    let plan = UbiPlan::new((&name, &text), options, image_sequence)?;
+    let pebs = arguments.chip.pebs(arguments.peb_size)?;
+    if let Some(pebs) = pebs {
+        plan.check_chip(pebs)?;
+    }
+    let target = Target::create(Some(&arguments.output))?;
+    let making = Making::default();
+    let written = watch(plan.bytes(), &making, || {
+        let mut out = target.writer();
+        let written = plan.write(&mut out, &making)?;
+        std::io::Write::flush(&mut out).map_err(CreateError::Output)?;
+        Ok::<_, CreateError>(written)
+    })?;
+    let is_stdout = target.is_stdout();
+    target.finish()?;
+    let mut line = format!(
+        "{} volumes, {} erase blocks; they ask for {} on the chip",
+        written.volumes, written.blocks, written.reserved
+    );
+    if arguments.verbose {
+        line.push_str(&format!(
+            "; LEBs of {} bytes, image sequence number {}",
+            written.leb_size, written.image_sequence
+        ));
+    }
+    let json = json!({
+        "format": "ubi",
+        "volumes": written.volumes,
+        "erase_blocks": written.blocks,
+        "reserved_erase_blocks": written.reserved,
+        "leb_size": written.leb_size,
+        "image_bytes": written.blocks * u64::from(arguments.peb_size),
+        "image_sequence": written.image_sequence,
+    });
+    report(json, (&line, &[]), is_stdout, output)
+}

@@ -1,0 +1,304 @@
+//! `flysch image create ubifs`.
+
+use std::path::{Path, PathBuf};
+
+use flysch_image::create::{Making, TreeOptions, UbifsOptions, UbifsWritten, create_ubifs};
+use flysch_ubi::create::lebs_on_chip;
+use flysch_ubifs::create::{CreateOptions, Packing};
+use flysch_wire::ubifs::{Compression, KeyHash};
+use serde_json::json;
+
+use super::{Chip, Source, Target, parse_bytes, parse_word, report, watch};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// LZO that takes its time, as mkfs.ubifs uses it.
+const LZO_THOROUGH: i32 = 9;
+
+/// Options of `flysch image create ubifs`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    source: Source,
+    /// Bytes of the minimum I/O unit: the page on NAND, 1 or 8 on NOR.
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_word)]
+    min_io_size: u32,
+    /// Bytes of a logical erase block.
+    #[arg(short = 'e', long, value_name = "SIZE", value_parser = parse_word)]
+    leb_size: u32,
+    /// Logical erase blocks the file system may grow to; without, what the chip has (--pebs,
+    /// --chip-size), else twice what is needed.
+    #[arg(short = 'c', long, value_name = "COUNT")]
+    max_leb_cnt: Option<u32>,
+    /// The image; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", required_unless_present = "target")]
+    output: Option<PathBuf>,
+    /// The image, as -o.
+    #[arg(value_name = "TARGET", conflicts_with = "output")]
+    target: Option<PathBuf>,
+    /// Bytes of the journal.
+    #[arg(short = 'j', long, value_name = "SIZE", value_parser = parse_bytes)]
+    jrn_size: Option<u64>,
+    /// Bytes that only the super-user may fill.
+    #[arg(short = 'R', long, value_name = "SIZE", default_value = "0", value_parser = parse_bytes)]
+    reserved: u64,
+    /// Compression: lzo, favor_lzo, zlib, zstd, none.
+    #[arg(short = 'x', long, value_name = "TYPE", default_value = "lzo")]
+    compr: Compressor,
+    /// With favor_lzo: how many percent shorter zlib must be to be taken.
+    #[arg(short = 'X', long, value_name = "PERCENT", default_value = "20",
+          value_parser = clap::value_parser!(u32).range(1..100))]
+    favor_percent: u32,
+    /// Level of compression: LZO 1 (as Linux) or 9 (as mkfs.ubifs), zlib 1 to 9, zstd 1 to 22.
+    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=22))]
+    level: Option<i32>,
+    /// Branches of an index node.
+    #[arg(short, long, value_name = "COUNT", default_value_t = 8)]
+    fanout: u32,
+    /// Free space is erased anew at the first mount.
+    #[arg(short = 'F', long)]
+    space_fixup: bool,
+    /// Hash of names: r5, test.
+    #[arg(short, long, value_name = "TYPE", default_value = "r5")]
+    keyhash: Hash,
+    /// Logical erase blocks for orphans.
+    #[arg(short = 'p', long, value_name = "COUNT", default_value_t = 1)]
+    orph_lebs: u32,
+    /// Logical erase blocks of the log.
+    #[arg(short, long, value_name = "COUNT")]
+    log_lebs: Option<u32>,
+    /// The file system's id; without, made from its content.
+    #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
+    uuid: Option<[u8; 16]>,
+    #[command(flatten)]
+    chip: Chip,
+    /// Bytes of a physical erase block, for --chip-size; without, the next power of two.
+    #[arg(long, value_name = "SIZE", value_parser = parse_word)]
+    peb_size: Option<u32>,
+    /// Threads that compress; without, one for each processor.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    threads: usize,
+    /// Say more.
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    refused: Refused,
+}
+
+/// Options of mkfs.ubifs for what is not made here, and such as have no effect.
+#[derive(Debug, clap::Args)]
+struct Refused {
+    #[arg(short = 'K', long, hide = true)]
+    key: Option<String>,
+    #[arg(short = 'b', long, hide = true)]
+    key_descriptor: Option<String>,
+    #[arg(short = 'P', long, hide = true)]
+    padding: Option<String>,
+    #[arg(short = 'C', long, hide = true)]
+    cipher: Option<String>,
+    #[arg(long, hide = true)]
+    hash_algo: Option<String>,
+    #[arg(long, hide = true)]
+    auth_key: Option<String>,
+    #[arg(long, hide = true)]
+    auth_cert: Option<String>,
+    #[arg(short = 's', long, hide = true)]
+    selinux: Option<String>,
+    #[arg(short = 'a', long, hide = true)]
+    set_inum_attr: bool,
+    #[arg(short = 'y', long, hide = true)]
+    yes: bool,
+    #[arg(short = 'g', long, hide = true)]
+    debug: Option<u32>,
+}
+
+impl Refused {
+    fn check(&self) -> Result<(), Failure> {
+        let asked = [
+            (self.key.is_some(), "--key", "encrypted file systems"),
+            (self.key_descriptor.is_some(), "--key-descriptor", "encrypted file systems"),
+            (self.padding.is_some(), "--padding", "encrypted file systems"),
+            (self.cipher.is_some(), "--cipher", "encrypted file systems"),
+            (self.hash_algo.is_some(), "--hash-algo", "signed file systems"),
+            (self.auth_key.is_some(), "--auth-key", "signed file systems"),
+            (self.auth_cert.is_some(), "--auth-cert", "signed file systems"),
+            (self.selinux.is_some(), "--selinux", "labels from a table of contexts"),
+            (self.set_inum_attr, "--set-inum-attr", "attributes in the source directory"),
+        ];
+        match asked.into_iter().find(|(asked, ..)| *asked) {
+            None => Ok(()),
+            Some((_, option, what)) => Err(Failure::usage(format!(
+                "{option}: {what} are not made here; mkfs.ubifs of mtd-utils does"
+            ))),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Compressor {
+    Lzo,
+    #[value(name = "favor_lzo")]
+    FavorLzo,
+    Zlib,
+    Zstd,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Hash {
+    R5,
+    Test,
+}
+
+/// 32 hexadecimal digits, maybe with hyphens.
+fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
+    let digits: String = text.chars().filter(|digit| *digit != '-').collect();
+    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
+    let bad = || format!("`{text}` is not 32 hexadecimal digits");
+    number.map(u128::to_be_bytes).ok_or_else(bad)
+}
+
+fn show_uuid(uuid: &[u8; 16]) -> String {
+    let digits = format!("{:032x}", u128::from_be_bytes(*uuid));
+    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+    parts.join("-")
+}
+
+/// Makes a UBIFS image.
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    arguments.refused.check()?;
+    let path = arguments.output.as_deref().or(arguments.target.as_deref());
+    let options = arguments.options()?;
+    let tree = arguments.source.tree(TreeOptions::default(), path)?;
+    let target = Target::create(path)?;
+    let making = Making::default();
+    let written =
+        watch(tree.bytes(), &making, || create_ubifs(&tree, &options, target.file(), &making))?;
+    let is_stdout = target.is_stdout();
+    target.finish()?;
+    let mut notes = [tree.notes(), &written.notes].concat();
+    notes.extend(little_room(&written));
+    let (created, leb_size) = (&written.created, options.format.leb_size);
+    let line = match arguments.verbose {
+        false => format!(
+            "{} files, {} bytes; {} LEBs of {leb_size} bytes, at most {}",
+            tree.len(),
+            tree.bytes(),
+            created.lebs,
+            created.lebs_max
+        ),
+        true => details(arguments, &written, path),
+    };
+    let json = json!({
+        "format": "ubifs",
+        "files": tree.len(),
+        "content_bytes": tree.bytes(),
+        "image_bytes": u64::from(created.lebs) * u64::from(leb_size),
+        "leb_size": leb_size,
+        "lebs": created.lebs,
+        "lebs_max": created.lebs_max,
+        "index_bytes": created.index_size,
+        "uuid": show_uuid(&created.uuid),
+        "notes": notes,
+    });
+    report(json, (&line, &notes), is_stdout, output)
+}
+
+/// What `-v` tells.
+fn details(arguments: &Arguments, written: &UbifsWritten, path: Option<&Path>) -> String {
+    let (created, format) = (&written.created, &written.format);
+    let superblock = format.superblock(created.lebs).expect("it was made so");
+    let rows = [
+        ("output", path.map_or("-".to_string(), |path| path.display().to_string())),
+        ("min_io_size", superblock.min_io_size.to_string()),
+        ("leb_size", superblock.leb_size.to_string()),
+        ("max_leb_cnt", created.lebs_max.to_string()),
+        ("leb_cnt", created.lebs.to_string()),
+        ("log_lebs", superblock.log_lebs.to_string()),
+        ("lpt_lebs", superblock.lpt_lebs.to_string()),
+        ("orph_lebs", superblock.orphan_lebs.to_string()),
+        ("main_lebs", (created.lebs - created.main_first).to_string()),
+        ("index lebs", created.index_lebs.to_string()),
+        ("jrn_size", superblock.bud_bytes_max.to_string()),
+        ("reserved", superblock.reserved_size.to_string()),
+        ("compr", format!("{:?}", arguments.compr).to_lowercase()),
+        ("keyhash", format!("{:?}", arguments.keyhash).to_lowercase()),
+        ("fanout", superblock.fanout.to_string()),
+        ("space_fixup", u32::from(arguments.space_fixup).to_string()),
+        ("UUID", show_uuid(&created.uuid)),
+    ];
+    let rows: Vec<String> =
+        rows.iter().map(|(name, value)| format!("{:<13} {value}", format!("{name}:"))).collect();
+    rows.join("\n")
+}
+
+/// Linux cannot mount a file system for writing that has nowhere to write to.
+fn little_room(written: &UbifsWritten) -> Option<String> {
+    let created = &written.created;
+    let superblock = written.format.superblock(created.lebs).ok()?;
+    let journal = superblock.bud_bytes_max.div_ceil(superblock.leb_size.into());
+    let left = created.lebs_max - created.lebs;
+    (u64::from(left) < journal).then(|| {
+        format!(
+            "only {left} LEBs are left to write to, less than the journal has ({journal}): give \
+             more (-c, --pebs) or a smaller journal (-j)"
+        )
+    })
+}
+
+impl Arguments {
+    fn options(&self) -> Result<UbifsOptions, Failure> {
+        let leb_count_max = match self.max_leb_cnt {
+            Some(0) => return Err(Failure::usage("-c 0: no file system fits")),
+            Some(count) => count,
+            None => self.lebs_of_chip()?.unwrap_or(0),
+        };
+        let compression = match self.compr {
+            Compressor::Lzo | Compressor::FavorLzo => Compression::Lzo,
+            Compressor::Zlib => Compression::Zlib,
+            Compressor::Zstd => Compression::Zstd,
+            Compressor::None => Compression::None,
+        };
+        let usual = match Packing::new(compression) {
+            Packing::One(Compression::Lzo, _) => LZO_THOROUGH,
+            Packing::One(_, level) => level,
+            Packing::FavorLzo { zlib, .. } => zlib,
+        };
+        let level = self.level.unwrap_or(usual);
+        let packing = match self.compr {
+            Compressor::FavorLzo => {
+                Packing::FavorLzo { percent: self.favor_percent, lzo: level, zlib: 6 }
+            }
+            _ => Packing::One(compression, level),
+        };
+        let format = CreateOptions {
+            journal_size: self.jrn_size,
+            log_lebs: self.log_lebs,
+            orphan_lebs: self.orph_lebs,
+            reserved_size: self.reserved,
+            fanout: self.fanout,
+            key_hash: match self.keyhash {
+                Hash::R5 => KeyHash::R5,
+                Hash::Test => KeyHash::Test,
+            },
+            compression,
+            space_fixup: self.space_fixup,
+            uuid: self.uuid,
+            ..CreateOptions::new(self.min_io_size, self.leb_size, leb_count_max)
+        };
+        Ok(UbifsOptions { format, packing, threads: self.threads })
+    }
+
+    /// What the chip leaves for one volume.
+    fn lebs_of_chip(&self) -> Result<Option<u32>, Failure> {
+        let guess = self.leb_size.checked_next_power_of_two().unwrap_or(u32::MAX);
+        let pebs = self.chip.pebs(self.peb_size.unwrap_or(guess))?;
+        match pebs.map(|pebs| (pebs, lebs_on_chip(pebs))) {
+            None => Ok(None),
+            Some((pebs, 0)) => {
+                Err(Failure::usage(format!("a chip of {pebs} erase blocks is too small for UBI")))
+            }
+            Some((_, lebs)) => Ok(Some(lebs)),
+        }
+    }
+}

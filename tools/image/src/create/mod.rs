@@ -1,0 +1,297 @@
+//! Images made: a tree of files from a directory, an archive or a device table, into UBIFS or
+//! JFFS2; volumes into UBI.
+
+mod archive;
+mod device_table;
+mod directory;
+mod jffs2;
+mod ubi;
+mod ubifs;
+mod ubifs_pipeline;
+
+#[cfg(test)]
+mod tests;
+
+pub use jffs2::{Jffs2Written, XattrChoice, create_jffs2};
+pub use ubi::{UbiPlan, UbiWritten, parse_ini};
+pub use ubifs::{UbifsOptions, UbifsWritten, create_ubifs};
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flysch_api::vfs::{DeviceNumber, FileKind, Timestamp};
+
+/// Why an image could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// A file or directory of the source.
+    #[error("{path}: {cause}")]
+    Source {
+        /// Which.
+        path: String,
+        /// What happened.
+        cause: io::Error,
+    },
+    /// A file of the source that the image cannot hold, or a wrong line of a table: where, and why.
+    #[error("{0}: {1}")]
+    Refused(String, String),
+    /// The options do not fit together.
+    #[error("{0}")]
+    Options(String),
+    /// The image.
+    #[error("the image cannot be written: {0}")]
+    Output(io::Error),
+}
+
+impl CreateError {
+    fn source(path: impl fmt::Display, cause: io::Error) -> Self {
+        Self::Source { path: path.to_string(), cause }
+    }
+
+    fn refused(path: impl fmt::Display, why: impl fmt::Display) -> Self {
+        Self::Refused(path.to_string(), why.to_string())
+    }
+}
+
+/// How a tree is taken from its source.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TreeOptions {
+    /// No time is later than this: seconds since 1970 (`SOURCE_DATE_EPOCH`).
+    pub latest: Option<i64>,
+    /// Times of the last read and change are the source's; without it they are that of the last
+    /// change of content, so that the same tree gives the same image however often it was read.
+    pub all_times: bool,
+    /// Every file belongs to root.
+    pub squash_owners: bool,
+    /// Extended attributes are left out.
+    pub without_xattrs: bool,
+}
+
+impl TreeOptions {
+    /// The times of a file: read, modified, changed.
+    fn times(&self, times: [Timestamp; 3]) -> [Timestamp; 3] {
+        let modified = times[1];
+        let times = if self.all_times { times } else { [modified; 3] };
+        times.map(|time| match self.latest {
+            Some(latest) if time.seconds >= latest => Timestamp { seconds: latest, nanoseconds: 0 },
+            _ => time,
+        })
+    }
+}
+
+/// Where the bytes of a regular file are.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// No bytes: not a regular file, or an empty one.
+    None,
+    /// A file of its own.
+    Path(PathBuf),
+    /// A stretch of a file that holds more.
+    Stretch(Arc<File>, u64),
+}
+
+/// A file of a tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) kind: FileKind,
+    pub(crate) permissions: u16,
+    pub(crate) owner: u32,
+    pub(crate) group: u32,
+    /// Bytes of a regular file.
+    pub(crate) size: u64,
+    pub(crate) accessed: Timestamp,
+    pub(crate) modified: Timestamp,
+    pub(crate) changed: Timestamp,
+    pub(crate) device: DeviceNumber,
+    /// Of a symbolic link.
+    pub(crate) target: Vec<u8>,
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) content: Content,
+    /// Flags of `chattr`, as Linux numbers them; regular files' are read with their content.
+    pub(crate) flags: u32,
+    /// Names it has; of a directory 2, and one for each directory in it.
+    pub(crate) links: u32,
+    /// Of a directory: names, and which file of the tree each is, in the order of their bytes.
+    pub(crate) names: BTreeMap<Vec<u8>, usize>,
+}
+
+impl Entry {
+    fn directory(time: Timestamp) -> Self {
+        Self::new(FileKind::Directory, 0o755, (0, 0), [time; 3])
+    }
+
+    fn new(
+        kind: FileKind,
+        permissions: u16,
+        (owner, group): (u32, u32),
+        [accessed, modified, changed]: [Timestamp; 3],
+    ) -> Self {
+        Self {
+            kind,
+            permissions,
+            owner,
+            group,
+            size: 0,
+            accessed,
+            modified,
+            changed,
+            device: DeviceNumber::default(),
+            target: Vec::new(),
+            xattrs: Vec::new(),
+            content: Content::None,
+            flags: 0,
+            links: if kind == FileKind::Directory { 2 } else { 1 },
+            names: BTreeMap::new(),
+        }
+    }
+}
+
+/// A tree of files on its way into an image. Contents stay where they are until they are needed.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// All files; the first is the root directory.
+    entries: Vec<Entry>,
+    /// What could not be taken over, each thing said once.
+    notes: Vec<String>,
+}
+
+impl Tree {
+    /// A root directory with nothing in it, made at `time`.
+    pub fn empty(time: Timestamp) -> Self {
+        Self { entries: vec![Entry::directory(time)], notes: Vec::new() }
+    }
+
+    /// Files of the tree, the root included; one with several names counts once.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is nothing but the root.
+    pub fn is_empty(&self) -> bool {
+        self.entries.len() == 1
+    }
+
+    /// When the root was last changed: the time of what a table adds.
+    pub fn modified(&self) -> Timestamp {
+        self.entries[0].modified
+    }
+
+    /// Bytes of all regular files.
+    pub fn bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.size).sum()
+    }
+
+    /// What of the source could not be taken over.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Adds a file with its first name.
+    fn add(&mut self, directory: usize, name: &[u8], entry: Entry) -> usize {
+        let at = self.entries.len();
+        if entry.kind == FileKind::Directory {
+            self.entries[directory].links += 1;
+        }
+        self.entries.push(entry);
+        self.entries[directory].names.insert(name.to_vec(), at);
+        at
+    }
+
+    /// Gives a file that is no directory another name.
+    fn link(&mut self, directory: usize, name: &[u8], file: usize) {
+        self.entries[file].links += 1;
+        self.entries[directory].names.insert(name.to_vec(), file);
+    }
+
+    /// Directory and last name of a path, which may begin with '/' or "./". Directories that are
+    /// not there are made.
+    fn place<'p>(&mut self, path: &'p [u8], time: Timestamp) -> Result<(usize, &'p [u8]), String> {
+        let mut names =
+            path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+        let Some(mut last) = names.next_back() else { return Ok((0, b"")) };
+        if last == b".." {
+            last = b"";
+        }
+        let mut at = 0;
+        for name in names {
+            if name == b".." {
+                return Err("the path leads upwards".to_string());
+            }
+            at = match self.entries[at].names.get(name) {
+                Some(&there) if self.entries[there].kind == FileKind::Directory => there,
+                Some(_) => {
+                    let shown = name.escape_ascii();
+                    return Err(format!("{shown} is no directory"));
+                }
+                None => self.add(at, name, Entry::directory(time)),
+            };
+        }
+        if last.is_empty() {
+            return Err("the path leads upwards".to_string());
+        }
+        if last.len() > 255 || last.contains(&0) {
+            return Err("the name is longer than 255 bytes or holds a NUL".to_string());
+        }
+        Ok((at, last))
+    }
+
+    /// A path that leads to a file, for people.
+    fn path_of(&self, file: usize) -> String {
+        let mut path = Vec::new();
+        let mut at = file;
+        while at != 0 {
+            let holds = |entry: &Entry| {
+                entry.names.iter().find(|(_, child)| **child == at).map(|(name, _)| name.clone())
+            };
+            let parent = self
+                .entries
+                .iter()
+                .enumerate()
+                .find_map(|(parent, entry)| holds(entry).map(|name| (parent, name)));
+            let Some((parent, name)) = parent else { break };
+            path = [b"/", &name[..], &path].concat();
+            at = parent;
+        }
+        if path.is_empty() { "/".to_string() } else { shown(&path) }
+    }
+
+    /// The file of a path; `None` if there is none.
+    fn find(&self, path: &[u8]) -> Option<usize> {
+        let names =
+            path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+        names.into_iter().try_fold(0, |at, name| self.entries[at].names.get(name).copied())
+    }
+}
+
+/// How far making an image is.
+#[derive(Debug, Default)]
+pub struct Making {
+    bytes: AtomicU64,
+}
+
+impl Making {
+    /// Bytes of the source that are in the image.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A path for people.
+fn shown(path: &[u8]) -> String {
+    path.escape_ascii().to_string()
+}
