@@ -12,11 +12,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use flysch_api::flash::{Corrected, Error, Flash, Geometry, OobMode};
 
 /// Most bytes kept of one flash.
-const ROOM: usize = 16 << 20;
+const ROOM: usize = 8 << 20;
 /// Bytes kept together where there are no pages to go by.
 const UNIT: u32 = 4096;
 /// Units read at once when it looks as if somebody reads on and on.
 const AHEAD: u64 = 8;
+/// Units within which reads count as neighbours.
+const NEAR: u64 = 6;
 /// Units that may stand in for one another: the one unused longest makes room.
 const WAYS: usize = 4;
 
@@ -30,17 +32,22 @@ pub struct CachedFlash<F> {
     sets: Box<[Mutex<Set>]>,
 }
 
-/// Units that compete for the same room, the one used last at the end.
+/// Units that compete for the same room.
 #[derive(Debug, Default)]
 struct Set {
+    /// The one used last at the end.
     units: Vec<Unit>,
+    /// Their bytes, each in a place of its own.
+    bytes: Vec<u8>,
 }
 
 /// A page, or a piece of flash without pages.
 #[derive(Debug)]
 struct Unit {
     number: u64,
-    bytes: Box<[u8]>,
+    place: u8,
+    /// Bytes: a whole unit but at the end of the flash.
+    len: u32,
     outcome: Outcome,
 }
 
@@ -65,8 +72,8 @@ impl<F: Flash> CachedFlash<F> {
         self.sets[spread as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has(&self, number: Option<u64>) -> bool {
-        number.is_some_and(|number| self.set(number).units.iter().any(|it| it.number == number))
+    fn has(&self, number: u64) -> bool {
+        self.set(number).units.iter().any(|unit| unit.number == number)
     }
 
     /// Copies what is kept of unit `number` from byte `inside` on; `None` if it is not kept.
@@ -74,26 +81,29 @@ impl<F: Flash> CachedFlash<F> {
         let mut set = self.set(number);
         let at = set.units.iter().position(|unit| unit.number == number)?;
         set.units[at..].rotate_left(1);
-        let unit = set.units.last()?;
-        buffer.copy_from_slice(unit.bytes.get(inside..inside + buffer.len())?);
-        Some(unit.outcome)
+        let Unit { place, len, outcome, .. } = *set.units.last()?;
+        if inside + buffer.len() > len as usize {
+            return None;
+        }
+        let start = usize::from(place) * self.unit as usize + inside;
+        buffer.copy_from_slice(&set.bytes[start..start + buffer.len()]);
+        Some(outcome)
     }
 
     fn keep(&self, number: u64, bytes: &[u8], outcome: Outcome) {
+        let unit = self.unit as usize;
         let mut set = self.set(number);
-        if let Some(at) = set.units.iter().position(|unit| unit.number == number) {
-            set.units.remove(at);
+        if set.bytes.is_empty() {
+            set.bytes = vec![0; WAYS * unit];
         }
-        if set.units.len() == WAYS {
-            set.units.rotate_left(1);
-            if let Some(unit) = set.units.last_mut().filter(|it| it.bytes.len() == bytes.len()) {
-                unit.bytes.copy_from_slice(bytes);
-                (unit.number, unit.outcome) = (number, outcome);
-                return;
-            }
-            set.units.pop();
-        }
-        set.units.push(Unit { number, bytes: bytes.into(), outcome });
+        let again = set.units.iter().position(|unit| unit.number == number);
+        let place = match again.or((set.units.len() == WAYS).then_some(0)) {
+            Some(at) => set.units.remove(at).place,
+            None => set.units.len() as u8,
+        };
+        let start = usize::from(place) * unit;
+        set.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        set.units.push(Unit { number, place, len: bytes.len() as u32, outcome });
     }
 
     /// Reads these units and keeps them, as far as the flash goes.
@@ -168,12 +178,15 @@ impl<F: Flash> CachedFlash<F> {
     /// What to read when unit `number` is missing and `wanted` are needed from there on.
     fn worth_reading(&self, number: u64, wanted: u64) -> Range<u64> {
         let wanted = wanted.min(AHEAD);
-        if self.has(number.checked_sub(1)) && self.has(number.checked_sub(2)) {
+        let end = number + wanted;
+        // Two reads close by in one direction, perhaps with something left out between them.
+        let kept = |units: Range<u64>| units.filter(|&unit| self.has(unit)).nth(1).is_some();
+        if kept(number.saturating_sub(NEAR)..number) {
             return number..number + AHEAD;
         }
         // Files lie behind each other in the order they were made, and are listed in any other.
-        if self.has(Some(number + wanted)) && self.has(Some(number + wanted + 1)) {
-            return (number + wanted).saturating_sub(AHEAD)..number + wanted;
+        if kept(end..end + NEAR) {
+            return end.saturating_sub(AHEAD)..end;
         }
         number..number + wanted
     }
