@@ -20,6 +20,7 @@
 
 mod build;
 mod guest;
+pub mod manifest;
 
 use std::path::{Path, PathBuf};
 

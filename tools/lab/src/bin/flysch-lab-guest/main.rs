@@ -1,0 +1,61 @@
+//! What lab tests run inside the guest: makers of work for a file system, manifests of what the
+//! kernel shows, snapshots torn on purpose. It is this machine's binary, run on the guest's libc.
+#![forbid(unsafe_code)]
+
+mod noise;
+mod rich;
+mod tear;
+mod work;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use flysch_lab::manifest::{self, Detail};
+
+const USAGE: &str = "\
+usage: flysch-lab-guest manifest DIR            what is below DIR, a line for each file
+       flysch-lab-guest rich DIR SEED           files of every kind
+       flysch-lab-guest work DIR SEED STOP [N]  random work until the file STOP is there, or N operations
+       flysch-lab-guest tear IN OUT PAGE OOB BLOCK SEED ubi|jffs2
+                                                tears the page written last of a flash image";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["manifest", root] => show(Path::new(root)),
+        ["rich", root, seed] => rich::make(Path::new(root), number(seed)),
+        ["work", root, seed, stop] => {
+            work::run(Path::new(root), number(seed), Path::new(stop), u64::MAX)
+        }
+        ["work", root, seed, stop, count] => {
+            work::run(Path::new(root), number(seed), Path::new(stop), number(count))
+        }
+        ["tear", from, to, page, oob, block, seed, format] => {
+            let [page, oob, block] = [page, oob, block].map(|text| number(text) as usize);
+            let shape = tear::Shape { page, oob, block, is_ubi: format == "ubi" };
+            tear::tear(Path::new(from), Path::new(to), shape, number(seed))
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("flysch-lab-guest {}: {error}", words.join(" "));
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+}
+
+fn show(root: &Path) -> io::Result<()> {
+    let manifest = manifest::of_directory(root, Detail::Whole)?;
+    io::stdout().write_all(manifest::to_text(&manifest).as_bytes())
+}

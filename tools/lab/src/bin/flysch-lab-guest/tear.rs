@@ -1,0 +1,69 @@
+//! Tearing the page that was written last, as a cut in the middle of programming it would.
+
+use std::io;
+use std::path::Path;
+
+use crate::noise::Noise;
+
+/// How a flash image is built.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    /// Bytes written at once: a page; on NOR the write buffer.
+    pub(crate) page: usize,
+    /// Out-of-band bytes behind each page, if they are in the image.
+    pub(crate) oob: usize,
+    /// Pages of an erase block times `page`.
+    pub(crate) block: usize,
+    /// Blocks have UBI headers, which tell their order.
+    pub(crate) is_ubi: bool,
+}
+
+/// Copies the image, one of the last written pages torn: from an offset inside it on, the rest of
+/// the page erased or anything. Says what it tore on standard output.
+pub(crate) fn tear(from: &Path, to: &Path, shape: Shape, seed: u64) -> io::Result<()> {
+    let mut noise = Noise::new(seed);
+    let mut image = std::fs::read(from)?;
+    let stride = shape.page + shape.oob;
+    let block_len = shape.block / shape.page * stride;
+    let mut blocks: Vec<(u64, usize, usize)> = vec![];
+    for (block, bytes) in image.chunks(block_len).enumerate() {
+        if let Some(page) = last_page(bytes, shape, stride) {
+            blocks.push((order(bytes, shape), block, page));
+        }
+    }
+    blocks.sort_unstable();
+    let recent = &blocks[blocks.len().saturating_sub(if shape.is_ubi { 3 } else { 1 })..];
+    if recent.is_empty() {
+        return Err(io::Error::other("no block is half written"));
+    }
+    let &(_, block, page) = noise.pick(recent);
+    let start = block * block_len + page * stride;
+    let skip = noise.below(shape.page as u64) as usize;
+    let with_ones = noise.chance(2);
+    for byte in &mut image[start + skip..start + shape.page] {
+        *byte = if with_ones { 0xFF } else { noise.next() as u8 };
+    }
+    let how = if with_ones { "erased" } else { "random" };
+    println!("tore block {block} page {page} from byte {skip} on: {how}");
+    std::fs::write(to, image)
+}
+
+/// The last written page of a block that is written in part, headers left aside.
+fn last_page(block: &[u8], shape: Shape, stride: usize) -> Option<usize> {
+    let written = |page: &[u8]| page[..shape.page].iter().any(|&byte| byte != 0xFF);
+    let pages: Vec<&[u8]> = block.chunks_exact(stride).collect();
+    let last = pages.iter().rposition(|page| written(page))?;
+    // UBI's headers, JFFS2's marker of an erased block.
+    let first = if shape.is_ubi { 128_usize.div_ceil(shape.page).max(2) } else { 1 };
+    (last >= first && last + 1 < pages.len()).then_some(last)
+}
+
+/// What is larger in a block that was begun later.
+fn order(block: &[u8], shape: Shape) -> u64 {
+    if !shape.is_ubi {
+        return 0;
+    }
+    let at = block.windows(4).position(|bytes| bytes == b"UBI!").unwrap_or(0);
+    let sequence = block.get(at + 40..at + 48).and_then(|bytes| bytes.try_into().ok());
+    sequence.map_or(0, u64::from_be_bytes)
+}

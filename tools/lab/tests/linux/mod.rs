@@ -1,0 +1,209 @@
+//! Cases that ran in the guest, judged: what Linux shows of an image against what Flysch shows.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use flysch_image::{Image, Options, Volume};
+use flysch_lab::manifest::{self, Detail, Manifest};
+use flysch_lab::{Error, Job, Lab};
+
+/// Differences of one image that are printed.
+const SHOWN: usize = 8;
+
+/// What was compared.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    clean: u32,
+    cuts: u32,
+    torn: u32,
+    refused: u32,
+    files: usize,
+    /// Directories of mkfs.jffs2 whose times Linux takes from the files in them.
+    mkfs_times: usize,
+    failures: Vec<String>,
+}
+
+/// Runs `script`, which knows the functions of guest.sh, and returns the folder of its images.
+///
+/// With `FLYSCH_LAB_KEEP=DIR` they are kept in a folder there, and the next run judges them again
+/// without a guest. `None`: there is no lab here.
+pub(crate) fn run(name: &str, script: &str) -> Option<Share> {
+    let kept = std::env::var_os("FLYSCH_LAB_KEEP").map(|folder| Path::new(&folder).join(name));
+    let share = match &kept {
+        Some(folder) if folder.join("done").exists() => return Some(Share::Kept(folder.clone())),
+        Some(folder) => {
+            let _ = fs::remove_dir_all(folder);
+            fs::create_dir_all(folder).unwrap();
+            Share::Kept(folder.clone())
+        }
+        None => Share::Scratch(tempfile::tempdir().unwrap()),
+    };
+    let lab = match Lab::open() {
+        Ok(lab) => lab,
+        Err(error) => {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
+            println!("skipped: {error}");
+            return None;
+        }
+    };
+    let worker = env!("CARGO_BIN_EXE_flysch-lab-guest");
+    fs::copy(worker, share.path().join("flysch-lab-guest")).unwrap();
+    fs::write(share.path().join("guest.sh"), include_str!("guest.sh")).unwrap();
+    let script = format!(". /share/guest.sh\n{script}");
+    let timeout = Duration::from_secs(600);
+    let job = Job { timeout, memory_mib: 1536, ..Job::new(&script, share.path()) };
+    let started = Instant::now();
+    match lab.run(&job) {
+        Ok(done) => {
+            println!("{}guest: {} s", done.output, started.elapsed().as_secs());
+            assert_eq!(done.status, 0, "{}\n{}", done.output, done.console);
+        }
+        Err(error @ Error::TimedOut { .. }) => panic!("{error}"),
+        Err(error) => panic!("{error}"),
+    }
+    fs::write(share.path().join("done"), "").unwrap();
+    Some(share)
+}
+
+/// A folder of images.
+#[derive(Debug)]
+pub(crate) enum Share {
+    /// Goes with the test.
+    Scratch(tempfile::TempDir),
+    /// Stays.
+    Kept(PathBuf),
+}
+
+impl Share {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Scratch(folder) => folder.path(),
+            Self::Kept(folder) => folder,
+        }
+    }
+
+    /// The images of all cases, by path.
+    fn images(&self) -> Vec<PathBuf> {
+        let cases = fs::read_dir(self.path()).unwrap().flatten();
+        let files = cases.filter_map(|case| fs::read_dir(case.path()).ok()).flatten().flatten();
+        let is_image = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "img");
+        let mut images: Vec<_> = files.map(|file| file.path()).filter(is_image).collect();
+        images.sort();
+        images
+    }
+}
+
+/// Compares all images; prints counts, and panics over what differs.
+pub(crate) fn judge(share: &Share) {
+    let mut tally = Tally::default();
+    for path in share.images() {
+        let before = tally.failures.len();
+        tally.judge(&path);
+        if tally.failures.len() == before && std::env::var_os("FLYSCH_LAB_KEEP").is_none() {
+            let _ = fs::remove_file(&path);
+        }
+    }
+    println!(
+        "{} clean images, {} cuts, {} torn, {} that Linux refuses; {} files compared",
+        tally.clean, tally.cuts, tally.torn, tally.refused, tally.files
+    );
+    assert!(tally.clean > 0 && tally.cuts > 0, "nothing was compared");
+    assert!(tally.failures.is_empty(), "{}", tally.failures.join("\n"));
+}
+
+/// What Linux showed of the image at `path`; `None` where it refused.
+pub(crate) fn expected(path: &Path) -> Option<Manifest> {
+    fs::read_to_string(path.with_extension("txt")).ok().map(|text| manifest::from_text(&text))
+}
+
+/// The one volume of an image.
+pub(crate) fn volume(image: &Image) -> Result<&Volume, String> {
+    let mut volumes = image.volumes();
+    match (volumes.next(), volumes.next()) {
+        (Some(volume), None) => Ok(volume),
+        (None, _) => Err("no volume".into()),
+        _ => Err("more than one volume".into()),
+    }
+}
+
+impl Tally {
+    fn judge(&mut self, path: &Path) {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let case = path.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+        let is_clean = name.starts_with("clean");
+        let mut problems = vec![];
+        match expected(path) {
+            None if path.with_extension("refused").exists() => {
+                self.refused += 1;
+                if is_clean {
+                    problems.push("Linux refuses an image that it unmounted itself".into());
+                }
+                if let Ok(image) = Image::open(path, &Options::default())
+                    && !flysch_image::check(&image, &mut |_| {})
+                {
+                    problems.push("Linux refuses it, and the check finds nothing wrong".into());
+                }
+            }
+            None => problems.push("Linux wrote nothing down".into()),
+            Some(expected) => {
+                match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
+                    "torn" => self.torn += 1,
+                    "cut" => self.cuts += 1,
+                    _ => self.clean += 1,
+                }
+                self.files += expected.len();
+                compare(path, &expected, is_clean, &mut problems);
+            }
+        }
+        let more = problems.len().saturating_sub(SHOWN);
+        problems.truncate(SHOWN);
+        if !problems.is_empty() {
+            let text = problems.join("\n");
+            self.failures.push(format!("== {case}/{name}, {more} more\n{text}"));
+        }
+    }
+}
+
+fn compare(path: &Path, expected: &Manifest, is_clean: bool, problems: &mut Vec<String>) {
+    let image = match Image::open(path, &Options::default()) {
+        Ok(image) => image,
+        Err(error) => return problems.push(error.to_string()),
+    };
+    let fs = match volume(&image) {
+        Ok(volume) => match volume.file_system() {
+            Some(fs) => fs,
+            None => return problems.push(format!("not opened: {:?}", volume.failure())),
+        },
+        Err(problem) => return problems.push(problem),
+    };
+    let found = manifest::of_file_system(&*fs, Detail::Whole);
+    problems.extend(manifest::differences(&alike(expected), &alike(&found)));
+    let report = flysch_vfs::verify(&*fs);
+    let is_lost = |path: &[u8]| {
+        let line = expected.get(&path.escape_ascii().to_string());
+        line.is_some_and(|line| line.contains("unreadable"))
+    };
+    let broken = report.violations.iter().filter(|violation| !is_lost(&violation.path));
+    problems.extend(broken.map(|violation| format!("contract: {violation}")));
+    let mut by_kind: BTreeMap<String, u32> = BTreeMap::new();
+    let is_wrong = flysch_image::check(&image, &mut |checked| {
+        if checked.finding.severity > flysch_api::vfs::Severity::Note {
+            *by_kind.entry(checked.finding.to_string()).or_default() += 1;
+        }
+    });
+    if is_wrong && (is_clean || !path.file_name().unwrap().to_string_lossy().starts_with("torn")) {
+        problems.extend(by_kind.keys().map(|finding| format!("check: {finding}")));
+    }
+}
+
+/// What cannot be read is the same, whatever each says of the reason.
+fn alike(manifest: &Manifest) -> Manifest {
+    let cut = |line: &str| match line.split_once("unreadable (") {
+        Some((before, _)) => format!("{before}unreadable"),
+        None => line.to_owned(),
+    };
+    manifest.iter().map(|(path, line)| (path.clone(), cut(line))).collect()
+}

@@ -1,0 +1,15 @@
+//! JFFS2 as Linux writes it, unmounted and cut, against what Flysch shows of it.
+
+mod linux;
+
+#[test]
+fn what_linux_wrote_is_shown_as_linux_shows_it() {
+    let script = "
+        whole nor jffs2 nor 21 '' '' '' 3
+        whole nor-zlib jffs2 nor 22 '' '' compr=zlib 2
+        whole large jffs2 large 23 oob '' '' 3
+        whole large-lzo jffs2 large 24 oob '' compr=lzo 2
+        whole small-none jffs2 small 25 oob '' compr=none 2";
+    let Some(share) = linux::run("jffs2", script) else { return };
+    linux::judge(&share);
+}
