@@ -25,8 +25,8 @@ use crate::node::{self, Data, Reader};
 pub(crate) enum Piece {
     /// Data of the node with this number among the inode's nodes.
     Data(u32),
-    /// Zeros that were written as a hole.
-    Hole,
+    /// Zeros that were written as a hole, by this node.
+    Hole(u32),
     /// Data of this node that cannot be read.
     Damaged(u32),
 }
@@ -129,7 +129,7 @@ impl Layout {
 impl Extent {
     fn fragment(&self, data: Data) -> Fragment {
         let piece = match data {
-            _ if self.is_hole => Piece::Hole,
+            _ if self.is_hole => Piece::Hole(self.number),
             Data::Damaged => Piece::Damaged(self.number),
             Data::Good | Data::Torn => Piece::Data(self.number),
         };

@@ -143,7 +143,7 @@ impl<F: Flash> Jffs2<F> {
                     let stop = fragment.end.min(end);
                     let output = &mut buffer[to..to + (stop - at) as usize];
                     let result = match fragment.piece {
-                        Piece::Hole => {
+                        Piece::Hole(_) => {
                             output.fill(0);
                             Ok(())
                         }
@@ -324,7 +324,8 @@ impl<F: Flash> FileSystem for Jffs2<F> {
             if self.is_lossy(layout) {
                 return Some(u64::from(offset)..u64::from(size));
             }
-            let mut data = layout.from(offset).iter().filter(|f| f.piece != Piece::Hole);
+            let mut data =
+                layout.from(offset).iter().filter(|f| !matches!(f.piece, Piece::Hole(_)));
             let first = data.next()?;
             let mut end = first.end;
             for fragment in data {

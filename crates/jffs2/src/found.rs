@@ -115,9 +115,29 @@ pub(crate) struct Space {
     pub(crate) summaries: u32,
 }
 
+/// What an erase block looks like, for those who are going to write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockFound {
+    pub(crate) is_bad: bool,
+    /// Behind this byte everything is erased.
+    pub(crate) end: u32,
+    /// Length of the clean marker at its start, 0 if there is none.
+    pub(crate) cleanmarker_len: u32,
+    /// Bytes of padding nodes.
+    pub(crate) padded: u32,
+}
+
 /// Everything a scan found, in the order of the flash.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
+    /// One for each erase block.
+    pub(crate) blocks: Vec<BlockFound>,
+    /// Nodes of unknown types that must be kept ([`Compatibility::Copy`]), with their lengths.
+    ///
+    /// [`Compatibility::Copy`]: flysch_wire::jffs2::Compatibility::Copy
+    pub(crate) others: Vec<(Address, u32)>,
+    /// There are nodes of unknown types that forbid writing.
+    pub(crate) is_read_only: bool,
     pub(crate) nodes: Vec<NodeRef>,
     pub(crate) dirents: Vec<DirentRef>,
     pub(crate) names: Vec<u8>,

@@ -172,7 +172,7 @@ fn sorted_nodes(mut nodes: Vec<NodeRef>) -> Vec<NodeRef> {
 ///
 /// It numbers entries of all directories with one counter from 0 in the order of the flash, which
 /// Linux never does, and puts the time of the file into each, not that of the directory's change.
-fn written_by_mkfs(dirents: &[DirentRef]) -> Option<Address> {
+pub(crate) fn written_by_mkfs(dirents: &[DirentRef]) -> Option<Address> {
     let count = (0u32..).zip(dirents).take_while(|(n, dirent)| *n == dirent.version).count();
     Some(dirents[count.checked_sub(1)?].address)
 }

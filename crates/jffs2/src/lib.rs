@@ -31,10 +31,12 @@ mod scan;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod write;
 mod xattr;
 
 pub use check::check;
 pub use compressor::{Compressor, Compressors, Mode};
+pub use write::{Activity, Jffs2Mut, WriteOptions};
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -60,6 +62,8 @@ pub enum MountError {
     NotJffs2,
     /// It is larger than 16 GiB.
     TooLarge,
+    /// It can be read, but not be written to; the text says why.
+    NotWritable(&'static str),
     /// It cannot be read.
     Flash(FlashError),
 }
@@ -68,6 +72,7 @@ impl fmt::Display for MountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotJffs2 => f.write_str("no JFFS2 node was found"),
+            Self::NotWritable(why) => write!(f, "it cannot be mounted for writing: {why}"),
             Self::TooLarge => f.write_str("JFFS2 is read up to 16 GiB only"),
             Self::Flash(error) => write!(f, "the flash cannot be read: {error}"),
         }

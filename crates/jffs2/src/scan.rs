@@ -14,7 +14,9 @@ use flysch_wire::jffs2::{
     SummaryEntry, SummaryTrailer, Xattr, Xref, padded,
 };
 
-use crate::found::{Address, DirentRef, Found, NodeRef, Problem, Wrong, XattrRef, XrefRef};
+use crate::found::{
+    Address, BlockFound, DirentRef, Found, NodeRef, Problem, Wrong, XattrRef, XrefRef,
+};
 
 /// Longest node that is read across the end of a block.
 const CROSSING_MAX: u32 = 128 << 10;
@@ -49,12 +51,16 @@ pub(crate) fn scan<F: Flash>(
         summaries,
         after_erased: false,
         listed: vec![],
+        block: 0,
         found: Found::default(),
     };
     let mut resume = 0;
+    scanner.found.blocks = vec![BlockFound::default(); geometry.blocks() as usize];
     for block in 0..geometry.blocks() {
+        scanner.block = block as usize;
         if flash.is_bad(block)? {
             scanner.found.space.bad_blocks += 1;
+            scanner.facts().is_bad = true;
             continue;
         }
         let base = geometry.block_start(block);
@@ -67,6 +73,7 @@ pub(crate) fn scan<F: Flash>(
             Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
             Err(FlashError::Os(_)) => {
                 scanner.problem(base, Wrong::Unreadable);
+                scanner.facts().end = geometry.block_len(block);
                 continue;
             }
             Err(other) => return Err(other),
@@ -108,6 +115,16 @@ fn erased_len(bytes: &[u8]) -> usize {
     len
 }
 
+/// Bytes up to the last one that is not erased, to the next 4-byte boundary.
+fn written_len(bytes: &[u8]) -> usize {
+    let mut end = bytes.len();
+    while end >= 64 && bytes[end - 64..end] == [0xFF; 64] {
+        end -= 64;
+    }
+    let len = bytes[..end].iter().rposition(|&byte| byte != 0xFF).map_or(0, |last| last + 1);
+    len.next_multiple_of(4).min(bytes.len())
+}
+
 struct Scanner<'f, F> {
     flash: &'f F,
     order: ByteOrder,
@@ -116,10 +133,16 @@ struct Scanner<'f, F> {
     after_erased: bool,
     /// Offsets in the block of the nodes that a summary must list.
     listed: Vec<u32>,
+    /// The block being scanned.
+    block: usize,
     found: Found,
 }
 
 impl<F: Flash> Scanner<'_, F> {
+    fn facts(&mut self) -> &mut BlockFound {
+        &mut self.found.blocks[self.block]
+    }
+
     fn problem(&mut self, offset: u64, wrong: Wrong) {
         self.found.problem(Problem { offset, wrong, ino: None, entry: None });
     }
@@ -159,6 +182,12 @@ impl<F: Flash> Scanner<'_, F> {
             entries.iter().for_each(|entry| self.summary_entry(base, entry));
             self.found.space.summaries += 1;
             self.found.space.clean_markers += u32::from(summary.cleanmarker_len != 0);
+            *self.facts() = BlockFound {
+                is_bad: false,
+                end: (trailer_at + SummaryTrailer::LEN) as u32,
+                cleanmarker_len: summary.cleanmarker_len,
+                padded: summary.padded,
+            };
             self.found.may_miss_nodes |= self.after_erased;
         }
         Ok(all_fit)
@@ -195,6 +224,7 @@ impl<F: Flash> Scanner<'_, F> {
     fn walk(&mut self, base: u64, bytes: &[u8], start: u64) -> u64 {
         let mut at = usize::try_from(start).unwrap_or(usize::MAX).min(bytes.len());
         self.listed.clear();
+        self.facts().end = written_len(bytes) as u32;
         if erased_len(bytes) == bytes.len() {
             self.found.space.erased += bytes.len() as u64;
             self.after_erased = true;
@@ -286,12 +316,21 @@ impl<F: Flash> Scanner<'_, F> {
             NodeType::XREF => self.xref(offset, node),
             NodeType::CLEANMARKER => {
                 self.found.space.clean_markers += 1;
+                let block_start = self.flash.geometry().block_start(self.block as u32);
+                if offset == block_start {
+                    self.facts().cleanmarker_len = total_len;
+                }
             }
-            NodeType::PADDING => {}
-            other if other.compatibility() == Compatibility::Incompatible => {
-                self.problem(offset, Wrong::Incompatible(other.0));
-            }
-            _ => {}
+            NodeType::PADDING => self.facts().padded += padded(total_len) as u32,
+            other => match other.compatibility() {
+                Compatibility::Incompatible => {
+                    self.problem(offset, Wrong::Incompatible(other.0));
+                    self.found.is_read_only = true;
+                }
+                Compatibility::ReadOnly => self.found.is_read_only = true,
+                Compatibility::Copy => self.found.others.push((address, total_len)),
+                Compatibility::Delete => {}
+            },
         }
     }
 

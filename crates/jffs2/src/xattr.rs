@@ -8,7 +8,7 @@ use flysch_api::vfs::Error;
 use flysch_wire::jffs2::{ByteOrder, Xattr, XattrPrefix};
 
 use crate::Jffs2;
-use crate::found::XrefRef;
+use crate::found::{XattrRef, XrefRef};
 use crate::node;
 
 /// An extended attribute as Linux shows it.
@@ -19,6 +19,33 @@ pub(crate) struct Attribute {
     pub(crate) value: Vec<u8>,
 }
 
+/// Reads an attribute; `None` if its namespace is not known.
+pub(crate) fn read_attribute<F: Flash>(
+    flash: &F,
+    order: ByteOrder,
+    found: &XattrRef,
+) -> Result<Option<Attribute>, Error> {
+    let place = node::place(flash, found.address);
+    let damaged = Error::Damaged { structure: "extended attribute", place };
+    let len_max = Xattr::LEN + usize::from(u8::MAX) + 1 + usize::from(u16::MAX) + 3;
+    let mut bytes = vec![0; (found.total_len as usize).min(len_max)];
+    node::read(flash, found.address.offset(), &mut bytes)?;
+    let xattr = Xattr::parse(&bytes, order).map_err(|_| damaged)?;
+    let (name, value) = xattr.name_and_value(&bytes).map_err(|_| damaged)?;
+    let (name, value) = match xattr.prefix {
+        XattrPrefix::Unknown(_) => return Ok(None),
+        XattrPrefix::AclAccess | XattrPrefix::AclDefault => {
+            let acl = convert_acl(value, order).ok_or(damaged)?;
+            (xattr.prefix.name().as_bytes().to_vec(), acl)
+        }
+        prefix => ([prefix.name().as_bytes(), name].concat(), value.to_vec()),
+    };
+    if name.contains(&0) {
+        return Err(Error::Damaged { structure: "name of an extended attribute", place });
+    }
+    Ok(Some(Attribute { name, value }))
+}
+
 impl<F: Flash> Jffs2<F> {
     /// The attribute that `xref` refers to; `None` if its namespace is not known.
     pub(crate) fn xattr(&self, xref: &XrefRef) -> Result<Option<Attribute>, Error> {
@@ -26,25 +53,7 @@ impl<F: Flash> Jffs2<F> {
             let place = node::place(&self.flash, xref.address);
             return Err(Error::Damaged { structure: "reference to a lost attribute", place });
         };
-        let place = node::place(&self.flash, found.address);
-        let damaged = Error::Damaged { structure: "extended attribute", place };
-        let len_max = Xattr::LEN + usize::from(u8::MAX) + 1 + usize::from(u16::MAX);
-        let mut bytes = vec![0; (found.total_len as usize).min(len_max)];
-        node::read(&self.flash, found.address.offset(), &mut bytes)?;
-        let xattr = Xattr::parse(&bytes, self.order).map_err(|_| damaged)?;
-        let (name, value) = xattr.name_and_value(&bytes).map_err(|_| damaged)?;
-        let (name, value) = match xattr.prefix {
-            XattrPrefix::Unknown(_) => return Ok(None),
-            XattrPrefix::AclAccess | XattrPrefix::AclDefault => {
-                let acl = convert_acl(value, self.order).ok_or(damaged)?;
-                (xattr.prefix.name().as_bytes().to_vec(), acl)
-            }
-            prefix => ([prefix.name().as_bytes(), name].concat(), value.to_vec()),
-        };
-        if name.contains(&0) {
-            return Err(Error::Damaged { structure: "name of an extended attribute", place });
-        }
-        Ok(Some(Attribute { name, value }))
+        read_attribute(&self.flash, self.order, found)
     }
 
     /// The value of attribute `name`; of several references to that name the newest counts.

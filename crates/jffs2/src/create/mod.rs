@@ -22,6 +22,7 @@ use flysch_wire::jffs2::{
 
 use self::blocks::Blocks;
 pub use self::blocks::Written;
+pub(crate) use self::summarize::entry_of;
 pub use self::summarize::summarize;
 use crate::compressor::{Compressors, Packer};
 use crate::xattr::stored_form;

@@ -1,0 +1,291 @@
+//! What is known of an inode that somebody uses: its attributes, and where its bytes are.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use flysch_api::flash::Flash;
+use flysch_api::vfs::{Error, FileKind, Place};
+use flysch_wire::jffs2::{self, ByteOrder, Compression, DeviceData, Dirent};
+
+use super::tables::InodeState;
+use crate::file::{self, Layout, Piece};
+use crate::found::{Address, NodeRef};
+use crate::node::{self, Reader};
+
+/// Mode of a directory that has entries, or is the root, but has no node of its own.
+const MODE_MADE_UP: u32 = 0o040_755;
+
+/// A stretch of a file that comes from one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) end: u32,
+    /// Where the node's data begins in the file.
+    pub(crate) node_start: u32,
+    pub(crate) address: Address,
+    pub(crate) version: u32,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Data,
+    Hole,
+    Damaged,
+}
+
+/// Attributes as they stand in every node of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) mode: u32,
+    pub(crate) uid: u16,
+    pub(crate) gid: u16,
+    pub(crate) size: u32,
+    pub(crate) atime: u32,
+    pub(crate) mtime: u32,
+    pub(crate) ctime: u32,
+}
+
+impl Attributes {
+    pub(crate) fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.mode)
+    }
+
+    fn of(inode: &jffs2::Inode) -> Self {
+        Self {
+            mode: inode.mode,
+            uid: inode.uid,
+            gid: inode.gid,
+            size: inode.isize,
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+        }
+    }
+
+    /// A node with these attributes and no data.
+    pub(crate) fn node(&self, ino: u32, version: u32) -> jffs2::Inode {
+        jffs2::Inode {
+            ino,
+            version,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            isize: self.size,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            offset: 0,
+            csize: 0,
+            dsize: 0,
+            compression: Compression::None,
+            user_compression: 0,
+            flags: 0,
+            data_crc: 0,
+        }
+    }
+}
+
+/// An inode in use.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) attributes: Attributes,
+    /// The node with the highest version, which tells the attributes: address and version.
+    pub(crate) latest: Option<(Address, u32)>,
+    /// What a node of this inode stores besides: target or device number.
+    pub(crate) data: Box<[u8]>,
+    /// A regular file's bytes, by where they begin.
+    parts: BTreeMap<u32, Part>,
+    /// How many parts come from a node.
+    uses: BTreeMap<Address, u32>,
+    /// A node cannot be read: what no part covers may not be zeros.
+    pub(crate) has_lost_nodes: bool,
+}
+
+impl Loaded {
+    /// An inode without nodes yet.
+    pub(crate) fn new(attributes: Attributes, data: &[u8]) -> Self {
+        Self {
+            attributes,
+            latest: None,
+            data: data.into(),
+            parts: BTreeMap::new(),
+            uses: BTreeMap::new(),
+            has_lost_nodes: false,
+        }
+    }
+
+    /// Reads what its nodes tell.
+    pub(crate) fn read<F: Flash>(
+        flash: &F,
+        order: ByteOrder,
+        inode: &InodeState,
+    ) -> Result<Self, Error> {
+        let nodes = inode.living();
+        let mut loaded = if nodes.is_empty() && inode.directory.is_some() {
+            let made_up = Attributes {
+                mode: MODE_MADE_UP,
+                uid: 0,
+                gid: 0,
+                size: 0,
+                atime: 0,
+                mtime: 0,
+                ctime: 0,
+            };
+            Self::new(made_up, &[])
+        } else {
+            let (latest, node) = file::latest(flash, order, &nodes)?;
+            let mut loaded = Self::new(Attributes::of(&latest), &[]);
+            loaded.latest = Some((node.address, node.version));
+            match loaded.attributes.kind() {
+                Some(FileKind::Regular) => loaded.lay_out(flash, order, &nodes),
+                Some(FileKind::Symlink | FileKind::CharacterDevice | FileKind::BlockDevice) => {
+                    loaded.data = Reader::new(flash, order).stored(node)?.into();
+                }
+                Some(_) => {}
+                None => {
+                    let place = node::place(flash, node.address);
+                    return Err(Error::Damaged { structure: "mode of an inode node", place });
+                }
+            }
+            loaded
+        };
+        if inode.directory.is_some() {
+            loaded.directory_times(flash, order, inode);
+        }
+        Ok(loaded)
+    }
+
+    fn lay_out<F: Flash>(&mut self, flash: &F, order: ByteOrder, nodes: &[NodeRef]) {
+        let layout = Layout::build(flash, order, nodes, self.attributes.size);
+        self.has_lost_nodes = layout.has_lost_nodes;
+        for fragment in &layout.fragments {
+            let (number, what) = match fragment.piece {
+                Piece::Data(number) => (number, What::Data),
+                Piece::Damaged(number) => (number, What::Damaged),
+                Piece::Hole(number) => (number, What::Hole),
+            };
+            let node = nodes[number as usize];
+            let part = Part {
+                end: fragment.end,
+                node_start: fragment.node_start,
+                address: node.address,
+                version: node.version,
+                what,
+            };
+            self.parts.insert(fragment.start, part);
+            *self.uses.entry(node.address).or_default() += 1;
+        }
+    }
+
+    /// A directory was last changed when its newest entry was written, if that is newer than its
+    /// node.
+    fn directory_times<F: Flash>(&mut self, flash: &F, order: ByteOrder, inode: &InodeState) {
+        let entries = inode.directory.iter().flat_map(|directory| directory.all());
+        let newest = entries.filter(|entry| !entry.by_mkfs).max_by_key(|entry| entry.version);
+        let version = self.latest.map_or(0, |(_, version)| version);
+        let Some(newest) = newest.filter(|entry| entry.version > version) else { return };
+        let mut bytes = [0; Dirent::LEN];
+        if node::read(flash, newest.address.offset(), &mut bytes).is_ok()
+            && let Ok(dirent) = Dirent::parse(&bytes, order)
+        {
+            self.attributes.mtime = dirent.mctime;
+            self.attributes.ctime = dirent.mctime;
+        }
+    }
+
+    pub(crate) fn device(&self, order: ByteOrder) -> Result<DeviceData, Error> {
+        let place = Place::default();
+        let damaged = Error::Damaged { structure: "device number", place };
+        order.parse_device(&self.data).ok_or(damaged)
+    }
+
+    /// Parts that end behind `offset` and begin before `end`, with where they begin.
+    pub(crate) fn parts(&self, offset: u32, end: u32) -> impl Iterator<Item = (u32, Part)> {
+        let before = self.parts.range(..=offset).next_back();
+        let first = before.filter(|(_, part)| part.end > offset);
+        let behind =
+            self.parts.range((core::ops::Bound::Excluded(offset), core::ops::Bound::Unbounded));
+        first
+            .into_iter()
+            .chain(behind)
+            .map(|(start, part)| (*start, *part))
+            .take_while(move |(start, _)| *start < end)
+    }
+
+    pub(crate) fn parts_len(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Whether any part comes from the node.
+    pub(crate) fn is_used(&self, address: Address) -> bool {
+        self.uses.contains_key(&address) || self.latest.is_some_and(|(latest, _)| latest == address)
+    }
+
+    /// How many parts come from the node.
+    pub(crate) fn uses(&self, address: Address) -> u32 {
+        self.uses.get(&address).copied().unwrap_or(0)
+    }
+
+    /// Lays a new part over what is there; returns nodes that do not show any more.
+    pub(crate) fn lay(&mut self, start: u32, part: Part) -> Vec<(Address, u32)> {
+        let mut gone = self.cut(start, part.end);
+        *self.uses.entry(part.address).or_default() += 1;
+        self.parts.insert(start, part);
+        gone.retain(|(address, _)| !self.is_used(*address));
+        gone
+    }
+
+    /// Takes away what shows between `start` and `end`; returns nodes that do not show any more.
+    pub(crate) fn cut(&mut self, start: u32, end: u32) -> Vec<(Address, u32)> {
+        let touched: Vec<(u32, Part)> = self.parts(start, end).collect();
+        let mut gone = Vec::new();
+        for (at, part) in touched {
+            self.parts.remove(&at);
+            let mut pieces = 0;
+            if at < start {
+                self.parts.insert(at, Part { end: start, ..part });
+                pieces += 1;
+            }
+            if part.end > end {
+                self.parts.insert(end, part);
+                pieces += 1;
+            }
+            let uses = self.uses.entry(part.address).or_default();
+            *uses = *uses + pieces - 1;
+            if *uses == 0 {
+                self.uses.remove(&part.address);
+                gone.push((part.address, part.version));
+            }
+        }
+        gone.retain(|(address, _)| !self.is_used(*address));
+        gone
+    }
+
+    /// A newer node tells the attributes; returns the older one if nothing of it shows.
+    pub(crate) fn set_latest(&mut self, address: Address, version: u32) -> Option<(Address, u32)> {
+        let old = self.latest.replace((address, version));
+        old.filter(|(old, _)| !self.is_used(*old))
+    }
+
+    /// A node was copied elsewhere; its data begins at `node_start` in the file.
+    pub(crate) fn moved(&mut self, from: Address, to: Address, node_start: u32) {
+        if let Some((latest, _)) = &mut self.latest
+            && *latest == from
+        {
+            *latest = to;
+        }
+        let Some(count) = self.uses.remove(&from) else { return };
+        self.uses.insert(to, count);
+        let mut left = count;
+        for (_, part) in self.parts.range_mut(node_start..) {
+            if left == 0 {
+                break;
+            }
+            if part.address == from {
+                part.address = to;
+                left -= 1;
+            }
+        }
+    }
+}

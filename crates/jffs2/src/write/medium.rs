@@ -1,0 +1,262 @@
+//! The flash below, with the page that waits to be full.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind, OobMode};
+use flysch_wire::jffs2::{ByteOrder, Header, NodeType, oob_cleanmarker};
+
+/// Tries to erase a block before it is given up (Linux: `MAX_ERASE_FAILURES`).
+const ERASE_TRIES: u32 = 2;
+/// Bytes read at once to see whether a block is erased.
+const WINDOW: usize = 4096;
+
+/// How a freshly erased block is told from one whose erase was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Marker {
+    /// By a clean marker node of this length at its start.
+    Node(u32),
+    /// By a clean marker in the free out-of-band bytes of its first page.
+    Oob,
+    /// Not at all.
+    None,
+}
+
+impl Marker {
+    /// What Linux uses on such a flash.
+    fn of(geometry: &Geometry) -> Self {
+        match geometry.kind {
+            Kind::Nand | Kind::MlcNand if geometry.oob_available >= 8 => Self::Oob,
+            Kind::Nand | Kind::MlcNand | Kind::UbiVolume | Kind::DataFlash => Self::None,
+            // Buffered NOR: a whole buffer.
+            _ if geometry.write_size > 1 => Self::Node(geometry.write_size.max(16)),
+            _ => Self::Node(Header::LEN as u32),
+        }
+    }
+}
+
+/// A flash that takes nodes of any length: what does not fill a page waits in memory.
+#[derive(Debug)]
+pub(crate) struct Medium<F> {
+    flash: F,
+    order: ByteOrder,
+    marker: Marker,
+    /// Where `tail` begins; a multiple of the page size.
+    tail_at: u64,
+    /// What waits: less than a page, unless programming failed.
+    tail: Vec<u8>,
+}
+
+impl<F: Flash> Medium<F> {
+    pub(crate) fn new(flash: F, order: ByteOrder) -> Self {
+        let marker = Marker::of(flash.geometry());
+        Self { flash, order, marker, tail_at: 0, tail: vec![] }
+    }
+
+    pub(crate) fn flash(&self) -> &F {
+        &self.flash
+    }
+
+    pub(crate) fn into_flash(self) -> F {
+        self.flash
+    }
+
+    pub(crate) fn marker(&self) -> Marker {
+        self.marker
+    }
+
+    /// Bytes that are programmed together.
+    pub(crate) fn unit(&self) -> u32 {
+        self.flash.geometry().write_size
+    }
+
+    /// Bytes at the start of each block that nodes cannot have.
+    pub(crate) fn marker_len(&self) -> u32 {
+        match self.marker {
+            Marker::Node(len) => len.next_multiple_of(4),
+            Marker::Oob | Marker::None => 0,
+        }
+    }
+
+    /// The bytes that wait for their page, by their place.
+    pub(crate) fn waiting(&self) -> (u64, usize) {
+        (self.tail_at, self.tail.len())
+    }
+
+    /// Whether an erased block carries its clean marker out of band.
+    pub(crate) fn has_oob_marker(&self, block: u32) -> bool {
+        let mut bytes = [0; 8];
+        let at = self.flash.geometry().block_start(block);
+        let read = self.flash.read_oob(at, OobMode::Auto, &mut bytes);
+        read.is_ok() && bytes == oob_cleanmarker(self.order)
+    }
+
+    fn is_erased(&self, block: u32) -> Result<bool, Error> {
+        let geometry = self.flash.geometry();
+        let (start, len) = (geometry.block_start(block), u64::from(geometry.block_len(block)));
+        let mut window = vec![0; WINDOW];
+        let mut at = 0;
+        while at < len {
+            let part = usize::try_from(len - at).unwrap_or(WINDOW).min(WINDOW);
+            match self.flash.read(start + at, &mut window[..part]) {
+                Ok(_) => {}
+                Err(Error::Uncorrectable { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            if window[..part].iter().any(|&byte| byte != 0xFF) {
+                return Ok(false);
+            }
+            at += part as u64;
+        }
+        Ok(true)
+    }
+}
+
+impl<F: FlashMut> Medium<F> {
+    /// Writes `bytes` at `offset`, right behind what was written last in that block. Bytes that do
+    /// not fill a page stay in memory until others follow or [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// Those of programming; what was not programmed is still read from memory, until
+    /// [`discard`](Self::discard).
+    pub(crate) fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        if self.tail.is_empty() {
+            self.tail_at = offset;
+        }
+        assert_eq!(offset, self.tail_at + self.tail.len() as u64, "nodes are written in order");
+        let unit = self.unit() as usize;
+        if unit == 1 {
+            return self.flash.program(offset, bytes);
+        }
+        self.tail.extend_from_slice(bytes);
+        self.program_pages(unit)
+    }
+
+    fn program_pages(&mut self, unit: usize) -> Result<(), Error> {
+        while self.tail.len() >= unit {
+            self.flash.program(self.tail_at, &self.tail[..unit])?;
+            self.tail.drain(..unit);
+            self.tail_at += unit as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills the page that waits and programs it; returns how many bytes that took. `node` says
+    /// whether the filler is a padding node.
+    pub(crate) fn flush(&mut self) -> Result<Filler, Error> {
+        if self.tail.is_empty() {
+            return Ok(Filler { len: 0, is_node: false });
+        }
+        let unit = self.unit() as usize;
+        let used = self.tail.len();
+        let end = used.next_multiple_of(unit);
+        let len = end - used;
+        let is_node = len >= Header::LEN;
+        self.tail.resize(end, 0);
+        if is_node {
+            let header = Header { node_type: NodeType::PADDING, total_len: len as u32 };
+            header.emit(self.order, &mut self.tail[used..]);
+        }
+        let programmed = self.program_pages(unit);
+        if programmed.is_err() {
+            // The filler is not to be saved.
+            self.tail.truncate(self.tail.len() - len);
+        }
+        programmed.map(|()| Filler { len: len as u32, is_node })
+    }
+
+    /// Forgets what waits.
+    pub(crate) fn discard(&mut self) {
+        self.tail.clear();
+    }
+
+    /// Erases a block, looks whether it is erased and writes its clean marker.
+    ///
+    /// # Errors
+    /// [`Error::EraseFailed`] when it stays as it is: it should be given up.
+    pub(crate) fn erase(&mut self, block: u32) -> Result<(), Error> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.erase_once(block) {
+                Err(Error::EraseFailed { .. } | Error::ProgramFailed { .. })
+                    if tries < ERASE_TRIES => {}
+                Err(Error::ProgramFailed { .. }) => return Err(Error::EraseFailed { block }),
+                other => return other,
+            }
+        }
+    }
+
+    fn erase_once(&mut self, block: u32) -> Result<(), Error> {
+        self.flash.erase(block)?;
+        if !self.is_erased(block)? {
+            return Err(Error::EraseFailed { block });
+        }
+        let at = self.flash.geometry().block_start(block);
+        match self.marker {
+            Marker::Node(total_len) => {
+                let unit = self.unit() as usize;
+                let mut bytes = vec![0xFF; Header::LEN.next_multiple_of(unit)];
+                Header { node_type: NodeType::CLEANMARKER, total_len }.emit(self.order, &mut bytes);
+                self.flash.program(at, &bytes)
+            }
+            Marker::Oob => self.flash.program_oob(at, OobMode::Auto, &oob_cleanmarker(self.order)),
+            Marker::None => Ok(()),
+        }
+    }
+
+    /// Gives up a block. Says whether that is known on the medium from now on.
+    pub(crate) fn mark_bad(&mut self, block: u32) -> bool {
+        self.flash.mark_bad(block).is_ok()
+    }
+
+    pub(crate) fn sync(&mut self) -> Result<(), Error> {
+        self.flash.sync()
+    }
+}
+
+/// What filled up a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Filler {
+    pub(crate) len: u32,
+    /// It is a padding node; else zeros.
+    pub(crate) is_node: bool,
+}
+
+impl<F: Flash> Flash for Medium<F> {
+    fn geometry(&self) -> &Geometry {
+        self.flash.geometry()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        let end = offset.saturating_add(buffer.len() as u64);
+        let tail_end = self.tail_at + self.tail.len() as u64;
+        if end <= self.tail_at || offset >= tail_end {
+            return self.flash.read(offset, buffer);
+        }
+        let mut corrected = Corrected::NONE;
+        if offset < self.tail_at {
+            let before = (self.tail_at - offset) as usize;
+            corrected += self.flash.read(offset, &mut buffer[..before])?;
+        }
+        if end > tail_end {
+            let behind = (tail_end - offset) as usize;
+            corrected += self.flash.read(tail_end, &mut buffer[behind..])?;
+        }
+        let (from, to) = (offset.max(self.tail_at), end.min(tail_end));
+        let tail = &self.tail[(from - self.tail_at) as usize..(to - self.tail_at) as usize];
+        buffer[(from - offset) as usize..(to - offset) as usize].copy_from_slice(tail);
+        Ok(corrected)
+    }
+
+    fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let end = offset.saturating_add(len as u64);
+        let tail_end = self.tail_at + self.tail.len() as u64;
+        let is_apart = self.tail.is_empty() || end <= self.tail_at || offset >= tail_end;
+        if is_apart { self.flash.point(offset, len) } else { None }
+    }
+
+    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+        self.flash.is_bad(block)
+    }
+}

@@ -1,0 +1,548 @@
+//! Mounting: from what a scan found to tables and blocks.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::sync::atomic::AtomicUsize;
+
+use flysch_api::flash::{Flash, FlashMut, Geometry, Kind as FlashKind};
+use flysch_wire::jffs2::{ByteOrder, Dirent, Inode, ROOT_INO, Xattr, Xref};
+
+use super::medium::{Marker, Medium};
+use super::space::{Blocks, Kind, Raw, State};
+use super::tables::{
+    Directory, InodeState, KIND_DIRECTORY, Name, Tables, XattrState, XrefState, hash, more,
+};
+use super::{Jffs2Mut, Reserves, WriteOptions};
+use crate::compressor::Packer;
+use crate::found::{Address, DirentRef, Found, NodeRef, Wrong};
+use crate::index::written_by_mkfs;
+use crate::scan::{Summaries, scan};
+use crate::{MountError, detect_order, node};
+
+/// Fewest erase blocks (Linux refuses less).
+const BLOCKS_MIN: u32 = 5;
+/// Free space at the end of a block from which writing goes on there, bytes.
+const RESUME_MIN: u32 = 512;
+
+impl Reserves {
+    /// As Linux's `build.c` computes them.
+    fn of(geometry: &Geometry) -> Self {
+        let removal = 2;
+        let erase_size = u64::from(geometry.erase_size);
+        let slack = geometry.size / 50 + u64::from(geometry.blocks()) * 100;
+        let write = removal + u32::try_from(slack.div_ceil(erase_size)).unwrap_or(u32::MAX);
+        let dirty_min = erase_size + geometry.size / 100;
+        Self { write, removal, merge: removal + 1, dirty_min }
+    }
+}
+
+fn check_geometry(geometry: &Geometry) -> Result<(), MountError> {
+    let unit = geometry.write_size;
+    let refuse = |why| Err(MountError::NotWritable(why));
+    if geometry.size > Address::LIMIT {
+        return Err(MountError::TooLarge);
+    }
+    if geometry.kind == FlashKind::MlcNand {
+        return refuse("JFFS2 is not for MLC NAND");
+    }
+    if geometry.blocks() < BLOCKS_MIN {
+        return refuse("it has fewer than 5 erase blocks");
+    }
+    if !geometry.size.is_multiple_of(u64::from(geometry.erase_size)) {
+        return refuse("it ends within an erase block; make it as long as the flash");
+    }
+    if geometry.erase_size < 4096 || geometry.erase_size > 256 << 20 {
+        return refuse("its erase blocks are smaller than 4 KiB or larger than 256 MiB");
+    }
+    let is_even = unit == 1 || (unit.is_multiple_of(4) && geometry.erase_size.is_multiple_of(unit));
+    if !is_even || u64::from(unit) * 2 > u64::from(geometry.erase_size) {
+        return refuse("its pages do not divide its erase blocks");
+    }
+    Ok(())
+}
+
+impl<F: FlashMut> Jffs2Mut<F> {
+    /// Mounts `flash` for writing. Erased flash becomes an empty file system.
+    ///
+    /// Nothing is written, unless the power was cut while a directory got a new name: one of its
+    /// two names is removed.
+    ///
+    /// # Errors
+    /// When there is no JFFS2, the flash cannot be read, or must not be written to.
+    pub fn mount(flash: F, options: &WriteOptions) -> Result<Self, MountError> {
+        check_geometry(flash.geometry())?;
+        let order = match options.order {
+            Some(order) => order,
+            None => detect_order(&flash)?,
+        };
+        let found = scan(&flash, order, Summaries::Use)?;
+        if found.is_read_only {
+            let why = "it has nodes of unknown types that forbid it";
+            return Err(MountError::NotWritable(why));
+        }
+        if found.problems.iter().any(|problem| problem.wrong == Wrong::CrossesBlock) {
+            return Err(MountError::NotWritable("its erase blocks have another size"));
+        }
+        let mut fs = Self::empty(flash, order, options);
+        let doubles = Build::new(&mut fs, found).run();
+        fs.drop_doubles(doubles);
+        Ok(fs)
+    }
+
+    fn empty(flash: F, order: ByteOrder, options: &WriteOptions) -> Self {
+        let geometry = *flash.geometry();
+        Self {
+            medium: Medium::new(flash, order),
+            order,
+            blocks: Blocks::new(geometry, geometry.erase_size),
+            tables: Tables::default(),
+            reserves: Reserves::of(&geometry),
+            packer: Packer::new(options.compressors.clone()),
+            summary: options.summary,
+            may_miss_nodes: false,
+            is_unsettled: true,
+            collected: None,
+            is_dead: false,
+            loaded: AtomicUsize::new(0),
+            node: vec![],
+            activity: Default::default(),
+        }
+    }
+
+    /// Directories that have two names, because the power was cut between the new one and the
+    /// removal of the old one, lose the older.
+    fn drop_doubles(&mut self, doubles: Vec<(u32, Name)>) {
+        for (pino, name) in doubles {
+            // Without room both stay: the next mount tries again.
+            let _ = self.write_removal_of_double(pino, name);
+        }
+    }
+}
+
+/// A node whose place in its block is not known yet; `of` is its owner and tag.
+fn raw(kind: Kind, of: (u32, u32), len: u32, live: bool) -> Raw {
+    Raw { at: 0, len, kind, is_dead: !live, owner: of.0, tag: of.1 }
+}
+
+/// What is being put together.
+struct Build<'f, F> {
+    fs: &'f mut Jffs2Mut<F>,
+    found: Found,
+    raws: Vec<(Address, Raw)>,
+}
+
+impl<'f, F: Flash> Build<'f, F> {
+    fn new(fs: &'f mut Jffs2Mut<F>, found: Found) -> Self {
+        Self { fs, found, raws: vec![] }
+    }
+
+    fn run(mut self) -> Vec<(u32, Name)> {
+        let found = &self.found;
+        let highest = |inos: &mut dyn Iterator<Item = u32>| inos.max().unwrap_or(0);
+        let tables = &mut self.fs.tables;
+        tables.next_ino = highest(
+            &mut found
+                .nodes
+                .iter()
+                .map(|node| node.ino)
+                .chain(found.dirents.iter().flat_map(|dirent| [dirent.pino, dirent.ino]))
+                .chain(found.xrefs.iter().map(|xref| xref.ino)),
+        )
+        .max(ROOT_INO)
+        .saturating_add(1);
+        tables.next_xid = highest(
+            &mut found
+                .xattrs
+                .iter()
+                .map(|xattr| xattr.xid)
+                .chain(found.xrefs.iter().map(|xref| xref.xid)),
+        )
+        .saturating_add(1);
+        tables.xseqno = highest(&mut found.xrefs.iter().map(|xref| xref.xseqno)) & !1;
+        self.fs.may_miss_nodes = found.may_miss_nodes;
+        let versions = self.versions();
+        self.drop_torn();
+        let doubles = self.names();
+        self.nodes(&versions);
+        self.xattrs();
+        self.others();
+        self.blocks();
+        doubles
+    }
+
+    /// The highest version of each inode, entries of a directory and torn nodes included.
+    fn versions(&self) -> BTreeMap<u32, u32> {
+        let mut versions = BTreeMap::new();
+        let nodes = self.found.nodes.iter().map(|node| (node.ino, node.version));
+        let dirents = self.found.dirents.iter().map(|dirent| (dirent.pino, dirent.version));
+        for (ino, version) in nodes.chain(dirents) {
+            let highest = versions.entry(ino).or_insert(version);
+            *highest = version.max(*highest);
+        }
+        versions
+    }
+
+    /// The power may have been cut in the last page that was written of a block: nodes in it whose
+    /// data is damaged were never there.
+    fn drop_torn(&mut self) {
+        let geometry = self.fs.blocks.geometry;
+        let unit = u64::from(geometry.write_size.max(1));
+        let mut last: Vec<u64> = vec![u64::MAX; geometry.blocks() as usize];
+        let every = self.found.nodes.iter().map(|node| node.address);
+        for address in every.chain(self.found.xattrs.iter().map(|xattr| xattr.address)) {
+            let at = &mut last[geometry.block_of(address.offset()) as usize];
+            *at = if *at == u64::MAX { address.offset() } else { (*at).max(address.offset()) };
+        }
+        let found = &mut self.found;
+        let is_last = |address: Address, len: u32| {
+            let block = geometry.block_of(address.offset()) as usize;
+            let end = geometry.block_start(block as u32) + u64::from(found.blocks[block].end);
+            let page = end.saturating_sub(1) / unit * unit;
+            address.offset() == last[block] || address.offset() + u64::from(len) > page
+        };
+        let (flash, order) = (&self.fs.medium, self.fs.order);
+        let read = |address: Address, len: u32| {
+            let mut bytes = vec![0; len as usize];
+            node::read(flash, address.offset(), &mut bytes).ok().map(|()| bytes)
+        };
+        let is_good = |node: &NodeRef| {
+            let Some(bytes) = read(node.address, node.total_len) else { return true };
+            Inode::parse(&bytes, order).is_ok_and(|inode| inode.data(&bytes).is_ok())
+        };
+        let blocks_len = geometry.erase_size;
+        let mut ends: Vec<(u32, u32)> = vec![];
+        let nodes = core::mem::take(&mut found.nodes);
+        let (kept, torn): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| {
+            !is_last(node.address, node.total_len) || node.total_len > blocks_len || is_good(node)
+        });
+        let xattrs = core::mem::take(&mut found.xattrs);
+        let kept_xattrs: Vec<_> = xattrs
+            .into_iter()
+            .filter(|xattr| {
+                if !is_last(xattr.address, xattr.total_len) || xattr.total_len > blocks_len {
+                    return true;
+                }
+                let Some(bytes) = read(xattr.address, xattr.total_len) else { return true };
+                let good = Xattr::parse(&bytes, order)
+                    .is_ok_and(|parsed| parsed.name_and_value(&bytes).is_ok());
+                if !good {
+                    ends.push((geometry.block_of(xattr.address.offset()), xattr.total_len));
+                }
+                good
+            })
+            .collect();
+        for node in torn {
+            let offset = node.address.offset();
+            let block = geometry.block_of(offset);
+            let start = (offset - geometry.block_start(block)) as u32;
+            let facts = &mut found.blocks[block as usize];
+            let end = start.saturating_add(node.total_len).next_multiple_of(4);
+            facts.end = facts.end.max(end).min(geometry.block_len(block));
+        }
+        found.nodes = kept;
+        found.xattrs = kept_xattrs;
+    }
+
+    /// Which entry of each name counts, and which directories can be reached.
+    fn names(&mut self) -> Vec<(u32, Name)> {
+        let by_mkfs = written_by_mkfs(&self.found.dirents);
+        let mut dirents = core::mem::take(&mut self.found.dirents);
+        let names = core::mem::take(&mut self.found.names);
+        dirents.sort_by(|a, b| {
+            let a_key = (a.pino, a.name(&names), Reverse(a.version));
+            let b_key = (b.pino, b.name(&names), Reverse(b.version));
+            // Of two with the same version the one that lies further back counts.
+            a_key.cmp(&b_key).then(b.address.cmp(&a.address))
+        });
+        let newest = |at: usize| {
+            at == 0
+                || dirents[at - 1].pino != dirents[at].pino
+                || dirents[at - 1].name(&names) != dirents[at].name(&names)
+        };
+        let count: Vec<bool> = (0..dirents.len()).map(newest).collect();
+        let mut known: BTreeSet<u32> = self.found.nodes.iter().map(|node| node.ino).collect();
+        known.extend(dirents.iter().zip(&count).filter(|(_, c)| **c).map(|(d, _)| d.pino));
+        known.insert(ROOT_INO);
+        let mut tree = Tree { dirents: &dirents, names: &names, count, known, by_mkfs };
+        let (doubles, counting) = tree.walk(&mut self.fs.tables.inodes);
+        for (at, dirent) in dirents.iter().enumerate() {
+            let hash = hash(dirent.name(&names));
+            let kind = if dirent.ino == 0 { Kind::Removal } else { Kind::Dirent };
+            let live = counting.contains(&at);
+            if !live && dirent.ino != 0 {
+                more(&mut self.fs.tables.old_names, (dirent.pino, hash));
+            }
+            let len = (Dirent::LEN + usize::from(dirent.name_len)) as u32;
+            self.raws.push((dirent.address, raw(kind, (dirent.pino, hash), len, live)));
+        }
+        self.resolve_doubles(doubles)
+    }
+
+    /// Of two names of a directory the one whose entry was written earlier goes.
+    fn resolve_doubles(&mut self, doubles: Vec<(u32, Name)>) -> Vec<(u32, Name)> {
+        let (medium, order) = (&self.fs.medium, self.fs.order);
+        let time = |name: &Name| {
+            let mut bytes = [0; Dirent::LEN];
+            let read = node::read(medium, name.address.offset(), &mut bytes);
+            let dirent = read.ok().and_then(|()| Dirent::parse(&bytes, order).ok());
+            dirent.map_or(0, |dirent| dirent.mctime)
+        };
+        let mut losers = vec![];
+        for (pino, name) in doubles {
+            // The tree has the other name; see who is newer.
+            let Some((other_pino, other)) = name_of(&self.fs.tables.inodes, name.ino) else {
+                losers.push((pino, name));
+                continue;
+            };
+            let newer = if other_pino == pino {
+                name.version > other.version
+            } else {
+                time(&name) > time(&other)
+            };
+            losers.push(if newer { (other_pino, other) } else { (pino, name.clone()) });
+            if newer
+                && let Some(state) = self.fs.tables.inodes.get_mut(&name.ino)
+                && let Some(directory) = &mut state.directory
+            {
+                directory.parent = pino;
+            }
+        }
+        losers
+    }
+
+    fn nodes(&mut self, versions: &BTreeMap<u32, u32>) {
+        let mut nodes = core::mem::take(&mut self.found.nodes);
+        nodes.sort_by_key(|node| (node.ino, node.version));
+        for chunk in nodes.chunk_by(|a, b| a.ino == b.ino) {
+            let ino = chunk[0].ino;
+            let state = self.fs.tables.inodes.get_mut(&ino);
+            let live = state.is_some();
+            if let Some(state) = state {
+                state.nodes = chunk.to_vec();
+            }
+            for node in chunk {
+                let NodeRef { address, total_len, version, .. } = *node;
+                self.raws.push((address, raw(Kind::Inode, (ino, version), total_len, live)));
+            }
+        }
+        for (ino, state) in &mut self.fs.tables.inodes {
+            state.version = versions.get(ino).copied().unwrap_or(0);
+        }
+    }
+
+    fn xattrs(&mut self) {
+        let mut xrefs = core::mem::take(&mut self.found.xrefs);
+        xrefs.sort_by_key(|xref| (xref.ino, xref.xid, Reverse(xref.xseqno)));
+        let tables = &mut self.fs.tables;
+        for chunk in xrefs.chunk_by(|a, b| (a.ino, a.xid) == (b.ino, b.xid)) {
+            let key = (chunk[0].ino, chunk[0].xid);
+            for (at, xref) in chunk.iter().enumerate() {
+                let is_removal = xref.xseqno & 1 != 0;
+                let live = at == 0 && tables.inodes.contains_key(&xref.ino);
+                let kind = if is_removal { Kind::XrefRemoval } else { Kind::Xref };
+                if live {
+                    let (xseqno, address) = (xref.xseqno, xref.address);
+                    tables.xrefs.insert(key, XrefState { xseqno, address, is_removal });
+                } else if !is_removal {
+                    more(&mut tables.old_xrefs, key);
+                }
+                let raw = raw(kind, key, Xref::LEN as u32, live);
+                self.raws.push((xref.address, raw));
+            }
+        }
+        let mut xattrs = core::mem::take(&mut self.found.xattrs);
+        xattrs.sort_by_key(|xattr| (xattr.xid, Reverse(xattr.version)));
+        let mut users: BTreeMap<u32, u32> = BTreeMap::new();
+        for ((_, xid), _) in self.fs.tables.xrefs.iter().filter(|(_, xref)| !xref.is_removal) {
+            *users.entry(*xid).or_default() += 1;
+        }
+        for xattr in xattrs {
+            let xid = xattr.xid;
+            // Only the newest node of an attribute counts.
+            let inodes = users.remove(&xid).unwrap_or(0);
+            if inodes > 0 {
+                let (version, address, total_len) = (xattr.version, xattr.address, xattr.total_len);
+                let state = XattrState { version, address, total_len, inodes };
+                self.fs.tables.xattrs.insert(xid, state);
+            }
+            let raw = raw(Kind::Xattr, (xid, xattr.version), xattr.total_len, inodes > 0);
+            self.raws.push((xattr.address, raw));
+        }
+    }
+
+    fn others(&mut self) {
+        for (address, len) in core::mem::take(&mut self.found.others) {
+            self.raws.push((address, raw(Kind::Other, (0, 0), len, true)));
+        }
+    }
+
+    /// Nodes into their blocks, blocks into their states.
+    fn blocks(mut self) {
+        self.raws.sort_by_key(|(address, _)| *address);
+        let blocks = &mut self.fs.blocks;
+        for (address, raw) in &self.raws {
+            let (number, at) = blocks.place(*address);
+            let geometry = blocks.geometry;
+            let block = blocks.block(number);
+            let fits = at.checked_add(raw.len).is_some_and(|end| end <= geometry.erase_size);
+            // A summary may say what it likes; two nodes in one place are one too many.
+            if fits && block.raws.last().is_none_or(|last| last.at < at) {
+                block.summary_len += raw.summary_entry_len();
+                block.used += if raw.is_dead { 0 } else { raw.space() };
+                block.raws.push(Raw { at, ..*raw });
+            }
+        }
+        let mut resume: Option<(u32, u32)> = None;
+        for number in 0..self.fs.blocks.blocks.len() as u32 {
+            let state = self.block_state(number);
+            if state == State::Closed {
+                let start = self.resume_at(number);
+                let best = resume.map_or(u32::MAX, |(_, best)| best);
+                if start < best {
+                    resume = Some((number, start));
+                }
+                continue;
+            }
+            self.fs.blocks.settle(number, state);
+        }
+        let erase_size = self.fs.blocks.geometry.erase_size;
+        let resume = resume.filter(|(_, start)| start + RESUME_MIN <= erase_size);
+        for number in 0..self.fs.blocks.blocks.len() as u32 {
+            if self.fs.blocks.blocks[number as usize].state == State::Closed {
+                self.closed(number, resume);
+            }
+        }
+    }
+
+    fn block_state(&mut self, number: u32) -> State {
+        let facts = self.found.blocks[number as usize];
+        let marker = self.fs.medium.marker();
+        let block = self.fs.blocks.block(number);
+        block.padded = facts.padded;
+        block.end = facts.end;
+        if facts.is_bad {
+            return State::Bad;
+        }
+        if block.used > 0 {
+            return State::Closed;
+        }
+        let is_marked = match marker {
+            Marker::Node(len) => {
+                facts.cleanmarker_len == len && facts.end <= len.next_multiple_of(4)
+            }
+            Marker::Oob => facts.end == 0 && self.fs.medium.has_oob_marker(number),
+            Marker::None => false,
+        };
+        if is_marked { State::Free } else { State::Erasable }
+    }
+
+    /// Where in a block writing may go on: behind everything, on NAND one page further, because the
+    /// next one may be half programmed and look erased.
+    fn resume_at(&self, number: u32) -> u32 {
+        let geometry = self.fs.blocks.geometry;
+        let block = &self.fs.blocks.blocks[number as usize];
+        let last = block.raws.last().map_or(0, |raw| raw.at.saturating_add(raw.space()));
+        let end = block.end.max(last);
+        let unit = geometry.write_size.max(4);
+        let skip = if geometry.kind.is_nand() { unit } else { 0 };
+        end.div_ceil(unit).saturating_mul(unit).saturating_add(skip).min(geometry.erase_size)
+    }
+
+    fn closed(&mut self, number: u32, resume: Option<(u32, u32)>) {
+        let geometry = self.fs.blocks.geometry;
+        let has_summary = self.found.blocks[number as usize].end == geometry.block_len(number);
+        let marker_len = self.fs.medium.marker_len();
+        let block = self.fs.blocks.block(number);
+        let dead: u32 = block.raws.iter().filter(|raw| raw.is_dead).map(Raw::space).sum();
+        let holds = block.end.saturating_sub(marker_len).saturating_sub(block.used);
+        block.dead = if has_summary { dead + block.padded } else { holds.max(dead) };
+        match resume {
+            Some((resumed, start)) if resumed == number => {
+                block.end = start;
+                self.fs.blocks.settle(number, State::Current);
+            }
+            _ => {
+                let tail = geometry.erase_size - block.end.min(geometry.erase_size);
+                if tail > geometry.erase_size / 8 {
+                    block.dead += tail;
+                }
+                self.fs.blocks.settle(number, State::Closed);
+            }
+        }
+    }
+}
+
+/// The directory and entry by which the tree reaches a directory.
+fn name_of(inodes: &BTreeMap<u32, InodeState>, ino: u32) -> Option<(u32, Name)> {
+    let parent = inodes.get(&ino)?.directory.as_ref()?.parent;
+    let above = inodes.get(&parent)?.directory.as_ref()?;
+    let name = above.all().find(|name| name.ino == ino)?;
+    Some((parent, name.clone()))
+}
+
+/// The entries on the flash as a tree.
+struct Tree<'d> {
+    /// By directory and name, the newest of a name first.
+    dirents: &'d [DirentRef],
+    names: &'d [u8],
+    /// Which of them are the newest of their name.
+    count: Vec<bool>,
+    /// Inodes with a node, or with entries.
+    known: BTreeSet<u32>,
+    by_mkfs: Option<Address>,
+}
+
+impl Tree<'_> {
+    /// Makes the inodes that can be reached from the root; returns names that would give a
+    /// directory a second one, and the numbers of the entries that count.
+    fn walk(
+        &mut self,
+        inodes: &mut BTreeMap<u32, InodeState>,
+    ) -> (Vec<(u32, Name)>, BTreeSet<usize>) {
+        let mut doubles = vec![];
+        let mut counting = BTreeSet::new();
+        let mut root = InodeState::default();
+        root.directory = Some(Directory::below(0));
+        root.names = 1;
+        inodes.insert(ROOT_INO, root);
+        let mut open = vec![ROOT_INO];
+        while let Some(pino) = open.pop() {
+            let start = self.dirents.partition_point(|dirent| dirent.pino < pino);
+            let own = self.dirents[start..].iter().take_while(|dirent| dirent.pino == pino);
+            for (at, dirent) in (start..).zip(own) {
+                if !self.count[at] || (dirent.ino != 0 && !self.known.contains(&dirent.ino)) {
+                    continue;
+                }
+                counting.insert(at);
+                let name = Name {
+                    name: dirent.name(self.names).into(),
+                    ino: dirent.ino,
+                    version: dirent.version,
+                    address: dirent.address,
+                    kind: dirent.kind,
+                    by_mkfs: Some(dirent.address) <= self.by_mkfs,
+                };
+                if dirent.ino != 0 && dirent.kind == KIND_DIRECTORY {
+                    if inodes.get(&dirent.ino).is_some_and(|state| state.directory.is_some()) {
+                        doubles.push((pino, name.clone()));
+                    } else {
+                        let state = inodes.entry(dirent.ino).or_default();
+                        state.directory = Some(Directory::below(pino));
+                        open.push(dirent.ino);
+                    }
+                }
+                if dirent.ino != 0 {
+                    inodes.entry(dirent.ino).or_default().names += 1;
+                }
+                if let Some(directory) =
+                    inodes.get_mut(&pino).and_then(|state| state.directory.as_deref_mut())
+                {
+                    directory.put(name);
+                }
+            }
+        }
+        (doubles, counting)
+    }
+}

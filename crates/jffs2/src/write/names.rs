@@ -1,0 +1,336 @@
+//! Names: making, removing and moving them.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::flash::FlashMut;
+use flysch_api::vfs::{DeviceNumber, Error, FileKind, NewFile, Rename, Timestamp};
+use flysch_wire::jffs2::{Dirent, NAME_LEN_MAX, ROOT_INO};
+
+use super::Jffs2Mut;
+use super::content::id;
+use super::loaded::{Attributes, Loaded};
+use super::log::{NewNode, Purpose, Room};
+use super::space::Kind;
+use super::tables::{Directory, InodeState, Name, hash};
+use crate::create::{clamp_time, device_data};
+
+/// Longest target of a symbolic link (`JFFS2_MAX_SYMLINK_LEN`).
+const TARGET_LEN_MAX: usize = 254;
+
+fn check_name(name: &[u8]) -> Result<(), Error> {
+    if name.is_empty() || name == b"." || name == b".." {
+        return Err(Error::Invalid("the name is empty, . or .."));
+    }
+    if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        return Err(Error::Invalid("a name has no NUL and no /"));
+    }
+    if name.len() > NAME_LEN_MAX { Err(Error::NameTooLong) } else { Ok(()) }
+}
+
+fn dirent_kind(kind: FileKind) -> u8 {
+    (kind.mode_bits() >> 12) as u8
+}
+
+impl<F: FlashMut> Jffs2Mut<F> {
+    /// A directory that a name can be added to: one that has a name itself.
+    fn living_directory(&self, ino: u32) -> Result<&Directory, Error> {
+        let directory = self.directory(ino)?;
+        if self.state(ino)?.names == 0 { Err(Error::NotFound) } else { Ok(directory) }
+    }
+
+    fn name(&self, directory: u32, name: &[u8]) -> Result<&Name, Error> {
+        self.directory(directory)?.lookup(name).ok_or(Error::NotFound)
+    }
+
+    pub(crate) fn create_file(
+        &mut self,
+        directory: u32,
+        name: &[u8],
+        file: &NewFile<'_>,
+        now: Timestamp,
+    ) -> Result<u32, Error> {
+        check_name(name)?;
+        if self.living_directory(directory)?.lookup(name).is_some() {
+            return Err(Error::Exists);
+        }
+        let (loaded, data) = self.new_inode(file, now)?;
+        let room = Room::inode(data.len()).and(Room::dirent(name));
+        self.reserve(room, Purpose::Change)?;
+        let ino = self.add_inode(file.kind, loaded)?;
+        let done = self
+            .append_metadata(ino)
+            .and_then(|()| self.append_name(directory, name, (ino, dirent_kind(file.kind)), now));
+        if let Err(error) = done {
+            self.drop_inode(ino);
+            return Err(error);
+        }
+        let state = self.tables.inodes.get_mut(&ino).expect("it was just added");
+        state.names = 1;
+        if let Some(own) = &mut state.directory {
+            own.parent = directory;
+        }
+        Ok(ino)
+    }
+
+    fn new_inode(&self, file: &NewFile<'_>, now: Timestamp) -> Result<(Loaded, Vec<u8>), Error> {
+        let time = clamp_time(now);
+        let data = match file.kind {
+            FileKind::Symlink => {
+                if file.target.is_empty() || file.target.contains(&0) {
+                    let why = "a symlink's target is not empty and has no NUL";
+                    return Err(Error::Invalid(why));
+                }
+                if file.target.len() > TARGET_LEN_MAX {
+                    return Err(Error::NameTooLong);
+                }
+                file.target.to_vec()
+            }
+            FileKind::CharacterDevice | FileKind::BlockDevice => {
+                let why = "a device number does not fit into 12 and 20 bits";
+                let (bytes, len) =
+                    device_data(self.order, file.device, false).ok_or(Error::Invalid(why))?;
+                bytes[..len].to_vec()
+            }
+            _ => vec![],
+        };
+        let attributes = Attributes {
+            mode: file.kind.mode_bits() | u32::from(file.permissions & 0o7777),
+            uid: id(file.owner)?,
+            gid: id(file.group)?,
+            size: if file.kind == FileKind::Symlink { data.len() as u32 } else { 0 },
+            atime: time,
+            mtime: time,
+            ctime: time,
+        };
+        Ok((Loaded::new(attributes, &data), data))
+    }
+
+    fn add_inode(&mut self, kind: FileKind, loaded: Loaded) -> Result<u32, Error> {
+        let ino = self.tables.next_ino;
+        let none = Error::Unsupported("an inode number beyond 32 bits");
+        self.tables.next_ino = ino.checked_add(1).ok_or(none)?;
+        let directory = (kind == FileKind::Directory).then(|| Directory::below(0));
+        let mut state = InodeState::new(directory);
+        state.loaded.set(loaded);
+        *self.loaded.get_mut() += 1;
+        self.tables.inodes.insert(ino, state);
+        Ok(ino)
+    }
+
+    /// Appends a directory entry, for which there is room: `to` is an inode and its `DT_*`, 0 for a
+    /// removal.
+    fn append_name(
+        &mut self,
+        directory: u32,
+        name: &[u8],
+        to: (u32, u8),
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let (ino, kind) = to;
+        // What a directory's own nodes tell must be known before its entries change.
+        self.loaded_mut(directory)?;
+        let version = self.next_version(directory)?;
+        let mctime = clamp_time(now);
+        let dirent = Dirent { pino: directory, version, ino, mctime, nsize: 0, kind, name_crc: 0 };
+        let mut bytes = vec![0; Dirent::LEN + name.len()];
+        dirent.emit(name, self.order, &mut bytes);
+        let raw = if ino == 0 { Kind::Removal } else { Kind::Dirent };
+        let new = NewNode { kind: raw, owner: directory, tag: hash(name) };
+        let address = self.append(&bytes, new)?;
+        let entry = Name { name: name.into(), ino, version, address, kind, by_mkfs: false };
+        let old = self.directory_mut(directory)?.put(entry);
+        if let Some(old) = old {
+            self.kill(old.address);
+        }
+        let attributes = &mut self.loaded_mut(directory)?.attributes;
+        attributes.mtime = mctime;
+        attributes.ctime = mctime;
+        Ok(())
+    }
+
+    pub(crate) fn link_file(
+        &mut self,
+        ino: u32,
+        directory: u32,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        check_name(name)?;
+        if self.state(ino)?.directory.is_some() {
+            return Err(Error::IsDirectory);
+        }
+        if self.state(ino)?.names == 0 {
+            return Err(Error::NotFound);
+        }
+        if self.living_directory(directory)?.lookup(name).is_some() {
+            return Err(Error::Exists);
+        }
+        let kind = dirent_kind(self.kind(ino)?);
+        let room = Room::dirent(name).and(self.metadata_room(ino)?);
+        self.reserve(room, Purpose::Change)?;
+        self.append_name(directory, name, (ino, kind), now)?;
+        self.state_mut(ino)?.names += 1;
+        self.append_change(ino, now)
+    }
+
+    pub(crate) fn remove_name(
+        &mut self,
+        directory: u32,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let ino = self.name(directory, name)?.ino;
+        if self.directory(ino).is_ok_and(|directory| directory.live > 0) {
+            return Err(Error::NotEmpty);
+        }
+        // The time of change of a file that has more names; of one that cannot be read it stays.
+        let stays = self.state(ino)?.names > 1 && self.loaded(ino).is_ok();
+        let more = if stays { self.metadata_room(ino)? } else { Room::default() };
+        self.reserve(Room::dirent(name).and(more), Purpose::Removal)?;
+        self.append_name(directory, name, (0, 0), now)?;
+        self.lose_name(ino, now);
+        if stays { self.append_change(ino, now) } else { Ok(()) }
+    }
+
+    /// One name less.
+    fn lose_name(&mut self, ino: u32, now: Timestamp) {
+        if let Ok(loaded) = self.loaded_mut(ino) {
+            loaded.attributes.ctime = clamp_time(now);
+        }
+        if let Some(state) = self.tables.inodes.get_mut(&ino) {
+            state.names = state.names.saturating_sub(1);
+            if let Some(directory) = &mut state.directory {
+                directory.parent = 0;
+            }
+        }
+    }
+
+    /// Of two names of a directory one goes, with nothing else.
+    pub(crate) fn write_removal_of_double(&mut self, pino: u32, name: Name) -> Result<(), Error> {
+        let time = self.loaded_mut(pino)?.attributes.mtime;
+        let now = Timestamp { seconds: i64::from(time), nanoseconds: 0 };
+        self.reserve(Room::dirent(&name.name), Purpose::Removal)?;
+        self.append_name(pino, &name.name, (0, 0), now)?;
+        let state = self.state_mut(name.ino)?;
+        state.names = state.names.saturating_sub(1);
+        Ok(())
+    }
+
+    fn state_mut(&mut self, ino: u32) -> Result<&mut InodeState, Error> {
+        self.tables.inodes.get_mut(&ino).ok_or(Error::NotFound)
+    }
+
+    /// Whether `ino` is `below` or lies above it.
+    fn is_above(&self, ino: u32, below: u32) -> bool {
+        let mut at = below;
+        // No tree is deeper than it has inodes.
+        for _ in 0..=self.tables.inodes.len() {
+            if at == ino {
+                return true;
+            }
+            match self.directory(at) {
+                Ok(directory) if at != ROOT_INO => at = directory.parent,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn check_replace(&self, moved: u32, replaced: u32) -> Result<(), Error> {
+        match (self.directory(moved).is_ok(), self.directory(replaced)) {
+            (true, Err(_)) => Err(Error::NotDirectory),
+            (false, Ok(_)) => Err(Error::IsDirectory),
+            (true, Ok(directory)) if directory.live > 0 => Err(Error::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    /// Two entries are written, the new name first: after a power cut in between the file has both.
+    /// A directory has only one of them after the next mount. JFFS2 has no way to do better.
+    pub(crate) fn rename_file(
+        &mut self,
+        from: (u32, &[u8]),
+        to: (u32, &[u8]),
+        how: Rename,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let moved = self.name(from.0, from.1)?;
+        let (ino, kind) = (moved.ino, moved.kind);
+        check_name(to.1)?;
+        let replaced = self.living_directory(to.0)?.lookup(to.1).map(|entry| entry.ino);
+        if self.directory(ino).is_ok() && self.is_above(ino, to.0) {
+            return Err(Error::Invalid("a directory can not be moved below itself"));
+        }
+        match (how, replaced) {
+            (Rename::Exchange, _) => {
+                return Err(Error::Unsupported("JFFS2 can not exchange two names in one step"));
+            }
+            (Rename::Keep, Some(_)) => return Err(Error::Exists),
+            (_, Some(other)) if other == ino => return Ok(()),
+            (_, Some(other)) => self.check_replace(ino, other)?,
+            (_, None) => {}
+        }
+        let readable = self.loaded(ino).is_ok();
+        let metadata = if readable { self.metadata_room(ino)? } else { Room::default() };
+        let names = Room::dirent(to.1).and(Room::dirent(from.1));
+        let whiteout =
+            if how == Rename::Whiteout { Room::inode(4) } else { Room::default() };
+        // A file that was replaced and has more names keeps a time of change.
+        let stays = replaced.filter(|other| {
+            self.state(*other).is_ok_and(|state| state.names > 1) && self.loaded(*other).is_ok()
+        });
+        let other = stays.map_or(Ok(Room::default()), |other| self.metadata_room(other))?;
+        let room = names.and(metadata).and(whiteout).and(other);
+        self.reserve(room, Purpose::Change)?;
+        let old = match how {
+            Rename::Whiteout => (self.whiteout(now)?, dirent_kind(FileKind::CharacterDevice)),
+            _ => (0, 0),
+        };
+        self.append_name(to.0, to.1, (ino, kind), now)?;
+        self.append_name(from.0, from.1, old, now)?;
+        if let Some(other) = replaced {
+            self.lose_name(other, now);
+        }
+        if let Some(other) = stays {
+            self.append_metadata(other)?;
+        }
+        if let Ok(directory) = self.directory_mut(ino) {
+            directory.parent = to.0;
+        }
+        if readable { self.append_change(ino, now) } else { Ok(()) }
+    }
+
+    fn whiteout(&mut self, now: Timestamp) -> Result<u32, Error> {
+        let file = NewFile {
+            kind: FileKind::CharacterDevice,
+            permissions: 0,
+            owner: 0,
+            group: 0,
+            device: DeviceNumber::default(),
+            target: &[],
+        };
+        let (loaded, _) = self.new_inode(&file, now)?;
+        let ino = self.add_inode(file.kind, loaded)?;
+        self.append_metadata(ino)?;
+        self.state_mut(ino)?.names = 1;
+        Ok(ino)
+    }
+
+    /// Nothing of an inode without a name is needed any more.
+    pub(crate) fn drop_inode(&mut self, ino: u32) {
+        let Some(state) = self.tables.inodes.remove(&ino) else { return };
+        for node in state.living() {
+            self.kill(node.address);
+        }
+        // Entries in a directory without a name count for nothing, removals included.
+        for entry in state.directory.iter().flat_map(|directory| directory.all()) {
+            self.kill(entry.address);
+        }
+        let keys: Vec<u32> =
+            self.tables.xrefs.range((ino, 0)..=(ino, u32::MAX)).map(|((_, xid), _)| *xid).collect();
+        for xid in keys {
+            self.drop_xref(ino, xid);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Erase blocks: what is in them, what of it counts, which are free.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::flash::Geometry;
+
+use crate::found::Address;
+
+/// Dead bytes from which a block is worth collecting (`ISDIRTY`).
+const DIRTY_MIN: u32 = 196;
+
+/// What a node is, as far as its block must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Owner: inode; tag: version.
+    Inode,
+    /// Owner: directory; tag: hash of the name.
+    Dirent,
+    /// A directory entry that says that the name was removed. Owner and tag as above.
+    Removal,
+    /// Owner: number of the attribute; tag: version.
+    Xattr,
+    /// Owner: inode; tag: number of the attribute.
+    Xref,
+    /// A reference that says that the attribute was removed. Owner and tag as above.
+    XrefRemoval,
+    /// Of a type that is not known and must be kept.
+    Other,
+}
+
+/// One node of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raw {
+    /// Where in the block.
+    pub(crate) at: u32,
+    /// Length without padding.
+    pub(crate) len: u32,
+    pub(crate) kind: Kind,
+    pub(crate) is_dead: bool,
+    pub(crate) owner: u32,
+    pub(crate) tag: u32,
+}
+
+impl Raw {
+    /// Bytes with padding to the next node.
+    pub(crate) fn space(&self) -> u32 {
+        self.len.next_multiple_of(4)
+    }
+
+    /// Bytes of its entry in a summary.
+    pub(crate) fn summary_entry_len(&self) -> u32 {
+        match self.kind {
+            Kind::Inode | Kind::Xattr => 18,
+            Kind::Xref | Kind::XrefRemoval => 6,
+            Kind::Dirent | Kind::Removal => 24 + (self.len.saturating_sub(40)),
+            Kind::Other => 0,
+        }
+    }
+}
+
+/// What a block is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Erased and marked.
+    Free,
+    /// Nodes are being appended.
+    Current,
+    /// Holds nodes that count, and takes no more.
+    Closed,
+    /// Nothing in it counts.
+    Erasable,
+    /// Given up.
+    Bad,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    pub(crate) state: State,
+    /// By rising place.
+    pub(crate) raws: Vec<Raw>,
+    /// Bytes that count, with padding.
+    pub(crate) used: u32,
+    /// Bytes of nodes that do not count any more, and of garbage.
+    pub(crate) dead: u32,
+    /// Behind this byte it is erased.
+    pub(crate) end: u32,
+    /// Bytes of padding nodes.
+    pub(crate) padded: u32,
+    /// Bytes of the entries that a summary needs.
+    pub(crate) summary_len: u32,
+    /// Programming failed in it this many times.
+    pub(crate) failures: u8,
+}
+
+impl Block {
+    fn new(state: State) -> Self {
+        Self {
+            state,
+            raws: vec![],
+            used: 0,
+            dead: 0,
+            end: 0,
+            padded: 0,
+            summary_len: 0,
+            failures: 0,
+        }
+    }
+
+    /// Bytes that collecting it would set free.
+    fn gain(&self) -> u32 {
+        if self.dead >= DIRTY_MIN || self.failures > 0 { self.dead } else { 0 }
+    }
+}
+
+/// All erase blocks.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    pub(crate) geometry: Geometry,
+    pub(crate) blocks: Vec<Block>,
+    /// Longest unused first.
+    pub(crate) free: VecDeque<u32>,
+    /// Longest unused first.
+    pub(crate) erasable: VecDeque<u32>,
+    pub(crate) current: Option<u32>,
+    /// Sum of what collecting closed blocks would set free.
+    gain: u64,
+    random: u32,
+}
+
+impl Blocks {
+    pub(crate) fn new(geometry: Geometry, seed: u32) -> Self {
+        Self {
+            geometry,
+            blocks: vec![Block::new(State::Closed); geometry.blocks() as usize],
+            free: VecDeque::new(),
+            erasable: VecDeque::new(),
+            current: None,
+            gain: 0,
+            random: seed | 1,
+        }
+    }
+
+    /// The block and the place in it of an address.
+    pub(crate) fn place(&self, address: Address) -> (u32, u32) {
+        let block = self.geometry.block_of(address.offset());
+        (block, (address.offset() - self.geometry.block_start(block)) as u32)
+    }
+
+    pub(crate) fn address(&self, block: u32, at: u32) -> Address {
+        Address::new(self.geometry.block_start(block) + u64::from(at))
+    }
+
+    pub(crate) fn block(&mut self, block: u32) -> &mut Block {
+        &mut self.blocks[block as usize]
+    }
+
+    /// Gives a block its state for the first time.
+    pub(crate) fn settle(&mut self, number: u32, state: State) {
+        let block = self.block(number);
+        block.state = state;
+        match state {
+            State::Free => self.free.push_back(number),
+            State::Erasable => self.erasable.push_back(number),
+            State::Current => self.current = Some(number),
+            State::Closed => self.gain += u64::from(self.blocks[number as usize].gain()),
+            State::Bad => {}
+        }
+    }
+
+    /// Appends a node to the current block.
+    pub(crate) fn push(&mut self, raw: Raw) {
+        let number = self.current.expect("nodes are appended to the current block");
+        let block = self.block(number);
+        block.used += raw.space();
+        block.end = raw.at + raw.space();
+        block.summary_len += raw.summary_entry_len();
+        block.raws.push(raw);
+    }
+
+    /// A node does not count any more. Returns what it was.
+    pub(crate) fn kill(&mut self, address: Address) -> Option<Raw> {
+        let (number, at) = self.place(address);
+        let block = self.blocks.get_mut(number as usize)?;
+        let index = block.raws.binary_search_by_key(&at, |raw| raw.at).ok()?;
+        let raw = &mut block.raws[index];
+        if raw.is_dead {
+            return None;
+        }
+        raw.is_dead = true;
+        let raw = *raw;
+        let before = block.gain();
+        block.used -= raw.space();
+        block.dead += raw.space();
+        let after = block.gain();
+        if block.state == State::Closed {
+            self.gain = self.gain - u64::from(before) + u64::from(after);
+            self.refile(number);
+        }
+        Some(raw)
+    }
+
+    /// A closed block in which nothing counts is to be erased.
+    fn refile(&mut self, number: u32) {
+        let block = self.block(number);
+        if block.state == State::Closed && block.used == 0 {
+            let gain = u64::from(block.gain());
+            block.state = State::Erasable;
+            self.gain -= gain;
+            self.erasable.push_back(number);
+        }
+    }
+
+    /// No more nodes are appended to the current block. `failed`: because programming failed.
+    pub(crate) fn close(&mut self, failed: bool) {
+        let Some(number) = self.current.take() else { return };
+        let len = self.geometry.block_len(number);
+        let block = self.block(number);
+        block.state = State::Closed;
+        block.end = len;
+        block.failures = block.failures.saturating_add(u8::from(failed));
+        let gain = u64::from(block.gain());
+        self.gain += gain;
+        self.refile(number);
+    }
+
+    /// Makes a block, freshly erased, the current one.
+    pub(crate) fn open(&mut self, number: u32, start: u32) {
+        let block = self.block(number);
+        let failures = block.failures;
+        *block = Block { end: start, failures, ..Block::new(State::Current) };
+        self.current = Some(number);
+    }
+
+    /// Blocks that can be written to, after an erase.
+    pub(crate) fn available(&self) -> u32 {
+        (self.free.len() + self.erasable.len()) as u32
+    }
+
+    /// Bytes that are dead in blocks that are worth collecting.
+    pub(crate) fn dirty(&self) -> u64 {
+        self.gain
+    }
+
+    pub(crate) fn random(&mut self) -> u32 {
+        // xorshift32 (Marsaglia 2003).
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        self.random
+    }
+
+    /// The block to collect next: one in which programming failed, else mostly a very dirty one,
+    /// now and then a clean one, so that all blocks are worn alike.
+    pub(crate) fn victim(&mut self) -> Option<u32> {
+        let closed = |(number, block): (usize, &Block)| {
+            (block.state == State::Closed).then_some((number as u32, block.failures, block.gain()))
+        };
+        let luck = self.random() % 128;
+        let start = self.random() as usize % self.blocks.len().max(1);
+        let half = self.geometry.erase_size / 2;
+        let (mut dirtiest, mut least, mut clean) = (None, None, None);
+        let around = (start..self.blocks.len()).chain(0..start);
+        for (number, failures, gain) in around.filter_map(|at| closed((at, &self.blocks[at]))) {
+            if failures > 0 {
+                return Some(number);
+            }
+            if gain == 0 {
+                clean.get_or_insert(number);
+                continue;
+            }
+            if dirtiest.is_none_or(|(_, most)| gain > most) {
+                dirtiest = Some((number, gain));
+            }
+            if gain < half && least.is_none() {
+                least = Some(number);
+            }
+        }
+        // As Linux: 110 of 128 times a very dirty block, 16 times a dirty one, twice a clean one.
+        let dirtiest = dirtiest.map(|(number, _)| number);
+        match luck {
+            0..110 => dirtiest.or(clean),
+            110..126 => least.or(dirtiest).or(clean),
+            _ => clean.or(dirtiest),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What there is: inodes, names, attributes, and where their nodes lie.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use flysch_wire::jffs2::crc32;
+use once_cell::race::OnceBox;
+
+use super::loaded::Loaded;
+use crate::found::{Address, NodeRef};
+
+/// `DT_DIR`.
+pub(crate) const KIND_DIRECTORY: u8 = 4;
+
+/// A name in a directory, or that a name was removed.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    pub(crate) name: Box<[u8]>,
+    /// 0: removed; the entry is kept as long as an older one may be found on the flash.
+    pub(crate) ino: u32,
+    pub(crate) version: u32,
+    pub(crate) address: Address,
+    /// `DT_*`.
+    pub(crate) kind: u8,
+    /// mkfs.jffs2 wrote it: its time is that of the file.
+    pub(crate) by_mkfs: bool,
+}
+
+/// Where a name stands in its directory: by hash, and a number among those of one hash. It keeps
+/// this place as long as it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Spot {
+    hash: u32,
+    number: u32,
+}
+
+impl Spot {
+    /// The position behind this entry, never 0.
+    pub(crate) fn position(self) -> u64 {
+        // 63 bits, for those who keep it with a sign.
+        (u64::from(self.hash >> 1) << 32 | u64::from(self.number)) + 1
+    }
+
+    /// The first place at or behind a position.
+    pub(crate) fn at(position: u64) -> Self {
+        Self { hash: ((position >> 32) as u32) << 1, number: position as u32 }
+    }
+}
+
+/// The hash by which names stand.
+pub(crate) fn hash(name: &[u8]) -> u32 {
+    // The lowest bit has no place in a position.
+    crc32(name) & !1
+}
+
+/// The names of a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    names: BTreeMap<Spot, Name>,
+    /// The directory above; 0 for the root and those without a name.
+    pub(crate) parent: u32,
+    /// Names that are not removed.
+    pub(crate) live: u32,
+    /// Directories among them.
+    pub(crate) subdirectories: u32,
+}
+
+impl Directory {
+    /// An empty directory below `parent`.
+    pub(crate) fn below(parent: u32) -> Box<Self> {
+        let mut directory = Box::<Self>::default();
+        directory.parent = parent;
+        directory
+    }
+
+    /// The entry of a name, be it that of its removal.
+    pub(crate) fn entry(&self, name: &[u8]) -> Option<&Name> {
+        self.spot(name).map(|spot| &self.names[&spot])
+    }
+
+    pub(crate) fn entry_mut(&mut self, name: &[u8]) -> Option<&mut Name> {
+        let spot = self.spot(name)?;
+        self.names.get_mut(&spot)
+    }
+
+    /// The entry of a name that is there.
+    pub(crate) fn lookup(&self, name: &[u8]) -> Option<&Name> {
+        self.entry(name).filter(|entry| entry.ino != 0)
+    }
+
+    /// Puts an entry in the place of an older one of that name, which is returned.
+    pub(crate) fn put(&mut self, entry: Name) -> Option<Name> {
+        self.count(&entry, true);
+        let old = match self.spot(&entry.name) {
+            Some(spot) => self.names.insert(spot, entry),
+            None => {
+                let spot = self.free_spot(hash(&entry.name));
+                self.names.insert(spot, entry)
+            }
+        };
+        if let Some(old) = &old {
+            self.count(old, false);
+        }
+        old
+    }
+
+    /// Forgets about a name.
+    pub(crate) fn take(&mut self, name: &[u8]) -> Option<Name> {
+        let spot = self.spot(name)?;
+        let old = self.names.remove(&spot)?;
+        self.count(&old, false);
+        Some(old)
+    }
+
+    /// All entries from a place on, removals included.
+    pub(crate) fn from(&self, spot: Spot) -> impl Iterator<Item = (Spot, &Name)> {
+        self.names.range(spot..).map(|(spot, name)| (*spot, name))
+    }
+
+    /// All entries, removals included.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
+        self.names.values()
+    }
+
+    fn count(&mut self, entry: &Name, more: bool) {
+        let change = |count: &mut u32| *count = if more { *count + 1 } else { *count - 1 };
+        if entry.ino != 0 {
+            change(&mut self.live);
+            if entry.kind == KIND_DIRECTORY {
+                change(&mut self.subdirectories);
+            }
+        }
+    }
+
+    fn spot(&self, name: &[u8]) -> Option<Spot> {
+        let hash = hash(name);
+        let range = Spot { hash, number: 0 }..=Spot { hash, number: u32::MAX };
+        self.names.range(range).find(|(_, entry)| *entry.name == *name).map(|(spot, _)| *spot)
+    }
+
+    fn free_spot(&self, hash: u32) -> Spot {
+        let range = Spot { hash, number: 0 }..=Spot { hash, number: u32::MAX };
+        let last = self.names.range(range).next_back();
+        Spot { hash, number: last.map_or(0, |(spot, _)| spot.number.wrapping_add(1)) }
+    }
+}
+
+/// What is known of an inode in use.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// What somebody found who only reads: never changed.
+    seen: OnceBox<Loaded>,
+    /// What is kept up to date with every change.
+    own: Option<Box<Loaded>>,
+}
+
+impl Kept {
+    pub(crate) fn get(&self) -> Option<&Loaded> {
+        self.own.as_deref().or_else(|| self.seen.get())
+    }
+
+    /// Keeps what a reader found; of several the first.
+    pub(crate) fn see(&self, loaded: Loaded) {
+        let _ = self.seen.set(Box::new(loaded));
+    }
+
+    pub(crate) fn get_mut(&mut self) -> Option<&mut Loaded> {
+        self.own.as_deref_mut()
+    }
+
+    pub(crate) fn set(&mut self, loaded: Loaded) {
+        *self = Self { seen: OnceBox::new(), own: Some(Box::new(loaded)) };
+    }
+
+    /// A node was copied elsewhere.
+    fn moved(&mut self, from: Address, to: Address, node_start: u32) {
+        self.seen = OnceBox::new();
+        if let Some(own) = &mut self.own {
+            own.moved(from, to, node_start);
+        }
+    }
+}
+
+/// An inode.
+#[derive(Debug, Default)]
+pub(crate) struct InodeState {
+    /// Its nodes that may count, by rising version. A length of 0 marks one that does not.
+    pub(crate) nodes: Vec<NodeRef>,
+    /// How many of them do not.
+    dead: usize,
+    /// The highest version of its nodes, and of its entries.
+    pub(crate) version: u32,
+    /// Names it has; a directory has one.
+    pub(crate) names: u32,
+    pub(crate) directory: Option<Box<Directory>>,
+    /// Nodes that do not count were sorted out.
+    pub(crate) is_settled: bool,
+    /// What is known of it besides, once somebody asked.
+    pub(crate) loaded: Kept,
+}
+
+impl InodeState {
+    /// A new one, of which no node is there that does not count.
+    pub(crate) fn new(directory: Option<Box<Directory>>) -> Self {
+        Self { directory, is_settled: true, ..Self::default() }
+    }
+
+    /// Its nodes that may count.
+    pub(crate) fn living(&self) -> Vec<NodeRef> {
+        self.nodes.iter().filter(|node| node.total_len != 0).copied().collect()
+    }
+
+    fn index(&self, version: u32, address: Address) -> Option<usize> {
+        let start = self.nodes.partition_point(|node| node.version < version);
+        let same = self.nodes[start..].iter().take_while(|node| node.version == version);
+        same.zip(start..).find(|(node, _)| node.address == address).map(|(_, index)| index)
+    }
+
+    /// A node does not count any more.
+    pub(crate) fn forget(&mut self, version: u32, address: Address) {
+        let Some(index) = self.index(version, address) else { return };
+        self.nodes[index].total_len = 0;
+        self.dead += 1;
+        if self.dead * 2 > self.nodes.len() + 16 {
+            self.nodes.retain(|node| node.total_len != 0);
+            self.dead = 0;
+        }
+    }
+
+    /// A node, whose data begins at `node_start`, was copied elsewhere.
+    pub(crate) fn moved(&mut self, version: u32, from: Address, to: Address, node_start: u32) {
+        if let Some(index) = self.index(version, from) {
+            self.nodes[index].address = to;
+        }
+        self.loaded.moved(from, to, node_start);
+    }
+}
+
+/// An extended attribute.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct XattrState {
+    pub(crate) version: u32,
+    pub(crate) address: Address,
+    pub(crate) total_len: u32,
+    /// Inodes that have it.
+    pub(crate) inodes: u32,
+}
+
+/// That an inode has an attribute, or had it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct XrefState {
+    pub(crate) xseqno: u32,
+    pub(crate) address: Address,
+    /// It says that the attribute was removed.
+    pub(crate) is_removal: bool,
+}
+
+/// Everything there is.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) inodes: BTreeMap<u32, InodeState>,
+    pub(crate) xattrs: BTreeMap<u32, XattrState>,
+    /// By inode and number of the attribute.
+    pub(crate) xrefs: BTreeMap<(u32, u32), XrefState>,
+    /// Nodes on the flash that once said "there" of what a newer node says otherwise, by directory
+    /// and hash of the name. As long as there is one, a removal must stay.
+    pub(crate) old_names: BTreeMap<(u32, u32), u32>,
+    /// The same for attributes, by inode and number of the attribute.
+    pub(crate) old_xrefs: BTreeMap<(u32, u32), u32>,
+    pub(crate) next_ino: u32,
+    pub(crate) next_xid: u32,
+    pub(crate) xseqno: u32,
+}
+
+impl Tables {
+    /// References of an inode that say "there", with the number of the attribute.
+    pub(crate) fn xrefs_of(&self, ino: u32) -> Vec<(u32, XrefState)> {
+        let range = self.xrefs.range((ino, 0)..=(ino, u32::MAX));
+        let living = range.filter(|(_, xref)| !xref.is_removal);
+        living.map(|((_, xid), xref)| (*xid, *xref)).collect()
+    }
+}
+
+/// Counts one node more under `key`.
+pub(crate) fn more(counts: &mut BTreeMap<(u32, u32), u32>, key: (u32, u32)) {
+    *counts.entry(key).or_default() += 1;
+}
+
+/// Counts one node less under `key`.
+pub(crate) fn less(counts: &mut BTreeMap<(u32, u32), u32>, key: (u32, u32)) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
