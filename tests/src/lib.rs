@@ -4,6 +4,7 @@
 
 pub mod command;
 pub mod instant;
+pub mod matrix;
 pub mod mutate;
 pub mod qemu;
 pub mod ubifs;

@@ -18,8 +18,8 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0 --cfg=fuzzing -Zsanitizer=address \
     -Cdebug-assertions -Ccodegen-units=1";
-/// An input that takes longer than this is a finding, seconds.
-const TIMEOUT: &str = "-timeout=10";
+/// An input that takes longer than this is a finding, seconds; long, for the machine may be busy.
+const TIMEOUT: &str = "-timeout=60";
 const MEMORY_MAX: &str = "-rss_limit_mb=2048";
 
 /// What is asked for on the command line.

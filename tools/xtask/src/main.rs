@@ -30,6 +30,9 @@ tasks
   fuzz     run the fuzz targets, with a nightly compiler
              --minutes N   each for N minutes (10)
              --only TARGET run this one (may be repeated)
+  matrix   trees through every kind of image of mtd-utils and out again
+             small         a fiftieth of the large ones
+             TREES         some of ABCET
   mutate   many mutated flash images through check and extract
              --count N     so many (1000)
              --first SEED  from this one on
@@ -84,7 +87,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "layers" => report(layers::check(&Workspace::open()?)?),
         "tidy" => report(tidy::check(&Workspace::open()?)?),
         "bench" => bench::run(&Workspace::open()?, options),
-        "mutate" => mutate(&Workspace::open()?, options),
+        "matrix" | "mutate" => of_tests(&Workspace::open()?, task, options),
         "fuzz" => fuzz::run(&Workspace::open()?, options),
         "lab" => lab(&Workspace::open()?),
         other => Err(Failure::Usage(format!("unknown task `{other}`"))),
@@ -105,10 +108,10 @@ fn lab(workspace: &Workspace) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the mutations that the tests do a part of.
-fn mutate(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
+/// Runs at length what the tests do a part of.
+fn of_tests(workspace: &Workspace, task: &str, options: &[String]) -> Result<(), Failure> {
     let mut command = shell::cargo(&workspace.root);
-    command.args(["run", "--quiet", "--locked", "--package", "flysch-tests", "--bin", "mutate"]);
+    command.args(["run", "--quiet", "--locked", "--package", "flysch-tests", "--bin", task]);
     Ok(shell::run(command.arg("--").args(options))?)
 }
 
