@@ -1,5 +1,5 @@
-//! Deflate: libdeflate reads and zlib-rs writes where there is an operating system, miniz_oxide does
-//! both elsewhere.
+//! Deflate: libdeflate where there is an operating system, and zlib-rs for writing with a small
+//! window; miniz_oxide elsewhere.
 
 use miniz_oxide::deflate::core::{self as tdefl, CompressorOxide, TDEFLFlush, TDEFLStatus};
 use miniz_oxide::inflate::TINFLStatus;
@@ -53,28 +53,61 @@ pub(crate) fn deflate(
     input: &[u8],
     output: &mut [u8],
 ) -> Option<usize> {
-    use zlib_rs::{Deflate, DeflateFlush, Status};
-
-    type Context = core::cell::RefCell<Option<(i32, Deflate)>>;
-    std::thread_local! {
-        static RAW: Context = const { Context::new(None) };
-        static ZLIB: Context = const { Context::new(None) };
+    match wrapping {
+        Wrapping::Raw11 => deflate_narrow(level, input, output),
+        Wrapping::Zlib15 => deflate_zlib(level, input, output),
     }
-    let (place, header, window_bits) = match wrapping {
-        Wrapping::Raw11 => (&RAW, false, 11),
-        Wrapping::Zlib15 => (&ZLIB, true, 15),
-    };
-    let level = level.clamp(1, 9);
-    place.with_borrow_mut(|kept| {
+}
+
+/// A compressor for each thread and the level it was made for.
+#[cfg(feature = "std")]
+type Kept<C> = core::cell::RefCell<Option<(i32, C)>>;
+
+#[cfg(feature = "std")]
+fn deflate_zlib(level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
+    use libdeflater::{CompressionLvl, Compressor};
+
+    std::thread_local! {
+        static CONTEXT: Kept<Compressor> = const { Kept::new(None) };
+    }
+    let level = level.clamp(1, 12);
+    CONTEXT.with_borrow_mut(|kept| {
         if kept.as_ref().is_none_or(|(its, _)| *its != level) {
-            *kept = Some((level, Deflate::new(level, header, window_bits)));
+            *kept = Some((level, Compressor::new(CompressionLvl::new(level).ok()?)));
         }
         let (_, context) = kept.as_mut()?;
-        context.reset();
-        match context.compress(input, output, DeflateFlush::Finish) {
-            Ok(Status::StreamEnd) => Some(context.total_out() as usize),
-            Ok(_) | Err(_) => None,
+        context.zlib_compress(input, output).ok()
+    })
+}
+
+/// libdeflate has one window; zlib-rs takes any.
+#[cfg(feature = "std")]
+fn deflate_narrow(level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
+    use zlib_rs::{Deflate, DeflateFlush, Status};
+
+    const WINDOW_BITS: u8 = 11;
+    std::thread_local! {
+        static CONTEXT: Kept<(Deflate, std::vec::Vec<u8>)> = const { Kept::new(None) };
+    }
+    let level = level.clamp(1, 9);
+    CONTEXT.with_borrow_mut(|kept| {
+        if kept.as_ref().is_none_or(|(its, _)| *its != level) {
+            let context = Deflate::new(level, false, WINDOW_BITS);
+            *kept = Some((level, (context, std::vec::Vec::new())));
         }
+        let (_, (context, room)) = kept.as_mut()?;
+        // A stream that was not finished leaves something behind that a reset does not clear, and
+        // zlib-rs 0.6 panics of it later: it always gets room enough.
+        room.resize(input.len() + input.len() / 8 + 128, 0);
+        context.reset();
+        let status = context.compress(input, room, DeflateFlush::Finish);
+        let length = context.total_out() as usize;
+        if !matches!(status, Ok(Status::StreamEnd)) {
+            *kept = None;
+            return None;
+        }
+        output.get_mut(..length)?.copy_from_slice(&room[..length]);
+        Some(length)
     })
 }
 

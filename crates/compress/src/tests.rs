@@ -233,6 +233,23 @@ fn what_is_compressed_comes_back() {
 }
 
 #[test]
+fn what_did_not_fit_leaves_nothing_behind() {
+    let inputs = inputs();
+    let (noise, text) = (&inputs[4], sample(4096));
+    for method in [Method::Lzo, Method::Deflate, Method::Zlib, Method::Zstd] {
+        let mut stored = vec![0; 4095];
+        let once = compress(method, &text, &mut stored).unwrap();
+        let first = stored[..once].to_vec();
+        for _ in 0..100 {
+            assert_eq!(compress(method, noise, &mut stored), None, "{method:?}");
+            assert_eq!(compress(method, &text, &mut stored[..once - 1]), None, "{method:?}");
+        }
+        assert_eq!(compress(method, &text, &mut stored), Some(once), "{method:?}");
+        assert_eq!(stored[..once], first, "{method:?}");
+    }
+}
+
+#[test]
 fn portable_writers_are_read() {
     use crate::deflate::{Wrapping, deflate_portably};
     for input in inputs() {

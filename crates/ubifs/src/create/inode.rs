@@ -262,7 +262,8 @@ impl<S: LebSink> Builder<S> {
             sum.count += 1;
             sum.names += name.len() as u32;
             sum.size += NewInode::entry_size(name) as u32;
-            sum.size += align8((INODE_NODE_SIZE + value.len()) as u32);
+            // One byte more than the node has: so Linux counts (`CALC_XATTR_BYTES`).
+            sum.size += align8((INODE_NODE_SIZE + value.len() + 1) as u32);
         }
         Ok(sum)
     }

@@ -105,7 +105,7 @@ fn build(options: &CreateOptions, files: usize, length: usize) -> (Created, Lebs
             let stored = pack(Packing::new(options.compression), bytes, &mut packed);
             builder.block(number, block, bytes.len() as u32, stored).unwrap();
         }
-        let xattrs: [(&[u8], &[u8]); 2] = [(b"user.origin", b"here"), (b"security.x", &[9; 300])];
+        let xattrs: [(&[u8], &[u8]); 2] = [(b"user.origin", b"here"), (b"security.x", &[9; 304])];
         let inode = NewInode { xattrs: &xattrs, links: 2, ..file(content.len()) };
         builder.inode(number, creation, &inode).unwrap();
         // With `-k test` the first four bytes are the hash.
@@ -146,8 +146,8 @@ fn verify(lebs: Lebs, files: usize, length: usize) {
         let mut value = [0; 400];
         assert_eq!(fs.read_xattr(found, b"user.origin", &mut value).unwrap(), 4);
         assert_eq!(value[..4], *b"here");
-        assert_eq!(fs.read_xattr(found, b"security.x", &mut value).unwrap(), 300);
-        assert_eq!(value[..300], [9; 300]);
+        assert_eq!(fs.read_xattr(found, b"security.x", &mut value).unwrap(), 304);
+        assert_eq!(value[..304], [9; 304]);
     }
     let disk = fs.attributes(fs.lookup(root, b"disk").unwrap()).unwrap();
     assert_eq!(disk.device, DeviceNumber { major: 259, minor: 70_000 });
@@ -258,7 +258,7 @@ fn needs_are_an_upper_bound() {
             needs.inode(0);
             needs.content((length + at) as u64);
             needs.xattr(11, 4);
-            needs.xattr(10, 300);
+            needs.xattr(10, 304);
             needs.entry(6);
             needs.entry(9);
         }
