@@ -189,7 +189,9 @@ fn fill<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, volume: &mut VolumeInfo) 
         let lost = last.used_ebs - present;
         let problem =
             format!("{lost} of {} blocks of static volume {} are lost", last.used_ebs, volume.id);
-        attach.note(Severity::Lost, "volume", problem, Place::default());
+        // Of a volume being updated nothing is expected.
+        let severity = if volume.update_marker { Severity::Note } else { Severity::Lost };
+        attach.note(severity, "volume", problem, Place::default());
     }
 }
 
