@@ -1,0 +1,255 @@
+//! A chip written until it is worn out: is its wear level, and what happens at the end?
+//!
+//! A volume fills the device. Most of it is written once and never again, some now and then, a
+//! little all the time; each LEB's content is known and is compared at every attach and at the end.
+//! The power goes now and then between two writes. Time is the chip's own.
+
+use flysch_api::flash::FlashMut;
+use flysch_api::volume::{Volume, VolumeMut};
+use flysch_models::nand::{Config, NandChip, Profile};
+use flysch_models::random::Random;
+use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume, ReadOnly, Statistics};
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Decides everything.
+    pub seed: u64,
+    /// Blocks of the chip.
+    pub blocks: u32,
+    /// Erases that every block stands; the best stand twice as many.
+    pub endurance: u32,
+    /// Difference of erase counters from which LEBs are moved.
+    pub threshold: u32,
+    /// Blocks that are bad from the start.
+    pub factory_bad: u32,
+    /// Changes between two losses of power.
+    pub changes_per_life: u64,
+    /// Changes after which it is given up.
+    pub changes_max: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            blocks: 1000,
+            endurance: 10_000,
+            threshold: 256,
+            factory_bad: 5,
+            changes_per_life: 200_000,
+            changes_max: u64::MAX,
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Time of the chip, nanoseconds.
+    pub busy_ns: u64,
+    /// LEBs changed.
+    pub changes: u64,
+    /// What UBI did.
+    pub statistics: Statistics,
+    /// Times the power went.
+    pub power_losses: u64,
+    /// Widest difference of the erase counters of good blocks.
+    pub widest: u32,
+    /// Least and most erases of the good blocks at the end.
+    pub erases: (u32, u32),
+    /// Time of the first block that went bad, nanoseconds.
+    pub first_bad_ns: Option<u64>,
+    /// Blocks bad at the end.
+    pub bad: u32,
+    /// LEBs compared.
+    pub compared: u64,
+    /// Why the device takes no changes at the end.
+    pub end: Option<ReadOnly>,
+}
+
+/// The device and what it should hold.
+struct World {
+    plan: Plan,
+    random: Random,
+    report: Report,
+    /// What each LEB was last filled from.
+    seeds: Vec<u64>,
+    page: usize,
+    data: Vec<u8>,
+}
+
+/// Writes a chip until it is worn out.
+///
+/// # Errors
+/// What should not have happened, in words.
+pub fn run(plan: &Plan) -> Result<Report, String> {
+    let chip = NandChip::new(profile(plan), config(plan));
+    let device = Device::format(chip, &FormatOptions::new(plan.seed as u32 | 1), &options(plan));
+    let mut device = device.map_err(|error| format!("format: {error}"))?;
+    let lebs = device.account().available;
+    let new = NewVolume::dynamic(b"all", lebs);
+    let id = device.create(&new).map_err(|error| format!("create: {error}"))?;
+    let mut world = World {
+        plan: plan.clone(),
+        random: Random::new(plan.seed),
+        report: Report::default(),
+        seeds: vec![0; lebs as usize],
+        page: device.write_size() as usize,
+        data: vec![0; device.leb_size() as usize],
+    };
+    for lnum in 0..lebs {
+        world.change(&mut device, id, lnum).map_err(|error| format!("LEB {lnum}: {error}"))?;
+    }
+    while world.live(&mut device, id)? {
+        let before = device.statistics();
+        world.total(before);
+        let chip = device.into_flash();
+        world.report.power_losses += 1;
+        device = Device::attach(chip, &options(plan)).map_err(|error| format!("attach: {error}"))?;
+        world.compare(&mut device, id)?;
+    }
+    let before = device.statistics();
+    world.total(before);
+    world.finish(device, id)
+}
+
+fn profile(plan: &Plan) -> Profile {
+    // 16 pages instead of 64 save this computer's time; the erases are what counts.
+    let profile = Profile::named("MT29F2G08ABAEA").expect("it is in the list");
+    let profile = profile.with_blocks(plan.blocks).with_pages_per_block(16);
+    Profile { endurance: plan.endurance, ..profile }
+}
+
+fn config(plan: &Plan) -> Config {
+    Config { seed: plan.seed, factory_bad: plan.factory_bad, wears: true, corrects: true }
+}
+
+fn options(plan: &Plan) -> DeviceOptions {
+    DeviceOptions { wear_threshold: plan.threshold, ..DeviceOptions::default() }
+}
+
+impl World {
+    /// Writes until the power goes (`true`) or the device takes no more (`false`).
+    fn live(&mut self, device: &mut Device<NandChip>, id: u32) -> Result<bool, String> {
+        for _ in 0..self.plan.changes_per_life {
+            if self.report.changes >= self.plan.changes_max {
+                return Ok(false);
+            }
+            let lnum = self.choose();
+            if let Err(error) = self.change(device, id, lnum) {
+                return match device.read_only() {
+                    Some(_) => Ok(false),
+                    None => Err(format!("LEB {lnum}: {error}, and the device is not read-only")),
+                };
+            }
+            self.watch(device);
+        }
+        Ok(true)
+    }
+
+    /// A hundredth of the LEBs gets nine of ten changes, a tenth the rest.
+    fn choose(&mut self) -> u32 {
+        let lebs = self.seeds.len() as u64;
+        let hot = (lebs / 100).max(1);
+        let among = if self.random.below(10) < 9 { hot } else { (lebs / 10).max(2) };
+        self.random.below(among) as u32
+    }
+
+    fn fill(data: &mut [u8], seed: u64) {
+        let mut random = Random::new(seed);
+        for chunk in data.chunks_mut(8) {
+            chunk.copy_from_slice(&random.bits().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    fn change<F: FlashMut>(
+        &mut self,
+        device: &mut Device<F>,
+        id: u32,
+        lnum: u32,
+    ) -> Result<(), String> {
+        let seed = self.random.bits();
+        let pages = 1 + (seed >> 60) as usize % (self.data.len() / self.page);
+        let data = &mut self.data[..pages * self.page];
+        Self::fill(data, seed);
+        let mut volume = device.volume_mut(id).map_err(|error| error.to_string())?;
+        volume.change(lnum, data).map_err(|error| error.to_string())?;
+        self.seeds[lnum as usize] = seed;
+        self.report.changes += 1;
+        Ok(())
+    }
+
+    /// Looks at the erase counters now and then.
+    fn watch(&mut self, device: &Device<NandChip>) {
+        if device.account().bad > self.plan.factory_bad && self.report.first_bad_ns.is_none() {
+            self.report.first_bad_ns = Some(device.flash().busy_ns());
+        }
+        if self.report.changes.is_multiple_of(1000) {
+            self.spread(device);
+        }
+    }
+
+    fn spread<F: FlashMut>(&mut self, device: &Device<F>) {
+        let (least, most) = device
+            .erase_counters()
+            .flatten()
+            .fold((u32::MAX, 0), |(least, most), counter| (least.min(counter), most.max(counter)));
+        self.report.erases = (least, most);
+        self.report.widest = self.report.widest.max(most.saturating_sub(least));
+    }
+
+    fn compare<F: FlashMut>(&mut self, device: &mut Device<F>, id: u32) -> Result<(), String> {
+        let mut found = vec![0; self.data.len()];
+        let volume = device.volume_mut(id).map_err(|error| error.to_string())?;
+        for (lnum, &seed) in (0..).zip(&self.seeds) {
+            let pages = 1 + (seed >> 60) as usize % (self.data.len() / self.page);
+            let (data, rest) = self.data.split_at_mut(pages * self.page);
+            Self::fill(data, seed);
+            rest.fill(0xff);
+            let read = volume.read(lnum, 0, &mut found);
+            let _ = read.map_err(|error| format!("LEB {lnum}: {error}"))?;
+            if found != self.data {
+                return Err(format!("LEB {lnum} is not what was written"));
+            }
+            self.report.compared += 1;
+        }
+        Ok(())
+    }
+
+    fn total(&mut self, one: Statistics) {
+        let all = &mut self.report.statistics;
+        all.erases += one.erases;
+        all.tortures += one.tortures;
+        all.gone_bad += one.gone_bad;
+        all.moves += one.moves;
+        all.scrubs += one.scrubs;
+        all.recovered_writes += one.recovered_writes;
+    }
+
+    /// The end: read-only, everything there, and still there after the next attach.
+    fn finish(mut self, mut device: Device<NandChip>, id: u32) -> Result<Report, String> {
+        self.spread(&device);
+        self.report.end = device.read_only();
+        self.report.bad = device.account().bad;
+        self.report.busy_ns = device.flash().busy_ns();
+        self.compare(&mut device, id)?;
+        if self.report.end.is_some() {
+            let operations = device.flash().power().operations();
+            let refused = device.volume_mut(id).is_ok_and(|mut v| v.unmap(0).is_err());
+            let none_done = device.flash().power().operations() == operations;
+            if !refused || !none_done || device.work(1).is_ok() {
+                return Err("a read-only device was changed".into());
+            }
+        }
+        let chip = device.into_flash();
+        if let Some(violation) = chip.violations().first() {
+            return Err(format!("the chip was used against its rules: {violation:?}"));
+        }
+        let plan = self.plan.clone();
+        let mut device = Device::attach(chip, &options(&plan))
+            .map_err(|error| format!("attach at the end: {error}"))?;
+        self.compare(&mut device, id)?;
+        Ok(self.report)
+    }
+}
