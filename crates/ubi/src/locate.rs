@@ -43,7 +43,9 @@ pub struct Image {
 /// `peb_size` is the erase block size if it is known, else it is worked out from the headers; then
 /// the first image need not start at the first byte.
 pub fn find_images<F: Flash + ?Sized>(flash: &F, peb_size: Option<u32>) -> Vec<Image> {
-    let Some((first, guess)) = probe(flash) else { return Vec::new() };
+    // The size needs many headers, the place of the first one only that.
+    let headers = if peb_size.is_some() { 1 } else { PROBE_HEADERS };
+    let Some((first, guess)) = probe(flash, headers) else { return Vec::new() };
     let peb_size = peb_size.map_or(guess, u64::from);
     // Blocks before the first good header may be damaged ones of the same image; what does not
     // start on a block boundary is a prefix.
@@ -54,14 +56,14 @@ pub fn find_images<F: Flash + ?Sized>(flash: &F, peb_size: Option<u32>) -> Vec<I
     split(flash, &whole)
 }
 
-/// The first header and the block size.
-fn probe<F: Flash + ?Sized>(flash: &F) -> Option<(u64, u64)> {
+/// The first header, and the block size as the first `headers` of them tell it.
+fn probe<F: Flash + ?Sized>(flash: &F, headers: usize) -> Option<(u64, u64)> {
     let mut found = Vec::new();
     let mut distances = BTreeMap::new();
     let mut chunk = alloc::vec![0; CHUNK];
     let size = flash.geometry().size.min(PROBE_MAX);
     let mut at = 0;
-    while at < size && found.len() < PROBE_HEADERS {
+    while at < size && found.len() < headers {
         let length = (size - at).min(CHUNK as u64) as usize;
         let _ = flash.read(at, &mut chunk[..length]);
         for (index, head) in chunk[..length].chunks(STEP as usize).enumerate() {
