@@ -121,7 +121,9 @@ impl<V: Volume> Log<'_, V> {
                     any |= node;
                 }
                 Item::Garbage { range, error } => {
-                    let torn = self.master.flags.contains(MasterFlags::DIRTY) && any;
+                    // A commit cut short may have torn the first write to the next LEB.
+                    let some = any || self.start.is_some();
+                    let torn = self.master.flags.contains(MasterFlags::DIRTY) && some;
                     if !torn || range.1 < Scan::new(leb, 0).end() {
                         return Err(fault(range.0, NodeKind::CommitStart, Cause::Node(error)));
                     }

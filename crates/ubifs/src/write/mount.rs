@@ -362,19 +362,21 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Writes back what an unclean stop left torn.
     fn recover(&mut self, found: &Found, log: &FoundLog) -> Result<(), Error> {
         let buds = self.fs.buds.clone();
-        for (bud, (end, torn)) in buds.iter().zip(&found.ends) {
-            if *torn {
+        for (at, (bud, (end, torn))) in buds.iter().zip(&found.ends).enumerate() {
+            // A write cut short may look erased, and yet the flash must not be written again there.
+            let last = !buds[at + 1..].iter().any(|other| other.head == bud.head);
+            if *torn || last && *end < self.leb_size() {
                 let end = self.cut_leb(bud.lnum, *end)?;
                 let free = self.leb_size() - end;
                 self.space.change(bud.lnum, |leb| leb.free = free);
             }
         }
         let (lnum, offset) = self.index_head;
-        if offset < self.leb_size() && !self.is_erased(lnum, offset) {
+        if offset < self.leb_size() {
             self.cut_leb(lnum, offset)?;
         }
         let head = self.lpt.head();
-        if head.offset < self.leb_size() && !self.is_erased(head.lnum, head.offset) {
+        if head.offset < self.leb_size() {
             self.cut_leb(head.lnum, head.offset)?;
         }
         let idle: Vec<u32> = self.lpt.idle_lebs().filter(|lnum| *lnum != head.lnum).collect();
@@ -389,7 +391,9 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Keeps a LEB up to `end`, padded; tells where it ends then.
     fn cut_leb(&mut self, lnum: u32, end: u32) -> Result<u32, Error> {
         if end == 0 {
-            self.unmap_leb(lnum)?;
+            if self.volume().state(lnum) != LebState::Unmapped {
+                self.unmap_leb(lnum)?;
+            }
             self.map_leb(lnum)?;
             return Ok(0);
         }

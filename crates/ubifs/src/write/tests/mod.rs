@@ -1,6 +1,7 @@
 //! Writing against a model in memory, with remounts and power cuts.
 
 mod memory;
+mod model;
 
 use std::format;
 use std::vec;
