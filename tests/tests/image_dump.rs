@@ -108,6 +108,59 @@ fn dumps_read_as_what_was_programmed_bit_errors_included() {
     }
 }
 
+/// Main bytes in one file, out-of-band bytes in another.
+#[test]
+fn out_of_band_bytes_may_be_in_another_file() {
+    if !has_mtd_utils() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    make_tree(&tree);
+    let expected = snapshot(&tree);
+    let (path, oob_path) = (folder.path().join("main"), folder.path().join("oob"));
+    let mut noise = Noise::new(5);
+    for (name, bytes) in images(folder.path(), &tree) {
+        for (number, format) in formats().iter().enumerate().step_by(2) {
+            let bytes = dump(&bytes, format);
+            let (mut main, mut oob) = (vec![], vec![]);
+            for (number, page) in
+                bytes.chunks(format.page_size as usize + format.oob.size).enumerate()
+            {
+                let (data, behind) = page.split_at(format.page_size as usize);
+                main.extend_from_slice(data);
+                oob.extend_from_slice(behind);
+                if format.ecc.strength() > 0 && number % 3 == 0 {
+                    let at = main.len() - 1 - noise.next() as usize % data.len();
+                    main[at] ^= 1 << (noise.next() % 8);
+                }
+            }
+            std::fs::write(&path, main).unwrap();
+            std::fs::write(&oob_path, &oob).unwrap();
+            let image = Image::open_with_oob(&path, &oob_path, &Options::default()).unwrap();
+            let found = image.page_format.as_ref().unwrap();
+            assert_eq!(found.ecc.strength(), format.ecc.strength(), "{name} {}", format.ecc);
+            if format.ecc.strength() > 0 {
+                assert_eq!((found.page_size, found.oob.size), (format.page_size, format.oob.size));
+            }
+            let fs = image.volumes().find_map(flysch_image::Volume::file_system).unwrap();
+            let out = folder.path().join(format!("apart {name} {number}"));
+            let options = flysch_image::ExtractOptions::default();
+            let progress = flysch_image::Progress::default();
+            let extraction = flysch_image::extract(&*fs, &out, &options, &progress).unwrap();
+            assert_eq!(extraction.failures, [], "{name} {}", format.ecc);
+            let found = without_xattrs(snapshot(&out));
+            assert_eq!(found.len(), expected.len());
+            for (path, seen) in found {
+                assert_eq!(seen.content(), expected[&path].content(), "{path:?}");
+            }
+            std::fs::write(&oob_path, &oob[1..]).unwrap();
+            let error = Image::open_with_oob(&path, &oob_path, &Options::default()).unwrap_err();
+            assert!(error.to_string().contains("no page size goes with that"), "{error}");
+        }
+    }
+}
+
 #[test]
 fn contents_behind_a_prefix_and_behind_each_other_are_all_there() {
     if !has_mtd_utils() {

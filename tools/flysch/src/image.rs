@@ -59,6 +59,9 @@ struct Source {
     /// Do not look for out-of-band bytes between the pages.
     #[arg(long)]
     no_oob: bool,
+    /// A file with the out-of-band bytes, page after page, if they are kept apart.
+    #[arg(long, value_name = "FILE", conflicts_with = "no_oob")]
+    oob: Option<PathBuf>,
     /// Also show files that no path leads to, in a directory lost+found.
     #[arg(long)]
     lost_found: bool,
@@ -110,7 +113,11 @@ impl Source {
             no_oob: self.no_oob,
             offset: self.offset,
         };
-        Image::open(&self.path, &options).map_err(|error| Failure::of(self.path.display(), error))
+        match &self.oob {
+            Some(oob) => Image::open_with_oob(&self.path, oob, &options),
+            None => Image::open(&self.path, &options),
+        }
+        .map_err(|error| Failure::of(self.path.display(), error))
     }
 
     /// Whether the user wants this volume.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod apart;
 mod cache;
 mod check;
 pub mod create;

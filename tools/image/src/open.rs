@@ -23,7 +23,7 @@ use crate::storage::{FileStorage, Window};
 pub type SharedFlash = Arc<dyn Flash + Send + Sync>;
 /// A file system that any thread may read.
 pub type SharedFileSystem = Arc<dyn FileSystem + Send + Sync>;
-type SharedStorage = Arc<dyn Storage + Send + Sync>;
+pub(crate) type SharedStorage = Arc<dyn Storage + Send + Sync>;
 
 /// What the user knows better than detection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +59,17 @@ pub enum OpenError {
     /// There is nothing in it.
     #[error("is empty")]
     Empty,
+    /// The file of out-of-band bytes is none of this image.
+    #[error(
+        "has {main} bytes, and the out-of-band bytes are {oob}: no page size goes with that; \
+         name it (--page-size) if it is an unusual one"
+    )]
+    Apart {
+        /// Bytes of the image.
+        main: u64,
+        /// Bytes of the other file.
+        oob: u64,
+    },
     /// The part to skip is longer than the image.
     #[error("the image has only {0} bytes, so there is nothing behind --offset")]
     Offset(u64),
@@ -212,6 +223,17 @@ impl Image {
             start => Arc::new(Window { storage, start, len }),
         };
         let page_format = if options.no_oob { None } else { detect::page_format(&storage)? };
+        Self::of_storage(path, size, storage, page_format, options)
+    }
+
+    /// Opens what is in `storage`, whose pages are built as `page_format` says.
+    pub(crate) fn of_storage(
+        path: &Path,
+        size: u64,
+        storage: SharedStorage,
+        page_format: Option<PageFormat>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
         let hints = Hints { erase_size: options.erase_size, page_size: options.page_size };
         let regions = match &page_format {
             None => detect::plain_regions(&storage, &hints)?,
