@@ -2,14 +2,15 @@
 
 mod check;
 mod create;
+mod edit;
 mod extract;
 mod list;
 mod mount;
 mod show;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use flysch_image::{Image, Options, SharedFileSystem, Volume};
+use flysch_image::{Image, Options, Room, SharedFileSystem, Volume, Writable};
 use flysch_rig::size;
 
 use crate::failure::Failure;
@@ -37,12 +38,14 @@ enum Command {
     Check(Source),
     /// Make a UBIFS, JFFS2 or UBI image.
     Create(create::Arguments),
-    /// Mount an image read-only; Ctrl-C unmounts it.
+    /// Change files inside an image without unpacking it.
+    Edit(edit::Arguments),
+    /// Mount an image, read-only without --rw; Ctrl-C unmounts it.
     Mount(mount::Arguments),
 }
 
 /// An image, and what the user knows of it.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 struct Source {
     /// The image: UBI, UBIFS, JFFS2, with or without out-of-band bytes.
     #[arg(value_name = "IMAGE")]
@@ -101,6 +104,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         Command::Extract(arguments) => extract::run(arguments, output),
         Command::Check(source) => check::run(source, output),
         Command::Create(arguments) => create::run(arguments, output),
+        Command::Edit(arguments) => edit::run(arguments, output),
         Command::Mount(arguments) => mount::run(arguments, output),
     }
 }
@@ -118,6 +122,21 @@ impl Source {
             None => Image::open(&self.path, &options),
         }
         .map_err(|error| Failure::of(self.path.display(), error))
+    }
+
+    /// The one file system that is meant, in the image at `path`, so that it can be changed.
+    fn open_writable(&self, path: &Path, room: &Room) -> Result<Writable, Failure> {
+        let image = Self { path: path.to_path_buf(), ..self.clone() }.open()?;
+        let volumes = self.volumes(&image)?;
+        let with_files: Vec<_> =
+            volumes.iter().filter(|(_, volume)| volume.file_system().is_some()).collect();
+        match &with_files[..] {
+            [(_, volume)] => image
+                .open_writable(volume, room)
+                .map_err(|error| Failure::of(self.path.display(), error)),
+            // Says what is wrong.
+            _ => Err(self.file_system(&image).map_or_else(|failure| failure, |_| unreachable!())),
+        }
     }
 
     /// Whether the user wants this volume.

@@ -47,7 +47,14 @@ impl Image {
         }
         let size = whole.size;
         let path = path.to_path_buf();
-        Ok(Self { path, size, page_format: None, parts, device: Some(device) })
+        Ok(Self {
+            path,
+            size,
+            offset: options.offset,
+            page_format: None,
+            parts,
+            device: Some(device),
+        })
     }
 }
 

@@ -19,10 +19,11 @@ mod open;
 mod path;
 mod storage;
 mod tree;
+mod writable;
 
 pub use cache::CachedFlash;
 pub use check::{Checked, check};
-pub use edit::{EditError, Editor, Put, PutOptions};
+pub use edit::{EditError, Editor, Put, PutOptions, tree_bytes};
 pub use extract::{Extraction, Failure, Options as ExtractOptions, Progress, extract, extract_raw};
 pub use info::{Fact, facts, volume_facts};
 pub use open::{
@@ -31,3 +32,4 @@ pub use open::{
 pub use path::{PathError, resolve};
 pub use storage::FileStorage;
 pub use tree::{Node, walk};
+pub use writable::{Room, SharedMut, Writable, WritableError};

@@ -82,6 +82,8 @@ pub struct Image {
     pub path: PathBuf,
     /// Bytes of the file.
     pub size: u64,
+    /// Bytes skipped at its front.
+    pub offset: u64,
     /// How its pages are built, if out-of-band bytes are in it.
     pub page_format: Option<PageFormat>,
     /// Stretches with one content, from the front.
@@ -255,7 +257,14 @@ impl Image {
         if parts.is_empty() {
             parts.extend(erased_part(&storage));
         }
-        Ok(Self { path: path.to_path_buf(), size, page_format, parts, device: None })
+        Ok(Self {
+            path: path.to_path_buf(),
+            size,
+            offset: options.offset,
+            page_format,
+            parts,
+            device: None,
+        })
     }
 
     /// All volumes.

@@ -33,6 +33,17 @@ impl FileStorage {
         Self::new(File::options().read(true).write(true).open(path)?)
     }
 
+    /// Makes the file `size` bytes long with erased bytes at its end; it never gets shorter.
+    pub(crate) fn grow(&mut self, size: u64) -> io::Result<()> {
+        static ERASED: [u8; 64 << 10] = [0xFF; 64 << 10];
+        while self.size < size {
+            let len = ERASED.len().min((size - self.size).try_into().unwrap_or(usize::MAX));
+            self.file.write_all_at(&ERASED[..len], self.size)?;
+            self.size += len as u64;
+        }
+        Ok(())
+    }
+
     fn new(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if metadata.is_dir() {

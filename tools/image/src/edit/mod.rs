@@ -13,7 +13,7 @@ use flysch_api::vfs::{
 use crate::path::{PathError, resolve};
 use crate::tree::{DEPTH_MAX, children};
 
-pub use put::{Put, PutOptions};
+pub use put::{Put, PutOptions, tree_bytes};
 
 /// Why an edit was not made.
 #[derive(Debug, thiserror::Error)]

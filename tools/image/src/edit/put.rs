@@ -42,6 +42,14 @@ pub struct Put {
     pub without_xattr: u64,
 }
 
+/// Where a file goes in the image.
+struct Place<'p> {
+    directory: Inode,
+    name: &'p [u8],
+    /// The same as a path, for messages.
+    path: &'p [u8],
+}
+
 /// One call of [`Editor::put`].
 struct Run<'e, 'f> {
     editor: &'e mut Editor<'f>,
@@ -70,9 +78,9 @@ impl Editor<'_> {
             _ => path.to_vec(),
         };
         let (directory, name) = self.place(&into)?;
-        let name = name.to_vec();
+        let place = Place { directory, name, path: &into };
         let mut run = Run { editor: self, options, links: HashMap::new(), put: Put::default() };
-        run.file(source, directory, &name, &into, 0)?;
+        run.file(source, &place, 0)?;
         Ok(run.put)
     }
 
@@ -98,7 +106,7 @@ impl Editor<'_> {
             device: DeviceNumber::default(),
             target: &[],
         };
-        let inode = run.create(directory, name, &file, path)?;
+        let inode = run.create(&Place { directory, name, path }, &file)?;
         let mut piece = vec![0; PIECE];
         let mut offset = 0;
         loop {
@@ -113,6 +121,19 @@ impl Editor<'_> {
         }
         Ok(run.put)
     }
+}
+
+/// Bytes that [`Editor::put`] would put of a file or tree, about; what can not be read counts
+/// nothing.
+pub fn tree_bytes(source: &Path) -> u64 {
+    /// What a file without content takes.
+    const FILE: u64 = 1024;
+    let Ok(metadata) = source.symlink_metadata() else { return 0 };
+    if !metadata.is_dir() {
+        return FILE + metadata.blocks().saturating_mul(512).min(metadata.len());
+    }
+    let entries = std::fs::read_dir(source).into_iter().flatten().flatten();
+    entries.fold(FILE, |sum, entry| sum.saturating_add(tree_bytes(&entry.path())))
 }
 
 fn outside(path: &Path) -> impl Fn(io::Error) -> EditError + '_ {
@@ -137,19 +158,13 @@ fn time(seconds: i64, nanoseconds: i64) -> Timestamp {
 }
 
 impl Run<'_, '_> {
-    fn file(
-        &mut self,
-        source: &Path,
-        directory: Inode,
-        name: &[u8],
-        path: &[u8],
-        depth: usize,
-    ) -> Result<(), EditError> {
+    fn file(&mut self, source: &Path, place: &Place<'_>, depth: usize) -> Result<(), EditError> {
+        let path = place.path;
         let metadata = source.symlink_metadata().map_err(outside(source))?;
         let identity = (metadata.dev(), metadata.ino());
         let is_shared = metadata.nlink() > 1 && !metadata.is_dir();
         if let Some(&inode) = self.links.get(&identity).filter(|_| is_shared) {
-            return self.link(inode, directory, name, path);
+            return self.link(inode, place);
         }
         let kind = kind(&metadata);
         let target = match kind {
@@ -173,7 +188,7 @@ impl Run<'_, '_> {
             device,
             target: target.as_os_str().as_bytes(),
         };
-        let inode = self.create(directory, name, &file, path)?;
+        let inode = self.create(place, &file)?;
         self.put.files += 1;
         if is_shared {
             self.links.insert(identity, inode);
@@ -194,13 +209,8 @@ impl Run<'_, '_> {
     }
 
     /// Makes a file. One that is there is taken over if it is of the same kind.
-    fn create(
-        &mut self,
-        directory: Inode,
-        name: &[u8],
-        file: &NewFile<'_>,
-        path: &[u8],
-    ) -> Result<Inode, EditError> {
+    fn create(&mut self, place: &Place<'_>, file: &NewFile<'_>) -> Result<Inode, EditError> {
+        let Place { directory, name, path } = *place;
         let now = self.editor.now;
         let there = match self.editor.fs.lookup(directory, name) {
             Err(Error::NotFound) => {
@@ -231,13 +241,8 @@ impl Run<'_, '_> {
         }
     }
 
-    fn link(
-        &mut self,
-        inode: Inode,
-        directory: Inode,
-        name: &[u8],
-        path: &[u8],
-    ) -> Result<(), EditError> {
+    fn link(&mut self, inode: Inode, place: &Place<'_>) -> Result<(), EditError> {
+        let Place { directory, name, path } = *place;
         let now = self.editor.now;
         match self.editor.fs.lookup(directory, name) {
             Ok(there) if there == inode => return Ok(()),
@@ -264,7 +269,8 @@ impl Run<'_, '_> {
         names.sort();
         for name in names {
             let path = [path, b"/", name.as_bytes()].concat();
-            self.file(&source.join(&name), inode, name.as_bytes(), &path, depth + 1)?;
+            let place = Place { directory: inode, name: name.as_bytes(), path: &path };
+            self.file(&source.join(&name), &place, depth + 1)?;
         }
         Ok(())
     }
