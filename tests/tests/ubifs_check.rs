@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use flysch_api::vfs::{Finding, Severity};
+use flysch_tests::command;
 use flysch_tests::ubifs::{
     FORMATS, Format, flash, image_tree, make_tree, mkfs, tools_missing, ubinize,
 };
@@ -45,7 +46,7 @@ const EXPECTED: [(&str, &str); 52] = [
     ("corrupted_data_leb", "LEB: 560 bytes are no node (bad CRC"),
     ("corrupted_idx_leb", "LEB: 15264 bytes are no node"),
     ("inode_data", "data node: impossible value in field size"),
-    ("inode_mode", "\"corrupt_file\" has type 0, its inode Some(Directory)"),
+    ("inode_mode", "\"corrupt_file\" has type 0, its inode is of kind Directory"),
     ("inode_nlink", "nlink is 1, 2 were found"),
     ("inode_size", "content up to 2048 in a file of size 1261"),
     ("inode_xcnt", "xattr_cnt is 2, 1 were found"),
@@ -64,7 +65,7 @@ const EXPECTED: [(&str, &str); 52] = [
     ("dir_many_dentry", "2 names lead to a directory"),
     ("dir_lost", "inode node: no directory names it"),
     ("dir_lost_duplicated", "inode node: no directory names it"),
-    ("dir_lost_not_recover", "\"dir\" has type 1, its inode None"),
+    ("dir_lost_not_recover", "\"dir\" has type 1, its inode is of no known kind"),
     ("root_dir", "impossible value in field data_len"),
     ("empty_tnc", "impossible value in field data_len"),
 ];
@@ -127,6 +128,46 @@ fn every_damaged_image_is_found_wrong_by_its_structure() {
         let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
         let named = lines.iter().any(|line| line.contains(expected));
         assert!(named, "{name} wants \"{expected}\":\n{}", lines.join("\n"));
+    }
+}
+
+/// What the command prints and says in JSON names the same, with a place that a person can find.
+#[test]
+fn the_command_names_structure_and_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    for (name, expected) in EXPECTED.into_iter().chain([("good", "nothing is wrong")]) {
+        let Some(image) = prepared(name) else { return };
+        std::fs::write(&path, image).unwrap();
+        let shown = command::run(&format!("image check {}", path.display()));
+        let status = i32::from(name != "good");
+        assert_eq!(shown.status, status, "{name}: {}", shown.stderr);
+        let lines: Vec<&str> = shown.stdout.lines().collect();
+        let line = lines.iter().find(|line| line.contains(expected));
+        let line = line.unwrap_or_else(|| panic!("{name} wants \"{expected}\": {lines:#?}"));
+        let json = command::run(&format!("image check --json {}", path.display()));
+        assert_eq!(json.status, status, "{name}");
+        let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+        let findings = value["findings"].as_array().unwrap();
+        if name == "good" {
+            assert_eq!(value["wrong"], 0);
+            continue;
+        }
+        assert!(value["wrong"].as_u64() >= Some(1));
+        let same = findings.iter().find(|finding| {
+            let field = |name: &str| finding[name].as_str().unwrap();
+            format!("{}: {}", field("structure"), field("problem")).contains(expected)
+        });
+        let same = same.unwrap_or_else(|| panic!("{name}: {findings:#?}"));
+        assert_eq!(same["volume"], "vol_a");
+        // Block and offset, or the file it hits.
+        let is_placed = same["peb"].is_u64() && same["leb"].is_u64() && same["offset"].is_u64();
+        let is_file = same["inode"].is_u64();
+        assert!(is_placed || is_file, "{name}: {same}");
+        assert_eq!(line.contains("PEB "), is_placed, "{name}: {line}");
+        if let Some(path) = same["path"].as_str() {
+            assert!(line.ends_with(path), "{name}: {line}");
+        }
     }
 }
 

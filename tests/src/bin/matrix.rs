@@ -1,5 +1,5 @@
-//! `matrix [small] [TREES]`: the trees of the field through every kind of image of mtd-utils and out again.
-//! Ends with status 1 if anything comes out other than it went in.
+//! `matrix [small] [TREES]`: the trees of the field through every kind of image of mtd-utils and
+//! out again. Ends with status 1 if anything comes out other than it went in.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

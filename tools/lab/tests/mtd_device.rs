@@ -64,13 +64,15 @@ cat /proc/mtd
 mkdir -p /tmp/mnt /tmp/out
 manifest() { # DIR: without what no extraction can restore
     ./guest manifest $1 | sed -E 's/ ctime [0-9.-]+//; s/ inode [0-9]+//
-        /\t(Directory|BlockDevice|CharacterDevice|Socket|Fifo) /s/ size [0-9]+//; /\tDirectory /s/ links [0-9]+//' | sort
+        /\t(Directory|BlockDevice|CharacterDevice|Socket|Fifo) /s/ size [0-9]+//
+        /\tDirectory /s/ links [0-9]+//' | sort
 }
 compare() { # DEVICE NAME: what is mounted, and what the device tells
     manifest /tmp/mnt > /tmp/a
     ./flysch image extract $1 -o /tmp/out/$2
     manifest /tmp/out/$2 > /tmp/b
-    if cmp /tmp/a /tmp/b; then echo "same: $2, $(wc -l < /tmp/a) files"; else diff /tmp/a /tmp/b | head -20; exit 1; fi
+    if ! cmp /tmp/a /tmp/b; then diff /tmp/a /tmp/b | head -20; exit 1; fi
+    echo "same: $2, $(wc -l < /tmp/a) files"
     ./flysch image check $1 > $2.check || { cat $2.check; exit 1; }
     ./flysch image info $1 > $2.info
     test "$(./flysch image ls --json $1 | wc -c)" -gt 1000

@@ -243,7 +243,9 @@ impl<V: Volume> Check<'_, V> {
             EntryKind::Xattr => kind_of(entry.file_type).is_some(),
         };
         if said.is_some() && !type_fits {
-            let problem = format!("\"{shown}\" has type {}, its inode {kind:?}", entry.file_type);
+            let kind = kind.map_or("no known kind".into(), |kind| format!("kind {kind:?}"));
+            let problem =
+                format!("\"{shown}\" has type {}, its inode is of {kind}", entry.file_type);
             self.tell_inode(Severity::Lost, problem, node);
         }
         if said.is_some() && is_xattr != (entry.kind == EntryKind::Xattr) {
