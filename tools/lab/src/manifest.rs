@@ -25,8 +25,8 @@ pub type Manifest = BTreeMap<String, String>;
 pub enum Detail {
     /// Everything `stat` tells but the access time, with inode numbers and directory sizes.
     Whole,
-    /// What an extraction restores: without inode numbers, change times, sizes and link counts of
-    /// directories, which are those of the file system extracted to.
+    /// What an extraction restores: without inode numbers, change times, link counts of directories
+    /// and sizes of anything but files and symlinks, which are those of the file system extracted to.
     Restored,
 }
 
@@ -54,7 +54,11 @@ impl Item {
         let mut line = format!("{:?} mode {:04o}", self.kind, self.permissions);
         let _ = write!(line, " owner {}:{}", self.owner, self.group);
         if whole || !is_directory {
-            let _ = write!(line, " links {} size {}", self.links, self.size);
+            let _ = write!(line, " links {}", self.links);
+        }
+        // A size of anything else is the file system's own affair.
+        if whole || matches!(self.kind, FileKind::Regular | FileKind::Symlink) {
+            let _ = write!(line, " size {}", self.size);
         }
         let time = |time: &Timestamp| format!("{}.{:09}", time.seconds, time.nanoseconds);
         let _ = write!(line, " mtime {}", time(&self.modified));

@@ -13,3 +13,13 @@ fn what_linux_wrote_is_shown_as_linux_shows_it() {
     let Some(share) = linux::run("jffs2", script) else { return };
     linux::judge(&share);
 }
+
+#[test]
+fn what_mkfs_made_and_linux_worked_on_is_shown_as_linux_shows_it() {
+    let script = "
+        made rtime 31 '-X rtime -x zlib -x lzo'
+        made default 32 ''
+        whole small-cut jffs2 small 33 oob '' '' 2";
+    let Some(share) = linux::run("jffs2-made", script) else { return };
+    linux::judge(&share);
+}
