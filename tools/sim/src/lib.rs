@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod cuts;
 pub mod oracle;
 pub mod path;
+pub mod wear;
 pub mod world;

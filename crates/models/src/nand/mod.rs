@@ -310,7 +310,9 @@ impl NandChip {
             self.violations.add(Violation::TooManyPrograms { page: number });
         }
         let old = cells.page(self.shape(), page).map(|cells| &cells[column..column + bytes.len()]);
-        if old.is_some_and(|old| old.iter().zip(bytes).any(|(old, new)| old & new != *new)) {
+        if old.is_some_and(|old| {
+            old.iter().zip(bytes).any(|(old, new)| *new != 0xFF && old & new != *new)
+        }) {
             let offset = number * u64::from(self.profile.page_size) + column as u64;
             self.violations.add(Violation::NotErased { offset });
         }

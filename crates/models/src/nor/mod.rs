@@ -231,7 +231,7 @@ impl NorChip {
         let block = Arc::make_mut(&mut self.blocks[place]);
         block.make_cells(self.profile.block_size as usize);
         let old = &block.cells[at..at + bytes.len()];
-        if old.iter().zip(bytes).any(|(old, new)| old & new != *new) {
+        if old.iter().zip(bytes).any(|(old, new)| *new != 0xFF && old & new != *new) {
             self.violations.add(Violation::NotErased { offset });
         }
         match operation {

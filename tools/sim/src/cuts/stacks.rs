@@ -1,0 +1,240 @@
+//! UBIFS and JFFS2 on chips.
+
+use std::fmt;
+
+use flysch_api::flash::Flash;
+use flysch_api::vfs::{
+    Attributes, Changes, Error, FileSystem, FileSystemMut, Finding, Inode, NameVisitor, NewFile,
+    Rename, Severity, Statistics, Timestamp, Visitor, XattrChange,
+};
+use flysch_api::volume::Volume;
+use flysch_jffs2::{Jffs2Mut, WriteOptions};
+use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume, Ubi};
+use flysch_ubifs::create::{CreateOptions, NewInode};
+use flysch_ubifs::{Ubifs, UbifsMut};
+use flysch_wire::ubifs::Compression;
+
+use super::files::{Mounted, Stack};
+use super::probe::{Chip, Probe};
+
+type UbiVolume<C> = DeviceVolume<Device<Probe<C>>, Probe<C>>;
+
+/// UBIFS on the one volume of a UBI device.
+pub struct UbifsStack<C> {
+    /// Makes the chip.
+    pub chip: fn() -> C,
+    /// LEBs of the volume.
+    pub lebs: u32,
+    /// How content is compressed.
+    pub compression: Compression,
+    /// Bytes of the journal.
+    pub journal: Option<u64>,
+    /// How the device works.
+    pub options: DeviceOptions,
+}
+
+impl<C> fmt::Debug for UbifsStack<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UbifsStack").finish_non_exhaustive()
+    }
+}
+
+/// JFFS2 on the whole chip.
+pub struct Jffs2Stack<C> {
+    /// Makes the chip.
+    pub chip: fn() -> C,
+    /// How it is mounted.
+    pub options: WriteOptions,
+}
+
+impl<C> fmt::Debug for Jffs2Stack<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jffs2Stack").finish_non_exhaustive()
+    }
+}
+
+/// A file system and how it is closed.
+struct Open<F> {
+    fs: F,
+    close: fn(F) -> Result<(), String>,
+}
+
+fn text(error: impl fmt::Display) -> String {
+    error.to_string()
+}
+
+impl<C: Chip> Stack for UbifsStack<C> {
+    type Chip = C;
+    const RENAME_DOUBLES: bool = false;
+    const LEFT_BEHIND: Severity = Severity::Note;
+
+    fn chip(&self) -> C {
+        (self.chip)()
+    }
+
+    fn make(&self, flash: Probe<C>) -> Result<(), String> {
+        let format = FormatOptions::new(0x4321);
+        let mut device = Device::format(flash, &format, &self.options).map_err(text)?;
+        let id = device.create(&NewVolume::dynamic(b"root", self.lebs)).map_err(text)?;
+        let volume = device.volume_mut(id).map_err(text)?;
+        let Some(unit) = volume.geometry().write_size else { return Err("no write size".into()) };
+        let options = CreateOptions {
+            journal_size: self.journal,
+            compression: self.compression,
+            ..CreateOptions::new(unit, volume.geometry().leb_size, self.lebs)
+        };
+        let now = Timestamp { seconds: 1_600_000_000, nanoseconds: 0 };
+        let root = NewInode::directory(now);
+        flysch_ubifs::create::format(volume, &options, &root).map_err(text)?;
+        device.detach().map(drop).map_err(text)
+    }
+
+    fn mount(&self, flash: Probe<C>) -> Result<Box<dyn Mounted>, String> {
+        let device = Device::attach(flash, &self.options).map_err(|e| format!("attaching: {e}"))?;
+        let id = device.find(b"root").ok_or("the volume is gone")?;
+        let volume: UbiVolume<C> = device.into_volume(id).map_err(text)?;
+        let fs = UbifsMut::open(volume).map_err(|e| format!("mounting: {e}"))?;
+        let close = |fs: UbifsMut<UbiVolume<C>>| {
+            let volume = fs.close().map_err(|e| format!("unmounting: {e}"))?;
+            volume.into_device().detach().map(drop).map_err(|e| format!("detaching: {e}"))
+        };
+        Ok(Box::new(Open { fs, close }))
+    }
+
+    fn check(&self, flash: &Probe<C>) -> Result<Vec<Finding>, String> {
+        let images = flysch_ubi::find_images(flash, Some(flash.geometry().erase_size));
+        let image = *images.first().ok_or("no UBI is found any more")?;
+        let options = flysch_ubi::Options::default();
+        let ubi = Ubi::attach(flash.clone(), image, &options).map_err(text)?;
+        let mut findings = ubi.findings().to_vec();
+        for info in ubi.volumes() {
+            let volume = ubi.volume(info.id).ok_or("a volume is gone")?;
+            let fs = Ubifs::open(volume, &flysch_ubifs::Options::default()).map_err(text)?;
+            findings.extend(fs.check());
+        }
+        Ok(findings)
+    }
+}
+
+impl<C: Chip> Stack for Jffs2Stack<C> {
+    type Chip = C;
+    const RENAME_DOUBLES: bool = true;
+    // What was cut stays between the nodes until its block is collected.
+    const LEFT_BEHIND: Severity = Severity::Inconsistent;
+
+    fn chip(&self) -> C {
+        (self.chip)()
+    }
+
+    fn make(&self, flash: Probe<C>) -> Result<(), String> {
+        self.mount(flash)?.close()
+    }
+
+    fn mount(&self, flash: Probe<C>) -> Result<Box<dyn Mounted>, String> {
+        let fs = Jffs2Mut::mount(flash, &self.options).map_err(|e| format!("mounting: {e}"))?;
+        let close = |mut fs: Jffs2Mut<Probe<C>>| fs.sync(None).map_err(text);
+        Ok(Box::new(Open { fs, close }))
+    }
+
+    fn check(&self, flash: &Probe<C>) -> Result<Vec<Finding>, String> {
+        let mut findings = vec![];
+        let mut report = |finding| findings.push(finding);
+        flysch_jffs2::check(flash.clone(), self.options.order, &mut report).map_err(text)?;
+        Ok(findings)
+    }
+}
+
+impl<F: FileSystemMut> Mounted for Open<F> {
+    fn close(self: Box<Self>) -> Result<(), String> {
+        (self.close)(self.fs)
+    }
+}
+
+impl<F: FileSystem> FileSystem for Open<F> {
+    fn statistics(&self) -> Statistics {
+        self.fs.statistics()
+    }
+    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
+        self.fs.lookup(directory, name)
+    }
+    fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
+        self.fs.attributes(inode)
+    }
+    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
+        self.fs.list(directory, position, visit)
+    }
+    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.fs.read(inode, offset, buffer)
+    }
+    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
+        self.fs.list_xattrs(inode, visit)
+    }
+    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
+        self.fs.read_xattr(inode, name, buffer)
+    }
+}
+
+impl<F: FileSystemMut> FileSystemMut for Open<F> {
+    fn create(
+        &mut self,
+        directory: Inode,
+        name: &[u8],
+        file: &NewFile<'_>,
+        now: Timestamp,
+    ) -> Result<Inode, Error> {
+        self.fs.create(directory, name, file, now)
+    }
+    fn link(
+        &mut self,
+        inode: Inode,
+        directory: Inode,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.fs.link(inode, directory, name, now)
+    }
+    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), Error> {
+        self.fs.remove(directory, name, now)
+    }
+    fn rename(
+        &mut self,
+        from: (Inode, &[u8]),
+        to: (Inode, &[u8]),
+        how: Rename,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.fs.rename(from, to, how, now)
+    }
+    fn set_attributes(
+        &mut self,
+        inode: Inode,
+        changes: &Changes,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.fs.set_attributes(inode, changes, now)
+    }
+    fn write(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        data: &[u8],
+        now: Timestamp,
+    ) -> Result<usize, Error> {
+        self.fs.write(inode, offset, data, now)
+    }
+    fn set_xattr(
+        &mut self,
+        inode: Inode,
+        name: &[u8],
+        change: XattrChange<'_>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.fs.set_xattr(inode, name, change, now)
+    }
+    fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error> {
+        self.fs.sync(inode)
+    }
+    fn forget(&mut self, inode: Inode) -> Result<(), Error> {
+        self.fs.forget(inode)
+    }
+}

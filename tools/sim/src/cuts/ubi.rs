@@ -1,0 +1,522 @@
+//! UBI under power cuts: volumes and their LEBs, and what is known of them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::rc::Rc;
+
+use flysch_api::flash::Flash;
+use flysch_api::vfs::Severity;
+use flysch_api::volume::{Volume, VolumeMut};
+use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume, Ubi};
+use flysch_wire::ubi::VolumeKind;
+
+use super::Scenario;
+use super::probe::{Chip, Mistake, Probe};
+
+/// One step of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant says what its fields are")]
+pub enum Step {
+    /// Write `units` write units at unit `at` of a LEB.
+    Write { volume: u32, lnum: u32, at: u32, units: u32 },
+    /// Replace a LEB by so many units.
+    Change { volume: u32, lnum: u32, units: u32 },
+    /// Give a LEB up.
+    Unmap { volume: u32, lnum: u32 },
+    /// Map a LEB to an empty block.
+    Map { volume: u32, lnum: u32 },
+    /// Make all durable.
+    Sync,
+    /// Background work, so many pieces.
+    Work(u32),
+    /// Make a volume of so many LEBs.
+    Create { name: &'static str, lebs: u32, is_static: bool },
+    /// Remove a volume.
+    Remove { volume: u32 },
+    /// Change its size.
+    Resize { volume: u32, lebs: u32 },
+    /// Rename volumes, all at once.
+    Rename(&'static [(u32, &'static str)]),
+    /// Replace all of a volume's content by so many bytes.
+    Update { volume: u32, bytes: u32 },
+    /// Detach and attach again.
+    Reattach,
+}
+
+/// What a LEB holds, and what it may hold after a cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Leb {
+    /// Content without the 0xFF at its end.
+    now: Vec<u8>,
+    /// What was given up and may come back.
+    older: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    name: String,
+    kind: VolumeKind,
+    lebs: BTreeMap<u32, Leb>,
+    size: u32,
+    /// An update was started: the content is void.
+    is_void: bool,
+}
+
+/// What is known of a device.
+#[derive(Clone, Debug, Default)]
+pub struct Knowledge {
+    volumes: BTreeMap<u32, Known>,
+    /// What the step that is being done makes of it.
+    next: Option<BTreeMap<u32, Known>>,
+    /// Step that is being done.
+    step: Option<Step>,
+    /// Its number.
+    number: usize,
+}
+
+/// A workload on UBI volumes.
+pub struct UbiScenario<C> {
+    /// Makes the chip.
+    pub chip: fn() -> C,
+    /// How the device works.
+    pub options: DeviceOptions,
+    /// Steps before the first cut.
+    pub before: Vec<Step>,
+    /// Steps that are cut.
+    pub steps: Vec<Step>,
+    /// The chip's type.
+    pub types: PhantomData<C>,
+}
+
+impl<C> std::fmt::Debug for UbiScenario<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UbiScenario").field("steps", &self.steps).finish_non_exhaustive()
+    }
+}
+
+type Attached<C> = Device<Probe<C>>;
+
+/// Content of `units` units, different for every step.
+fn content(seed: usize, units: u32, unit: u32) -> Vec<u8> {
+    let mut random = flysch_models::random::Random::new(seed as u64);
+    (0..units * unit).map(|_| random.bits() as u8).collect()
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+impl Known {
+    fn leb(&mut self, lnum: u32) -> &mut Leb {
+        self.lebs.entry(lnum).or_default()
+    }
+}
+
+/// What `step` makes of `volumes`.
+fn apply(
+    volumes: &BTreeMap<u32, Known>,
+    (number, step): (usize, &Step),
+    (unit, leb_size): (u32, u32),
+) -> BTreeMap<u32, Known> {
+    let mut after = volumes.clone();
+    match *step {
+        Step::Write { volume, lnum, at, units } => {
+            let leb = after.get_mut(&volume).expect("made before").leb(lnum);
+            leb.now.resize((at * unit) as usize, 0xFF);
+            leb.now.extend(content(number, units, unit));
+            leb.older = None;
+        }
+        Step::Change { volume, lnum, units } => {
+            let leb = after.get_mut(&volume).expect("made before").leb(lnum);
+            *leb = Leb { now: content(number, units, unit), older: None };
+        }
+        Step::Unmap { volume, lnum } => {
+            let leb = after.get_mut(&volume).expect("made before").leb(lnum);
+            let old = std::mem::take(&mut leb.now);
+            leb.older = leb.older.take().or(Some(old)).filter(|old| !old.is_empty());
+        }
+        Step::Map { volume, lnum } => {
+            after.get_mut(&volume).expect("made before").leb(lnum).older = None;
+        }
+        Step::Sync | Step::Reattach => settle(&mut after),
+        Step::Work(_) => {}
+        Step::Create { name, lebs, is_static } => {
+            settle(&mut after);
+            let id = (0..).find(|id| !after.contains_key(id)).expect("there are numbers");
+            let kind = if is_static { VolumeKind::Static } else { VolumeKind::Dynamic };
+            let (name, lebs, size) = (name.to_string(), BTreeMap::new(), lebs);
+            after.insert(id, Known { name, kind, lebs, size, is_void: false });
+        }
+        Step::Remove { volume } => {
+            after.remove(&volume);
+        }
+        Step::Resize { volume, lebs } => {
+            let known = after.get_mut(&volume).expect("made before");
+            known.size = lebs;
+            known.lebs.retain(|lnum, _| *lnum < lebs);
+        }
+        Step::Rename(names) => {
+            for (id, name) in names {
+                after.retain(|other, known| {
+                    known.name != *name || names.iter().any(|(renamed, _)| renamed == other)
+                });
+                after.get_mut(id).expect("made before").name = (*name).to_string();
+            }
+        }
+        Step::Update { volume, bytes } => {
+            settle(&mut after);
+            let known = after.get_mut(&volume).expect("made before");
+            let all = content(number, 1, bytes);
+            let lebs = all.chunks(leb_size as usize).map(|part| {
+                let mut now = part.to_vec();
+                if known.kind == VolumeKind::Dynamic {
+                    now.resize(part.len().next_multiple_of(unit as usize), 0xFF);
+                }
+                Leb { now, older: None }
+            });
+            known.lebs = (0..).zip(lebs).collect();
+            known.is_void = false;
+        }
+    }
+    after
+}
+
+/// What was given up is gone.
+fn settle(volumes: &mut BTreeMap<u32, Known>) {
+    let lebs = volumes.values_mut().flat_map(|known| known.lebs.values_mut());
+    lebs.for_each(|leb| leb.older = None);
+}
+
+fn perform<C: Chip>(
+    device: &mut Attached<C>,
+    (number, step): (usize, &Step),
+    skip_sync: bool,
+) -> Result<(), String> {
+    let unit = device.write_size();
+    match *step {
+        Step::Write { volume, lnum, at, units } => {
+            let data = content(number, units, unit);
+            device.volume_mut(volume).map_err(text)?.write(lnum, at * unit, &data).map_err(text)
+        }
+        Step::Change { volume, lnum, units } => {
+            let data = content(number, units, unit);
+            device.volume_mut(volume).map_err(text)?.change(lnum, &data).map_err(text)
+        }
+        Step::Unmap { volume, lnum } => {
+            device.volume_mut(volume).map_err(text)?.unmap(lnum).map_err(text)
+        }
+        Step::Map { volume, lnum } => {
+            device.volume_mut(volume).map_err(text)?.map(lnum).map_err(text)
+        }
+        Step::Sync if skip_sync => Ok(()),
+        Step::Sync => device.sync().map_err(text),
+        Step::Work(budget) => device.work(budget).map(drop).map_err(text),
+        Step::Create { name, lebs, is_static } => {
+            let name = name.as_bytes();
+            let new = if is_static {
+                NewVolume::fixed(name, lebs)
+            } else {
+                NewVolume::dynamic(name, lebs)
+            };
+            device.create(&new).map(drop).map_err(text)
+        }
+        Step::Remove { volume } => device.remove(volume).map_err(text),
+        Step::Resize { volume, lebs } => device.resize(volume, lebs).map_err(text),
+        Step::Rename(names) => {
+            let names: Vec<(u32, &[u8])> =
+                names.iter().map(|(id, n)| (*id, n.as_bytes())).collect();
+            device.rename(&names).map_err(text)
+        }
+        Step::Update { volume, bytes } => {
+            let data = content(number, 1, bytes);
+            let mut update = device.update(volume, u64::from(bytes)).map_err(text)?;
+            for part in data.chunks(10_000) {
+                update.write(part).map_err(text)?;
+            }
+            update.finish().map_err(text)
+        }
+        Step::Reattach => Ok(()),
+    }
+}
+
+impl<C: Chip> UbiScenario<C> {
+    fn attach(&self, flash: &Probe<C>) -> Result<Attached<C>, String> {
+        Device::attach(flash.clone(), &self.options).map_err(|e| format!("attaching: {e}"))
+    }
+
+    fn work(
+        &self,
+        flash: &Probe<C>,
+        knowledge: &Rc<RefCell<Knowledge>>,
+        steps: &[Step],
+    ) -> Result<(), String> {
+        let skip_sync = flash.mistake() == Some(Mistake::SkippedSync);
+        let mut device = self.attach(flash)?;
+        for step in steps {
+            let number = {
+                let mut known = knowledge.borrow_mut();
+                let shape = (device.write_size(), device.leb_size());
+                known.number += 1;
+                let number = known.number;
+                known.next = Some(apply(&known.volumes, (number, step), shape));
+                known.step = Some(step.clone());
+                number
+            };
+            let failed = |problem: String| format!("step {number}, {step:?}: {problem}");
+            if *step == Step::Reattach {
+                device.detach().map_err(text).map_err(failed)?;
+                device = self.attach(flash)?;
+            } else {
+                perform(&mut device, (number, step), skip_sync).map_err(failed)?;
+            }
+            let mut known = knowledge.borrow_mut();
+            known.volumes = known.next.take().expect("put there above");
+            known.step = None;
+        }
+        Ok(())
+    }
+}
+
+impl<C: Chip> Scenario for UbiScenario<C> {
+    type Chip = C;
+    type Knowledge = Knowledge;
+
+    fn begin(&self) -> Result<(C, Knowledge), String> {
+        let flash = Probe::new((self.chip)(), None, None);
+        Device::format(flash.clone(), &FormatOptions::new(0x1234), &self.options).map_err(text)?;
+        let knowledge = Rc::new(RefCell::new(Knowledge::default()));
+        self.work(&flash, &knowledge, &self.before)?;
+        let knowledge = knowledge.borrow().clone();
+        Ok((flash.fork(), knowledge))
+    }
+
+    fn run(&self, flash: Probe<C>, knowledge: &Rc<RefCell<Knowledge>>) -> Result<(), String> {
+        self.work(&flash, knowledge, &self.steps)?;
+        let mut device = self.attach(&flash)?;
+        compare(&mut device, &knowledge.borrow())?;
+        rules(&flash)
+    }
+
+    fn recover(&self, flash: Probe<C>, knowledge: &Knowledge) -> Result<(), String> {
+        let mut device = self.attach(&flash)?;
+        compare(&mut device, knowledge)?;
+        // Blocks with half a header are moved, not erased: that is work.
+        while device.work(8).map_err(|e| format!("the first work: {e}"))? {}
+        device.sync().map_err(|e| format!("the first sync: {e}"))?;
+        let found = snapshot(&mut device, knowledge);
+        drop(device);
+        check(&flash)?;
+        flash.disarm();
+        let mut device = self.attach(&flash)?;
+        let again = snapshot(&mut device, knowledge);
+        if found != again {
+            return Err("what was read after the cut is not read after another attach".into());
+        }
+        go_on(&mut device)?;
+        drop(device);
+        check(&flash)?;
+        rules(&flash)
+    }
+}
+
+/// No rule of the chip may have been broken.
+pub(super) fn rules<C: Chip>(flash: &Probe<C>) -> Result<(), String> {
+    flash.with(|chip| match chip.violations() {
+        [] => Ok(()),
+        found => Err(format!("rules of the chip were broken: {found:?}")),
+    })
+}
+
+/// What every LEB reads as: unit by unit, unreadable ones as none.
+fn snapshot<C: Chip>(
+    device: &mut Attached<C>,
+    knowledge: &Knowledge,
+) -> BTreeMap<(u32, u32), Vec<Option<Vec<u8>>>> {
+    let mut found = BTreeMap::new();
+    let volumes: Vec<_> = device.volumes().filter(|info| !info.update_marker).collect();
+    for info in volumes {
+        let torn = torn_unit(knowledge, info.id);
+        for lnum in 0..info.reserved_pebs {
+            let mut units = read_leb(device, info.id, lnum, info.leb_size);
+            // What one unit reads as is open as long as the write in it was not done.
+            if let Some((leb, units_open)) = &torn
+                && *leb == lnum
+            {
+                let end = (units_open.end as usize).min(units.len());
+                units[units_open.start as usize..end].fill(None);
+            }
+            found.insert((info.id, lnum), units);
+        }
+    }
+    found
+}
+
+/// The units that the step being done writes in place.
+fn torn_unit(knowledge: &Knowledge, id: u32) -> Option<(u32, std::ops::Range<u32>)> {
+    match knowledge.step {
+        Some(Step::Write { volume, lnum, at, units }) if volume == id => {
+            Some((lnum, at..at + units))
+        }
+        _ => None,
+    }
+}
+
+fn read_leb<C: Chip>(
+    device: &mut Attached<C>,
+    id: u32,
+    lnum: u32,
+    leb_size: u32,
+) -> Vec<Option<Vec<u8>>> {
+    let unit = device.write_size();
+    let units = leb_size.div_ceil(unit);
+    let Ok(volume) = device.volume_mut(id) else { return vec![None; units as usize] };
+    let read = |index: u32| {
+        let len = unit.min(leb_size - index * unit);
+        let mut bytes = vec![0; len as usize];
+        volume.read(lnum, index * unit, &mut bytes).ok().map(|_| bytes)
+    };
+    (0..units).map(read).collect()
+}
+
+fn compare<C: Chip>(device: &mut Attached<C>, knowledge: &Knowledge) -> Result<(), String> {
+    let before = against(device, &knowledge.volumes, knowledge);
+    match (&before, &knowledge.next) {
+        (Err(_), Some(next)) => against(device, next, knowledge).map_err(|other| {
+            let step = knowledge.step.as_ref();
+            let number = knowledge.number;
+            format!(
+                "in step {number}, {step:?}: neither as before nor as after: {}; {other}",
+                before.err().unwrap_or_default()
+            )
+        }),
+        _ => before,
+    }
+}
+
+fn against<C: Chip>(
+    device: &mut Attached<C>,
+    volumes: &BTreeMap<u32, Known>,
+    knowledge: &Knowledge,
+) -> Result<(), String> {
+    let found: Vec<u32> = device.volumes().map(|info| info.id).collect();
+    let expected: Vec<u32> = volumes.keys().copied().collect();
+    if found != expected {
+        return Err(format!("volumes {found:?} instead of {expected:?}"));
+    }
+    for (id, known) in volumes {
+        let info = device.info(*id).ok_or("a volume without a record")?;
+        let is = (String::from_utf8_lossy(&info.name).into_owned(), info.kind, info.reserved_pebs);
+        let should = (known.name.clone(), known.kind, known.size);
+        if is != should {
+            return Err(format!("volume {id} is {is:?} instead of {should:?}"));
+        }
+        let updating = matches!(knowledge.step, Some(Step::Update { volume, .. }) if volume == *id);
+        if info.update_marker {
+            if updating {
+                continue;
+            }
+            return Err(format!("volume {id} has an update marker"));
+        }
+        for lnum in 0..known.size {
+            let leb = known.lebs.get(&lnum).cloned().unwrap_or_default();
+            let writing = match &knowledge.step {
+                Some(Step::Write { volume, lnum: at, at: first, units })
+                    if (volume, at) == (id, &lnum) =>
+                {
+                    Some((*first, content(knowledge.number, *units, device.write_size())))
+                }
+                _ => None,
+            };
+            let units = read_leb(device, *id, lnum, info.leb_size);
+            fits(&units, &leb, writing, device.write_size())
+                .map_err(|problem| format!("volume {id}, LEB {lnum}: {problem}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a LEB that reads as `units` may be `leb`, with `writing` on its way.
+fn fits(
+    units: &[Option<Vec<u8>>],
+    leb: &Leb,
+    writing: Option<(u32, Vec<u8>)>,
+    unit: u32,
+) -> Result<(), String> {
+    let exact = |content: &[u8]| {
+        units.iter().enumerate().position(|(index, found)| {
+            let start = (index * unit as usize).min(content.len());
+            let end = (start + unit as usize).min(content.len());
+            let rest = found.as_ref().and_then(|found| found.strip_prefix(&content[start..end]));
+            rest.is_none_or(|rest| rest.iter().any(|&byte| byte != 0xFF))
+        })
+    };
+    let Some(wrong) = exact(&leb.now) else { return Ok(()) };
+    if leb.older.as_deref().is_some_and(|older| exact(older).is_none()) {
+        return Ok(());
+    }
+    let Some((first, data)) = writing else {
+        return Err(format!("unit {wrong} is not what was written"));
+    };
+    // Units before the one being written are done, it is anything, those behind are untouched.
+    let done = data.chunks(unit as usize).count();
+    for torn in 0..done {
+        let mut content = leb.now.clone();
+        content.resize(first as usize * unit as usize, 0xFF);
+        content.extend_from_slice(&data[..torn * unit as usize]);
+        let at = first as usize + torn;
+        let fits = units.iter().enumerate().all(|(index, found)| {
+            let start = (index * unit as usize).min(content.len());
+            let end = (start + unit as usize).min(content.len());
+            let rest = found.as_ref().and_then(|found| found.strip_prefix(&content[start..end]));
+            index == at || rest.is_some_and(|rest| rest.iter().all(|&byte| byte == 0xFF))
+        });
+        if fits {
+            return Ok(());
+        }
+    }
+    Err(format!("a write from unit {first} on left more than one unit torn, or other units"))
+}
+
+/// The reading side finds nothing wrong.
+fn check<C: Chip>(flash: &Probe<C>) -> Result<(), String> {
+    let size = flash.geometry().erase_size;
+    let images = flysch_ubi::find_images(flash, Some(size));
+    let image = *images.first().ok_or("no UBI is found any more")?;
+    let ubi = Ubi::attach(flash.clone(), image, &flysch_ubi::Options::default()).map_err(text)?;
+    let mut findings = ubi.findings().to_vec();
+    for info in ubi.volumes().iter().filter(|info| !info.update_marker) {
+        findings.extend(ubi.volume(info.id).map(|volume| volume.verify()).unwrap_or_default());
+    }
+    match findings.iter().find(|finding| finding.severity > Severity::Note) {
+        Some(finding) => Err(format!("check: {finding}")),
+        None => Ok(()),
+    }
+}
+
+/// Life goes on: every dynamic volume takes a change and keeps it.
+fn go_on<C: Chip>(device: &mut Attached<C>) -> Result<(), String> {
+    let ids: Vec<u32> = device
+        .volumes()
+        .filter(|info| !info.update_marker && info.kind == VolumeKind::Dynamic)
+        .map(|info| info.id)
+        .collect();
+    let data = content(9999, 2, device.write_size());
+    for round in 0..3 {
+        for &id in &ids {
+            let mut volume = device.volume_mut(id).map_err(text)?;
+            let lnum = volume.geometry().lebs - 1;
+            volume.unmap(lnum).map_err(|e| format!("going on, unmap: {e}"))?;
+            volume.write(lnum, 0, &data).map_err(|e| format!("going on, write: {e}"))?;
+            volume.change(lnum, &data).map_err(|e| format!("going on, change: {e}"))?;
+            let mut back = vec![0; data.len()];
+            let read = volume.read(lnum, 0, &mut back);
+            let _corrected = read.map_err(|e| format!("going on, read: {e}"))?;
+            if back != data {
+                return Err(format!("going on, round {round}: volume {id} read something else"));
+            }
+        }
+        device.work(3).map_err(|e| format!("going on, work: {e}"))?;
+    }
+    device.sync().map_err(text)
+}
