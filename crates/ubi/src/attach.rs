@@ -108,6 +108,9 @@ pub(crate) struct Evidence {
     pub(crate) unreadable: Option<u32>,
     /// Two blocks of one LEB with one sequence number other than 0.
     pub(crate) equal: Option<(u32, u32)>,
+    /// The copy that was written last, if an older one is still there: power may have gone just
+    /// before it was wholly programmed, so that it reads well today and not tomorrow.
+    pub(crate) fresh: Option<u32>,
     /// The volume table; empty if both copies are lost.
     pub(crate) records: Vec<Option<VolumeRecord>>,
 }
@@ -136,32 +139,50 @@ impl<F: Flash> Ubi<F> {
         options: &Options,
         purpose: Purpose,
     ) -> Result<(Self, Evidence), AttachError> {
-        let reader = Reader { flash: &flash, image };
-        let (offsets, image_sequence) = reader.vote()?;
-        let image = Image { image_sequence, ..image };
-        let start = || Attach::new(Reader { flash: &flash, image }, offsets, purpose);
-        let mut attach = start();
-        let mut by_fastmap = false;
+        let (mut whole, mut refusal) = (None, None);
         if options.fastmap == FastmapUse::Use {
-            match map::attach(&mut attach) {
-                Ok(found) => by_fastmap = found,
-                Err(error) => {
-                    attach = start();
-                    let place = Place::default();
-                    let problem = format!("{error}; every header is read instead");
-                    attach.note(Severity::Note, "fastmap", problem, place);
+            // A fastmap starts in one of the first blocks; no others need be asked for the offsets.
+            if let Ok(mut attach) = Self::begin(&flash, image, fastmap::START_MAX, purpose) {
+                match map::attach(&mut attach) {
+                    Ok(true) => whole = Some(attach),
+                    Ok(false) => {}
+                    Err(error) => refusal = Some(error),
                 }
             }
         }
-        if !by_fastmap {
-            attach.scan()?;
-        }
+        let by_fastmap = whole.is_some();
+        let mut attach = match whole {
+            Some(attach) => attach,
+            None => {
+                let mut attach = Self::begin(&flash, image, u32::MAX, purpose)?;
+                if let Some(error) = refusal {
+                    let problem = format!("{error}; every header is read instead");
+                    attach.note(Severity::Note, "fastmap", problem, Place::default());
+                }
+                attach.scan()?;
+                attach
+            }
+        };
         attach.choose();
         let volumes = table::volumes(&mut attach);
-        let Attach { blocks, findings, sequence_max, evidence, .. } = attach;
+        let Attach { reader, offsets, blocks, findings, sequence_max, evidence, .. } = attach;
+        let image = reader.image;
         let ubi =
             Self { flash, image, offsets, blocks, volumes, findings, sequence_max, by_fastmap };
         Ok((ubi, evidence))
+    }
+
+    /// Asks the first `voters` blocks for the offsets.
+    fn begin(
+        flash: &F,
+        image: Image,
+        voters: u32,
+        purpose: Purpose,
+    ) -> Result<Attach<'_, F>, AttachError> {
+        let reader = Reader { flash, image };
+        let (offsets, image_sequence) = reader.vote(voters)?;
+        let image = Image { image_sequence, ..image };
+        Ok(Attach::new(Reader { flash, image }, offsets, purpose))
     }
 
     /// The flash, given back.
@@ -359,7 +380,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         Content::Corrupt(error)
     }
 
-    fn judge_vid(&mut self, peb: u32, vid: VidHeader) -> Result<Content, AttachError> {
+    pub(crate) fn judge_vid(&mut self, peb: u32, vid: VidHeader) -> Result<Content, AttachError> {
         self.sequence_max = self.sequence_max.max(vid.sequence);
         if vid.volume > LAYOUT_VOLUME {
             if [fastmap::SUPERBLOCK_VOLUME, fastmap::DATA_VOLUME].contains(&vid.volume) {
@@ -388,6 +409,10 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
             self.warn_equal(*volume, *lnum, copies);
             let winner = (0..copies.len() - 1).find(|&at| self.is_whole(&copies[at]));
             let winner = copies.remove(winner.unwrap_or(copies.len() - 1));
+            let last = winner.vid.sequence == self.sequence_max;
+            if last && winner.vid.copy && !copies.is_empty() {
+                self.evidence.fresh = Some(winner.peb);
+            }
             for loser in copies.drain(..) {
                 self.blocks[loser.peb as usize].content = Content::Stale;
             }

@@ -98,18 +98,22 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         }
     }
 
+    pub(crate) fn vid(&self, peb: u32, offsets: Offsets) -> (Result<VidHeader, HeaderError>, bool) {
+        let (vid, scrub) = match self.header(peb, offsets.vid_header) {
+            Ok((bytes, scrub)) => (VidHeader::parse(&bytes), scrub),
+            Err(error) => (Err(error), false),
+        };
+        let leb_size = self.image.peb_size - offsets.data;
+        (vid.and_then(|vid| vid.fits(leb_size).map(|()| vid)), scrub)
+    }
+
     pub(crate) fn headers(&self, peb: u32, offsets: Offsets) -> Headers {
         if self.is_bad(peb) {
             let none = HeaderError::Short;
             return Headers { ec: Err(none), vid: Err(none), bad: true, scrub: false };
         }
         let (ec, ec_scrub) = self.ec(peb);
-        let (vid, vid_scrub) = match self.header(peb, offsets.vid_header) {
-            Ok((bytes, scrub)) => (VidHeader::parse(&bytes), scrub),
-            Err(error) => (Err(error), false),
-        };
-        let leb_size = self.image.peb_size - offsets.data;
-        let vid = vid.and_then(|vid| vid.fits(leb_size).map(|()| vid));
+        let (vid, vid_scrub) = self.vid(peb, offsets);
         Headers { ec, vid, bad: false, scrub: ec_scrub || vid_scrub }
     }
 
@@ -152,11 +156,12 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         }
     }
 
-    /// The offsets that most blocks agree on, and the image sequence number they carry.
-    pub(crate) fn vote(&self) -> Result<(Offsets, u32), AttachError> {
+    /// The offsets that most of the first `voters` blocks agree on, and the image sequence number
+    /// they carry.
+    pub(crate) fn vote(&self, voters: u32) -> Result<(Offsets, u32), AttachError> {
         let mut votes = BTreeMap::new();
         let mut sequences = BTreeMap::new();
-        for peb in 0..self.image.pebs {
+        for peb in 0..self.image.pebs.min(voters) {
             if let (Ok(ec), _) = self.ec(peb) {
                 *votes.entry((ec.vid_header_offset, ec.data_offset)).or_insert(0_u32) += 1;
                 *sequences.entry(ec.image_sequence).or_insert(0_u32) += 1;

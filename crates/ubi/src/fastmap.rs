@@ -3,7 +3,7 @@
 //! Anything that does not add up - a checksum, a count, a block named twice - makes the caller read
 //! every header instead; a fastmap is never half believed. Linux trusts the map and looks at a
 //! block's header when the block is first read, because a LEB may have been unmapped and erased
-//! since; here the headers of mapped blocks are read at once.
+//! since; here the volume identifiers of mapped blocks are read at once.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use flysch_wire::ubi::fastmap::{
     EraseCounter, FastmapError, Header, MapHeader, Pool, START_MAX, SUPERBLOCK_VOLUME, Superblock,
     UNMAPPED, Volume,
 };
-use flysch_wire::ubi::{HeaderError, VOLUMES_MAX, VidHeader, crc32};
+use flysch_wire::ubi::{HeaderError, VOLUMES_MAX, crc32};
 
 use crate::attach::Attach;
 use crate::blocks::{Block, Content};
@@ -194,22 +194,37 @@ fn read_maps<F: Flash + ?Sized>(
             if !used.get(peb as usize).is_some_and(|used| *used) {
                 return Err(FastmapError("the fastmap maps a block that is not in use"));
             }
-            match scan(attach, peb)? {
-                Some(vid) if vid.volume != volume.volume || vid.lnum != lnum => {
-                    return Err(FastmapError("the fastmap maps a block that holds something else"));
-                }
-                _ => {}
-            }
+            look(attach, peb, (volume.volume, lnum))?;
         }
     }
     Ok(())
 }
 
-/// Looks at one block as a full attach would.
-fn scan<F: Flash + ?Sized>(
+/// Looks at the volume identifier of a mapped block: the map knows the rest.
+fn look<F: Flash + ?Sized>(
     attach: &mut Attach<'_, F>,
     peb: u32,
-) -> Result<Option<VidHeader>, FastmapError> {
+    mapped: (u32, u32),
+) -> Result<(), FastmapError> {
+    let (vid, scrub) = attach.reader.vid(peb, attach.offsets);
+    let Ok(vid) = vid else {
+        // Unmapped since, and perhaps erased.
+        return scan(attach, peb);
+    };
+    if (vid.volume, vid.lnum) != mapped {
+        return Err(FastmapError("the fastmap maps a block that holds something else"));
+    }
+    let content = attach
+        .judge_vid(peb, vid)
+        .map_err(|_| FastmapError("a block in the fastmap belongs to an unknown volume"))?;
+    let block = &mut attach.blocks[peb as usize];
+    block.content = content;
+    block.scrub |= scrub;
+    Ok(())
+}
+
+/// Looks at one block as a full attach would.
+fn scan<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, peb: u32) -> Result<(), FastmapError> {
     let headers = attach.reader.headers(peb, attach.offsets);
     if !matches!(headers.vid, Ok(_) | Err(HeaderError::Erased)) {
         return Err(FastmapError("a block in the fastmap has a damaged header"));
@@ -219,7 +234,7 @@ fn scan<F: Flash + ?Sized>(
         .map_err(|_| FastmapError("a block in the fastmap belongs to an unknown volume"))?;
     let erase_counter = headers.ec.ok().map(|ec| ec.erase_counter as u32);
     attach.blocks[peb as usize] = Block { erase_counter, content, scrub: headers.scrub };
-    Ok(headers.vid.ok())
+    Ok(())
 }
 
 /// Goes through the fastmap's bytes.
