@@ -11,6 +11,7 @@ fn what_linux_wrote_is_shown_as_linux_shows_it() {
         whole large-lzo jffs2 large 24 oob '' compr=lzo 2
         whole small-none jffs2 small 25 oob '' compr=none 2";
     let Some(share) = linux::run("jffs2", script) else { return };
+    linux::planted_differences_are_found(&share);
     linux::judge(&share);
 }
 

@@ -14,28 +14,19 @@ fn what_linux_wrote_is_shown_as_linux_shows_it() {
         whole nor-none ubifs nor 4 '' '' compr=none 3
         whole huge-lzo ubifs huge 5 '' '' compr=lzo 2";
     let Some(share) = linux::run("ubifs", script) else { return };
-    planted_differences_are_found(&share);
+    images_are_of_format_5_and_cut(&share);
+    linux::planted_differences_are_found(&share);
     linux::judge(&share);
 }
 
-/// The comparison can fail: an image against the manifest of another, and against its own with one
-/// byte of one line changed. The images are of the kind they are meant to be.
-fn planted_differences_are_found(share: &linux::Share) {
+/// The images are of the kind they are meant to be.
+fn images_are_of_format_5_and_cut(share: &linux::Share) {
     for path in linux::named(share, "cut1.img") {
         let image = Image::open(&path, &Options::default()).unwrap();
         let volume = linux::volume(&image).unwrap();
         let Contents::Ubifs(fs) = &volume.contents else { panic!("{volume:?}") };
-        let superblock = fs.superblock();
-        assert_eq!(superblock.format_version, 5);
-        assert!(fs.is_unclean(), "cut1 was not cut");
-        let found = manifest::of_file_system(&**fs, Detail::Whole);
-        let own = linux::expected(&path).unwrap();
-        let mut planted = own.clone();
-        let (_, line) = planted.iter_mut().next_back().unwrap();
-        *line = line.replacen("mtime 1", "mtime 2", 1);
-        assert_eq!(manifest::differences(&planted, &found).len(), 1, "{}", path.display());
-        let other = linux::expected(&path.with_file_name("clean.img")).unwrap();
-        assert!(!manifest::differences(&other, &found).is_empty(), "{}", path.display());
+        assert_eq!(fs.superblock().format_version, 5);
+        assert!(fs.is_unclean(), "{} was not cut", path.display());
     }
 }
 

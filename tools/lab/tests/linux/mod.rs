@@ -253,3 +253,19 @@ pub(crate) fn named(share: &Share, name: &str) -> Vec<PathBuf> {
     let images = share.images().into_iter();
     images.filter(|path| path.file_name().is_some_and(|file| file == name)).collect()
 }
+
+/// The comparison can fail: an image against the manifest of another, and against its own with one
+/// byte of one line changed.
+pub(crate) fn planted_differences_are_found(share: &Share) {
+    for path in named(share, "cut1.img") {
+        let image = Image::open(&path, &Options::default()).unwrap();
+        let fs = volume(&image).unwrap().file_system().unwrap();
+        let found = manifest::of_file_system(&*fs, Detail::Whole);
+        let mut planted = expected(&path).unwrap();
+        let (_, line) = planted.iter_mut().next_back().unwrap();
+        *line = line.replacen("owner ", "owner 9", 1);
+        assert_eq!(manifest::differences(&planted, &found).len(), 1, "{}", path.display());
+        let other = expected(&path.with_file_name("clean.img")).unwrap();
+        assert!(!manifest::differences(&other, &found).is_empty(), "{}", path.display());
+    }
+}
