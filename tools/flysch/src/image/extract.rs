@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use flysch_api::vfs::Severity;
 use flysch_image::{Contents, ExtractOptions, Extraction, Failure as Lost, Volume};
 use serde_json::json;
 
@@ -79,11 +80,22 @@ fn extract_volume(
             flysch_image::extract(&*fs, place, &options, &progress).map_err(|error| fail(&error))
         }
         (Contents::Raw(flash), _) => {
+            // A static volume vouches for its bytes by checksums.
+            let verified = volume.ubi.as_ref().map(|ubi| ubi.verify()).unwrap_or_default();
+            let damage = verified.iter().find(|finding| finding.severity > Severity::Note);
+            let failures: Vec<Lost> = damage
+                .map(|finding| Lost { path: vec![], cause: finding.to_string() })
+                .into_iter()
+                .collect();
+            if !failures.is_empty() && !arguments.keep_damaged {
+                return Ok(Extraction { failures, ..Extraction::default() });
+            }
             let mut path = place.as_os_str().to_owned();
             path.push(".bin");
             flysch_image::extract_raw(flash, Path::new(&path), &progress)
                 .map_err(|error| fail(&error))?;
-            Ok(Extraction { files: 1, bytes: progress.bytes(), ..Extraction::default() })
+            let bytes = progress.bytes();
+            Ok(Extraction { files: 1, bytes, failures, ..Extraction::default() })
         }
         (_, None) => {
             let cause = volume.failure().unwrap_or("cannot be opened").to_string();
