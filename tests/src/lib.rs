@@ -9,3 +9,4 @@ pub mod mutate;
 pub mod qemu;
 pub mod ubifs;
 pub mod ufs;
+pub mod writable;

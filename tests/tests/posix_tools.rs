@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, RwLock};
 
-use flysch_api::vfs::Timestamp;
 use flysch_fuse::{Options, Shared};
+use flysch_tests::writable::{START, ubifs};
 use flysch_vfs::Memory;
 
 fn tool(name: &str) -> Option<PathBuf> {
@@ -60,13 +60,24 @@ fn exercise(fs: &Shared) {
     assert!(report.files > 3, "fsstress left {} files", report.files);
 }
 
+fn has_fuse() -> bool {
+    let found = Path::new("/dev/fuse").exists() && image_common::is_root();
+    if !found {
+        println!("skipped: there is no /dev/fuse, or this is not root");
+    }
+    found
+}
+
 #[test]
 fn memory_stands_the_exercisers() {
-    if !Path::new("/dev/fuse").exists() || !image_common::is_root() {
-        println!("skipped: there is no /dev/fuse, or this is not root");
-        return;
+    if has_fuse() {
+        exercise(&(Arc::new(RwLock::new(Memory::new(64 << 20, START))) as Shared));
     }
-    let start = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
-    let fs: Shared = Arc::new(RwLock::new(Memory::new(64 << 20, start)));
-    exercise(&fs);
+}
+
+#[test]
+fn ubifs_stands_the_exercisers() {
+    if has_fuse() {
+        exercise(&(Arc::new(RwLock::new(ubifs(1024))) as Shared));
+    }
 }

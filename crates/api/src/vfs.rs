@@ -377,7 +377,8 @@ pub enum Rename {
     Keep,
     /// The two change places (`RENAME_EXCHANGE`).
     Exchange,
-    /// It is replaced, and a character device 0:0 takes the old name (`RENAME_WHITEOUT`).
+    /// It is replaced, and a character device 0:0 without permissions, of user 0 and group 0, takes
+    /// the old name (`RENAME_WHITEOUT`).
     Whiteout,
 }
 

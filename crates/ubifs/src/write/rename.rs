@@ -190,7 +190,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             None => parents.to().node.size += entry_size(new_name),
         }
         let whiteout = match how {
-            Rename::Whiteout => Some(self.whiteout(&parents.from, &moved, now)?),
+            Rename::Whiteout => Some(self.whiteout(&parents.from, now)?),
             _ => None,
         };
         if whiteout.is_none() {
@@ -229,17 +229,12 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// What takes the place of a name that moved away under an overlay.
-    fn whiteout(
-        &mut self,
-        parent: &Record,
-        moved: &Record,
-        now: Timestamp,
-    ) -> Result<Record, Error> {
+    fn whiteout(&mut self, parent: &Record, now: Timestamp) -> Result<Record, Error> {
         let file = NewFile {
             kind: FileKind::CharacterDevice,
             permissions: 0,
-            owner: moved.node.owner,
-            group: moved.node.group,
+            owner: 0,
+            group: 0,
             device: DeviceNumber::default(),
             target: &[],
         };
