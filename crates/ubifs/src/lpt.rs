@@ -155,6 +155,12 @@ impl Lpt {
         (self.format.first..).zip(&self.tree_lebs).filter(move |it| idle(it.1)).map(|it| it.0)
     }
 
+    /// Whether it is the big model.
+    #[cfg(test)]
+    pub(crate) fn is_big(&self) -> bool {
+        self.format.big
+    }
+
     /// Where writing goes on: LEB and offset.
     pub(crate) fn head(&self) -> LptPlace {
         self.head

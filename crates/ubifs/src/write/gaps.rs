@@ -3,7 +3,6 @@
 //! A gap is what neither the committed index nor the one being written uses. The LEB is changed as
 //! a whole, the nodes in use staying where they are, so the committed index is good at any moment.
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -26,8 +25,6 @@ pub(super) struct Gaps {
     content: Vec<u8>,
     /// Start and end of each gap.
     gaps: Vec<(u32, u32)>,
-    /// LEBs that were filled in this commit.
-    tried: BTreeSet<u32>,
 }
 
 /// Looks for a node at a place.
@@ -109,23 +106,23 @@ impl<V: VolumeMut> UbifsMut<V> {
                 gaps.content[offset as usize..][..bytes.len()].copy_from_slice(bytes);
                 return Ok((gaps.lnum, offset));
             }
-            let tried = self.finish_gaps(writing)?;
-            writing.gaps = Some(self.open_gaps(tried)?);
+            self.finish_gaps(writing)?;
+            writing.gaps = Some(self.open_gaps(writing)?);
         }
     }
 
     /// Chooses the index LEB with most dirt.
-    fn open_gaps(&mut self, mut tried: BTreeSet<u32>) -> Result<Gaps, Error> {
+    fn open_gaps(&mut self, writing: &mut Writing) -> Result<Gaps, Error> {
         let leb_size = self.leb_size();
         let head = self.index_head.0;
         let lebs = self
             .space
             .lebs()
-            .filter(|(lnum, leb)| leb.index && *lnum != head && !tried.contains(lnum));
+            .filter(|(lnum, leb)| leb.index && *lnum != head && !writing.filled.contains(lnum));
         let Some((lnum, _)) = lebs.max_by_key(|(_, leb)| leb_size - leb.used) else {
             return Err(Error::NoSpace);
         };
-        tried.insert(lnum);
+        writing.filled.insert(lnum);
         let nodes = self.index_nodes_in(lnum)?;
         let mut content = alloc::vec![0; leb_size as usize];
         let (mut gaps, mut end) = (Vec::new(), 0);
@@ -143,12 +140,12 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
         gaps.push((end, leb_size));
         self.space.change(lnum, |leb| leb.free = 0);
-        Ok(Gaps { lnum, content, gaps, tried })
+        Ok(Gaps { lnum, content, gaps })
     }
 
-    /// Writes the LEB whose gaps were filled; tells which ones were.
-    pub(super) fn finish_gaps(&mut self, writing: &mut Writing) -> Result<BTreeSet<u32>, Error> {
-        let Some(mut gaps) = writing.gaps.take() else { return Ok(BTreeSet::new()) };
+    /// Writes the LEB whose gaps were filled.
+    pub(super) fn finish_gaps(&mut self, writing: &mut Writing) -> Result<(), Error> {
+        let Some(mut gaps) = writing.gaps.take() else { return Ok(()) };
         let leb_size = self.leb_size();
         let mut end = leb_size;
         for &(start, stop) in &gaps.gaps {
@@ -162,7 +159,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
         self.change_leb(gaps.lnum, &gaps.content[..end as usize])?;
         self.space.change(gaps.lnum, |leb| leb.free = leb_size - end);
-        Ok(gaps.tried)
+        Ok(())
     }
 }
 

@@ -67,6 +67,10 @@ pub(super) struct Writing {
     start: u32,
     /// A LEB whose gaps are being filled.
     pub(super) gaps: Option<super::gaps::Gaps>,
+    /// LEBs whose gaps were filled: what is new in them is not to be overwritten.
+    pub(super) filled: BTreeSet<u32>,
+    #[cfg(test)]
+    no_gaps: bool,
 }
 
 impl<V: VolumeMut> UbifsMut<V> {
@@ -78,7 +82,16 @@ impl<V: VolumeMut> UbifsMut<V> {
         };
         let (moving, keys) = self.choose_moving()?;
         let start = self.index_head.1;
-        let mut writing = Writing { moving, keys, buffer: Vec::new(), start, gaps: None };
+        let mut writing = Writing {
+            moving,
+            keys,
+            buffer: Vec::new(),
+            start,
+            gaps: None,
+            filled: BTreeSet::new(),
+            #[cfg(test)]
+            no_gaps: false,
+        };
         let whole = Child { at: root, low: Key::MIN, high: None };
         let merged = self.merge(&mut writing, whole, 0)?;
         let root = match merged {
@@ -319,7 +332,15 @@ impl<V: VolumeMut> UbifsMut<V> {
         if offset + length > self.leb_size() {
             match self.next_index_leb(writing) {
                 Ok(()) => {}
-                Err(Stop::Full) => return self.put_in_gap(writing, bytes),
+                Err(Stop::Full) => {
+                    let put = self.put_in_gap(writing, bytes);
+                    #[cfg(test)]
+                    if put == Err(Error::NoSpace) && self.only_gaps {
+                        writing.no_gaps = true;
+                        return self.put_index(writing, bytes);
+                    }
+                    return put;
+                }
                 Err(Stop::Error(error)) => return Err(error),
                 Err(Stop::Commit) => return Err(Error::NoSpace),
             }
@@ -333,6 +354,10 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Goes on in an empty LEB.
     fn next_index_leb(&mut self, writing: &mut Writing) -> Result<(), Stop> {
+        #[cfg(test)]
+        if self.only_gaps && !writing.no_gaps {
+            return Err(Stop::Full);
+        }
         let lnum = self.empty_leb().ok_or(Stop::Full)?;
         self.flush_index(writing)?;
         if self.volume().state(lnum) != LebState::Unmapped {

@@ -95,6 +95,9 @@ pub struct UbifsMut<V> {
     failed: bool,
     /// Something changed since the last commit.
     changed: bool,
+    /// Tests: commits find no empty LEB for the index as long as there are gaps.
+    #[cfg(test)]
+    only_gaps: bool,
 }
 
 /// Why a step could not be done.

@@ -179,6 +179,8 @@ impl<V: VolumeMut> UbifsMut<V> {
             random: 0,
             failed: false,
             changed: false,
+            #[cfg(test)]
+            only_gaps: false,
         })
     }
 

@@ -681,6 +681,8 @@ fn run(
 ) -> Run {
     let mut run = Run::new(empty(geometry, compression), seed);
     for step in 0..steps {
+        // Every other file system has no empty LEB for its index.
+        run.fs().only_gaps = seed % 2 == 1;
         if cuts && step % 40 == 0 {
             let cut = run.next(30);
             run.fs.as_mut().unwrap().fs.store.access.volume.volume.cut_in = Some(cut);
@@ -709,6 +711,24 @@ fn random_operations_leave_what_they_should() {
         full += u64::from(run.no_space > 0);
     }
     assert!(full > 0, "no file system got full");
+}
+
+#[test]
+fn a_tree_of_leb_properties_over_many_lebs() {
+    let mut run = run((15_360, 4000, 512), Compression::None, 5, false, 3000);
+    assert!(run.fs().lpt.is_big());
+    run.compare();
+    run.remount();
+    for seed in 0..seeds() / 4 + 1 {
+        run.seed = 100 + seed;
+        let cut = run.next(60);
+        run.fs().fs.store.access.volume.volume.cut_in = Some(cut);
+        for _ in 0..300 {
+            run.one();
+        }
+    }
+    run.fs().fs.store.access.volume.volume.cut_in = None;
+    run.remount();
 }
 
 #[test]
