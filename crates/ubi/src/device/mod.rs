@@ -22,6 +22,9 @@
 //! - *Update*: update marker set, LEBs given up, written, the queue emptied, marker cleared.
 //! - *Erase*: the erase counter header follows the erase. A block without one gets the mean. On NOR
 //!   both headers are spoilt first, because an erase cut short there may leave them whole.
+//! - *A page cut short* may read well today and not tomorrow, or as if it were erased. So the copy
+//!   that was written last is written again at attach while the older one is there, and the free
+//!   blocks that would have been taken next are erased before they are.
 //! - *Fastmap*: written when the device is detached; its first block is erased before anything else
 //!   changes, and until then it is true.
 //!

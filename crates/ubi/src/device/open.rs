@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use flysch_api::flash::{self, Flash, FlashMut, Kind};
 use flysch_api::vfs::{Finding, Place, Severity};
+use flysch_wire::ubi::fastmap::START_MAX;
 use flysch_wire::ubi::{
     Compatibility, EC_HEADER_SIZE, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VID_HEADER_SIZE,
     VolumeFlags, records_max,
@@ -61,11 +62,36 @@ impl<F: FlashMut> Device<F> {
             device.read_only = Some(ReadOnly::Alien { block });
             return Ok(device);
         }
+        device.distrust(evidence.fresh)?;
         device.mend_table()?;
         if options.autoresize {
             device.autoresize()?;
         }
         Ok(device)
+    }
+
+    /// Takes care of what may have been programmed when the power went, although it does not look
+    /// so: a page cut short reads as if it were erased, or well for a while.
+    ///
+    /// The last copy that was written is written again while the older one is still there. The
+    /// blocks that would have been taken next are erased before they are taken.
+    fn distrust(&mut self, fresh: Option<u32>) -> Result<(), Error> {
+        if self.attached_by_fastmap {
+            return Ok(());
+        }
+        let range = self.options.wear_threshold.saturating_mul(2);
+        let anchors = if self.options.fastmap { START_MAX } else { 0 };
+        for peb in self.wear.next_free(range, anchors).into_iter().flatten() {
+            if self.wear.state(peb) == State::Free {
+                self.wear.give_up(peb, false);
+            }
+        }
+        // An allocation that has to erase could erase the older copy.
+        if let Some(peb) = fresh.filter(|_| self.wear.free_count() > 0) {
+            self.begin()?;
+            self.move_away(peb)?;
+        }
+        Ok(())
     }
 
     /// Enters the used blocks into their volumes' maps.

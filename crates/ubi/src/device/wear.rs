@@ -154,6 +154,14 @@ impl Wear {
         Some(found.1)
     }
 
+    /// Free blocks that [`take`](Self::take), [`take_worn`](Self::take_worn) and
+    /// [`take_below`](Self::take_below) would give out next.
+    pub(crate) fn next_free(&self, range: u32, limit: u32) -> [Option<u32>; 3] {
+        let below = self.free.iter().rev().find(|entry| entry.1 < limit);
+        [self.free.first().copied(), self.most_worn(range), below.copied()]
+            .map(|entry| entry.map(|(_, peb)| peb))
+    }
+
     fn most_worn(&self, range: u32) -> Option<(u32, u32)> {
         let least = self.free.first()?.0;
         self.free.range(..(least.saturating_add(range), 0)).next_back().copied()
