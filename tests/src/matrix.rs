@@ -151,7 +151,7 @@ pub fn large_kinds() -> Vec<Kind> {
     let format = Format { lebs: 1000, ..FORMATS[1] };
     let ubifs = |compressor| Kind::Ubifs(format, compressor, vec![]);
     let jffs2 = |mode: &[&'static str], summary: bool| {
-        let base = vec!["-e", "128KiB", "-n"];
+        let base = ["-e", "128KiB", "-n"];
         let sumtool = summary.then(|| [&base[..], &["-l", "-p"]].concat());
         Kind::Jffs2([&base[..], mode].concat(), sumtool)
     };
