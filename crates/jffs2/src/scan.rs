@@ -255,6 +255,9 @@ impl<F: Flash> Scanner<'_, F> {
             match len {
                 Some(len) => {
                     self.end_garbage(base, bytes, &mut garbage, at);
+                    // Every scan steps over the whole node, whatever of it was written.
+                    let end = (at as u64 + len).min(bytes.len() as u64) as u32;
+                    self.facts().end = self.facts().end.max(end);
                     resume = resume.max(offset + len);
                     at = usize::try_from(at as u64 + len).unwrap_or(usize::MAX);
                 }
@@ -308,10 +311,14 @@ impl<F: Flash> Scanner<'_, F> {
             },
             NodeType::DIRENT => self.dirent(offset, node),
             NodeType::XATTR => match Xattr::parse(node, self.order) {
+                // Garbage collection may have been copying it: the good copy counts.
+                Ok(xattr) if self.is_xattr_torn(offset, &xattr, node) => {
+                    self.problem(offset, Wrong::Unfinished { len: node.len() as u64 });
+                }
                 Ok(Xattr { xid, version, .. }) => {
                     self.found.xattrs.push(XattrRef { xid, version, address, total_len });
                 }
-                Err(error) => self.problem(offset, Wrong::Node(error)),
+                Err(error) => self.bad_node(offset, node, Wrong::Node(error), NodeType::XATTR),
             },
             NodeType::XREF => self.xref(offset, node),
             NodeType::CLEANMARKER => {
@@ -334,6 +341,14 @@ impl<F: Flash> Scanner<'_, F> {
         }
     }
 
+    /// Whether the name and value of an attribute were not written to their end.
+    fn is_xattr_torn(&self, offset: u64, xattr: &Xattr, node: &[u8]) -> bool {
+        let end = Xattr::LEN + usize::from(xattr.name_len) + 1 + usize::from(xattr.value_len);
+        xattr.name_and_value(node).is_err()
+            && (node.get(end - 1) == Some(&0xFF)
+                || crate::node::is_cut_off(self.flash, self.order, offset, node.len() as u64))
+    }
+
     fn dirent(&mut self, offset: u64, node: &[u8]) {
         let parsed = Dirent::parse(node, self.order);
         match parsed.and_then(|dirent| Ok((dirent, dirent.name(node)?))) {
@@ -353,17 +368,24 @@ impl<F: Flash> Scanner<'_, F> {
             Ok(Xref { ino, xid, xseqno }) => {
                 self.found.xrefs.push(XrefRef { ino, xid, xseqno, address });
             }
-            Err(error) => self.problem(offset, Wrong::Node(error)),
+            Err(error) => self.bad_node(offset, node, Wrong::Node(error), NodeType::XREF),
         }
     }
 
     /// A summary that was met on the way: its block's nodes are known by now.
     fn summary(&mut self, base: u64, at: usize, node: &[u8]) {
         self.found.space.summaries += 1;
+        let offset = base + at as u64;
+        // Nothing can be written behind it.
+        self.facts().end = (at + node.len()) as u32;
+        if node.ends_with(&[0xFF; 4]) {
+            // Its last word is never erased once it was written.
+            self.problem(offset, Wrong::Unfinished { len: node.len() as u64 });
+            return;
+        }
         if self.summaries == Summaries::Use {
             return;
         }
-        let offset = base + at as u64;
         let entries = Summary::parse(node, self.order)
             .and_then(|summary| summary.entries(node, self.order).collect::<Result<Vec<_>, _>>());
         match entries {
@@ -399,7 +421,9 @@ impl<F: Flash> Scanner<'_, F> {
         }
         if kind == NodeType::INODE {
             problem.ino = Inode::parse_unchecked(node, self.order).map(|inode| inode.ino);
-        } else if let Some(dirent) = Dirent::parse_unchecked(node, self.order) {
+        } else if kind == NodeType::DIRENT
+            && let Some(dirent) = Dirent::parse_unchecked(node, self.order)
+        {
             let name = node[Dirent::LEN..].iter().take(usize::from(dirent.nsize));
             problem.ino = Some(dirent.ino).filter(|&ino| ino != 0);
             problem.entry = Some((dirent.pino, name.copied().collect()));
@@ -456,6 +480,8 @@ fn is_unfinished(node: &[u8], wrong: Wrong, kind: NodeType) -> bool {
             Inode::LEN - 1
         }
         (Wrong::Node(NodeError::NodeCrc), NodeType::INODE) => Inode::LEN - 4,
+        (Wrong::Node(NodeError::NodeCrc), NodeType::XATTR) => Xattr::LEN - 1,
+        (Wrong::Node(NodeError::NodeCrc), NodeType::XREF) => Xref::LEN - 1,
         (Wrong::Node(NodeError::NodeCrc), _) => Dirent::LEN - 5,
         (Wrong::Node(NodeError::NameCrc), _) => node.len().saturating_sub(1),
         _ => return false,

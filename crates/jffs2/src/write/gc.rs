@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use flysch_api::flash::FlashMut;
 use flysch_api::vfs::Error;
-use flysch_wire::jffs2::{Dirent, Inode};
+use flysch_wire::jffs2::{Dirent, Header, Inode};
 
 use super::log::{Purpose, Room};
 use super::space::{Kind, Raw, State};
@@ -89,6 +89,16 @@ impl<F: FlashMut> Jffs2Mut<F> {
     fn copy_out(&mut self, address: Address, raw: &Raw) -> Result<(), Error> {
         let mut bytes = vec![0; raw.len as usize];
         node::read(&self.medium, address.offset(), &mut bytes)?;
+        let header = Header::parse(&bytes, self.order);
+        if !header.is_ok_and(|header| header.total_len == raw.len) {
+            // A summary lists it, but it is not there: nothing is lost with it.
+            if raw.kind == Kind::Inode {
+                self.kill_nodes(raw.owner, vec![(address, raw.tag)]);
+            } else {
+                self.kill(address);
+            }
+            return Ok(());
+        }
         self.find_room(Room { nodes: raw.space(), entries: raw.summary_entry_len() })?;
         // Taking a block may have moved nodes, this one among them.
         let (number, at) = self.blocks.place(address);

@@ -178,19 +178,31 @@ impl Loaded {
         }
     }
 
-    /// A directory was last changed when its newest entry was written, if that is newer than its
-    /// node.
+    /// A directory was last changed when its newest entry with a time was written, if that is newer
+    /// than its node: Linux writes none when it moves entries of a directory whose times were set by
+    /// hand.
     fn directory_times<F: Flash>(&mut self, flash: &F, order: ByteOrder, inode: &InodeState) {
+        let Some((_, version)) = self.latest else { return };
         let entries = inode.directory.iter().flat_map(|directory| directory.all());
-        let newest = entries.filter(|entry| !entry.by_mkfs).max_by_key(|entry| entry.version);
-        let version = self.latest.map_or(0, |(_, version)| version);
-        let Some(newest) = newest.filter(|entry| entry.version > version) else { return };
+        let mut newer: Vec<_> = entries
+            .filter(|entry| !entry.by_mkfs && entry.version > version)
+            .map(|entry| (entry.version, entry.address))
+            .collect();
+        newer.sort_unstable();
         let mut bytes = [0; Dirent::LEN];
-        if node::read(flash, newest.address.offset(), &mut bytes).is_ok()
-            && let Ok(dirent) = Dirent::parse(&bytes, order)
-        {
-            self.attributes.mtime = dirent.mctime;
-            self.attributes.ctime = dirent.mctime;
+        for (_, address) in newer.into_iter().rev() {
+            if node::read(flash, address.offset(), &mut bytes).is_err() {
+                return;
+            }
+            match Dirent::parse(&bytes, order) {
+                Ok(Dirent { mctime: 0, .. }) => {}
+                Ok(dirent) => {
+                    self.attributes.mtime = dirent.mctime;
+                    self.attributes.ctime = dirent.mctime;
+                    return;
+                }
+                Err(_) => return,
+            }
         }
     }
 

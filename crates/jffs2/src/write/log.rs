@@ -19,6 +19,9 @@ use crate::summary::{Collector, Facts, summary_len};
 /// said to be full.
 const PATIENCE: u32 = 2;
 
+/// With so many blocks left a removal may take one if need be.
+const REMOVAL_BLOCKS_MIN: u32 = 2;
+
 /// What room is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -110,12 +113,17 @@ impl<F: FlashMut> Jffs2Mut<F> {
                 self.settle_all();
                 continue;
             }
-            let is_worth_it = self.blocks.dirty() >= self.reserves.dirty_min
-                && self.activity.collected < patience;
+            let dirty_min = match purpose {
+                Purpose::Change => self.reserves.dirty_min,
+                Purpose::Removal | Purpose::Collection => 1,
+            };
+            let is_worth_it =
+                self.blocks.dirty() >= dirty_min && self.activity.collected < patience;
             if !is_worth_it || !self.collect()? {
                 // The last blocks are for collecting; but a removal makes room.
                 let left = self.room_left(room.entries).unwrap_or(0);
-                if purpose == Purpose::Removal && left >= room.nodes {
+                let may_open = self.blocks.available() >= REMOVAL_BLOCKS_MIN;
+                if purpose == Purpose::Removal && (left >= room.nodes || may_open) {
                     break;
                 }
                 return Err(Error::NoSpace);
@@ -168,7 +176,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let block = &self.blocks.blocks[number as usize];
         let len = self.blocks.geometry.block_len(number);
         let rest = len.checked_sub(block.end)? as usize;
-        if rest < summary_len(block.summary_len as usize) {
+        if block.is_torn || rest < summary_len(block.summary_len as usize) {
             return None;
         }
         let base = self.blocks.geometry.block_start(number);

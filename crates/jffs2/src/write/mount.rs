@@ -27,14 +27,15 @@ const BLOCKS_MIN: u32 = 5;
 const RESUME_MIN: u32 = 512;
 
 impl Reserves {
-    /// As Linux's `build.c` computes them.
+    /// As Linux's `build.c` computes them, and one block more: after a power cut Linux goes on in the
+    /// block it was writing to, which here is left as it is.
     fn of(geometry: &Geometry) -> Self {
-        let removal = 2;
+        let removal = 3;
         let erase_size = u64::from(geometry.erase_size);
         let slack = geometry.size / 50 + u64::from(geometry.blocks()) * 100;
         let write = removal + u32::try_from(slack.div_ceil(erase_size)).unwrap_or(u32::MAX);
         let dirty_min = erase_size + geometry.size / 100;
-        Self { write, removal, merge: removal + 1, dirty_min }
+        Self { write, removal, merge: removal, dirty_min }
     }
 }
 
@@ -131,11 +132,17 @@ struct Build<'f, F> {
     fs: &'f mut Jffs2Mut<F>,
     found: Found,
     raws: Vec<(Address, Raw)>,
+    /// Blocks with something at their end that was cut off or damaged. Nothing is written behind it:
+    /// it would not look cut off any more.
+    torn: BTreeSet<u32>,
 }
 
 impl<'f, F: Flash> Build<'f, F> {
     fn new(fs: &'f mut Jffs2Mut<F>, found: Found) -> Self {
-        Self { fs, found, raws: vec![] }
+        let geometry = fs.blocks.geometry;
+        let torn = found.problems.iter().map(|problem| geometry.block_of(problem.offset));
+        let torn = torn.collect();
+        Self { fs, found, raws: vec![], torn }
     }
 
     fn run(mut self) -> Vec<(u32, Name)> {
@@ -212,7 +219,7 @@ impl<'f, F: Flash> Build<'f, F> {
             Inode::parse(&bytes, order).is_ok_and(|inode| inode.data(&bytes).is_ok())
         };
         let blocks_len = geometry.erase_size;
-        let mut ends: Vec<(u32, u32)> = vec![];
+        let mut ends: Vec<u32> = vec![];
         let nodes = core::mem::take(&mut found.nodes);
         let (kept, torn): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| {
             !is_last(node.address, node.total_len) || node.total_len > blocks_len || is_good(node)
@@ -228,14 +235,16 @@ impl<'f, F: Flash> Build<'f, F> {
                 let good = Xattr::parse(&bytes, order)
                     .is_ok_and(|parsed| parsed.name_and_value(&bytes).is_ok());
                 if !good {
-                    ends.push((geometry.block_of(xattr.address.offset()), xattr.total_len));
+                    ends.push(geometry.block_of(xattr.address.offset()));
                 }
                 good
             })
             .collect();
+        self.torn.extend(ends);
         for node in torn {
             let offset = node.address.offset();
             let block = geometry.block_of(offset);
+            self.torn.insert(block);
             let start = (offset - geometry.block_start(block)) as u32;
             let facts = &mut found.blocks[block as usize];
             let end = start.saturating_add(node.total_len).next_multiple_of(4);
@@ -394,21 +403,22 @@ impl<'f, F: Flash> Build<'f, F> {
                 block.raws.push(Raw { at, ..*raw });
             }
         }
-        let mut resume: Option<(u32, u32)> = None;
+        let mut closed: Vec<u32> = vec![];
         for number in 0..self.fs.blocks.blocks.len() as u32 {
-            let state = self.block_state(number);
-            if state == State::Closed {
-                let start = self.resume_at(number);
-                let best = resume.map_or(u32::MAX, |(_, best)| best);
-                if start < best {
-                    resume = Some((number, start));
-                }
-                continue;
+            match self.block_state(number) {
+                State::Closed => closed.push(number),
+                state => self.fs.blocks.settle(number, state),
             }
-            self.fs.blocks.settle(number, state);
         }
         let erase_size = self.fs.blocks.geometry.erase_size;
-        let resume = resume.filter(|(_, start)| start + RESUME_MIN <= erase_size);
+        // With no block left at all one has to do, whatever its end looks like.
+        let is_last_hope = self.fs.blocks.available() == 0;
+        let resume = closed
+            .into_iter()
+            .filter(|number| is_last_hope || !self.torn.contains(number))
+            .map(|number| (number, self.resume_at(number)))
+            .filter(|(_, start)| start + RESUME_MIN <= erase_size)
+            .min_by_key(|(_, start)| *start);
         for number in 0..self.fs.blocks.blocks.len() as u32 {
             if self.fs.blocks.blocks[number as usize].state == State::Closed {
                 self.closed(number, resume);
@@ -461,6 +471,7 @@ impl<'f, F: Flash> Build<'f, F> {
         match resume {
             Some((resumed, start)) if resumed == number => {
                 block.end = start;
+                block.is_torn = self.torn.contains(&number);
                 self.fs.blocks.settle(number, State::Current);
             }
             _ => {

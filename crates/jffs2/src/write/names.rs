@@ -43,6 +43,16 @@ impl<F: FlashMut> Jffs2Mut<F> {
         self.directory(directory)?.lookup(name).ok_or(Error::NotFound)
     }
 
+    /// Gives a directory that is only made up a node: without one, nobody will know when it was
+    /// changed.
+    fn give_node(&mut self, directory: u32, purpose: Purpose) -> Result<(), Error> {
+        if self.loaded_mut(directory)?.latest.is_some() {
+            return Ok(());
+        }
+        self.reserve(Room::inode(0), purpose)?;
+        self.append_metadata(directory)
+    }
+
     pub(crate) fn create_file(
         &mut self,
         directory: u32,
@@ -55,6 +65,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
             return Err(Error::Exists);
         }
         let (loaded, data) = self.new_inode(file, now)?;
+        self.give_node(directory, Purpose::Change)?;
         let room = Room::inode(data.len()).and(Room::dirent(name));
         self.reserve(room, Purpose::Change)?;
         let ino = self.add_inode(file.kind, loaded)?;
@@ -167,6 +178,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
             return Err(Error::Exists);
         }
         let kind = dirent_kind(self.kind(ino)?);
+        self.give_node(directory, Purpose::Change)?;
         let room = Room::dirent(name).and(self.metadata_room(ino)?);
         self.reserve(room, Purpose::Change)?;
         self.append_name(directory, name, (ino, kind), now)?;
@@ -184,6 +196,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         if self.directory(ino).is_ok_and(|directory| directory.live > 0) {
             return Err(Error::NotEmpty);
         }
+        self.give_node(directory, Purpose::Removal)?;
         // The time of change of a file that has more names; of one that cannot be read it stays.
         let stays = self.state(ino)?.names > 1 && self.loaded(ino).is_ok();
         let more = if stays { self.metadata_room(ino)? } else { Room::default() };
@@ -271,11 +284,12 @@ impl<F: FlashMut> Jffs2Mut<F> {
             (_, Some(other)) => self.check_replace(ino, other)?,
             (_, None) => {}
         }
+        self.give_node(from.0, Purpose::Change)?;
+        self.give_node(to.0, Purpose::Change)?;
         let readable = self.loaded(ino).is_ok();
         let metadata = if readable { self.metadata_room(ino)? } else { Room::default() };
         let names = Room::dirent(to.1).and(Room::dirent(from.1));
-        let whiteout =
-            if how == Rename::Whiteout { Room::inode(4) } else { Room::default() };
+        let whiteout = if how == Rename::Whiteout { Room::inode(4) } else { Room::default() };
         // A file that was replaced and has more names keeps a time of change.
         let stays = replaced.filter(|other| {
             self.state(*other).is_ok_and(|state| state.names > 1) && self.loaded(*other).is_ok()

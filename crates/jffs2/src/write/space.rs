@@ -90,6 +90,8 @@ pub(crate) struct Block {
     pub(crate) padded: u32,
     /// Bytes of the entries that a summary needs.
     pub(crate) summary_len: u32,
+    /// Something in it was cut off by a power cut: it gets no summary.
+    pub(crate) is_torn: bool,
     /// Programming failed in it this many times.
     pub(crate) failures: u8,
 }
@@ -104,6 +106,7 @@ impl Block {
             end: 0,
             padded: 0,
             summary_len: 0,
+            is_torn: false,
             failures: 0,
         }
     }

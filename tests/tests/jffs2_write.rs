@@ -1,0 +1,207 @@
+//! JFFS2 that is written to: random changes against a model, and the power cut at every program
+//! and erase.
+
+mod jffs2_common;
+
+use std::ops::ControlFlow;
+
+use flysch_api::vfs::{Changes, Error, FileKind, FileSystem, FileSystemMut, Severity, Timestamp};
+use flysch_jffs2::{Compressor, Compressors, Jffs2, Jffs2Mut, Mode, WriteOptions, check};
+use flysch_vfs::{Exercise, Limits};
+use flysch_wire::jffs2::ByteOrder;
+use jffs2_common::{Chip, Shape, Snapshot, Torn, between, snapshot};
+
+const NOR: Shape = Shape { erase_size: 16 << 10, blocks: 64, page: 1, oob: 0 };
+const NAND: Shape = Shape { erase_size: 32 << 10, blocks: 40, page: 2048, oob: 16 };
+/// As a dump without out-of-band bytes.
+const BARE: Shape = Shape { erase_size: 16 << 10, blocks: 64, page: 512, oob: 0 };
+
+fn limits(file_size: u64, files: usize) -> Limits {
+    Limits { file_size, files, write_size: 9000, exchange: false, nanoseconds: false }
+}
+
+fn options(number: u64) -> WriteOptions {
+    let mode = [Mode::Priority, Mode::Size, Mode::None, Mode::FavourLzo][number as usize % 4];
+    WriteOptions {
+        order: Some(ByteOrder::ALL[number as usize / 2 % 2]),
+        compressors: Compressors { mode, enabled: Compressor::ALL.to_vec() },
+        summary: number.is_multiple_of(2),
+    }
+}
+
+fn mount(chip: Chip, options: &WriteOptions) -> Jffs2Mut<Chip> {
+    Jffs2Mut::mount(chip, options).expect("it can be mounted")
+}
+
+/// What the check says is wrong, a cut write aside.
+fn findings(chip: &Chip, options: &WriteOptions) -> Vec<String> {
+    let mut findings = vec![];
+    check(chip, options.order, &mut |finding| {
+        // An erase that was cut leaves garbage, which is erased again some day.
+        if finding.severity > Severity::Note && !finding.problem.contains("neither erased nor") {
+            findings.push(finding.to_string());
+        }
+    })
+    .unwrap();
+    findings
+}
+
+/// Random changes; opened anew now and then. Returns how much was collected and how often it was
+/// full.
+fn exercise(shape: Shape, seed: u64, steps: u64, limits: Limits) -> (u64, u64) {
+    let options = options(seed);
+    let mut fs = mount(Chip::new(shape), &options);
+    let mut exercise = Exercise::new(&fs, seed, limits);
+    let mut collected = 0;
+    for step in 0..steps {
+        if let Err(mismatch) = exercise.step(&mut fs) {
+            panic!("{shape:?}, seed {seed}: {mismatch}");
+        }
+        if step % 211 == 210 {
+            fs.sync(None).unwrap();
+            let differences = flysch_vfs::compare(exercise.model(), &fs);
+            assert_eq!(differences, [], "{shape:?}, seed {seed}, step {step}, as it is");
+            collected += fs.activity().collected;
+            let chip = fs.into_flash();
+            assert_eq!(findings(&chip, &options), [""; 0], "{shape:?}, seed {seed}, step {step}");
+            {
+                let reader = Jffs2::mount(&chip, None).unwrap();
+                let differences = flysch_vfs::compare(exercise.model(), &reader);
+                assert_eq!(differences, [], "{shape:?}, seed {seed}, step {step}, read-only");
+            }
+            fs = mount(chip, &options);
+            exercise.reopened(&fs).unwrap();
+            let differences = flysch_vfs::compare(exercise.model(), &fs);
+            assert_eq!(differences, [], "{shape:?}, seed {seed}, step {step}, opened anew");
+        }
+    }
+    (collected + fs.activity().collected, exercise.counts().full)
+}
+
+#[test]
+fn random_changes_are_those_of_the_model() {
+    for shape in [NOR, NAND, BARE] {
+        for seed in 0..4 {
+            exercise(shape, seed, 900, limits(64 << 10, 40));
+        }
+    }
+}
+
+#[test]
+fn a_full_flash_stays_in_order() {
+    let (mut collected, mut full) = (0, 0);
+    for (shape, seed) in [(NOR, 10), (NAND, 11), (BARE, 12), (NOR, 13), (NAND, 14)] {
+        let more = exercise(shape, seed, 2500, limits(160 << 10, 60));
+        collected += more.0;
+        full += more.1;
+    }
+    assert!(collected > 500 && full > 100, "{collected} blocks collected, {full} times full");
+}
+
+/// Removes the first name that can be.
+fn remove_any(fs: &mut Jffs2Mut<Chip>, now: Timestamp) -> Result<(), Error> {
+    let mut open = vec![fs.statistics().root];
+    let mut names = vec![];
+    while let Some(directory) = open.pop() {
+        fs.list(directory, 0, &mut |entry| {
+            if entry.kind == FileKind::Directory {
+                open.push(entry.inode);
+            } else {
+                names.push((directory, entry.name.to_vec(), entry.inode));
+            }
+            ControlFlow::Continue(())
+        })?;
+    }
+    let Some((directory, name, inode)) = names.first() else { return Ok(()) };
+    fs.remove(*directory, name, now)?;
+    fs.forget(*inode)
+}
+
+/// What is on a chip after the power was cut: mounted for reading and for writing it shows the
+/// same, the check finds nothing wrong, and both lie between what was before and behind the step.
+fn recovered(chip: Chip, before: &Snapshot, after: &Snapshot, options: &WriteOptions, text: &str) {
+    let found = {
+        let reader =
+            Jffs2::mount(&chip, options.order).unwrap_or_else(|error| panic!("{text}: {error}"));
+        snapshot(&reader)
+    };
+    assert_eq!(between(before, after, &found), [""; 0], "{text}, read-only");
+    let mut wrong = findings(&chip, options);
+    // A directory on its way to another name; mounting for writing mends it.
+    wrong.retain(|finding| !finding.contains("a directory has more than one name"));
+    assert_eq!(wrong, [""; 0], "{text}");
+    let mut fs = mount(chip, options);
+    assert_eq!(between(before, after, &snapshot(&fs)), [""; 0], "{text}, opened");
+    // It goes on.
+    let root = fs.statistics().root;
+    let now = Timestamp { seconds: 2_000_000_000, nanoseconds: 0 };
+    let changes = Changes { permissions: Some(0o777), ..Default::default() };
+    match fs.set_attributes(root, &changes, now) {
+        // Full or not, something can be removed.
+        Err(Error::NoSpace) => {
+            let removed = remove_any(&mut fs, now);
+            removed.unwrap_or_else(|error| panic!("{text}: a removal: {error}"));
+        }
+        done => done.unwrap_or_else(|error| panic!("{text}: {error}")),
+    }
+    fs.sync(None).unwrap();
+    let shown = snapshot(&fs);
+    let chip = fs.into_flash();
+    assert_eq!(findings(&chip, options), [""; 0], "{text}, after going on");
+    let fs = mount(chip, options);
+    assert_eq!(snapshot(&fs), shown, "{text}, opened again");
+}
+
+/// Makes random steps, each synced, and tries every step again with the power cut at each of its
+/// programs and erases. Returns how many cuts that were.
+fn cut_everywhere(shape: Shape, seed: u64, warm_up: u64, steps: u64, limits: Limits) -> u64 {
+    let options = options(seed);
+    let mut fs = mount(Chip::new(shape), &options);
+    let mut exercise = Exercise::new(&fs, seed, limits);
+    for _ in 0..warm_up {
+        exercise.step(&mut fs).unwrap_or_else(|mismatch| panic!("seed {seed}: {mismatch}"));
+    }
+    let mut cuts = 0;
+    for step in 0..steps {
+        fs.sync(None).unwrap();
+        let chip = fs.into_flash();
+        fs = mount(chip.clone().power_up(), &options);
+        exercise.reopened(&fs).unwrap_or_else(|mismatch| panic!("seed {seed}: {mismatch}"));
+        let before = snapshot(&fs);
+        let start = exercise.clone();
+        exercise.step(&mut fs).unwrap_or_else(|mismatch| panic!("seed {seed}: {mismatch}"));
+        fs.sync(None).unwrap();
+        let after = snapshot(&fs);
+        let operations = fs.flash().operations;
+        for at in 0..operations {
+            for torn in [Torn::Nothing, Torn::Half, Torn::Some, Torn::All] {
+                let mut cut = chip.clone().power_up();
+                cut.cut = Some((at, torn));
+                let mut fs = mount(cut, &options);
+                let _ = start.clone().step(&mut fs);
+                let _ = fs.sync(None);
+                let cut = fs.into_flash();
+                assert!(cut.is_off(), "the power was cut");
+                let text = format!("{shape:?}, seed {seed}, step {step}, {torn:?} of {at}");
+                recovered(cut.power_up(), &before, &after, &options, &text);
+                cuts += 1;
+            }
+        }
+    }
+    cuts
+}
+
+const SMALL_NOR: Shape = Shape { erase_size: 8 << 10, blocks: 24, page: 1, oob: 0 };
+const SMALL_NAND: Shape = Shape { erase_size: 16 << 10, blocks: 16, page: 1024, oob: 16 };
+
+#[test]
+fn the_power_cut_anywhere_costs_the_last_change_at_most() {
+    let mut cuts = 0;
+    for (shape, seed) in [(SMALL_NOR, 20), (SMALL_NAND, 21), (SMALL_NOR, 23), (SMALL_NAND, 22)] {
+        // A fresh one, and one that is nearly full.
+        cuts += cut_everywhere(shape, seed, 0, 60, limits(16 << 10, 10));
+        cuts += cut_everywhere(shape, seed, 400, 40, limits(24 << 10, 20));
+    }
+    println!("{cuts} cuts");
+    assert!(cuts > 1000);
+}
