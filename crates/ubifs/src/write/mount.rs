@@ -90,8 +90,18 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// [`MountError::ReadOnly`] for what can be read and not written: authenticated and encrypted
     /// images, formats of the future, damage that cost something.
     pub fn open(volume: V) -> Result<Self, MountError> {
+        Self::open_with(volume, &Options::default())
+    }
+
+    /// The same with options: an index that is trusted ([`IndexUse::Trust`](crate::IndexUse)) is
+    /// not read, so that opening takes no longer with many files than with none, as in Linux.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); a damaged part of a trusted index is met later, by the operation
+    /// that needs it.
+    pub fn open_with(volume: V, options: &Options) -> Result<Self, MountError> {
         let buffered = Buffered::new(volume, 8);
-        let fs = Ubifs::open(buffered, &Options::default()).map_err(MountError::Open)?;
+        let fs = Ubifs::open(buffered, options).map_err(MountError::Open)?;
         let mut this = Self::prepare(fs)?;
         let unclean = this.master.flags.contains(MasterFlags::DIRTY);
         let found = this.scan_buds();
