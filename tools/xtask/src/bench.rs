@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measures every figure of docs/bench.md and prints it as Markdown.
 
+mod image_create;
 mod raw_flash;
 mod trees;
 
@@ -19,7 +20,7 @@ struct Figure {
     show: fn(&Workspace, &[&str]) -> Result<String, String>,
 }
 
-const FIGURES: [Figure; 6] = [
+const FIGURES: [Figure; 7] = [
     Figure {
         name: "instructions",
         title: "Instructions per 4 KiB read",
@@ -78,6 +79,12 @@ const FIGURES: [Figure; 6] = [
         title: "Raw flash: extraction, opening and mounts",
         command: &["build", "--quiet", "--release", "--package", "flysch-cli"],
         show: raw_flash::measure,
+    },
+    Figure {
+        name: "image-create",
+        title: "Raw flash: images made",
+        command: &["build", "--quiet", "--release", "--package", "flysch-cli"],
+        show: image_create::measure,
     },
 ];
 

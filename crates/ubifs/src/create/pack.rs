@@ -12,14 +12,11 @@ pub enum Packing {
     /// By one method at a level, see [`flysch_compress::compress_at`].
     One(Compression, i32),
     /// By LZO, and by deflate where that is at least this many percent shorter (`favor_lzo`, `-X`).
-    /// The levels are of LZO and of deflate.
     FavorLzo {
         /// 1 to 99.
         percent: u32,
-        /// Level of LZO.
-        lzo: i32,
-        /// Level of deflate.
-        zlib: i32,
+        /// Level of deflate, if it is not to be Linux's.
+        level: Option<i32>,
     },
 }
 
@@ -55,8 +52,9 @@ pub fn pack<'o>(
         Packing::One(compression, level) => method(compression)
             .and_then(|method| flysch_compress::compress_at(method, level, block, &mut out[..room]))
             .map(|length| (compression, length)),
-        Packing::FavorLzo { percent, lzo, zlib } => {
-            favor_lzo(percent, (lzo, zlib), block, &mut out[..room])
+        Packing::FavorLzo { percent, level } => {
+            let level = level.unwrap_or(Method::Deflate.level());
+            favor_lzo(percent, level, block, &mut out[..room])
         }
     };
     match packed {
@@ -67,17 +65,17 @@ pub fn pack<'o>(
 
 fn favor_lzo(
     percent: u32,
-    (lzo, zlib): (i32, i32),
+    level: i32,
     block: &[u8],
     out: &mut [u8],
 ) -> Option<(Compression, usize)> {
     let compress =
         |method, level, out: &mut [u8]| flysch_compress::compress_at(method, level, block, out);
-    let long = compress(Method::Lzo, lzo, out);
+    let long = compress(Method::Lzo, Method::Lzo.level(), out);
     // What deflate must stay within to be worth it.
     let room = long.map_or(out.len(), |long| long * (100 - percent.min(99)) as usize / 100);
     let mut short = [0; BLOCK_SIZE as usize];
-    match compress(Method::Deflate, zlib, &mut short[..room]) {
+    match compress(Method::Deflate, level, &mut short[..room]) {
         Some(length) => {
             out[..length].copy_from_slice(&short[..length]);
             Some((Compression::Zlib, length))

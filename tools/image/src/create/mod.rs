@@ -5,6 +5,7 @@ mod archive;
 mod device_table;
 mod directory;
 mod jffs2;
+mod tar_reader;
 mod ubi;
 mod ubifs;
 mod ubifs_pipeline;

@@ -41,13 +41,23 @@ struct Image {
 
 /// Seconds on the clock, and of the processor.
 #[derive(Clone, Copy)]
-struct Took {
-    clock: f64,
-    processor: f64,
+pub(super) struct Took {
+    pub(super) clock: f64,
+    pub(super) processor: f64,
 }
 
 /// Where everything lies; it goes when this does.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -84,7 +94,7 @@ pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, S
 }
 
 /// Builds the command; cargo says where it is.
-fn build_flysch(workspace: &Workspace, build: &[&str]) -> Result<PathBuf, String> {
+pub(super) fn build_flysch(workspace: &Workspace, build: &[&str]) -> Result<PathBuf, String> {
     let mut command = shell::cargo(&workspace.root);
     command.args(build).arg("--message-format=json-render-diagnostics");
     let messages = shell::output(&mut command)?;
@@ -95,7 +105,7 @@ fn build_flysch(workspace: &Workspace, build: &[&str]) -> Result<PathBuf, String
     executables.next_back().ok_or_else(|| "cargo built no program".into())
 }
 
-fn folder() -> Result<PathBuf, String> {
+pub(super) fn folder() -> Result<PathBuf, String> {
     let tmpfs = Path::new("/dev/shm");
     let above = match std::env::var_os("FLYSCH_BENCH_DIR") {
         Some(folder) => PathBuf::from(folder),
@@ -306,7 +316,7 @@ fn push_peer(text: &mut String, ours: Took, theirs: &[Took]) {
 }
 
 /// Each of the two in the middle of its own order.
-fn median(times: Vec<Took>) -> Took {
+pub(super) fn median(times: Vec<Took>) -> Took {
     let middle = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -318,7 +328,7 @@ fn median(times: Vec<Took>) -> Took {
 }
 
 /// Runs a program to its end under the shell's `time`, which also knows what its threads took.
-fn time(command: &Command) -> Result<Took, String> {
+pub(super) fn time(command: &Command) -> Result<Took, String> {
     let mut shell = Command::new("bash");
     shell.args(["-c", "TIMEFORMAT='%R %U %S'; time \"$@\" >/dev/null 2>&1", "bash"]);
     shell.arg(command.get_program()).args(command.get_args());

@@ -78,7 +78,8 @@ pub(super) struct Arguments {
     /// Take access control lists over.
     #[arg(long)]
     with_posix_acl: bool,
-    /// Byte for byte what mkfs.jffs2 writes: no attributes of the root, zeros as data.
+    /// Byte for byte what mkfs.jffs2 writes: no attributes of the root, zeros as data,
+    /// short device numbers.
     #[arg(long)]
     as_mkfs: bool,
     #[command(flatten)]
@@ -173,6 +174,7 @@ impl Arguments {
             compressors: self.compressors()?,
             squash_owners: self.squash || self.source.squash_uids,
             squash_permissions: self.squash || self.squash_perms,
+            short_devices: self.as_mkfs,
             as_mkfs: self.as_mkfs,
             ..Options::default()
         })

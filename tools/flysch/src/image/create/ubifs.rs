@@ -12,9 +12,6 @@ use super::{Chip, Source, Target, parse_bytes, parse_word, report, watch};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// LZO that takes its time, as mkfs.ubifs uses it.
-const LZO_THOROUGH: i32 = 9;
-
 /// Options of `flysch image create ubifs`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -49,7 +46,7 @@ pub(super) struct Arguments {
     #[arg(short = 'X', long, value_name = "PERCENT", default_value = "20",
           value_parser = clap::value_parser!(u32).range(1..100))]
     favor_percent: u32,
-    /// Level of compression: LZO 1 (as Linux) or 9 (as mkfs.ubifs), zlib 1 to 9, zstd 1 to 22.
+    /// Level of compression: zlib 1 to 9, zstd 1 to 22; LZO has one.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=22))]
     level: Option<i32>,
     /// Branches of an index node.
@@ -259,17 +256,12 @@ impl Arguments {
             Compressor::Zstd => Compression::Zstd,
             Compressor::None => Compression::None,
         };
-        let usual = match Packing::new(compression) {
-            Packing::One(Compression::Lzo, _) => LZO_THOROUGH,
-            Packing::One(_, level) => level,
-            Packing::FavorLzo { zlib, .. } => zlib,
-        };
-        let level = self.level.unwrap_or(usual);
-        let packing = match self.compr {
-            Compressor::FavorLzo => {
-                Packing::FavorLzo { percent: self.favor_percent, lzo: level, zlib: 6 }
+        let packing = match (self.compr, self.level) {
+            (Compressor::FavorLzo, _) => {
+                Packing::FavorLzo { percent: self.favor_percent, level: self.level }
             }
-            _ => Packing::One(compression, level),
+            (_, Some(level)) => Packing::One(compression, level),
+            (_, None) => Packing::new(compression),
         };
         let format = CreateOptions {
             journal_size: self.jrn_size,

@@ -1,0 +1,267 @@
+//! Images that `flysch image create` makes, flashed and mounted by Linux with all its checks on:
+//! what Linux shows is what Flysch shows, the kernel has nothing to complain of, and when Linux has
+//! written to them Flysch still shows what Linux shows.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use flysch_image::create::{
+    Making, Tree, TreeOptions, UbiPlan, UbifsOptions, XattrChoice, create_jffs2, create_ubifs,
+};
+use flysch_image::{Image, Options};
+use flysch_jffs2::create::Options as Jffs2Options;
+use flysch_lab::manifest::{self, Detail, Manifest};
+use flysch_lab::{Job, Lab};
+use flysch_ubi::create::{ImageOptions, lebs_on_chip};
+use flysch_ubifs::create::{CreateOptions, Packing};
+use flysch_wire::jffs2::ByteOrder;
+use flysch_wire::ubifs::{Compression, KeyHash};
+
+/// A chip that the guest can have.
+struct Chip {
+    name: &'static str,
+    modules: &'static str,
+    peb_size: u32,
+    pebs: u32,
+    page: u32,
+    sub_page: u32,
+}
+
+const CHIPS: [Chip; 3] = [
+    Chip {
+        name: "large",
+        modules: "nandsim first_id_byte=0x20 second_id_byte=0xa2 third_id_byte=0x00 \
+                  fourth_id_byte=0x15 parts=256",
+        peb_size: 128 << 10,
+        pebs: 256,
+        page: 2048,
+        sub_page: 512,
+    },
+    Chip {
+        name: "small",
+        modules: "nandsim first_id_byte=0x20 second_id_byte=0x35",
+        peb_size: 16 << 10,
+        pebs: 2048,
+        page: 512,
+        sub_page: 256,
+    },
+    Chip {
+        name: "nor",
+        modules: "mtdram total_size=32768 erase_size=64",
+        peb_size: 64 << 10,
+        pebs: 512,
+        page: 1,
+        sub_page: 1,
+    },
+];
+
+const FUNCTIONS: &str = r#"
+    guest=/share/flysch-lab-guest
+    mount -t debugfs debug /sys/kernel/debug
+    modprobe ubifs
+    modprobe jffs2
+    for check in general index orphans lprops fs; do
+        echo 1 > /sys/kernel/debug/ubifs/chk_$check
+    done
+    # save FILE: the flash as it is.
+    save() {
+        case $(cat /sys/class/mtd/mtd0/type) in
+            nand) nanddump -q --bb=dumpbad -f "$1" /dev/mtd0 ;;
+            *) dd if=/dev/mtd0 of="$1" bs=64k status=none ;;
+        esac
+    }
+    # work NAME SEED: what Linux shows of what is mounted, and again after it has written.
+    work() {
+        $guest manifest /mnt > $1.1.txt
+        mkdir -p /mnt/linux
+        $guest work /mnt/linux $2 /nowhere 60 || true
+        rm -rf /mnt/rich/many 2>/dev/null || true
+        sync
+        $guest manifest /mnt > $1.2.txt
+        umount /mnt
+    }
+    ubifs() {
+        dmesg -C
+        ubiformat -q -y /dev/mtd0 -f $1.img
+        ubiattach -m 0 -d 0 >/dev/null
+        mount -t ubifs ubi0_0 /mnt && work $1 $2
+        ubidetach -m 0
+        dmesg > $1.dmesg
+        save $1.out
+    }
+    jffs2() {
+        dmesg -C
+        flash_erase -q $3 /dev/mtd0 0 0
+        case $(cat /sys/class/mtd/mtd0/type) in
+            nand) nandwrite -q -p /dev/mtd0 $1.img ;;
+            *) dd if=$1.img of=/dev/mtd0 bs=64k status=none ;;
+        esac
+        mount -t jffs2 mtd0 /mnt && work $1 $2
+        dmesg > $1.dmesg
+        save $1.out
+    }
+"#;
+
+fn lab() -> Option<Lab> {
+    match Lab::open() {
+        Ok(lab) => Some(lab),
+        Err(error) => {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// What Flysch shows of the first file system in an image.
+fn shown(path: &Path) -> Manifest {
+    let image = Image::open(path, &Options { no_oob: true, ..Options::default() }).unwrap();
+    let volume = image.volumes().find(|volume| volume.file_system().is_some());
+    let fs = volume.and_then(|volume| volume.file_system()).expect("a file system");
+    manifest::of_file_system(&*fs, Detail::Whole)
+}
+
+/// A UBI image with one UBIFS on all of the chip.
+fn make_ubifs(chip: &Chip, tree: &Tree, compression: Compression, to: &Path) {
+    let options = ImageOptions {
+        peb_size: chip.peb_size,
+        min_io_size: chip.page,
+        sub_page_size: Some(chip.sub_page),
+        vid_header_offset: None,
+        erase_counter: 0,
+        image_sequence: 0,
+    };
+    let leb_size = options.leb_size().unwrap();
+    let usual = CreateOptions::new(chip.page, leb_size, lebs_on_chip(chip.pebs));
+    let format = CreateOptions {
+        compression,
+        key_hash: if compression == Compression::Zlib { KeyHash::Test } else { KeyHash::R5 },
+        space_fixup: compression == Compression::Zstd,
+        ..usual
+    };
+    let making = Making::default();
+    let volume = to.with_extension("ubifs");
+    let out = File::create(&volume).unwrap();
+    let options_ubifs = UbifsOptions { format, packing: Packing::new(compression), threads: 0 };
+    create_ubifs(tree, &options_ubifs, &out, &making).unwrap();
+    let ini = format!(
+        "[v]\nmode=ubi\nimage={}\nvol_id=0\nvol_name=v\nvol_flags=autoresize\n",
+        volume.display()
+    );
+    let plan = UbiPlan::new(("ini", &ini), options, None).unwrap();
+    plan.check_chip(chip.pebs).unwrap();
+    plan.write(&mut File::create(to).unwrap(), &making).unwrap();
+}
+
+fn make_jffs2(chip: &Chip, tree: &Tree, summary: bool, to: &Path) {
+    let options = Jffs2Options {
+        order: ByteOrder::Little,
+        erase_size: chip.peb_size,
+        cleanmarker_len: if chip.page > 1 { 0 } else { 12 },
+        padding: flysch_jffs2::create::Padding::Block,
+        summary,
+        ..Jffs2Options::default()
+    };
+    let choice = XattrChoice { all: true, ..XattrChoice::default() };
+    let mut out = File::create(to).unwrap();
+    create_jffs2(tree, (options, choice), &mut out, &Making::default()).unwrap();
+    out.flush().unwrap();
+}
+
+/// Lines of the kernel's log that are complaints.
+fn complaints(log: &str) -> Vec<&str> {
+    let bad = [
+        "UBIFS error",
+        "UBIFS assert",
+        "Call Trace",
+        "ubi0 error",
+        "jffs2: error",
+        "jffs2: warning",
+        "jffs2: notice: (",
+        "CRC",
+    ];
+    log.lines().filter(|line| bad.iter().any(|bad| line.contains(bad))).collect()
+}
+
+/// Holds what Linux showed of an image, and left of it, against what Flysch shows.
+fn judge(share: &Path, name: &str, ours: &Manifest, wrong: &mut String) {
+    let read = |end: &str| fs::read_to_string(share.join(format!("{name}.{end}")));
+    let log = read("dmesg").unwrap();
+    let bad = complaints(&log);
+    if !bad.is_empty() {
+        let _ = writeln!(wrong, "{name}: Linux complains: {bad:#?}");
+    }
+    let (Ok(first), Ok(second)) = (read("1.txt"), read("2.txt")) else {
+        let _ = writeln!(wrong, "{name}: Linux does not mount it: {log}");
+        return;
+    };
+    let first = manifest::differences(&manifest::from_text(&first), ours);
+    let back = shown(&share.join(format!("{name}.out")));
+    let second = manifest::differences(&manifest::from_text(&second), &back);
+    for (when, differences) in [("before Linux wrote", first), ("after", second)] {
+        if !differences.is_empty() {
+            let few = &differences[..differences.len().min(5)];
+            let _ = writeln!(wrong, "{name}: {} differences {when}: {few:#?}", differences.len());
+        }
+    }
+}
+
+#[test]
+fn linux_mounts_what_is_made() {
+    let Some(lab) = lab() else { return };
+    let source = tempfile::tempdir().unwrap();
+    let worker = env!("CARGO_BIN_EXE_flysch-lab-guest");
+    let made = std::process::Command::new(worker)
+        .args(["rich".as_ref(), source.path().as_os_str(), "5".as_ref()])
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let tree = Tree::from_directory(source.path(), &TreeOptions::default()).unwrap();
+    let mut wrong = String::new();
+    for chip in &CHIPS {
+        let share = tempfile::tempdir().unwrap();
+        fs::copy(worker, share.path().join("flysch-lab-guest")).unwrap();
+        let mut script = format!("{FUNCTIONS}\nmodprobe {}\n", chip.modules);
+        let mut images = Vec::new();
+        for (at, compression) in
+            [Compression::None, Compression::Lzo, Compression::Zlib, Compression::Zstd]
+                .into_iter()
+                .enumerate()
+        {
+            let name = format!("ubifs-{at}");
+            let path = share.path().join(format!("{name}.img"));
+            make_ubifs(chip, &tree, compression, &path);
+            let _ = writeln!(script, "ubifs {name} {at}");
+            images.push((name, shown(&path)));
+        }
+        for summary in [false, true] {
+            let name = format!("jffs2-{summary}");
+            let path = share.path().join(format!("{name}.img"));
+            make_jffs2(chip, &tree, summary, &path);
+            let marker = if chip.page > 1 { "-j" } else { "" };
+            let _ = writeln!(script, "jffs2 {name} 9 {marker}");
+            images.push((name, shown(&path)));
+        }
+        let started = Instant::now();
+        let job = Job { timeout: Duration::from_secs(500), ..Job::new(&script, share.path()) };
+        let done = lab.run(&job).unwrap();
+        assert_eq!(done.status, 0, "{}: {}\n{}", chip.name, done.output, done.console);
+        println!("{}: {} images, {} s", chip.name, images.len(), started.elapsed().as_secs());
+        let mut here = String::new();
+        for (name, ours) in &images {
+            judge(share.path(), name, ours, &mut here);
+        }
+        if let (false, Some(folder)) = (here.is_empty(), std::env::var_os("FLYSCH_LAB_KEEP")) {
+            let folder = Path::new(&folder).join(chip.name);
+            let _ =
+                std::process::Command::new("cp").arg("-r").arg(share.path()).arg(folder).status();
+        }
+        if !here.is_empty() {
+            let _ = writeln!(wrong, "{}:\n{here}", chip.name);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
