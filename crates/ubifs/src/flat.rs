@@ -1,12 +1,16 @@
 //! A `.ubifs` file: LEBs one behind the other, without UBI.
 
-use flysch_api::flash::{self, Corrected, Flash};
-use flysch_api::volume::{Geometry, LebState, Volume};
+use flysch_api::flash::{self, Corrected, Flash, FlashMut};
+use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
 use flysch_wire::ubifs::{BranchFormat, LEB_SIZE_MAX, LEB_SIZE_MIN, Node, SUPERBLOCK_NODE_SIZE};
 
 /// A file system image without UBI around it, as `mkfs.ubifs` writes it.
 ///
 /// The image may end early: LEBs behind its end were never written and read as erased.
+///
+/// It can be changed when the flash below has erase blocks of the size of a LEB and all LEBs are
+/// there. A plain file has no second block to change a LEB to, so [`VolumeMut::change`] is not
+/// atomic if the process is killed in it: work on a copy, and rename it when all is done.
 #[derive(Clone, Debug)]
 pub struct FlatImage<F> {
     flash: F,
@@ -69,5 +73,54 @@ impl<F: Flash> Volume for FlatImage<F> {
             return None;
         }
         self.flash.point(self.stored(lnum, offset).0, len)
+    }
+}
+
+impl<F: FlashMut> FlatImage<F> {
+    /// The erase block that is LEB `lnum`.
+    fn block(&self, lnum: u32) -> Result<u32, flash::Error> {
+        let geometry = self.flash.geometry();
+        if geometry.erase_size != self.leb_size {
+            return Err(flash::Error::Unsupported);
+        }
+        geometry.check_block(lnum).map(|()| lnum)
+    }
+
+    /// The flash with the image on it.
+    pub fn into_flash(self) -> F {
+        self.flash
+    }
+}
+
+impl<F: FlashMut> VolumeMut for FlatImage<F> {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), flash::Error> {
+        self.block(lnum)?;
+        if !self.is_inside(lnum, offset, data.len()) {
+            return Err(flash::Error::OutOfRange);
+        }
+        let (at, _) = self.stored(lnum, offset);
+        self.flash.program(at, data)
+    }
+
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), flash::Error> {
+        if !self.is_inside(lnum, 0, data.len()) {
+            return Err(flash::Error::OutOfRange);
+        }
+        let block = self.block(lnum)?;
+        self.flash.erase(block)?;
+        self.write(lnum, 0, data)
+    }
+
+    fn unmap(&mut self, lnum: u32) -> Result<(), flash::Error> {
+        let block = self.block(lnum)?;
+        self.flash.erase(block)
+    }
+
+    fn map(&mut self, lnum: u32) -> Result<(), flash::Error> {
+        self.unmap(lnum)
+    }
+
+    fn sync(&mut self) -> Result<(), flash::Error> {
+        self.flash.sync()
     }
 }

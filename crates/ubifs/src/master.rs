@@ -48,8 +48,9 @@ pub(crate) fn choose<V: Volume>(
     superblock: &Superblock,
     findings: &mut Vec<Finding>,
 ) -> Option<Chosen> {
-    let first = find(access, MASTER_LEB, findings);
-    let second = find(access, MASTER_LEB + 1, findings);
+    let mut torn = Vec::new();
+    let first = find(access, MASTER_LEB, findings, &mut torn);
+    let second = find(access, MASTER_LEB + 1, findings, &mut torn);
     let size = (MASTER_NODE_SIZE as u32).next_multiple_of(superblock.min_io_size.max(8));
     let accepted = match (&first, &second) {
         (Some(first), Some(second)) => judge_pair(first, second, size, access.leb_size),
@@ -57,6 +58,9 @@ pub(crate) fn choose<V: Volume>(
         (None, Some(second)) if second.offset + 2 * size > access.leb_size => Some(false),
         _ => None,
     };
+    // What power loss leaves is no damage.
+    let severity = if accepted.is_some() { Severity::Note } else { Severity::Inconsistent };
+    findings.extend(torn.into_iter().map(|found| Finding { severity, ..found }));
     let take_first = accepted.unwrap_or_else(|| {
         let problem = String::from("the two copies are in no state that power loss can leave");
         let place = access.place(MASTER_LEB, 0);
@@ -100,8 +104,13 @@ fn judge_pair(first: &Found, second: &Found, size: u32, leb_size: u32) -> Option
     ((ahead || restarted) && !first.torn).then_some(true)
 }
 
-/// The last good master node of a LEB.
-fn find<V: Volume>(access: &Access<V>, lnum: u32, findings: &mut Vec<Finding>) -> Option<Found> {
+/// The last good master node of a LEB; `torn` is told what a write cut short may have left.
+fn find<V: Volume>(
+    access: &Access<V>,
+    lnum: u32,
+    findings: &mut Vec<Finding>,
+    torn: &mut Vec<Finding>,
+) -> Option<Found> {
     let mut scratch = Scratch::new();
     let leb = match access.leb(lnum, &mut scratch) {
         Ok(leb) => leb,
@@ -133,7 +142,7 @@ fn find<V: Volume>(access: &Access<V>, lnum: u32, findings: &mut Vec<Finding>) -
             Item::Garbage { range, error } => {
                 let place = access.place(lnum, range.0);
                 let problem = alloc::format!("{error}");
-                findings.push(finding(Severity::Inconsistent, "master node", problem, place));
+                torn.push(finding(Severity::Inconsistent, "master node", problem, place));
                 if let Some(found) = &mut found {
                     found.torn = true;
                 }
@@ -142,12 +151,8 @@ fn find<V: Volume>(access: &Access<V>, lnum: u32, findings: &mut Vec<Finding>) -
     }
     if found.is_none() {
         let problem = String::from("this copy is lost");
-        findings.push(finding(
-            Severity::Inconsistent,
-            "master node",
-            problem,
-            access.place(lnum, 0),
-        ));
+        let place = access.place(lnum, 0);
+        torn.push(finding(Severity::Inconsistent, "master node", problem, place));
     }
     found
 }

@@ -260,8 +260,54 @@ fn made(chip: &Chip) -> Image<Vec<u8>> {
     flash
 }
 
+/// Fills the file system, makes holes and fills those; until `cut`.
+fn fill<V: VolumeMut>(fs: &mut UbifsMut<V>) -> Result<(), FsError> {
+    let data: Vec<u8> = (0..70_000_u32).map(|n| (n.wrapping_mul(n) >> 9) as u8).collect();
+    for round in 0..4 {
+        for number in 0.. {
+            let name = format!("full {round} {number}");
+            let new = NewFile {
+                kind: FileKind::Regular,
+                permissions: 0o600,
+                owner: 0,
+                group: 0,
+                device: DeviceNumber::default(),
+                target: b"",
+            };
+            let length = 1 + number * 3001 % data.len();
+            let written = fs
+                .create(Inode(1), name.as_bytes(), &new, now(number as i64))
+                .and_then(|file| fs.write(file, 0, &data[..length], now(number as i64)));
+            match written {
+                Ok(written) if written == length => {}
+                Ok(_) | Err(FsError::NoSpace) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let (_, files) = tree(fs);
+        for (parent, name, inode) in files.into_iter().skip(round).step_by(3) {
+            match fs.remove(parent, &name, now(9)) {
+                Ok(()) => fs.forget(inode)?,
+                Err(FsError::NotEmpty) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Works on the file system; `cut`: until so many flash operations are done.
 fn work(flash: &mut Image<Vec<u8>>, seed: u64, operations: u64, cut: Option<u64>) {
+    live(flash, cut, |fs| churn(fs, seed, operations));
+}
+
+type OnFlash<'d, 'f> = UbifsMut<flysch_ubi::DeviceVolume<&'d mut Device<Cutting<'f>>, Cutting<'f>>>;
+
+fn live(
+    flash: &mut Image<Vec<u8>>,
+    cut: Option<u64>,
+    life: impl for<'d, 'f> FnOnce(&mut OnFlash<'d, 'f>) -> Result<(), FsError>,
+) {
     let left = cut.unwrap_or(u64::MAX);
     let flash = Cutting { flash, left };
     let Ok(mut device) = Device::attach(flash, &DeviceOptions::default()) else {
@@ -273,7 +319,7 @@ fn work(flash: &mut Image<Vec<u8>>, seed: u64, operations: u64, cut: Option<u64>
         Ok(fs) => fs,
         Err(error) => return assert!(cut.is_some(), "{error}"),
     };
-    let done = churn(&mut fs, seed, operations).and_then(|()| fs.close().map(|_| ()));
+    let done = life(&mut fs).and_then(|()| fs.close().map(|_| ()));
     assert!(cut.is_some() || done.is_ok(), "{done:?}");
     if cut.is_none() {
         device.detach().unwrap();
@@ -289,6 +335,69 @@ fn shown(flash: &mut Image<Vec<u8>>, what: &str) -> Manifest {
     let wrong: Vec<_> = fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect();
     assert!(unclean || wrong.is_empty(), "{what}: {wrong:#?}");
     manifest::of_file_system(&fs, Detail::Whole)
+}
+
+/// Blocks in all and left, as the mounted file system tells them.
+fn space(mut flash: Image<Vec<u8>>) -> String {
+    let mut device = Device::attach(&mut flash, &DeviceOptions::default()).unwrap();
+    let fs = UbifsMut::open(device.volume_mut(0).unwrap()).unwrap();
+    let all = fs.statistics();
+    format!("{} {}", all.blocks, all.blocks_free)
+}
+
+/// What a mebibyte takes in writes of 16 bytes, and in one.
+#[test]
+fn small_writes_take_what_linux_takes() {
+    let Some(lab) = lab() else { return };
+    let [chip, ..] = chips();
+    let chip = Chip { compression: Compression::None, ..chip };
+    let share = tempfile::tempdir().unwrap();
+    let mut flash = made(&chip);
+    fs::write(share.path().join("a.img"), flash.storage()).unwrap();
+    let script = format!(
+        "modprobe {}
+        load a.img; ubiattach -m 0 -d 0 >/dev/null; mount -t ubifs ubi0_0 /mnt
+        stat -f -c '%b %f' /mnt > 0
+        dd if=/dev/urandom of=/tmp/data bs=1M count=1 status=none
+        dd if=/tmp/data of=/mnt/a bs=16 status=none; sync; stat -f -c '%b %f' /mnt > 1
+        cp /tmp/data /mnt/b; sync; stat -f -c '%b %f' /mnt > 2",
+        chip.modules
+    );
+    run(&lab, &script, share.path());
+    let linux = ["0", "1", "2"].map(|name| fs::read_to_string(share.path().join(name)).unwrap());
+    let mut ours = vec![space(flash.clone())];
+    live(&mut flash, None, |fs| {
+        let new = NewFile {
+            kind: FileKind::Regular,
+            permissions: 0o600,
+            owner: 0,
+            group: 0,
+            device: DeviceNumber::default(),
+            target: b"",
+        };
+        for (name, size) in [(b"a", 16), (b"b", 1 << 20)] {
+            let file = fs.create(Inode(1), name, &new, now(1))?;
+            for part in 0..(1 << 20) / size {
+                assert_eq!(
+                    fs.write(file, part * size, &vec![7; size as usize], now(1))?,
+                    size as usize
+                );
+            }
+            fs.sync(None)?;
+            let all = fs.statistics();
+            ours.push(format!("{} {}", all.blocks, all.blocks_free));
+        }
+        Ok(())
+    });
+    println!("blocks in all, left: Flysch {ours:?}, Linux {linux:?}");
+    for (ours, linux) in ours.iter().zip(&linux) {
+        let numbers = |text: &str| -> Vec<i64> {
+            text.split_whitespace().map(|number| number.parse().unwrap()).collect()
+        };
+        let (ours, linux) = (numbers(ours), numbers(linux));
+        assert_eq!(ours[0], linux[0], "blocks in all");
+        assert!((ours[1] - linux[1]).abs() <= 8, "blocks left: {ours:?}, Linux {linux:?}");
+    }
 }
 
 const FUNCTIONS: &str = r#"
@@ -318,6 +427,7 @@ const FUNCTIONS: &str = r#"
         dmesg -C
         ubiattach -m 0 -d 0 >/dev/null
         if mount -t ubifs ubi0_0 /mnt; then
+            stat -f -c '%b %f' /mnt > $1.space
             $guest manifest /mnt > $1.1.txt
             mkdir -p /mnt/linux
             $guest work /mnt/linux $2 /nowhere 40 || true
@@ -383,12 +493,12 @@ fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, Image<Vec<u8>>)], 
     let mut expected = Vec::new();
     for (name, flash) in images.iter_mut() {
         fs::write(share.path().join(format!("{name}.img")), flash.storage()).unwrap();
-        expected.push(shown(flash, name));
+        expected.push((shown(flash, name), space(flash.clone())));
     }
     let rounds: String = images.iter().map(|(name, _)| format!("round {name} {seed}\n")).collect();
     run(lab, &format!("modprobe {}\n{rounds}", chip.modules), share.path());
     let mut wrong = String::new();
-    for ((name, flash), expected) in images.iter_mut().zip(expected) {
+    for ((name, flash), (expected, space)) in images.iter_mut().zip(expected) {
         let read = |end: &str| fs::read_to_string(share.path().join(format!("{name}.{end}")));
         let log = read("dmesg").unwrap();
         let bad = complaints(&log);
@@ -402,6 +512,10 @@ fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, Image<Vec<u8>>)], 
         let different = difference(&expected, &manifest::from_text(&first));
         if !different.is_empty() {
             let _ = writeln!(wrong, "{name}: before Linux wrote:\n{different}");
+        }
+        let linux_space = read("space").unwrap();
+        if !name.starts_with("cut") && linux_space.trim() != space {
+            let _ = writeln!(wrong, "{name}: blocks {space}, Linux says {linux_space}");
         }
         let content = fs::read(share.path().join(format!("{name}.out"))).unwrap();
         *flash = Image::new(content, chip.geometry);
@@ -432,6 +546,11 @@ fn linux_and_flysch_write_in_turn() {
             let mut flash = clean.clone();
             work(&mut flash, cut, 400, Some(cut));
             images.push((format!("cut{cut}"), flash));
+        }
+        for cut in [None, Some(3000), Some(4003), Some(5005)] {
+            let mut flash = clean.clone();
+            live(&mut flash, cut, |fs| fill(fs));
+            images.push((cut.map_or("full".into(), |cut| format!("cut{cut}full")), flash));
         }
         images.push((String::from("clean"), clean));
         println!("{}: made in {} ms", chip.name, started.elapsed().as_millis());

@@ -99,8 +99,8 @@ impl<V: VolumeMut> UbifsMut<V> {
     pub(super) fn blocks(&self) -> (u64, u64) {
         let leb_size = u64::from(self.leb_size());
         let overhead = leb_size % BLOCK_COST;
-        // One LEB for garbage collection, one for deletions, the index's least, the heads but one.
-        let kept = 1 + 1 + INDEX_LEBS_MIN + JOURNAL_HEADS as u64 - 1;
+        // One LEB for garbage collection, one for deletions, the index's least, the heads'.
+        let kept = 1 + 1 + INDEX_LEBS_MIN + JOURNAL_HEADS as u64;
         let all = self.space.len().saturating_sub(kept) * (leb_size - overhead);
         let sums = self.space.sums();
         let outstanding = self.outstanding();
@@ -118,7 +118,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     fn reported(&self, bytes: u64) -> u64 {
         let superblock = &self.fs.store.superblock;
         let half = if superblock.fanout > 3 { u64::from(superblock.fanout >> 1) } else { 2 };
-        let share = superblock.index_node_max() as u64 * 3 / (half - 1);
+        let share = self.leaf_cost() * 3 / (half - 1);
         u64::try_from(u128::from(bytes) * u128::from(BLOCK_SIZE) / u128::from(BLOCK_COST + share))
             .unwrap_or(u64::MAX)
             / u64::from(BLOCK_SIZE)

@@ -1,5 +1,6 @@
 //! Writing against a model in memory, with remounts and power cuts.
 
+mod figures;
 mod memory;
 mod model;
 
@@ -10,6 +11,7 @@ use std::vec::Vec;
 use flysch_api::vfs::{
     Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Severity, Timestamp,
 };
+use flysch_api::volume::{Volume, VolumeMut};
 use flysch_wire::ubifs::Compression;
 
 use crate::create::{CreateOptions, NewInode, format};
@@ -170,4 +172,76 @@ fn a_full_disk_takes_deletions_and_gets_empty() {
     }
     let ram = fs.close().unwrap();
     assert_sound(&ram, "emptied");
+}
+
+#[test]
+fn a_file_system_grows_with_its_volume() {
+    let mut ram = Ram::new(15_872, 40, 512);
+    let options = CreateOptions::new(512, 15_872, 90);
+    format(&mut ram, &options, &NewInode::directory(at(1))).unwrap();
+    let before = UbifsMut::open(ram.clone()).unwrap();
+    let (lebs, blocks) = (before.superblock().leb_count, before.statistics().blocks);
+    assert_eq!(lebs, 40);
+    ram.grow(200);
+    let mut fs = UbifsMut::open(ram).unwrap();
+    assert_eq!(fs.superblock().leb_count, 90, "as far as it may");
+    assert!(fs.statistics().blocks > blocks * 2);
+    let file = fs.create(ROOT, b"f", &new_file(FileKind::Regular), at(2)).unwrap();
+    assert_eq!(fs.write(file, 0, &vec![1; 600_000], at(3)), Ok(600_000));
+    let ram = fs.close().unwrap();
+    assert_sound(&ram, "grown");
+    assert_eq!(content(&UbifsMut::open(ram).unwrap(), file), vec![1; 600_000]);
+}
+
+#[test]
+fn a_cut_while_growing_grows_the_next_time() {
+    for cut in 0..6 {
+        let mut ram = Ram::new(15_872, 40, 512);
+        let options = CreateOptions::new(512, 15_872, 90);
+        format(&mut ram, &options, &NewInode::directory(at(1))).unwrap();
+        ram.grow(200);
+        ram.cut_in = Some(cut);
+        let _ = UbifsMut::open(&mut ram);
+        ram.power_up(cut);
+        assert_sound(&ram, "cut while growing");
+        let fs = UbifsMut::open(ram).unwrap();
+        assert_eq!(fs.superblock().leb_count, 90);
+        assert_sound(&fs.close().unwrap(), "grown after a cut");
+    }
+}
+
+#[test]
+fn free_space_is_fixed_up_once() {
+    let mut ram = Ram::new(15_872, 40, 512);
+    let options = CreateOptions { space_fixup: true, ..CreateOptions::new(512, 15_872, 40) };
+    format(&mut ram, &options, &NewInode::directory(at(1))).unwrap();
+    // A simple flasher programs all of every LEB.
+    let mut whole = vec![0; 15_872];
+    for lnum in 0..40 {
+        let _ = ram.read(lnum, 0, &mut whole).unwrap();
+        ram.change(lnum, &whole).unwrap();
+    }
+    let mut fs = UbifsMut::open(ram).unwrap();
+    let fixup = flysch_wire::ubifs::SuperblockFlags::SPACE_FIXUP;
+    assert!(!fs.superblock().flags.contains(fixup));
+    // The volume refuses to program twice.
+    fs.create(ROOT, b"f", &new_file(FileKind::Regular), at(2)).unwrap();
+    fs.sync(None).unwrap();
+    assert_sound(&fs.close().unwrap(), "fixed up");
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_with_the_reason() {
+    use flysch_wire::ubifs::{Group, Node, SUPERBLOCK_NODE_SIZE, SuperblockFlags};
+    for flag in [SuperblockFlags::AUTHENTICATION, SuperblockFlags::ENCRYPTION] {
+        let mut ram = empty(SMALL, Compression::None);
+        let reader = Ubifs::open(&ram, &Options::default()).unwrap();
+        let mut superblock = *reader.superblock();
+        superblock.flags.0 |= flag.0;
+        let mut bytes = [0; SUPERBLOCK_NODE_SIZE];
+        Node::Superblock(superblock).emit(1, Group::None, &mut bytes);
+        ram.change(0, &bytes).unwrap();
+        let error = UbifsMut::open(ram).unwrap_err();
+        assert!(matches!(error, crate::MountError::ReadOnly(_)), "{error}");
+    }
 }
