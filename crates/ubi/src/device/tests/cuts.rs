@@ -345,3 +345,92 @@ fn a_second_cut_while_the_first_is_mended_loses_nothing() {
     std::println!("{cuts} second cuts");
     assert!(cuts > 300);
 }
+
+/// A volume is removed or shrunk and made or grown again, with a cut in each: what it held before
+/// never shows.
+#[test]
+fn leftovers_never_enter_a_new_volume() {
+    type Change = fn(&mut Device<&mut Ram>) -> Result<(), Error>;
+    let cases: [(Change, Change, u32); 2] = [
+        (|d| d.remove(0), |d| d.create(&NewVolume::dynamic(b"w", 6)).map(drop), 0),
+        (|d| d.resize(0, 2), |d| d.resize(0, 6), 2),
+    ];
+    let mut full = format(Ram::nand(40));
+    full.create(&NewVolume::dynamic(b"v", 6)).unwrap();
+    (0..6).for_each(|lnum| change(&mut full, 0, lnum, &data(lnum as u8, 512)));
+    full.sync().unwrap();
+    let full = full.into_flash();
+    let cut = |flash: &Ram, left: u64, step: Change| {
+        let mut flash = flash.clone();
+        flash.left = Some((left, Cut::Before));
+        let done = Device::attach(&mut flash, &options()).and_then(|mut d| step(&mut d));
+        (flash.revived(), done.is_ok())
+    };
+    for (shrink, grow, first_new) in cases {
+        for left in 0.. {
+            let (shrunk, is_shrunk) = cut(&full, left, shrink);
+            for left in 0.. {
+                let (flash, is_done) = cut(&shrunk, left, grow);
+                let mut device = Device::attach(flash, &options()).unwrap();
+                let info = device.info(0);
+                let is_new = info.is_some_and(|v| v.name == b"w" || v.reserved_pebs == 6);
+                let was_shrunk = cut(&shrunk, u64::MAX, |d| {
+                    let size = d.info(0).map(|v| v.reserved_pebs);
+                    if size == Some(6) { Err(Error::NoVolume(0)) } else { Ok(()) }
+                });
+                if is_new && was_shrunk.1 {
+                    for lnum in first_new..6 {
+                        let content = leb(&mut device, 0, lnum);
+                        assert!(content.iter().all(|&byte| byte == 0xff), "{left}: LEB {lnum}");
+                    }
+                }
+                if is_done || !was_shrunk.1 {
+                    break;
+                }
+            }
+            if is_shrunk {
+                break;
+            }
+        }
+    }
+}
+
+/// An update that is cut leaves the old content, none, or the new one and nothing of the old.
+#[test]
+fn an_update_is_whole_or_void() {
+    let content = |device: &mut Device<Ram>| -> Vec<u8> {
+        (0..6).flat_map(|lnum| leb(device, 0, lnum)).collect()
+    };
+    let mut device = format(Ram::nand(40));
+    device.create(&NewVolume::dynamic(b"v", 6)).unwrap();
+    (0..6).for_each(|lnum| change(&mut device, 0, lnum, &data(lnum as u8, 512)));
+    device.sync().unwrap();
+    let old = content(&mut device);
+    let flash = device.into_flash();
+    let mut seen = [0; 3];
+    for cut in [Cut::Before, Cut::Torn, Cut::After] {
+        for left in 0.. {
+            let mut flash = flash.clone();
+            flash.left = Some((left, cut));
+            let done = Device::attach(&mut flash, &options()).and_then(|mut device| {
+                let mut update = device.update(0, 4000)?;
+                update.write(&data(0x77, 4000))?;
+                update.finish()
+            });
+            let mut device = attach(flash.revived());
+            if device.info(0).unwrap().update_marker {
+                seen[1] += 1;
+            } else {
+                let found = content(&mut device);
+                let new = found[..4000] == data(0x77, 4000)
+                    && found[4000..].iter().all(|&byte| byte == 0xff);
+                assert!(new || found == old, "{cut:?} at {left}");
+                seen[if new { 2 } else { 0 }] += 1;
+            }
+            if done.is_ok() {
+                break;
+            }
+        }
+    }
+    assert!(seen.iter().all(|&count| count > 2), "{seen:?}");
+}
