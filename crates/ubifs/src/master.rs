@@ -19,7 +19,7 @@ use crate::access::{Access, Scratch, finding};
 use crate::scan::{Item, Scan};
 
 /// Inode numbers from here on are refused (`INUM_WATERMARK`).
-const INODE_WATERMARK: u64 = 0xffff_ff00;
+pub(crate) const INODE_WATERMARK: u64 = 0xffff_ff00;
 
 /// The last master node of one LEB.
 #[derive(Clone, Debug)]
@@ -58,8 +58,14 @@ pub(crate) fn choose<V: Volume>(
         (None, Some(second)) if second.offset + 2 * size > access.leb_size => Some(false),
         _ => None,
     };
-    // What power loss leaves is no damage.
-    let severity = if accepted.is_some() { Severity::Note } else { Severity::Inconsistent };
+    // What power loss leaves is no damage; a whole copy is missing only while the other, the newer
+    // one, says that the file system is in use.
+    let both = first.is_some() && second.is_some();
+    let in_use = first.iter().chain(&second).any(|it| it.master.flags.contains(MasterFlags::DIRTY));
+    let severity = match accepted {
+        Some(_) if both || in_use => Severity::Note,
+        _ => Severity::Inconsistent,
+    };
     findings.extend(torn.into_iter().map(|found| Finding { severity, ..found }));
     let take_first = accepted.unwrap_or_else(|| {
         let problem = String::from("the two copies are in no state that power loss can leave");
