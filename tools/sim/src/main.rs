@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use flysch_models::faults::{Kind, Plan};
 use flysch_models::flash::Tear;
+use flysch_sim::cuts::probe::Mistake;
 use flysch_sim::cuts::workloads::{WORKLOADS, Workload};
 use flysch_sim::cuts::{self, CutList};
 use flysch_sim::path::{self, BUDGETS, Layer, Queue};
@@ -55,6 +56,10 @@ enum Task {
         /// Ways to tear, letters of b(efore), e(arly), h(alf), l(ate), a(fter).
         #[arg(long, default_value = "ehla")]
         tears: String,
+        /// A mistake to plant between the stack and the chip, to see it found: reordered,
+        /// skipped-sync, skipped-erase.
+        #[arg(long)]
+        plant: Option<Mistake>,
         /// The workloads and what they are.
         #[arg(long)]
         list: bool,
@@ -68,7 +73,7 @@ enum Task {
         #[arg(long, default_value_t = 1000)]
         blocks: u32,
         /// Erases that every block stands.
-        #[arg(long, default_value_t = 10_000)]
+        #[arg(long, default_value_t = 4300)]
         endurance: u32,
         /// Difference of erase counters from which LEBs are moved.
         #[arg(long, default_value_t = 256)]
@@ -94,7 +99,7 @@ fn main() -> ExitCode {
             WORKLOADS.iter().for_each(|one| println!("{:<20} {}", one.name, one.about));
             true
         }
-        Task::Cuts { workload, depth, cut, stride, tears, .. } => {
+        Task::Cuts { workload, depth, cut, stride, tears, plant, .. } => {
             let tears: Result<Vec<Tear>, _> =
                 tears.chars().map(|letter| letter.to_string().parse()).collect();
             let plan = tears.map(|tears| cuts::Plan {
@@ -102,6 +107,7 @@ fn main() -> ExitCode {
                 tears,
                 stride: stride.max(1),
                 only: cut,
+                mistake: plant,
                 ..cuts::Plan::default()
             });
             plan.map_err(str::to_string)
@@ -191,7 +197,8 @@ fn wear_out(plan: &wear::Plan) -> bool {
     };
     let hours = |ns: u64| ns as f64 / 3.6e12;
     let done = report.statistics;
-    println!("{:.1} hours of the chip, {} LEBs changed", hours(report.busy_ns), report.changes);
+    let (time, busy) = (hours(report.time_ns), hours(report.busy_ns));
+    println!("{time:.1} hours, the chip busy for {busy:.1}; {} LEBs changed", report.changes);
     println!("  {} erases, {} moves to level wear", done.erases, done.moves);
     println!("  {} moves for bit errors, {} writes recovered", done.scrubs, done.recovered_writes);
     println!("  {} tortures, {} power losses", done.tortures, report.power_losses);

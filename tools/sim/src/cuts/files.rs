@@ -82,6 +82,8 @@ pub trait Stack: 'static {
     const RENAME_DOUBLES: bool;
     /// The worst that the checker may find after a cut.
     const LEFT_BEHIND: Severity;
+    /// Whether a block of content may be new in part: where a page goes into two nodes.
+    const SPLITS_BLOCKS: bool;
 
     /// A new chip.
     fn chip(&self) -> Self::Chip;
@@ -152,6 +154,21 @@ impl std::fmt::Debug for Knowledge {
         f.debug_struct("Knowledge").field("number", &self.number).finish_non_exhaustive()
     }
 }
+
+/// What a file system may do that others may not.
+struct Rules {
+    doubles: bool,
+    splits: bool,
+}
+
+impl Rules {
+    fn of<S: Stack>() -> Self {
+        Self { doubles: S::RENAME_DOUBLES, splits: S::SPLITS_BLOCKS }
+    }
+}
+
+/// Without a cut there is nothing to forgive.
+const STRICT: Rules = Rules { doubles: false, splits: false };
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -404,7 +421,7 @@ impl Knowledge {
     }
 
     /// Whether `found` may be what is there after a cut now.
-    fn allows(&self, found: &Tree, doubles: bool) -> Result<(), String> {
+    fn allows(&self, found: &Tree, rules: &Rules) -> Result<(), String> {
         let mut ids = self.ids.clone();
         if let Some((_, Some(made))) = &self.next {
             let unknown = found.nodes.keys().find(|inode| !ids.contains_key(inode));
@@ -415,7 +432,7 @@ impl Knowledge {
         for ((directory, name), inode) in &found.names {
             names.insert((id(directory)?, name.clone()), id(inode)?);
         }
-        self.allows_names(&names, doubles)?;
+        self.allows_names(&names, rules.doubles)?;
         for (inode, node) in &found.nodes {
             let model = id(inode)?;
             let is_root = found.names.values().all(|named| named != inode);
@@ -424,7 +441,7 @@ impl Knowledge {
                 None if is_root => "the root".into(),
                 None => "a file without a name".into(),
             };
-            self.allows_node(model, node).map_err(|problem| format!("{path}: {problem}"))?;
+            self.allows_node(model, node, rules).map_err(|problem| format!("{path}: {problem}"))?;
             let count = names.values().filter(|named| **named == model).count();
             if node.attributes.kind != FileKind::Directory
                 && node.attributes.links as usize != count
@@ -470,7 +487,7 @@ impl Knowledge {
         Ok(())
     }
 
-    fn allows_node(&self, model: u64, found: &Node) -> Result<(), String> {
+    fn allows_node(&self, model: u64, found: &Node, rules: &Rules) -> Result<(), String> {
         let first = self.since.get(&model).copied().unwrap_or(0);
         let nodes: Vec<&Node> =
             self.possible(first).filter_map(|tree| tree.nodes.get(&model)).collect();
@@ -504,7 +521,7 @@ impl Knowledge {
             }
         }
         match is.kind {
-            FileKind::Regular => allows_content(&nodes, &found.content),
+            FileKind::Regular => allows_content(&nodes, &found.content, rules.splits),
             FileKind::Symlink => match nodes.iter().any(|node| node.content == found.content) {
                 true => Ok(()),
                 false => Err("the target is another".into()),
@@ -515,7 +532,7 @@ impl Knowledge {
 }
 
 /// Each block is as in one state, or was not there in one and is a hole now.
-fn allows_content(nodes: &[&Node], found: &[u8]) -> Result<(), String> {
+fn allows_content(nodes: &[&Node], found: &[u8], splits: bool) -> Result<(), String> {
     let sizes = || nodes.iter().map(|node| node.content.len());
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
     if !(least..=most).contains(&found.len()) {
@@ -529,7 +546,15 @@ fn allows_content(nodes: &[&Node], found: &[u8]) -> Result<(), String> {
             block[..len] == content[..len] && block[len..].iter().all(|&byte| byte == 0)
         };
         let is_hole = start >= least && block.iter().all(|&byte| byte == 0);
-        if !is_hole && !nodes.iter().any(is_of) {
+        let is_mixed = || {
+            splits
+                && (start..).zip(block).all(|(at, byte)| {
+                    let is_byte =
+                        |node: &&Node| node.content.get(at).map_or(*byte == 0, |old| old == byte);
+                    nodes.iter().any(is_byte)
+                })
+        };
+        if !is_hole && !nodes.iter().any(is_of) && !is_mixed() {
             return Err(format!("the block at byte {start} never was so"));
         }
     }
@@ -564,7 +589,7 @@ impl<S: Stack> FileScenario<S> {
         }
         let known = knowledge.borrow();
         let found = Tree::of(&*fs, None)?;
-        known.allows(&found, false).map_err(|what| format!("at the end: {what}"))?;
+        known.allows(&found, &STRICT).map_err(|what| format!("at the end: {what}"))?;
         Ok(())
     }
 }
@@ -667,7 +692,7 @@ impl<S: Stack> Scenario for FileScenario<S> {
         };
         let mut fs = self.stack.mount(flash.clone()).map_err(place)?;
         let found = Tree::of(&*fs, None).map_err(place)?;
-        knowledge.allows(&found, S::RENAME_DOUBLES).map_err(place)?;
+        knowledge.allows(&found, &Rules::of::<S>()).map_err(place)?;
         fs.sync(None).map_err(|e| place(format!("the first sync: {e}")))?;
         drop(fs);
         self.check(&flash).map_err(place)?;

@@ -7,7 +7,7 @@
 //! probe as well, when cuts within cuts are asked for.
 //!
 //! A cut is written as its operation, counted from 0 from the start of the workload, and a letter
-//! for how it tears; cuts within cuts follow after a comma: `123h,4l`.
+//! for how it tears (half without one); cuts within cuts follow after a comma: `123h,4l`.
 
 pub mod files;
 pub mod probe;
@@ -57,10 +57,12 @@ impl FromStr for CutList {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let cut = |part: &str| {
             let problem = || format!("'{part}' is no cut; one looks like 123h");
-            let letter = part.chars().next_back().ok_or_else(problem)?;
-            let number = &part[..part.len() - letter.len_utf8()];
-            let operation = number.parse().map_err(|_| problem())?;
-            let tear = letter.to_string().parse::<Tear>().map_err(str::to_string)?;
+            let digits = part.trim_end_matches(|c: char| !c.is_ascii_digit());
+            let operation = digits.parse().map_err(|_| problem())?;
+            let tear = match &part[digits.len()..] {
+                "" => Tear::Half,
+                letter => letter.parse().map_err(str::to_string)?,
+            };
             Ok(Cut { operation, tear })
         };
         text.split(',').map(cut).collect::<Result<_, String>>().map(Self)
@@ -287,7 +289,8 @@ mod tests {
         for text in ["0b", "123h,4l", "7e,7a,7b"] {
             assert_eq!(text.parse::<CutList>().unwrap().to_string(), text);
         }
-        for text in ["", "h", "12", "12x", "12h,", "1 2h"] {
+        assert_eq!("12,3".parse::<CutList>().unwrap().to_string(), "12h,3h");
+        for text in ["", "h", "12x", "12h,", "1 2h", "12hh"] {
             assert!(text.parse::<CutList>().is_err(), "{text}");
         }
     }

@@ -84,6 +84,19 @@ pub enum Mistake {
     SkippedErase,
 }
 
+impl std::str::FromStr for Mistake {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "reordered" => Ok(Self::Reordered),
+            "skipped-sync" => Ok(Self::SkippedSync),
+            "skipped-erase" => Ok(Self::SkippedErase),
+            _ => Err("mistakes are reordered, skipped-sync and skipped-erase"),
+        }
+    }
+}
+
 /// A program that was not done yet though it was reported done.
 #[derive(Clone, Debug)]
 struct Held {
