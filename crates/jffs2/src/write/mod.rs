@@ -21,6 +21,7 @@ mod log;
 mod medium;
 mod mount;
 mod names;
+mod shaky;
 mod space;
 mod tables;
 #[cfg(test)]
