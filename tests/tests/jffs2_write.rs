@@ -5,7 +5,9 @@ mod jffs2_common;
 
 use std::ops::ControlFlow;
 
-use flysch_api::vfs::{Changes, Error, FileKind, FileSystem, FileSystemMut, Severity, Timestamp};
+use flysch_api::vfs::{
+    Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, NewFile, Severity, Timestamp,
+};
 use flysch_jffs2::{Compressor, Compressors, Jffs2, Jffs2Mut, Mode, WriteOptions, check};
 use flysch_vfs::{Exercise, Limits};
 use flysch_wire::jffs2::ByteOrder;
@@ -204,4 +206,141 @@ fn the_power_cut_anywhere_costs_the_last_change_at_most() {
     }
     println!("{cuts} cuts");
     assert!(cuts > 1000);
+}
+
+/// A chain of cuts, one at each mount, each at a random moment of random work on a flash that is
+/// nearly full: files that were synced and left alone stay, the check is content, and in the end
+/// there is room again for whoever removes something.
+#[test]
+fn cuts_in_a_row_do_not_wear_the_flash_down() {
+    for (shape, seed) in [(SMALL_NOR, 30), (SMALL_NAND, 31), (NOR, 32), (NAND, 33)] {
+        let options = options(seed);
+        let mut fs = mount(Chip::new(shape), &options);
+        let now = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
+        let root = fs.statistics().root;
+        let file = |permissions| NewFile {
+            kind: FileKind::Regular,
+            permissions,
+            owner: 0,
+            group: 0,
+            device: DeviceNumber::default(),
+            target: &[],
+        };
+        let mut noise = Noise(seed);
+        let mut kept = vec![];
+        for number in 0..4 {
+            let name = format!("kept{number}").into_bytes();
+            let inode = fs.create(root, &name, &file(0o400), now).unwrap();
+            let data: Vec<u8> = (0..9000).map(|_| noise.below(256) as u8).collect();
+            assert_eq!(fs.write(inode, 0, &data, now), Ok(data.len()));
+            kept.push((name, data));
+        }
+        fs.sync(None).unwrap();
+        let mut chip = fs.into_flash();
+        for round in 0..150 {
+            let torn = [Torn::Nothing, Torn::Half, Torn::Some, Torn::All];
+            chip = chip.power_up();
+            chip.cut = Some((noise.below(40), torn[noise.below(4) as usize]));
+            let mut fs = mount(chip, &options);
+            while !fs.flash().is_off() {
+                let name = format!("f{}", noise.below(30)).into_bytes();
+                let inode = fs.lookup(root, &name);
+                let done = match (noise.below(4), inode) {
+                    (0, Ok(inode)) if noise.below(2) == 0 => {
+                        fs.remove(root, &name, now).and_then(|()| fs.forget(inode))
+                    }
+                    (_, Ok(inode)) => {
+                        let len = 1 + noise.below(6000) as usize;
+                        let data: Vec<u8> = (0..len).map(|_| noise.below(256) as u8).collect();
+                        fs.write(inode, noise.below(20_000), &data, now).map(drop)
+                    }
+                    (_, Err(_)) => fs.create(root, &name, &file(0o644), now).map(drop),
+                };
+                match done {
+                    Ok(()) => {}
+                    Err(Error::NoSpace) => {
+                        let removed = remove_other(&mut fs, &kept, now);
+                        assert!(
+                            removed.is_ok() || fs.flash().is_off(),
+                            "{shape:?}, round {round}: a removal: {removed:?}, {:?}",
+                            fs.activity()
+                        );
+                    }
+                    Err(error) => assert!(fs.flash().is_off(), "{shape:?}: {error}"),
+                }
+            }
+            chip = fs.into_flash();
+            assert_eq!(findings(&chip, &options), [""; 0], "{shape:?}, round {round}");
+            let reader = Jffs2::mount(&chip, options.order).unwrap();
+            let writer = mount(chip.clone().power_up(), &options);
+            for (name, data) in &kept {
+                for fs in [&reader as &dyn FileSystem, &writer] {
+                    let inode = fs.lookup(root, name).unwrap();
+                    let mut found = vec![0; data.len() + 1];
+                    assert_eq!(fs.read(inode, 0, &mut found), Ok(data.len()), "{shape:?}, {round}");
+                    assert_eq!(found[..data.len()], data[..], "{shape:?}, round {round}");
+                }
+            }
+            assert_eq!(snapshot(&reader), snapshot(&writer), "{shape:?}, round {round}");
+        }
+    }
+}
+
+/// Removes the first file that is not to be kept.
+fn remove_other(
+    fs: &mut Jffs2Mut<Chip>,
+    kept: &[(Vec<u8>, Vec<u8>)],
+    now: Timestamp,
+) -> Result<(), Error> {
+    let root = fs.statistics().root;
+    let mut other = None;
+    fs.list(root, 0, &mut |entry| {
+        if kept.iter().any(|(name, _)| name == entry.name) {
+            return ControlFlow::Continue(());
+        }
+        other = Some((entry.name.to_vec(), entry.inode));
+        ControlFlow::Break(())
+    })?;
+    let Some((name, inode)) = other else { return Ok(()) };
+    fs.remove(root, &name, now)?;
+    fs.forget(inode)
+}
+
+/// Numbers that are the same at each run.
+struct Noise(u64);
+
+impl Noise {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % limit
+    }
+}
+
+#[test]
+fn blocks_that_fail_are_given_up_and_nothing_is_lost() {
+    for (shape, seed) in [(NAND, 40), (NAND, 41), (NOR, 42), (NOR, 43)] {
+        let options = options(seed);
+        let mut chip = Chip::new(shape);
+        if shape.oob > 0 {
+            chip.set_bad(0);
+            chip.set_bad(7);
+        }
+        chip.failing_programs = vec![2, 11, 12];
+        chip.failing_erases = vec![5, 20];
+        let mut fs = mount(chip, &options);
+        let mut exercise = Exercise::new(&fs, seed, limits(64 << 10, 40));
+        for step in 0..1500 {
+            exercise.step(&mut fs).unwrap_or_else(|mismatch| panic!("seed {seed}: {mismatch}"));
+            if step % 300 == 299 {
+                fs.sync(None).unwrap();
+                let failures = fs.activity().program_failures + fs.activity().given_up;
+                assert_eq!(flysch_vfs::compare(exercise.model(), &fs), [], "seed {seed}");
+                let chip = fs.into_flash();
+                assert!(step > 300 || failures > 0, "seed {seed}: programs failed");
+                fs = mount(chip, &options);
+                exercise.reopened(&fs).unwrap();
+                assert_eq!(flysch_vfs::compare(exercise.model(), &fs), [], "seed {seed}, anew");
+            }
+        }
+    }
 }

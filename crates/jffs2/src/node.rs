@@ -18,6 +18,8 @@ pub(crate) const DATA_MAX: u32 = 256 << 10;
 const STORED_MAX: u32 = DATA_MAX + 4096;
 /// The largest page looked at where the image does not tell its size, bytes.
 const UNKNOWN_PAGE: u64 = 4096;
+/// The smallest page there is, bytes.
+const LEAST_PAGE: u64 = 512;
 /// An interrupted write leaves the end of a node erased; so many bytes tell.
 const TORN_TAIL: usize = 4;
 
@@ -46,7 +48,8 @@ pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Resul
 }
 
 /// Whether power was cut while a damaged node of `len` bytes was written: nothing was written behind
-/// it in its block, and either garbage follows it in its page or error correction gives up there.
+/// it in its block, and garbage follows it in its page, error correction gives up there, or its last
+/// page is erased.
 /// Data that merely rotted has neither, and is not taken for something that never was.
 pub(crate) fn is_cut_off<F: Flash>(flash: &F, order: ByteOrder, offset: u64, len: u64) -> bool {
     let geometry = flash.geometry();
@@ -70,7 +73,12 @@ pub(crate) fn is_cut_off<F: Flash>(flash: &F, order: ByteOrder, offset: u64, len
         return false;
     }
     let has_garbage = behind.iter().any(|&byte| byte != 0 && byte != 0xFF);
-    (has_garbage || is_beyond_repair) && is_erased(flash, page_end, block_end)
+    // The last page it reaches into may not have been begun, be it for a byte of the node only.
+    let unit = if geometry.write_size > 1 { geometry.write_size.into() } else { LEAST_PAGE };
+    let last_page = offset.saturating_add(len).saturating_sub(1) / unit * unit;
+    let is_tail_erased =
+        last_page > offset && bytes[(last_page - offset) as usize..].iter().all(|&b| b == 0xFF);
+    (has_garbage || is_beyond_repair || is_tail_erased) && is_erased(flash, page_end, block_end)
 }
 
 /// Whether everything from `start` to `end` is erased.

@@ -55,7 +55,13 @@ impl<F: FlashMut> Jffs2Mut<F> {
                 let address = self.blocks.address(number, raw.at);
                 self.collect_node(address, &raw)?;
             }
-            None => self.collected = None,
+            None => {
+                self.collected = None;
+                // Erased at once, its nodes are on the flash once: after a power cut nobody has to
+                // find out which copy is the newer one.
+                self.flush()?;
+                self.erase_all()?;
+            }
         }
         Ok(true)
     }

@@ -171,6 +171,14 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(())
     }
 
+    /// Erases the blocks in which nothing counts; nothing waits for its page.
+    pub(crate) fn erase_all(&mut self) -> Result<(), Error> {
+        while !self.blocks.erasable.is_empty() && self.medium.waiting().1 == 0 {
+            self.erase_one()?;
+        }
+        Ok(())
+    }
+
     /// The summary that fills the rest of a block; `None` if it must do without.
     fn summary_of(&mut self, number: u32) -> Option<Vec<u8>> {
         let block = &self.blocks.blocks[number as usize];

@@ -87,8 +87,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
             return Err(MountError::NotWritable("its erase blocks have another size"));
         }
         let mut fs = Self::empty(flash, order, options);
-        let doubles = Build::new(&mut fs, found).run();
-        fs.drop_doubles(doubles);
+        let built = Build::new(&mut fs, found).run();
+        fs.resume(&built.ends);
+        fs.drop_doubles(built.doubles);
         Ok(fs)
     }
 
@@ -112,6 +113,22 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
     }
 
+    /// Takes the block with the most room at its end as the current one.
+    fn resume(&mut self, ends: &[End]) {
+        // With no block left at all one has to do, whatever its end looks like; but first blocks in
+        // which nothing counts must be known.
+        if self.blocks.available() == 0 && ends.iter().any(|end| end.is_torn) {
+            self.is_unsettled = false;
+            self.settle_all();
+        }
+        let is_last_hope = self.blocks.available() == 0;
+        let fitting = ends.iter().filter(|end| is_last_hope || !end.is_torn);
+        if let Some(end) = fitting.min_by_key(|end| end.start) {
+            self.blocks.block(end.block).is_torn = end.is_torn;
+            self.blocks.resume(end.block, end.start);
+        }
+    }
+
     /// Directories that have two names, because the power was cut between the new one and the
     /// removal of the old one, lose the older.
     fn drop_doubles(&mut self, doubles: Vec<(u32, Name)>) {
@@ -125,6 +142,21 @@ impl<F: FlashMut> Jffs2Mut<F> {
 /// A node whose place in its block is not known yet; `of` is its owner and tag.
 fn raw(kind: Kind, of: (u32, u32), len: u32, live: bool) -> Raw {
     Raw { at: 0, len, kind, is_dead: !live, owner: of.0, tag: of.1 }
+}
+
+/// The end of a block, where writing may go on.
+struct End {
+    block: u32,
+    start: u32,
+    /// Something there was cut off or damaged.
+    is_torn: bool,
+}
+
+/// What was put together, besides tables and blocks.
+struct Built {
+    /// Names that would give a directory a second one.
+    doubles: Vec<(u32, Name)>,
+    ends: Vec<End>,
 }
 
 /// What is being put together.
@@ -145,7 +177,7 @@ impl<'f, F: Flash> Build<'f, F> {
         Self { fs, found, raws: vec![], torn }
     }
 
-    fn run(mut self) -> Vec<(u32, Name)> {
+    fn run(mut self) -> Built {
         let found = &self.found;
         let highest = |inos: &mut dyn Iterator<Item = u32>| inos.max().unwrap_or(0);
         let tables = &mut self.fs.tables;
@@ -175,8 +207,7 @@ impl<'f, F: Flash> Build<'f, F> {
         self.nodes(&versions);
         self.xattrs();
         self.others();
-        self.blocks();
-        doubles
+        Built { doubles, ends: self.blocks() }
     }
 
     /// The highest version of each inode, entries of a directory and torn nodes included.
@@ -262,8 +293,14 @@ impl<'f, F: Flash> Build<'f, F> {
         dirents.sort_by(|a, b| {
             let a_key = (a.pino, a.name(&names), Reverse(a.version));
             let b_key = (b.pino, b.name(&names), Reverse(b.version));
-            // Of two with the same version the one that lies further back counts.
-            a_key.cmp(&b_key).then(b.address.cmp(&a.address))
+            // Of two with the same version the one that lies further back counts, as in Linux. Of
+            // copies that garbage collection made the first one does, as of any other node: what
+            // is dead is then all in one block.
+            let by_place = match a.ino == b.ino {
+                true => a.address.cmp(&b.address),
+                false => b.address.cmp(&a.address),
+            };
+            a_key.cmp(&b_key).then(by_place)
         });
         let newest = |at: usize| {
             at == 0
@@ -387,8 +424,8 @@ impl<'f, F: Flash> Build<'f, F> {
         }
     }
 
-    /// Nodes into their blocks, blocks into their states.
-    fn blocks(mut self) {
+    /// Nodes into their blocks, blocks into their states; returns where writing may go on.
+    fn blocks(mut self) -> Vec<End> {
         self.raws.sort_by_key(|(address, _)| *address);
         let blocks = &mut self.fs.blocks;
         for (address, raw) in &self.raws {
@@ -403,27 +440,21 @@ impl<'f, F: Flash> Build<'f, F> {
                 block.raws.push(Raw { at, ..*raw });
             }
         }
-        let mut closed: Vec<u32> = vec![];
-        for number in 0..self.fs.blocks.blocks.len() as u32 {
-            match self.block_state(number) {
-                State::Closed => closed.push(number),
-                state => self.fs.blocks.settle(number, state),
-            }
-        }
+        let mut ends = vec![];
         let erase_size = self.fs.blocks.geometry.erase_size;
-        // With no block left at all one has to do, whatever its end looks like.
-        let is_last_hope = self.fs.blocks.available() == 0;
-        let resume = closed
-            .into_iter()
-            .filter(|number| is_last_hope || !self.torn.contains(number))
-            .map(|number| (number, self.resume_at(number)))
-            .filter(|(_, start)| start + RESUME_MIN <= erase_size)
-            .min_by_key(|(_, start)| *start);
         for number in 0..self.fs.blocks.blocks.len() as u32 {
-            if self.fs.blocks.blocks[number as usize].state == State::Closed {
-                self.closed(number, resume);
+            let state = self.block_state(number);
+            if state == State::Closed {
+                let start = self.resume_at(number);
+                if start + RESUME_MIN <= erase_size {
+                    let is_torn = self.torn.contains(&number);
+                    ends.push(End { block: number, start, is_torn });
+                }
+                self.count_dead(number);
             }
+            self.fs.blocks.settle(number, state);
         }
+        ends
     }
 
     fn block_state(&mut self, number: u32) -> State {
@@ -460,7 +491,8 @@ impl<'f, F: Flash> Build<'f, F> {
         end.div_ceil(unit).saturating_mul(unit).saturating_add(skip).min(geometry.erase_size)
     }
 
-    fn closed(&mut self, number: u32, resume: Option<(u32, u32)>) {
+    /// Counts the bytes of a closed block that collecting it would set free.
+    fn count_dead(&mut self, number: u32) {
         let geometry = self.fs.blocks.geometry;
         let has_summary = self.found.blocks[number as usize].end == geometry.block_len(number);
         let marker_len = self.fs.medium.marker_len();
@@ -468,19 +500,9 @@ impl<'f, F: Flash> Build<'f, F> {
         let dead: u32 = block.raws.iter().filter(|raw| raw.is_dead).map(Raw::space).sum();
         let holds = block.end.saturating_sub(marker_len).saturating_sub(block.used);
         block.dead = if has_summary { dead + block.padded } else { holds.max(dead) };
-        match resume {
-            Some((resumed, start)) if resumed == number => {
-                block.end = start;
-                block.is_torn = self.torn.contains(&number);
-                self.fs.blocks.settle(number, State::Current);
-            }
-            _ => {
-                let tail = geometry.erase_size - block.end.min(geometry.erase_size);
-                if tail > geometry.erase_size / 8 {
-                    block.dead += tail;
-                }
-                self.fs.blocks.settle(number, State::Closed);
-            }
+        let tail = geometry.erase_size - block.end.min(geometry.erase_size);
+        if tail > geometry.erase_size / 8 {
+            block.dead += tail;
         }
     }
 }

@@ -172,6 +172,25 @@ impl Blocks {
         }
     }
 
+    /// Goes on appending to a closed block, from `start` on.
+    pub(crate) fn resume(&mut self, number: u32, start: u32) {
+        let len = self.geometry.block_len(number);
+        let block = self.block(number);
+        if block.state != State::Closed {
+            return;
+        }
+        let gain = u64::from(block.gain());
+        let tail = len - block.end.min(len);
+        // The room at its end was counted as lost.
+        if tail > len / 8 {
+            block.dead = block.dead.saturating_sub(tail);
+        }
+        block.state = State::Current;
+        block.end = start;
+        self.gain -= gain;
+        self.current = Some(number);
+    }
+
     /// Appends a node to the current block.
     pub(crate) fn push(&mut self, raw: Raw) {
         let number = self.current.expect("nodes are appended to the current block");

@@ -255,6 +255,7 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
         let _ = inode;
         self.check_alive()?;
         self.flush()?;
+        self.erase_all()?;
         self.medium.sync().map_err(|error| self.failed(error, 0))
     }
 
