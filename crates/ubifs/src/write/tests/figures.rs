@@ -24,7 +24,7 @@ fn a_mebibyte_in_small_writes_takes_what_one_write_takes() {
         let mut fs = UbifsMut::open(empty(CHIP, Compression::None)).unwrap();
         let before = free_kib(&fs);
         let file = fs.create(ROOT, b"f", &new_file(FileKind::Regular), at(1)).unwrap();
-        let part: std::vec::Vec<u8> = (0..size).map(|n| (n * 31 >> 3) as u8).collect();
+        let part: std::vec::Vec<u8> = (0..size).map(|n| ((n * 31) >> 3) as u8).collect();
         for number in 0..(1 << 20) / size as u64 {
             fs.write(file, number * size as u64, &part, at(2)).unwrap();
         }

@@ -19,6 +19,8 @@ use super::{ROOT, assert_sound, at, content, empty, new_file};
 use crate::UbifsMut;
 
 type Id = u32;
+/// Path, kind, links and extended attributes.
+type Shape = (String, FileKind, u32, BTreeMap<String, Vec<u8>>);
 
 /// A file as it should be.
 #[derive(Clone, Debug)]
@@ -258,7 +260,7 @@ impl Model {
     }
 
     /// Names, kinds, links and attributes: what each operation changes at once.
-    fn shape(&self) -> Vec<(String, FileKind, u32, BTreeMap<String, Vec<u8>>)> {
+    fn shape(&self) -> Vec<Shape> {
         let shape = |(path, id): (String, Id)| {
             let file = &self.files[&id];
             (path, file.kind, file.links, file.xattrs.clone())
@@ -395,7 +397,7 @@ impl Run {
                 let offset = self.next(30_000) / [1, 4096][self.next(2) as usize] * 64;
                 let length = self.next(9000) as usize + 1;
                 let (fill, noisy) = (self.next(256) as u8, self.next(2) == 0);
-                let byte = |at: usize| if noisy { (at * at >> 3) as u8 ^ fill } else { fill };
+                let byte = |at: usize| if noisy { ((at * at) >> 3) as u8 ^ fill } else { fill };
                 Op::Write(self.any_path(), offset % 40_000, (0..length).map(byte).collect())
             }
             78..84 => Op::Resize(self.any_path(), self.next(50_000)),
