@@ -230,3 +230,22 @@ fn erase_counters_survive_and_unknown_ones_get_the_mean() {
     let others = |all: &[u32]| all.iter().enumerate().filter(|(at, _)| *at != lost).count();
     assert_eq!(others(&again), others(&counters));
 }
+
+#[test]
+fn a_move_that_failed_leaves_no_copy_that_could_count() {
+    let mut device = format(Ram::nand(40));
+    let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+    write(&mut device, id, 0, 0, &data(1, 512));
+    device.sync().unwrap();
+    let source = device.peb_of(id, 0).unwrap();
+    let target = device.wear.take_worn(8192).unwrap();
+    device.wear.add_free(target);
+    device.flash_mut().flipping.extend([source, target]);
+    leb(&mut device, id, 0);
+    device.work(1).unwrap();
+    assert_eq!(device.peb_of(id, 0), Some(source), "the target reads badly");
+    write(&mut device, id, 0, 512, &data(2, 512));
+    let mut device = attach(device.into_flash());
+    let expected = [data(1, 512), data(2, 512)].concat();
+    assert_eq!(leb(&mut device, id, 0)[..1024], expected);
+}

@@ -1,6 +1,5 @@
 //! A flash in memory that holds its user to the rules, breaks where it is told, and loses power.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::vec;
 use std::vec::Vec;
@@ -37,7 +36,8 @@ pub(super) struct Ram {
     /// Operations until the power goes.
     pub(super) left: Option<(u64, Cut)>,
     pub(super) operations: u64,
-    pub(super) log: RefCell<Vec<u32>>,
+    /// Cells may hold anything from the start: programming over it is no mistake.
+    pub(super) is_damaged: bool,
     dead: bool,
 }
 
@@ -62,7 +62,7 @@ impl Ram {
             unreadable: BTreeSet::new(),
             left: None,
             operations: 0,
-            log: RefCell::new(Vec::new()),
+            is_damaged: false,
             dead: false,
             geometry,
         }
@@ -176,7 +176,11 @@ impl FlashMut for Ram {
             self.programmed[first..last].fill(true);
         }
         for (cell, byte) in self.bytes[at..at + done].iter_mut().zip(data) {
-            assert!(nand || *cell & byte == *byte, "bits are set without an erase at {offset:#x}");
+            let is_allowed = nand || self.is_damaged;
+            assert!(
+                is_allowed || *cell & byte == *byte,
+                "bits are set without an erase at {offset:#x}"
+            );
             *cell &= byte;
         }
         if cut == Some(Cut::Torn) {
@@ -209,11 +213,10 @@ impl FlashMut for Ram {
         let (from, to) = match cut {
             // NAND from the start, NOR from the end: each where it hurts.
             Some(Cut::Torn) if self.geometry.kind == Kind::Nand => (range.start, middle),
-            Some(Cut::Torn) => (middle, range.end),
+            Some(Cut::Torn) => (range.start + 192, range.end),
             _ => (range.start, range.end),
         };
         self.bytes[from..to].fill(0xff);
-        self.log.borrow_mut().push(block);
         if cut.is_some() {
             return Err(Error::PowerLost);
         }

@@ -266,3 +266,44 @@ fn a_flash_of_bytes_is_written_in_the_units_it_is_told() {
     nand.bytes = device.into_flash().bytes;
     assert_eq!(leb(&mut attach(nand), id, 0)[..512], data(1, 512));
 }
+
+/// Whatever the bytes are, the device refuses or works.
+#[test]
+fn flipped_bits_anywhere_never_panic() {
+    let mut device = format(Ram::nor(40));
+    device.create(&NewVolume::dynamic(b"v", 8)).unwrap();
+    device.create(&NewVolume::fixed(b"s", 4)).unwrap();
+    (0..8).for_each(|lnum| change(&mut device, 0, lnum, &data(lnum as u8, 900)));
+    let mut update = device.update(1, 9000).unwrap();
+    update.write(&data(5, 9000)).unwrap();
+    update.finish().unwrap();
+    let good = device.into_flash();
+    let mut state = 1_u64;
+    let mut next = |limit: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % limit
+    };
+    let mut attached = 0;
+    for round in 0..600 {
+        let mut flash = good.clone();
+        flash.is_damaged = true;
+        for _ in 0..=round % 12 {
+            let (peb, at) = (next(40), next(700));
+            flash.bytes[(peb * 4096 + at) as usize] ^= 1 << next(8);
+        }
+        let options = DeviceOptions { erase_corrupt: round % 2 == 0, ..DeviceOptions::default() };
+        let Ok(mut device) = Device::attach(flash, &options) else { continue };
+        attached += 1;
+        let ids: Vec<u32> = device.volumes().map(|volume| volume.id).collect();
+        for id in ids {
+            if let Ok(mut volume) = device.volume_mut(id) {
+                let _ = (volume.read(0, 0, &mut [0; 64]).map(drop), volume.unmap(1));
+                let _ = (volume.change(2, &data(1, 64)), volume.write(3, 3000, &data(1, 64)));
+            }
+            let _ = device.update(id, 5000).and_then(|mut update| update.write(&data(1, 5000)));
+        }
+        let _ = (device.create(&NewVolume::dynamic(b"n", 3)), device.rename(&[(0, b"r")]));
+        let _ = (device.resize(0, 2), device.remove(1), device.work(50), device.close());
+    }
+    assert!(attached > 100, "{attached}");
+}
