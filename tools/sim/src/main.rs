@@ -73,7 +73,7 @@ enum Task {
         #[arg(long, default_value_t = 1000)]
         blocks: u32,
         /// Erases that every block stands.
-        #[arg(long, default_value_t = 4300)]
+        #[arg(long, default_value_t = 4500)]
         endurance: u32,
         /// Difference of erase counters from which LEBs are moved.
         #[arg(long, default_value_t = 256)]

@@ -21,6 +21,8 @@ pub struct Plan {
     pub endurance: u32,
     /// Difference of erase counters from which LEBs are moved.
     pub threshold: u32,
+    /// Time from one change to the next, nanoseconds, unless the chip needs longer.
+    pub interval_ns: u64,
     /// Blocks that are bad from the start.
     pub factory_bad: u32,
     /// Changes between two losses of power.
@@ -34,8 +36,9 @@ impl Default for Plan {
         Self {
             seed: 1,
             blocks: 1000,
-            endurance: 10_000,
+            endurance: 4500,
             threshold: 256,
+            interval_ns: 20_000_000,
             factory_bad: 5,
             changes_per_life: 200_000,
             changes_max: u64::MAX,
@@ -46,7 +49,9 @@ impl Default for Plan {
 /// What happened.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Time of the chip, nanoseconds.
+    /// Time that passed, nanoseconds.
+    pub time_ns: u64,
+    /// Time in which the chip was busy, nanoseconds.
     pub busy_ns: u64,
     /// LEBs changed.
     pub changes: u64,
@@ -77,6 +82,7 @@ struct World {
     seeds: Vec<u64>,
     page: usize,
     data: Vec<u8>,
+    waited_ns: u64,
 }
 
 /// Writes a chip until it is worn out.
@@ -97,6 +103,7 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
         seeds: vec![0; lebs as usize],
         page: device.write_size() as usize,
         data: vec![0; device.leb_size() as usize],
+        waited_ns: 0,
     };
     for lnum in 0..lebs {
         world.change(&mut device, id, lnum).map_err(|error| format!("LEB {lnum}: {error}"))?;
@@ -106,7 +113,8 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
         world.total(before);
         let chip = device.into_flash();
         world.report.power_losses += 1;
-        device = Device::attach(chip, &options(plan)).map_err(|error| format!("attach: {error}"))?;
+        device =
+            Device::attach(chip, &options(plan)).map_err(|error| format!("attach: {error}"))?;
         world.compare(&mut device, id)?;
     }
     let before = device.statistics();
@@ -137,12 +145,16 @@ impl World {
                 return Ok(false);
             }
             let lnum = self.choose();
+            let begun = device.flash().busy_ns();
             if let Err(error) = self.change(device, id, lnum) {
                 return match device.read_only() {
                     Some(_) => Ok(false),
                     None => Err(format!("LEB {lnum}: {error}, and the device is not read-only")),
                 };
             }
+            let rest = (begun + self.plan.interval_ns).saturating_sub(device.flash().busy_ns());
+            device.flash_mut().wait(rest);
+            self.waited_ns += rest;
             self.watch(device);
         }
         Ok(true)
@@ -183,7 +195,7 @@ impl World {
     /// Looks at the erase counters now and then.
     fn watch(&mut self, device: &Device<NandChip>) {
         if device.account().bad > self.plan.factory_bad && self.report.first_bad_ns.is_none() {
-            self.report.first_bad_ns = Some(device.flash().busy_ns());
+            self.report.first_bad_ns = Some(device.flash().busy_ns() + self.waited_ns);
         }
         if self.report.changes.is_multiple_of(1000) {
             self.spread(device);
@@ -233,6 +245,7 @@ impl World {
         self.report.end = device.read_only();
         self.report.bad = device.account().bad;
         self.report.busy_ns = device.flash().busy_ns();
+        self.report.time_ns = self.report.busy_ns + self.waited_ns;
         self.compare(&mut device, id)?;
         if self.report.end.is_some() {
             let operations = device.flash().power().operations();
