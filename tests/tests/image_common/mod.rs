@@ -226,6 +226,13 @@ pub(crate) fn without_xattrs(mut files: BTreeMap<PathBuf, Seen>) -> BTreeMap<Pat
     files
 }
 
+/// The same without access lists, which UBIFS can not hold.
+pub(crate) fn without_access_lists(mut files: BTreeMap<PathBuf, Seen>) -> BTreeMap<PathBuf, Seen> {
+    let is_list = |name: &[u8]| name.starts_with(b"system.posix_acl");
+    files.values_mut().for_each(|seen| seen.xattrs.retain(|name, _| !is_list(name)));
+    files
+}
+
 /// How two trees differ, one line for each file.
 pub(crate) fn differences(a: &BTreeMap<PathBuf, Seen>, b: &BTreeMap<PathBuf, Seen>) -> Vec<String> {
     let mut differences = vec![];

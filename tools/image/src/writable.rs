@@ -151,7 +151,8 @@ impl Image {
         let geometry = geometry(part, fs.superblock().min_io_size, device.offsets());
         let flash = self.open_flash(part, geometry, room, wanted.saturating_sub(there))?;
         let options = DeviceOptions {
-            autoresize: false,
+            // On its flash the volume takes the space it asks for; a file stays what it is.
+            autoresize: self.device.is_some() || room.flash_size.is_some(),
             // Blocks that go bad are the flash's affair, not the file's.
             bad_per_1024: if self.device.is_some() { BAD_PER_1024 } else { 0 },
             ..DeviceOptions::default()
@@ -161,7 +162,7 @@ impl Image {
             other => format(other),
         })?;
         let more = device.account().available.min(lebs);
-        if info.flags.contains(VolumeFlags::AUTORESIZE) && more > 0 {
+        if info.flags.contains(VolumeFlags::AUTORESIZE) && !options.autoresize && more > 0 {
             device.resize(id, info.reserved_pebs + more).map_err(format)?;
         }
         let fs = UbifsMut::open(device.into_volume(id).map_err(format)?).map_err(format)?;

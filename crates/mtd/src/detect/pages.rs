@@ -1,11 +1,13 @@
 //! Whether out-of-band bytes lie between the pages, and which error correction they hold.
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::Error;
 use flysch_wire::jffs2::{self, ByteOrder, Inode, NodeType};
 use flysch_wire::ubifs;
+use once_cell::race::OnceBox;
 
 use crate::{Bch, Ecc, OobLayout, PageFormat, Storage};
 
@@ -58,7 +60,7 @@ pub fn page_format<S: Storage>(storage: &S) -> Result<Option<PageFormat>, Error>
         // The sample must start at a page.
         let skip = (stride - start % stride) % stride;
         let Some(rest) = sample.get(skip..) else { continue };
-        let Some(format) = find_ecc(rest, page_size, oob_size, &schemes) else { continue };
+        let Some(format) = find_ecc(rest, page_size, oob_size, schemes) else { continue };
         let score = Score::of(&strip(rest, page_size as usize, stride));
         // A code that fits is better evidence than any number of nodes.
         let weight = if format.ecc.step() != 0 { 1 << 20 } else { 0 };
@@ -187,8 +189,13 @@ fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize, schemes: &[Ecc]) -> O
     })
 }
 
-/// Every scheme that is tried; their tables take time to make.
-fn schemes() -> Vec<Ecc> {
+/// Every scheme that is tried. Their tables take time to make, so they are made once.
+fn schemes() -> &'static [Ecc] {
+    static SCHEMES: OnceBox<Vec<Ecc>> = OnceBox::new();
+    SCHEMES.get_or_init(|| Box::new(make_schemes()))
+}
+
+fn make_schemes() -> Vec<Ecc> {
     let hamming = [(256, false), (256, true), (512, false), (512, true)]
         .map(|(step, smart_media)| Ecc::Hamming { step, smart_media });
     let bch =
