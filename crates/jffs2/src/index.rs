@@ -178,7 +178,8 @@ pub(crate) fn written_by_mkfs(dirents: &[DirentRef]) -> Option<Address> {
 }
 
 /// For each name of each directory the entry that counts, removals left out, by directory and name;
-/// and the same entries with removals, the newest of each directory first, up to `by_mkfs` left out.
+/// and the same entries with removals, the newest of each directory first, without those up to
+/// `by_mkfs`.
 fn resolve(
     dirents: &mut [DirentRef],
     names: &[u8],

@@ -168,7 +168,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let page = start / PAGE_SIZE * PAGE_SIZE;
         let uses = loaded.uses(address);
         let is_hole = inode.compression == flysch_wire::jffs2::Compression::Zero;
-        if uses == 0 || is_hole || len > PAGE_SIZE || start + len > page.saturating_add(PAGE_SIZE) {
+        let ends = start.saturating_add(len);
+        if uses == 0 || is_hole || len > PAGE_SIZE || ends > page.saturating_add(PAGE_SIZE) {
             return Ok(false);
         }
         let end = page.saturating_add(PAGE_SIZE).min(loaded.attributes.size);

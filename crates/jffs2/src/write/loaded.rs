@@ -179,8 +179,8 @@ impl Loaded {
     }
 
     /// A directory was last changed when its newest entry with a time was written, if that is newer
-    /// than its node: Linux writes none when it moves entries of a directory whose times were set by
-    /// hand.
+    /// than its node: Linux writes none when it moves entries of a directory whose times were set
+    /// by hand.
     fn directory_times<F: Flash>(&mut self, flash: &F, order: ByteOrder, inode: &InodeState) {
         let Some((_, version)) = self.latest else { return };
         let entries = inode.directory.iter().flat_map(|directory| directory.all());

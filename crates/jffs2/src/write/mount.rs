@@ -27,8 +27,8 @@ const BLOCKS_MIN: u32 = 5;
 const RESUME_MIN: u32 = 512;
 
 impl Reserves {
-    /// As Linux's `build.c` computes them, and one block more: after a power cut Linux goes on in the
-    /// block it was writing to, which here is left as it is.
+    /// As Linux's `build.c` computes them, and one block more: after a power cut Linux goes on in
+    /// the block it was writing to, which here is left as it is.
     fn of(geometry: &Geometry) -> Self {
         let removal = 3;
         let erase_size = u64::from(geometry.erase_size);
@@ -67,8 +67,8 @@ fn check_geometry(geometry: &Geometry) -> Result<(), MountError> {
 impl<F: FlashMut> Jffs2Mut<F> {
     /// Mounts `flash` for writing. Erased flash becomes an empty file system.
     ///
-    /// Nothing is written, unless the power was cut while a directory got a new name: one of its
-    /// two names is removed.
+    /// Nothing is written, unless the power was cut: of a directory that was getting a new name one
+    /// of its two names is removed, and a page that does not read firmly is not relied upon.
     ///
     /// # Errors
     /// When there is no JFFS2, the flash cannot be read, or must not be written to.
@@ -87,8 +87,12 @@ impl<F: FlashMut> Jffs2Mut<F> {
             return Err(MountError::NotWritable("its erase blocks have another size"));
         }
         let mut fs = Self::empty(flash, order, options);
-        let built = Build::new(&mut fs, found).run();
+        let shaky = super::shaky::blocks(&fs.medium, &found.blocks);
+        let mut build = Build::new(&mut fs, found);
+        build.torn.extend(&shaky);
+        let built = build.run();
         fs.resume(&built.ends);
+        fs.leave(&shaky);
         fs.drop_doubles(built.doubles);
         Ok(fs)
     }
@@ -164,8 +168,8 @@ struct Build<'f, F> {
     fs: &'f mut Jffs2Mut<F>,
     found: Found,
     raws: Vec<(Address, Raw)>,
-    /// Blocks with something at their end that was cut off or damaged. Nothing is written behind it:
-    /// it would not look cut off any more.
+    /// Blocks with something at their end that was cut off or damaged. Nothing is written behind
+    /// it: it would not look cut off any more.
     torn: BTreeSet<u32>,
 }
 
