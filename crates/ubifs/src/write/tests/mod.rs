@@ -2,6 +2,7 @@
 
 mod figures;
 mod memory;
+mod mkfs;
 mod model;
 
 use std::format;

@@ -332,6 +332,7 @@ struct Run {
     step: u64,
     no_space: u64,
     cuts: u64,
+    prefix: &'static str,
 }
 
 impl Run {
@@ -349,6 +350,7 @@ impl Run {
             step: 0,
             no_space: 0,
             cuts: 0,
+            prefix: "n",
         }
     }
 
@@ -376,7 +378,8 @@ impl Run {
         let at = self.random as usize % directories.len();
         let parent = directories[at].clone();
         let long = if self.next(20) == 0 { "x".repeat(self.next(200) as usize) } else { "".into() };
-        format!("{parent}/n{}{long}", self.next(30))
+        let number = self.next(30);
+        format!("{parent}/{}{number}{long}", self.prefix)
     }
 
     fn any_op(&mut self) -> Op {
@@ -681,7 +684,12 @@ fn run(
     cuts: bool,
     steps: u64,
 ) -> Run {
-    let mut run = Run::new(empty(geometry, compression), seed);
+    let run = Run::new(empty(geometry, compression), seed);
+    go(run, cuts, steps)
+}
+
+fn go(mut run: Run, cuts: bool, steps: u64) -> Run {
+    let seed = run.seed;
     for step in 0..steps {
         // Every other file system has no empty LEB for its index.
         run.fs().only_gaps = seed % 2 == 1;
@@ -731,6 +739,23 @@ fn a_tree_of_leb_properties_over_many_lebs() {
     }
     run.fs().fs.store.access.volume.volume.cut_in = None;
     run.remount();
+}
+
+#[test]
+fn names_of_one_hash_are_told_apart() {
+    use crate::create::{CreateOptions, NewInode, format};
+    for seed in 0..seeds() / 2 {
+        let (leb_size, lebs, unit) = GEOMETRIES[0];
+        let mut ram = Ram::new(leb_size, lebs, unit);
+        let key_hash = flysch_wire::ubifs::KeyHash::Test;
+        let options = CreateOptions { key_hash, ..CreateOptions::new(unit, leb_size, lebs) };
+        format(&mut ram, &options, &NewInode::directory(at(1))).unwrap();
+        // The test hash is the first four bytes.
+        let run = Run { prefix: "name", ..Run::new(ram, 50 + seed) };
+        let mut run = go(run, seed % 2 == 1, 2000);
+        run.fs.as_mut().unwrap().fs.store.access.volume.volume.cut_in = None;
+        run.remount();
+    }
 }
 
 #[test]
