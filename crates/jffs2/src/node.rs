@@ -49,7 +49,8 @@ pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Resul
 
 /// Whether power was cut while a damaged node of `len` bytes was written: nothing was written
 /// behind it in its block, and garbage follows it in its page, error correction gives up there, or
-/// its last page is erased. Data that merely rotted has none of these, and is not taken for something that never was.
+/// its last page is erased. Data that merely rotted has none of these, and is not taken for
+/// something that never was.
 pub(crate) fn is_cut_off<F: Flash>(flash: &F, order: ByteOrder, offset: u64, len: u64) -> bool {
     let geometry = flash.geometry();
     let block = geometry.block_of(offset);
