@@ -86,8 +86,8 @@ pub fn compress(method: Method, input: &[u8], output: &mut [u8]) -> Option<usize
 
 /// Compresses `input` at `level`, as `compress` does.
 ///
-/// Levels are 1 to 9 for deflate, 1 to 12 for zlib, those of the library for Zstandard, and for LZO there is
-/// one. A level beyond its range is taken as the nearest.
+/// Levels are 1 to 9 for deflate, 1 to 12 for zlib, those of the library for Zstandard, and for LZO
+/// there is one. A level beyond its range is taken as the nearest.
 pub fn compress_at(method: Method, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
     match method {
         Method::Lzo => lzo::compress(input, output),

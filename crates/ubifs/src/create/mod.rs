@@ -41,9 +41,9 @@ pub trait LebSink {
     /// Why it could not be done.
     type Error;
 
-    /// Takes the content of LEB `lnum`: a multiple of the write size, behind it 0xFF. Each LEB comes
-    /// once at most, in no particular order, the superblock's last; a LEB that never comes is
-    /// empty.
+    /// Takes the content of LEB `lnum`: a multiple of the write size, behind it 0xFF. Each LEB
+    /// comes once at most, in no particular order, the superblock's last; a LEB that never comes
+    /// is empty.
     ///
     /// # Errors
     /// The sink's own; the builder gives up then.

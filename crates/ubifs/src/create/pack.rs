@@ -37,8 +37,8 @@ fn method(compression: Compression) -> Option<Method> {
     }
 }
 
-/// Compresses `block`, at most 4096 bytes, into `out`; returns how and the bytes to store, which are
-/// `block` itself where nothing is won.
+/// Compresses `block`, at most 4096 bytes, into `out`; returns how and the bytes to store, which
+/// are `block` itself where nothing is won.
 pub fn pack<'o>(
     packing: Packing,
     block: &'o [u8],

@@ -1,8 +1,9 @@
 //! Device tables: lines that add devices, directories and pipes to a tree or change owners and
 //! permissions of what is there.
 //!
-//! `<path> <type> <mode> <uid> <gid> <major> <minor> <start> <inc> <count>`, where type is `f`, `d`,
-//! `c`, `b`, `p` or `l`; a count makes that many files with numbers from start on behind the path.
+//! `<path> <type> <mode> <uid> <gid> <major> <minor> <start> <inc> <count>`, where type is `f`,
+//! `d`, `c`, `b`, `p` or `l`; a count makes that many files with numbers from start on behind the
+//! path.
 
 use flysch_api::vfs::{DeviceNumber, FileKind, Timestamp};
 

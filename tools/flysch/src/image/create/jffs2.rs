@@ -27,7 +27,8 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_word)]
     eraseblock: u32,
     /// Bytes of a page of the target's memory: most data in one node.
-    #[arg(short = 's', long, value_name = "SIZE", default_value = "4KiB", value_parser = parse_word)]
+    #[arg(short = 's', long, value_name = "SIZE", default_value = "4KiB",
+          value_parser = parse_word)]
     pagesize: u32,
     /// Bytes of the clean marker in each erase block.
     #[arg(short, long, value_name = "SIZE", default_value = "12", value_parser = parse_word)]
