@@ -72,9 +72,9 @@ struct Found {
 }
 
 /// The log as it lies on the flash.
-struct FoundLog {
+pub(super) struct FoundLog {
     /// Behind its last node.
-    head: (u32, u32),
+    pub(super) head: (u32, u32),
     /// Commit start and references, each once.
     nodes: Vec<u8>,
     sequence: u64,
@@ -235,7 +235,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Goes through the log once more.
-    fn scan_log(&self) -> Result<FoundLog, MountError> {
+    pub(super) fn scan_log(&self) -> Result<FoundLog, MountError> {
         let mut log = FoundLog { head: (self.master.log_lnum, 0), nodes: Vec::new(), sequence: 0 };
         let mut start = None;
         let mut known: Vec<u32> = Vec::new();
@@ -340,7 +340,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Writes the master node anew if its two LEBs are not as they should be.
-    fn recover_master(&mut self, unclean: bool) -> Result<(), Error> {
+    pub(super) fn recover_master(&mut self, unclean: bool) -> Result<(), Error> {
         let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.unit());
         let node = Location { lnum: MASTER_LEB, offset: self.master_at, length: size };
         let (mut first, mut second) = (Scratch::new(), Scratch::new());
@@ -375,9 +375,9 @@ impl<V: VolumeMut> UbifsMut<V> {
     fn recover(&mut self, found: &Found, log: &FoundLog) -> Result<(), Error> {
         let buds = self.fs.buds.clone();
         for (at, (bud, (end, torn))) in buds.iter().zip(&found.ends).enumerate() {
-            // A write cut short may look erased, and yet the flash must not be written again there.
+            // A write cut short may look erased, or good this once; what is read now is written anew.
             let last = !buds[at + 1..].iter().any(|other| other.head == bud.head);
-            if *torn || last && *end < self.leb_size() {
+            if *torn || last {
                 let end = self.cut_leb(bud.lnum, *end)?;
                 let free = self.leb_size() - end;
                 self.space.change(bud.lnum, |leb| leb.free = free);
@@ -448,7 +448,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Takes the LEB that garbage collection starts with.
-    fn take_gc_leb(&mut self) {
+    pub(super) fn take_gc_leb(&mut self) {
         let known = self.master.gc_lnum;
         let is_main = self.fs.store.layout.main.contains(&known);
         let lnum = match is_main && self.space.leb(known).is_available() {
@@ -465,7 +465,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Without any empty LEB: the contents of one go into the free end of another.
-    fn make_gc_leb(&mut self) -> Result<(), Error> {
+    pub(super) fn make_gc_leb(&mut self) -> Result<(), Error> {
         self.mark_dirty()?;
         self.commit()?;
         self.take_gc_leb();
@@ -523,7 +523,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(())
     }
 
-    fn write_superblock(&mut self) -> Result<(), Error> {
+    pub(super) fn write_superblock(&mut self) -> Result<(), Error> {
         let mut bytes = alloc::vec![0; SUPERBLOCK_NODE_SIZE];
         let node = Node::Superblock(self.fs.store.superblock);
         node.emit(self.next_sequence(), Group::None, &mut bytes);
@@ -533,7 +533,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Rewrites LEBs whose erased ends were programmed with 0xFF by a simple flasher
     /// (`mkfs.ubifs -F`); once.
-    fn fix_up(&mut self) -> Result<(), Error> {
+    pub(super) fn fix_up(&mut self) -> Result<(), Error> {
         if !self.fs.store.superblock.flags.contains(SuperblockFlags::SPACE_FIXUP) {
             return Ok(());
         }
