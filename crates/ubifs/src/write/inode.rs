@@ -91,7 +91,11 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
         let known = self.cache.inode(record.number()).is_some();
         let bytes = if known { 0 } else { record.cost() };
-        self.claim_for_removal(Need { bytes, leaves: 0 })?;
+        let need = Need { bytes, leaves: 0 };
+        match changes.size.is_some_and(|size| size < record.node.size) {
+            true => self.claim_for_removal(need)?,
+            false => self.claim(need)?,
+        }
         if let Some(size) = changes.size {
             self.resize(&mut record, size, now)?;
         }
