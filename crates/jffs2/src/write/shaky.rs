@@ -4,8 +4,6 @@
 //! read as either. So what was written last in a block is looked at more than once, and if it is
 //! not firm, what counts in that block is copied out before anything else happens.
 
-#![allow(dead_code, reason = "mounting does not call it yet")]
-
 use alloc::vec;
 use alloc::vec::Vec;
 
