@@ -147,6 +147,8 @@ pub struct Knowledge {
     open: Option<(Inode, Inode)>,
     step: Option<Step>,
     number: usize,
+    /// Steps refused for want of space.
+    refused: usize,
 }
 
 impl std::fmt::Debug for Knowledge {
@@ -405,6 +407,7 @@ impl Knowledge {
             open: None,
             step: None,
             number: 0,
+            refused: 0,
         })
     }
 
@@ -589,6 +592,7 @@ impl<S: Stack> FileScenario<S> {
         }
         let known = knowledge.borrow();
         let found = Tree::of(&*fs, None)?;
+        drop(fs);
         known.allows(&found, &STRICT).map_err(|what| format!("at the end: {what}"))?;
         Ok(())
     }
@@ -623,6 +627,7 @@ fn finish(
 ) -> Result<(), String> {
     let next = known.next.take();
     known.step = None;
+    known.refused += usize::from(result.as_ref().is_err_and(|error| *error == Error::NoSpace));
     let done = match (&modelled, &result) {
         (Ok(_), Err(Error::NoSpace | Error::Unsupported(_))) => return Ok(()),
         (Ok(_), Ok(done)) => *done,

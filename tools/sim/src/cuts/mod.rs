@@ -92,6 +92,12 @@ pub trait Scenario {
         knowledge: &Rc<RefCell<Self::Knowledge>>,
     ) -> Result<(), String>;
 
+    /// What is worth telling of a run, at its end.
+    fn remark(&self, knowledge: &Self::Knowledge) -> String {
+        let _ = knowledge;
+        String::new()
+    }
+
     /// Attaches what a cut left, compares it with what is known, and goes on writing. Calls
     /// [`Probe::disarm`] before it goes on.
     ///
@@ -166,6 +172,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// All failures.
     pub failed: u64,
+    /// What is worth telling of the run.
+    pub remark: String,
 }
 
 impl Report {
@@ -188,7 +196,9 @@ impl fmt::Display for Report {
         for (depth, count) in self.cuts.iter().enumerate().filter(|_| self.cuts.len() > 1) {
             write!(f, "{} {count} at depth {}", if depth == 0 { ":" } else { "," }, depth + 1)?;
         }
-        write!(f, ", {} failures", self.failed)
+        write!(f, ", {} failures", self.failed)?;
+        let comma = if self.remark.is_empty() { "" } else { ", " };
+        write!(f, "{comma}{}", self.remark)
     }
 }
 
@@ -214,6 +224,7 @@ pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<R
     let operations = probe.with(|chip| chip.operations()) - start;
     let mut report = report.borrow().clone();
     report.operations = operations;
+    report.remark = scenario.remark(&knowledge.borrow());
     match outcome {
         Err(problem) if plan.mistake.is_none() => Err(problem),
         Err(problem) => {

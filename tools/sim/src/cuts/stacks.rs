@@ -91,7 +91,10 @@ impl<C: Chip> Stack for UbifsStack<C> {
     }
 
     fn mount(&self, flash: Probe<C>) -> Result<Box<dyn Mounted>, String> {
-        let device = Device::attach(flash, &self.options).map_err(|e| format!("attaching: {e}"))?;
+        let mut device =
+            Device::attach(flash, &self.options).map_err(|e| format!("attaching: {e}"))?;
+        // What Linux does in the background.
+        while device.work(8).map_err(|e| format!("work of UBI: {e}"))? {}
         let id = device.find(b"root").ok_or("the volume is gone")?;
         let volume: UbiVolume<C> = device.into_volume(id).map_err(text)?;
         let fs = UbifsMut::open(volume).map_err(|e| format!("mounting: {e}"))?;

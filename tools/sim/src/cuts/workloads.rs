@@ -141,7 +141,7 @@ pub const WORKLOADS: [Workload; 22] = [
         name: "ubifs-full",
         about: "a full UBIFS: garbage collection",
         is_small: false,
-        run: |plan| ubifs(ufs_nand, Compression::None, &fill(900), &full(), plan),
+        run: |plan| ubifs(ufs_nand, Compression::None, &fill(900), &full(40), plan),
     },
     Workload {
         name: "jffs2",
@@ -165,7 +165,7 @@ pub const WORKLOADS: [Workload; 22] = [
         name: "jffs2-random",
         about: "random changes on JFFS2 on NAND",
         is_small: false,
-        run: |plan| jffs2(small_nand, ByteOrder::Little, &[], &random(2, 150, false), plan),
+        run: |plan| jffs2(small_nand, ByteOrder::Little, &[], &random(2, 900, false), plan),
     },
     Workload {
         name: "jffs2-random-nor",
@@ -177,7 +177,7 @@ pub const WORKLOADS: [Workload; 22] = [
         name: "jffs2-full",
         about: "a full JFFS2: garbage collection",
         is_small: false,
-        run: |plan| jffs2(small_nand, ByteOrder::Little, &fill(450), &full(), plan),
+        run: |plan| jffs2(small_nand, ByteOrder::Little, &fill(700), &full(120), plan),
     },
 ];
 
@@ -512,11 +512,11 @@ fn fill(kib: u64) -> Vec<files::Step> {
 }
 
 /// Parts of the files are written anew, some go, more are wanted than fit.
-fn full() -> Vec<files::Step> {
+fn full(rounds: u64) -> Vec<files::Step> {
     use files::Step::*;
     let mut random = Random::new(5);
     let mut steps = vec![];
-    for round in 0..40 {
+    for round in 0..rounds {
         let path = format!("fill{}", random.below(18));
         let at = random.below(12) * 4096;
         steps.push(match round % 10 {
