@@ -1,4 +1,4 @@
-//! Workloads for block devices: run them, measure them, say what came out.
+//! Workloads for block devices and raw flash: run them, measure them, say what came out.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | [`published`] | the figures others published, to stand beside ours |
 //! | [`report`] | the HTML page |
 //! | [`trace`] | every request of a run, for blktrace's and Perfetto's tools |
+//! | [`flash`] | raw flash and its file systems |
 //! | [`null`], [`clock`] | a device that does nothing, and the real clock |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -19,6 +20,7 @@ mod calendar;
 pub mod clock;
 pub mod csv;
 pub mod file;
+pub mod flash;
 pub mod fio_json;
 pub mod histogram;
 pub mod jobfile;

@@ -118,6 +118,9 @@ pub fn write(folder: &Path, results: &Results, command: &str) -> Result<PathBuf,
     Ok(path)
 }
 
+/// What all pages look like.
+pub(crate) const STYLE: &str = include_str!("style.css");
+
 /// The page.
 pub fn render(results: &Results, command: &str) -> String {
     let samples = &Sample::all(results);
@@ -132,6 +135,7 @@ pub fn render(results: &Results, command: &str) -> String {
     let target = |(number, name): (usize, &&str)| Item::line(name, &colour(number));
     let page = Page {
         title: "Flysch benchmark",
+        style: STYLE,
         created: format!("{} UTC", ctime(results.timestamp_ms / 1000)),
         command,
         version: &results.version,
@@ -153,6 +157,7 @@ pub fn render(results: &Results, command: &str) -> String {
 #[derive(Debug, Serialize)]
 struct Page<'a> {
     title: &'static str,
+    style: &'static str,
     created: String,
     command: &'a str,
     version: &'a str,

@@ -1,0 +1,72 @@
+//! Raw flash and the file systems on it: what UBIFS and JFFS2 cost beside the chip itself.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`target`] | the chip |
+//! | [`meter`] | whose time it is: file system, UBI, MTD, chip |
+//! | [`stack`] | file systems put together on a chip |
+//! | [`plan`], [`run`] | what is measured, and the measuring |
+//! | [`results`] | what came out, as table, JSON and page |
+//! | [`published`] | what others measured |
+
+mod buffer;
+pub mod meter;
+pub mod plan;
+pub mod published;
+mod report;
+pub mod results;
+pub mod run;
+pub mod stack;
+pub mod target;
+
+#[cfg(test)]
+mod tests;
+
+use self::meter::Meter;
+use self::plan::{Plan, Test};
+use self::results::{Row, SubjectResults, TargetResults};
+use self::run::Runner;
+use self::stack::{Error, Stacks, Subject};
+use self::target::NandTarget;
+
+pub use self::report::render;
+
+/// Runs everything on one chip. `tell` hears what is about to begin.
+///
+/// # Errors
+/// In words: what should not have happened, and where. That a chip is too small for a test is no
+/// error; the test's row has no value.
+pub fn run(
+    name: &str,
+    target: &NandTarget,
+    subjects: &[Subject],
+    plan: &Plan,
+    tell: &mut dyn FnMut(Subject, Test),
+) -> Result<TargetResults, String> {
+    let mut results = Vec::new();
+    for &subject in subjects {
+        let stacks = Stacks { target, meter: Meter::new(target.time) };
+        let runner = Runner { plan, stacks, subject };
+        let mut rows = Vec::new();
+        for (test, outcome) in runner.run(&mut |test| tell(subject, test)) {
+            let (value, reading) = match outcome {
+                Ok((value, reading)) => (Some(value), reading),
+                Err(Error::NoSpace) => (None, Default::default()),
+                Err(error) => {
+                    let (subject, test) = (subject.name(), plan.name(test));
+                    return Err(format!("{name}: {subject}: {test}: {error}"));
+                }
+            };
+            let published = published::published(subject, test).filter(|_| target.is_published);
+            rows.push(Row::new(plan, test, value, published, &reading));
+        }
+        results.push(SubjectResults { name: subject.name(), rows });
+    }
+    Ok(TargetResults {
+        target: name.to_string(),
+        description: target.description(),
+        clock: target.time.name(),
+        page_size: target.profile.page_size,
+        subjects: results,
+    })
+}

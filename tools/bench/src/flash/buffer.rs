@@ -1,0 +1,123 @@
+//! The page read last, kept: Linux's `nand_base` has the same (`pagecache`), because small
+//! structures lie next to each other.
+
+use std::cell::RefCell;
+
+use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
+
+/// A flash that remembers the page it read last.
+#[derive(Debug)]
+pub struct PageBuffer<F> {
+    flash: F,
+    page: RefCell<Page>,
+}
+
+#[derive(Debug)]
+struct Page {
+    number: Option<u64>,
+    corrected: Corrected,
+    bytes: Vec<u8>,
+}
+
+impl<F: Flash> PageBuffer<F> {
+    /// A page of memory over `flash`.
+    pub fn new(flash: F) -> Self {
+        let bytes = vec![0; flash.geometry().write_size as usize];
+        let page = Page { number: None, corrected: Corrected::NONE, bytes };
+        Self { flash, page: RefCell::new(page) }
+    }
+
+    /// The flash.
+    pub fn flash(&self) -> &F {
+        &self.flash
+    }
+
+    /// The flash.
+    pub fn into_flash(self) -> F {
+        self.flash
+    }
+
+    fn forget(&mut self) {
+        self.page.get_mut().number = None;
+    }
+
+    /// Reads a part of one page.
+    fn part(&self, number: u64, inside: usize, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        let mut page = self.page.borrow_mut();
+        let Page { number: kept, corrected, bytes } = &mut *page;
+        if *kept != Some(number) {
+            *kept = None;
+            let read = self.flash.read(number * bytes.len() as u64, bytes);
+            match read {
+                Ok(read) => (*kept, *corrected) = (Some(number), read),
+                Err(error) => {
+                    buffer.copy_from_slice(&bytes[inside..inside + buffer.len()]);
+                    return Err(error);
+                }
+            }
+        }
+        buffer.copy_from_slice(&bytes[inside..inside + buffer.len()]);
+        Ok(*corrected)
+    }
+}
+
+impl<F: Flash> Flash for PageBuffer<F> {
+    fn geometry(&self) -> &Geometry {
+        self.flash.geometry()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry().check(offset, buffer.len())?;
+        let size = u64::from(self.geometry().write_size);
+        let mut corrected = Corrected::NONE;
+        let mut failed = Ok(());
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let inside = (at % size) as usize;
+            let len = rest.len().min(size as usize - inside);
+            let (now, later) = rest.split_at_mut(len);
+            match self.part(at / size, inside, now) {
+                Ok(more) => corrected += more,
+                Err(error @ Error::Uncorrectable { .. }) => failed = failed.and(Err(error)),
+                Err(error) => return Err(error),
+            }
+            at += len as u64;
+            rest = later;
+        }
+        failed.map(|()| corrected)
+    }
+
+    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.flash.read_oob(offset, mode, buffer)
+    }
+
+    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+        self.flash.is_bad(block)
+    }
+}
+
+impl<F: FlashMut> FlashMut for PageBuffer<F> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.forget();
+        self.flash.program(offset, data)
+    }
+
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+        self.forget();
+        self.flash.program_oob(offset, mode, data)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), Error> {
+        self.forget();
+        self.flash.erase(block)
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+        self.forget();
+        self.flash.mark_bad(block)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.flash.sync()
+    }
+}

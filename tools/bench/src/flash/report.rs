@@ -1,0 +1,184 @@
+//! The HTML page: bars, the four areas, tables. It runs no script and asks for nothing.
+
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
+
+use super::meter::Split;
+use super::plan::{Plan, Test};
+use super::published;
+use super::results::{Results, Row, TargetResults, areas, number, table};
+use crate::calendar::ctime;
+
+#[derive(Serialize)]
+struct Page<'a> {
+    title: &'static str,
+    style: &'static str,
+    created: String,
+    command: &'a str,
+    version: &'a str,
+    published: &'static str,
+    targets: Vec<TargetPart>,
+}
+
+#[derive(Serialize)]
+struct TargetPart {
+    name: String,
+    about: String,
+    is_published: bool,
+    groups: Vec<Group>,
+    tables: Vec<Table>,
+}
+
+/// Figures that share a scale.
+#[derive(Serialize)]
+struct Group {
+    title: &'static str,
+    about: &'static str,
+    figures: Vec<Figure>,
+}
+
+#[derive(Serialize)]
+struct Figure {
+    title: String,
+    bars: Vec<Bar>,
+}
+
+#[derive(Serialize)]
+struct Bar {
+    subject: &'static str,
+    value: String,
+    /// Per cent of the width.
+    width: f64,
+    published: Option<Mark>,
+    /// Shares of the bar: class, name with time, per cent of the bar.
+    parts: Vec<Part>,
+}
+
+#[derive(Serialize)]
+struct Mark {
+    text: String,
+    width: f64,
+}
+
+#[derive(Serialize)]
+struct Part {
+    class: &'static str,
+    text: String,
+    width: f64,
+}
+
+#[derive(Serialize)]
+struct Table {
+    caption: &'static str,
+    heading: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+/// The page. `command` is the command line that made the results, or empty.
+pub fn render(results: &Results, plan: &Plan, command: &str) -> String {
+    let page = Page {
+        title: "Flysch: file systems on raw flash",
+        style: crate::report::STYLE,
+        created: format!("{} UTC", ctime(results.timestamp_ms / 1000)),
+        command,
+        version: &results.version,
+        published: published::MACHINE,
+        targets: results.targets.iter().map(|target| part(target, plan)).collect(),
+    };
+    let mut environment = Environment::new();
+    environment
+        .add_template("flash.html", include_str!("flash.html"))
+        .expect("the template is a part of this program");
+    let template = environment.get_template("flash.html").expect("it was just added");
+    template.render(Serde(&page)).expect("the page has everything the template uses")
+}
+
+fn part(target: &TargetResults, plan: &Plan) -> TargetPart {
+    let (heading, rows) = table(target, plan);
+    let (area_heading, area_rows) = areas(target, plan);
+    TargetPart {
+        name: target.target.clone(),
+        about: format!("{}; {} clock", target.description, target.clock),
+        is_published: target.subjects.iter().any(|subject| subject.is_published()),
+        groups: groups(target, plan),
+        tables: vec![
+            Table { caption: "All figures", heading, rows },
+            Table { caption: "Where the time goes, ms", heading: area_heading, rows: area_rows },
+        ],
+    }
+}
+
+fn groups(target: &TargetResults, plan: &Plan) -> Vec<Group> {
+    type Belongs = fn(Test) -> bool;
+    let groups: [(&str, &str, Belongs); 4] = [
+        (
+            "Throughput",
+            "MiB/s; longer is better. A file is written and synced, then read after a fresh mount.",
+            |test| matches!(test, Test::Write { .. } | Test::Read { .. }),
+        ),
+        ("Mount", "Seconds, UBI's attach included; shorter is better.", |test| {
+            matches!(test, Test::Mount(_) | Test::MountVerified(_))
+        }),
+        ("Making files", "Seconds; shorter is better.", |test| matches!(test, Test::Fill(_))),
+        (
+            "Space overhead",
+            "Per cent of free space beyond the file's length, as statfs tells; shorter is better.",
+            |test| matches!(test, Test::Overhead { .. }),
+        ),
+    ];
+    let tests = target.tests(plan);
+    let group = |(title, about, belongs): (&'static str, &'static str, Belongs)| {
+        let members: Vec<&Row> = tests.iter().copied().filter(|row| belongs(row.test)).collect();
+        let figures = members.iter().map(|row| figure(target, row)).collect();
+        Group { title, about, figures }
+    };
+    let groups = groups.into_iter().map(group);
+    groups.filter(|group| !group.figures.is_empty()).collect()
+}
+
+fn figure(target: &TargetResults, first: &Row) -> Figure {
+    let rows = || {
+        let row = |subject: &'_ super::results::SubjectResults| {
+            subject.row(first.test).map(|row| (subject.name, row.clone()))
+        };
+        target.subjects.iter().filter_map(row)
+    };
+    let most = rows().flat_map(|(_, row)| [row.value, row.published]).flatten();
+    let most = most.fold(f64::MIN_POSITIVE, f64::max);
+    let percent = |value: f64| (value.max(0.0) / most * 100.0 * 10.0).round() / 10.0;
+    let bar = |(subject, row): (&'static str, Row)| Bar {
+        subject,
+        value: row
+            .value
+            .map_or("no space".into(), |value| format!("{} {}", number(value), row.unit)),
+        width: row.value.map_or(0.0, percent),
+        published: row.published.map(|value| Mark {
+            text: format!("published: {value} {}", row.unit),
+            width: percent(value),
+        }),
+        parts: parts(&row.areas),
+    };
+    Figure { title: first.name.clone(), bars: rows().map(bar).collect() }
+}
+
+/// The four areas of a bar.
+fn parts(areas: &Split) -> Vec<Part> {
+    let Split { file_system_ns, ubi_ns, mtd_ns, device_ns } = *areas;
+    let total = areas.total_ns().max(1) as f64;
+    let part = |(class, name, ns): (&'static str, &str, u64)| Part {
+        class,
+        text: format!("{name}: {} ms", number(ns as f64 / 1e6)),
+        width: (ns as f64 / total * 1000.0).round() / 10.0,
+    };
+    [
+        ("file-system", "file system", file_system_ns),
+        ("ubi", "UBI", ubi_ns),
+        ("mtd", "MTD and error correction", mtd_ns),
+        ("device", "chip", device_ns),
+    ]
+    .map(part)
+    .into_iter()
+    .filter(|part| part.width > 0.0)
+    .collect()
+}

@@ -1,0 +1,285 @@
+//! The measurements.
+
+use flysch_api::flash::{Flash, FlashMut};
+use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FileSystemMut, Inode, NewFile};
+use flysch_ubifs::IndexUse;
+
+use super::meter::{Layer, Reading};
+use super::plan::{Content, Data, Plan, Test};
+use super::stack::{Error, Mounted, NOW, Stacks, Subject};
+use crate::random::Random;
+
+/// What one test came to; the value is in the unit of the test.
+pub type Outcome = Result<(f64, Reading), Error>;
+
+/// Bytes in one call of a read.
+const READ_PIECE: usize = 64 << 10;
+/// Bytes in one call when files are made to be mounted.
+const FILL_PIECE: usize = 64 << 10;
+/// Bytes in MiB.
+const MEBI: f64 = 1_048_576.0;
+
+const FILE: NewFile<'static> = NewFile {
+    kind: FileKind::Regular,
+    permissions: 0o644,
+    owner: 0,
+    group: 0,
+    device: DeviceNumber { major: 0, minor: 0 },
+    target: b"",
+};
+
+/// Runs the tests of one subject.
+#[derive(Debug)]
+pub struct Runner<'t> {
+    /// How much.
+    pub plan: &'t Plan,
+    /// On what.
+    pub stacks: Stacks<'t>,
+    /// Of what.
+    pub subject: Subject,
+}
+
+impl Runner<'_> {
+    /// Runs everything that makes sense for the subject. `tell` hears each test before it begins.
+    pub fn run(&self, tell: &mut dyn FnMut(Test)) -> Vec<(Test, Outcome)> {
+        let mut outcomes = Vec::new();
+        let plan = self.plan;
+        for data in [Data::Random, Data::Zeros] {
+            for &piece in &plan.pieces {
+                let test = Test::Write { data, piece };
+                tell(test);
+                outcomes.push((test, self.write(data, piece)));
+            }
+        }
+        tell(Test::Read { again: false });
+        self.read(&mut outcomes);
+        if self.subject == Subject::Raw {
+            return outcomes;
+        }
+        for content in Content::ALL {
+            tell(Test::Mount(content));
+            if let Err(error) = self.mount(content, &mut outcomes) {
+                outcomes.push((Test::Mount(content), Err(error)));
+            }
+        }
+        for piece in plan.overhead_pieces {
+            tell(Test::Overhead { piece });
+            outcomes.push((Test::Overhead { piece }, self.overhead(piece)));
+        }
+        outcomes
+    }
+
+    fn bytes(&self, data: Data, len: u32) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        if data == Data::Random {
+            fill(&mut bytes, self.stacks.target.seed);
+        }
+        bytes
+    }
+
+    /// What happened to the meter while `what` was done by `layer`.
+    fn measured<T>(
+        &self,
+        layer: Layer,
+        what: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<(T, Reading), Error> {
+        let meter = &self.stacks.meter;
+        let before = meter.reading();
+        let entered = meter.enter(layer);
+        let result = what();
+        drop(entered);
+        Ok((result?, meter.reading() - before))
+    }
+
+    fn write(&self, data: Data, piece: u32) -> Outcome {
+        let bytes = self.bytes(data, self.plan.file);
+        let reading = match self.subject {
+            Subject::Raw => {
+                let mut mtd = self.stacks.mtd(self.stacks.target.chip())?;
+                self.measured(Layer::Mtd, || program(&mut mtd, &bytes, piece))?.1
+            }
+            subject => {
+                let mut mounted = self.stacks.fresh(subject)?;
+                self.written(&mut mounted, &bytes, piece)?.1
+            }
+        };
+        Ok((rate(bytes.len(), &reading), reading))
+    }
+
+    /// Makes a file, writes it and puts it on the flash.
+    fn written(
+        &self,
+        mounted: &mut Mounted,
+        bytes: &[u8],
+        piece: u32,
+    ) -> Result<(Inode, Reading), Error> {
+        self.measured(Layer::FileSystem, || {
+            let fs = mounted.fs_mut();
+            let inode = create(fs, b"file", bytes, piece as usize)?;
+            fs.sync(None)?;
+            Ok(inode)
+        })
+    }
+
+    fn read(&self, outcomes: &mut Vec<(Test, Outcome)>) {
+        let bytes = self.bytes(Data::Random, self.plan.file);
+        let mut buffer = vec![0; bytes.len()];
+        let mut note = |again, result: Result<Reading, Error>, buffer: &mut Vec<u8>| {
+            let outcome = result.and_then(|reading| match *buffer == bytes {
+                true => Ok((rate(bytes.len(), &reading), reading)),
+                false => Err(Error::Differs),
+            });
+            buffer.fill(0xA5);
+            outcomes.push((Test::Read { again }, outcome));
+        };
+        if self.subject == Subject::Raw {
+            let result = self.read_raw(&bytes, &mut buffer);
+            return note(false, result, &mut buffer);
+        }
+        let mounted = match self.file_mounted(&bytes) {
+            Ok(mounted) => mounted,
+            Err(error) => return note(false, Err(error), &mut buffer),
+        };
+        for again in [false, true] {
+            let result = self.measured(Layer::FileSystem, || {
+                let fs = mounted.fs();
+                let inode = fs.lookup(fs.statistics().root, b"file")?;
+                for (number, piece) in buffer.chunks_mut(READ_PIECE).enumerate() {
+                    fs.read(inode, (number * READ_PIECE) as u64, piece)?;
+                }
+                Ok(())
+            });
+            note(again, result.map(|((), reading)| reading), &mut buffer);
+        }
+    }
+
+    fn read_raw(&self, bytes: &[u8], buffer: &mut [u8]) -> Result<Reading, Error> {
+        let mut mtd = self.stacks.mtd(self.stacks.target.chip())?;
+        program(&mut mtd, bytes, 1 << 20)?;
+        let read = self.measured(Layer::Mtd, || {
+            for (number, piece) in buffer.chunks_mut(READ_PIECE).enumerate() {
+                let _ = mtd.read((number * READ_PIECE) as u64, piece)?;
+            }
+            Ok(())
+        });
+        Ok(read?.1)
+    }
+
+    /// A file on flash, and the file system just mounted.
+    fn file_mounted(&self, bytes: &[u8]) -> Result<Mounted, Error> {
+        let mut mounted = self.stacks.fresh(self.subject)?;
+        self.written(&mut mounted, bytes, 1 << 20)?;
+        let chip = mounted.close()?;
+        Ok(self.stacks.mount(self.subject, chip, IndexUse::Trust)?.0)
+    }
+
+    fn mount(&self, content: Content, outcomes: &mut Vec<(Test, Outcome)>) -> Result<(), Error> {
+        let mut mounted = self.stacks.fresh(self.subject)?;
+        let filled = self.measured(Layer::FileSystem, || self.fill(mounted.fs_mut(), content))?.1;
+        if content != Content::Empty {
+            outcomes.push((Test::Fill(content), Ok((seconds(&filled), filled))));
+        }
+        let chip = mounted.close()?;
+        let (mounted, attach, mount) =
+            self.stacks.mount(self.subject, chip.clone(), IndexUse::Trust)?;
+        self.check(mounted.fs(), content)?;
+        let total = attach + mount;
+        outcomes.push((Test::Mount(content), Ok((seconds(&total), total))));
+        if matches!(self.subject, Subject::Ubifs | Subject::UbifsFastmap) {
+            outcomes.push((Test::Attach(content), Ok((seconds(&attach), attach))));
+            let (_, attach, mount) = self.stacks.mount(self.subject, chip, IndexUse::Verify)?;
+            let total = attach + mount;
+            outcomes.push((Test::MountVerified(content), Ok((seconds(&total), total))));
+        }
+        Ok(())
+    }
+
+    /// Makes files of random bytes.
+    fn fill(&self, fs: &mut dyn FileSystemMut, content: Content) -> Result<(), Error> {
+        let (count, len) = self.plan.files(content);
+        let mut bytes = vec![0; len as usize];
+        for number in 0..count {
+            fill(&mut bytes, self.stacks.target.seed ^ u64::from(number) << 32);
+            create(fs, name(number).as_bytes(), &bytes, FILL_PIECE)?;
+        }
+        Ok(fs.sync(None)?)
+    }
+
+    /// The last file is what it was made.
+    fn check(&self, fs: &dyn FileSystem, content: Content) -> Result<(), Error> {
+        let (count, len) = self.plan.files(content);
+        let Some(number) = count.checked_sub(1) else { return Ok(()) };
+        let mut bytes = vec![0; len as usize];
+        fill(&mut bytes, self.stacks.target.seed ^ u64::from(number) << 32);
+        let inode = fs.lookup(fs.statistics().root, name(number).as_bytes())?;
+        let mut read = vec![0; len as usize];
+        let got = fs.read(inode, 0, &mut read)?;
+        if got == read.len() && read == bytes { Ok(()) } else { Err(Error::Differs) }
+    }
+
+    fn overhead(&self, piece: u32) -> Outcome {
+        let mut mounted = self.stacks.fresh(self.subject)?;
+        mounted.fs_mut().sync(None)?;
+        let free = |fs: &dyn FileSystem| {
+            let all = fs.statistics();
+            all.blocks_free * u64::from(all.block_size)
+        };
+        let before = free(mounted.fs());
+        let bytes = self.bytes(Data::Random, self.plan.overhead);
+        let (_, reading) = self.written(&mut mounted, &bytes, piece)?;
+        let taken = before.saturating_sub(free(mounted.fs())) as f64;
+        Ok(((taken / bytes.len() as f64 - 1.0) * 100.0, reading))
+    }
+}
+
+/// Fills a buffer with random bytes.
+fn fill(bytes: &mut [u8], seed: u64) {
+    let mut random = Random::new(seed);
+    for word in bytes.chunks_mut(8) {
+        word.copy_from_slice(&random.bits().to_le_bytes()[..word.len()]);
+    }
+}
+
+fn name(number: u32) -> String {
+    format!("file-{number:05}")
+}
+
+fn rate(bytes: usize, reading: &Reading) -> f64 {
+    bytes as f64 / MEBI / seconds(reading)
+}
+
+fn seconds(reading: &Reading) -> f64 {
+    reading.split.total_ns() as f64 / 1e9
+}
+
+fn create(
+    fs: &mut dyn FileSystemMut,
+    name: &[u8],
+    bytes: &[u8],
+    piece: usize,
+) -> Result<Inode, Error> {
+    let root = fs.statistics().root;
+    let inode = fs.create(root, name, &FILE, NOW)?;
+    let mut offset = 0;
+    for piece in bytes.chunks(piece) {
+        let mut left = piece;
+        while !left.is_empty() {
+            let accepted = fs.write(inode, offset, left, NOW)?;
+            offset += accepted as u64;
+            left = &left[accepted..];
+        }
+    }
+    Ok(inode)
+}
+
+fn program(flash: &mut impl FlashMut, bytes: &[u8], piece: u32) -> Result<(), Error> {
+    let page = flash.geometry().write_size as usize;
+    // Smaller pieces than a page would be partial programs.
+    let piece = (piece as usize).next_multiple_of(page);
+    let mut offset = 0;
+    for piece in bytes.chunks(piece) {
+        flash.program(offset, piece)?;
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}

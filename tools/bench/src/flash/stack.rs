@@ -1,0 +1,228 @@
+//! File systems on a chip, with every layer metered.
+
+use std::rc::Rc;
+
+use flysch_api::flash::{Error as FlashError, Flash};
+use flysch_api::vfs::{self, FileSystem, FileSystemMut, Timestamp};
+use flysch_jffs2::{Jffs2Mut, WriteOptions};
+use flysch_models::nand::NandChip;
+use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume};
+use flysch_ubifs::create::{CreateOptions, NewInode, format};
+use flysch_ubifs::{IndexUse, Options, UbifsMut};
+use serde::Serialize;
+
+use super::meter::{Layer, Meter, Metered, Reading};
+use super::target::{Mtd, NandTarget, chip_of};
+
+/// The time of everything that is written.
+pub const NOW: Timestamp = Timestamp { seconds: 1_200_000_000, nanoseconds: 0 };
+
+/// What is measured on a chip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Subject {
+    /// Flash through its error correction, without a file system.
+    Raw,
+    /// JFFS2 with summaries.
+    Jffs2,
+    /// JFFS2 without summaries.
+    Jffs2NoSummary,
+    /// UBIFS on UBI.
+    Ubifs,
+    /// UBIFS on UBI with a fastmap.
+    UbifsFastmap,
+}
+
+impl Subject {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Raw, Self::Jffs2, Self::Jffs2NoSummary, Self::Ubifs, Self::UbifsFastmap];
+
+    /// What the user calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Jffs2 => "jffs2",
+            Self::Jffs2NoSummary => "jffs2-no-summary",
+            Self::Ubifs => "ubifs",
+            Self::UbifsFastmap => "ubifs-fastmap",
+        }
+    }
+
+    /// The subject the user calls `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|subject| subject.name() == name)
+    }
+}
+
+/// Why a figure is missing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The chip is too small for it.
+    #[error("no space left")]
+    NoSpace,
+    /// Something that should not have happened.
+    #[error("{0}: {1}")]
+    Failed(&'static str, String),
+    /// What was read is not what was written.
+    #[error("what was read is not what was written")]
+    Differs,
+}
+
+impl From<vfs::Error> for Error {
+    fn from(error: vfs::Error) -> Self {
+        match error {
+            vfs::Error::NoSpace => Self::NoSpace,
+            other => Self::Failed("file system", other.to_string()),
+        }
+    }
+}
+
+impl From<FlashError> for Error {
+    fn from(error: FlashError) -> Self {
+        match error {
+            FlashError::OutOfRange => Self::NoSpace,
+            other => Self::Failed("flash", other.to_string()),
+        }
+    }
+}
+
+/// A step that failed.
+fn at<E: ToString>(step: &'static str) -> impl FnOnce(E) -> Error {
+    move |error| Error::Failed(step, error.to_string())
+}
+
+type Volume = Metered<DeviceVolume<Device<Mtd>, Mtd>>;
+
+/// A mounted file system.
+#[derive(Debug)]
+pub enum Mounted {
+    /// JFFS2.
+    Jffs2(Box<Jffs2Mut<Mtd>>),
+    /// UBIFS.
+    Ubifs(Box<UbifsMut<Volume>>),
+}
+
+/// Puts file systems on chips of one kind.
+#[derive(Debug)]
+pub struct Stacks<'t> {
+    /// The chip.
+    pub target: &'t NandTarget,
+    /// Of all layers.
+    pub meter: Rc<Meter>,
+}
+
+impl Stacks<'_> {
+    /// `chip` with its error correction.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn mtd(&self, chip: NandChip) -> Result<Mtd, Error> {
+        self.target.mtd(chip, &self.meter).map_err(at("flash"))
+    }
+
+    fn ubi_options(subject: Subject) -> DeviceOptions {
+        DeviceOptions { fastmap: subject == Subject::UbifsFastmap, ..DeviceOptions::default() }
+    }
+
+    /// A new, empty file system on a new chip.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the chip is too small; others are mistakes.
+    pub fn fresh(&self, subject: Subject) -> Result<Mounted, Error> {
+        let mtd = self.mtd(self.target.chip())?;
+        if matches!(subject, Subject::Raw | Subject::Jffs2 | Subject::Jffs2NoSummary) {
+            return mount_jffs2(mtd, subject);
+        }
+        let write_size = mtd.geometry().write_size;
+        let mut device = Device::format(mtd, &FormatOptions::new(7), &Self::ubi_options(subject))
+            .map_err(at("ubiformat"))?;
+        let lebs = device.account().available;
+        let new = NewVolume::dynamic(b"bench", lebs);
+        let id = device.create(&new).map_err(at("ubimkvol"))?;
+        let mut volume = device.into_volume(id).map_err(at("UBI volume"))?;
+        let leb_size = volume.device().leb_size();
+        let options = CreateOptions::new(write_size, leb_size, lebs);
+        format(&mut volume, &options, &NewInode::directory(NOW)).map_err(at("mkfs.ubifs"))?;
+        // What was left behind is erased before anything is measured, as in the background.
+        volume.device_mut().sync().map_err(at("UBI"))?;
+        let volume = Metered::new(volume, Layer::Ubi, &self.meter);
+        let fs = UbifsMut::open(volume).map_err(at("mount of UBIFS"))?;
+        Ok(Mounted::Ubifs(Box::new(fs)))
+    }
+
+    /// Mounts what is on `chip`; the first reading is that of attaching UBI, the second that of
+    /// the mount behind it.
+    ///
+    /// # Errors
+    /// When it cannot be mounted.
+    pub fn mount(
+        &self,
+        subject: Subject,
+        chip: NandChip,
+        index: IndexUse,
+    ) -> Result<(Mounted, Reading, Reading), Error> {
+        let mtd = self.mtd(chip)?;
+        let start = self.meter.reading();
+        if matches!(subject, Subject::Raw | Subject::Jffs2 | Subject::Jffs2NoSummary) {
+            let entered = self.meter.enter(Layer::FileSystem);
+            let mounted = mount_jffs2(mtd, subject)?;
+            drop(entered);
+            return Ok((mounted, Reading::default(), self.meter.reading() - start));
+        }
+        let entered = self.meter.enter(Layer::Ubi);
+        let device = Device::attach(mtd, &Self::ubi_options(subject)).map_err(at("UBI attach"))?;
+        let id = device.find(b"bench").ok_or(Error::Differs)?;
+        let volume = device.into_volume(id).map_err(at("UBI volume"))?;
+        drop(entered);
+        let attached = self.meter.reading();
+        let volume = Metered::new(volume, Layer::Ubi, &self.meter);
+        let entered = self.meter.enter(Layer::FileSystem);
+        let fs = UbifsMut::open_with(volume, &Options { index }).map_err(at("mount of UBIFS"))?;
+        drop(entered);
+        let mounted = self.meter.reading() - attached;
+        Ok((Mounted::Ubifs(Box::new(fs)), attached - start, mounted))
+    }
+}
+
+fn mount_jffs2(mtd: Mtd, subject: Subject) -> Result<Mounted, Error> {
+    let options = WriteOptions { summary: subject == Subject::Jffs2, ..WriteOptions::default() };
+    let fs = Jffs2Mut::mount(mtd, &options).map_err(at("mount of JFFS2"))?;
+    Ok(Mounted::Jffs2(Box::new(fs)))
+}
+
+impl Mounted {
+    /// For reading.
+    pub fn fs(&self) -> &dyn FileSystem {
+        match self {
+            Self::Jffs2(fs) => &**fs,
+            Self::Ubifs(fs) => &**fs,
+        }
+    }
+
+    /// For writing.
+    pub fn fs_mut(&mut self) -> &mut dyn FileSystemMut {
+        match self {
+            Self::Jffs2(fs) => &mut **fs,
+            Self::Ubifs(fs) => &mut **fs,
+        }
+    }
+
+    /// Unmounts it and gives the chip.
+    ///
+    /// # Errors
+    /// When the last of it cannot be written.
+    pub fn close(self) -> Result<NandChip, Error> {
+        let mtd = match self {
+            Self::Jffs2(mut fs) => {
+                fs.sync(None)?;
+                fs.into_flash()
+            }
+            Self::Ubifs(fs) => {
+                let volume = fs.close()?.into_inner();
+                volume.into_device().detach().map_err(at("UBI detach"))?
+            }
+        };
+        Ok(chip_of(&mtd).clone())
+    }
+}
