@@ -375,7 +375,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     fn recover(&mut self, found: &Found, log: &FoundLog) -> Result<(), Error> {
         let buds = self.fs.buds.clone();
         for (at, (bud, (end, torn))) in buds.iter().zip(&found.ends).enumerate() {
-            // A write cut short may look erased, or good this once; what is read now is written anew.
+            // A write cut short may look erased, or good this once: it is written anew.
             let last = !buds[at + 1..].iter().any(|other| other.head == bud.head);
             if *torn || last {
                 let end = self.cut_leb(bud.lnum, *end)?;

@@ -63,7 +63,7 @@ fn many_files() {
         let synced = started.elapsed();
         let ram = fs.close().unwrap();
         std::println!(
-            "{count} files of {size} bytes: {written:?}, synced {synced:?}, {} MiB in {} operations",
+            "{count} files of {size} bytes: {written:?}, synced {synced:?}, {} MiB, {} operations",
             ram.written >> 20,
             ram.operations
         );
