@@ -19,6 +19,41 @@ const LENGTH_MAX: usize = 1 << 29;
 /// What counts as last literals after a run of them.
 const RUN: usize = 4;
 
+/// An instruction of two bytes, found by its first.
+#[derive(Clone, Copy)]
+struct Short {
+    /// Bytes to copy; 0: it is none of these.
+    length: u8,
+    /// The second byte counts two to the power of this.
+    shift: u8,
+    /// What the distance is where the second byte is 0.
+    distance: u16,
+}
+
+/// Longest copy of a short instruction, bytes.
+const SHORT_MAX: usize = 8;
+
+/// Short instructions by what came before - no literals, up to three, a run - and by first byte.
+static SHORT: [[Short; 256]; 3] = [shorts(0), shorts(1), shorts(2)];
+
+const fn shorts(before: usize) -> [Short; 256] {
+    let mut table = [Short { length: 0, shift: 0, distance: 0 }; 256];
+    let mut code = 0;
+    while code < table.len() {
+        let near = code as u16 >> 2;
+        if code >= 64 {
+            let length = (code as u8 >> 5) + 1;
+            table[code] = Short { length, shift: 3, distance: (near & 7) + 1 };
+        } else if code < 16 && before == 1 {
+            table[code] = Short { length: 2, shift: 2, distance: near + 1 };
+        } else if code < 16 && before == 2 {
+            table[code] = Short { length: 3, shift: 2, distance: near + 2049 };
+        }
+        code += 1;
+    }
+    table
+}
+
 /// Decompresses a whole stream into `output`; returns the bytes it became.
 pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
     let mut reader = Reader { input, from: 0, output, to: 0 };
@@ -30,6 +65,7 @@ pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, Error
         literals = count.min(RUN);
     }
     loop {
+        literals = reader.shorts(literals);
         let code = reader.byte()?;
         let (distance, length);
         if code >= 64 {
@@ -70,6 +106,39 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// Does short instructions as long as there is room to do them whole, `literals` being those
+    /// that came last; returns how many came last then.
+    #[inline]
+    fn shorts(&mut self, mut literals: usize) -> usize {
+        let mut before = literals.min(1) + usize::from(literals == RUN);
+        while let Some(word) = self.input.get(self.from..).and_then(|it| it.first_chunk::<8>()) {
+            let word = u64::from_le_bytes(*word);
+            let code = word as u8;
+            let short = SHORT[before][usize::from(code)];
+            let length = usize::from(short.length);
+            let distance =
+                usize::from(short.distance) + (usize::from((word >> 8) as u8) << short.shift);
+            let from = self.to.wrapping_sub(distance);
+            let Some(copied) = self.output.get(from..).and_then(|it| it.first_chunk::<SHORT_MAX>())
+            else {
+                break;
+            };
+            let copied = *copied;
+            let Some(room) = room(self.output, self.to) else { break };
+            if length == 0 || length > SHORT_MAX || length > distance {
+                break;
+            }
+            room[..SHORT_MAX].copy_from_slice(&copied);
+            // Up to three literals and a byte that does not count.
+            room[length..length + 4].copy_from_slice(&((word >> 16) as u32).to_le_bytes());
+            literals = usize::from(code & 3);
+            before = literals.min(1);
+            self.from += 2 + literals;
+            self.to += length + literals;
+        }
+        literals
+    }
+
     #[inline]
     fn byte(&mut self) -> Result<usize, Error> {
         let byte = *self.input.get(self.from).ok_or(Error::Corrupt)?;
