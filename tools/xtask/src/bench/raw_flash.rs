@@ -224,6 +224,8 @@ impl Bench {
             ours.processor
         );
         push_peer(text, ours, &their_times);
+        // A run that is broken off has not been for nothing.
+        eprintln!("{}", text.lines().next_back().unwrap_or_default());
         Ok(())
     }
 
@@ -253,6 +255,7 @@ impl Bench {
                 ours.clock, ours.processor
             );
             push_peer(text, ours, &their_times);
+            eprintln!("{}", text.lines().next_back().unwrap_or_default());
         }
         text.push('\n');
         Ok(())
@@ -294,6 +297,7 @@ impl Bench {
                     writeln!(text, "| {what} | {ours:.3} | {theirs:.3} | {:.1} |", theirs / ours)
                 }
             };
+            eprintln!("{}", text.lines().next_back().unwrap_or_default());
         }
         Ok(())
     }
