@@ -86,10 +86,12 @@ pub fn compress(method: Method, input: &[u8], output: &mut [u8]) -> Option<usize
 
 /// Compresses `input` at `level`, as `compress` does.
 ///
-/// Levels are 1 to 9 for deflate, 1 to 12 for zlib, those of the library for Zstandard, and for LZO
-/// there is one. A level beyond its range is taken as the nearest.
+/// Levels are 1 to 9 for deflate, 1 to 12 for zlib, those of the library for Zstandard; LZO has 1,
+/// one pass, and from 2 on a search for good matches. A level beyond its range is taken as the
+/// nearest.
 pub fn compress_at(method: Method, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
     match method {
+        Method::Lzo if level > 1 => lzo::compress_thoroughly(input, output),
         Method::Lzo => lzo::compress(input, output),
         Method::Deflate => deflate::deflate(deflate::Wrapping::Raw11, level, input, output),
         Method::Zlib => deflate::deflate(deflate::Wrapping::Zlib15, level, input, output),

@@ -53,6 +53,91 @@ pub(crate) fn compress(input: &[u8], output: &mut [u8]) -> Option<usize> {
     Some(writer.at)
 }
 
+/// How many earlier places with the same start are looked at.
+const CHAIN_MAX: usize = 48;
+
+/// Compresses `input` better and slower: of many earlier places, from three bytes on, the one that
+/// saves most is taken, unless the next position has a better one.
+pub(crate) fn compress_thoroughly(input: &[u8], output: &mut [u8]) -> Option<usize> {
+    let mut writer = Writer { output, at: 0, first: true };
+    let mut chains =
+        Chains { input, newest: [0; 1 << HASH_BITS], older: alloc::vec![0; input.len()] };
+    let mut literals_from = 0;
+    let mut at = 0;
+    while at < input.len() {
+        let found = if at > 0 { chains.best(at) } else { None };
+        chains.insert(at);
+        let Some(found) = found else {
+            at += 1;
+            continue;
+        };
+        if chains.best(at + 1).is_some_and(|next| next.saved > found.saved) {
+            at += 1;
+            continue;
+        }
+        writer.literals(&input[literals_from..at])?;
+        writer.copy(found.distance, found.length)?;
+        (at + 1..at + found.length).for_each(|inside| chains.insert(inside));
+        at += found.length;
+        literals_from = at;
+    }
+    writer.literals(&input[literals_from..])?;
+    writer.put(&END)?;
+    Some(writer.at)
+}
+
+/// A match, and how many bytes it saves.
+struct Match {
+    distance: usize,
+    length: usize,
+    saved: usize,
+}
+
+/// Places by what they start with, the newest first; a place is stored as one more than itself.
+struct Chains<'i> {
+    input: &'i [u8],
+    newest: [u32; 1 << HASH_BITS],
+    older: alloc::vec::Vec<u32>,
+}
+
+impl Chains<'_> {
+    fn slot(&self, at: usize) -> Option<usize> {
+        let start = self.input.get(at..)?.first_chunk::<3>()?;
+        Some(hash(u32::from_le_bytes([0, start[0], start[1], start[2]])))
+    }
+
+    fn insert(&mut self, at: usize) {
+        if let Some(slot) = self.slot(at) {
+            self.older[at] = self.newest[slot];
+            self.newest[slot] = at as u32 + 1;
+        }
+    }
+
+    fn best(&self, at: usize) -> Option<Match> {
+        let mut best: Option<Match> = None;
+        let mut place = self.newest[self.slot(at)?];
+        for _ in 0..CHAIN_MAX {
+            let Some(earlier) = (place as usize).checked_sub(1) else { break };
+            let distance = at - earlier;
+            if distance > FAR_MAX {
+                break;
+            }
+            let length = common(&self.input[earlier..], &self.input[at..]);
+            let near = distance <= NEAR_MAX && length <= NEAR_LENGTH_MAX;
+            let cost = if near { 2 } else { 3 + usize::from(length > 33) };
+            // Far ones name at most nine bytes without extension, and three never pay there.
+            let cost = cost + usize::from(distance > MIDDLE_MAX && length > 9);
+            let saved = length.saturating_sub(cost);
+            let is_match = length >= 3 && saved > 0;
+            if is_match && best.as_ref().is_none_or(|best| saved > best.saved) {
+                best = Some(Match { distance, length, saved });
+            }
+            place = self.older[earlier];
+        }
+        best
+    }
+}
+
 fn word(input: &[u8], at: usize) -> Option<u32> {
     input.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))
 }

@@ -217,6 +217,13 @@ fn inputs() -> Vec<Vec<u8>> {
 #[test]
 fn what_is_compressed_comes_back() {
     for input in inputs() {
+        let mut stored = vec![0; input.len() + input.len() / 16 + 200];
+        let length = compress_at(Method::Lzo, 9, &input, &mut stored).unwrap();
+        let mut output = vec![0; input.len()];
+        assert_eq!(decompress(Method::Lzo, &stored[..length], &mut output), Ok(input.len()));
+        assert!(output == input, "{}", input.len());
+        let other = lzokay::decompress::decompress(&stored[..length], &mut output);
+        assert_eq!(other, Ok(input.len()));
         for method in [Method::Lzo, Method::Deflate, Method::Zlib, Method::Zstd] {
             let mut stored = vec![0; input.len() + input.len() / 16 + 200];
             let length = compress(method, &input, &mut stored).unwrap();
@@ -289,6 +296,9 @@ fn lzo_packs_as_liblzo2_does() {
     let mut stored = vec![0; 4096];
     let length = compress(Method::Lzo, &sample(4096), &mut stored).unwrap();
     assert!((1600..=1677).contains(&length), "{length} bytes");
+    // Its lzo1x_999_compress makes 1111.
+    let length = compress_at(Method::Lzo, 9, &sample(4096), &mut stored).unwrap();
+    assert!(length <= 1400, "{length} bytes");
 }
 
 proptest! {

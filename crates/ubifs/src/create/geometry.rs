@@ -254,7 +254,7 @@ impl Needs {
         let block = u64::from(BLOCK_SIZE);
         self.nodes += size / block;
         self.bytes += size / block * (DATA_NODE_SIZE as u64 + block);
-        if size % block > 0 {
+        if !size.is_multiple_of(block) {
             self.node(DATA_NODE_SIZE + (size % block) as usize);
         }
     }

@@ -31,7 +31,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 pub use geometry::{CreateOptions, Needs};
 pub use inode::{NewInode, XattrRefusal, check_xattr};
-pub use pack::{Packing, pack};
+pub use pack::{LZO_THOROUGH, Packing, pack};
 
 use head::Head;
 use index::Leaf;

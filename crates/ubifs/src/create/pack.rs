@@ -6,6 +6,9 @@ use flysch_wire::ubifs::{BLOCK_SIZE, Compression};
 /// Blocks shorter than this are stored as they are (`UBIFS_MIN_COMPR_LEN`).
 const LENGTH_MIN: usize = 128;
 
+/// Level of LZO that searches: mkfs.ubifs searches, too, where Linux takes what it finds.
+pub const LZO_THOROUGH: i32 = 9;
+
 /// How blocks are to be compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
@@ -71,7 +74,7 @@ fn favor_lzo(
 ) -> Option<(Compression, usize)> {
     let compress =
         |method, level, out: &mut [u8]| flysch_compress::compress_at(method, level, block, out);
-    let long = compress(Method::Lzo, Method::Lzo.level(), out);
+    let long = compress(Method::Lzo, LZO_THOROUGH, out);
     // What deflate must stay within to be worth it.
     let room = long.map_or(out.len(), |long| long * (100 - percent.min(99)) as usize / 100);
     let mut short = [0; BLOCK_SIZE as usize];

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use flysch_image::create::{Making, TreeOptions, UbifsOptions, UbifsWritten, create_ubifs};
 use flysch_ubi::create::lebs_on_chip;
-use flysch_ubifs::create::{CreateOptions, Packing};
+use flysch_ubifs::create::{CreateOptions, LZO_THOROUGH, Packing};
 use flysch_wire::ubifs::{Compression, KeyHash};
 use serde_json::json;
 
@@ -46,7 +46,7 @@ pub(super) struct Arguments {
     #[arg(short = 'X', long, value_name = "PERCENT", default_value = "20",
           value_parser = clap::value_parser!(u32).range(1..100))]
     favor_percent: u32,
-    /// Level of compression: zlib 1 to 9, zstd 1 to 22; LZO has one.
+    /// Level of compression: zlib 1 to 9, zstd 1 to 22; LZO 1 as Linux, 9 searches.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=22))]
     level: Option<i32>,
     /// Branches of an index node.
@@ -261,6 +261,7 @@ impl Arguments {
                 Packing::FavorLzo { percent: self.favor_percent, level: self.level }
             }
             (_, Some(level)) => Packing::One(compression, level),
+            (Compressor::Lzo, None) => Packing::One(compression, LZO_THOROUGH),
             (_, None) => Packing::new(compression),
         };
         let format = CreateOptions {
