@@ -1,5 +1,6 @@
 //! Appending nodes: room for them, the block they go to, and what becomes of what they replace.
 
+use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -171,11 +172,23 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(())
     }
 
-    /// Erases the blocks in which nothing counts; nothing waits for its page.
+    /// Erases the blocks that hold dead nodes only, if nothing waits for its page. Blocks without
+    /// any, as on flash that was never used, can wait until they are needed.
     pub(crate) fn erase_all(&mut self) -> Result<(), Error> {
-        while !self.blocks.erasable.is_empty() && self.medium.waiting().1 == 0 {
-            self.erase_one()?;
+        let blocks = &self.blocks;
+        let holds_nodes = |number: &u32| !blocks.blocks[*number as usize].raws.is_empty();
+        let (dead, empty) = blocks.erasable.iter().partition(|number| holds_nodes(number));
+        if self.medium.waiting().1 > 0 {
+            return Ok(());
         }
+        let (mut dead, empty): (VecDeque<u32>, VecDeque<u32>) = (dead, empty);
+        while let Some(number) = dead.pop_front() {
+            if let Err(error) = self.erase(number) {
+                self.blocks.erasable = dead.into_iter().chain(empty).collect();
+                return Err(error);
+            }
+        }
+        self.blocks.erasable = empty;
         Ok(())
     }
 
@@ -234,9 +247,13 @@ impl<F: FlashMut> Jffs2Mut<F> {
 
     /// Erases a block in which nothing counts.
     fn erase_one(&mut self) -> Result<(), Error> {
+        let number = self.blocks.erasable.pop_front().ok_or(Error::NoSpace)?;
+        self.erase(number)
+    }
+
+    fn erase(&mut self, number: u32) -> Result<(), Error> {
         // What made the block's nodes dead must be on the flash before they go.
         assert_eq!(self.medium.waiting().1, 0, "blocks are taken after the last one was closed");
-        let number = self.blocks.erasable.pop_front().ok_or(Error::NoSpace)?;
         let tired = self.blocks.blocks[number as usize].failures > 1;
         let erased = if tired { None } else { Some(self.medium.erase(number)) };
         match erased {

@@ -478,7 +478,8 @@ impl<'f, F: Flash> Build<'f, F> {
                 facts.cleanmarker_len == len && facts.end <= len.next_multiple_of(4)
             }
             Marker::Oob => facts.end == 0 && self.fs.medium.has_oob_marker(number),
-            Marker::None => false,
+            // Nobody could tell an interrupted erase; Linux does not ask either.
+            Marker::None => facts.end == 0,
         };
         if is_marked { State::Free } else { State::Erasable }
     }
