@@ -30,6 +30,7 @@ mod nokey;
 mod open;
 mod overlay;
 mod rebuild;
+pub mod repair;
 mod replay;
 mod scan;
 mod store;

@@ -92,6 +92,15 @@ impl Lpt {
         }
     }
 
+    /// A tree of which nothing was written yet begins in the LEB behind this one, if it is one of
+    /// the tree's.
+    pub(crate) fn begin_behind(&mut self, lnum: u32) {
+        let (first, lebs) = (self.format.first, self.format.lebs);
+        if (first..first + lebs).contains(&lnum) {
+            self.head = LptPlace { lnum: first + (lnum - first + 1) % lebs, offset: 0 };
+        }
+    }
+
     /// Reads the tree that `master` names.
     pub(crate) fn read<V: Volume>(
         access: &Access<V>,

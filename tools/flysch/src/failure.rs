@@ -12,6 +12,14 @@ pub(crate) enum Failure {
     /// What was asked for did not work: status 1.
     #[error("{0}")]
     Failed(String),
+    /// Ended with a status of its own, as fsck has them; a line if there is more to say.
+    #[error("{}", line.as_deref().unwrap_or_default())]
+    Status {
+        /// Not 0.
+        status: u8,
+        /// Why.
+        line: Option<String>,
+    },
     /// Nobody reads our output any more: no message, and not our failure.
     #[error("nobody reads the output")]
     NobodyReads,
@@ -43,6 +51,12 @@ impl Failure {
             Self::Failed(line) => {
                 eprintln!("flysch: {line}");
                 ExitCode::from(1)
+            }
+            Self::Status { status, line } => {
+                if let Some(line) = line {
+                    eprintln!("flysch: {line}");
+                }
+                ExitCode::from(*status)
             }
             Self::NobodyReads => ExitCode::SUCCESS,
         }

@@ -6,6 +6,7 @@ mod edit;
 mod extract;
 mod list;
 mod mount;
+mod repair;
 mod show;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ enum Command {
     Create(create::Arguments),
     /// Change files inside an image without unpacking it.
     Edit(edit::Arguments),
+    /// Repair a damaged file system in an image, as fsck would.
+    Repair(repair::Arguments),
     /// Mount an image, read-only without --rw; Ctrl-C unmounts it.
     Mount(mount::Arguments),
 }
@@ -105,6 +108,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         Command::Check(source) => check::run(source, output),
         Command::Create(arguments) => create::run(arguments, output),
         Command::Edit(arguments) => edit::run(arguments, output),
+        Command::Repair(arguments) => repair::run(arguments, output),
         Command::Mount(arguments) => mount::run(arguments, output),
     }
 }

@@ -17,6 +17,7 @@ mod info;
 mod lost;
 mod open;
 mod path;
+mod repair;
 mod storage;
 mod tree;
 mod writable;
@@ -30,6 +31,7 @@ pub use open::{
     Contents, Device, Image, OpenError, Options, Part, SharedFileSystem, SharedFlash, Volume, names,
 };
 pub use path::{PathError, resolve};
+pub use repair::{RepairFailure, restore_backup, write_backup};
 pub use storage::FileStorage;
 pub use tree::{Node, walk};
 pub use writable::{Room, SharedMut, Writable, WritableError};

@@ -23,11 +23,11 @@ use crate::storage::{FileStorage, Window};
 /// A file system that one at a time changes.
 pub type SharedMut = Arc<RwLock<dyn FileSystemMut + Send + Sync>>;
 /// Blocks that UBI needs beside its volumes' to work with.
-const UBI_SPARE: u64 = 8;
+pub(crate) const UBI_SPARE: u64 = 8;
 /// Linux's default (`CONFIG_MTD_UBI_BEB_LIMIT`).
 const BAD_PER_1024: u32 = 20;
 
-type AnyFlash = Box<dyn FlashMut + Send + Sync>;
+pub(crate) type AnyFlash = Box<dyn FlashMut + Send + Sync>;
 
 /// How much room changes will need.
 #[derive(Clone, Copy, Debug, Default)]
@@ -175,7 +175,7 @@ impl Image {
     }
 
     /// What to cut off in the end of what `open_flash` adds; nothing if the user named a size.
-    fn trim(&self, part: &Part, room: &Room) -> Option<Trim> {
+    pub(crate) fn trim(&self, part: &Part, room: &Room) -> Option<Trim> {
         let is_plain = self.device.is_none() && self.page_format.is_none();
         (is_plain && room.flash_size.is_none()).then(|| Trim {
             path: self.path.clone(),
@@ -186,7 +186,7 @@ impl Image {
     }
 
     /// The flash of one part, for changing; `more` erased blocks are added to a file.
-    fn open_flash(
+    pub(crate) fn open_flash(
         &self,
         part: &Part,
         geometry: Geometry,
@@ -241,7 +241,7 @@ fn missing_lebs(fs: &dyn FileSystem, room: &Room, leb_size: u32) -> u32 {
 }
 
 /// The flash as the file system on it must have seen it: the file itself does not tell its pages.
-fn geometry(part: &Part, unit: u32, offsets: Offsets) -> Geometry {
+pub(crate) fn geometry(part: &Part, unit: u32, offsets: Offsets) -> Geometry {
     /// UBIFS takes flash that is written by single bytes for this.
     const UNIT_MIN: u32 = 8;
     let found = part.region.geometry;
@@ -254,7 +254,7 @@ fn geometry(part: &Part, unit: u32, offsets: Offsets) -> Geometry {
 }
 
 /// Erased blocks to be cut off the end of a file.
-struct Trim {
+pub(crate) struct Trim {
     path: PathBuf,
     /// Where the blocks begin.
     start: u64,
@@ -269,7 +269,7 @@ impl Trim {
     /// JFFS2's clean marker.
     const MARK: usize = 64;
 
-    fn run(self) -> Result<(), WritableError> {
+    pub(crate) fn run(self) -> Result<(), WritableError> {
         let file = std::fs::File::options().read(true).write(true).open(&self.path)?;
         let mut end = file.metadata()?.len();
         let mut block = vec![0; self.block as usize];

@@ -104,41 +104,19 @@ impl<V: Volume> Check<'_, V> {
 
     /// Takes what an inode node says, and checks what can be judged alone.
     fn said(&mut self, node: &InodeNode<'_>, at: Location) -> Said {
-        let kind = FileKind::from_mode(node.mode);
-        let is_xattr = node.flags.contains(InodeFlags::XATTR);
-        let length = node.data.len();
-        let data_fits = match kind {
-            _ if is_xattr => length as u64 == node.size,
-            // An encrypted target is padded for the cipher.
-            Some(FileKind::Symlink) if node.flags.contains(InodeFlags::ENCRYPTED) => length > 0,
-            Some(FileKind::Symlink) => length as u64 == node.size && length > 0,
-            Some(FileKind::CharacterDevice | FileKind::BlockDevice) => {
-                device_of(node.data).is_some()
-            }
-            _ => length == 0,
-        };
-        let mode_fits = kind.is_some() && (!is_xattr || kind == Some(FileKind::Regular));
-        let known = !matches!(node.compression, Compression::Unknown(_));
-        let problems = [
-            (mode_fits, format!("mode {:#o} with flags {:#x}", node.mode, node.flags.0)),
-            (data_fits, format!("data_len {length} with mode {:#o} size {}", node.mode, node.size)),
-            (known, format!("compr_type {}", node.compression.code())),
-            (length <= INLINE_DATA_MAX, format!("data_len {length}")),
-        ];
         let inode = node.key.inode();
-        for (_, problem) in problems.into_iter().filter(|(fits, _)| !fits) {
-            let problem = format!("impossible {problem}");
+        for problem in impossible(node) {
             self.tell_inode(Severity::Lost, problem, (NodeKind::Inode, at, inode));
         }
         Said {
-            kind,
+            kind: FileKind::from_mode(node.mode),
             links: node.links,
             size: self.fs.size_of(node),
             flags: node.flags,
             xattr_count: node.xattr_count,
             xattr_size: node.xattr_size,
             xattr_names: node.xattr_names,
-            data_len: length,
+            data_len: node.data.len(),
         }
     }
 
@@ -363,6 +341,31 @@ impl Info {
             xattr_names: 0,
         }
     }
+}
+
+/// What in an inode node alone cannot be.
+pub(crate) fn impossible(node: &InodeNode<'_>) -> Vec<String> {
+    let kind = FileKind::from_mode(node.mode);
+    let is_xattr = node.flags.contains(InodeFlags::XATTR);
+    let length = node.data.len();
+    let data_fits = match kind {
+        _ if is_xattr => length as u64 == node.size,
+        // An encrypted target is padded for the cipher.
+        Some(FileKind::Symlink) if node.flags.contains(InodeFlags::ENCRYPTED) => length > 0,
+        Some(FileKind::Symlink) => length as u64 == node.size && length > 0,
+        Some(FileKind::CharacterDevice | FileKind::BlockDevice) => device_of(node.data).is_some(),
+        _ => length == 0,
+    };
+    let mode_fits = kind.is_some() && (!is_xattr || kind == Some(FileKind::Regular));
+    let known = !matches!(node.compression, Compression::Unknown(_));
+    let problems = [
+        (mode_fits, format!("mode {:#o} with flags {:#x}", node.mode, node.flags.0)),
+        (data_fits, format!("data_len {length} with mode {:#o} size {}", node.mode, node.size)),
+        (known, format!("compr_type {}", node.compression.code())),
+        (length <= INLINE_DATA_MAX, format!("data_len {length}")),
+    ];
+    let wrong = problems.into_iter().filter(|(fits, _)| !fits);
+    wrong.map(|(_, problem)| format!("impossible {problem}")).collect()
 }
 
 /// Which inodes a path leads to. Each inode is judged once, by its first name.

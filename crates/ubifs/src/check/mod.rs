@@ -10,7 +10,7 @@
 //!
 //! A finding that is only a [`Severity::Note`] is no damage.
 
-mod files;
+pub(crate) mod files;
 mod lpt;
 mod space;
 mod tree;

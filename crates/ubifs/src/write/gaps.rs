@@ -164,7 +164,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 }
 
 /// Fills a gap with padding.
-fn fill(gap: &mut [u8]) {
+pub(super) fn fill(gap: &mut [u8]) {
     if gap.len() < PADDING_NODE_SIZE {
         gap.fill(PADDING_BYTE);
     } else {

@@ -73,25 +73,32 @@ pub(super) struct Writing {
     no_gaps: bool,
 }
 
-impl<V: VolumeMut> UbifsMut<V> {
-    /// Writes the index with the overlay in it; tells where its root is.
-    pub(super) fn write_index(&mut self) -> Result<Location, Error> {
-        self.settle_names()?;
-        let Some(root) = self.fs.store.index.as_ref().map(|index| index.root) else {
-            return Err(Error::ReadOnly);
-        };
-        let (moving, keys) = self.choose_moving()?;
-        let start = self.index_head.1;
-        let mut writing = Writing {
-            moving,
-            keys,
+impl Writing {
+    /// Nothing written yet; the index head's LEB goes on at `start`.
+    pub(super) fn new(start: u32) -> Self {
+        Self {
+            moving: BTreeSet::new(),
+            keys: BTreeSet::new(),
             buffer: Vec::new(),
             start,
             gaps: None,
             filled: BTreeSet::new(),
             #[cfg(test)]
             no_gaps: false,
+        }
+    }
+}
+
+impl<V: VolumeMut> UbifsMut<V> {
+    /// Writes the index with the overlay in it; tells where its root is.
+    pub(super) fn write_index(&mut self) -> Result<Location, Error> {
+        self.settle_names()?;
+        let Some(root) = self.fs.store.index.as_ref().map(|index| index.root) else {
+            return self.write_whole_index();
         };
+        let (moving, keys) = self.choose_moving()?;
+        let start = self.index_head.1;
+        let mut writing = Writing { moving, keys, ..Writing::new(start) };
         let whole = Child { at: root, low: Key::MIN, high: None };
         let merged = self.merge(&mut writing, whole, 0)?;
         let root = match merged {
@@ -280,7 +287,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Adds levels until there is one node.
-    fn write_top(
+    pub(super) fn write_top(
         &mut self,
         writing: &mut Writing,
         mut level: u16,
@@ -332,6 +339,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         if offset + length > self.leb_size() {
             match self.next_index_leb(writing) {
                 Ok(()) => {}
+                // A new index that stands for itself leaves the old LEBs as they are.
+                Err(Stop::Full) if self.fs.store.index.is_none() => return Err(Error::NoSpace),
                 Err(Stop::Full) => {
                     let put = self.put_in_gap(writing, bytes);
                     #[cfg(test)]
@@ -370,7 +379,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Writes what was put at the index head, padded.
-    fn flush_index(&mut self, writing: &mut Writing) -> Result<(), Error> {
+    pub(super) fn flush_index(&mut self, writing: &mut Writing) -> Result<(), Error> {
         if writing.buffer.is_empty() {
             return Ok(());
         }

@@ -14,6 +14,7 @@
 //! | [`space`], [`budget`] | what each LEB holds, what may still be promised |
 //! | [`commit`], [`merge`], [`gaps`] | commit: index, LEB properties, orphans, master node |
 //! | [`collect`] | garbage collection |
+//! | [`rebase`] | a commit that owes nothing to the one before, for repairs |
 //! | [`cache`], [`content`] | content waits in memory, bounded |
 //! | [`names`], [`rename`], [`inode`], [`xattr`], [`vfs`] | the operations |
 
@@ -29,6 +30,7 @@ mod journal;
 mod merge;
 mod mount;
 mod names;
+pub(crate) mod rebase;
 mod rename;
 mod space;
 mod tnc;
@@ -47,7 +49,7 @@ use flysch_wire::ubifs::{Master, NODE_ALIGNMENT};
 
 use crate::lpt::Lpt;
 use crate::open::Ubifs;
-use buffered::Buffered;
+pub(crate) use buffered::Buffered;
 use cache::Cache;
 use journal::Log;
 use space::Space;

@@ -1,0 +1,316 @@
+//! Repair: what `fsck.ubifs` does, on any volume.
+//!
+//! [`survey`] finds out what a repair would change and which [`Level`] it takes; [`repair`] does
+//! it. Three things come in turn:
+//!
+//! 1. Structures that can be counted anew - LEB properties, sums of the master node, links, sizes -
+//!    are; nothing can be lost by it ([`Level::Safe`]).
+//! 2. What does not belong together is dropped: names without inodes, nodes with impossible fields.
+//!    Regular files that lost their names go to `lost+found` ([`Level::DangerDefault`]).
+//! 3. Where index, log or master node cannot be believed, all nodes of the main area are collected
+//!    and make a new index ([`Level::DangerRebuild`]): what was deleted long ago may come back.
+//!
+//! The result is written as one commit by the writer's own steps, the master node last; on the way
+//! the old state stays in place but for the LEBs with garbage in them.
+
+mod lost;
+mod plan;
+mod read;
+
+#[cfg(test)]
+mod tests;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::vfs::{Error, Finding, Severity};
+use flysch_api::volume::{Volume, VolumeMut};
+use flysch_wire::ubifs::lpt::LptFormat;
+use flysch_wire::ubifs::{NodeKind, SuperblockFlags};
+
+use crate::access::Scratch;
+use crate::open::{IndexUse, OpenError, Options, Ubifs};
+use crate::scan::{Item, Scan};
+use crate::write::{Buffered, MountError, UbifsMut};
+use plan::Plan;
+
+/// How much a repair may lose, least first; named as fsck.ubifs names its modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Only what can be counted anew is changed: nothing can be lost (fsck.ubifs -a).
+    Safe,
+    /// What cannot be kept is dropped: single names, blocks of content, files (fsck.ubifs -y).
+    DangerDefault,
+    /// The index is made anew from all nodes found: deleted files may come back, too
+    /// (fsck.ubifs -y -b).
+    DangerRebuild,
+}
+
+impl Level {
+    /// As the command line spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::DangerDefault => "danger-default",
+            Self::DangerRebuild => "danger-rebuild",
+        }
+    }
+
+    /// What it may cost.
+    pub fn cost(self) -> &'static str {
+        match self {
+            Self::Safe => "nothing can be lost",
+            Self::DangerDefault => "names, content and files that cannot be kept are dropped",
+            Self::DangerRebuild => {
+                "the index is made anew from all nodes found: what cannot be kept is dropped, and \
+                 what was deleted may come back"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One change of a repair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The least level at which it is made.
+    pub level: Level,
+    /// What is wrong, and where.
+    pub finding: Finding,
+    /// What is done about it.
+    pub action: String,
+}
+
+/// What a repair comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The level it takes; `None`: nothing is wrong.
+    pub level: Option<Level>,
+    /// Everything that is changed.
+    pub changes: Vec<Change>,
+}
+
+/// Why there is no repair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RepairError {
+    /// There is nothing to open.
+    Open(OpenError),
+    /// No level can repair it; the text says why.
+    Unrepairable(String),
+    /// It takes more than was allowed; the report says what and why.
+    Level(Report),
+    /// The flash refuses, or there is no room for a new index.
+    Write(MountError),
+    /// The repair was written, and the check still finds this.
+    Unclean(Vec<Finding>),
+}
+
+impl fmt::Display for RepairError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(error) => error.fmt(f),
+            Self::Unrepairable(why) => write!(f, "it cannot be repaired: {why}"),
+            Self::Level(report) => {
+                let level = report.level.unwrap_or(Level::Safe);
+                write!(f, "it takes level {level}: {}", level.cost())
+            }
+            Self::Write(error) => write!(f, "the repair could not be written: {error}"),
+            Self::Unclean(findings) => {
+                write!(f, "{} things are still wrong", findings.len())?;
+                findings.first().map_or(Ok(()), |first| write!(f, ", the first: {first}"))
+            }
+        }
+    }
+}
+
+impl core::error::Error for RepairError {}
+
+/// Finds out what a repair would do; nothing is written.
+///
+/// # Errors
+/// [`RepairError::Open`], [`RepairError::Unrepairable`].
+pub fn survey<V: Volume>(volume: V) -> Result<Report, RepairError> {
+    Survey::new(volume).map(|survey| survey.plan.report)
+}
+
+/// Repairs the file system on `volume`, if `level` allows for what it takes; `now` is the time, in
+/// seconds since 1970, that directories made by the repair get.
+///
+/// What is found clean is not touched. Gives the volume back with a clean file system.
+///
+/// # Errors
+/// [`RepairError`]; with [`RepairError::Level`] nothing was written.
+pub fn repair<V: VolumeMut>(volume: V, level: Level, now: u64) -> Result<(V, Report), RepairError> {
+    let survey = Survey::new(Buffered::new(volume, 8))?;
+    let Plan { report, .. } = &survey.plan;
+    match report.level {
+        None => return Ok((survey.fs.store.access.volume.volume, survey.plan.report)),
+        Some(needed) if needed > level => return Err(RepairError::Level(survey.plan.report)),
+        Some(_) => {}
+    }
+    let Survey { mut fs, mut plan } = survey;
+    let report = core::mem::take(&mut plan.report);
+    let state = plan.state(&fs, now);
+    grow(&mut fs);
+    let written = UbifsMut::rebase(fs, &state).map_err(RepairError::Write)?;
+    let closed = written.close();
+    let volume = closed.map_err(|error| RepairError::Write(MountError::Failed(error)))?;
+    let fs = Ubifs::open(volume, &Options::default()).map_err(RepairError::Open)?;
+    let mut rest = fs.check();
+    rest.retain(|finding| finding.severity > Severity::Note);
+    match rest.is_empty() {
+        true => Ok((fs.store.access.volume, report)),
+        false => Err(RepairError::Unclean(rest)),
+    }
+}
+
+/// Takes LEBs that the volume has beyond those of the file system: a new index needs room.
+fn grow<V: Volume>(fs: &mut Ubifs<V>) {
+    let mut superblock = *fs.superblock();
+    let lebs = fs.volume().geometry().lebs.min(superblock.leb_count_max);
+    superblock.leb_count = superblock.leb_count.max(lebs);
+    if let (Ok(layout), Ok(format)) = (superblock.layout(), LptFormat::new(&superblock)) {
+        fs.store.superblock = superblock;
+        fs.store.layout = layout;
+        fs.lpt = Some(format);
+    }
+}
+
+/// A file system and what is to be done about it.
+struct Survey<V> {
+    fs: Ubifs<V>,
+    plan: Plan,
+}
+
+impl<V: Volume> Survey<V> {
+    fn new(volume: V) -> Result<Self, RepairError> {
+        let fs = Ubifs::open(volume, &Options::default()).map_err(RepairError::Open)?;
+        refuse(&fs)?;
+        let mut findings = fs.check();
+        findings.retain(|finding| finding.severity > Severity::Note);
+        let mut structures: Vec<Change> =
+            findings.iter().filter_map(|finding| change_of(&fs, finding)).collect();
+        let level = structures.iter().map(|change| change.level).max();
+        if level != Some(Level::DangerRebuild) {
+            let damaged_buds = damaged_buds(&findings);
+            let mut plan = Plan::new(&fs, &damaged_buds);
+            if !plan.is_empty() {
+                plan.add_structures(structures);
+                if plan.report.level.is_none() {
+                    // Whatever else there is, a new commit has it not.
+                    plan.add_structures(findings.into_iter().map(recomputed).collect());
+                }
+                return Ok(Self { fs, plan });
+            }
+            structures.extend(findings.first().map(|finding| Change {
+                level: Level::DangerRebuild,
+                action: "a new index is made from all nodes found".into(),
+                finding: Finding {
+                    structure: "index",
+                    problem: "it leads to no inode that could be kept".into(),
+                    ..finding.clone()
+                },
+            }));
+        }
+        let options = Options { index: IndexUse::Rebuild };
+        let fs = Ubifs::open(fs.store.access.volume, &options).map_err(RepairError::Open)?;
+        let mut plan = Plan::new(&fs, &[]);
+        plan.add_structures(structures);
+        Ok(Self { fs, plan })
+    }
+}
+
+/// Whether it is any of our business.
+fn refuse<V: Volume>(fs: &Ubifs<V>) -> Result<(), RepairError> {
+    let superblock = fs.superblock();
+    let refuse = |why: String| Err(RepairError::Unrepairable(why));
+    let wrong =
+        |finding: &&Finding| finding.structure == "superblock" && finding.severity > Severity::Note;
+    if let Some(finding) = fs.findings().iter().find(wrong) {
+        return refuse(format!(
+            "{finding}: the superblock alone says where everything lies, and there is no copy"
+        ));
+    }
+    if superblock.flags.contains(SuperblockFlags::AUTHENTICATION) {
+        return refuse("it is authenticated, and the key to sign changes is not at hand".into());
+    }
+    if superblock.flags.contains(SuperblockFlags::ENCRYPTION) {
+        return refuse("it has encrypted files, whose names cannot be judged".into());
+    }
+    if superblock.flags.0 & !SuperblockFlags::KNOWN.0 != 0 {
+        return refuse(format!("unknown flags {:#x}", superblock.flags.0));
+    }
+    if !(4..=flysch_wire::ubifs::FORMAT_VERSION).contains(&superblock.format_version) {
+        return refuse(format!("format version {}", superblock.format_version));
+    }
+    if fs.lpt.is_none() {
+        return refuse("the superblock leaves no room for the LEB properties".into());
+    }
+    Ok(())
+}
+
+/// What is done about a finding below files; `None`: files are looked at one by one.
+fn change_of<V: Volume>(fs: &Ubifs<V>, finding: &Finding) -> Option<Change> {
+    let (level, action) = match finding.structure {
+        "index node" | "index" | "log" | "reference node" => {
+            (Level::DangerRebuild, "a new index is made from all nodes found")
+        }
+        "master node" if is_misleading(fs, finding) => {
+            (Level::DangerRebuild, "a new index is made from all nodes found")
+        }
+        "master node" => (Level::Safe, "a new master node is written"),
+        "LEB" if is_index_leb(fs, finding) => {
+            (Level::DangerRebuild, "a new index is made from all nodes found")
+        }
+        "LEB" => (Level::DangerDefault, "these bytes are given up"),
+        "journal" => (Level::DangerDefault, "content in this LEB of the journal is dropped"),
+        "orphan area" | "orphan node" => (Level::DangerDefault, "the orphan area is emptied"),
+        "LEB properties" => (Level::Safe, "counted anew"),
+        lpt if lpt.starts_with("LPT") => (Level::Safe, "the tree is written anew"),
+        _ => return None,
+    };
+    Some(Change { level, finding: finding.clone(), action: action.into() })
+}
+
+fn recomputed(finding: Finding) -> Change {
+    Change { level: Level::Safe, finding, action: "gone with the old index".into() }
+}
+
+/// Whether a master node with this fault must not be followed: other fields are only sums.
+fn is_misleading<V: Volume>(fs: &Ubifs<V>, finding: &Finding) -> bool {
+    let fields = ["highest_inum", "log_lnum", "root_lnum", "root_len", "lpt_lnum"];
+    let field = finding.problem.strip_prefix("impossible value in field ");
+    fs.master.is_none() || field.is_some_and(|field| fields.contains(&field))
+}
+
+/// Whether the LEB a finding is about holds the index.
+fn is_index_leb<V: Volume>(fs: &Ubifs<V>, finding: &Finding) -> bool {
+    let mut scratch = Scratch::new();
+    let Some(lnum) = finding.place.leb else { return false };
+    let Ok(leb) = fs.store.access.leb(lnum, &mut scratch) else { return false };
+    let first = Scan::new(leb, 0).find_map(|item| match item {
+        Item::Node { header, .. } => Some(header.kind),
+        Item::Garbage { .. } => None,
+    });
+    first == Some(NodeKind::Index)
+}
+
+/// LEBs of the journal in which nodes were lost.
+fn damaged_buds(findings: &[Finding]) -> Vec<u32> {
+    let lost = findings.iter().filter(|finding| finding.structure == "journal");
+    lost.filter_map(|finding| finding.place.leb).collect()
+}
+
+impl From<Error> for RepairError {
+    fn from(error: Error) -> Self {
+        Self::Write(MountError::Failed(error))
+    }
+}

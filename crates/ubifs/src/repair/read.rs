@@ -1,0 +1,217 @@
+//! Reading every node that the index leads to.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+use flysch_api::vfs::FileKind;
+use flysch_api::volume::Volume;
+use flysch_wire::ubifs::{
+    BLOCK_SIZE, DirectoryEntry, EntryKind, InodeFlags, Key, KeyKind, NodeKind,
+};
+
+use super::Level;
+use super::plan::{File, Name, Plan, Said};
+use crate::access::{Location, Scratch};
+use crate::check::files::impossible;
+use crate::file::{is_name, kind_of, unpack};
+use crate::master::INODE_WATERMARK;
+use crate::open::Ubifs;
+
+impl Plan {
+    /// Reads every inode and block.
+    pub(super) fn read_nodes<V: Volume>(&mut self, fs: &Ubifs<V>) {
+        let mut leaves = Vec::new();
+        // What the index does not lead to, the rebuilt one does.
+        let _ = fs.store.nodes(Key::MIN, Key::MAX, &mut |key, at| {
+            leaves.push((key, at));
+            ControlFlow::Continue(())
+        });
+        let mut scratch = Scratch::new();
+        for (key, at) in leaves {
+            match key.kind() {
+                KeyKind::Data => self.read_block(fs, (key, at), &mut scratch),
+                _ => self.read_inode(fs, (key, at), &mut scratch),
+            }
+        }
+    }
+
+    fn read_inode<V: Volume>(
+        &mut self,
+        fs: &Ubifs<V>,
+        (key, at): (Key, Location),
+        scratch: &mut Scratch,
+    ) {
+        let inode = key.inode();
+        let mut file = File { at: Some(at), said: None, grown: false, end: 0, reached: false };
+        let problem = match fs.store.inode(inode, at, scratch) {
+            Err(fault) => Some(fault.cause.to_string()),
+            Ok(node) => {
+                let size = fs.size_of(&node);
+                file.grown = size != node.size;
+                let is_xattr = node.flags.contains(InodeFlags::XATTR);
+                let said = |kind| Said {
+                    kind,
+                    is_xattr,
+                    links: node.links,
+                    size,
+                    xattr_count: node.xattr_count,
+                    xattr_size: node.xattr_size,
+                    xattr_names: node.xattr_names,
+                    data_len: node.data.len(),
+                };
+                file.said = FileKind::from_mode(node.mode).map(said);
+                let mut problems = impossible(&node);
+                if u64::from(inode) >= INODE_WATERMARK {
+                    problems.push(String::from("impossible number"));
+                }
+                problems.into_iter().next()
+            }
+        };
+        if let Some(problem) = problem {
+            file.said = None;
+            self.dropped.push(at);
+            let action = (Level::DangerDefault, "the inode is dropped".into());
+            self.tell(fs, action, (NodeKind::Inode.name(), Some(at)), (inode, problem));
+        }
+        self.files.insert(inode, file);
+    }
+
+    fn read_block<V: Volume>(
+        &mut self,
+        fs: &Ubifs<V>,
+        (key, at): (Key, Location),
+        scratch: &mut Scratch,
+    ) {
+        let (inode, number) = (key.inode(), key.value());
+        let problem = match fs.data(key, at, scratch) {
+            Err(fault) => Err(fault.cause.to_string()),
+            Ok(data) => match self.files.get(&inode).map(|file| file.said) {
+                None => Err(String::from("no inode is there for it")),
+                // Goes with the inode.
+                Some(None) => return self.dropped.push(at),
+                Some(Some(said)) if said.kind != FileKind::Regular && !said.is_xattr => {
+                    Err(String::from("its inode is no regular file"))
+                }
+                Some(Some(_)) if self.damaged_buds.contains(&at.lnum) => {
+                    Err(String::from("it is in a LEB of the journal that lost nodes"))
+                }
+                Some(Some(_)) => {
+                    let mut block = [0; BLOCK_SIZE as usize];
+                    let size = data.size as usize;
+                    unpack(&data, &mut block[..size])
+                        .map(|()| u64::from(number) * u64::from(BLOCK_SIZE) + size as u64)
+                        .ok_or_else(|| String::from("it cannot be decompressed"))
+                }
+            },
+        };
+        match problem {
+            Ok(end) => {
+                self.data.push((key, at));
+                if let Some(file) = self.files.get_mut(&inode) {
+                    file.end = file.end.max(end);
+                }
+            }
+            Err(problem) => {
+                self.dropped.push(at);
+                let problem = format!("block {number}: {problem}");
+                let action = (Level::DangerDefault, "the block is dropped".into());
+                self.tell(fs, action, (NodeKind::Data.name(), Some(at)), (inode, problem));
+            }
+        }
+    }
+
+    /// Reads every name.
+    pub(super) fn read_names<V: Volume>(&mut self, fs: &Ubifs<V>) {
+        let _ = fs.store.names_between(Key::MIN, Key::MAX, &mut |name| {
+            match &name.entry {
+                Ok(entry) => self.read_name(fs, (name.key, name.at), entry),
+                Err(fault) => {
+                    self.dropped.push(name.at);
+                    let action = (Level::DangerDefault, "the name is dropped".into());
+                    let what = (name.key.inode(), fault.cause.to_string());
+                    self.tell(fs, action, (fault.structure, Some(name.at)), what);
+                }
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    fn read_name<V: Volume>(
+        &mut self,
+        fs: &Ubifs<V>,
+        (key, at): (Key, Location),
+        entry: &DirectoryEntry<'_>,
+    ) {
+        self.names.push(Name {
+            key,
+            kind: entry.kind,
+            name: entry.name.into(),
+            inode: u32::try_from(entry.inode).unwrap_or(0),
+            file_type: entry.file_type,
+            at: Some(at),
+            dropped: false,
+        });
+        let last = self.names.len() - 1;
+        let is_twin = |other: &Name| other.key == key && *other.name == *entry.name;
+        let twin = self.names[..last].iter().rev().take_while(|it| it.key == key).any(is_twin);
+        let problem = if twin {
+            "it is there twice"
+        } else if fs.store.hash().hash(entry.name) != key.value() || !is_name(entry.name) {
+            "it and its key do not belong together"
+        } else {
+            return;
+        };
+        self.drop_name(fs, last, problem);
+    }
+
+    /// Drops a name and says why.
+    pub(super) fn drop_name<V: Volume>(&mut self, fs: &Ubifs<V>, number: usize, problem: &str) {
+        let name = &mut self.names[number];
+        name.dropped = true;
+        self.dropped.extend(name.at);
+        let kind = match name.kind {
+            EntryKind::Directory => NodeKind::Entry,
+            EntryKind::Xattr => NodeKind::XattrEntry,
+        };
+        let problem = format!("\"{}\": {problem}", name.name.escape_ascii());
+        let (inode, at) = (name.key.inode(), name.at);
+        let action = (Level::DangerDefault, "the name is dropped".into());
+        self.tell(fs, action, (kind.name(), at), (inode, problem));
+    }
+
+    /// Holds each name against its directory and what it leads to.
+    pub(super) fn judge_names<V: Volume>(&mut self, fs: &Ubifs<V>) {
+        for number in 0..self.names.len() {
+            let problem = match &self.names[number] {
+                name if name.dropped => None,
+                name => self.misfit(name),
+            };
+            if let Some(problem) = problem {
+                self.drop_name(fs, number, problem);
+            }
+        }
+    }
+
+    fn misfit(&self, name: &Name) -> Option<&'static str> {
+        let is_xattr = name.kind == EntryKind::Xattr;
+        let Some((_, parent)) = self.file(name.key.inode()) else {
+            return Some("it belongs to an inode that is not there");
+        };
+        if parent.is_xattr || !is_xattr && parent.kind != FileKind::Directory {
+            return Some("it belongs to an inode that can have none");
+        }
+        let Some((_, target)) = self.file(name.inode) else {
+            return Some("it leads to an inode that is not there");
+        };
+        if target.is_xattr != is_xattr {
+            return Some("it leads to an inode of another use");
+        }
+        let kind = kind_of(name.file_type);
+        if kind.is_none() || !is_xattr && kind != Some(target.kind) {
+            return Some("its type is not that of its inode");
+        }
+        None
+    }
+}

@@ -1,0 +1,317 @@
+//! Damage done to good file systems, and what becomes of it.
+//!
+//! The prepared images of the mtd-utils test suite are not part of the project (GPL-2.0):
+//! `FLYSCH_UBIFS_IMAGES` names a directory with their `.gz` files and `expected.tsv`.
+
+use std::format;
+use std::path::Path;
+use std::process::Command;
+use std::string::{String, ToString};
+use std::vec;
+use std::vec::Vec;
+
+use flysch_api::flash::{Corrected, Error};
+use flysch_api::vfs::{
+    FileKind, FileSystem, FileSystemMut, Inode, NewFile, Severity, Timestamp, XattrChange,
+};
+use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+
+use super::{Level, RepairError, repair, survey};
+use crate::create::{CreateOptions, NewInode, format};
+use crate::{Options, Ubifs, UbifsMut};
+
+/// LEBs in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Memory {
+    leb_size: u32,
+    lebs: Vec<Option<Vec<u8>>>,
+}
+
+impl Volume for Memory {
+    fn geometry(&self) -> Geometry {
+        Geometry { leb_size: self.leb_size, lebs: self.lebs.len() as u32, write_size: None }
+    }
+
+    fn state(&self, lnum: u32) -> LebState {
+        match self.lebs.get(lnum as usize) {
+            Some(Some(_)) => LebState::Mapped(None),
+            _ => LebState::Unmapped,
+        }
+    }
+
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        let leb = self.lebs.get(lnum as usize).ok_or(Error::OutOfRange)?;
+        match leb {
+            Some(bytes) => buffer.copy_from_slice(&bytes[offset as usize..][..buffer.len()]),
+            None => buffer.fill(0xff),
+        }
+        Ok(Corrected::NONE)
+    }
+}
+
+impl VolumeMut for Memory {
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+        let size = self.leb_size as usize;
+        let leb = self.lebs[lnum as usize].get_or_insert_with(|| vec![0xff; size]);
+        let out = &mut leb[offset as usize..][..data.len()];
+        assert!(out.iter().all(|&byte| byte == 0xff), "LEB {lnum} offset {offset} twice");
+        out.copy_from_slice(data);
+        Ok(())
+    }
+
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+        let mut leb = data.to_vec();
+        leb.resize(self.leb_size as usize, 0xff);
+        self.lebs[lnum as usize] = Some(leb);
+        Ok(())
+    }
+
+    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+        self.lebs[lnum as usize] = None;
+        Ok(())
+    }
+
+    fn map(&mut self, lnum: u32) -> Result<(), Error> {
+        self.lebs[lnum as usize] = Some(vec![0xff; self.leb_size as usize]);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+const NOW: u64 = 1_700_000_000;
+const ROOT: Inode = Inode(1);
+
+/// Nothing but notes is found.
+fn assert_sound(memory: &Memory, what: &str) {
+    let fs = Ubifs::open(memory, &Options::default()).unwrap();
+    let damage: Vec<_> =
+        fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect();
+    assert!(damage.is_empty(), "{what}: {damage:#?}");
+}
+
+fn content(fs: &impl FileSystem, path: &str) -> Option<Vec<u8>> {
+    let inode = path.split('/').try_fold(ROOT, |at, name| fs.lookup(at, name.as_bytes()).ok())?;
+    let mut bytes = vec![0; fs.attributes(inode).ok()?.size as usize];
+    fs.read(inode, 0, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// A file system with forty files of several blocks in directories.
+fn filled() -> Memory {
+    let mut memory = Memory { leb_size: 15_872, lebs: vec![None; 64] };
+    let options = CreateOptions::new(512, 15_872, 64);
+    let now = Timestamp { seconds: 1, nanoseconds: 0 };
+    format(&mut memory, &options, &NewInode::directory(now)).unwrap();
+    let mut fs = UbifsMut::open(memory).unwrap();
+    let new = |kind| NewFile {
+        kind,
+        permissions: 0o755,
+        owner: 1,
+        group: 2,
+        device: Default::default(),
+        target: b"",
+    };
+    for directory in 0..4 {
+        let name = format!("d{directory}");
+        let at = fs.create(ROOT, name.as_bytes(), &new(FileKind::Directory), now).unwrap();
+        for file in 0..10 {
+            let name = format!("f{file}");
+            let inode = fs.create(at, name.as_bytes(), &new(FileKind::Regular), now).unwrap();
+            fs.write(inode, 0, &bytes(directory, file), now).unwrap();
+            fs.set_xattr(inode, b"user.x", XattrChange::Set(b"value"), now).unwrap();
+        }
+    }
+    fs.close().unwrap()
+}
+
+fn bytes(directory: u32, file: u32) -> Vec<u8> {
+    (0..9000_u32).map(|n| (n * 7 + directory * 31 + file) as u8).collect()
+}
+
+fn assert_whole(memory: &Memory, what: &str) {
+    let fs = Ubifs::open(memory, &Options::default()).unwrap();
+    for (directory, file) in (0..40).map(|n| (n / 10, n % 10)) {
+        let path = format!("d{directory}/f{file}");
+        assert_eq!(content(&fs, &path), Some(bytes(directory, file)), "{what}: {path}");
+    }
+}
+
+#[test]
+fn what_is_clean_is_not_touched() {
+    let memory = filled();
+    let (after, report) = repair(memory.clone(), Level::DangerRebuild, NOW).unwrap();
+    assert_eq!((report.level, after == memory), (None, true));
+}
+
+/// Every LEB of log, LEB properties and both of the master's: its first bytes are gone.
+#[test]
+fn a_lost_log_tree_or_index_costs_no_file() {
+    let good = filled();
+    let layout = Ubifs::open(&good, &Options::default()).unwrap().store.layout.clone();
+    let mut levels = Vec::new();
+    for lnum in 1..layout.main.end {
+        let mut memory = good.clone();
+        let Some(leb) = &mut memory.lebs[lnum as usize] else { continue };
+        let is_index = leb[20] == 9;
+        if layout.main.contains(&lnum) && !is_index {
+            continue;
+        }
+        leb[..600].fill(0x5a);
+        let level = survey(&memory).unwrap().level;
+        levels.push(level);
+        let (memory, _) = repair(memory, Level::DangerRebuild, NOW).unwrap();
+        assert_sound(&memory, &format!("LEB {lnum}"));
+        assert_whole(&memory, &format!("LEB {lnum}, {level:?}"));
+        let again = UbifsMut::open(memory).unwrap().close().unwrap();
+        assert_whole(&again, "written to again");
+    }
+    assert!(levels.contains(&Some(Level::Safe)) && levels.contains(&Some(Level::DangerRebuild)));
+}
+
+#[test]
+fn a_lower_level_says_what_it_takes_and_changes_nothing() {
+    let mut memory = filled();
+    memory.lebs[3..5].iter_mut().flatten().for_each(|leb| leb[..64].fill(4));
+    let Err(RepairError::Level(report)) = repair(memory, Level::DangerDefault, NOW) else {
+        panic!("a lost log takes more");
+    };
+    assert_eq!(report.level, Some(Level::DangerRebuild));
+    assert!(report.changes.iter().any(|change| change.finding.structure == "log"));
+}
+
+/// Anything at all in any LEB: the repair ends, and what it leaves is sound.
+#[test]
+fn damage_anywhere_is_repaired_or_refused() {
+    let good = filled();
+    let mut random = 1_u64;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888);
+        (random >> 33) as usize
+    };
+    let mut repaired = 0;
+    for round in 0..150 {
+        let mut memory = good.clone();
+        for _ in 0..1 + next() % 6 {
+            let lnum = 1 + next() % (memory.lebs.len() - 1);
+            let Some(leb) = &mut memory.lebs[lnum] else { continue };
+            let at = next() % leb.len();
+            let end = (at + 1 + next() % 600).min(leb.len());
+            let value = next() as u8;
+            leb[at..end].iter_mut().for_each(|byte| *byte ^= value);
+        }
+        match repair(memory, Level::DangerRebuild, NOW) {
+            Ok((memory, _)) => assert_sound(&memory, &format!("round {round}")),
+            Err(error) => panic!("round {round}: {error}"),
+        }
+        repaired += 1;
+    }
+    assert_eq!(repaired, 150);
+}
+
+/// The one volume of a UBI image with blocks of 16 KiB and headers of 64 bytes.
+fn volume_of(image: &[u8]) -> Memory {
+    const PEB: usize = 16384;
+    let word = |bytes: &[u8]| bytes.iter().fold(0_u64, |word, &byte| word << 8 | u64::from(byte));
+    let mut memory = Memory { leb_size: 16256, lebs: vec![None; 20] };
+    let mut newest = vec![0; memory.lebs.len()];
+    for peb in image.chunks(PEB).filter(|peb| peb[64..68] == *b"UBI!") {
+        let (volume, lnum) = (word(&peb[72..76]), word(&peb[76..80]) as usize);
+        let sequence = word(&peb[104..112]) + 1;
+        if volume == 0 && lnum < newest.len() && sequence > newest[lnum] {
+            newest[lnum] = sequence;
+            memory.lebs[lnum] = Some(peb[128..].to_vec());
+        }
+    }
+    memory
+}
+
+/// What is wrong with the outcome, by the columns of expected.tsv.
+fn compare(memory: &Memory, columns: &[&str], good: (&[u8], &[u8])) -> Vec<String> {
+    let fs = Ubifs::open(memory, &Options::default()).unwrap();
+    let mut wrong = Vec::new();
+    let mut hold = |what: &str, column: usize, found: bool| {
+        if found != (columns[column] == "1") {
+            wrong.push(format!("{what} is {found}"));
+        }
+    };
+    let xattr = |name: &[u8]| {
+        let mut value = [0; 8];
+        let inode = fs.lookup(ROOT, name).ok()?;
+        let length = fs.read_xattr(inode, b"user.corrupt", &mut value).ok()?;
+        Some(value[..length] == *b"123")
+    };
+    for (first, name) in [(2, "corrupt_file"), (5, "hardl_corrupt_file")] {
+        let found = content(&fs, name);
+        hold(&format!("{name} exists"), first, found.is_some());
+        hold(&format!("{name} unchanged"), first + 1, found.as_deref() == Some(good.0));
+        hold(&format!("{name} xattr"), first + 2, xattr(name.as_bytes()) == Some(true));
+    }
+    hold("symlink", 8, fs.lookup(ROOT, b"softl_corrupt_file").is_ok());
+    let directory = fs.lookup(ROOT, b"dir");
+    hold("dir", 9, directory.is_ok());
+    if directory.is_ok() {
+        hold("dir/file unchanged", 10, content(&fs, "dir/file").as_deref() == Some(good.1));
+    }
+    let found = fs.lookup(ROOT, b"lost+found").ok().map(|it| fs.attributes(it).unwrap().kind);
+    let is = |name: &str, bytes: &[u8]| content(&fs, name).as_deref() == Some(bytes);
+    let lost_found = match columns[11] {
+        "no lost+found" => found.is_none(),
+        "lost+found is regular" => found == Some(FileKind::Regular),
+        "lost+found has one" => is("lost+found/INO_72_0", good.1),
+        "lost+found has two" => {
+            is("lost+found/INO_65_0", good.0) && is("lost+found/INO_72_0", good.1)
+        }
+        _ => content(&fs, "lost+found/INO_72_0").is_some() && is("lost+found/INO_72_1", good.1),
+    };
+    if !lost_found {
+        wrong.push(format!("{} and not {found:?}", columns[11]));
+    }
+    wrong
+}
+
+#[test]
+fn the_prepared_images_come_to_what_is_stated() {
+    let Some(folder) = std::env::var_os("FLYSCH_UBIFS_IMAGES") else {
+        std::eprintln!("skipped: FLYSCH_UBIFS_IMAGES names no directory");
+        return;
+    };
+    let folder = Path::new(&folder);
+    let image = |name: &str| {
+        let path = folder.join(format!("{name}.gz"));
+        volume_of(&Command::new("gzip").arg("-dc").arg(path).output().unwrap().stdout)
+    };
+    let good = image("good");
+    let good = Ubifs::open(&good, &Options::default()).unwrap();
+    let (file, other) = (content(&good, "corrupt_file").unwrap(), content(&good, "dir/file"));
+    let good = (&file[..], &other.unwrap()[..]);
+    let mut failures = Vec::new();
+    let expected = std::fs::read_to_string(folder.join("expected.tsv")).unwrap();
+    for line in expected.lines().skip(1) {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let name = columns[0];
+        let found = match survey(image(name)) {
+            Ok(report) => report.level.map_or("safe", Level::name).replace('-', "_"),
+            Err(RepairError::Unrepairable(_)) => "none".to_string(),
+            Err(error) => format!("{error}"),
+        };
+        if found != columns[1] {
+            failures.push(format!("{name}: level {found}, expected {}", columns[1]));
+        }
+        if columns[1] == "none" {
+            std::println!("{name:<22}{found:<16}refused");
+            continue;
+        }
+        match repair(image(name), Level::DangerRebuild, NOW) {
+            Err(error) => failures.push(format!("{name}: {error}")),
+            Ok((memory, report)) => {
+                let wrong = compare(&memory, &columns, good);
+                std::println!("{name:<22}{found:<16}{} changes {wrong:?}", report.changes.len());
+                failures.extend(wrong.iter().map(|wrong| format!("{name}: {wrong}")));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}

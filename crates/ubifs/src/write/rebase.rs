@@ -1,0 +1,419 @@
+//! A commit that owes nothing to the one before: for repairs.
+//!
+//! What is known is which nodes of the main area are good. Space is counted from the LEBs
+//! themselves, index and LEB properties tree are written whole, the log begins anew. The steps are
+//! those of every commit; the old index, tree and master node stay until the new master node is
+//! written.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use flysch_api::vfs::Error;
+use flysch_api::volume::{LebState, Volume, VolumeMut};
+use flysch_wire::ubifs::lpt::LebProperties;
+use flysch_wire::ubifs::{
+    DirectoryEntry, EntryKind, FIRST_INODE, Group, InodeNode, Key, MASTER_LEB, Master, MasterFlags,
+    Node, NodeKind, ROOT_INODE, align8,
+};
+
+use super::buffered::{Buffered, pad};
+use super::cache::Cache;
+use super::gaps::fill;
+use super::journal::Log;
+use super::merge::{Entry, Writing};
+use super::space::Space;
+use super::{MountError, UbifsMut};
+use crate::access::{Location, Scratch};
+use crate::lpt::Lpt;
+use crate::master::{Chosen, INODE_WATERMARK};
+use crate::open::Ubifs;
+use crate::overlay::Overlay;
+use crate::scan::{Item, Scan};
+
+/// A name to be written into a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct NewName {
+    pub(crate) parent: u32,
+    pub(crate) name: Box<[u8]>,
+    pub(crate) inode: u32,
+    pub(crate) file_type: u8,
+}
+
+/// What the file system is to hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NewState {
+    /// Where the nodes that stay lie.
+    pub(crate) kept: Overlay,
+    /// Inodes to be written, and their inline data.
+    pub(crate) inodes: Vec<(InodeNode<'static>, Vec<u8>)>,
+    /// Names to be written.
+    pub(crate) names: Vec<NewName>,
+    /// Nodes that must not be taken for good ones again.
+    pub(crate) dropped: Vec<Location>,
+}
+
+/// What a LEB of the main area holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// Where its erased end begins.
+    end: u32,
+    /// It holds index nodes.
+    index: bool,
+    /// Bytes in it are no node, or a dropped one, or the last write may be torn.
+    rewrite: bool,
+}
+
+/// The LEB that new nodes go to.
+struct Fresh {
+    lnum: u32,
+    bytes: Vec<u8>,
+    nodes: Vec<(Key, Option<Box<[u8]>>, Location)>,
+}
+
+impl<V: VolumeMut> UbifsMut<V> {
+    /// Makes `state` all that there is.
+    ///
+    /// # Errors
+    /// [`MountError::Failed`]: the flash refuses, or there are not the empty LEBs for a new index.
+    pub(crate) fn rebase(mut fs: Ubifs<Buffered<V>>, state: &NewState) -> Result<Self, MountError> {
+        let superblock = fs.store.superblock;
+        let Some(format) = fs.lpt else { return Err(Error::Invalid("no superblock").into()) };
+        fs.store.access.volume.unit = superblock.min_io_size;
+        let used = used_bytes(&state.kept);
+        let (sequence, held) = survey(&fs, state);
+        let leb_size = superblock.leb_size;
+        let master = sane_master(&fs, state);
+        let known = fs.master.as_ref().map(|chosen| chosen.master.leb_cnt);
+        let grown = known.is_some_and(|lebs| lebs < superblock.leb_count);
+        let mut lpt = Lpt::new(format, superblock.min_io_size);
+        lpt.begin_behind(master.lpt_lnum);
+        let log_start = fs.store.layout.log.start;
+        let space = Space::new(&superblock, &fs.store.layout.main, &[]);
+        let master_at = fs.master.as_ref().map_or(0, |chosen| chosen.offset);
+        fs.master.get_or_insert(Chosen { master, lnum: MASTER_LEB, offset: 0, sequence });
+        fs.store.index = None;
+        fs.store.overlay = state.kept.clone();
+        fs.store.sizes = BTreeMap::new();
+        let index_head = (fs.store.layout.main.start, leb_size);
+        let mut this = Self {
+            fs,
+            space,
+            lpt,
+            master,
+            master_at,
+            log: Log { tail: log_start, head: (log_start, 0), bud_bytes: 0 },
+            cache: Cache::default(),
+            orphans: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            index_head,
+            index_size: 0,
+            index_growth: 0,
+            sequence,
+            highest_inode: master.highest_inode,
+            random: sequence,
+            failed: false,
+            changed: true,
+            #[cfg(test)]
+            only_gaps: false,
+        };
+        this.count(&used, held)?;
+        this.find_log();
+        if grown {
+            // First of all: a master node may know of fewer LEBs, and not of more.
+            this.write_superblock()?;
+        }
+        this.recover_master(true)?;
+        this.take_gc_leb();
+        this.write_fresh(state)?;
+        this.commit()?;
+        this.clear_rest()?;
+        if this.gc_leb().is_none() {
+            this.make_gc_leb()?;
+        }
+        this.fix_up()?;
+        Ok(this)
+    }
+
+    /// Rewrites what must be, and counts what each LEB holds.
+    fn count(
+        &mut self,
+        used: &BTreeMap<u32, u32>,
+        held: Vec<(Held, Vec<u8>)>,
+    ) -> Result<(), Error> {
+        let (leb_size, unit) = (self.leb_size(), self.unit());
+        let mut properties = Vec::with_capacity(held.len());
+        for (lnum, (held, content)) in (self.fs.store.layout.main.start..).zip(held) {
+            let used = used.get(&lnum).copied().unwrap_or(0);
+            let end = match held.rewrite && used == 0 {
+                // All of it is dirt.
+                true => leb_size,
+                false => held.end.next_multiple_of(unit).min(leb_size),
+            };
+            if used > end {
+                let place = self.fs.store.access.place(lnum, 0);
+                return Err(Error::Damaged { structure: "LEB: nodes lie in each other", place });
+            }
+            if held.rewrite && used > 0 {
+                self.change_leb(lnum, &content)?;
+            }
+            let index = held.index && used == 0;
+            properties.push(LebProperties { free: leb_size - end, dirty: end - used, index });
+        }
+        let superblock = self.fs.store.superblock;
+        self.space = Space::new(&superblock, &self.fs.store.layout.main, &properties);
+        for bud in self.fs.buds.clone() {
+            // The old commit's journal until there is a new one.
+            self.space.change(bud.lnum, |leb| leb.taken = true);
+        }
+        Ok(())
+    }
+
+    /// Goes on behind the old log if that can be followed.
+    fn find_log(&mut self) {
+        let (tail, log) = (self.master.log_lnum, self.fs.store.layout.log.clone());
+        if log.contains(&tail)
+            && let Ok(found) = self.scan_log()
+        {
+            self.log.tail = tail;
+            self.log.head = found.head;
+        }
+    }
+
+    fn write_fresh(&mut self, state: &NewState) -> Result<(), Error> {
+        let mut fresh = None;
+        for (inode, data) in &state.inodes {
+            let node = Node::Inode(InodeNode { data, ..*inode });
+            self.put_fresh(&mut fresh, &node, (inode.key, None))?;
+        }
+        for new in &state.names {
+            let hash = self.fs.store.hash().hash(&new.name);
+            let key = Key::any_entry(EntryKind::Directory, new.parent, hash);
+            let cookie = self.random();
+            let node = Node::Entry(DirectoryEntry {
+                kind: EntryKind::Directory,
+                key,
+                inode: new.inode.into(),
+                file_type: new.file_type,
+                cookie,
+                name: &new.name,
+            });
+            self.put_fresh(&mut fresh, &node, (key, Some(new.name.clone())))?;
+        }
+        self.finish_fresh(&mut fresh)
+    }
+
+    fn put_fresh(
+        &mut self,
+        fresh: &mut Option<Fresh>,
+        node: &Node<'_>,
+        (key, name): (Key, Option<Box<[u8]>>),
+    ) -> Result<(), Error> {
+        let length = node.size() as u32;
+        let room = self.leb_size() - align8(length);
+        if fresh.as_ref().is_some_and(|fresh| fresh.bytes.len() as u32 > room) {
+            self.finish_fresh(fresh)?;
+        }
+        if fresh.is_none() {
+            let lnum = self.empty_leb().ok_or(Error::NoSpace)?;
+            *fresh = Some(Fresh { lnum, bytes: Vec::new(), nodes: Vec::new() });
+        }
+        let sequence = self.next_sequence();
+        let fresh = fresh.as_mut().expect("made above");
+        let offset = fresh.bytes.len();
+        fresh.bytes.resize(offset + align8(length) as usize, 0);
+        node.emit(sequence, Group::None, &mut fresh.bytes[offset..]);
+        let at = Location { lnum: fresh.lnum, offset: offset as u32, length };
+        fresh.nodes.push((key, name, at));
+        Ok(())
+    }
+
+    fn finish_fresh(&mut self, fresh: &mut Option<Fresh>) -> Result<(), Error> {
+        let Some(Fresh { lnum, mut bytes, nodes }) = fresh.take() else { return Ok(()) };
+        pad(&mut bytes, self.unit() as usize);
+        if self.volume().state(lnum) != LebState::Unmapped {
+            self.unmap_leb(lnum)?;
+        }
+        self.write_leb(lnum, 0, &bytes)?;
+        let free = self.leb_size() - bytes.len() as u32;
+        self.space.change(lnum, |leb| leb.free = free);
+        for (key, name, at) in nodes {
+            self.space.acquire(at);
+            match name {
+                Some(name) => self.fs.store.overlay.set_name(key, &name, Some(at)),
+                None => self.fs.store.overlay.set(key, at),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an index over everything in the overlay; tells where its root is.
+    pub(super) fn write_whole_index(&mut self) -> Result<Location, Error> {
+        let overlay = &self.fs.store.overlay;
+        let nodes = overlay.nodes(Key::MIN, Key::MAX).map(|(key, at)| Entry { key, at });
+        let mut entries: Vec<Entry> = nodes.collect();
+        for key in overlay.name_keys() {
+            let places = overlay.names_of(key).iter().filter_map(|change| change.location);
+            entries.extend(places.map(|at| Entry { key, at }));
+        }
+        // Stable: names of one hash stay in the order that `settle_names` gave them.
+        entries.sort_by_key(|entry| entry.key);
+        let mut writing = Writing::new(self.index_head.1);
+        let root = self.write_top(&mut writing, 0, entries)?;
+        self.flush_index(&mut writing)?;
+        Ok(root)
+    }
+
+    /// Unmaps what the old state had in the log, the orphan area and the tree of LEB properties.
+    fn clear_rest(&mut self) -> Result<(), Error> {
+        let head = self.log.head.0;
+        let log = self.fs.store.layout.log.clone().filter(|lnum| *lnum != head);
+        let orphans = self.fs.store.layout.orphans.clone();
+        let rest: Vec<u32> = log.chain(orphans).chain(self.lpt.idle_lebs()).collect();
+        for lnum in rest {
+            if self.volume().state(lnum) != LebState::Unmapped {
+                self.unmap_leb(lnum)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in use of each LEB.
+fn used_bytes(kept: &Overlay) -> BTreeMap<u32, u32> {
+    let mut used: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut add = |at: Location| {
+        let bytes = used.entry(at.lnum).or_default();
+        *bytes = bytes.saturating_add(align8(at.length));
+    };
+    kept.nodes(Key::MIN, Key::MAX).for_each(|(_, at)| add(at));
+    for key in kept.name_keys() {
+        kept.names_of(key).iter().filter_map(|change| change.location).for_each(&mut add);
+    }
+    used
+}
+
+/// The master node as far as it can be believed.
+fn sane_master<V: VolumeMut>(fs: &Ubifs<Buffered<V>>, state: &NewState) -> Master {
+    let layout = &fs.store.layout;
+    let found = fs.master.as_ref().map(|chosen| chosen.master);
+    let mut master = found.unwrap_or(Master {
+        highest_inode: 0,
+        commit: 0,
+        flags: MasterFlags(0),
+        log_lnum: layout.log.start,
+        root_lnum: layout.main.start,
+        root_offs: 0,
+        root_len: 0,
+        gc_lnum: u32::MAX,
+        ihead_lnum: layout.main.start,
+        ihead_offs: 0,
+        index_size: 0,
+        total_free: 0,
+        total_dirty: 0,
+        total_used: 0,
+        total_dead: 0,
+        total_dark: 0,
+        lpt_lnum: layout.lpt.start,
+        lpt_offs: 0,
+        nhead_lnum: layout.lpt.start,
+        nhead_offs: 0,
+        ltab_lnum: layout.lpt.start,
+        ltab_offs: 0,
+        lsave_lnum: 0,
+        lsave_offs: 0,
+        lscan_lnum: layout.main.start,
+        empty_lebs: 0,
+        idx_lebs: 0,
+        leb_cnt: fs.store.superblock.leb_count,
+        root_hash: [0; 64],
+        lpt_hash: [0; 64],
+        hmac: [0; 64],
+    });
+    master.flags = MasterFlags(master.flags.0 & !MasterFlags::RECOVERY.0);
+    master.leb_cnt = fs.store.superblock.leb_count;
+    if !layout.main.contains(&master.lscan_lnum) {
+        master.lscan_lnum = layout.main.start;
+    }
+    let kept = state.kept.nodes(Key::MIN, Key::MAX).map(|(key, _)| key.inode());
+    let numbers = kept.chain(state.inodes.iter().map(|(inode, _)| inode.key.inode()));
+    let highest = u64::from(numbers.max().unwrap_or(ROOT_INODE).max(FIRST_INODE));
+    if master.highest_inode >= INODE_WATERMARK {
+        master.highest_inode = 0;
+    }
+    master.highest_inode = master.highest_inode.max(highest);
+    master
+}
+
+/// Goes through every LEB: the highest sequence number, and of the main area's what each holds,
+/// with the content it is to get where it must be rewritten.
+fn survey<V: VolumeMut>(fs: &Ubifs<Buffered<V>>, state: &NewState) -> (u64, Vec<(Held, Vec<u8>)>) {
+    let access = &fs.store.access;
+    let dropped: BTreeSet<(u32, u32)> =
+        state.dropped.iter().map(|at| (at.lnum, at.offset)).collect();
+    let mut sequence = fs.master.as_ref().map_or(0, |chosen| chosen.sequence);
+    let mut all = Vec::new();
+    for lnum in 0..fs.store.superblock.leb_count {
+        let is_main = fs.store.layout.main.contains(&lnum);
+        let mut held = Held::default();
+        let mut content = Vec::new();
+        let mut scratch = Scratch::new();
+        if access.volume.state(lnum) != LebState::Unmapped {
+            if let Ok(leb) = access.leb(lnum, &mut scratch) {
+                // The last write to the journal may have been cut short, and look erased.
+                held.rewrite = fs.is_unclean() && fs.buds.iter().any(|bud| bud.lnum == lnum);
+                let last = look((lnum, leb), &dropped, &mut held, &mut content);
+                sequence = sequence.max(last);
+                if held.rewrite {
+                    content.truncate(held.end as usize);
+                    pad(&mut content, access.volume.unit as usize);
+                } else {
+                    content = Vec::new();
+                }
+            } else {
+                held.end = access.leb_size;
+            }
+        }
+        if is_main {
+            all.push((held, content));
+        }
+    }
+    (sequence, all)
+}
+
+/// Goes through one LEB; `content` becomes what it should hold.
+fn look(
+    (lnum, leb): (u32, &[u8]),
+    dropped: &BTreeSet<(u32, u32)>,
+    held: &mut Held,
+    content: &mut Vec<u8>,
+) -> u64 {
+    let mut sequence = 0;
+    let mut end = 0;
+    let mut bad: Vec<(u32, u32)> = Vec::new();
+    let mut scan = Scan::new(leb, 0);
+    for item in &mut scan {
+        match item {
+            Item::Node { offset, header, .. } => {
+                sequence = sequence.max(header.sequence);
+                let behind = (offset + align8(header.length)).min(leb.len() as u32);
+                if dropped.contains(&(lnum, offset)) {
+                    bad.push((offset, behind));
+                } else {
+                    held.index |= header.kind == NodeKind::Index;
+                    end = behind;
+                }
+            }
+            Item::Garbage { range, .. } => bad.push(range),
+        }
+    }
+    held.rewrite |= !bad.is_empty();
+    held.end = if held.rewrite { end } else { scan.end() };
+    if held.rewrite {
+        *content = leb.into();
+        for (start, end) in bad {
+            fill(&mut content[start as usize..end as usize]);
+        }
+    }
+    sequence
+}
