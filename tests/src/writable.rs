@@ -2,6 +2,7 @@
 
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::Timestamp;
+use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_mtd::Image;
 use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume};
 use flysch_ubifs::UbifsMut;
@@ -32,6 +33,13 @@ pub fn ubifs(blocks: u32) -> UbifsMut<RamVolume> {
     let root = NewInode::directory(START);
     format(&mut volume, &CreateOptions::new(2048, leb_size, lebs), &root).unwrap();
     UbifsMut::open(volume).unwrap()
+}
+
+/// An empty JFFS2 on NOR of so many blocks.
+pub fn jffs2(blocks: u32) -> Jffs2Mut<Ram> {
+    let geometry = Geometry::nor(0, 64 << 10);
+    let flash = Image::new(vec![0xFF; blocks as usize * (64 << 10)], geometry).strict();
+    Jffs2Mut::mount(flash, &WriteOptions::default()).unwrap()
 }
 
 /// Closes a file system and opens it again, on the device attached anew.

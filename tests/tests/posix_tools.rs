@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, RwLock};
 
 use flysch_fuse::{Options, Shared};
-use flysch_tests::writable::{START, ubifs};
+use flysch_tests::writable::{START, jffs2, ubifs};
 use flysch_vfs::Memory;
 
 fn tool(name: &str) -> Option<PathBuf> {
@@ -79,5 +79,12 @@ fn memory_stands_the_exercisers() {
 fn ubifs_stands_the_exercisers() {
     if has_fuse() {
         exercise(&(Arc::new(RwLock::new(ubifs(1024))) as Shared));
+    }
+}
+
+#[test]
+fn jffs2_stands_the_exercisers() {
+    if has_fuse() {
+        exercise(&(Arc::new(RwLock::new(jffs2(1024))) as Shared));
     }
 }

@@ -4,30 +4,31 @@
 //! them; an image made to be flashed ends behind its content. Such a file gets more erased blocks
 //! at its end, as many as the flash has or as the changes will need.
 
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+mod bare;
+mod flash;
+
 use std::sync::{Arc, RwLock};
 
-use flysch_api::flash::{Flash, FlashMut, Geometry};
+use flysch_api::flash::{Geometry, Kind};
 use flysch_api::vfs::{FileSystem, FileSystemMut};
-use flysch_linux::{Access, MtdDevice};
+use flysch_jffs2::{Jffs2, Jffs2Mut, WriteOptions};
 use flysch_mtd::detect::Content;
-use flysch_mtd::{Dump, Image as PlainImage, Partition, Storage};
 use flysch_ubi::{Device, DeviceOptions, Offsets};
-use flysch_ubifs::UbifsMut;
+use flysch_ubifs::{FlatImage, Ubifs, UbifsMut};
 use flysch_wire::ubi::VolumeFlags;
 
-use crate::open::{Contents, Image, Part, Volume};
-use crate::storage::{FileStorage, Window};
+use self::bare::BareVolume;
+use self::flash::{AnyFlash, Trim};
+use crate::open::{Contents, Image, Part, SharedFlash, Volume};
 
 /// A file system that one at a time changes.
 pub type SharedMut = Arc<RwLock<dyn FileSystemMut + Send + Sync>>;
 /// Blocks that UBI needs beside its volumes' to work with.
-pub(crate) const UBI_SPARE: u64 = 8;
+const UBI_SPARE: u64 = 8;
+/// Blocks that JFFS2 needs to collect garbage and to write at all, on a small flash.
+const JFFS2_SPARE: u64 = 10;
 /// Linux's default (`CONFIG_MTD_UBI_BEB_LIMIT`).
 const BAD_PER_1024: u32 = 20;
-
-pub(crate) type AnyFlash = Box<dyn FlashMut + Send + Sync>;
 
 /// How much room changes will need.
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,7 +122,11 @@ impl Image {
         let part = self.parts.iter().find(holds).ok_or(WritableError::NoFileSystem)?;
         match (part.region.content, volume.id) {
             (Content::Ubi { .. }, Some(id)) => self.open_ubi_volume(part, id, room),
-            _ => Err(WritableError::NoFileSystem),
+            _ => match &volume.contents {
+                Contents::Jffs2(fs) => self.open_jffs2(part, fs, room),
+                Contents::BareUbifs(fs) => self.open_bare(part, fs, room),
+                _ => Err(WritableError::NoFileSystem),
+            },
         }
     }
 
@@ -174,53 +179,59 @@ impl Image {
         }))
     }
 
-    /// What to cut off in the end of what `open_flash` adds; nothing if the user named a size.
-    pub(crate) fn trim(&self, part: &Part, room: &Room) -> Option<Trim> {
-        let is_plain = self.device.is_none() && self.page_format.is_none();
-        (is_plain && room.flash_size.is_none()).then(|| Trim {
-            path: self.path.clone(),
-            start: part.region.range.start + self.offset,
-            end: self.size,
-            block: part.region.geometry.erase_size.into(),
-        })
-    }
-
-    /// The flash of one part, for changing; `more` erased blocks are added to a file.
-    pub(crate) fn open_flash(
+    fn open_jffs2(
         &self,
         part: &Part,
-        geometry: Geometry,
+        fs: &Jffs2<SharedFlash>,
         room: &Room,
-        more: u64,
-    ) -> Result<AnyFlash, WritableError> {
-        if self.device.is_some() {
-            let device = MtdDevice::open(&self.path, Access::Write)?;
-            let whole = *device.geometry();
-            let first = whole.block_of(part.region.range.start);
-            return Ok(Box::new(Partition::new(device, first, geometry.blocks())?));
-        }
-        let page = self.page_format.as_ref().map(|format| (format.page_size, format.oob.size));
-        let stored = |bytes: u64| match page {
-            Some((page, oob)) => bytes.div_ceil(page.into()) * (u64::from(page) + oob as u64),
-            None => bytes,
+    ) -> Result<Writable, WritableError> {
+        let found = part.region.geometry;
+        let geometry = match fs.facts().clean_markers {
+            _ if self.device.is_some() || self.page_format.is_some() => found,
+            // Made for NAND, where erased blocks are marked out of the file's sight.
+            0 => Geometry { kind: Kind::Nand, ..found },
+            _ => Geometry::nor(found.size, found.erase_size),
         };
-        let mut storage = FileStorage::open_writable(&self.path)?;
-        let start = stored(part.region.range.start) + self.offset;
-        let old = storage.size();
-        let is_last = start + stored(part.region.range.end - part.region.range.start) >= old;
-        let block = stored(geometry.erase_size.into());
-        let len = match room.flash_size {
-            _ if !is_last => stored(part.region.range.end - part.region.range.start),
-            Some(size) => stored(size).max(old - start),
-            None if room.bytes.is_none() => old - start,
-            None => (old - start).next_multiple_of(block) + more * block,
+        // Blocks that JFFS2 keeps for itself, and those for what will come.
+        let content = room.bytes.unwrap_or(0).div_ceil(found.erase_size.into());
+        let blocks = content * 5 / 4 + u64::from(found.blocks() / 16) + JFFS2_SPARE;
+        let flash = self.open_flash(part, geometry, room, blocks)?;
+        let Content::Jffs2(order) = part.region.content else {
+            return Err(WritableError::NoFileSystem);
         };
-        storage.grow(start + len)?;
-        let window = Window { storage, start, len };
-        match &self.page_format {
-            None => Ok(Box::new(PlainImage::new(window, geometry))),
-            Some(format) => Ok(Box::new(Dump::new(window, format.clone(), geometry.erase_size)?)),
+        let options = WriteOptions { order: Some(order), ..WriteOptions::default() };
+        let fs = Jffs2Mut::mount(flash, &options).map_err(format)?;
+        let trim = self.trim(part, room);
+        Ok(Writable::new(fs, move |mut fs: Jffs2Mut<AnyFlash>| {
+            fs.sync(None).map_err(format)?;
+            drop(fs);
+            trim.map_or(Ok(()), Trim::run)
+        }))
+    }
+
+    fn open_bare(
+        &self,
+        part: &Part,
+        fs: &Ubifs<FlatImage<SharedFlash>>,
+        room: &Room,
+    ) -> Result<Writable, WritableError> {
+        if self.device.is_some() || self.page_format.is_some() {
+            return Err(format("UBIFS without UBI can only be changed in a plain file"));
         }
+        let superblock = fs.superblock();
+        let (leb_size, unit) = (superblock.leb_size, superblock.min_io_size);
+        let there = part.region.geometry.size.div_ceil(leb_size.into());
+        let wanted = u64::from(superblock.leb_count) + u64::from(missing_lebs(fs, room, leb_size));
+        let wanted = wanted.min(superblock.leb_count_max.into());
+        let geometry = Geometry::nand(0, leb_size, unit, unit);
+        // The file system's own LEBs may be missing at the end of the file.
+        let room = Room { bytes: Some(room.bytes.unwrap_or(0)), ..*room };
+        let flash = self.open_flash(part, geometry, &room, wanted.saturating_sub(there))?;
+        let volume = BareVolume::new(FlatImage::new(flash, leb_size, 0), &self.path)?;
+        let fs = UbifsMut::open(volume).map_err(format)?;
+        Ok(Writable::new(fs, |fs: UbifsMut<BareVolume<AnyFlash>>| {
+            fs.close().map(drop).map_err(format)
+        }))
     }
 }
 
@@ -241,7 +252,7 @@ fn missing_lebs(fs: &dyn FileSystem, room: &Room, leb_size: u32) -> u32 {
 }
 
 /// The flash as the file system on it must have seen it: the file itself does not tell its pages.
-pub(crate) fn geometry(part: &Part, unit: u32, offsets: Offsets) -> Geometry {
+fn geometry(part: &Part, unit: u32, offsets: Offsets) -> Geometry {
     /// UBIFS takes flash that is written by single bytes for this.
     const UNIT_MIN: u32 = 8;
     let found = part.region.geometry;
@@ -251,36 +262,4 @@ pub(crate) fn geometry(part: &Part, unit: u32, offsets: Offsets) -> Geometry {
     // Sub-pages are known from the VID header, which begins with one.
     let sub_page_size = unit.min(1 << offsets.vid_header.trailing_zeros().min(31));
     Geometry { write_size: unit, sub_page_size, ..found }
-}
-
-/// Erased blocks to be cut off the end of a file.
-pub(crate) struct Trim {
-    path: PathBuf,
-    /// Where the blocks begin.
-    start: u64,
-    /// Nothing before this is cut off.
-    end: u64,
-    /// Bytes of a block.
-    block: u64,
-}
-
-impl Trim {
-    /// Bytes at the start of a block that say no more than that it is erased: UBI's EC header,
-    /// JFFS2's clean marker.
-    const MARK: usize = 64;
-
-    pub(crate) fn run(self) -> Result<(), WritableError> {
-        let file = std::fs::File::options().read(true).write(true).open(&self.path)?;
-        let mut end = file.metadata()?.len();
-        let mut block = vec![0; self.block as usize];
-        while end >= self.end + self.block && (end - self.start).is_multiple_of(self.block) {
-            file.read_exact_at(&mut block, end - self.block)?;
-            if block[Self::MARK.min(block.len())..].iter().any(|&byte| byte != 0xFF) {
-                break;
-            }
-            end -= self.block;
-        }
-        file.set_len(end)?;
-        Ok(file.sync_all()?)
-    }
 }

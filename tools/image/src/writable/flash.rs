@@ -1,0 +1,97 @@
+//! The flash below a file system that is to be changed.
+
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use flysch_api::flash::{Flash, FlashMut, Geometry};
+use flysch_linux::{Access, MtdDevice};
+use flysch_mtd::{Dump, Image as PlainImage, Partition, Storage};
+
+use super::{Room, WritableError};
+use crate::open::{Image, Part};
+use crate::storage::{FileStorage, Window};
+
+pub(super) type AnyFlash = Box<dyn FlashMut + Send + Sync>;
+
+impl Image {
+    /// What to cut off in the end of what `open_flash` adds; nothing if the user named a size.
+    pub(super) fn trim(&self, part: &Part, room: &Room) -> Option<Trim> {
+        let is_plain = self.device.is_none() && self.page_format.is_none();
+        (is_plain && room.flash_size.is_none()).then(|| Trim {
+            path: self.path.clone(),
+            start: part.region.range.start + self.offset,
+            end: self.size,
+            block: part.region.geometry.erase_size.into(),
+        })
+    }
+
+    /// The flash of one part, for changing; `more` erased blocks are added to a file.
+    pub(super) fn open_flash(
+        &self,
+        part: &Part,
+        geometry: Geometry,
+        room: &Room,
+        more: u64,
+    ) -> Result<AnyFlash, WritableError> {
+        if self.device.is_some() {
+            let device = MtdDevice::open(&self.path, Access::Write)?;
+            let whole = *device.geometry();
+            let first = whole.block_of(part.region.range.start);
+            return Ok(Box::new(Partition::new(device, first, geometry.blocks())?));
+        }
+        let page = self.page_format.as_ref().map(|format| (format.page_size, format.oob.size));
+        let stored = |bytes: u64| match page {
+            Some((page, oob)) => bytes.div_ceil(page.into()) * (u64::from(page) + oob as u64),
+            None => bytes,
+        };
+        let mut storage = FileStorage::open_writable(&self.path)?;
+        let start = stored(part.region.range.start) + self.offset;
+        let old = storage.size();
+        let is_last = start + stored(part.region.range.end - part.region.range.start) >= old;
+        let block = stored(geometry.erase_size.into());
+        let len = match room.flash_size {
+            _ if !is_last => stored(part.region.range.end - part.region.range.start),
+            Some(size) => stored(size).max(old - start),
+            None if room.bytes.is_none() => old - start,
+            None => (old - start).next_multiple_of(block) + more * block,
+        };
+        storage.grow(start + len)?;
+        let window = Window { storage, start, len };
+        match &self.page_format {
+            None => Ok(Box::new(PlainImage::new(window, geometry))),
+            Some(format) => Ok(Box::new(Dump::new(window, format.clone(), geometry.erase_size)?)),
+        }
+    }
+}
+
+/// Erased blocks to be cut off the end of a file.
+pub(super) struct Trim {
+    path: PathBuf,
+    /// Where the blocks begin.
+    start: u64,
+    /// Nothing before this is cut off.
+    end: u64,
+    /// Bytes of a block.
+    block: u64,
+}
+
+impl Trim {
+    /// Bytes at the start of a block that say no more than that it is erased: UBI's EC header,
+    /// JFFS2's clean marker.
+    const MARK: usize = 64;
+
+    pub(super) fn run(self) -> Result<(), WritableError> {
+        let file = std::fs::File::options().read(true).write(true).open(&self.path)?;
+        let mut end = file.metadata()?.len();
+        let mut block = vec![0; self.block as usize];
+        while end >= self.end + self.block && (end - self.start).is_multiple_of(self.block) {
+            file.read_exact_at(&mut block, end - self.block)?;
+            if block[Self::MARK.min(block.len())..].iter().any(|&byte| byte != 0xFF) {
+                break;
+            }
+            end -= self.block;
+        }
+        file.set_len(end)?;
+        Ok(file.sync_all()?)
+    }
+}
