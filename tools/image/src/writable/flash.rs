@@ -11,11 +11,11 @@ use super::{Room, WritableError};
 use crate::open::{Image, Part};
 use crate::storage::{FileStorage, Window};
 
-pub(super) type AnyFlash = Box<dyn FlashMut + Send + Sync>;
+pub(crate) type AnyFlash = Box<dyn FlashMut + Send + Sync>;
 
 impl Image {
     /// What to cut off in the end of what `open_flash` adds; nothing if the user named a size.
-    pub(super) fn trim(&self, part: &Part, room: &Room) -> Option<Trim> {
+    pub(crate) fn trim(&self, part: &Part, room: &Room) -> Option<Trim> {
         let is_plain = self.device.is_none() && self.page_format.is_none();
         (is_plain && room.flash_size.is_none()).then(|| Trim {
             path: self.path.clone(),
@@ -26,7 +26,7 @@ impl Image {
     }
 
     /// The flash of one part, for changing; `more` erased blocks are added to a file.
-    pub(super) fn open_flash(
+    pub(crate) fn open_flash(
         &self,
         part: &Part,
         geometry: Geometry,
@@ -65,7 +65,7 @@ impl Image {
 }
 
 /// Erased blocks to be cut off the end of a file.
-pub(super) struct Trim {
+pub(crate) struct Trim {
     path: PathBuf,
     /// Where the blocks begin.
     start: u64,
@@ -80,7 +80,7 @@ impl Trim {
     /// JFFS2's clean marker.
     const MARK: usize = 64;
 
-    pub(super) fn run(self) -> Result<(), WritableError> {
+    pub(crate) fn run(self) -> Result<(), WritableError> {
         let file = std::fs::File::options().read(true).write(true).open(&self.path)?;
         let mut end = file.metadata()?.len();
         let mut block = vec![0; self.block as usize];

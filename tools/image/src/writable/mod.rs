@@ -18,13 +18,13 @@ use flysch_ubifs::{FlatImage, Ubifs, UbifsMut};
 use flysch_wire::ubi::VolumeFlags;
 
 use self::bare::BareVolume;
-use self::flash::{AnyFlash, Trim};
+pub(crate) use self::flash::{AnyFlash, Trim};
 use crate::open::{Contents, Image, Part, SharedFlash, Volume};
 
 /// A file system that one at a time changes.
 pub type SharedMut = Arc<RwLock<dyn FileSystemMut + Send + Sync>>;
 /// Blocks that UBI needs beside its volumes' to work with.
-const UBI_SPARE: u64 = 8;
+pub(crate) const UBI_SPARE: u64 = 8;
 /// Blocks that JFFS2 needs to collect garbage and to write at all, on a small flash.
 const JFFS2_SPARE: u64 = 10;
 /// Linux's default (`CONFIG_MTD_UBI_BEB_LIMIT`).
@@ -252,7 +252,7 @@ fn missing_lebs(fs: &dyn FileSystem, room: &Room, leb_size: u32) -> u32 {
 }
 
 /// The flash as the file system on it must have seen it: the file itself does not tell its pages.
-fn geometry(part: &Part, unit: u32, offsets: Offsets) -> Geometry {
+pub(crate) fn geometry(part: &Part, unit: u32, offsets: Offsets) -> Geometry {
     /// UBIFS takes flash that is written by single bytes for this.
     const UNIT_MIN: u32 = 8;
     let found = part.region.geometry;
