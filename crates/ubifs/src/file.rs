@@ -152,21 +152,29 @@ impl<V: Volume> Ubifs<V> {
     ) -> Result<usize, Error> {
         let left = size.saturating_sub(offset);
         let length = left.min(buffer.len() as u64) as usize;
-        let buffer = &mut buffer[..length];
-        buffer.fill(0);
         let block_size = u64::from(BLOCK_SIZE);
         let first = offset / block_size;
-        if buffer.is_empty() || first > u64::from(Key::VALUE_MAX) {
+        if length == 0 || first > u64::from(Key::VALUE_MAX) {
+            buffer[..length].fill(0);
             return Ok(length);
         }
         let last = ((offset + length as u64 - 1) / block_size).min(u64::from(Key::VALUE_MAX));
         let range = (Key::data(inode, first as u32), Key::data(inode, last as u32));
         let mut scratch = Scratch::new();
         let mut fault: Option<(u64, Fault)> = None;
+        // Blocks come in order; what none of them fills is zeros.
+        let mut filled = 0;
         let walked = self.store.nodes(range.0, range.1, &mut |key, at| {
             let start = u64::from(key.value()) * block_size;
-            match self.read_block((key, at), offset, buffer, &mut scratch) {
-                Ok(()) => ControlFlow::Continue(()),
+            let from = (start.saturating_sub(offset) as usize).min(length);
+            if filled < from {
+                buffer[filled..from].fill(0);
+            }
+            match self.read_block((key, at), (offset, length), buffer, &mut scratch) {
+                Ok(end) => {
+                    filled = end;
+                    ControlFlow::Continue(())
+                }
                 Err(damage) => {
                     fault = Some((start, damage));
                     ControlFlow::Break(())
@@ -176,34 +184,40 @@ impl<V: Volume> Ubifs<V> {
         match fault {
             Some((start, _)) if start > offset => Ok((start - offset) as usize),
             Some((_, fault)) => Err(fault.into()),
-            None => walked.map(|()| length).map_err(Error::from),
+            None => {
+                buffer[filled.min(length)..length].fill(0);
+                walked.map(|()| length).map_err(Error::from)
+            }
         }
     }
 
-    /// Puts one block of content where it belongs in `buffer`, which begins at `offset`.
+    /// Puts one block of content where it belongs in the `length` bytes of `buffer` that begin at
+    /// `offset` of the file; returns where it ends in there. What follows may be overwritten.
     fn read_block(
         &self,
         (key, at): (Key, Location),
-        offset: u64,
+        (offset, length): (u64, usize),
         buffer: &mut [u8],
         scratch: &mut Scratch,
-    ) -> Result<(), Fault> {
+    ) -> Result<usize, Fault> {
         let data = self.data(key, at, scratch)?;
         let bad = || self.store.fault(at, NodeKind::Data, field("data"));
         let start = u64::from(key.value()) * u64::from(BLOCK_SIZE);
         let size = data.size as usize;
-        if start >= offset && (start - offset) as usize + size <= buffer.len() {
+        if start >= offset && (start - offset) as usize + size <= length {
             let from = (start - offset) as usize;
-            return unpack(&data, &mut buffer[from..from + size]).ok_or_else(bad);
+            let room = buffer.len().min(from + size + SLACK);
+            unpack_roomy(&data, size, &mut buffer[from..room]).ok_or_else(bad)?;
+            return Ok(from + size);
         }
         let mut block = [0; BLOCK_SIZE as usize];
         unpack(&data, &mut block[..size]).ok_or_else(bad)?;
         let skip = offset.saturating_sub(start).min(size as u64) as usize;
         let from = start.saturating_sub(offset) as usize;
         let wanted = &block[skip..size];
-        let length = wanted.len().min(buffer.len() - from);
+        let length = wanted.len().min(length - from);
         buffer[from..from + length].copy_from_slice(&wanted[..length]);
-        Ok(())
+        Ok(from + length)
     }
 
     /// Reads the data node of a key.
@@ -248,14 +262,23 @@ impl<V: Volume> Ubifs<V> {
     }
 }
 
+/// Bytes behind a block within which decompressors need not mind where it ends.
+const SLACK: usize = 512;
+
 /// Decompresses a block into `output`, which has its size; `None` if it is not what it says.
 pub(crate) fn unpack(data: &Data<'_>, output: &mut [u8]) -> Option<()> {
+    unpack_roomy(data, output.len(), output)
+}
+
+/// Decompresses a block of `size` bytes to the beginning of `output`; what is behind it there may
+/// be overwritten.
+fn unpack_roomy(data: &Data<'_>, size: usize, output: &mut [u8]) -> Option<()> {
     let method = match data.compression {
         Compression::None => {
-            if data.data.len() != output.len() {
+            if data.data.len() != size {
                 return None;
             }
-            output.copy_from_slice(data.data);
+            output[..size].copy_from_slice(data.data);
             return Some(());
         }
         Compression::Lzo => Method::Lzo,
@@ -264,7 +287,7 @@ pub(crate) fn unpack(data: &Data<'_>, output: &mut [u8]) -> Option<()> {
         Compression::Unknown(_) => return None,
     };
     let length = flysch_compress::decompress(method, data.data, output).ok()?;
-    (length == output.len()).then_some(())
+    (length == size).then_some(())
 }
 
 /// A listing goes on behind this position: hash, then the name's place among those with the hash.

@@ -4,12 +4,21 @@
 //! shares its first page with the node before. Without a cache each of them is a system call, and
 //! on a dump with error correction inside every one of them corrects whole pages, the same ones
 //! again and again. Here pages are read, and corrected, once and kept as long as there is room.
+//!
+//! Content is read once, from front to back, and need not be kept. Where no correction makes it
+//! dear, a thread that reads on and on has a [`Window`] of its own on the flash, which moves along.
 
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flysch_api::flash::{Corrected, Error, Flash, Geometry, OobMode};
+
+#[cfg(test)]
+mod tests;
+mod window;
+
+use window::Window;
 
 /// Most bytes kept of one flash.
 const ROOM: usize = 8 << 20;
@@ -26,6 +35,8 @@ const WAYS: usize = 4;
 #[derive(Debug)]
 pub struct CachedFlash<F> {
     flash: F,
+    /// Tells the windows on this flash from those on others.
+    id: u64,
     unit: u32,
     /// Number of sets is two to the power of this.
     set_bits: u32,
@@ -63,7 +74,7 @@ impl<F: Flash> CachedFlash<F> {
         let sets = (ROOM / WAYS / unit as usize).max(2).next_power_of_two();
         let set_bits = sets.trailing_zeros();
         let sets = (0..sets).map(|_| Mutex::default()).collect();
-        Self { flash, unit, set_bits, sets }
+        Self { flash, id: window::id(), unit, set_bits, sets }
     }
 
     fn set(&self, number: u64) -> MutexGuard<'_, Set> {
@@ -160,6 +171,10 @@ impl<F: Flash> CachedFlash<F> {
             let len = rest.len().min(unit as usize - inside);
             let (now, later) = rest.split_at_mut(len);
             let mut outcome = self.kept(number, inside, now);
+            if outcome.is_none() && self.follows(number) && self.is_plain() {
+                let is_read = Window::open(self, at, now);
+                outcome = is_read.then_some(Ok(Corrected::NONE));
+            }
             if outcome.is_none() {
                 self.fill(self.worth_reading(number, wanted)).ok()?;
                 // Somebody else may have needed the room meanwhile.
@@ -179,16 +194,28 @@ impl<F: Flash> CachedFlash<F> {
     fn worth_reading(&self, number: u64, wanted: u64) -> Range<u64> {
         let wanted = wanted.min(AHEAD);
         let end = number + wanted;
-        // Two reads close by in one direction, perhaps with something left out between them.
-        let kept = |units: Range<u64>| units.filter(|&unit| self.has(unit)).nth(1).is_some();
-        if kept(number.saturating_sub(NEAR)..number) {
+        if self.follows(number) {
             return number..number + AHEAD;
         }
         // Files lie behind each other in the order they were made, and are listed in any other.
-        if kept(end..end + NEAR) {
+        if self.has_two(end..end + NEAR) {
             return end.saturating_sub(AHEAD)..end;
         }
         number..number + wanted
+    }
+
+    /// Whether unit `number` comes behind two that were read, perhaps with something left out.
+    fn follows(&self, number: u64) -> bool {
+        self.has_two(number.saturating_sub(NEAR)..number)
+    }
+
+    fn has_two(&self, mut units: Range<u64>) -> bool {
+        units.by_ref().any(|unit| self.has(unit)) && units.any(|unit| self.has(unit))
+    }
+
+    /// Whether nothing is corrected: to read again is cheap.
+    fn is_plain(&self) -> bool {
+        self.geometry().ecc_strength == 0
     }
 }
 
@@ -201,7 +228,10 @@ impl<F: Flash> Flash for CachedFlash<F> {
         self.geometry().check(offset, buffer.len())?;
         // Long reads are made once, by scans; only correction is worth being kept even then.
         let is_long = buffer.len() as u64 > AHEAD * u64::from(self.unit);
-        if (!is_long || self.geometry().ecc_strength != 0)
+        if !is_long && self.is_plain() && Window::read(self, offset, buffer) {
+            return Ok(Corrected::NONE);
+        }
+        if (!is_long || !self.is_plain())
             && let Some(outcome) = self.read_kept(offset, buffer)
         {
             return outcome.map_err(|offset| Error::Uncorrectable { offset });
@@ -220,125 +250,5 @@ impl<F: Flash> Flash for CachedFlash<F> {
 
     fn is_bad(&self, block: u32) -> Result<bool, Error> {
         self.flash.is_bad(block)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use super::*;
-
-    const PAGE: u64 = 2048;
-
-    /// Pages of known bytes; counts how often each page is read. Page 5 needs correction, page 7
-    /// is beyond it, page 9 cannot be read at all.
-    struct Pages {
-        geometry: Geometry,
-        reads: Vec<AtomicU64>,
-    }
-
-    impl Pages {
-        fn new(pages: u64, ecc_strength: u32) -> Self {
-            let nand = Geometry::nand(pages * PAGE - 100, 1 << 17, PAGE as u32, PAGE as u32);
-            let geometry = Geometry { oob_size: 64, ecc_strength, ..nand };
-            Self { geometry, reads: (0..pages).map(|_| AtomicU64::new(0)).collect() }
-        }
-
-        fn byte(at: u64) -> u8 {
-            (at.wrapping_mul(0x9E37_79B9) >> 13) as u8
-        }
-    }
-
-    impl Flash for Pages {
-        fn geometry(&self) -> &Geometry {
-            &self.geometry
-        }
-
-        fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
-            self.geometry.check(offset, buffer.len())?;
-            let mut corrected = Corrected::NONE;
-            let mut failed = Ok(());
-            let end = offset + buffer.len() as u64;
-            for page in offset / PAGE..end.div_ceil(PAGE) {
-                self.reads[page as usize].fetch_add(1, Ordering::Relaxed);
-                match page {
-                    5 => corrected += Corrected { bits: 3, worst_step: 2 },
-                    7 => failed = Err(Error::Uncorrectable { offset: 7 * PAGE + 512 }),
-                    9 => return Err(Error::Os(5)),
-                    _ => {}
-                }
-            }
-            (offset..).zip(&mut *buffer).for_each(|(at, byte)| *byte = Self::byte(at));
-            failed.map(|()| corrected)
-        }
-    }
-
-    fn expected(offset: u64, len: usize) -> Vec<u8> {
-        (offset..).take(len).map(Pages::byte).collect()
-    }
-
-    #[test]
-    fn every_read_answers_as_the_flash_itself() {
-        for strength in [0, 4] {
-            let cached = CachedFlash::new(Pages::new(40, strength));
-            let plain = Pages::new(40, strength);
-            let size = plain.geometry.size;
-            let mut state = 7u64;
-            for round in 0..20_000 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let offset = (state >> 33) % (size + 10);
-                let len =
-                    1 + ((state >> 20) % if round % 50 == 0 { 30_000 } else { 5000 }) as usize;
-                let (mut ours, mut theirs) = (vec![1; len], vec![1; len]);
-                let ours_said = cached.read(offset, &mut ours);
-                let theirs_said = plain.read(offset, &mut theirs);
-                assert_eq!(ours_said, theirs_said, "{len} bytes at {offset}");
-                if matches!(ours_said, Ok(_) | Err(Error::Uncorrectable { .. })) {
-                    assert_eq!(ours, theirs, "{len} bytes at {offset}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_page_is_corrected_once() {
-        let cached = CachedFlash::new(Pages::new(400, 4));
-        let mut buffer = [0; 300];
-        for offset in (20 * PAGE..390 * PAGE).step_by(200) {
-            assert_eq!(cached.read(offset, &mut buffer), Ok(Corrected::NONE));
-            assert_eq!(buffer[..], expected(offset, 300)[..]);
-        }
-        let most = cached.flash.reads.iter().map(|count| count.load(Ordering::Relaxed)).max();
-        assert_eq!(most, Some(1));
-    }
-
-    #[test]
-    fn no_more_is_kept_than_there_is_room() {
-        let cached = CachedFlash::new(Pages::new(20_000, 4));
-        let mut buffer = [0; 16];
-        for page in (10..20_000).chain(10..20_000) {
-            assert_eq!(cached.read(page * PAGE, &mut buffer), Ok(Corrected::NONE));
-        }
-        let kept: usize = cached.sets.iter().map(|set| set.lock().unwrap().units.len()).sum();
-        assert!(kept * PAGE as usize <= ROOM, "{kept} pages");
-        assert!(kept * PAGE as usize > ROOM / 2, "{kept} pages");
-    }
-
-    #[test]
-    fn several_threads_may_read() {
-        let cached = CachedFlash::new(Pages::new(12_000, 4));
-        std::thread::scope(|scope| {
-            for start in 0..4 {
-                let cached = &cached;
-                scope.spawn(move || {
-                    let mut buffer = [0; 3000];
-                    for page in (10 + start..11_990).step_by(3) {
-                        assert_eq!(cached.read(page * PAGE + 7, &mut buffer), Ok(Corrected::NONE));
-                        assert_eq!(buffer[..], expected(page * PAGE + 7, 3000)[..]);
-                    }
-                });
-            }
-        });
     }
 }

@@ -14,6 +14,8 @@ use crate::tree::Child;
 
 /// Bytes read and written at once.
 const CHUNK: usize = 1 << 20;
+/// Bytes behind what is wanted that are offered too: some decompressors are faster for it.
+const SLACK: usize = 512;
 /// Runs of zeros of this length, aligned to it, are not written: they become holes.
 const HOLE: usize = 4096;
 /// Longest symlink target, bytes.
@@ -146,21 +148,28 @@ impl Run<'_> {
         let mut at = 0;
         // How long the file is by what was written to it.
         let mut end = 0;
+        // Up to where there is content without a hole; a small file is read whole without asking.
+        let mut known = if size > CHUNK as u64 { 0 } else { size };
         if size > 0 {
-            buffer.resize(CHUNK, 0);
+            buffer.resize(CHUNK + SLACK, 0);
         }
         while at < size {
-            // The first chunk tells a small file whole, without asking for its holes.
-            if at > 0 || size > CHUNK as u64 {
+            if at >= known {
                 match self.fs.next_data(inode, at)? {
                     None => break,
-                    Some(range) => at = at.max(range.start),
+                    Some(range) => {
+                        at = at.max(range.start);
+                        known = range.end;
+                    }
                 }
             }
             let len = CHUNK.min(usize::try_from(size - at).unwrap_or(CHUNK));
-            match self.fs.read(inode, at, &mut buffer[..len]) {
+            let is_last = len as u64 == size - at;
+            let room = if is_last { len + SLACK } else { len };
+            match self.fs.read(inode, at, &mut buffer[..room]) {
                 Ok(0) => break,
-                Ok(len) => {
+                Ok(read) => {
+                    let len = read.min(len);
                     end = write_sparse(file, at, &buffer[..len])?.max(end);
                     at += len as u64;
                     self.progress.bytes.fetch_add(len as u64, Ordering::Relaxed);

@@ -108,6 +108,7 @@ pub fn extract(
     let run = Run {
         fs,
         options: *options,
+        threads,
         progress,
         queue: Queue::new(threads),
         habits: Habits::of(&root),
@@ -231,13 +232,16 @@ struct Worker {
     buffer: Vec<u8>,
 }
 
-/// Entries that make one piece of work.
+/// Most entries that make one piece of work.
 const ENTRIES_AT_ONCE: usize = 16;
+/// Pieces for each thread, at least, of a directory's work: its files may be large.
+const SHARES: usize = 4;
 
 /// One extraction under way.
 struct Run<'r> {
     fs: &'r (dyn FileSystem + Sync),
     options: Options,
+    threads: usize,
     progress: &'r Progress,
     queue: Queue<Job>,
     habits: Habits,
@@ -285,9 +289,9 @@ impl Run<'_> {
         }
         // Files mostly lie in the image in the order in which their inodes were made.
         entries.sort_unstable_by_key(|child| child.inode);
-        let chunks = entries.len().div_ceil(ENTRIES_AT_ONCE) as u64;
-        directory.pending.fetch_add(chunks, Ordering::Relaxed);
-        let jobs = entries.chunks(ENTRIES_AT_ONCE).rev();
+        let at_once = (entries.len() / (SHARES * self.threads)).clamp(1, ENTRIES_AT_ONCE);
+        let jobs = entries.chunks(at_once).rev();
+        directory.pending.fetch_add(jobs.len() as u64, Ordering::Relaxed);
         self.queue.push(worker, jobs.map(|it| Job::Make(directory.clone(), it.to_vec())));
         self.done(directory);
     }
