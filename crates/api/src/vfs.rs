@@ -313,6 +313,7 @@ pub trait FileSystem {
     /// Reads a regular file's content, or a symlink's target, from `offset` on.
     ///
     /// Returns how many bytes were read: less than asked for only at the end. Holes read as zeros.
+    /// What `buffer` has room for behind them may be overwritten.
     /// If something inside the range is damaged, the bytes before it are returned; the call that
     /// starts at the damage fails.
     fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error>;
