@@ -21,7 +21,6 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one")]
 enum Task {
     /// Run worlds and check that every request ends exactly once and nothing flushed is lost.
     Seeds {

@@ -138,7 +138,8 @@ impl Plan {
             let cut = list.0.get(depth).filter(|cut| cut.operation == operation);
             return cut.map(|cut| cut.tear).into_iter().collect();
         }
-        let is_chosen = operation >= self.first && (operation - self.first) % self.stride == 0;
+        let is_chosen =
+            operation >= self.first && (operation - self.first).is_multiple_of(self.stride);
         match (depth, is_chosen) {
             (0, false) => vec![],
             (0, true) => self.tears.clone(),

@@ -253,7 +253,7 @@ impl<C: Chip> FlashMut for Probe<C> {
         if self.mistake == Some(Mistake::SkippedErase) {
             let mut state = self.state.borrow_mut();
             state.erases += 1;
-            if state.erases % 3 == 0 {
+            if state.erases.is_multiple_of(3) {
                 return Ok(());
             }
         }
