@@ -170,8 +170,8 @@ impl Volume {
         }
     }
 
-    /// The same with files that no path leads to, in a directory `lost+found` of its root. Linux does
-    /// not show them: they lost their names, or (JFFS2) were deleted and not yet collected.
+    /// The same with files that no path leads to, in a directory `lost+found` of its root. Linux
+    /// does not show them: they lost their names, or (JFFS2) were deleted and not yet collected.
     pub fn file_system_with_lost(&self) -> Option<SharedFileSystem> {
         Some(match &self.contents {
             Contents::Ubifs(fs) => Arc::new(WithLost::new(fs.clone(), fs.unreachable())),

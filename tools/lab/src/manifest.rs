@@ -25,8 +25,9 @@ pub type Manifest = BTreeMap<String, String>;
 pub enum Detail {
     /// Everything `stat` tells but the access time, with inode numbers and directory sizes.
     Whole,
-    /// What an extraction restores: without inode numbers, change times, link counts of directories
-    /// and sizes of anything but files and symlinks, which are those of the file system extracted to.
+    /// What an extraction restores: without inode numbers, change times, link counts of
+    /// directories and sizes of anything but files and symlinks, which are those of the file system
+    /// extracted to.
     Restored,
 }
 

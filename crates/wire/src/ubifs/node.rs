@@ -561,7 +561,7 @@ fn lengths(kind: NodeKind) -> (usize, usize) {
 
 fn decode_inode(node: &[u8]) -> Result<InodeNode<'_>, NodeError> {
     let data_len = le32(node, 112) as usize;
-    // Linux leaves the data out of the node that says that a file is gone, and lets its length stand.
+    // Linux leaves the data out of the node that says that a file is gone; its length stands.
     let is_bare = le32(node, 92) == 0 && node.len() == INODE_NODE_SIZE;
     if !is_bare && node.len() != INODE_NODE_SIZE + data_len {
         return Err(NodeError::Field("data_len"));

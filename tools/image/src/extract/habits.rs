@@ -9,8 +9,8 @@ use rustix::io::Errno;
 /// Set-user-id, set-group-id and sticky bit: never given at making, an owner's change clears them.
 const SPECIAL: u16 = 0o7000;
 
-/// Owner and mode of a new file. Nothing is assumed of directories that hand down rights: everything
-/// is set then.
+/// Owner and mode of a new file. Nothing is assumed of directories that hand down rights:
+/// everything is set then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habits {
     /// Owner and group of what we make; `None` if that cannot be told.

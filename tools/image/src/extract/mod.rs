@@ -4,8 +4,8 @@
 //! relative to an open directory that we made ourselves, fails if the name exists, and follows no
 //! link; so there is no way to a place outside the directory, whatever names and links the image
 //! has. Directories are made with mode 0700 and get their own attributes when everything in them is
-//! done. Several threads work; each does what it found last first, so that few directories are open at
-//! a time.
+//! done. Several threads work; each does what it found last first, so that few directories are open
+//! at a time.
 //!
 //! Most of the time of a tree of small files is the kernel's, so files are made by as few calls as
 //! will do: with their mode from the start and without naming an owner where that comes out the

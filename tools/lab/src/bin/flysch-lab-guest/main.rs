@@ -16,7 +16,7 @@ use flysch_lab::manifest::{self, Detail};
 const USAGE: &str = "\
 usage: flysch-lab-guest manifest DIR            what is below DIR, a line for each file
        flysch-lab-guest rich DIR SEED           files of every kind
-       flysch-lab-guest work DIR SEED STOP [N]  random work until the file STOP is there, or N operations
+       flysch-lab-guest work DIR SEED STOP [N]  random work until there is a file STOP, or N times
        flysch-lab-guest tear IN OUT PAGE OOB BLOCK SEED ubi|jffs2
                                                 tears the page written last of a flash image";
 
