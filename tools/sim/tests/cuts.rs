@@ -1,5 +1,5 @@
-//! Power cuts in workloads on raw flash: some of them, and the proof that mistakes are found. All of
-//! them are tried by `flysch-sim cuts`.
+//! Power cuts in workloads on raw flash: some of them, and the proof that mistakes are found. All
+//! of them are tried by `flysch-sim cuts`.
 
 use flysch_models::flash::Tear;
 use flysch_sim::cuts::probe::Mistake;

@@ -222,6 +222,37 @@ fn new_file(kind: FileKind, target: &[u8]) -> NewFile<'_> {
     NewFile { kind, permissions, owner: 1000, group: 100, device: DeviceNumber::default(), target }
 }
 
+/// Does a step that changes attributes.
+fn change<F: FileSystemMut + ?Sized>(
+    fs: &mut F,
+    (number, step): (usize, &Step),
+    now: Timestamp,
+) -> Result<(), Error> {
+    match step {
+        Step::Truncate { path, size } => {
+            let inode = find(fs, path)?;
+            let changes = Changes { size: Some(*size), ..Changes::default() };
+            fs.set_attributes(inode, &changes, now)?;
+        }
+        Step::Permissions { path, mode } => {
+            let inode = find(fs, path)?;
+            let changes = Changes { permissions: Some(*mode), ..Changes::default() };
+            fs.set_attributes(inode, &changes, now)?;
+        }
+        Step::Xattr { path, name, len } => {
+            let inode = find(fs, path)?;
+            let value = content(number, *len, false);
+            fs.set_xattr(inode, name.as_bytes(), XattrChange::Set(&value), now)?;
+        }
+        Step::RemoveXattr { path, name } => {
+            let inode = find(fs, path)?;
+            fs.set_xattr(inode, name.as_bytes(), XattrChange::Remove, now)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 /// Does a step to a file system, or to the model.
 fn perform<F: FileSystemMut + ?Sized>(
     fs: &mut F,
@@ -255,11 +286,6 @@ fn perform<F: FileSystemMut + ?Sized>(
             let data = &data[..limit.unwrap_or(data.len())];
             done.written = Some(fs.write(inode, *at, data, now)?);
         }
-        Step::Truncate { path, size } => {
-            let inode = find(fs, path)?;
-            let changes = Changes { size: Some(*size), ..Changes::default() };
-            fs.set_attributes(inode, &changes, now)?;
-        }
         Step::Rename { from, to, how } => {
             let (from, to) = (locate(fs, from)?, locate(fs, to)?);
             let replaced = fs.lookup(to.0, to.1).ok().filter(|_| *how == Rename::Replace);
@@ -283,20 +309,10 @@ fn perform<F: FileSystemMut + ?Sized>(
             }
         }
         Step::Close => fs.forget(open.ok_or(Error::NotFound)?)?,
-        Step::Permissions { path, mode } => {
-            let inode = find(fs, path)?;
-            let changes = Changes { permissions: Some(*mode), ..Changes::default() };
-            fs.set_attributes(inode, &changes, now)?;
-        }
-        Step::Xattr { path, name, len } => {
-            let inode = find(fs, path)?;
-            let value = content(number, *len, false);
-            fs.set_xattr(inode, name.as_bytes(), XattrChange::Set(&value), now)?;
-        }
-        Step::RemoveXattr { path, name } => {
-            let inode = find(fs, path)?;
-            fs.set_xattr(inode, name.as_bytes(), XattrChange::Remove, now)?;
-        }
+        Step::Truncate { .. }
+        | Step::Permissions { .. }
+        | Step::Xattr { .. }
+        | Step::RemoveXattr { .. } => change(fs, (number, step), now)?,
         Step::Sync => fs.sync(None)?,
         Step::SyncFile(path) => {
             let inode = find(fs, path)?;
