@@ -1,12 +1,12 @@
 //! The measurements.
 
 use flysch_api::flash::{Flash, FlashMut};
-use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FileSystemMut, Inode, NewFile};
+use flysch_api::vfs::{FileSystem, FileSystemMut, Inode};
 use flysch_ubifs::IndexUse;
 
 use super::meter::{Layer, Reading};
 use super::plan::{Content, Data, Plan, Test};
-use super::stack::{Error, Mounted, NOW, Stacks, Subject};
+use super::stack::{Error, FILE, Mounted, NOW, Stacks, Subject};
 use crate::random::Random;
 
 /// What one test came to; the value is in the unit of the test.
@@ -18,15 +18,6 @@ const READ_PIECE: usize = 64 << 10;
 const FILL_PIECE: usize = 64 << 10;
 /// Bytes in MiB.
 const MEBI: f64 = 1_048_576.0;
-
-const FILE: NewFile<'static> = NewFile {
-    kind: FileKind::Regular,
-    permissions: 0o644,
-    owner: 0,
-    group: 0,
-    device: DeviceNumber { major: 0, minor: 0 },
-    target: b"",
-};
 
 /// Runs the tests of one subject.
 #[derive(Debug)]

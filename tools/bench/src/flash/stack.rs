@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use flysch_api::flash::{Error as FlashError, Flash};
-use flysch_api::vfs::{self, FileSystem, FileSystemMut, Timestamp};
+use flysch_api::vfs::{
+    self, DeviceNumber, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp,
+};
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_models::nand::NandChip;
 use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume};
@@ -16,6 +18,16 @@ use super::target::{Mtd, NandTarget, chip_of};
 
 /// The time of everything that is written.
 pub const NOW: Timestamp = Timestamp { seconds: 1_200_000_000, nanoseconds: 0 };
+
+/// What files are made as.
+pub(super) const FILE: NewFile<'static> = NewFile {
+    kind: FileKind::Regular,
+    permissions: 0o644,
+    owner: 0,
+    group: 0,
+    device: DeviceNumber { major: 0, minor: 0 },
+    target: b"",
+};
 
 /// What is measured on a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -132,7 +144,9 @@ impl Stacks<'_> {
     pub fn fresh(&self, subject: Subject) -> Result<Mounted, Error> {
         let mtd = self.mtd(self.target.chip())?;
         if matches!(subject, Subject::Raw | Subject::Jffs2 | Subject::Jffs2NoSummary) {
-            return mount_jffs2(mtd, subject);
+            let mut mounted = mount_jffs2(mtd, subject)?;
+            give_clean_markers(mounted.fs_mut())?;
+            return Ok(mounted);
         }
         let write_size = mtd.geometry().write_size;
         let mut device = Device::format(mtd, &FormatOptions::new(7), &Self::ubi_options(subject))
@@ -183,6 +197,16 @@ impl Stacks<'_> {
         let mounted = self.meter.reading() - attached;
         Ok((Mounted::Ubifs(Box::new(fs)), attached - start, mounted))
     }
+}
+
+/// JFFS2 erases blocks without clean markers at its first change; `flash_erase -j` would have
+/// written them before, so this is no part of what is measured.
+fn give_clean_markers(fs: &mut dyn FileSystemMut) -> Result<(), Error> {
+    let root = fs.statistics().root;
+    let inode = fs.create(root, b"first", &FILE, NOW)?;
+    fs.remove(root, b"first", NOW)?;
+    fs.forget(inode)?;
+    Ok(fs.sync(None)?)
 }
 
 fn mount_jffs2(mtd: Mtd, subject: Subject) -> Result<Mounted, Error> {
