@@ -154,8 +154,8 @@ impl<C: Chip> Stack for Jffs2Stack<C> {
 const NODE_MAX: usize = 4096 + 512;
 
 /// Whether a finding is about the last node of its block. To a checker a node that was cut off
-/// looks like one that rotted where nothing is left of its page to tell them apart; mounting takes it for
-/// cut off, and what the files hold is compared.
+/// looks like one that rotted where nothing is left of its page to tell them apart; mounting
+/// takes it for cut off, and what the files hold is compared.
 fn is_end_of_block<C: Chip>(flash: &Probe<C>, finding: &Finding) -> bool {
     let (Some(block), Some(offset)) = (finding.place.peb, finding.place.offset) else {
         return false;
