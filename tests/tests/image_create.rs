@@ -178,8 +178,9 @@ fn archives_give_what_directories_give() {
         bench.made("ubifs --tar tar -m 2048 -e 126976 -o archive");
         let mut piped = flysch();
         piped.args(["image", "create", "ubifs", "--tar", "-", "-m2048", "-e126976", "-o", "-"]);
-        let stdin = Command::new("cat").arg(&archive).stdout(Stdio::piped()).spawn().unwrap();
-        let piped = piped.stdin(stdin.stdout.unwrap()).output().unwrap();
+        let mut cat = Command::new("cat").arg(&archive).stdout(Stdio::piped()).spawn().unwrap();
+        let piped = piped.stdin(cat.stdout.take().unwrap()).output().unwrap();
+        assert!(cat.wait().unwrap().success());
         assert!(piped.status.success());
         let made = fs::read(bench.path("archive")).unwrap();
         assert!(piped.stdout == made, "{format}: standard input gives something else");

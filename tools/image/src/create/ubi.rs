@@ -254,7 +254,7 @@ fn section(place: &str, keys: &[(String, String)]) -> Result<Option<Section>, Cr
         }
     };
     let image = value("image").map(PathBuf::from);
-    let image_size = image.as_deref().map_or(Ok(0), |path| image_bytes(path))?;
+    let image_size = image.as_deref().map_or(Ok(0), image_bytes)?;
     let size = match value("vol_size") {
         Some(text) => bytes(text).ok_or_else(|| refuse(format!("vol_size={text} is no size")))?,
         None if image.is_some() => image_size,

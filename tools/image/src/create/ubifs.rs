@@ -131,7 +131,7 @@ impl LebSink for FileSink<'_> {
 
 impl FileSink<'_> {
     fn erased(&self, mut at: u64, mut length: usize) -> io::Result<()> {
-        const ERASED: [u8; 1 << 15] = [0xff; 1 << 15];
+        static ERASED: [u8; 1 << 15] = [0xff; 1 << 15];
         while length > 0 {
             let part = length.min(ERASED.len());
             self.out.write_all_at(&ERASED[..part], at)?;

@@ -177,7 +177,6 @@ impl Arguments {
             squash_permissions: self.squash || self.squash_perms,
             short_devices: self.as_mkfs,
             as_mkfs: self.as_mkfs,
-            ..Options::default()
         })
     }
 
