@@ -1,5 +1,6 @@
 //! `flysch bench`: workloads on targets, measured.
 
+mod flash;
 mod options;
 mod traces;
 
@@ -26,14 +27,18 @@ const TRACE_RECORDS: usize = 1 << 18;
 
 /// Options of `flysch bench`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Without job files and job options: the queue-depth table of the four classic fio jobs.
 With job options: one job made of them. With job files: their jobs, the options overriding theirs.
 Examples:
   flysch bench
   flysch bench --on ufs --on ufs,mcq=4 --rw=randread --bs=4k --iodepth=32 --runtime=1
-  flysch bench jobs.fio --on ufs@qemu --runtime=2 --json")]
+  flysch bench jobs.fio --on ufs@qemu --runtime=2 --json
+  flysch bench flash --html flash.html")]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// fio job files.
     #[arg(value_name = "JOBFILE")]
     files: Vec<PathBuf>,
@@ -62,6 +67,13 @@ pub(crate) struct Arguments {
     jobs: JobOptions,
 }
 
+/// What is not a workload on a disk.
+#[derive(Debug, clap::Subcommand)]
+enum Other {
+    /// Measure UBIFS and JFFS2 on raw flash, beside the chip itself.
+    Flash(flash::Arguments),
+}
+
 fn parse_clock(text: &str) -> Result<ClockKind, String> {
     match text {
         "virtual" => Ok(ClockKind::Virtual),
@@ -72,6 +84,9 @@ fn parse_clock(text: &str) -> Result<ClockKind, String> {
 
 /// Runs workloads.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if let Some(Other::Flash(arguments)) = &arguments.other {
+        return flash::run(arguments, output);
+    }
     let jobs = Jobs::of(arguments)?;
     let targets = targets(arguments)?;
     for path in arguments.trace.iter().chain(&arguments.csv) {

@@ -1,0 +1,84 @@
+//! `flysch bench flash`: raw NAND, and UBIFS and JFFS2 on it.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use flysch_bench::flash::plan::Plan;
+use flysch_bench::flash::results::{Results, text};
+use flysch_bench::flash::stack::Subject;
+use flysch_bench::flash::target::{KEYS, NandTarget};
+use flysch_bench::flash::{render, run as run_on};
+
+use super::{milliseconds_since_1970, traces, write_file};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// Options of `flysch bench flash`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = KEYS)]
+pub(crate) struct Arguments {
+    /// The chip; more than one are measured one after the other.
+    #[arg(long, value_name = "TARGET", default_value = "nand")]
+    on: Vec<String>,
+    /// What to measure: raw, jffs2, jffs2-no-summary, ubifs, ubifs-fastmap.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "raw,jffs2,ubifs",
+        value_parser = parse_subject
+    )]
+    fs: Vec<Subject>,
+    /// Write a page for the browser.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+fn parse_subject(text: &str) -> Result<Subject, String> {
+    Subject::named(text).ok_or_else(|| {
+        let names = Subject::ALL.map(Subject::name).join(", ");
+        format!("`{text}` cannot be measured on flash; use {names}")
+    })
+}
+
+/// Measures.
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let parse = |text: &String| {
+        let target: NandTarget = text.parse().map_err(Failure::usage)?;
+        Ok((text.clone(), target))
+    };
+    let targets = arguments.on.iter().map(parse).collect::<Result<Vec<_>, Failure>>()?;
+    if let Some(path) = &arguments.html {
+        traces::check(path)?;
+    }
+    let plan = Plan::default();
+    let mut results = Results {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        timestamp_ms: milliseconds_since_1970(),
+        targets: Vec::new(),
+    };
+    let mut progress = Progress::share("measuring");
+    let steps = (plan.tests().len() * arguments.fs.len() * targets.len()).max(1) as u64;
+    let mut step = 0;
+    for (name, target) in &targets {
+        let mut tell = |_, _| {
+            step += 1;
+            progress.set(step * 1000 / steps);
+        };
+        let done = run_on(name, target, &arguments.fs, &plan, &mut tell);
+        results.targets.push(done.map_err(Failure::failed)?);
+    }
+    drop(progress);
+    if let Some(path) = &arguments.html {
+        let command: Vec<String> = std::env::args().collect();
+        let page = render(&results, &plan, &command.join(" "));
+        write_file(path, |file| file.write_all(page.as_bytes()))?;
+    }
+    if output.json() {
+        output.value(&results)?;
+    } else {
+        output.line(text(&results, &plan).trim_end())?;
+    }
+    output.finish()
+}
