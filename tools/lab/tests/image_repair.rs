@@ -57,7 +57,8 @@ while IFS='|' read -r name level f fu fx h hu hx s d du lost; do
     else
         echo "WRONG $name: not mounted"
     fi
-    dmesg | grep -iE 'ubifs error|ubifs_assert|check failed|Call Trace' | head -3 | sed "s/^/WRONG $name: /"
+    dmesg | grep -iE 'ubifs error|ubifs_assert|check failed|Call Trace' | head -3 |
+        sed "s/^/WRONG $name: /"
     ubidetach -d 0; rmmod mtdram
     echo "done $name"
 done < list

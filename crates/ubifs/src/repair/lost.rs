@@ -203,8 +203,8 @@ impl Plan {
         }
         for number in 0..self.names.len() {
             let name = &self.names[number];
-            let is_there = |inode| self.file(inode).is_some();
-            if !name.dropped && !(is_there(name.key.inode()) && is_there(name.inode)) {
+            let is_gone = |inode| self.file(inode).is_none();
+            if !name.dropped && (is_gone(name.key.inode()) || is_gone(name.inode)) {
                 self.drop_name(fs, number, "its file is no more");
             }
         }

@@ -64,11 +64,14 @@ struct Held {
     rewrite: bool,
 }
 
+/// The name of a new entry; other nodes have none.
+type FreshName = Option<Box<[u8]>>;
+
 /// The LEB that new nodes go to.
 struct Fresh {
     lnum: u32,
     bytes: Vec<u8>,
-    nodes: Vec<(Key, Option<Box<[u8]>>, Location)>,
+    nodes: Vec<(Key, FreshName, Location)>,
 }
 
 impl<V: VolumeMut> UbifsMut<V> {
@@ -207,7 +210,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         &mut self,
         fresh: &mut Option<Fresh>,
         node: &Node<'_>,
-        (key, name): (Key, Option<Box<[u8]>>),
+        (key, name): (Key, FreshName),
     ) -> Result<(), Error> {
         let length = node.size() as u32;
         let room = self.leb_size() - align8(length);
