@@ -145,7 +145,7 @@ impl Stacks<'_> {
         let mtd = self.mtd(self.target.chip())?;
         if matches!(subject, Subject::Raw | Subject::Jffs2 | Subject::Jffs2NoSummary) {
             let mut mounted = mount_jffs2(mtd, subject)?;
-            give_clean_markers(mounted.fs_mut())?;
+            begin(mounted.fs_mut())?;
             return Ok(mounted);
         }
         let write_size = mtd.geometry().write_size;
@@ -199,9 +199,10 @@ impl Stacks<'_> {
     }
 }
 
-/// JFFS2 erases blocks without clean markers at its first change; `flash_erase -j` would have
-/// written them before, so this is no part of what is measured.
-fn give_clean_markers(fs: &mut dyn FileSystemMut) -> Result<(), Error> {
+/// Lets JFFS2 begin: its first change erases blocks, which is no part of what is measured. Blocks
+/// without clean markers are left, and erased when they are needed: a chip straight from the
+/// factory, not one that `flash_erase -j` has been through.
+fn begin(fs: &mut dyn FileSystemMut) -> Result<(), Error> {
     let root = fs.statistics().root;
     let inode = fs.create(root, b"first", &FILE, NOW)?;
     fs.remove(root, b"first", NOW)?;
