@@ -5,7 +5,7 @@
 //! | [`target`] | the chip |
 //! | [`meter`] | whose time it is: file system, UBI, MTD, chip |
 //! | [`stack`] | file systems put together on a chip |
-//! | [`plan`], [`run`] | what is measured, and the measuring |
+//! | [`plan`], [`run`](mod@run) | what is measured, and the measuring |
 //! | [`results`] | what came out, as table, JSON and page |
 //! | [`published`] | what others measured |
 
