@@ -126,8 +126,8 @@ struct Bench {
 impl Bench {
     fn extraction(&self, wanted: &str, text: &mut String) -> Result<(), String> {
         text.push_str(
-            "| tree | format | image MB | extract s | CPU s | peak MiB | peer s | CPU s | ratio | CPU |\n\
-             |---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+            "| tree | format | image MB | extract s | CPU s | peak MiB | peer s | CPU s | ratio \
+             | CPU |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         );
         for tree in Tree::ALL.into_iter().filter(|tree| wanted.contains(tree.name())) {
             let source = self.root.join(tree.name());
