@@ -1,0 +1,194 @@
+//! Work for a file system that is the same at each run, on a flash whose power goes at a chosen
+//! operation.
+
+use std::ops::ControlFlow;
+
+use flysch_api::flash::{Corrected, Error as FlashError, Flash, FlashMut, Geometry};
+use flysch_api::vfs::{
+    Changes, DeviceNumber, Error as FsError, FileKind, FileSystem, FileSystemMut, Inode, NewFile,
+    Rename, Timestamp, XattrChange,
+};
+use flysch_mtd::Image;
+
+/// A flash whose power goes at one operation, which is half done then.
+pub(crate) struct Cutting<'f> {
+    pub(crate) flash: &'f mut Image<Vec<u8>>,
+    pub(crate) left: u64,
+}
+
+impl Cutting<'_> {
+    fn goes(&mut self) -> Result<bool, FlashError> {
+        match self.left {
+            0 => Err(FlashError::PowerLost),
+            _ => {
+                self.left -= 1;
+                Ok(self.left == 0)
+            }
+        }
+    }
+}
+
+impl Flash for Cutting<'_> {
+    fn geometry(&self) -> &Geometry {
+        self.flash.geometry()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        self.flash.read(offset, buffer)
+    }
+}
+
+impl FlashMut for Cutting<'_> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
+        if !self.goes()? {
+            return self.flash.program(offset, data);
+        }
+        let unit = self.flash.geometry().write_size.max(64) as usize;
+        let half = (data.len() / 2).next_multiple_of(unit).min(data.len());
+        self.flash.program(offset, &data[..half])?;
+        Err(FlashError::PowerLost)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
+        if self.goes()? {
+            return Err(FlashError::PowerLost);
+        }
+        self.flash.erase(block)
+    }
+}
+
+/// Numbers that are the same at each run.
+pub(crate) struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % limit
+    }
+}
+
+pub(crate) fn now(seconds: i64) -> Timestamp {
+    Timestamp { seconds: 1_700_000_000 + seconds, nanoseconds: 0 }
+}
+
+/// Directories and other files of a tree, each with the directory and name that leads to it.
+pub(crate) type Named = (Inode, Vec<u8>, Inode);
+
+pub(crate) fn tree(fs: &dyn FileSystem) -> (Vec<Inode>, Vec<Named>) {
+    let (mut directories, mut files) = (vec![Inode(1)], Vec::new());
+    let mut at = 0;
+    while let Some(&directory) = directories.get(at) {
+        at += 1;
+        let listed = fs.list(directory, 0, &mut |entry| {
+            if entry.kind == FileKind::Directory {
+                directories.push(entry.inode);
+            }
+            files.push((directory, entry.name.to_vec(), entry.inode));
+            ControlFlow::Continue(())
+        });
+        listed.unwrap();
+    }
+    (directories, files)
+}
+
+/// Random work; ends early when the power goes.
+pub(crate) fn churn(fs: &mut dyn FileSystemMut, seed: u64, operations: u64) -> Result<(), FsError> {
+    let mut numbers = Numbers(seed);
+    for step in 0..operations {
+        // What cannot be done is not: no room, a directory below itself, ...
+        if let Err(error @ (FsError::Medium(_) | FsError::ReadOnly | FsError::Damaged { .. })) =
+            operation(fs, &mut numbers, step)
+        {
+            return Err(error);
+        }
+        if step % 100 == 99 {
+            fs.sync(None)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn operation(
+    fs: &mut dyn FileSystemMut,
+    numbers: &mut Numbers,
+    step: u64,
+) -> Result<(), FsError> {
+    let time = now(step as i64);
+    let (directories, files) = tree(fs);
+    let parent = directories[numbers.below(directories.len() as u64) as usize];
+    let name = format!("{}{}", "n".repeat(1 + numbers.below(30) as usize), numbers.below(99));
+    let any = |numbers: &mut Numbers| match files.is_empty() {
+        true => None,
+        false => Some(files[numbers.below(files.len() as u64) as usize].clone()),
+    };
+    let kinds = [
+        FileKind::Regular,
+        FileKind::Directory,
+        FileKind::Symlink,
+        FileKind::CharacterDevice,
+        FileKind::BlockDevice,
+        FileKind::Fifo,
+        FileKind::Socket,
+        FileKind::Regular,
+    ];
+    let old = any(numbers);
+    match (numbers.below(12), old) {
+        (0..3, _) | (_, None) => {
+            let kind = kinds[numbers.below(8) as usize];
+            let target: &[u8] = if kind == FileKind::Symlink { b"../some/where" } else { b"" };
+            let device = DeviceNumber { major: 8, minor: numbers.below(300) as u32 };
+            let new = NewFile { kind, permissions: 0o640, owner: 7, group: 8, device, target };
+            let inode = fs.create(parent, name.as_bytes(), &new, time)?;
+            if kind == FileKind::Regular {
+                let data: Vec<u8> = (0..numbers.below(30_000)).map(|n| (n / 7) as u8).collect();
+                let _ = fs.write(inode, 0, &data, time)?;
+            }
+        }
+        (3..6, Some((_, _, inode))) => {
+            let data: Vec<u8> = (0..numbers.below(9000)).map(|n| (n * n / 5) as u8).collect();
+            let _ = fs.write(inode, numbers.below(60_000), &data, time)?;
+        }
+        (6, Some((_, _, inode))) => {
+            let changes = Changes { size: Some(numbers.below(40_000)), ..Changes::default() };
+            fs.set_attributes(inode, &changes, time)?;
+        }
+        (7, Some((_, _, inode))) => {
+            let mut name = *b"user.a";
+            name[5] += numbers.below(5) as u8;
+            let value = vec![b'v'; numbers.below(200) as usize];
+            let change = match numbers.below(3) {
+                0 => XattrChange::Remove,
+                _ => XattrChange::Set(&value),
+            };
+            // Linux shows these of files and directories only.
+            if matches!(fs.attributes(inode)?.kind, FileKind::Regular | FileKind::Directory) {
+                fs.set_xattr(inode, &name, change, time)?;
+            }
+        }
+        (8, Some((_, _, inode))) => fs.link(inode, parent, name.as_bytes(), time)?,
+        (9, Some((from, old, _))) => {
+            let to = any(numbers).filter(|_| numbers.below(2) == 0);
+            let (to, new) =
+                to.map_or((parent, name.into_bytes()), |(parent, name, _)| (parent, name));
+            let how = [Rename::Replace, Rename::Keep, Rename::Exchange, Rename::Whiteout];
+            let there = fs.lookup(to, &new);
+            fs.rename((from, &old), (to, &new), how[numbers.below(4) as usize], time)?;
+            if let Ok(there) = there {
+                fs.forget(there)?;
+            }
+        }
+        (10, Some((_, _, inode))) => {
+            let permissions = Some(numbers.below(0o1000) as u16);
+            let changes = Changes { permissions, owner: Some(9), ..Changes::default() };
+            fs.set_attributes(inode, &changes, time)?;
+            fs.sync(Some(inode))?;
+        }
+        (_, Some((parent, name, inode))) => {
+            fs.remove(parent, &name, time)?;
+            if numbers.below(4) != 0 {
+                fs.forget(inode)?;
+            }
+        }
+    }
+    Ok(())
+}
