@@ -3,6 +3,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use flysch_api::flash::{Corrected, Error, Flash, Geometry, Kind, OobMode, Pages, PagesMut};
 
@@ -59,6 +60,20 @@ impl<S: Storage> Pages for DumpPages<S> {
 
     fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
         self.storage.read_at(self.at(page, column, buffer.len())?, buffer)
+    }
+
+    /// One access: a system call costs more than the bytes between.
+    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+        let ends = parts.each_ref().map(|(column, part)| column.checked_add(part.len()));
+        let [Some(one), Some(other)] = ends else { return Err(Error::OutOfRange) };
+        let first = parts[0].0.min(parts[1].0);
+        let at = self.at(page, first, one.max(other) - first)?;
+        let mut span = vec![0; one.max(other) - first];
+        self.storage.read_at(at, &mut span)?;
+        for (column, part) in parts {
+            part.copy_from_slice(&span[column - first..column - first + part.len()]);
+        }
+        Ok(())
     }
 }
 
@@ -191,27 +206,58 @@ impl<P: Pages> Nand<P> {
         self.table.as_ref()
     }
 
-    /// Reads page number `page` with its out-of-band bytes and corrects its data.
-    fn read_corrected(&self, page: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
-        let buffer = &mut buffer[..self.format.stride()];
-        self.pages.read_page(page, 0, buffer)?;
-        if self.format.ecc.step() == 0 || buffer.iter().all(|&byte| byte == 0xFF) {
-            return Ok(Corrected::NONE);
+    /// Reads a part of page `page`: the steps of error correction that it lies in, and their codes.
+    fn read_part(&self, page: u64, inside: usize, part: &mut [u8]) -> Result<Corrected, Error> {
+        let (step, code_len) = (self.format.ecc.step(), self.format.ecc.code_len());
+        if step == 0 {
+            return self.pages.read_page(page, inside, part).map(|()| Corrected::NONE);
         }
-        let (data, oob) = buffer.split_at_mut(self.format.page_size as usize);
-        self.correct(page, data, oob)
+        let steps = inside / step..(inside + part.len()).div_ceil(step);
+        let first = steps.start * step;
+        let codes = steps.start * code_len..steps.end * code_len;
+        let place = OobLayout::span(&self.format.oob.ecc, &codes);
+        let mut oob: Vec<u8> = vec![0; place.len()];
+        let column = self.format.page_size as usize + place.start;
+        let mut whole = Vec::new();
+        let is_whole = inside == first && part.len() == steps.len() * step;
+        let data = match is_whole {
+            true => &mut *part,
+            false => {
+                whole.resize(steps.len() * step, 0);
+                &mut whole[..]
+            }
+        };
+        self.pages.read_page_parts(page, [(first, &mut *data), (column, &mut oob)])?;
+        let corrected = self.correct((page, steps), data, (&oob, place.start));
+        if !is_whole {
+            part.copy_from_slice(&whole[inside - first..inside - first + part.len()]);
+        }
+        corrected
     }
 
-    fn correct(&self, page: u64, data: &mut [u8], oob: &[u8]) -> Result<Corrected, Error> {
+    /// Corrects `data`, the steps of a page that are named, by the out-of-band bytes `oob`, which
+    /// begin at byte `oob_at` of all.
+    fn correct(
+        &self,
+        (page, steps): (u64, Range<usize>),
+        data: &mut [u8],
+        (oob, oob_at): (&[u8], usize),
+    ) -> Result<Corrected, Error> {
         let ecc = &self.format.ecc;
         let (step, code_len) = (ecc.step(), ecc.code_len());
-        let mut codes = vec![0; data.len() / step * code_len];
-        OobLayout::gather(&self.format.oob.ecc, oob, &mut codes);
+        if data.iter().chain(oob).all(|&byte| byte == 0xFF) {
+            return Ok(Corrected::NONE);
+        }
+        let mut codes = vec![0; steps.len() * code_len];
+        let wanted = steps.start * code_len..steps.end * code_len;
+        let places = OobLayout::places(&self.format.oob.ecc, &wanted);
+        for (code, place) in codes.iter_mut().zip(places) {
+            *code = oob[place - oob_at];
+        }
         let mut corrected = Corrected::NONE;
         let mut failed = None;
-        for (index, (data, code)) in
-            data.chunks_exact_mut(step).zip(codes.chunks_exact(code_len)).enumerate()
-        {
+        let parts = data.chunks_exact_mut(step).zip(codes.chunks_exact(code_len));
+        for (index, (data, code)) in steps.zip(parts) {
             match ecc.correct(data, code) {
                 Some(bits) => corrected += Corrected { bits, worst_step: bits },
                 None => failed = failed.or(Some(index)),
@@ -298,7 +344,6 @@ impl<P: Pages> Flash for Nand<P> {
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
         self.geometry.check(offset, buffer.len())?;
         let page_size = u64::from(self.format.page_size);
-        let mut page: Vec<u8> = vec![0; self.format.stride()];
         let mut corrected = Corrected::NONE;
         let mut failed = Ok(());
         let mut at = offset;
@@ -307,15 +352,10 @@ impl<P: Pages> Flash for Nand<P> {
             let inside = (at % page_size) as usize;
             let len = rest.len().min(page_size as usize - inside);
             let (now, later) = rest.split_at_mut(len);
-            if self.format.ecc.step() == 0 {
-                self.pages.read_page(at / page_size, inside, now)?;
-            } else {
-                match self.read_corrected(at / page_size, &mut page) {
-                    Ok(more) => corrected += more,
-                    Err(error @ Error::Uncorrectable { .. }) => failed = failed.and(Err(error)),
-                    Err(other) => return Err(other),
-                }
-                now.copy_from_slice(&page[inside..inside + len]);
+            match self.read_part(at / page_size, inside, now) {
+                Ok(more) => corrected += more,
+                Err(error @ Error::Uncorrectable { .. }) => failed = failed.and(Err(error)),
+                Err(other) => return Err(other),
             }
             at += len as u64;
             rest = later;

@@ -77,6 +77,23 @@ impl OobLayout {
             && self.ecc.iter().all(is_outside)
     }
 
+    /// Where bytes `wanted` of those at `ranges` lie, counted as if they were contiguous.
+    pub(crate) fn places<'r>(
+        ranges: &'r [Range<usize>],
+        wanted: &Range<usize>,
+    ) -> impl Iterator<Item = usize> + 'r {
+        ranges.iter().flat_map(Clone::clone).skip(wanted.start).take(wanted.len())
+    }
+
+    /// The out-of-band bytes from the first to the last of [`places`](Self::places).
+    pub(crate) fn span(ranges: &[Range<usize>], wanted: &Range<usize>) -> Range<usize> {
+        let places = || Self::places(ranges, wanted);
+        match (places().min(), places().max()) {
+            (Some(first), Some(last)) => first..last + 1,
+            _ => 0..0,
+        }
+    }
+
     /// Copies the bytes at `ranges` of `oob` to `out`, as if they were contiguous.
     pub(crate) fn gather(ranges: &[Range<usize>], oob: &[u8], out: &mut [u8]) {
         let bytes = ranges.iter().flat_map(|range| &oob[range.clone()]);

@@ -18,10 +18,13 @@ use flysch_wire::ubi::{
     fastmap,
 };
 
-use crate::blocks::{Block, Claim, Claims, Content, Headers, Offsets, Reader};
+use crate::blocks::{Block, Claim, Claims, Content, Headers, Offsets, Reader, Votes};
 use crate::table::{self, VolumeInfo};
 use crate::volume::UbiVolume;
 use crate::{Image, fastmap as map};
+
+/// So many headers tell where headers and data lie, unless the others contradict.
+const VOTES_ENOUGH: u32 = 16;
 
 /// Whether to believe a fastmap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,12 +157,11 @@ impl<F: Flash> Ubi<F> {
         let mut attach = match whole {
             Some(attach) => attach,
             None => {
-                let mut attach = Self::begin(&flash, image, u32::MAX, purpose)?;
+                let mut attach = Self::scanned(&flash, image, purpose)?;
                 if let Some(error) = refusal {
                     let problem = format!("{error}; every header is read instead");
                     attach.note(Severity::Note, "fastmap", problem, Place::default());
                 }
-                attach.scan()?;
                 attach
             }
         };
@@ -179,10 +181,23 @@ impl<F: Flash> Ubi<F> {
         voters: u32,
         purpose: Purpose,
     ) -> Result<Attach<'_, F>, AttachError> {
+        let elected = Reader { flash, image }.vote(voters, u32::MAX)?;
+        Ok(Attach::new(Reader { flash, image }, elected, purpose))
+    }
+
+    /// Every header read: once, if the first few blocks say what most of all say.
+    fn scanned(flash: &F, image: Image, purpose: Purpose) -> Result<Attach<'_, F>, AttachError> {
         let reader = Reader { flash, image };
-        let (offsets, image_sequence) = reader.vote(voters)?;
-        let image = Image { image_sequence, ..image };
-        Ok(Attach::new(Reader { flash, image }, offsets, purpose))
+        if let Ok(guess) = reader.vote(u32::MAX, VOTES_ENOUGH) {
+            let mut attach = Attach::new(reader, guess, purpose);
+            let votes = attach.scan();
+            if votes.is_ok_and(|votes| votes.result(image.peb_size) == Ok(guess)) {
+                return Ok(attach);
+            }
+        }
+        let mut attach = Self::begin(flash, image, u32::MAX, purpose)?;
+        attach.scan()?;
+        Ok(attach)
     }
 
     /// The flash, given back.
@@ -252,7 +267,13 @@ impl<F: Flash> Ubi<F> {
 }
 
 impl<'f, F: Flash + ?Sized> Attach<'f, F> {
-    fn new(reader: Reader<'f, F>, offsets: Offsets, purpose: Purpose) -> Self {
+    fn new(
+        reader: Reader<'f, F>,
+        (offsets, image_sequence): (Offsets, u32),
+        purpose: Purpose,
+    ) -> Self {
+        let image = Image { image_sequence, ..reader.image };
+        let reader = Reader { image, ..reader };
         Self {
             purpose,
             evidence: Evidence::default(),
@@ -282,16 +303,20 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         });
     }
 
-    /// Reads the headers of every block.
-    fn scan(&mut self) -> Result<(), AttachError> {
+    /// Reads the headers of every block; tells what they say about the device.
+    fn scan(&mut self) -> Result<Votes, AttachError> {
+        let mut votes = Votes::default();
         self.blocks.reserve_exact(self.reader.image.pebs as usize);
         for peb in 0..self.reader.image.pebs {
             let headers = self.reader.headers(peb, self.offsets);
+            if let Ok(ec) = &headers.ec {
+                votes.add(ec);
+            }
             let content = self.judge(peb, &headers)?;
             let erase_counter = headers.ec.ok().map(|ec| ec.erase_counter as u32);
             self.blocks.push(Block { erase_counter, content, scrub: headers.scrub });
         }
-        Ok(())
+        Ok(votes)
     }
 
     /// What a block's headers say it is; a block with a LEB joins the claims.

@@ -4,9 +4,14 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use flysch_api::flash::Flash;
-use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader, HeaderError, VidHeader, crc32};
+use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader, HeaderError, VID_HEADER_SIZE, VidHeader, crc32};
 
 use crate::{AttachError, Image};
+
+/// Headers that end before this are read together whatever the page is, bytes.
+const NEAR: usize = 512;
+/// Most bytes that are read to have both headers.
+const PAGE_MAX: usize = 4096;
 
 /// Where in each erase block things lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,9 +117,29 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
             let none = HeaderError::Short;
             return Headers { ec: Err(none), vid: Err(none), bad: true, scrub: false };
         }
+        if let Some(headers) = self.headers_of_page(peb, offsets) {
+            return headers;
+        }
         let (ec, ec_scrub) = self.ec(peb);
         let (vid, vid_scrub) = self.vid(peb, offsets);
         Headers { ec, vid, bad: false, scrub: ec_scrub || vid_scrub }
+    }
+
+    /// Both headers in one read, if they lie in one page and it reads well.
+    fn headers_of_page(&self, peb: u32, offsets: Offsets) -> Option<Headers> {
+        let mut bytes = [0; PAGE_MAX];
+        let page = (self.flash.geometry().write_size as usize).clamp(NEAR, PAGE_MAX);
+        let at = offsets.vid_header as usize;
+        let end = at.checked_add(VID_HEADER_SIZE).filter(|&end| end <= page)?;
+        let corrected = self.flash.read(self.start(peb), &mut bytes[..end]).ok()?;
+        let leb_size = self.image.peb_size - offsets.data;
+        let vid = VidHeader::parse(&bytes[at..end]);
+        Some(Headers {
+            ec: EcHeader::parse(&bytes[..EC_HEADER_SIZE]),
+            vid: vid.and_then(|vid| vid.fits(leb_size).map(|()| vid)),
+            bad: false,
+            scrub: corrected.needs_scrub(self.flash.geometry()),
+        })
     }
 
     /// Fills `buffer` from the data area.
@@ -156,22 +181,44 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         }
     }
 
-    /// The offsets that most of the first `voters` blocks agree on, and the image sequence number
-    /// they carry.
-    pub(crate) fn vote(&self, voters: u32) -> Result<(Offsets, u32), AttachError> {
-        let mut votes = BTreeMap::new();
-        let mut sequences = BTreeMap::new();
-        for peb in 0..self.image.pebs.min(voters) {
+    /// The offsets that most of the first `blocks` blocks agree on, and the image sequence number
+    /// they carry; `enough` readable headers are enough.
+    pub(crate) fn vote(&self, blocks: u32, enough: u32) -> Result<(Offsets, u32), AttachError> {
+        let mut votes = Votes::default();
+        for peb in 0..self.image.pebs.min(blocks) {
             if let (Ok(ec), _) = self.ec(peb) {
-                *votes.entry((ec.vid_header_offset, ec.data_offset)).or_insert(0_u32) += 1;
-                *sequences.entry(ec.image_sequence).or_insert(0_u32) += 1;
+                votes.add(&ec);
+                if votes.count == enough {
+                    break;
+                }
             }
         }
-        let most = |votes: &BTreeMap<_, u32>| votes.iter().max_by_key(|vote| *vote.1).map(|v| *v.0);
-        let sequence = sequences.iter().max_by_key(|vote| *vote.1).map(|vote| *vote.0);
-        let (vid_header, data) = most(&votes).ok_or(AttachError::NoHeaders)?;
-        if data >= self.image.peb_size {
-            return Err(AttachError::Offsets { data, peb_size: self.image.peb_size });
+        votes.result(self.image.peb_size)
+    }
+}
+
+/// What erase counter headers say about the device as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Votes {
+    offsets: BTreeMap<(u32, u32), u32>,
+    sequences: BTreeMap<u32, u32>,
+    count: u32,
+}
+
+impl Votes {
+    pub(crate) fn add(&mut self, ec: &EcHeader) {
+        *self.offsets.entry((ec.vid_header_offset, ec.data_offset)).or_default() += 1;
+        *self.sequences.entry(ec.image_sequence).or_default() += 1;
+        self.count += 1;
+    }
+
+    /// What most of them say.
+    pub(crate) fn result(&self, peb_size: u32) -> Result<(Offsets, u32), AttachError> {
+        let offsets = self.offsets.iter().max_by_key(|vote| *vote.1).map(|vote| *vote.0);
+        let sequence = self.sequences.iter().max_by_key(|vote| *vote.1).map(|vote| *vote.0);
+        let (vid_header, data) = offsets.ok_or(AttachError::NoHeaders)?;
+        if data >= peb_size {
+            return Err(AttachError::Offsets { data, peb_size });
         }
         Ok((Offsets { vid_header, data }, sequence.unwrap_or(0)))
     }

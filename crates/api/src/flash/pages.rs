@@ -15,6 +15,15 @@ pub trait Pages {
     /// # Errors
     /// [`Error::OutOfRange`]; [`Error::PowerLost`]; [`Error::Os`].
     fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error>;
+
+    /// Fills both buffers from page `page`, each beginning at the column beside it: data and their
+    /// error-correction codes. A chip fetches the page from its cells once (random data output).
+    ///
+    /// # Errors
+    /// As [`read_page`](Self::read_page).
+    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+        parts.into_iter().try_for_each(|(column, buffer)| self.read_page(page, column, buffer))
+    }
 }
 
 /// Pages that can be programmed, and erased by blocks.
@@ -50,6 +59,9 @@ impl<P: Pages + ?Sized> Pages for &P {
     fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
         (**self).read_page(page, column, buffer)
     }
+    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+        (**self).read_page_parts(page, parts)
+    }
 }
 
 impl<P: Pages + ?Sized> Pages for &mut P {
@@ -58,6 +70,9 @@ impl<P: Pages + ?Sized> Pages for &mut P {
     }
     fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
         (**self).read_page(page, column, buffer)
+    }
+    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+        (**self).read_page_parts(page, parts)
     }
 }
 

@@ -6,25 +6,48 @@ use core::sync::atomic::Ordering;
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode, Pages, PagesMut};
 
-use super::{NandChip, physics};
+use super::NandChip;
+use super::physics::{self, History};
 use crate::random::Random;
 
 /// Command and address cycles of an operation: two commands, five bytes of address.
 pub(super) const CYCLES: u64 = 7;
+/// Those of another column in the page just fetched: two commands, two bytes of address.
+const CHANGE_CYCLES: u64 = 4;
 
 impl NandChip {
-    /// Reads cells and lets them show their errors.
-    fn sense(&self, number: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+    /// Fetches a page from its cells, and puts out parts of it with their errors.
+    fn sense_parts(&self, number: u64, parts: &mut [(usize, &mut [u8])]) -> Result<(), Error> {
         let (place, page) = self.place(number)?;
-        let shape = self.shape();
-        let end = column.checked_add(buffer.len()).filter(|&end| end <= shape.stride);
-        let end = end.ok_or(Error::OutOfRange)?;
+        let stride = self.shape().stride;
+        for (column, buffer) in &*parts {
+            let end = column.checked_add(buffer.len()).filter(|&end| end <= stride);
+            end.ok_or(Error::OutOfRange)?;
+        }
         self.power.check()?;
         let timing = &self.profile.timing;
-        self.take_time(timing.read_ns + timing.cycle_ns * (CYCLES + buffer.len() as u64));
+        let bytes: usize = parts.iter().map(|part| part.1.len()).sum();
+        let cycles = CYCLES + CHANGE_CYCLES * parts.len().saturating_sub(1) as u64 + bytes as u64;
+        self.take_time(timing.read_ns + timing.cycle_ns * cycles);
         let count = self.page_reads.fetch_add(1, Ordering::Relaxed);
         let history = self.history(place);
         self.reads[place].fetch_add(1, Ordering::Relaxed);
+        for (column, buffer) in parts {
+            self.put_out((place, page), *column, buffer, (count, history));
+        }
+        Ok(())
+    }
+
+    /// One part of a page that was fetched with the read number `count`.
+    fn put_out(
+        &self,
+        (place, page): (usize, u32),
+        column: usize,
+        buffer: &mut [u8],
+        (count, history): (u64, History),
+    ) {
+        let shape = self.shape();
+        let end = column + buffer.len();
         let block = &self.blocks[place];
         match block.page(shape, page) {
             Some(cells) => buffer.copy_from_slice(&cells[column..end]),
@@ -48,7 +71,10 @@ impl NandChip {
                 }
             });
         }
-        Ok(())
+    }
+
+    fn sense(&self, number: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+        self.sense_parts(number, &mut [(column, buffer)])
     }
 
     /// Reads data of one page through the error correction on the die.
@@ -121,6 +147,10 @@ impl Pages for NandChip {
 
     fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
         self.sense(page, column, buffer)
+    }
+
+    fn read_page_parts(&self, page: u64, mut parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+        self.sense_parts(page, &mut parts)
     }
 }
 

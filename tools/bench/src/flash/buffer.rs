@@ -45,6 +45,9 @@ impl<F: Flash> PageBuffer<F> {
     fn part(&self, number: u64, inside: usize, buffer: &mut [u8]) -> Result<Corrected, Error> {
         let mut page = self.page.borrow_mut();
         let Page { number: kept, corrected, bytes } = &mut *page;
+        if *kept != Some(number) && buffer.len() < bytes.len() {
+            return self.flash.read(number * bytes.len() as u64 + inside as u64, buffer);
+        }
         if *kept != Some(number) {
             *kept = None;
             let read = self.flash.read(number * bytes.len() as u64, bytes);

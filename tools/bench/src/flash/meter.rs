@@ -263,6 +263,13 @@ impl Pages for MeteredChip {
         self.count(before, |operations| operations.reads += 1);
         result
     }
+
+    fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+        let before = self.chip.busy_ns();
+        let result = self.meter.at_the_chip(|| self.chip.read_page_parts(page, parts));
+        self.count(before, |operations| operations.reads += 1);
+        result
+    }
 }
 
 impl PagesMut for MeteredChip {
