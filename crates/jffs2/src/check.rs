@@ -182,7 +182,13 @@ impl<F: Flash> Checker<'_, F> {
             let name = entry.name(&fs.index.names).escape_ascii();
             let text = format!("\"{name}\" names inode {}, which is not there", entry.ino);
             let subject = Subject { place: self.at(entry.address.offset()), ino: None };
-            self.find(Severity::Lost, "directory entry node", text, subject);
+            // What a removed directory once named is gone with it; its old entries stay until
+            // their block is erased.
+            let severity = match fs.index.nameless.binary_search(&entry.pino).is_ok() {
+                true => Severity::Note,
+                false => Severity::Lost,
+            };
+            self.find(severity, "directory entry node", text, subject);
         }
         for entry in &fs.index.entries {
             let Some(record) = fs.index.inode(entry.ino) else { continue };

@@ -140,6 +140,24 @@ fn findings(flash: &Memory) -> Vec<Finding> {
 }
 
 #[test]
+fn old_entries_of_a_removed_directory_are_no_loss() {
+    let mut log = Log::new(ByteOrder::Little);
+    log.name(1, 1, 2, "there", ENTRY_DIRECTORY);
+    let directory = |ino| jffs2::Inode { mode: 0o040_755, ..file(ino, 1, 0) };
+    log.inode(directory(2), &[]);
+    log.inode(directory(3), &[]);
+    // The block with the file's nodes and its removal was erased already.
+    log.name(3, 1, 4, "old", ENTRY_FILE);
+    let notes = |flash: &Memory| {
+        let found = findings(flash);
+        found.iter().filter(|finding| finding.severity == Severity::Note).count() == found.len()
+    };
+    assert!(notes(&Log { order: log.order, bytes: log.bytes.clone() }.flash()));
+    log.name(2, 1, 5, "lost", ENTRY_FILE);
+    assert!(!notes(&log.flash()));
+}
+
+#[test]
 fn a_log_is_read_by_versions_whatever_its_order_on_the_flash() {
     for order in ByteOrder::ALL {
         let mut log = Log::new(order);
