@@ -85,16 +85,19 @@ pub(crate) fn finding(
 /// Room for one node where the volume cannot be pointed at. Index nodes of the usual size need no
 /// memory from the heap.
 pub(crate) struct Scratch {
-    inline: [u8; 256],
+    inline: [u8; Self::INLINE],
     heap: Vec<u8>,
 }
 
 impl Scratch {
+    /// Bytes that need no memory from the heap.
+    pub(crate) const INLINE: usize = 256;
+
     pub(crate) fn new() -> Self {
-        Self { inline: [0; 256], heap: Vec::new() }
+        Self { inline: [0; Self::INLINE], heap: Vec::new() }
     }
 
-    fn room(&mut self, length: usize) -> &mut [u8] {
+    pub(crate) fn room(&mut self, length: usize) -> &mut [u8] {
         if length <= self.inline.len() {
             return &mut self.inline[..length];
         }

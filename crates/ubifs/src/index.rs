@@ -5,21 +5,25 @@
 //! Everything is checked on the way down; a child that breaks a rule is reported with the range of
 //! keys lost with it, and the walk goes on beside it.
 //!
-//! Looking up one key reads one node of every level. A walk over a whole good tree therefore notes
+//! Looking up one key needs one node of every level. A walk over a whole good tree therefore notes
 //! where the nodes of the lowest level are ([`Lowest`]), 24 bytes for about eight keys, and later
-//! lookups begin there.
+//! lookups begin there. Nodes met by lookups, and those that a commit writes, are kept
+//! ([`NodeCache`]), unless the volume lies in memory anyway.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
-    Branch, BranchFormat, HEADER_SIZE, Index as IndexNode, Key, KeyKind, Layout, Node, NodeError,
-    NodeKind,
+    Branch, BranchFormat, HEADER_SIZE, Header, Index as IndexNode, Key, KeyKind, Layout, Node,
+    NodeError, NodeKind,
 };
 
 use crate::access::{Access, Cause, Fault, Location, Scratch};
 use crate::overlay::Overlay;
+use cache::NodeCache;
+
+mod cache;
 
 /// Levels a tree may have: more than 2^60 leaves at the smallest fan-out.
 const LEVELS_MAX: u16 = 40;
@@ -46,6 +50,7 @@ pub(crate) struct Index {
     pub(crate) fanout: usize,
     /// Of the tree below `root`; another root, and it no longer counts.
     lowest: Option<Lowest>,
+    cache: NodeCache,
 }
 
 /// Where the nodes of the lowest level are.
@@ -98,6 +103,8 @@ impl Lowest {
 
 /// One walk.
 struct Walk<'w, V> {
+    /// Nodes may come from the cache; else what is on the flash counts.
+    cached: bool,
     access: &'w Access<V>,
     layout: &'w Layout,
     index: &'w Index,
@@ -119,8 +126,52 @@ struct Child {
 }
 
 impl Index {
-    pub(crate) fn new(root: Location, format: BranchFormat, fanout: usize) -> Self {
-        Self { root, format, fanout, lowest: None }
+    /// The tree below `root`, which takes about `bytes`.
+    pub(crate) fn new(root: Location, format: BranchFormat, fanout: usize, bytes: u64) -> Self {
+        let node_max = flysch_wire::ubifs::INDEX_NODE_SIZE + fanout * format.branch_size();
+        Self { root, format, fanout, lowest: None, cache: NodeCache::new(node_max, bytes) }
+    }
+
+    /// A commit put the root elsewhere; the tree takes `bytes` now.
+    pub(crate) fn moved(&mut self, root: Location, bytes: u64) {
+        if self.root != root {
+            (self.root, self.lowest) = (root, None);
+        }
+        if self.cache.is_small_for(bytes) {
+            self.cache = self.cache.grown(bytes);
+        }
+    }
+
+    /// A node was written, or is about to be.
+    pub(crate) fn keep(&self, at: Location, node: &[u8]) {
+        self.cache.put(at, node);
+    }
+
+    /// A node is no longer part of the tree.
+    pub(crate) fn forget(&self, at: Location) {
+        self.cache.forget(at);
+    }
+
+    /// The index node at a place that another one named, its CRC verified now or before.
+    pub(crate) fn node<'b, V: Volume>(
+        &self,
+        access: &'b Access<V>,
+        at: Location,
+        scratch: &'b mut Scratch,
+    ) -> Result<(Header, &'b [u8]), Fault> {
+        if access.volume.point(at.lnum, at.offset, at.length as usize).is_some() {
+            return access.node(at, NodeKind::Index, scratch);
+        }
+        let length = at.length as usize;
+        if length <= Scratch::INLINE && self.cache.get(at, scratch.room(length)) {
+            // It was checked before it was kept.
+            if let Ok(header) = Header::parse(scratch.room(length)) {
+                return Ok((header, scratch.room(length)));
+            }
+        }
+        let (header, bytes) = access.node(at, NodeKind::Index, scratch)?;
+        self.cache.put(at, bytes);
+        Ok((header, bytes))
     }
 
     /// Takes what a walk over all of the tree noted, unless something was amiss.
@@ -139,12 +190,15 @@ impl Index {
         visit: &mut dyn Visit,
     ) -> ControlFlow<()> {
         let Some(lowest) = self.lowest.as_ref().filter(|lowest| lowest.root == self.root) else {
-            return self.walk((access, layout), overlay, (first, last), visit);
+            let mut walk =
+                Walk { cached: true, access, layout, index: self, overlay, first, last, visit };
+            return walk.whole();
         };
         if overlay.covers(first, last) {
             return ControlFlow::Continue(());
         }
-        let mut walk = Walk { access, layout, index: self, overlay, first, last, visit };
+        let mut walk =
+            Walk { cached: true, access, layout, index: self, overlay, first, last, visit };
         for child in lowest.between(first, last) {
             if !overlay.covers(child.first, child.last) {
                 walk.descend(child)?;
@@ -153,7 +207,8 @@ impl Index {
         ControlFlow::Continue(())
     }
 
-    /// Walks over all keys from `first` to `last` that `overlay` leaves to the committed index.
+    /// Walks over all keys from `first` to `last` that `overlay` leaves to the committed index, as
+    /// it is on the flash.
     pub(crate) fn walk<V: Volume>(
         &self,
         (access, layout): (&Access<V>, &Layout),
@@ -161,19 +216,30 @@ impl Index {
         (first, last): (Key, Key),
         visit: &mut dyn Visit,
     ) -> ControlFlow<()> {
-        if overlay.covers(first, last) {
-            return ControlFlow::Continue(());
-        }
-        let root = Child { at: self.root, level: None, key: None, first: Key::MIN, last: Key::MAX };
-        Walk { access, layout, index: self, overlay, first, last, visit }.descend(root)
+        let mut walk =
+            Walk { cached: false, access, layout, index: self, overlay, first, last, visit };
+        walk.whole()
     }
 }
 
 impl<V: Volume> Walk<'_, V> {
+    /// From the root.
+    fn whole(&mut self) -> ControlFlow<()> {
+        if self.overlay.covers(self.first, self.last) {
+            return ControlFlow::Continue(());
+        }
+        let at = self.index.root;
+        self.descend(Child { at, level: None, key: None, first: Key::MIN, last: Key::MAX })
+    }
+
     fn descend(&mut self, child: Child) -> ControlFlow<()> {
         let access = self.access;
         let mut scratch = Scratch::new();
-        let (header, bytes) = match access.node(child.at, NodeKind::Index, &mut scratch) {
+        let read = match self.cached {
+            true => self.index.node(access, child.at, &mut scratch),
+            false => access.node(child.at, NodeKind::Index, &mut scratch),
+        };
+        let (header, bytes) = match read {
             Ok(found) if self.layout.main.contains(&child.at.lnum) => found,
             Ok(_) => return self.lose(child, Cause::Misplaced),
             Err(fault) => return self.visit.lost(fault, child.first, child.last),

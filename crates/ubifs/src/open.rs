@@ -163,7 +163,7 @@ impl<V: Volume> Ubifs<V> {
         let root =
             Location { lnum: master.root_lnum, offset: master.root_offs, length: master.root_len };
         let fanout = store.superblock.fanout as usize;
-        store.index = Some(Index::new(root, store.format(), fanout));
+        store.index = Some(Index::new(root, store.format(), fanout, master.index_size));
         true
     }
 

@@ -53,7 +53,10 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.write_orphans(&mut master)?;
         self.write_master(master)?;
         let (format, fanout) = (self.fs.store.format(), self.fs.store.superblock.fanout as usize);
-        self.fs.store.index = Some(Index::new(root, format, fanout));
+        match &mut self.fs.store.index {
+            Some(index) => index.moved(root, self.index_size),
+            index => *index = Some(Index::new(root, format, fanout, self.index_size)),
+        }
         self.fs.store.overlay = Overlay::default();
         self.index_growth = 0;
         self.changed = false;

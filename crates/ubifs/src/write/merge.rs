@@ -15,7 +15,7 @@ use flysch_wire::ubifs::{
 };
 
 use super::{Stop, UbifsMut};
-use crate::access::{Location, Scratch};
+use crate::access::{Cause, Location, Scratch};
 use crate::index::location;
 use crate::overlay::NameChange;
 
@@ -174,12 +174,18 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Reads a committed index node.
     pub(super) fn index_node(&self, at: Location) -> Result<(u16, Vec<Entry>), Error> {
         let mut scratch = Scratch::new();
-        match self.fs.store.node(at, NodeKind::Index, &mut scratch)? {
-            Node::Index(node) => {
+        let store = &self.fs.store;
+        let (header, bytes) = match &store.index {
+            Some(index) => index.node(&store.access, at, &mut scratch)?,
+            None => store.access.node(at, NodeKind::Index, &mut scratch)?,
+        };
+        match Node::decode(header, bytes, store.format()) {
+            Ok(Node::Index(node)) => {
                 let entries = node.branches().map(|it| Entry { key: it.key, at: location(&it) });
                 Ok((node.level, entries.collect()))
             }
-            _ => Err(self.fs.store.mismatch(at, NodeKind::Index).into()),
+            Ok(_) => Err(store.mismatch(at, NodeKind::Index).into()),
+            Err(error) => Err(store.fault(at, NodeKind::Index, Cause::Node(error)).into()),
         }
     }
 
@@ -203,6 +209,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         };
         if !changed && !writing.moving.contains(&node.at.lnum) {
             return Ok(Merged::Same);
+        }
+        if let Some(index) = &self.fs.store.index {
+            index.forget(node.at);
         }
         self.space.release(node.at);
         self.index_size -= u64::from(align8(node.at.length));
@@ -327,6 +336,10 @@ impl<V: VolumeMut> UbifsMut<V> {
         node.emit(self.next_sequence(), Group::None, &mut bytes);
         let (lnum, offset) = self.put_index(writing, &bytes)?;
         let at = Location { lnum, offset, length };
+        // It is not read back: the next lookups and the next commit need it.
+        if let Some(index) = &self.fs.store.index {
+            index.keep(at, &bytes[..length as usize]);
+        }
         self.space.acquire(at);
         self.index_size += u64::from(align8(length));
         Ok(Entry { key: entries[0].key, at })
