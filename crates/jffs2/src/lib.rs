@@ -36,15 +36,16 @@ mod xattr;
 
 pub use check::check;
 pub use compressor::{Compressor, Compressors, Mode};
-pub use write::{Activity, Jffs2Mut, WriteOptions};
+pub use flysch_wire::jffs2::ByteOrder;
+pub use write::{Activity, Formatted, Jffs2Mut, WriteOptions, format};
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-use flysch_api::flash::{Error as FlashError, Flash};
+use flysch_api::flash::{Error as FlashError, Flash, OobMode};
 use flysch_api::vfs::{FileKind, Inode};
-use flysch_wire::jffs2::{ByteOrder, Header};
+use flysch_wire::jffs2::{Header, oob_cleanmarker};
 
 use crate::found::Address;
 use crate::index::{Index, Nameless};
@@ -52,6 +53,8 @@ use crate::scan::{Summaries, scan};
 
 /// Headers that are looked at to tell the byte order.
 const HEADERS_SAMPLED: usize = 64;
+/// Blocks whose clean markers out of band are looked at for it.
+const MARKERS_SAMPLED: u32 = 64;
 /// Bytes read at once while looking for them.
 const WINDOW: usize = 64 << 10;
 
@@ -197,6 +200,9 @@ impl<F: Flash> Jffs2<F> {
 /// The byte order in which more of the first nodes have a good header. Erased flash has none; any
 /// will do.
 fn detect_order<F: Flash>(flash: &F) -> Result<ByteOrder, MountError> {
+    if let Some(order) = order_of_markers(flash) {
+        return Ok(order);
+    }
     let size = flash.geometry().size;
     let mut window = vec![0; WINDOW];
     let mut counts = [0; 2];
@@ -222,4 +228,18 @@ fn detect_order<F: Flash>(flash: &F) -> Result<ByteOrder, MountError> {
         [little, big] if big > little => Ok(ByteOrder::Big),
         _ => Ok(ByteOrder::Little),
     }
+}
+
+/// The byte order of clean markers out of band, which is that of the file system.
+fn order_of_markers<F: Flash>(flash: &F) -> Option<ByteOrder> {
+    let geometry = flash.geometry();
+    if !geometry.kind.is_nand() || geometry.oob_available < 8 {
+        return None;
+    }
+    (0..geometry.blocks().min(MARKERS_SAMPLED)).find_map(|block| {
+        let mut marker = [0; 8];
+        let at = geometry.block_start(block);
+        let is_read = flash.read_oob(at, OobMode::Auto, &mut marker).is_ok();
+        ByteOrder::ALL.into_iter().find(|&order| is_read && marker == oob_cleanmarker(order))
+    })
 }

@@ -8,10 +8,10 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Error as FlashError, Flash};
+use flysch_api::flash::{Error as FlashError, Flash, OobMode};
 use flysch_wire::jffs2::{
     ByteOrder, Compatibility, Dirent, Error as NodeError, Header, Inode, NodeType, Summary,
-    SummaryEntry, SummaryTrailer, Xattr, Xref, padded,
+    SummaryEntry, SummaryTrailer, Xattr, Xref, oob_cleanmarker, padded,
 };
 
 use crate::found::{
@@ -72,6 +72,11 @@ pub(crate) fn scan<F: Flash>(
             // Bits beyond repair show in the checksums of the nodes they are in.
             Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
             Err(FlashError::Os(_)) => {
+        let may_trust = summaries == Summaries::Use && resume <= base;
+        if may_trust && is_marked_empty(flash, base, order) {
+            scanner.found.space.erased += bytes.len() as u64;
+            continue;
+        }
                 scanner.problem(base, Wrong::Unreadable);
                 scanner.facts().end = geometry.block_len(block);
                 continue;
@@ -91,6 +96,22 @@ pub(crate) fn scan<F: Flash>(
 /// images made by hand are not suspected.
 fn ends_abruptly<F: Flash>(flash: &F) -> Result<bool, FlashError> {
     let size = flash.geometry().size;
+/// Whether the block at `base` was erased to its end, as its clean marker out of band says, and
+/// nothing was written since: blocks are filled from their first page on.
+fn is_marked_empty<F: Flash>(flash: &F, base: u64, order: ByteOrder) -> bool {
+    let geometry = flash.geometry();
+    if !geometry.kind.is_nand() || geometry.oob_available < 8 {
+        return false;
+    }
+    let mut marker = [0; 8];
+    let is_read = flash.read_oob(base, OobMode::Auto, &mut marker).is_ok();
+    if !is_read || marker != oob_cleanmarker(order) {
+        return false;
+    }
+    let mut page = vec![0; geometry.write_size as usize];
+    flash.read(base, &mut page).is_ok() && erased_len(&page) == page.len()
+}
+
     let mut tail = [0xFF; 4];
     if size >= CUT_OFF_MIN {
         match flash.read(size - tail.len() as u64, &mut tail) {

@@ -256,6 +256,10 @@ impl<F: Flash> Flash for Medium<F> {
         if is_apart { self.flash.point(offset, len) } else { None }
     }
 
+    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.flash.read_oob(offset, mode, buffer)
+    }
+
     fn is_bad(&self, block: u32) -> Result<bool, Error> {
         self.flash.is_bad(block)
     }

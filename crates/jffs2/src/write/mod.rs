@@ -15,6 +15,7 @@
 //! for each name; attributes and the layout of files in use are kept until too many are.
 
 mod content;
+mod format;
 mod gc;
 mod loaded;
 mod log;
@@ -35,6 +36,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use flysch_api::flash::Flash;
 use flysch_api::vfs::{Error, Inode};
 use flysch_wire::jffs2::ByteOrder;
+
+pub use self::format::{Formatted, format};
 
 use self::loaded::Loaded;
 use self::medium::Medium;
