@@ -119,8 +119,12 @@ pub(crate) struct Space {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockFound {
     pub(crate) is_bad: bool,
-    /// Behind this byte everything is erased.
+    /// Behind this byte everything is erased, and no node reaches.
     pub(crate) end: u32,
+    /// Behind this byte everything is erased; the last node may be longer than what was written.
+    pub(crate) written: u32,
+    /// Its summary is good: it was written to its end.
+    pub(crate) has_summary: bool,
     /// Length of the clean marker at its start, 0 if there is none.
     pub(crate) cleanmarker_len: u32,
     /// Bytes of padding nodes.

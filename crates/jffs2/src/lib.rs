@@ -152,7 +152,7 @@ impl<F: Flash> Jffs2<F> {
             Some(order) => order,
             None => detect_order(&flash)?,
         };
-        let index = Index::build(scan(&flash, order, summaries)?, nameless);
+        let index = Index::build(scan(&flash, order, summaries, &[])?, nameless);
         Ok(Self { flash, order, index })
     }
 

@@ -7,6 +7,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use flysch_api::flash::{Error as FlashError, Flash, OobMode};
 use flysch_wire::jffs2::{
@@ -33,7 +34,8 @@ pub(crate) enum Summaries {
     Verify,
 }
 
-/// Scans `flash`.
+/// Scans `flash`. What is wrong in the pages `torn`, byte ranges, was being written when the power
+/// was cut.
 ///
 /// # Errors
 /// When the flash refuses altogether; blocks that cannot be read are passed over.
@@ -41,6 +43,7 @@ pub(crate) fn scan<F: Flash>(
     flash: &F,
     order: ByteOrder,
     summaries: Summaries,
+    torn: &[Range<u64>],
 ) -> Result<Found, FlashError> {
     let geometry = *flash.geometry();
     let largest = (0..geometry.blocks().min(1)).map(|b| geometry.block_len(b)).max().unwrap_or(0);
@@ -49,6 +52,7 @@ pub(crate) fn scan<F: Flash>(
         flash,
         order,
         summaries,
+        torn,
         after_erased: false,
         listed: vec![],
         block: 0,
@@ -68,15 +72,15 @@ pub(crate) fn scan<F: Flash>(
         if summaries == Summaries::Use && resume <= base && scanner.by_summary(base, bytes)? {
             continue;
         }
-        match flash.read(base, bytes) {
-            // Bits beyond repair show in the checksums of the nodes they are in.
-            Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
-            Err(FlashError::Os(_)) => {
         let may_trust = summaries == Summaries::Use && resume <= base;
         if may_trust && is_marked_empty(flash, base, order) {
             scanner.found.space.erased += bytes.len() as u64;
             continue;
         }
+        match flash.read(base, bytes) {
+            // Bits beyond repair show in the checksums of the nodes they are in.
+            Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
+            Err(FlashError::Os(_)) => {
                 scanner.problem(base, Wrong::Unreadable);
                 scanner.facts().end = geometry.block_len(block);
                 continue;
@@ -92,10 +96,6 @@ pub(crate) fn scan<F: Flash>(
     Ok(found)
 }
 
-/// Whether the image of a flash ends with something written: it may have been cut off there. Tiny
-/// images made by hand are not suspected.
-fn ends_abruptly<F: Flash>(flash: &F) -> Result<bool, FlashError> {
-    let size = flash.geometry().size;
 /// Whether the block at `base` was erased to its end, as its clean marker out of band says, and
 /// nothing was written since: blocks are filled from their first page on.
 fn is_marked_empty<F: Flash>(flash: &F, base: u64, order: ByteOrder) -> bool {
@@ -112,6 +112,10 @@ fn is_marked_empty<F: Flash>(flash: &F, base: u64, order: ByteOrder) -> bool {
     flash.read(base, &mut page).is_ok() && erased_len(&page) == page.len()
 }
 
+/// Whether the image of a flash ends with something written: it may have been cut off there. Tiny
+/// images made by hand are not suspected.
+fn ends_abruptly<F: Flash>(flash: &F) -> Result<bool, FlashError> {
+    let size = flash.geometry().size;
     let mut tail = [0xFF; 4];
     if size >= CUT_OFF_MIN {
         match flash.read(size - tail.len() as u64, &mut tail) {
@@ -150,6 +154,8 @@ struct Scanner<'f, F> {
     flash: &'f F,
     order: ByteOrder,
     summaries: Summaries,
+    /// Pages known to be torn.
+    torn: &'f [Range<u64>],
     /// An erased block without a clean marker was met, and nothing written since.
     after_erased: bool,
     /// Offsets in the block of the nodes that a summary must list.
@@ -166,6 +172,11 @@ impl<F: Flash> Scanner<'_, F> {
 
     fn problem(&mut self, offset: u64, wrong: Wrong) {
         self.found.problem(Problem { offset, wrong, ino: None, entry: None });
+    }
+
+    /// Whether any of these bytes lie in a page that is known to be torn.
+    fn is_torn(&self, offset: u64, len: u64) -> bool {
+        self.torn.iter().any(|page| page.start < offset.saturating_add(len) && offset < page.end)
     }
 
     /// Takes the nodes of the block at `base` from its summary; says whether there is a good one.
@@ -206,6 +217,8 @@ impl<F: Flash> Scanner<'_, F> {
             *self.facts() = BlockFound {
                 is_bad: false,
                 end: (trailer_at + SummaryTrailer::LEN) as u32,
+                written: (trailer_at + SummaryTrailer::LEN) as u32,
+                has_summary: true,
                 cleanmarker_len: summary.cleanmarker_len,
                 padded: summary.padded,
             };
@@ -245,7 +258,8 @@ impl<F: Flash> Scanner<'_, F> {
     fn walk(&mut self, base: u64, bytes: &[u8], start: u64) -> u64 {
         let mut at = usize::try_from(start).unwrap_or(usize::MAX).min(bytes.len());
         self.listed.clear();
-        self.facts().end = written_len(bytes) as u32;
+        let written = written_len(bytes) as u32;
+        (self.facts().end, self.facts().written) = (written, written);
         if erased_len(bytes) == bytes.len() {
             self.found.space.erased += bytes.len() as u64;
             self.after_erased = true;
@@ -414,11 +428,13 @@ impl<F: Flash> Scanner<'_, F> {
             Ok(entries) => {
                 let mut offsets: Vec<u32> = entries.iter().map(SummaryEntry::offset).collect();
                 offsets.sort_unstable();
-                // A damaged node is a finding of its own.
+                // A damaged node is a finding of its own; one that a power cut left before others
+                // went on in the block is not listed.
                 let is_damaged = |o: &u32| {
                     self.found.problems.iter().rev().any(|p| p.offset == base + u64::from(*o))
                 };
-                let missing = self.listed.iter().any(|o| offsets.binary_search(o).is_err());
+                let missing =
+                    self.listed.iter().any(|o| offsets.binary_search(o).is_err() && !is_damaged(o));
                 let extra =
                     offsets.iter().any(|o| self.listed.binary_search(o).is_err() && !is_damaged(o));
                 if missing || extra {
@@ -435,7 +451,8 @@ impl<F: Flash> Scanner<'_, F> {
             let is_node = matches!(wrong, Wrong::Node(_));
             is_node && crate::node::is_cut_off(self.flash, self.order, offset, node.len() as u64)
         };
-        if is_unfinished(node, wrong, kind) || is_cut_off() {
+        let len = node.len() as u64;
+        if is_unfinished(node, wrong, kind) || self.is_torn(offset, len) || is_cut_off() {
             problem.wrong = Wrong::Unfinished { len: node.len() as u64 };
             self.found.problem(problem);
             return;
@@ -487,7 +504,8 @@ impl<F: Flash> Scanner<'_, F> {
         }
         let is_last = erased_len(&bytes[end..]) == bytes.len() - end;
         let len = run.len() as u64;
-        let wrong = if is_last { Wrong::Unfinished { len } } else { Wrong::Garbage { len } };
+        let is_torn = is_last || self.is_torn(base + start as u64, len);
+        let wrong = if is_torn { Wrong::Unfinished { len } } else { Wrong::Garbage { len } };
         self.problem(base + start as u64, wrong);
     }
 }

@@ -55,6 +55,9 @@ enum Task {
         /// Ways to tear, letters of b(efore), e(arly), h(alf), l(ate), a(fter).
         #[arg(long, default_value = "ehla")]
         tears: String,
+        /// Decides what cuts leave in the cells; several seeds are several throws of the dice.
+        #[arg(long)]
+        seed: Option<u64>,
         /// A mistake to plant between the stack and the chip, to see it found: reordered,
         /// skipped-sync, skipped-erase.
         #[arg(long)]
@@ -98,7 +101,7 @@ fn main() -> ExitCode {
             WORKLOADS.iter().for_each(|one| println!("{:<20} {}", one.name, one.about));
             true
         }
-        Task::Cuts { workload, depth, cut, stride, tears, plant, .. } => {
+        Task::Cuts { workload, depth, cut, stride, tears, seed, plant, .. } => {
             let tears: Result<Vec<Tear>, _> =
                 tears.chars().map(|letter| letter.to_string().parse()).collect();
             let plan = tears.map(|tears| cuts::Plan {
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
                 tears,
                 stride: stride.max(1),
                 only: cut,
+                seed,
                 mistake: plant,
                 ..cuts::Plan::default()
             });
@@ -153,6 +157,7 @@ fn seeds(first: u64, count: u64, requests: u64, faults: Option<Plan>) -> bool {
 
 /// Cuts one workload or all; says whether all was well.
 fn power_cuts(workload: Option<String>, plan: &cuts::Plan) -> Result<bool, String> {
+    let is_named = workload.is_some();
     let chosen: Vec<Workload> = match workload {
         None => WORKLOADS.to_vec(),
         Some(name) => {
@@ -164,7 +169,7 @@ fn power_cuts(workload: Option<String>, plan: &cuts::Plan) -> Result<bool, Strin
     std::panic::set_hook(Box::new(|_| {}));
     let (mut tried, mut good) = (0, true);
     for one in chosen {
-        let depth = if one.is_small { plan.depth } else { plan.depth.min(1) };
+        let depth = if one.is_small || is_named { plan.depth } else { plan.depth.min(1) };
         let start = std::time::Instant::now();
         let report = match (one.run)(&cuts::Plan { depth, ..plan.clone() }) {
             Ok(report) => report,
@@ -177,7 +182,8 @@ fn power_cuts(workload: Option<String>, plan: &cuts::Plan) -> Result<bool, Strin
         println!("{:<20} {report}, {:.1} s", one.name, start.elapsed().as_secs_f64());
         for cuts::Failure { cuts, problem } in &report.failures {
             println!("  {problem}");
-            println!("    again: flysch-sim cuts --workload {} --cut {cuts}", one.name);
+            let seed = plan.seed.map_or(String::new(), |seed| format!(" --seed {seed}"));
+            println!("    again: flysch-sim cuts --workload {} --cut {cuts}{seed}", one.name);
         }
         tried += report.tried();
         good &= report.failed == 0;

@@ -22,12 +22,6 @@ fn assert_good(name: &str, report: &Report) {
     assert_eq!(report.failed, 0, "{name}: {:#?}", failures.collect::<Vec<_>>());
 }
 
-/// Not survived yet: on NAND a page of JFFS2 that was cut late may read well at the mount and not
-/// later; see docs/power-cuts.md.
-fn is_open(name: &str) -> bool {
-    name.starts_with("jffs2") && !name.ends_with("nor")
-}
-
 #[test]
 fn every_workload_survives_cuts_all_along_it() {
     let mut tried = 0;
@@ -36,9 +30,6 @@ fn every_workload_survives_cuts_all_along_it() {
         let none = Plan { first: u64::MAX, ..Plan::default() };
         let operations = run(one.name, &none).operations;
         for (first, tear) in (0..).zip([Tear::Early, Tear::Half, Tear::Late, Tear::After]) {
-            if tear == Tear::Late && is_open(one.name) {
-                continue;
-            }
             let stride = (operations * 4).div_ceil(CUTS).max(1);
             let plan = Plan { tears: vec![tear], stride, first, ..Plan::default() };
             let report = run(one.name, &plan);

@@ -92,7 +92,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
     }
 
     /// Copies a node as it is: with its version, it says the same there as here.
-    fn copy_out(&mut self, address: Address, raw: &Raw) -> Result<(), Error> {
+    pub(super) fn copy_out(&mut self, address: Address, raw: &Raw) -> Result<(), Error> {
         let mut bytes = vec![0; raw.len as usize];
         node::read(&self.medium, address.offset(), &mut bytes)?;
         let header = Header::parse(&bytes, self.order);

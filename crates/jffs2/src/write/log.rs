@@ -251,7 +251,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         self.erase(number)
     }
 
-    fn erase(&mut self, number: u32) -> Result<(), Error> {
+    pub(super) fn erase(&mut self, number: u32) -> Result<(), Error> {
         // What made the block's nodes dead must be on the flash before they go.
         assert_eq!(self.medium.waiting().1, 0, "blocks are taken after the last one was closed");
         let tired = self.blocks.blocks[number as usize].failures > 1;

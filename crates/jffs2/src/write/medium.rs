@@ -1,7 +1,9 @@
 //! The flash below, with the page that waits to be full.
 
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind, OobMode};
 use flysch_wire::jffs2::{ByteOrder, Header, NodeType, oob_cleanmarker};
@@ -35,6 +37,14 @@ impl Marker {
     }
 }
 
+/// A page as it was read for the last time.
+#[derive(Clone, Debug)]
+pub(crate) struct Frozen {
+    pub(crate) bytes: Vec<u8>,
+    /// Error correction gave up.
+    pub(crate) is_lost: bool,
+}
+
 /// A flash that takes nodes of any length: what does not fill a page waits in memory.
 #[derive(Debug)]
 pub(crate) struct Medium<F> {
@@ -45,12 +55,14 @@ pub(crate) struct Medium<F> {
     tail_at: u64,
     /// What waits: less than a page, unless programming failed.
     tail: Vec<u8>,
+    /// Pages that do not read the same each time, until their block is erased; by where they begin.
+    frozen: BTreeMap<u64, Frozen>,
 }
 
 impl<F: Flash> Medium<F> {
     pub(crate) fn new(flash: F, order: ByteOrder) -> Self {
         let marker = Marker::of(flash.geometry());
-        Self { flash, order, marker, tail_at: 0, tail: vec![] }
+        Self { flash, order, marker, tail_at: 0, tail: vec![], frozen: BTreeMap::new() }
     }
 
     pub(crate) fn flash(&self) -> &F {
@@ -81,6 +93,58 @@ impl<F: Flash> Medium<F> {
     /// The bytes that wait for their page, by their place.
     pub(crate) fn waiting(&self) -> (u64, usize) {
         (self.tail_at, self.tail.len())
+    }
+
+    /// From now on the page at `at` reads like this.
+    pub(crate) fn freeze(&mut self, at: u64, page: Frozen) {
+        self.frozen.insert(at, page);
+    }
+
+    /// Byte ranges of the frozen pages.
+    pub(crate) fn frozen_pages(&self) -> Vec<Range<u64>> {
+        self.frozen.iter().map(|(at, page)| *at..*at + page.bytes.len() as u64).collect()
+    }
+
+    /// Frozen pages that have any of `len` bytes from `offset` on.
+    fn frozen(&self, offset: u64, len: usize) -> impl Iterator<Item = (u64, &Frozen)> {
+        // Pages do not overlap: at most the nearest one before reaches to here.
+        let before = self.frozen.range(..offset).next_back();
+        let end = offset.saturating_add(len as u64);
+        let pages = before.into_iter().chain(self.frozen.range(offset..end));
+        pages
+            .map(|(at, page)| (*at, page))
+            .filter(move |(at, page)| at + page.bytes.len() as u64 > offset)
+    }
+
+    /// Whether any of these bytes lie in a frozen page.
+    pub(crate) fn is_frozen(&self, offset: u64, len: usize) -> bool {
+        self.frozen(offset, len).next().is_some()
+    }
+
+    /// Reads what is on the flash.
+    fn read_flash(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        if self.frozen.is_empty() || !self.is_frozen(offset, buffer.len()) {
+            return self.flash.read(offset, buffer);
+        }
+        let mut joined = Joined::default();
+        let mut at = 0;
+        for (start, page) in self.frozen(offset, buffer.len()) {
+            let from = start.saturating_sub(offset) as usize;
+            let skip = offset.saturating_sub(start) as usize;
+            let len = (page.bytes.len() - skip).min(buffer.len() - from);
+            if from > at {
+                joined.add(self.flash.read(offset + at as u64, &mut buffer[at..from]))?;
+            }
+            buffer[from..from + len].copy_from_slice(&page.bytes[skip..skip + len]);
+            if page.is_lost {
+                joined.add(Err(Error::Uncorrectable { offset: start + skip as u64 }))?;
+            }
+            at = from + len;
+        }
+        if at < buffer.len() {
+            joined.add(self.flash.read(offset + at as u64, &mut buffer[at..]))?;
+        }
+        joined.finish()
     }
 
     /// Whether an erased block carries its clean marker out of band.
@@ -189,6 +253,10 @@ impl<F: FlashMut> Medium<F> {
 
     fn erase_once(&mut self, block: u32) -> Result<(), Error> {
         self.flash.erase(block)?;
+        let geometry = self.flash.geometry();
+        let start = geometry.block_start(block);
+        let end = start + u64::from(geometry.block_len(block));
+        self.frozen.retain(|at, _| !(start..end).contains(at));
         if !self.is_erased(block)? {
             return Err(Error::EraseFailed { block });
         }
@@ -203,6 +271,20 @@ impl<F: FlashMut> Medium<F> {
             Marker::Oob => self.flash.program_oob(at, OobMode::Auto, &oob_cleanmarker(self.order)),
             Marker::None => Ok(()),
         }
+    }
+
+    /// Marks the node at `offset` as one that does not count, in place: where bits can be cleared
+    /// one by one. Says whether there is a node.
+    ///
+    /// # Errors
+    /// Those of programming.
+    pub(crate) fn make_obsolete(&mut self, offset: u64) -> Result<bool, Error> {
+        let mut bytes = [0; Header::LEN];
+        let _corrected = self.read(offset, &mut bytes)?;
+        let Ok(header) = Header::parse(&bytes, self.order) else { return Ok(false) };
+        Header { node_type: header.node_type.as_obsolete(), ..header }.emit(self.order, &mut bytes);
+        // Magic number and type; nothing but the one bit differs.
+        self.flash.program(offset, &bytes[..4]).map(|()| true)
     }
 
     /// Gives up a block. Says whether that is known on the medium from now on.
@@ -223,6 +305,32 @@ pub(crate) struct Filler {
     pub(crate) is_node: bool,
 }
 
+/// What became of a read that was done in pieces.
+#[derive(Default)]
+struct Joined {
+    corrected: Corrected,
+    failed: Option<Error>,
+}
+
+impl Joined {
+    /// One piece more. Bytes that could not be corrected are there all the same, so the pieces
+    /// behind them are read, too.
+    fn add(&mut self, read: Result<Corrected, Error>) -> Result<(), Error> {
+        match read {
+            Ok(corrected) => self.corrected += corrected,
+            Err(error @ Error::Uncorrectable { .. }) => {
+                self.failed.get_or_insert(error);
+            }
+            Err(other) => return Err(other),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Corrected, Error> {
+        self.failed.map_or(Ok(self.corrected), Err)
+    }
+}
+
 impl<F: Flash> Flash for Medium<F> {
     fn geometry(&self) -> &Geometry {
         self.flash.geometry()
@@ -232,28 +340,28 @@ impl<F: Flash> Flash for Medium<F> {
         let end = offset.saturating_add(buffer.len() as u64);
         let tail_end = self.tail_at + self.tail.len() as u64;
         if end <= self.tail_at || offset >= tail_end {
-            return self.flash.read(offset, buffer);
+            return self.read_flash(offset, buffer);
         }
-        let mut corrected = Corrected::NONE;
+        let mut joined = Joined::default();
         if offset < self.tail_at {
             let before = (self.tail_at - offset) as usize;
-            corrected += self.flash.read(offset, &mut buffer[..before])?;
+            joined.add(self.read_flash(offset, &mut buffer[..before]))?;
         }
         if end > tail_end {
             let behind = (tail_end - offset) as usize;
-            corrected += self.flash.read(tail_end, &mut buffer[behind..])?;
+            joined.add(self.read_flash(tail_end, &mut buffer[behind..]))?;
         }
         let (from, to) = (offset.max(self.tail_at), end.min(tail_end));
         let tail = &self.tail[(from - self.tail_at) as usize..(to - self.tail_at) as usize];
         buffer[(from - offset) as usize..(to - offset) as usize].copy_from_slice(tail);
-        Ok(corrected)
+        joined.finish()
     }
 
     fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let end = offset.saturating_add(len as u64);
         let tail_end = self.tail_at + self.tail.len() as u64;
         let is_apart = self.tail.is_empty() || end <= self.tail_at || offset >= tail_end;
-        if is_apart { self.flash.point(offset, len) } else { None }
+        if is_apart && !self.is_frozen(offset, len) { self.flash.point(offset, len) } else { None }
     }
 
     fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {

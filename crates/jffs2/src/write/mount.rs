@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use core::sync::atomic::AtomicUsize;
 
 use flysch_api::flash::{Flash, FlashMut, Geometry, Kind as FlashKind};
-use flysch_wire::jffs2::{ByteOrder, Dirent, Inode, ROOT_INO, Xattr, Xref};
+use flysch_wire::jffs2::{ByteOrder, Dirent, Header, Inode, ROOT_INO, Xattr, Xref};
 
 use super::medium::{Marker, Medium};
 use super::space::{Blocks, Kind, Raw, State};
@@ -78,7 +78,13 @@ impl<F: FlashMut> Jffs2Mut<F> {
             Some(order) => order,
             None => detect_order(&flash)?,
         };
-        let found = scan(&flash, order, Summaries::Use)?;
+        let mut medium = Medium::new(flash, order);
+        let mut found = scan(&medium, order, Summaries::Use, &[])?;
+        let shaky = super::shaky::find(&mut medium, &found.blocks);
+        if !shaky.is_empty() {
+            // What their last look showed counts, and nothing else.
+            found = scan(&medium, order, Summaries::Use, &medium.frozen_pages())?;
+        }
         if found.is_read_only {
             let why = "it has nodes of unknown types that forbid it";
             return Err(MountError::NotWritable(why));
@@ -86,21 +92,21 @@ impl<F: FlashMut> Jffs2Mut<F> {
         if found.problems.iter().any(|problem| problem.wrong == Wrong::CrossesBlock) {
             return Err(MountError::NotWritable("its erase blocks have another size"));
         }
-        let mut fs = Self::empty(flash, order, options);
-        let shaky = super::shaky::blocks(&fs.medium, &found.blocks);
+        let mut fs = Self::empty(medium, order, options);
         let mut build = Build::new(&mut fs, found);
         build.torn.extend(&shaky);
         let built = build.run();
+        fs.make_obsolete(&built.cut_off, &shaky);
         fs.resume(&built.ends);
         fs.leave(&shaky);
         fs.drop_doubles(built.doubles);
         Ok(fs)
     }
 
-    fn empty(flash: F, order: ByteOrder, options: &WriteOptions) -> Self {
-        let geometry = *flash.geometry();
+    fn empty(medium: Medium<F>, order: ByteOrder, options: &WriteOptions) -> Self {
+        let geometry = *medium.geometry();
         Self {
-            medium: Medium::new(flash, order),
+            medium,
             order,
             blocks: Blocks::new(geometry, geometry.erase_size),
             tables: Tables::default(),
@@ -133,6 +139,22 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
     }
 
+    /// Where bits can be cleared one by one, nodes that were cut off are marked: nobody has to find
+    /// out again what they are. Linux marks all that do not count, if it writes no summaries.
+    fn make_obsolete(&mut self, cut_off: &[u64], shaky: &[u32]) {
+        if self.medium.unit() > 1 {
+            return;
+        }
+        for &offset in cut_off {
+            // Shaky blocks will be erased.
+            let is_kept = !shaky.contains(&self.blocks.geometry.block_of(offset));
+            // A node that stays unmarked is told to be cut off by its checksum.
+            if is_kept && self.medium.make_obsolete(offset).is_err() {
+                return;
+            }
+        }
+    }
+
     /// Directories that have two names, because the power was cut between the new one and the
     /// removal of the old one, lose the older.
     fn drop_doubles(&mut self, doubles: Vec<(u32, Name)>) {
@@ -161,6 +183,8 @@ struct Built {
     /// Names that would give a directory a second one.
     doubles: Vec<(u32, Name)>,
     ends: Vec<End>,
+    /// Nodes that were cut off, the last ones of their blocks.
+    cut_off: Vec<u64>,
 }
 
 /// What is being put together.
@@ -171,6 +195,8 @@ struct Build<'f, F> {
     /// Blocks with something at their end that was cut off or damaged. Nothing is written behind
     /// it: it would not look cut off any more.
     torn: BTreeSet<u32>,
+    /// Nodes that were dropped because their data was cut off.
+    dropped: Vec<(u64, u32)>,
 }
 
 impl<'f, F: Flash> Build<'f, F> {
@@ -178,7 +204,7 @@ impl<'f, F: Flash> Build<'f, F> {
         let geometry = fs.blocks.geometry;
         let torn = found.problems.iter().map(|problem| geometry.block_of(problem.offset));
         let torn = torn.collect();
-        Self { fs, found, raws: vec![], torn }
+        Self { fs, found, raws: vec![], torn, dropped: vec![] }
     }
 
     fn run(mut self) -> Built {
@@ -207,11 +233,13 @@ impl<'f, F: Flash> Build<'f, F> {
         self.fs.may_miss_nodes = found.may_miss_nodes;
         let versions = self.versions();
         self.drop_torn();
+        self.drop_behind();
         let doubles = self.names();
         self.nodes(&versions);
         self.xattrs();
         self.others();
-        Built { doubles, ends: self.blocks() }
+        let cut_off = self.cut_off();
+        Built { doubles, ends: self.blocks(), cut_off }
     }
 
     /// The highest version of each inode, entries of a directory and torn nodes included.
@@ -240,7 +268,7 @@ impl<'f, F: Flash> Build<'f, F> {
         let found = &mut self.found;
         let is_last = |address: Address, len: u32| {
             let block = geometry.block_of(address.offset()) as usize;
-            let end = geometry.block_start(block as u32) + u64::from(found.blocks[block].end);
+            let end = geometry.block_start(block as u32) + u64::from(found.blocks[block].written);
             let page = end.saturating_sub(1) / unit * unit;
             address.offset() == last[block] || address.offset() + u64::from(len) > page
         };
@@ -254,7 +282,7 @@ impl<'f, F: Flash> Build<'f, F> {
             Inode::parse(&bytes, order).is_ok_and(|inode| inode.data(&bytes).is_ok())
         };
         let blocks_len = geometry.erase_size;
-        let mut ends: Vec<u32> = vec![];
+        let mut ends: Vec<(u64, u32)> = vec![];
         let nodes = core::mem::take(&mut found.nodes);
         let (kept, torn): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| {
             !is_last(node.address, node.total_len) || node.total_len > blocks_len || is_good(node)
@@ -270,14 +298,16 @@ impl<'f, F: Flash> Build<'f, F> {
                 let good = Xattr::parse(&bytes, order)
                     .is_ok_and(|parsed| parsed.name_and_value(&bytes).is_ok());
                 if !good {
-                    ends.push(geometry.block_of(xattr.address.offset()));
+                    ends.push((xattr.address.offset(), xattr.total_len));
                 }
                 good
             })
             .collect();
-        self.torn.extend(ends);
+        self.torn.extend(ends.iter().map(|(offset, _)| geometry.block_of(*offset)));
+        self.dropped = ends;
         for node in torn {
             let offset = node.address.offset();
+            self.dropped.push((offset, node.total_len));
             let block = geometry.block_of(offset);
             self.torn.insert(block);
             let start = (offset - geometry.block_start(block)) as u32;
@@ -287,6 +317,54 @@ impl<'f, F: Flash> Build<'f, F> {
         }
         found.nodes = kept;
         found.xattrs = kept_xattrs;
+    }
+
+    /// Of a page that is not firm only what comes before the first thing that is wrong in it was
+    /// ever there: so files have no gaps, and what belongs together is whole or was not begun. One
+    /// behind which a summary was written did not lose its power; it is worn.
+    fn drop_behind(&mut self) {
+        let geometry = self.fs.blocks.geometry;
+        for page in self.fs.medium.frozen_pages() {
+            let problems = self.found.problems.iter().filter_map(|problem| match problem.wrong {
+                Wrong::Unfinished { len } => Some((problem.offset, len)),
+                _ => None,
+            });
+            let dropped = self.dropped.iter().map(|(offset, len)| (*offset, u64::from(*len)));
+            let block = geometry.block_of(page.start);
+            if self.found.blocks[block as usize].has_summary {
+                continue;
+            }
+            let is_inside = |(offset, len): &(u64, u64)| {
+                geometry.block_of(*offset) == block && offset.saturating_add(*len) > page.start
+            };
+            let wrong = problems.chain(dropped).filter(is_inside).map(|(offset, _)| offset);
+            let Some(first) = wrong.min() else { continue };
+            let end = geometry.block_start(block) + u64::from(geometry.block_len(block));
+            let is_kept = |address: Address| !(first..end).contains(&address.offset());
+            let found = &mut self.found;
+            found.nodes.retain(|node| is_kept(node.address));
+            found.dirents.retain(|dirent| is_kept(dirent.address));
+            found.xattrs.retain(|xattr| is_kept(xattr.address));
+            found.xrefs.retain(|xref| is_kept(xref.address));
+        }
+    }
+
+    /// Nodes that were cut off: those that were dropped, and others of which something is wrong and
+    /// behind which nothing is written.
+    fn cut_off(&self) -> Vec<u64> {
+        let geometry = self.fs.blocks.geometry;
+        let (medium, order) = (&self.fs.medium, self.fs.order);
+        let is_last = |offset: &u64| {
+            let block = geometry.block_of(*offset);
+            let written = u64::from(self.found.blocks[block as usize].written);
+            let mut bytes = [0; Header::LEN];
+            let read = node::read(medium, *offset, &mut bytes);
+            let header = read.ok().and_then(|()| Header::parse(&bytes, order).ok());
+            let end = geometry.block_start(block) + written;
+            header.is_some_and(|header| offset.saturating_add(header.total_len.into()) >= end)
+        };
+        let problems = self.found.problems.iter().map(|problem| problem.offset).filter(is_last);
+        problems.chain(self.dropped.iter().map(|(offset, _)| *offset)).collect()
     }
 
     /// Which entry of each name counts, and which directories can be reached.

@@ -1,78 +1,279 @@
 //! Pages that a power cut left between two states.
 //!
-//! A page whose programming was cut late may read well now and not the next time: some of its cells
-//! read as either. So what was written last in a block is looked at more than once, and if it is
-//! not firm, what counts in that block is copied out before anything else happens.
+//! Theory. Of a page whose programming was cut some cells read as either, each time anew: it may
+//! read well now and not the next time, or the other way round. Only the page that was programmed
+//! last in a block can be one, or the one behind it that still looks erased. So these are looked at
+//! more than once. One that is not firm is read for the last time: what that look showed stands for
+//! it as long as the flash is mounted ([`Medium::freeze`]). Its bytes are right where their
+//! checksums are, so what counts in the block is copied elsewhere, and then the block is erased,
+//! before anything else happens: the next mount sees firm copies of what this one saw, and nothing
+//! that this one did not.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::{Error as FlashError, Flash, FlashMut};
+use flysch_api::flash::{Error as FlashError, Flash, FlashMut, Geometry};
 
 use super::Jffs2Mut;
+use super::medium::{Frozen, Medium};
 use super::space::State;
 use crate::found::BlockFound;
 
-/// How often a page is read that may be the last one written.
-const LOOKS: usize = 4;
+/// How often a page is read that may be the last one written, if anything in it is wrong or if
+/// there is no error correction that would tell.
+const LOOKS: usize = 16;
+/// How often if error correction finds nothing wrong in it. More cells that read as either than can
+/// be corrected, five at least, are all right so many times once in a million.
+const LOOKS_CLEAN: usize = 4;
+/// The same of the last page of a full block, which was hardly the one that was cut.
+const LOOKS_FULL: usize = 2;
+/// Zeros at the end of a block of NOR that tell of an interrupted erase.
+const ZEROS_MIN: usize = 64;
 /// Bytes looked at where there are no pages: more than any write buffer has.
 const BYTES: u32 = 1024;
 
-/// Blocks whose last page does not read firmly.
-pub(super) fn blocks<F: Flash>(flash: &F, found: &[BlockFound]) -> Vec<u32> {
-    let facts = (0..).zip(found).filter(|(_, facts)| !facts.is_bad && facts.end > 0);
-    facts.filter(|(block, facts)| is_shaky(flash, *block, facts.end)).map(|(n, _)| n).collect()
-}
-
-fn is_shaky<F: Flash>(flash: &F, block: u32, end: u32) -> bool {
-    let geometry = flash.geometry();
-    let page = if geometry.write_size > 1 { geometry.write_size } else { BYTES };
-    let start = (end - 1) / page * page;
-    let len = page.min(geometry.block_len(block).saturating_sub(start));
-    let at = geometry.block_start(block) + u64::from(start);
-    // A full block takes no more, and its last page was hardly the one that was cut: on worn flash
-    // a bit error means nothing there.
-    let is_full = end >= geometry.block_len(block);
-    let mut first = vec![0; len as usize];
-    let mut again = vec![0; len as usize];
-    for look in 0..if is_full { 1 } else { LOOKS } {
-        let bytes = if look == 0 { &mut first } else { &mut again };
-        match flash.read(at, bytes) {
-            Ok(corrected) if is_full => return corrected.needs_scrub(geometry),
-            Ok(corrected) if corrected.bits > 0 => return true,
-            Ok(_) => {}
-            Err(FlashError::Uncorrectable { .. }) => return true,
-            Err(_) => return false,
+/// Looks at the last page of each block, freezes those that are not firm, and returns their blocks.
+pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Vec<u32> {
+    let mut shaky = vec![];
+    for (block, facts) in (0..).zip(found) {
+        if facts.is_bad || facts.written <= medium.marker_len() {
+            continue;
         }
-        if look > 0 && first != again {
-            return true;
+        let last = match half_erased(medium.flash(), block, facts.written) {
+            Some(page) => {
+                shaky.push(block);
+                page
+            }
+            None => last_page(medium.geometry(), block, facts.written),
+        };
+        let behind = behind(medium.geometry(), block, facts.written);
+        for (at, len, looks) in [Some(last), behind].into_iter().flatten() {
+            if let Some(frozen) = look(medium.flash(), at, len, looks) {
+                medium.freeze(at, frozen);
+                shaky.push(block);
+            }
         }
     }
-    false
+    shaky.dedup();
+    shaky
+}
+
+/// Where the page lies that was written last, its length, and how often to look at it.
+fn last_page(geometry: &Geometry, block: u32, written: u32) -> (u64, u32, usize) {
+    let page = if geometry.write_size > 1 { geometry.write_size } else { BYTES };
+    let block_len = geometry.block_len(block);
+    let start = (written - 1) / page * page;
+    let len = page.min(block_len.saturating_sub(start));
+    let looks = if written >= block_len { LOOKS_FULL } else { LOOKS_CLEAN };
+    (geometry.block_start(block) + u64::from(start), len, looks)
+}
+
+/// On NOR a block is programmed to zeros from its end on before it is erased: where the zeros begin
+/// in one that ends with them, as no node does that anybody writes.
+fn half_erased<F: Flash>(flash: &F, block: u32, written: u32) -> Option<(u64, u32, usize)> {
+    let geometry = flash.geometry();
+    let (start, len) = (geometry.block_start(block), geometry.block_len(block));
+    let window = BYTES.min(len);
+    if geometry.write_size > 1 || written < len {
+        return None;
+    }
+    let mut bytes = vec![0; window as usize];
+    let mut at = len;
+    while at > 0 {
+        at = at.saturating_sub(window);
+        let _corrected = flash.read(start + u64::from(at), &mut bytes).ok()?;
+        let zeros = bytes.iter().rev().take_while(|&&byte| byte == 0).count();
+        if at + window == len && zeros < ZEROS_MIN {
+            return None;
+        }
+        if zeros < bytes.len() {
+            break;
+        }
+    }
+    Some((start + u64::from(at), window, LOOKS))
+}
+
+/// The page behind it, if it can have been begun.
+fn behind(geometry: &Geometry, block: u32, written: u32) -> Option<(u64, u32, usize)> {
+    let page = geometry.write_size;
+    let start = written.next_multiple_of(page);
+    let is_there = page > 1 && start < geometry.block_len(block);
+    is_there.then(|| (geometry.block_start(block) + u64::from(start), page, LOOKS_CLEAN))
+}
+
+/// Reads a page until it is known to be firm, or not: then as it is to be taken.
+fn look<F: Flash>(flash: &F, at: u64, len: u32, looks_clean: usize) -> Option<Frozen> {
+    let strength = flash.geometry().ecc_strength;
+    let mut best: Option<Frozen> = None;
+    let mut bytes = vec![0; len as usize];
+    let (mut is_clean, mut is_firm) = (strength > 0, true);
+    let mut look = 0;
+    while look < if is_clean { looks_clean } else { LOOKS } {
+        look += 1;
+        let is_lost = match flash.read(at, &mut bytes) {
+            Ok(corrected) => {
+                is_clean &= corrected.bits == 0;
+                // Steady errors are those of age. Half of what can be corrected is too much for
+                // a page that was hardly ever read.
+                is_firm &= strength == 0 || corrected.worst_step * 2 < strength.max(2);
+                false
+            }
+            Err(FlashError::Uncorrectable { .. }) => {
+                (is_clean, is_firm) = (false, false);
+                true
+            }
+            Err(_) => return None,
+        };
+        match &best {
+            Some(before) if !before.is_lost => is_firm &= before.bytes == bytes,
+            Some(_) if is_lost => {}
+            _ => best = Some(Frozen { bytes: bytes.clone(), is_lost }),
+        }
+    }
+    best.filter(|_| !is_firm)
 }
 
 impl<F: FlashMut> Jffs2Mut<F> {
-    /// Copies what counts out of these blocks. Without room for it they stay as they are, and the
-    /// next mount tries again.
+    /// Copies what counts out of these blocks and erases them. Without room for it they stay as
+    /// they are, and the next mount tries again.
     pub(super) fn leave(&mut self, shaky: &[u32]) {
-        let is_used = |number: &&u32| {
-            self.blocks.blocks.get(**number as usize).is_some_and(|b| b.state == State::Closed)
-        };
-        let used: Vec<u32> = shaky.iter().filter(is_used).copied().collect();
-        if used.is_empty() {
+        if shaky.is_empty() {
             return;
         }
         self.settle_all();
-        for number in used {
-            self.collected = Some(number);
-            while self.collected == Some(number) {
-                if self.collect().is_err() {
-                    self.collected = None;
-                    return;
-                }
+        for number in shaky {
+            match self.blocks.blocks.get(*number as usize).map(|block| block.state) {
+                Some(State::Closed) if self.collect_block(*number).is_err() => return,
+                Some(State::Current) if self.copy_frozen(*number).is_err() => return,
+                _ => {}
             }
         }
         // What was copied is on the flash before anybody relies on it.
-        let _ = self.flush();
+        if self.flush().is_err() {
+            return;
+        }
+        let is_left = |number: &u32| shaky.contains(number);
+        let left: Vec<u32> = self.blocks.erasable.iter().copied().filter(is_left).collect();
+        for number in left {
+            self.blocks.erasable.retain(|other| *other != number);
+            if self.erase(number).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn collect_block(&mut self, number: u32) -> Result<(), flysch_api::vfs::Error> {
+        self.collected = Some(number);
+        while self.collected == Some(number) {
+            if let Err(error) = self.collect() {
+                self.collected = None;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// With no other block to write to, what counts in the frozen pages of the current one goes to
+    /// its end.
+    fn copy_frozen(&mut self, number: u32) -> Result<(), flysch_api::vfs::Error> {
+        let start = self.blocks.geometry.block_start(number);
+        let block = &self.blocks.blocks[number as usize];
+        let touched = block.raws.iter().filter(|raw| {
+            !raw.is_dead && self.medium.is_frozen(start + u64::from(raw.at), raw.len as usize)
+        });
+        for raw in touched.copied().collect::<Vec<_>>() {
+            self.copy_out(self.blocks.address(number, raw.at), &raw)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use flysch_api::flash::Corrected;
+    use flysch_wire::jffs2::ByteOrder;
+
+    use super::*;
+
+    /// A flash that answers as it is told, in turns.
+    struct Fickle {
+        geometry: Geometry,
+        answers: Vec<Result<u32, ()>>,
+        reads: Cell<usize>,
+    }
+
+    impl Fickle {
+        fn new(ecc_strength: u32, answers: &[Result<u32, ()>]) -> Self {
+            let geometry =
+                Geometry { ecc_strength, ..Geometry::nand(64 << 10, 16 << 10, 512, 512) };
+            Self { geometry, answers: answers.to_vec(), reads: Cell::new(0) }
+        }
+    }
+
+    impl Flash for Fickle {
+        fn geometry(&self) -> &Geometry {
+            &self.geometry
+        }
+
+        /// An answer is how many bits were wrong. Without error correction the bytes show it.
+        fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+            let answer = self.answers[self.reads.get() % self.answers.len()];
+            self.reads.set(self.reads.get() + 1);
+            buffer.fill(0xA5);
+            let Ok(bits) = answer else {
+                buffer.fill(0x5A);
+                return Err(FlashError::Uncorrectable { offset });
+            };
+            if self.geometry.ecc_strength == 0 {
+                buffer[0] = bits as u8;
+                return Ok(Corrected::NONE);
+            }
+            Ok(Corrected { bits, worst_step: bits })
+        }
+    }
+
+    fn looked(ecc_strength: u32, answers: &[Result<u32, ()>]) -> (Option<Frozen>, usize) {
+        let flash = Fickle::new(ecc_strength, answers);
+        let frozen = look(&flash, 0, 512, LOOKS_CLEAN);
+        (frozen, flash.reads.get())
+    }
+
+    #[test]
+    fn pages_that_are_firm_are_told_from_those_that_are_not() {
+        let (frozen, reads) = looked(4, &[Ok(0)]);
+        assert!(frozen.is_none() && reads == LOOKS_CLEAN);
+        assert!(looked(4, &[Ok(1)]).0.is_none(), "age alone");
+        assert!(looked(4, &[Ok(0), Ok(1), Ok(0), Ok(0), Ok(0), Ok(2)]).0.is_some());
+        let (frozen, _) = looked(4, &[Err(()), Err(()), Ok(4)]);
+        assert!(frozen.is_some_and(|page| !page.is_lost && page.bytes == [0xA5; 512]));
+        assert!(looked(4, &[Err(())]).0.is_some_and(|page| page.is_lost));
+        assert!(looked(0, &[Ok(7)]).0.is_none());
+        let mut late = [Ok(7); 12];
+        late[11] = Ok(5);
+        assert!(looked(0, &late).0.is_some_and(|page| page.bytes[0] == 7));
+    }
+
+    #[test]
+    fn frozen_pages_read_as_they_were_seen_and_others_from_the_flash() {
+        let mut medium = Medium::new(Fickle::new(4, &[Ok(0)]), ByteOrder::Little);
+        medium.freeze(512, Frozen { bytes: vec![1; 512], is_lost: false });
+        medium.freeze(2048, Frozen { bytes: vec![2; 512], is_lost: true });
+        let mut bytes = vec![0; 3000];
+        let lost = FlashError::Uncorrectable { offset: 2048 };
+        assert_eq!(medium.read(100, &mut bytes), Err(lost));
+        for (at, byte) in (100..).zip(&bytes) {
+            let right = match at / 512 {
+                1 => 1,
+                4 => 2,
+                _ => 0xA5,
+            };
+            assert_eq!(*byte, right, "byte {at}");
+        }
+        assert_eq!(medium.read(600, &mut bytes[..10]), Ok(Corrected::NONE));
+        assert_eq!(bytes[..10], [1; 10]);
+        assert!(medium.is_frozen(500, 13) && !medium.is_frozen(500, 12));
+        assert!(!medium.is_frozen(1024, 1024) && medium.is_frozen(2559, 9));
     }
 }

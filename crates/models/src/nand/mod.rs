@@ -172,6 +172,13 @@ impl NandChip {
         &mut self.power
     }
 
+    /// Another seed from now on: power cuts leave something else, and unstable cells, those that
+    /// are weak and the lives of blocks are others.
+    pub fn reseed(&mut self, seed: u64) {
+        self.config.seed = seed;
+        self.random = Random::new(seed);
+    }
+
     /// Time its operations have taken, nanoseconds.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns.load(Ordering::Relaxed)

@@ -155,6 +155,13 @@ impl NorChip {
         &mut self.power
     }
 
+    /// Another seed from now on: power cuts leave something else, and unstable cells and the lives
+    /// of blocks are others.
+    pub fn reseed(&mut self, seed: u64) {
+        self.seed = seed;
+        self.random = Random::new(seed);
+    }
+
     /// Time its operations have taken, nanoseconds.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns.load(Ordering::Relaxed)

@@ -119,6 +119,8 @@ pub struct Plan {
     pub first: u64,
     /// Exactly these cuts.
     pub only: Option<CutList>,
+    /// Decides what cuts leave in the cells; the chip's own seed when `None`.
+    pub seed: Option<u64>,
     /// A mistake planted between the stack and the chip.
     pub mistake: Option<probe::Mistake>,
 }
@@ -127,7 +129,7 @@ impl Default for Plan {
     /// Every operation, in every way that differs from its neighbours', not nested.
     fn default() -> Self {
         let tears = vec![Tear::Early, Tear::Half, Tear::Late, Tear::After];
-        Self { depth: 1, tears, stride: 1, first: 0, only: None, mistake: None }
+        Self { depth: 1, tears, stride: 1, first: 0, only: None, seed: None, mistake: None }
     }
 }
 
@@ -208,7 +210,10 @@ impl fmt::Display for Report {
 /// # Errors
 /// When the workload fails without a cut.
 pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<Report, String> {
-    let (chip, knowledge) = scenario.begin()?;
+    let (mut chip, knowledge) = scenario.begin()?;
+    if let Some(seed) = plan.seed {
+        chip.reseed(seed);
+    }
     let start = chip.operations();
     let knowledge = Rc::new(RefCell::new(knowledge));
     let report = Rc::new(RefCell::new(Report::default()));

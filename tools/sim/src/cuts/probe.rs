@@ -17,6 +17,8 @@ pub trait Chip: FlashMut + Clone + 'static {
     fn power_mut(&mut self) -> &mut Power;
     /// Rules of the chip that were broken.
     fn violations(&self) -> &[Violation];
+    /// Another seed from now on for what cuts leave and how unstable cells read.
+    fn reseed(&mut self, seed: u64);
 
     /// Programs and erases so far.
     fn operations(&self) -> u64 {
@@ -32,6 +34,9 @@ impl Chip for NandChip {
     fn power(&self) -> &Power {
         self.power()
     }
+    fn reseed(&mut self, seed: u64) {
+        self.reseed(seed);
+    }
     fn power_mut(&mut self) -> &mut Power {
         self.power_mut()
     }
@@ -44,6 +49,9 @@ impl Chip for NorChip {
     fn power(&self) -> &Power {
         self.power()
     }
+    fn reseed(&mut self, seed: u64) {
+        self.reseed(seed);
+    }
     fn power_mut(&mut self) -> &mut Power {
         self.power_mut()
     }
@@ -55,6 +63,9 @@ impl Chip for NorChip {
 impl Chip for Nand<NandChip> {
     fn power(&self) -> &Power {
         self.pages().power()
+    }
+    fn reseed(&mut self, seed: u64) {
+        self.pages_mut().reseed(seed);
     }
     fn power_mut(&mut self) -> &mut Power {
         self.pages_mut().power_mut()

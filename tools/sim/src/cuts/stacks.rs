@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flysch_api::flash::Flash;
+use flysch_api::flash::Flash as _;
 use flysch_api::vfs::{
     Attributes, Changes, Error, FileSystem, FileSystemMut, Finding, Inode, NameVisitor, NewFile,
     Rename, Severity, Statistics, Timestamp, Visitor, XattrChange,
@@ -145,25 +145,8 @@ impl<C: Chip> Stack for Jffs2Stack<C> {
         let mut findings = vec![];
         let mut report = |finding| findings.push(finding);
         flysch_jffs2::check(flash.clone(), self.options.order, &mut report).map_err(text)?;
-        findings.retain(|finding| !is_end_of_block(flash, finding));
         Ok(findings)
     }
-}
-
-/// Longest node, about: a page that does not compress, and its header.
-const NODE_MAX: usize = 4096 + 512;
-
-/// Whether a finding is about the last node of its block. To a checker a node that was cut off
-/// looks like one that rotted where nothing is left of its page to tell them apart; mounting
-/// takes it for cut off, and what the files hold is compared.
-fn is_end_of_block<C: Chip>(flash: &Probe<C>, finding: &Finding) -> bool {
-    let (Some(block), Some(offset)) = (finding.place.peb, finding.place.offset) else {
-        return false;
-    };
-    let mut bytes = vec![0; flash.geometry().erase_size as usize];
-    let _torn = flash.read(flash.geometry().block_start(block), &mut bytes);
-    let end = bytes.iter().rposition(|&byte| byte != 0xFF).map_or(0, |last| last + 1);
-    end <= offset as usize + NODE_MAX
 }
 
 impl<F: FileSystemMut> Mounted for Open<F> {
