@@ -103,8 +103,10 @@ pub(crate) enum Purpose {
 /// What a writer must know beyond what a reader is shown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evidence {
-    /// Blocks that start a fastmap, whole or not.
-    pub(crate) anchors: Vec<u32>,
+    /// Blocks that start a fastmap, whole or not, and their sequence numbers.
+    pub(crate) anchors: Vec<(u64, u32)>,
+    /// The fastmap that was believed.
+    pub(crate) fastmap: Option<map::Believed>,
     /// Blocks of internal volumes that are not known, and what they ask for.
     pub(crate) aliens: Vec<(u32, Compatibility)>,
     /// A block whose headers could not be read, not even with bit errors.
@@ -145,7 +147,9 @@ impl<F: Flash> Ubi<F> {
         let (mut whole, mut refusal) = (None, None);
         if options.fastmap == FastmapUse::Use {
             // A fastmap starts in one of the first blocks; no others need be asked for the offsets.
-            if let Ok(mut attach) = Self::begin(&flash, image, fastmap::START_MAX, purpose) {
+            let reader = Reader { flash: &flash, image };
+            if let Ok(guess) = reader.vote(fastmap::START_MAX, VOTES_ENOUGH) {
+                let mut attach = Attach::new(reader, guess, purpose);
                 match map::attach(&mut attach) {
                     Ok(true) => whole = Some(attach),
                     Ok(false) => {}
@@ -174,17 +178,6 @@ impl<F: Flash> Ubi<F> {
         Ok((ubi, evidence))
     }
 
-    /// Asks the first `voters` blocks for the offsets.
-    fn begin(
-        flash: &F,
-        image: Image,
-        voters: u32,
-        purpose: Purpose,
-    ) -> Result<Attach<'_, F>, AttachError> {
-        let elected = Reader { flash, image }.vote(voters, u32::MAX)?;
-        Ok(Attach::new(Reader { flash, image }, elected, purpose))
-    }
-
     /// Every header read: once, if the first few blocks say what most of all say.
     fn scanned(flash: &F, image: Image, purpose: Purpose) -> Result<Attach<'_, F>, AttachError> {
         let reader = Reader { flash, image };
@@ -195,7 +188,8 @@ impl<F: Flash> Ubi<F> {
                 return Ok(attach);
             }
         }
-        let mut attach = Self::begin(flash, image, u32::MAX, purpose)?;
+        let elected = Reader { flash, image }.vote(u32::MAX, u32::MAX)?;
+        let mut attach = Attach::new(Reader { flash, image }, elected, purpose);
         attach.scan()?;
         Ok(attach)
     }
@@ -410,7 +404,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         if vid.volume > LAYOUT_VOLUME {
             if [fastmap::SUPERBLOCK_VOLUME, fastmap::DATA_VOLUME].contains(&vid.volume) {
                 if vid.volume == fastmap::SUPERBLOCK_VOLUME {
-                    self.evidence.anchors.push(peb);
+                    self.evidence.anchors.push((vid.sequence, peb));
                 }
                 return Ok(Content::Fastmap);
             }

@@ -80,7 +80,7 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         self.image.start + u64::from(peb) * u64::from(self.image.peb_size)
     }
 
-    fn is_bad(&self, peb: u32) -> bool {
+    pub(crate) fn is_bad(&self, peb: u32) -> bool {
         let block = self.flash.geometry().block_of(self.start(peb));
         self.flash.is_bad(block).unwrap_or(false)
     }

@@ -1,9 +1,16 @@
-//! Attaching by fastmap: what it lists is looked at, and nothing else.
+//! Attaching by fastmap: what it lists is believed, and its pools are looked at.
+//!
+//! A fastmap tells what every block held when it was written. Since then blocks were taken only
+//! from its two pools, so these are looked at as a scan would. A block that it maps may have been
+//! given up meanwhile, and erased; who only reads looks at once, a device that is written looks
+//! when it first needs the block ([`Believed::unseen`]), or attaching would cost as much as a scan.
 //!
 //! Anything that does not add up - a checksum, a count, a block named twice - makes the caller read
-//! every header instead; a fastmap is never half believed. Linux trusts the map and looks at a
-//! block's header when the block is first read, because a LEB may have been unmapped and erased
-//! since; here the volume identifiers of mapped blocks are read at once.
+//! every header instead; a fastmap is never half believed.
+//!
+//! Of several fastmaps the newest counts, and an older one only if power went while the newest was
+//! written: its last page is programmed last of all, and the older one is void once anything
+//! changes after that.
 
 use alloc::vec::Vec;
 
@@ -12,43 +19,65 @@ use flysch_wire::ubi::fastmap::{
     EraseCounter, FastmapError, Header, MapHeader, Pool, START_MAX, SUPERBLOCK_VOLUME, Superblock,
     UNMAPPED, Volume,
 };
-use flysch_wire::ubi::{HeaderError, VOLUMES_MAX, crc32};
+use flysch_wire::ubi::{
+    Compatibility, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VOLUMES_MAX, VidHeader, VolumeKind, crc32,
+};
 
-use crate::attach::Attach;
-use crate::blocks::{Block, Content};
+use crate::attach::{Attach, Purpose};
+use crate::blocks::{Block, Claim, Content};
+
+/// What a device that is written must know of the fastmap it was attached by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Believed {
+    /// Its blocks, the anchor first.
+    pub(crate) blocks: Vec<u32>,
+    /// Blocks for LEBs and blocks for moves, in the order in which they are taken.
+    pub(crate) pools: [Vec<u32>; 2],
+    /// Blocks that wait for their erase, or were erased since, first in, first out.
+    pub(crate) queue: Vec<u32>,
+    /// Mapped blocks that were not looked at: they may have been given up and erased since.
+    pub(crate) unseen: Vec<u32>,
+}
 
 /// Attaches by fastmap; `false` if there is none.
 pub(crate) fn attach<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Result<bool, FastmapError> {
-    let anchors = find_anchors(attach);
-    let Some(&(_, anchor)) = anchors.iter().max() else { return Ok(false) };
-    let (superblock, bytes) = load(attach, anchor)?;
+    let mut anchors = find_anchors(attach);
+    anchors.sort_unstable();
+    attach.evidence.anchors.clone_from(&anchors);
+    let (superblock, bytes) = loop {
+        let Some((_, anchor)) = anchors.pop() else { return Ok(false) };
+        match load(attach, anchor) {
+            Ok(loaded) => break loaded,
+            Err(_) if !anchors.is_empty() && is_unfinished(attach, anchor) => {}
+            Err(error) => return Err(error),
+        }
+    };
     let mut cursor = Cursor { rest: &bytes[Superblock::SIZE..] };
     let header = Header::parse(cursor.take(Header::SIZE)?)?;
     let pools = [Pool::parse(cursor.take(Pool::SIZE)?)?, Pool::parse(cursor.take(Pool::SIZE)?)?];
     let mut blocks = Blocks::new(attach.reader.image.pebs);
-    let own = superblock.locations.iter().zip(&superblock.erase_counters);
-    for (&peb, &erase_counter) in own.take(superblock.used_blocks as usize) {
+    let own = &superblock.locations[..superblock.used_blocks as usize];
+    for (&peb, &erase_counter) in own.iter().zip(&superblock.erase_counters) {
         blocks.set(peb, Some(erase_counter), Content::Fastmap)?;
     }
-    let used = blocks.list(&mut cursor, &header)?;
-    for pool in &pools {
-        for &peb in pool.pebs() {
-            // A pool's blocks are in none of the lists.
-            blocks.set(peb, None, Content::Free)?;
-        }
+    let mut lists = blocks.list(&mut cursor, &header)?;
+    for &peb in pools.iter().flat_map(Pool::pebs) {
+        // A pool's blocks are in none of the lists.
+        blocks.set(peb, None, Content::Free)?;
     }
-    blocks.finish(header.bad)?;
-    attach.blocks = blocks.into_table();
-    attach.evidence.anchors = anchors.iter().map(|anchor| anchor.1).collect();
+    attach.blocks = blocks.finish(attach, header.bad)?;
     // Linux leaves the superblock's own number 0.
-    let newest = locations_newest(attach, &superblock);
-    attach.sequence_max = superblock.sequence.max(newest);
-    read_maps(attach, &mut cursor, &header, &used)?;
-    for pool in &pools {
-        for &peb in pool.pebs() {
-            scan(attach, peb)?;
-        }
+    attach.sequence_max = superblock.sequence.max(locations_newest(attach, own));
+    for &peb in pools.iter().flat_map(Pool::pebs) {
+        scan(attach, peb)?;
     }
+    let unseen = read_maps(attach, &mut cursor, &header, &mut lists.used)?;
+    attach.evidence.fastmap = Some(Believed {
+        blocks: own.to_vec(),
+        pools: pools.map(|pool| pool.pebs().to_vec()),
+        queue: lists.queue,
+        unseen,
+    });
     Ok(true)
 }
 
@@ -56,16 +85,29 @@ pub(crate) fn attach<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Result<bo
 fn find_anchors<F: Flash + ?Sized>(attach: &Attach<'_, F>) -> Vec<(u64, u32)> {
     let candidates = 0..START_MAX.min(attach.reader.image.pebs);
     let anchors = candidates.filter_map(|peb| {
-        let vid = attach.reader.headers(peb, attach.offsets).vid.ok()?;
-        (vid.volume == SUPERBLOCK_VOLUME && vid.lnum == 0).then_some((vid.sequence, peb))
+        let vid = attach.reader.vid(peb, attach.offsets).0.ok()?;
+        let is_anchor = vid.volume == SUPERBLOCK_VOLUME && vid.lnum == 0;
+        let is_whole = is_anchor && !attach.reader.is_bad(peb) && attach.reader.ec(peb).0.is_ok();
+        is_whole.then_some((vid.sequence, peb))
     });
     anchors.collect()
 }
 
+/// Whether power went while the fastmap that starts at `anchor` was written: its last page is not
+/// there.
+fn is_unfinished<F: Flash + ?Sized>(attach: &Attach<'_, F>, anchor: u32) -> bool {
+    let reader = &attach.reader;
+    let room = reader.image.peb_size - attach.offsets.data;
+    let size = reader.flash.geometry().write_size.clamp(64, 4096).min(room);
+    let mut last = [0; 4096];
+    let last = &mut last[..size as usize];
+    let at = reader.start(anchor) + u64::from(reader.image.peb_size - size);
+    reader.flash.read(at, last).is_err() || last.iter().all(|&byte| byte == 0xff)
+}
+
 /// The highest sequence number among a fastmap's own blocks.
-fn locations_newest<F: Flash + ?Sized>(attach: &Attach<'_, F>, superblock: &Superblock) -> u64 {
-    let own = superblock.locations.iter().take(superblock.used_blocks as usize);
-    let numbers = own.filter_map(|&peb| {
+fn locations_newest<F: Flash + ?Sized>(attach: &Attach<'_, F>, own: &[u32]) -> u64 {
+    let numbers = own.iter().filter_map(|&peb| {
         attach.reader.headers(peb, attach.offsets).vid.ok().map(|vid| vid.sequence)
     });
     numbers.max().unwrap_or(0)
@@ -105,6 +147,14 @@ fn load<F: Flash + ?Sized>(
     Ok((superblock, bytes))
 }
 
+/// What the lists of erase counters say beyond the counters.
+struct Lists {
+    /// Whether a block holds something that no map has named yet.
+    used: Vec<bool>,
+    /// Blocks to be erased, in their order.
+    queue: Vec<u32>,
+}
+
 /// Every block once.
 struct Blocks {
     table: Vec<Option<Block>>,
@@ -131,13 +181,10 @@ impl Blocks {
         }
     }
 
-    /// Reads the four lists of erase counters; returns which blocks hold something.
-    fn list(
-        &mut self,
-        cursor: &mut Cursor<'_>,
-        header: &Header,
-    ) -> Result<Vec<bool>, FastmapError> {
-        let mut used = alloc::vec![false; self.table.len()];
+    /// Reads the four lists of erase counters.
+    fn list(&mut self, cursor: &mut Cursor<'_>, header: &Header) -> Result<Lists, FastmapError> {
+        let used = alloc::vec![false; self.table.len()];
+        let mut found = Lists { used, queue: Vec::new() };
         let lists = [
             (header.free, Content::Free, false),
             (header.used, Content::Stale, false),
@@ -148,90 +195,146 @@ impl Blocks {
             for _ in 0..count {
                 let entry = EraseCounter::parse(cursor.take(EraseCounter::SIZE)?)?;
                 self.set(entry.peb, Some(entry.erase_counter), content)?;
-                used[entry.peb as usize] = at == 1 || at == 2;
+                found.used[entry.peb as usize] = at == 1 || at == 2;
+                if at == 3 {
+                    found.queue.push(entry.peb);
+                }
                 if let Some(block) = &mut self.table[entry.peb as usize] {
                     block.scrub = scrub;
                 }
             }
         }
-        Ok(used)
+        Ok(found)
     }
 
     /// What no list names are the bad blocks.
-    fn finish(&mut self, bad: u32) -> Result<(), FastmapError> {
+    fn finish<F: Flash + ?Sized>(
+        mut self,
+        attach: &Attach<'_, F>,
+        bad: u32,
+    ) -> Result<Vec<Block>, FastmapError> {
         let mut left = 0;
-        for slot in self.table.iter_mut().filter(|slot| slot.is_none()) {
+        for (peb, slot) in (0..).zip(&mut self.table).filter(|(_, slot)| slot.is_none()) {
+            if !attach.reader.is_bad(peb) {
+                return Err(FastmapError("the fastmap leaves out a block that is not bad"));
+            }
             *slot = Some(Block { erase_counter: None, content: Content::Bad, scrub: false });
             left += 1;
         }
-        if left == bad { Ok(()) } else { Err(FastmapError("the fastmap's counts do not add up")) }
-    }
-
-    fn into_table(self) -> Vec<Block> {
-        self.table.into_iter().flatten().collect()
+        if left != bad {
+            return Err(FastmapError("the fastmap's counts do not add up"));
+        }
+        Ok(self.table.into_iter().flatten().collect())
     }
 }
 
-/// Reads the volumes' maps and looks at each block they name.
+/// Reads the volumes' maps; returns the blocks that were believed to hold what they say.
 fn read_maps<F: Flash + ?Sized>(
     attach: &mut Attach<'_, F>,
     cursor: &mut Cursor<'_>,
     header: &Header,
-    used: &[bool],
-) -> Result<(), FastmapError> {
+    used: &mut [bool],
+) -> Result<Vec<u32>, FastmapError> {
     if header.volumes > VOLUMES_MAX + 1 {
         return Err(FastmapError("the fastmap has too many volumes"));
     }
+    // Static volumes change with the volume table only.
+    let tables = [(LAYOUT_VOLUME, 0), (LAYOUT_VOLUME, 1)];
+    let table_changed = tables.iter().any(|key| attach.claims.contains_key(key));
+    let mut unseen = Vec::new();
     for _ in 0..header.volumes {
         let volume = Volume::parse(cursor.take(Volume::SIZE)?)?;
         let map = MapHeader::parse(cursor.take(MapHeader::SIZE)?)?;
+        let is_doubted = attach.purpose == Purpose::Read
+            || volume.volume >= INTERNAL_VOLUME_START
+            || volume.kind == VolumeKind::Static && table_changed;
         for lnum in 0..map.reserved_pebs {
             let entry = cursor.take(4)?;
             let peb = u32::from_be_bytes([entry[0], entry[1], entry[2], entry[3]]);
             if peb == UNMAPPED {
                 continue;
             }
-            if !used.get(peb as usize).is_some_and(|used| *used) {
-                return Err(FastmapError("the fastmap maps a block that is not in use"));
+            match used.get_mut(peb as usize) {
+                Some(used) if *used => *used = false,
+                _ => return Err(FastmapError("the fastmap maps a block that is not in use")),
             }
-            look(attach, peb, (volume.volume, lnum))?;
+            if is_doubted {
+                look(attach, peb, (volume.volume, lnum))?;
+            } else {
+                believe(attach, peb, &volume, lnum)?;
+                unseen.push(peb);
+            }
         }
     }
+    Ok(unseen)
+}
+
+/// Takes the map's word for what a block holds.
+fn believe<F: Flash + ?Sized>(
+    attach: &mut Attach<'_, F>,
+    peb: u32,
+    volume: &Volume,
+    lnum: u32,
+) -> Result<(), FastmapError> {
+    let leb_size = attach.reader.image.peb_size - attach.offsets.data;
+    let Some(usable) = leb_size.checked_sub(volume.data_pad) else {
+        return Err(FastmapError("the fastmap pads a volume's LEBs beyond their size"));
+    };
+    let (data_size, used_ebs) = match volume.kind {
+        VolumeKind::Dynamic => (0, 0),
+        VolumeKind::Static if lnum >= volume.used_ebs || volume.last_eb_bytes > usable => {
+            return Err(FastmapError("the fastmap maps more than a static volume holds"));
+        }
+        VolumeKind::Static if lnum + 1 == volume.used_ebs => {
+            (volume.last_eb_bytes, volume.used_ebs)
+        }
+        VolumeKind::Static => (usable, volume.used_ebs),
+    };
+    let vid = VidHeader {
+        kind: volume.kind,
+        copy: false,
+        compatibility: Compatibility::None,
+        volume: volume.volume,
+        lnum,
+        data_size,
+        used_ebs,
+        data_pad: volume.data_pad,
+        data_crc: 0,
+        // Older than any copy in the pools, which counts if it is whole.
+        sequence: 0,
+    };
+    attach.blocks[peb as usize].content = Content::Used { volume: volume.volume, lnum };
+    attach.claims.entry((volume.volume, lnum)).or_default().push(Claim { peb, vid });
     Ok(())
 }
 
-/// Looks at the volume identifier of a mapped block: the map knows the rest.
+/// Looks at a mapped block, which holds what the map says unless it was given up since.
 fn look<F: Flash + ?Sized>(
     attach: &mut Attach<'_, F>,
     peb: u32,
     mapped: (u32, u32),
 ) -> Result<(), FastmapError> {
-    let (vid, scrub) = attach.reader.vid(peb, attach.offsets);
-    let Ok(vid) = vid else {
-        // Unmapped since, and perhaps erased.
-        return scan(attach, peb);
-    };
-    if (vid.volume, vid.lnum) != mapped {
+    let headers = attach.reader.headers(peb, attach.offsets);
+    if headers.vid.is_ok_and(|vid| (vid.volume, vid.lnum) != mapped) {
         return Err(FastmapError("the fastmap maps a block that holds something else"));
     }
-    let content = attach
-        .judge_vid(peb, vid)
-        .map_err(|_| FastmapError("a block in the fastmap belongs to an unknown volume"))?;
+    let before = attach.blocks[peb as usize];
+    scan(attach, peb)?;
     let block = &mut attach.blocks[peb as usize];
-    block.content = content;
-    block.scrub |= scrub;
+    block.scrub |= before.scrub;
+    block.erase_counter = block.erase_counter.or(before.erase_counter);
     Ok(())
 }
 
-/// Looks at one block as a full attach would.
+/// Looks at one block as a scan does.
 fn scan<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, peb: u32) -> Result<(), FastmapError> {
     let headers = attach.reader.headers(peb, attach.offsets);
-    if !matches!(headers.vid, Ok(_) | Err(HeaderError::Erased)) {
-        return Err(FastmapError("a block in the fastmap has a damaged header"));
-    }
     let content = attach
         .judge(peb, &headers)
         .map_err(|_| FastmapError("a block in the fastmap belongs to an unknown volume"))?;
+    if content == Content::Foreign {
+        return Err(FastmapError("a block in the fastmap belongs to another image"));
+    }
     let erase_counter = headers.ec.ok().map(|ec| ec.erase_counter as u32);
     attach.blocks[peb as usize] = Block { erase_counter, content, scrub: headers.scrub };
     Ok(())

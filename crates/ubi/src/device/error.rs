@@ -31,6 +31,11 @@ pub enum ReadOnly {
     },
     /// The flash failed in a way that no other block mends.
     Flash(flash::Error),
+    /// A block holds something else than the fastmap says, which was believed.
+    Fastmap {
+        /// The block.
+        block: u32,
+    },
     /// An internal volume that is not known asks for it.
     Alien {
         /// A block of it.
@@ -58,6 +63,10 @@ impl fmt::Display for ReadOnly {
                 write!(f, "erase block {block} reached the largest erase counter")
             }
             Self::Flash(error) => write!(f, "{error}"),
+            Self::Fastmap { block } => write!(
+                f,
+                "erase block {block} holds something else than the fastmap says; attach without it"
+            ),
             Self::Alien { block } => write!(
                 f,
                 "erase block {block} belongs to an internal volume of a newer UBI, which asks \

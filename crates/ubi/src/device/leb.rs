@@ -10,8 +10,7 @@ use super::{Device, Error, RETRIES, ReadOnly, UNMAPPED};
 impl<F: FlashMut> Device<F> {
     /// The block of a LEB.
     pub(super) fn peb_of(&self, volume: u32, lnum: u32) -> Option<u32> {
-        let peb = *self.volumes.get(&volume)?.map.get(lnum as usize)?;
-        (peb != UNMAPPED).then_some(peb)
+        self.lookup(volume, lnum).ok().flatten()
     }
 
     /// A header for a LEB, without sequence number.
@@ -49,7 +48,7 @@ impl<F: FlashMut> Device<F> {
         offset: u32,
         buffer: &mut [u8],
     ) -> Result<Corrected, flash::Error> {
-        let Some(peb) = self.peb_of(volume, lnum) else {
+        let Some(peb) = self.lookup(volume, lnum)? else {
             buffer.fill(0xff);
             return Ok(Corrected::NONE);
         };
@@ -70,7 +69,7 @@ impl<F: FlashMut> Device<F> {
     ) -> Result<(), Error> {
         self.begin()?;
         self.pay()?;
-        let Some(peb) = self.peb_of(volume, lnum) else {
+        let Some(peb) = self.lookup(volume, lnum)? else {
             let vid = self.header(volume, lnum)?;
             let peb = self.place(vid, offset, data)?;
             return self.assign(volume, lnum, peb, false);
@@ -151,6 +150,7 @@ impl<F: FlashMut> Device<F> {
         peb: u32,
         torture_old: bool,
     ) -> Result<(), Error> {
+        self.maps.changed = true;
         let entry = self.volumes.get_mut(&volume).ok_or(Error::NoVolume(volume))?;
         let slot = &mut entry.map[lnum as usize];
         let old = core::mem::replace(slot, peb);
@@ -182,7 +182,8 @@ impl<F: FlashMut> Device<F> {
 
     /// Gives up a LEB's content.
     pub(super) fn unmap_leb(&mut self, volume: u32, lnum: u32) -> Result<(), Error> {
-        if self.peb_of(volume, lnum).is_none() {
+        let mapped = self.entry(volume)?.map.get(lnum as usize);
+        if mapped.is_none_or(|peb| *peb == UNMAPPED) {
             return match self.read_only {
                 Some(why) => Err(Error::ReadOnly(why)),
                 None => Ok(()),

@@ -25,8 +25,9 @@
 //! - *A page cut short* may read well today and not tomorrow, or as if it were erased. So the copy
 //!   that was written last is written again at attach while the older one is there, and the free
 //!   blocks that would have been taken next are erased before they are.
-//! - *Fastmap*: written when the device is detached; its first block is erased before anything else
-//!   changes, and until then it is true.
+//! - *Fastmap*: while one is true, blocks are taken only from its pools, which attaching looks at;
+//!   a new one is written from blocks of the old one's pools, and the old one's first block is
+//!   erased before anything else changes.
 //!
 //! # No threads
 //!
@@ -35,6 +36,7 @@
 //! An allocation erases queued blocks until one is free. Of the blocks not reserved by volumes one
 //! is kept for changes and one for moves, so one is always free or queued.
 
+mod bits;
 mod error;
 mod fastmap;
 mod format;
@@ -42,6 +44,8 @@ mod io;
 mod leb;
 mod moving;
 mod open;
+mod pools;
+mod seen;
 mod update;
 mod volume;
 mod volumes;
@@ -64,6 +68,7 @@ pub use volume::DeviceVolume;
 pub use volumes::NewVolume;
 
 use crate::{Image, Offsets, VolumeInfo};
+use fastmap::Fastmaps;
 use io::{Io, RETRIES, Shape};
 use wear::{State, Wear};
 
@@ -81,7 +86,9 @@ pub struct DeviceOptions {
     /// Blocks expected to go bad among 1024, 0 to 768 (`CONFIG_MTD_UBI_BEB_LIMIT`). So many of the
     /// chip are reserved, less those that are bad.
     pub bad_per_1024: u32,
-    /// Whether a fastmap is believed at attach and written at detach.
+    /// Whether a fastmap is believed at attach and kept up to date while the device is written. It
+    /// takes twice its size of blocks; attaching after a power cut reads the headers of the first
+    /// 64 blocks and of its pools (5 % of all, 8 to 256, and half as many), not of every block.
     pub fastmap: bool,
     /// Bytes that are programmed together where the flash does not know it (an image file); not
     /// less than what the flash says. `None`: as the flash says.
@@ -167,6 +174,8 @@ pub struct Statistics {
     pub scrubs: u64,
     /// Writes that failed and were done in another block.
     pub recovered_writes: u64,
+    /// Fastmaps written.
+    pub fastmaps: u64,
 }
 
 /// An attached UBI device, read-write.
@@ -188,9 +197,7 @@ pub struct Device<F> {
     findings: Vec<Finding>,
     /// Last sequence number that was used.
     sequence: u64,
-    /// Blocks of fastmaps on the flash; `anchors` first blocks.
-    fastmap: Vec<u32>,
-    anchors: Vec<u32>,
+    maps: Fastmaps,
     attached_by_fastmap: bool,
     read_only: Option<ReadOnly>,
     statistics: Statistics,
@@ -269,9 +276,9 @@ impl<F: FlashMut> Device<F> {
 
     /// How often each block was erased; `None` for those that are bad or left alone.
     pub fn erase_counters(&self) -> impl Iterator<Item = Option<u32>> + '_ {
-        self.wear.pebs.iter().map(|peb| match peb.state {
+        (0..).zip(&self.wear.pebs).map(|(peb, known)| match known.state {
             State::Bad | State::Kept => None,
-            _ => Some(peb.erase_counter),
+            _ => Some(self.known_erase_counter(peb)),
         })
     }
 
@@ -295,6 +302,7 @@ impl<F: FlashMut> Device<F> {
     fn describe(&self, id: u32, entry: &Entry) -> Option<VolumeInfo> {
         let record = entry.record?;
         let mapped = (0..).zip(&entry.map).filter(|(_, peb)| **peb != UNMAPPED);
+        let mapped = mapped.filter(|(lnum, _)| self.peb_of(id, *lnum).is_some());
         Some(VolumeInfo {
             id,
             name: record.name().into(),
@@ -313,12 +321,16 @@ impl<F: FlashMut> Device<F> {
         self.volumes.get(&id).ok_or(Error::NoVolume(id))
     }
 
-    /// Refuses when the device is read-only, and makes the fastmap void before the first change.
+    /// Refuses when the device is read-only, and makes void before the first change what could be
+    /// taken for a fastmap that is true.
     fn begin(&mut self) -> Result<(), Error> {
         if let Some(why) = self.read_only {
             return Err(Error::ReadOnly(why));
         }
-        self.invalidate_fastmap()
+        if let Some(block) = self.wear.wrong.first() {
+            return Err(self.stop(ReadOnly::Fastmap { block }));
+        }
+        self.settle_fastmaps()
     }
 
     /// The device takes no more changes.
@@ -359,9 +371,10 @@ impl<F: FlashMut> Device<F> {
     /// What a call that writes pays of the work that is overdue.
     fn pay(&mut self) -> Result<(), Error> {
         self.wear.collect_flagged();
-        if self.wear.free_count() <= FREE_LOW + self.account.blocks / 64 {
+        if self.wear.free_count() <= FREE_LOW + self.account.blocks / 64 || self.wants_free() {
             self.erase_next()?;
         }
+        self.level_anchor()?;
         if self.wear.scrub_count() > 0
             || self.wear.unbalanced(self.options.wear_threshold).is_some()
         {
@@ -400,7 +413,9 @@ impl<F: FlashMut> Device<F> {
     pub fn close(&mut self) -> Result<(), Error> {
         if self.read_only.is_none() {
             self.sync()?;
-            if self.options.fastmap {
+            let is_old = self.maps.changed || self.maps.current.is_empty();
+            if self.options.fastmap && is_old {
+                self.begin()?;
                 self.write_fastmap()?;
             }
         }
@@ -419,6 +434,7 @@ impl<F: FlashMut> Device<F> {
     /// Takes a free block; erases what is queued until there is one.
     fn allocate(&mut self) -> Result<u32, Error> {
         loop {
+            self.fill_user_pool()?;
             while let Some(peb) = self.wear.take() {
                 if self.wear.pebs[peb as usize].checked || self.io.looks_erased(peb) {
                     return Ok(peb);
@@ -426,6 +442,10 @@ impl<F: FlashMut> Device<F> {
                 self.wear.give_up(peb, false);
             }
             if !self.erase_next()? {
+                if self.wear.pools.is_some() {
+                    self.void_fastmap()?;
+                    continue;
+                }
                 return Err(self.stop(ReadOnly::NoGoodBlock));
             }
         }
@@ -440,7 +460,12 @@ impl<F: FlashMut> Device<F> {
 
     /// Erases a block and makes it free, or marks it bad.
     fn erase_block(&mut self, peb: u32, torture: bool) -> Result<(), Error> {
-        let erase_counter = self.wear.erase_counter(peb).saturating_add(1);
+        self.maps.changed = true;
+        if self.went_bad(peb) {
+            self.count_bad(peb);
+            return Ok(());
+        }
+        let erase_counter = self.known_erase_counter(peb).saturating_add(1);
         if u64::from(erase_counter) > flysch_wire::ubi::ERASE_COUNTER_MAX {
             self.wear.set_aside(peb, State::Kept);
             return Err(self.stop(ReadOnly::WornOut { block: peb }));
@@ -475,14 +500,20 @@ impl<F: FlashMut> Device<F> {
             self.wear.set_aside(peb, State::Kept);
             return Err(self.stop(ReadOnly::Flash(error)));
         }
-        self.wear.set_aside(peb, State::Bad);
+        self.count_bad(peb);
         self.statistics.gone_bad += 1;
+        // It is in a list where bad ones are not.
+        self.void_fastmap()
+    }
+
+    /// A block is marked bad.
+    fn count_bad(&mut self, peb: u32) {
+        self.wear.set_aside(peb, State::Bad);
         self.account.bad += 1;
-        match self.account.bad_reserved {
-            0 => self.account.available -= 1,
-            _ => self.account.bad_reserved -= 1,
+        match &mut self.account {
+            Account { bad_reserved: 0, available, .. } => *available = available.saturating_sub(1),
+            Account { bad_reserved, .. } => *bad_reserved -= 1,
         }
-        Ok(())
     }
 
     fn table_records(&self) -> BTreeMap<u32, VolumeRecord> {

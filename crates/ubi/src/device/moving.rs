@@ -20,7 +20,11 @@ impl<F: FlashMut> Device<F> {
         let range = self.options.wear_threshold.saturating_mul(2);
         let unbalanced = || self.wear.unbalanced(self.options.wear_threshold);
         let Some(peb) = self.wear.next_scrub().or_else(unbalanced) else { return Ok(false) };
+        if self.drop_gone(peb)? {
+            return Ok(true);
+        }
         let scrub = self.wear.is_scrub(peb);
+        self.fill_move_pool()?;
         while self.wear.free_count() == 0 {
             if !self.erase_next()? {
                 return Ok(false);
@@ -37,7 +41,7 @@ impl<F: FlashMut> Device<F> {
             // At once: it may be a whole copy, which must not outlive the next write to the LEB.
             Moved::BadTarget => self.erase_block(target, true)?,
             Moved::Unreadable => {
-                self.wear.add_free(target);
+                self.wear.put_back(target);
                 self.wear.set_unreadable(peb);
                 self.check_unreadable()?;
             }
@@ -56,11 +60,14 @@ impl<F: FlashMut> Device<F> {
 
     /// Moves what `peb` holds to any free block; `false` if that could not be done.
     pub(super) fn move_away(&mut self, peb: u32) -> Result<bool, Error> {
+        if self.drop_gone(peb)? {
+            return Ok(true);
+        }
         let target = self.allocate()?;
         match self.move_leb(peb, target)? {
             Moved::Yes => return Ok(true),
             Moved::BadTarget => self.erase_block(target, true)?,
-            Moved::Unreadable => self.wear.add_free(target),
+            Moved::Unreadable => self.wear.put_back(target),
         }
         Ok(false)
     }

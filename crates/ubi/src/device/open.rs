@@ -11,6 +11,7 @@ use flysch_wire::ubi::{
     VolumeFlags, records_max,
 };
 
+use super::fastmap::Fastmaps;
 use super::{Account, Device, DeviceOptions, Entry, Error, Io, ReadOnly, Shape, State, Wear};
 use crate::attach::{Evidence, Purpose};
 use crate::{Block, Content, FastmapUse, Image, Offsets, Options, Ubi};
@@ -40,7 +41,12 @@ impl<F: FlashMut> Device<F> {
         refuse(&ubi, &evidence, options)?;
         let shape = shape(ubi.flash().geometry(), options, ubi.image(), ubi.offsets())?;
         let mut wear = Wear::new(image.pebs);
-        let fastmap = sort_blocks(&mut wear, ubi.blocks(), &evidence, options);
+        let mut fastmap = evidence.fastmap.clone().unwrap_or_default();
+        // In their order, before others are queued.
+        let queue = core::mem::take(&mut fastmap.queue);
+        queue.iter().for_each(|&peb| wear.give_up(peb, false));
+        let leftover = sort_blocks(&mut wear, ubi.blocks(), &evidence, options);
+        queue.iter().chain(&fastmap.unseen).for_each(|&peb| wear.unseen.set(peb));
         let mut device = Self {
             wear,
             options: *options,
@@ -48,8 +54,7 @@ impl<F: FlashMut> Device<F> {
             account: Account::default(),
             findings: ubi.findings().to_vec(),
             sequence: ubi.sequence_max(),
-            fastmap,
-            anchors: evidence.anchors,
+            maps: Fastmaps::found(&evidence, leftover),
             attached_by_fastmap: ubi.attached_by_fastmap(),
             read_only: None,
             statistics: super::Statistics::default(),
@@ -62,6 +67,7 @@ impl<F: FlashMut> Device<F> {
             device.read_only = Some(ReadOnly::Alien { block });
             return Ok(device);
         }
+        device.adopt_fastmap(&fastmap);
         device.distrust(evidence.fresh)?;
         device.mend_table()?;
         if options.autoresize {
@@ -76,14 +82,17 @@ impl<F: FlashMut> Device<F> {
     /// The last copy that was written is written again while the older one is still there. The
     /// blocks that would have been taken next are erased before they are taken.
     fn distrust(&mut self, fresh: Option<u32>) -> Result<(), Error> {
-        if self.attached_by_fastmap {
-            return Ok(());
-        }
-        let range = self.options.wear_threshold.saturating_mul(2);
-        let anchors = if self.options.fastmap { START_MAX } else { 0 };
-        for peb in self.wear.next_free(range, anchors).into_iter().flatten() {
-            if self.wear.state(peb) == State::Free {
-                self.wear.give_up(peb, false);
+        if self.wear.pools.is_some() {
+            let fastmap = self.fastmap_blocks() as usize;
+            let next = self.wear.pools.as_mut().map_or_else(Vec::new, |p| p.take_next(fastmap));
+            next.into_iter().for_each(|peb| self.wear.give_up(peb, false));
+        } else {
+            let range = self.options.wear_threshold.saturating_mul(2);
+            let anchors = if self.options.fastmap { START_MAX } else { 0 };
+            for peb in self.wear.next_free(range, anchors).into_iter().flatten() {
+                if self.wear.state(peb) == State::Free {
+                    self.wear.give_up(peb, false);
+                }
             }
         }
         // An allocation that has to erase could erase the older copy.
@@ -121,10 +130,12 @@ impl<F: FlashMut> Device<F> {
         };
         let mut reserved = reserved;
         if self.options.fastmap {
-            match available.checked_sub(self.fastmap_blocks()) {
+            // The one on the flash and the next one.
+            let blocks = 2 * self.fastmap_blocks();
+            match available.checked_sub(blocks) {
                 Some(left) if self.fastmap_blocks() as usize <= super::fastmap::BLOCKS => {
                     available = left;
-                    reserved += self.fastmap_blocks();
+                    reserved += blocks;
                 }
                 _ => self.give_up_fastmap(),
             }
@@ -290,6 +301,9 @@ fn sort_blocks(
     let mut fastmap = Vec::new();
     for (peb, block) in (0..).zip(blocks) {
         wear.pebs[peb as usize].erase_counter = block.erase_counter.unwrap_or(mean);
+        if wear.state(peb) == State::Waiting {
+            continue;
+        }
         match block.content {
             Content::Bad => wear.set_aside(peb, State::Bad),
             Content::Free if block.erase_counter.is_some() => wear.add_free(peb),

@@ -37,7 +37,7 @@ impl<F: FlashMut> Device<F> {
         }
         self.begin()?;
         self.mark_update(id, true)?;
-        for (lnum, _) in info.map {
+        for lnum in 0..info.reserved_pebs {
             self.unmap_leb(id, lnum)?;
         }
         let (kind, leb_size) = (info.kind, info.leb_size);

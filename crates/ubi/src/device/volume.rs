@@ -42,16 +42,17 @@ impl<F: FlashMut> Device<F> {
 impl<F: FlashMut, D: BorrowMut<Device<F>>> DeviceVolume<D, F> {
     fn new(device: D, id: u32) -> Result<Self, Error> {
         let inner: &Device<F> = device.borrow();
-        let info = inner.info(id).ok_or(Error::NoVolume(id))?;
-        if info.update_marker {
+        let entry = inner.entry(id)?;
+        let record = entry.record.ok_or(Error::NoVolume(id))?;
+        if record.update_marker {
             return Err(Error::UpdateUnfinished(id));
         }
         let geometry = Geometry {
-            leb_size: info.leb_size,
-            lebs: info.reserved_pebs,
+            leb_size: inner.leb_size() - entry.data_pad,
+            lebs: record.reserved_pebs,
             write_size: Some(inner.write_size()),
         };
-        Ok(Self { device, id, geometry, kind: info.kind, flash: PhantomData })
+        Ok(Self { device, id, geometry, kind: record.kind, flash: PhantomData })
     }
 
     /// The volume's id.

@@ -76,6 +76,7 @@ impl<F: FlashMut> Device<F> {
         self.volumes.insert(id, entry);
         self.account.available -= new.lebs;
         self.account.reserved += new.lebs;
+        self.volumes_changed()?;
         Ok(id)
     }
 
@@ -129,7 +130,7 @@ impl<F: FlashMut> Device<F> {
         self.begin()?;
         self.write_table(&records)?;
         self.drop_volume(id);
-        Ok(())
+        self.volumes_changed()
     }
 
     /// Forgets a volume that the table has no more.
@@ -191,7 +192,7 @@ impl<F: FlashMut> Device<F> {
         } else {
             self.give_back(old - lebs);
         }
-        Ok(())
+        self.volumes_changed()
     }
 
     /// Renames volumes, all at one instant. A volume that is not renamed itself and whose name is
@@ -232,7 +233,7 @@ impl<F: FlashMut> Device<F> {
             self.drop_volume(id);
         }
         self.set_records(&records);
-        Ok(())
+        self.volumes_changed()
     }
 
     /// Writes both copies of the table, and erases what was given up: an older copy of the table

@@ -4,7 +4,9 @@
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::bits::Bits;
+use super::pools::Pools;
 
 /// A block just allocated is not moved before so many erases have happened
 /// (`UBI_PROT_QUEUE_LEN`): it is likely to be given up soon.
@@ -15,6 +17,8 @@ const PROTECTION_ERASES: u64 = 10;
 pub(crate) enum State {
     /// Erased, with its erase counter.
     Free,
+    /// The same, in a pool of the fastmap on the flash.
+    Pooled,
     /// Taken and not yet mapped.
     Taken,
     /// Holds a LEB.
@@ -53,16 +57,24 @@ pub(crate) struct Waiting {
 pub(crate) struct Wear {
     pub(crate) pebs: Vec<Peb>,
     /// Free blocks by erase counter.
-    free: BTreeSet<(u32, u32)>,
+    pub(super) free: BTreeSet<(u32, u32)>,
+    /// While a fastmap on the flash is true, blocks are taken from its pools only.
+    pub(super) pools: Option<Pools>,
     /// Blocks that may be moved, by erase counter.
     movable: BTreeSet<(u32, u32)>,
     /// Blocks with many bit errors, to be moved whatever their erase counter.
     scrub: BTreeSet<u32>,
     protected: VecDeque<(u64, u32)>,
-    queue: VecDeque<Waiting>,
+    pub(super) queue: VecDeque<Waiting>,
     erases: u64,
-    /// Blocks in which a read through `&self` met many bit errors, one bit each.
-    flagged: Vec<AtomicU32>,
+    /// Blocks in which a read through `&self` met many bit errors.
+    flagged: Bits,
+    /// Blocks whose headers were not looked at since attaching by a fastmap.
+    pub(super) unseen: Bits,
+    /// Of these, mapped ones that were looked at and hold nothing any more.
+    pub(super) gone: Bits,
+    /// Of these, mapped ones that hold something else.
+    pub(super) wrong: Bits,
 }
 
 impl Wear {
@@ -77,12 +89,16 @@ impl Wear {
         Self {
             pebs: alloc::vec![fresh; pebs as usize],
             free: BTreeSet::new(),
+            pools: None,
             movable: BTreeSet::new(),
             scrub: BTreeSet::new(),
             protected: VecDeque::new(),
             queue: VecDeque::new(),
             erases: 0,
-            flagged: (0..pebs.div_ceil(32)).map(|_| AtomicU32::new(0)).collect(),
+            flagged: Bits::new(pebs),
+            unseen: Bits::new(pebs),
+            gone: Bits::new(pebs),
+            wrong: Bits::new(pebs),
         }
     }
 
@@ -115,6 +131,8 @@ impl Wear {
     pub(crate) fn erased(&mut self, peb: u32, erase_counter: u32) {
         self.peb(peb).erase_counter = erase_counter;
         self.peb(peb).checked = true;
+        self.unseen.clear(peb);
+        self.gone.clear(peb);
         self.add_free(peb);
         self.erases += 1;
         while let Some(&(until, peb)) = self.protected.front() {
@@ -130,16 +148,20 @@ impl Wear {
         }
     }
 
-    /// Takes the free block that was erased least.
+    /// Takes the free block that was erased least, of the pool if there is one.
     pub(crate) fn take(&mut self) -> Option<u32> {
-        let (_, peb) = self.free.pop_first()?;
+        let peb = match &mut self.pools {
+            Some(pools) => pools.user.pop_front()?,
+            None => self.free.pop_first()?.1,
+        };
         self.peb(peb).state = State::Taken;
         Some(peb)
     }
 
-    /// Takes a free block below `limit`, the most erased one.
+    /// Takes a free block below `limit`, the least erased one; no pool may be there.
     pub(crate) fn take_below(&mut self, limit: u32) -> Option<u32> {
-        let &found = self.free.iter().rev().find(|entry| entry.1 < limit)?;
+        debug_assert!(self.pools.is_none());
+        let &found = self.free.iter().find(|entry| entry.1 < limit)?;
         self.free.remove(&found);
         self.peb(found.1).state = State::Taken;
         Some(found.1)
@@ -148,21 +170,27 @@ impl Wear {
     /// Takes the most erased free block within `range` erases of the least erased one: what is
     /// moved there is likely to stay, so the block rests; without the limit one block would.
     pub(crate) fn take_worn(&mut self, range: u32) -> Option<u32> {
-        let found = self.most_worn(range)?;
-        self.free.remove(&found);
-        self.peb(found.1).state = State::Taken;
-        Some(found.1)
+        let peb = match &mut self.pools {
+            Some(pools) => pools.take_for_move()?,
+            None => {
+                let found = self.most_worn(range)?;
+                self.free.remove(&found);
+                found.1
+            }
+        };
+        self.peb(peb).state = State::Taken;
+        Some(peb)
     }
 
     /// Free blocks that [`take`](Self::take), [`take_worn`](Self::take_worn) and
-    /// [`take_below`](Self::take_below) would give out next.
+    /// [`take_below`](Self::take_below) would give out next when there are no pools.
     pub(crate) fn next_free(&self, range: u32, limit: u32) -> [Option<u32>; 3] {
-        let below = self.free.iter().rev().find(|entry| entry.1 < limit);
+        let below = self.free.iter().find(|entry| entry.1 < limit);
         [self.free.first().copied(), self.most_worn(range), below.copied()]
             .map(|entry| entry.map(|(_, peb)| peb))
     }
 
-    fn most_worn(&self, range: u32) -> Option<(u32, u32)> {
+    pub(super) fn most_worn(&self, range: u32) -> Option<(u32, u32)> {
         let least = self.free.first()?.0;
         self.free.range(..(least.saturating_add(range), 0)).next_back().copied()
     }
@@ -171,7 +199,11 @@ impl Wear {
     /// should have its content.
     pub(crate) fn unbalanced(&self, threshold: u32) -> Option<u32> {
         let &(used, peb) = self.movable.first()?;
-        let (free, _) = self.most_worn(threshold.saturating_mul(2))?;
+        let pooled = self.pools.as_ref().and_then(|pools| pools.moves.front());
+        let free = match pooled {
+            Some(&peb) => self.erase_counter(peb),
+            None => self.most_worn(threshold.saturating_mul(2))?.0,
+        };
         (free.saturating_sub(used) >= threshold).then_some(peb)
     }
 
@@ -242,24 +274,19 @@ impl Wear {
 
     /// Remembers a block with many bit errors until [`collect_flagged`](Self::collect_flagged).
     pub(crate) fn flag(&self, peb: u32) {
-        if let Some(word) = self.flagged.get(peb as usize / 32) {
-            word.fetch_or(1 << (peb % 32), Ordering::Relaxed);
-        }
+        self.flagged.set(peb);
     }
 
     pub(crate) fn collect_flagged(&mut self) {
-        for index in 0..self.flagged.len() {
-            let mut bits = core::mem::take(self.flagged[index].get_mut());
-            while bits != 0 {
-                let peb = index as u32 * 32 + bits.trailing_zeros();
-                bits &= bits - 1;
-                self.add_scrub(peb);
-            }
+        for peb in self.flagged.take() {
+            self.add_scrub(peb);
         }
     }
 
+    /// Free blocks, those kept for the next fastmap left out.
     pub(crate) fn free_count(&self) -> u32 {
-        self.free.len() as u32
+        let pooled = self.pools.as_ref().map_or(0, |pools| pools.user.len() + pools.moves.len());
+        (self.free.len() + pooled) as u32
     }
 
     pub(crate) fn waiting_count(&self) -> u32 {

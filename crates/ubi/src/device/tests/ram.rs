@@ -1,5 +1,6 @@
 //! A flash in memory that holds its user to the rules, breaks where it is told, and loses power.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::vec;
 use std::vec::Vec;
@@ -36,6 +37,8 @@ pub(super) struct Ram {
     /// Operations until the power goes.
     pub(super) left: Option<(u64, Cut)>,
     pub(super) operations: u64,
+    /// Pages read.
+    pub(super) pages_read: Cell<u64>,
     /// Cells may hold anything from the start: programming over it is no mistake.
     pub(super) is_damaged: bool,
     dead: bool,
@@ -62,6 +65,7 @@ impl Ram {
             unreadable: BTreeSet::new(),
             left: None,
             operations: 0,
+            pages_read: Cell::new(0),
             is_damaged: false,
             dead: false,
             geometry,
@@ -132,6 +136,9 @@ impl Flash for Ram {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
         self.geometry.check(offset, buffer.len())?;
+        let page = u64::from(self.geometry.write_size.max(512));
+        let pages = (offset + buffer.len() as u64).div_ceil(page) - offset / page;
+        self.pages_read.set(self.pages_read.get() + pages);
         buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
         let block = self.geometry.block_of(offset);
         if self.unreadable.contains(&block) {

@@ -1,0 +1,105 @@
+//! Blocks that a fastmap maps, looked at when they are first needed.
+//!
+//! The fastmap that was attached by says where each LEB was. Meanwhile the LEB may have been given
+//! up and its block erased; then the LEB is not mapped.
+
+use flysch_api::flash::{self, FlashMut};
+use flysch_wire::ubi::HeaderError;
+
+use super::{Device, Error, State, UNMAPPED};
+use crate::blocks::Reader;
+
+/// What a mapped block holds.
+enum Held {
+    Mapped,
+    Nothing,
+    SomethingElse,
+}
+
+impl<F: FlashMut> Device<F> {
+    fn reader(&self) -> Reader<'_, F> {
+        Reader { flash: &self.io.flash, image: self.io.shape.image }
+    }
+
+    /// The block of a LEB; the error is that of reading its headers.
+    pub(super) fn lookup(&self, volume: u32, lnum: u32) -> Result<Option<u32>, flash::Error> {
+        let mapped = self.volumes.get(&volume).and_then(|entry| entry.map.get(lnum as usize));
+        let Some(&peb) = mapped.filter(|peb| **peb != UNMAPPED) else { return Ok(None) };
+        let wear = &self.wear;
+        if !wear.unseen.get(peb) {
+            return Ok(Some(peb));
+        }
+        if wear.gone.get(peb) {
+            return Ok(None);
+        }
+        let offset = self.reader().start(peb);
+        match self.look(peb, (volume, lnum)) {
+            Some(Held::Mapped) => {
+                wear.unseen.clear(peb);
+                Ok(Some(peb))
+            }
+            Some(Held::Nothing) => {
+                wear.gone.set(peb);
+                Ok(None)
+            }
+            Some(Held::SomethingElse) => {
+                wear.wrong.set(peb);
+                Err(flash::Error::Uncorrectable { offset })
+            }
+            None => Err(flash::Error::Uncorrectable { offset }),
+        }
+    }
+
+    /// As a scan judges it; `None` if the headers can not be read at all.
+    fn look(&self, peb: u32, mapped: (u32, u32)) -> Option<Held> {
+        let offsets = self.io.shape.offsets;
+        let headers = self.reader().headers(peb, offsets);
+        if headers.bad {
+            return Some(Held::Nothing);
+        }
+        // A block without its erase counter is moved as well.
+        if headers.scrub || headers.ec.is_err() {
+            self.wear.flag(peb);
+        }
+        let short = Some(HeaderError::Short);
+        if headers.ec.err() == short || headers.vid.err() == short {
+            return None;
+        }
+        Some(match (headers.ec, headers.vid) {
+            (Err(HeaderError::Erased), _) | (_, Err(HeaderError::Erased)) | (Err(_), Err(_)) => {
+                Held::Nothing
+            }
+            (_, Ok(vid)) if (vid.volume, vid.lnum) == mapped => Held::Mapped,
+            (_, Ok(_)) => Held::SomethingElse,
+            (Ok(_), Err(_)) if self.reader().is_ruin(peb, offsets.data) => Held::Nothing,
+            // Only the header is damaged: the map knows better.
+            (Ok(_), Err(_)) => Held::Mapped,
+        })
+    }
+
+    /// Gives up a block that a LEB is mapped to and that holds nothing any more; `false` if it does.
+    pub(super) fn drop_gone(&mut self, peb: u32) -> Result<bool, Error> {
+        let State::Used { volume, lnum } = self.wear.state(peb) else { return Ok(false) };
+        if !self.wear.unseen.get(peb) || !matches!(self.lookup(volume, lnum), Ok(None)) {
+            return Ok(false);
+        }
+        self.swap(volume, lnum, UNMAPPED, false)?;
+        Ok(true)
+    }
+
+    /// How often a block was erased, as its header says if it was not looked at yet.
+    pub(super) fn known_erase_counter(&self, peb: u32) -> u32 {
+        let known = self.wear.erase_counter(peb);
+        if !self.wear.unseen.get(peb) {
+            return known;
+        }
+        // What was erased since has one more.
+        let header = self.reader().ec(peb).0.ok();
+        header.map_or(known, |header| known.max(header.erase_counter as u32))
+    }
+
+    /// Whether a block that the fastmap lists went bad since.
+    pub(super) fn went_bad(&self, peb: u32) -> bool {
+        self.wear.unseen.get(peb) && self.io.flash.is_bad(peb).unwrap_or(false)
+    }
+}
