@@ -3,15 +3,15 @@
 //! A fastmap is true as long as blocks are taken only from its pools, which every attach looks at.
 //! When a pool is empty, a new one is written:
 //!
-//! 1. Its blocks come from the pools of the old one, where they were kept back. So the old one stays
-//!    true until the new one is whole: a cut costs no scan.
+//! 1. Its blocks come from the pools of the old one, where they were kept back. So the old one
+//!    stays true until the new one is whole: a cut costs no scan.
 //! 2. The pools are filled again, in memory; the old one's blocks are queued for their erase.
 //! 3. Headers are written first, the anchor's before all, and the last page of the anchor last.
 //! 4. The old anchor is erased before anything else changes.
 //!
 //! Where the pools have no blocks for it, the old one is made void first. It is made void as well
-//! when a block goes bad, and by a device that uses no fastmaps. Whatever else starts a fastmap - an
-//! older one, or one that was not finished - is erased before the first change.
+//! when a block goes bad, and by a device that uses no fastmaps. Whatever else starts a fastmap -
+//! an older one, or one that was not finished - is erased before the first change.
 //!
 //! Linux does the same but for step 1: it takes the blocks from those that the old one calls free,
 //! so that a cut while a fastmap is written costs a scan. Either attaches by the other's.

@@ -1,6 +1,6 @@
 //! UBI under power cuts: volumes and their LEBs, and what is known of them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use flysch_api::flash::Flash;
 use flysch_api::vfs::Severity;
 use flysch_api::volume::{Volume, VolumeMut};
-use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume, Ubi};
+use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume, Ubi, VolumeInfo};
 use flysch_wire::ubi::VolumeKind;
 
 use super::Scenario;
@@ -85,6 +85,8 @@ pub struct UbiScenario<C> {
     pub before: Vec<Step>,
     /// Steps that are cut.
     pub steps: Vec<Step>,
+    /// With a fastmap: attaches after a cut that it spared a scan, and those that it did not.
+    pub attached: Cell<(u64, u64)>,
     /// The chip's type.
     pub types: PhantomData<C>,
 }
@@ -245,6 +247,27 @@ impl<C: Chip> UbiScenario<C> {
         Device::attach(flash.clone(), &self.options).map_err(|e| format!("attaching: {e}"))
     }
 
+    /// Attaches what a cut left by its fastmap and by a scan, on copies, and compares them.
+    fn agree(&self, flash: &Probe<C>, knowledge: &Knowledge) -> Result<(), String> {
+        let (fast, slow) = self.attached.get();
+        let copies = [(); 2].map(|()| Probe::new(flash.fork(), None, None));
+        let options = DeviceOptions { fastmap: false, ..self.options };
+        let mut one = self.attach(&copies[0])?;
+        if !one.attached_by_fastmap() {
+            self.attached.set((fast, slow + 1));
+            return Ok(());
+        }
+        self.attached.set((fast + 1, slow));
+        let other = Device::attach(copies[1].clone(), &options);
+        let mut other = other.map_err(|e| format!("attaching by a scan: {e}"))?;
+        compare(&mut one, knowledge).map_err(|e| format!("by fastmap: {e}"))?;
+        compare(&mut other, knowledge).map_err(|e| format!("by a scan: {e}"))?;
+        // What attaching mends is mended in other blocks.
+        let operations = flash.with(Chip::operations);
+        let is_untouched = copies.iter().all(|copy| copy.with(Chip::operations) == operations);
+        if is_untouched { agree_in_detail(&one, &other, flash) } else { Ok(()) }
+    }
+
     fn work(
         &self,
         flash: &Probe<C>,
@@ -298,7 +321,17 @@ impl<C: Chip> Scenario for UbiScenario<C> {
         rules(&flash)
     }
 
+    fn remark(&self, _: &Knowledge) -> String {
+        match self.attached.get() {
+            (0, 0) => String::new(),
+            (fast, slow) => format!("{fast} of {} attaches by fastmap", fast + slow),
+        }
+    }
+
     fn recover(&self, flash: Probe<C>, knowledge: &Knowledge) -> Result<(), String> {
+        if self.options.fastmap {
+            self.agree(&flash, knowledge)?;
+        }
         let mut device = self.attach(&flash)?;
         compare(&mut device, knowledge)?;
         // Blocks with half a header are moved, not erased: that is work.
@@ -318,6 +351,38 @@ impl<C: Chip> Scenario for UbiScenario<C> {
         check(&flash)?;
         rules(&flash)
     }
+}
+
+/// Every LEB in the same block, every block erased as often, as many bad ones.
+fn agree_in_detail<C: Chip>(
+    one: &Attached<C>,
+    other: &Attached<C>,
+    flash: &Probe<C>,
+) -> Result<(), String> {
+    if (one.sequence(), one.account().bad) != (other.sequence(), other.account().bad) {
+        return Err("the fastmap and a scan find different sequence numbers or bad blocks".into());
+    }
+    for (a, b) in one.volumes().zip(other.volumes()) {
+        let shape = |info: &VolumeInfo| VolumeInfo { map: Vec::new(), ..info.clone() };
+        if shape(&a) != shape(&b) {
+            return Err(format!("by fastmap {a:?}, by a scan {b:?}"));
+        }
+        // LEBs that were given up and whose blocks are not erased: a scan finds them again.
+        if let Some(at) = a.map.iter().find(|at| !b.map.contains(at)) {
+            return Err(format!("volume {}: by fastmap LEB {at:?}, by a scan not", a.id));
+        }
+    }
+    let size = flash.geometry().erase_size;
+    let images = flysch_ubi::find_images(flash, Some(size));
+    let image = *images.first().ok_or("no UBI is found any more")?;
+    let ubi = Ubi::attach(flash.clone(), image, &flysch_ubi::Options::default()).map_err(text)?;
+    for (peb, (known, block)) in one.erase_counters().zip(ubi.blocks()).enumerate() {
+        // Where a header was lost there is none.
+        if block.erase_counter.is_some_and(|counter| known.is_some_and(|known| known != counter)) {
+            return Err(format!("block {peb} was erased {:?}, not {known:?}", block.erase_counter));
+        }
+    }
+    Ok(())
 }
 
 /// No rule of the chip may have been broken.

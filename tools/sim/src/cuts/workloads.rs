@@ -1,5 +1,6 @@
 //! The workloads that are cut, by name.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
@@ -40,7 +41,7 @@ impl Workload {
 }
 
 /// All of them.
-pub const WORKLOADS: [Workload; 22] = [
+pub const WORKLOADS: [Workload; 24] = [
     Workload {
         name: "ubi-write",
         about: "LEBs written, given up, mapped and written again",
@@ -102,10 +103,19 @@ pub const WORKLOADS: [Workload; 22] = [
         name: "ubi-fastmap",
         about: "fastmaps written, believed and made void",
         is_small: true,
-        run: |plan| {
-            let options = DeviceOptions { fastmap: true, ..DeviceOptions::default() };
-            ubi(small_nand, &[VOLUME], &FASTMAP, options, plan)
-        },
+        run: |plan| ubi(small_nand, &[VOLUME], &FASTMAP, with_fastmap(4096), plan),
+    },
+    Workload {
+        name: "ubi-fastmap-long",
+        about: "pools emptied and filled again and again, cold LEBs moved, volumes changed",
+        is_small: false,
+        run: |plan| ubi(fastmap_nand, &cold(), &refills(), with_fastmap(2), plan),
+    },
+    Workload {
+        name: "ubi-fastmap-nor",
+        about: "the same on NOR",
+        is_small: false,
+        run: |plan| ubi(fastmap_nor, &cold(), &refills(), with_fastmap(2), plan),
     },
     Workload {
         name: "ubifs",
@@ -253,7 +263,9 @@ fn ubi<C: Chip>(
     plan: &Plan,
 ) -> Result<Report, String> {
     let (before, steps) = (before.to_vec(), steps.to_vec());
-    explore(&Rc::new(UbiScenario { chip, options, before, steps, types: PhantomData }), plan)
+    let attached = Cell::default();
+    let types = PhantomData;
+    explore(&Rc::new(UbiScenario { chip, options, before, steps, attached, types }), plan)
 }
 
 fn ubifs<C: Chip>(
@@ -355,6 +367,37 @@ const FASTMAP: [Step; 9] = [
     Step::Create { name: "second", lebs: 2, is_static: false },
     Step::Reattach,
 ];
+
+fn with_fastmap(wear_threshold: u32) -> DeviceOptions {
+    DeviceOptions { fastmap: true, wear_threshold, ..DeviceOptions::default() }
+}
+
+/// Large enough for pools that hold some blocks.
+fn fastmap_nand() -> NandChip {
+    nand(40)
+}
+
+fn fastmap_nor() -> NorChip {
+    nor(40, 16 << 10)
+}
+
+/// LEBs changed, given up and written again, many times what a pool holds.
+fn refills() -> Vec<Step> {
+    let round = |number: u32| {
+        let mut steps = vec![change(0, 2), change(13, 1), Step::Unmap { volume: 0, lnum: 12 }];
+        steps.extend([write(12, 0, 1), change(1 + number % 4, 1), Step::Work(2), change(0, 1)]);
+        match number {
+            3 => steps.push(Step::Create { name: "second", lebs: 2, is_static: true }),
+            5 => steps.push(Step::Update { volume: 1, bytes: 3000 }),
+            7 => steps.push(Step::Reattach),
+            9 => steps.extend([Step::Resize { volume: 0, lebs: 15 }, Step::Sync]),
+            11 => steps.push(Step::Remove { volume: 1 }),
+            _ => {}
+        }
+        steps
+    };
+    (0..14).flat_map(round).collect()
+}
 
 /// Cold LEBs.
 fn cold() -> Vec<Step> {
