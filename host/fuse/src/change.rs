@@ -116,10 +116,24 @@ impl Door {
             RenameFlags::RENAME_NOREPLACE => Rename::Keep,
             RenameFlags::RENAME_EXCHANGE => Rename::Exchange,
             RenameFlags::RENAME_WHITEOUT => Rename::Whiteout,
+            flags if flags == RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_NOREPLACE => {
+                Rename::Whiteout
+            }
             _ => return Err(Error::Invalid("flags that can not go together")),
         };
+        let keeps = flags.contains(RenameFlags::RENAME_NOREPLACE);
         let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
-        self.store.change(|fs| fs.rename(from, to, how, now()))
+        let renamed = self.store.change(|fs| {
+            if keeps && fs.lookup(to.0, to.1).is_ok() {
+                return Err(Error::Exists);
+            }
+            fs.rename(from, to, how, now())
+        });
+        match renamed {
+            // So says renameat2(2) of flags that a file system does not know.
+            Err(Error::Unsupported(why)) => Err(Error::Invalid(why)),
+            renamed => renamed,
+        }
     }
 
     /// Sets an extended attribute. An access list is the file's permissions, too, and is not kept

@@ -383,11 +383,14 @@ impl Filesystem for Door {
         let _guard = PanicGuard(self);
         let statistics = self.store.read(|fs| fs.statistics());
         let free = statistics.blocks_free;
+        // Both formats have inode numbers for everybody: beside a number in use, 0 left would read
+        // as none left.
+        let files = if self.store.is_fixed() { statistics.files.unwrap_or(0) } else { 0 };
         reply.statfs(
             statistics.blocks,
             free,
             free,
-            statistics.files.unwrap_or(0),
+            files,
             0,
             statistics.block_size,
             statistics.name_max,

@@ -151,7 +151,8 @@ fn config(options: &Options, store: &Store, format: &str, is_root: bool) -> Conf
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.source.replace(',', "_")),
-        MountOption::Subtype(format.to_string()),
+        // Passed on to the kernel as it is; `Subtype` would only reach fusermount3.
+        MountOption::CUSTOM(format!("subtype={format}")),
         MountOption::NoAtime,
     ];
     if store.is_fixed() {

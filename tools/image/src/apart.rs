@@ -74,7 +74,7 @@ impl Image {
     /// As [`open`](Self::open); [`OpenError::Apart`] when the files do not belong together.
     pub fn open_with_oob(path: &Path, oob: &Path, options: &Options) -> Result<Self, OpenError> {
         let (main, oob) = (Arc::new(FileStorage::open(path)?), Arc::new(FileStorage::open(oob)?));
-        let size = main.size();
+        let (size, lock) = (main.size(), main.lock()?);
         let sizes = options.page_size.map_or(PAGE_SIZES.to_vec(), |size| vec![size]);
         let mut chosen: Option<(Interleaved, PageFormat)> = None;
         for page_size in sizes {
@@ -100,7 +100,8 @@ impl Image {
         let start = options.offset / view.page_size * view.stride();
         let len = view.size() - start;
         let storage: SharedStorage = Arc::new(Window { storage: view, start, len });
-        Self::of_storage(path, size, storage, Some(format), options)
+        let image = Self::of_storage(path, size, storage, Some(format), options)?;
+        Ok(Self { has_oob_apart: true, lock: Some(lock), ..image })
     }
 }
 

@@ -54,6 +54,8 @@ impl Image {
             page_format: None,
             parts,
             device: Some(device),
+            has_oob_apart: false,
+            lock: None,
         })
     }
 }

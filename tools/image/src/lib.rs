@@ -9,11 +9,13 @@
 mod apart;
 mod cache;
 mod check;
+mod chip;
 pub mod create;
 mod device;
 mod edit;
 mod extract;
 mod info;
+mod lock;
 mod lost;
 mod open;
 mod path;
@@ -24,9 +26,11 @@ mod writable;
 
 pub use cache::CachedFlash;
 pub use check::{Checked, check};
+pub use chip::{CHIP_KEYS, ChipTarget, OnChip};
 pub use edit::{EditError, Editor, Put, PutOptions, tree_bytes};
 pub use extract::{Extraction, Failure, Options as ExtractOptions, Progress, extract, extract_raw};
 pub use info::{Fact, facts, volume_facts};
+pub use lock::Exclusive;
 pub use open::{
     Contents, Device, Image, OpenError, Options, Part, SharedFileSystem, SharedFlash, Volume, names,
 };

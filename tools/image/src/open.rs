@@ -16,6 +16,7 @@ use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubi::VolumeKind;
 
 use crate::cache::CachedFlash;
+use crate::lock::Lock;
 use crate::lost::WithLost;
 use crate::storage::{FileStorage, Window};
 
@@ -90,6 +91,10 @@ pub struct Image {
     pub parts: Vec<Part>,
     /// The device it is, if it is no file.
     pub device: Option<Arc<MtdDevice>>,
+    /// Its out-of-band bytes are in a file of their own.
+    pub has_oob_apart: bool,
+    /// Keeps others from changing the file.
+    pub(crate) lock: Option<Lock>,
 }
 
 /// A stretch of an image with one content.
@@ -214,7 +219,9 @@ impl Image {
         if flysch_linux::is_mtd(path) {
             return Self::open_device(path, options);
         }
-        let storage: SharedStorage = Arc::new(FileStorage::open(path)?);
+        let file = FileStorage::open(path)?;
+        let lock = file.lock()?;
+        let storage: SharedStorage = Arc::new(file);
         let size = storage.size();
         if size == 0 {
             return Err(OpenError::Empty);
@@ -225,7 +232,9 @@ impl Image {
             start => Arc::new(Window { storage, start, len }),
         };
         let page_format = if options.no_oob { None } else { detect::page_format(&storage)? };
-        Self::of_storage(path, size, storage, page_format, options)
+        let mut image = Self::of_storage(path, size, storage, page_format, options)?;
+        image.lock = Some(lock);
+        Ok(image)
     }
 
     /// Opens what is in `storage`, whose pages are built as `page_format` says.
@@ -264,6 +273,8 @@ impl Image {
             page_format,
             parts,
             device: None,
+            has_oob_apart: false,
+            lock: None,
         })
     }
 

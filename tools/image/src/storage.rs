@@ -8,6 +8,8 @@ use std::path::Path;
 use flysch_api::flash::Error;
 use flysch_mtd::{Storage, StorageMut};
 
+use crate::lock::Lock;
+
 /// An image file. It is read with plain reads, never mapped: a file that shrinks while it is read
 /// gives an error and not a crash.
 #[derive(Debug)]
@@ -31,6 +33,11 @@ impl FileStorage {
     /// When it cannot be opened so, or is a directory.
     pub fn open_writable(path: &Path) -> io::Result<Self> {
         Self::new(File::options().read(true).write(true).open(path)?)
+    }
+
+    /// Keeps others from changing it as long as it is read.
+    pub(crate) fn lock(&self) -> io::Result<Lock> {
+        Lock::shared(&self.file)
     }
 
     /// Makes the file `size` bytes long with erased bytes at its end; it never gets shorter.

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measures every figure of docs/bench.md and prints it as Markdown.
 
 mod image_create;
+mod mount;
 mod raw_flash;
 mod trees;
 
@@ -20,7 +21,7 @@ struct Figure {
     show: fn(&Workspace, &[&str]) -> Result<String, String>,
 }
 
-const FIGURES: [Figure; 7] = [
+const FIGURES: [Figure; 8] = [
     Figure {
         name: "instructions",
         title: "Instructions per 4 KiB read",
@@ -85,6 +86,12 @@ const FIGURES: [Figure; 7] = [
         title: "Raw flash: images made",
         command: &["build", "--quiet", "--release", "--package", "flysch-cli"],
         show: image_create::measure,
+    },
+    Figure {
+        name: "mount",
+        title: "Raw flash: mounts that can be changed, against the directory they lie in",
+        command: &["build", "--quiet", "--release", "--package", "flysch-cli"],
+        show: mount::measure,
     },
 ];
 

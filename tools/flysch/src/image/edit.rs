@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use clap::Parser;
 use flysch_api::vfs::{Changes, DeviceNumber, FileKind, Timestamp, XattrChange};
-use flysch_image::{EditError, Editor, Put, PutOptions, Room};
+use flysch_image::{EditError, Editor, Exclusive, Put, PutOptions, Room};
 use serde_json::json;
 
 use super::{Source, parse_offset};
@@ -231,6 +231,12 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let room = Room {
         flash_size: arguments.flash_size,
         bytes: Some(edits.iter().map(|(_, edit)| edit.bytes()).sum()),
+    };
+    let path = &arguments.source.path;
+    // Nobody may change the image while a copy of it is, which then takes its place.
+    let _lock = match arguments.in_place || !path.is_file() {
+        true => None,
+        false => Some(Exclusive::of(path).map_err(|error| Failure::of(path.display(), error))?),
     };
     let target = Target::of(arguments)?;
     let fs = arguments.source.open_writable(target.path(), &room)?;

@@ -3,17 +3,26 @@
 use std::path::PathBuf;
 
 use flysch_fuse::{Ended, Mounted, Options};
-use flysch_image::Room;
+use flysch_image::{CHIP_KEYS, ChipTarget, Room, Writable};
 
 use super::{Source, parse_offset};
 use crate::failure::Failure;
 use crate::output::Output;
 
+static AFTER_HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+    format!(
+        "\
+The mount lasts until Ctrl-C, SIGTERM, or `umount DIR` (`fusermount3 -u DIR` without root).
+As root it is open to everybody, as the kernel's own mounts are; else to you alone.
+
+With --rw, IMAGE may be a chip model instead of a file.
+{CHIP_KEYS}"
+    )
+});
+
 /// Options of `flysch image mount`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-The mount lasts until Ctrl-C, SIGTERM, or `umount DIR` (`fusermount3 -u DIR` without root).
-As root it is open to everybody, as the kernel's own mounts are; else to you alone.")]
+#[command(after_help = AFTER_HELP.as_str())]
 pub(super) struct Arguments {
     #[command(flatten)]
     source: Source,
@@ -43,20 +52,57 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         threads: arguments.threads,
         trusted: arguments.trusted,
     };
+    if ChipTarget::is_meant(&arguments.source.path) {
+        return run_on_chip(arguments, &options, output);
+    }
     if arguments.rw {
         let room = Room { flash_size: arguments.flash_size, bytes: None };
         let writable = arguments.source.open_writable(&arguments.source.path, &room)?;
-        let shared = writable.file_system();
-        let mounted = flysch_fuse::mount_read_write(shared, &arguments.directory, &options);
-        let stayed = stay(mounted.map_err(fail)?, arguments, output);
-        let closed = writable.close();
-        return stayed
-            .and(closed.map_err(|error| Failure::of(arguments.source.path.display(), error)));
+        return run_writable(writable, arguments, &options, output);
     }
     let image = arguments.source.open()?;
     let fs = arguments.source.file_system(&image)?;
     let mounted = flysch_fuse::mount(fs, &arguments.directory, &options).map_err(fail)?;
     stay(mounted, arguments, output)
+}
+
+fn run_writable(
+    writable: Writable,
+    arguments: &Arguments,
+    options: &Options,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let shared = writable.file_system();
+    let mounted = flysch_fuse::mount_read_write(shared, &arguments.directory, options)
+        .map_err(|error| Failure::of(arguments.directory.display(), error))?;
+    let stayed = stay(mounted, arguments, output);
+    let closed = writable.close();
+    stayed.and(closed.map_err(|error| Failure::of(arguments.source.path.display(), error)))
+}
+
+fn run_on_chip(
+    arguments: &Arguments,
+    options: &Options,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let path = &arguments.source.path;
+    if !arguments.rw {
+        return Err(Failure::usage(format!("{}: a chip is mounted with --rw", path.display())));
+    }
+    let target = path.to_str().unwrap_or_default().parse::<ChipTarget>();
+    let target = target.map_err(Failure::usage)?;
+    let chip = target.open(arguments.source.volume.as_deref());
+    let chip = chip.map_err(|error| Failure::of(path.display(), error))?;
+    let lost_power = chip.power();
+    let result = run_writable(chip.fs, arguments, options, output);
+    if !lost_power() {
+        return result;
+    }
+    // What could not be written any more is what the user wanted to see.
+    if !output.json() {
+        output.line("the power was cut; the chip is as that left it")?;
+    }
+    output.finish()
 }
 
 /// Waits until the mount ends.

@@ -51,7 +51,8 @@ impl Image {
         let block = stored(geometry.erase_size.into());
         let len = match room.flash_size {
             _ if !is_last => stored(part.region.range.end - part.region.range.start),
-            Some(size) => stored(size).max(old - start),
+            // Whole blocks: LEBs of a bare UBIFS are no power of two.
+            Some(size) => (stored(size) / block * block).max((old - start).next_multiple_of(block)),
             None if room.bytes.is_none() => old - start,
             None => (old - start).next_multiple_of(block) + more * block,
         };

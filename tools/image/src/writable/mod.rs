@@ -19,6 +19,7 @@ use flysch_wire::ubi::VolumeFlags;
 
 use self::bare::BareVolume;
 pub(crate) use self::flash::{AnyFlash, Trim};
+use crate::lock::{Exclusive, Lock};
 use crate::open::{Contents, Image, Part, SharedFlash, Volume};
 
 /// A file system that one at a time changes.
@@ -63,7 +64,7 @@ pub enum WritableError {
     NoFileSystem,
 }
 
-fn format(error: impl std::fmt::Display) -> WritableError {
+pub(crate) fn format(error: impl std::fmt::Display) -> WritableError {
     WritableError::Format(error.to_string())
 }
 
@@ -71,6 +72,8 @@ fn format(error: impl std::fmt::Display) -> WritableError {
 pub struct Writable {
     fs: SharedMut,
     close: Box<dyn FnOnce() -> Result<(), WritableError>>,
+    /// Nobody else has the file meanwhile.
+    lock: Option<Exclusive>,
 }
 
 impl std::fmt::Debug for Writable {
@@ -81,7 +84,7 @@ impl std::fmt::Debug for Writable {
 
 impl Writable {
     /// A file system, and how it comes to rest.
-    fn new<T: FileSystemMut + Send + Sync + 'static>(
+    pub(crate) fn new<T: FileSystemMut + Send + Sync + 'static>(
         fs: T,
         close: impl FnOnce(T) -> Result<(), WritableError> + 'static,
     ) -> Self {
@@ -92,7 +95,7 @@ impl Writable {
             // Somebody is still in it: what was synced is safe.
             Err(_) => Ok(()),
         });
-        Self { fs, close }
+        Self { fs, close, lock: None }
     }
 
     /// The file system.
@@ -106,9 +109,11 @@ impl Writable {
     /// # Errors
     /// When not everything could be written.
     pub fn close(self) -> Result<(), WritableError> {
-        let Self { fs, close } = self;
+        let Self { fs, close, lock } = self;
         drop(fs);
-        close()
+        let closed = close();
+        drop(lock);
+        closed
     }
 }
 
@@ -120,14 +125,25 @@ impl Image {
     pub fn open_writable(&self, volume: &Volume, room: &Room) -> Result<Writable, WritableError> {
         let holds = |part: &&Part| part.volumes.iter().any(|other| std::ptr::eq(other, volume));
         let part = self.parts.iter().find(holds).ok_or(WritableError::NoFileSystem)?;
-        match (part.region.content, volume.id) {
+        let lock = self.lock_for_writing()?;
+        let writable = match (part.region.content, volume.id) {
             (Content::Ubi { .. }, Some(id)) => self.open_ubi_volume(part, id, room),
             _ => match &volume.contents {
                 Contents::Jffs2(fs) => self.open_jffs2(part, fs, room),
                 Contents::BareUbifs(fs) => self.open_bare(part, fs, room),
                 _ => Err(WritableError::NoFileSystem),
             },
+        }?;
+        Ok(Writable { lock, ..writable })
+    }
+
+    /// Keeps everybody else out of the file.
+    pub(crate) fn lock_for_writing(&self) -> Result<Option<Exclusive>, WritableError> {
+        if self.has_oob_apart {
+            let why = "its out-of-band bytes are apart: put them behind their pages, in one file";
+            return Err(WritableError::Format(why.into()));
         }
+        Ok(self.lock.as_ref().map(Lock::exclusive).transpose()?)
     }
 
     fn open_ubi_volume(

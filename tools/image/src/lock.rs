@@ -1,0 +1,109 @@
+//! Who may have an image file: many who read it, or one who changes it.
+//!
+//! Two who change one image destroy it, and who reads what another one changes sees damage that is
+//! not there. The locks are advisory (`flock`): they go when the process ends, however it ends.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long is waited for somebody else to end: a mount that was just unmounted still writes its
+/// last blocks.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often is looked.
+const TICK: Duration = Duration::from_millis(20);
+
+/// An image file that nobody else changes.
+#[derive(Clone, Debug)]
+pub(crate) struct Lock(Arc<File>);
+
+/// An image file that nobody else even reads. Dropped, it is as before.
+#[derive(Debug)]
+pub struct Exclusive(Lock);
+
+impl Lock {
+    /// Lets others read, and nobody change, the file that `file` is one handle of.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] when somebody changes it and does not end soon.
+    pub(crate) fn shared(file: &File) -> io::Result<Self> {
+        let lock = Self(Arc::new(file.try_clone()?));
+        let busy = "somebody changes it (is it mounted?); end that first";
+        lock.wait(busy, File::try_lock_shared)?;
+        Ok(lock)
+    }
+
+    /// Keeps others out, this handle's own reading apart.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] when somebody has it and does not end soon.
+    pub(crate) fn exclusive(&self) -> io::Result<Exclusive> {
+        let busy = "somebody else has it (is it mounted?); end that first";
+        self.wait(busy, File::try_lock)?;
+        Ok(Exclusive(self.clone()))
+    }
+
+    fn wait(&self, busy: &str, lock: impl Fn(&File) -> Result<(), TryLockError>) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match lock(&self.0) {
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(TICK);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, busy));
+                }
+                // Where there are no locks (some network file systems) the user must take care.
+                Ok(()) | Err(TryLockError::Error(_)) => return Ok(()),
+            }
+        }
+    }
+}
+
+impl Exclusive {
+    /// Keeps everybody out of the file at `path`.
+    ///
+    /// # Errors
+    /// As [`Lock::exclusive`], and when it cannot be opened.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        Lock(Arc::new(File::open(path)?)).exclusive()
+    }
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        // Nobody can be in the way of this.
+        let _ = self.0.0.try_lock_shared();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_changes_or_many_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let first = Lock::shared(file.as_file()).unwrap();
+        let other = File::open(file.path()).unwrap();
+        let second = Lock::shared(&other).unwrap();
+        let refused = first.exclusive().unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+        drop((second, other));
+        let exclusive = first.exclusive().unwrap();
+        let other = File::open(file.path()).unwrap();
+        assert_eq!(Lock::shared(&other).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        drop(exclusive);
+        Lock::shared(&other).unwrap();
+        // A mount that is about to end is waited for.
+        let waiting = Lock::shared(&other).unwrap();
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(10 * TICK);
+            drop((waiting, other));
+        });
+        first.exclusive().unwrap();
+        ending.join().unwrap();
+    }
+}
