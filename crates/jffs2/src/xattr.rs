@@ -138,6 +138,33 @@ pub(crate) fn stored_acl(value: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// The attribute that holds the list by which access is decided.
+pub(crate) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+
+/// A list in the form of Linux's attributes with what permission bits say: the owner, everybody
+/// else, and the mask - or without one the group - are as there. `None` if it is no list.
+pub(crate) fn acl_with_permissions(list: &[u8], permissions: u16) -> Option<Vec<u8>> {
+    let [user, group, mask, other] = ACL_TAGS_UNNAMED;
+    let (version, entries) = list.split_first_chunk::<4>()?;
+    if u32::from_le_bytes(*version) != ACL_XATTR_VERSION || !entries.len().is_multiple_of(8) {
+        return None;
+    }
+    let tag_of = |entry: &[u8]| u16::from_le_bytes([entry[0], entry[1]]);
+    let has_mask = entries.chunks_exact(8).any(|entry| tag_of(entry) == mask);
+    let mut out = list.to_vec();
+    for entry in out[4..].chunks_exact_mut(8) {
+        let tag = tag_of(entry);
+        let shift = match tag {
+            _ if tag == user => 6,
+            _ if tag == mask || tag == group && !has_mask => 3,
+            _ if tag == other => 0,
+            _ => continue,
+        };
+        entry[2..4].copy_from_slice(&(permissions >> shift & 7).to_le_bytes());
+    }
+    Some(out)
+}
+
 /// Longest value (the length field has 16 bits), bytes.
 const VALUE_LEN_MAX: usize = u16::MAX as usize;
 
@@ -204,6 +231,26 @@ mod tests {
         assert_eq!(stored_acl(&expected, ByteOrder::Little).unwrap(), little);
         assert_eq!(stored_acl(&expected[..20], ByteOrder::Big).unwrap(), big);
         assert_eq!(stored_acl(&expected[..19], ByteOrder::Big), None);
+    }
+
+    #[test]
+    fn lists_follow_permissions() {
+        let list = |entries: &[(u16, u16)]| {
+            let mut list = vec![2, 0, 0, 0];
+            for (tag, allowed) in entries {
+                list.extend(tag.to_le_bytes());
+                list.extend(allowed.to_le_bytes());
+                list.extend([9; 4]);
+            }
+            list
+        };
+        let masked = list(&[(1, 6), (2, 7), (4, 5), (0x10, 7), (0x20, 4)]);
+        let expected = list(&[(1, 7), (2, 7), (4, 5), (0x10, 1), (0x20, 0)]);
+        assert_eq!(acl_with_permissions(&masked, 0o4710), Some(expected));
+        let bare = list(&[(1, 6), (4, 5), (0x20, 4)]);
+        assert_eq!(acl_with_permissions(&bare, 0o712), Some(list(&[(1, 7), (4, 1), (0x20, 2)])));
+        assert_eq!(acl_with_permissions(&bare[..11], 0o712), None);
+        assert_eq!(acl_with_permissions(&[1, 0, 0, 0], 0o712), None);
     }
 
     #[test]

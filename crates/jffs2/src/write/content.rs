@@ -345,6 +345,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
         after.atime = changes.accessed.map_or(after.atime, clamp_time);
         after.mtime = changes.modified.map_or(after.mtime, clamp_time);
         after.ctime = clamp_time(now);
+        if let Some(permissions) = changes.permissions {
+            self.follow_permissions(ino, permissions, now)?;
+        }
         let shrinks = size.is_some_and(|size| size < before.size);
         let purpose = if shrinks { Purpose::Removal } else { Purpose::Change };
         self.reserve(self.metadata_room(ino)?, purpose)?;

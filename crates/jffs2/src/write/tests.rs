@@ -1,1 +1,146 @@
+use alloc::vec;
+use alloc::vec::Vec;
 
+use flysch_api::flash::{Corrected, Error as FlashError, Flash, FlashMut, Geometry, OobMode};
+use flysch_api::vfs::{
+    Changes, DeviceNumber, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Severity,
+    Timestamp, XattrChange,
+};
+
+use super::{Jffs2Mut, WriteOptions};
+
+const NOW: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
+const BLOCK: usize = 8 << 10;
+
+/// NOR in memory.
+#[derive(Clone)]
+struct Nor {
+    geometry: Geometry,
+    bytes: Vec<u8>,
+}
+
+impl Nor {
+    fn new(blocks: usize) -> Self {
+        let geometry = Geometry::nor((blocks * BLOCK) as u64, BLOCK as u32);
+        Self { geometry, bytes: vec![0xFF; blocks * BLOCK] }
+    }
+
+    fn mount(self) -> Jffs2Mut<Self> {
+        Jffs2Mut::mount(self, &WriteOptions::default()).unwrap()
+    }
+
+    /// The worst that the checker finds.
+    fn worst(&self) -> Option<Severity> {
+        let mut worst = None;
+        let mut report = |finding: flysch_api::vfs::Finding| {
+            worst = worst.max(Some(finding.severity));
+        };
+        crate::check(self.clone(), None, &mut report).unwrap();
+        worst
+    }
+}
+
+impl Flash for Nor {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        self.geometry.check(offset, buffer.len())?;
+        buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
+        Ok(Corrected::NONE)
+    }
+}
+
+impl FlashMut for Nor {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
+        self.geometry.check(offset, data.len())?;
+        let cells = &mut self.bytes[offset as usize..][..data.len()];
+        cells.iter_mut().zip(data).for_each(|(cell, byte)| *cell &= byte);
+        Ok(())
+    }
+
+    fn program_oob(&mut self, _: u64, _: OobMode, _: &[u8]) -> Result<(), FlashError> {
+        Err(FlashError::OutOfRange)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
+        self.bytes[block as usize * BLOCK..][..BLOCK].fill(0xFF);
+        Ok(())
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), FlashError> {
+        Err(FlashError::BadBlock { block })
+    }
+
+    fn sync(&mut self) -> Result<(), FlashError> {
+        Ok(())
+    }
+}
+
+fn create(fs: &mut Jffs2Mut<Nor>, name: &[u8]) -> Inode {
+    let file = NewFile {
+        kind: FileKind::Regular,
+        permissions: 0o664,
+        owner: 0,
+        group: 0,
+        device: DeviceNumber::default(),
+        target: &[],
+    };
+    fs.create(fs.statistics().root, name, &file, NOW).unwrap()
+}
+
+#[test]
+fn an_access_list_follows_the_permissions() {
+    const ACCESS: &[u8] = b"system.posix_acl_access";
+    let list = |owner, mask, other| {
+        let mut list = vec![2, 0, 0, 0];
+        for (tag, allowed, id) in [
+            (1, owner, u32::MAX),
+            (2, 7, 1000),
+            (4, 6, u32::MAX),
+            (16, mask, u32::MAX),
+            (32, other, u32::MAX),
+        ] {
+            list.extend([tag, 0, allowed, 0]);
+            list.extend(id.to_le_bytes());
+        }
+        list
+    };
+    let mut fs = Nor::new(8).mount();
+    let inode = create(&mut fs, b"file");
+    fs.set_xattr(inode, ACCESS, XattrChange::Set(&list(6, 6, 4)), NOW).unwrap();
+    let changes = Changes { permissions: Some(0o751), ..Changes::default() };
+    fs.set_attributes(inode, &changes, NOW).unwrap();
+    fs.sync(None).unwrap();
+    let fs = fs.into_flash().mount();
+    let mut buffer = [0; 100];
+    let len = fs.read_xattr(inode, ACCESS, &mut buffer).unwrap();
+    assert_eq!(buffer[..len], list(7, 5, 1));
+    assert_eq!(fs.attributes(inode).unwrap().permissions, 0o751);
+}
+
+#[test]
+fn a_node_that_was_cut_off_is_marked_and_never_comes_back() {
+    let mut fs = Nor::new(8).mount();
+    let inode = create(&mut fs, b"file");
+    fs.write(inode, 0, b"old", NOW).unwrap();
+    let end = |flash: &Nor| flash.bytes[..BLOCK].iter().rposition(|&b| b != 0xFF).unwrap() + 1;
+    let before = end(fs.flash());
+    fs.write(inode, 0, b"new content that does not fit", NOW).unwrap();
+    let mut flash = fs.into_flash();
+    // All of it was written but the last bytes of the data.
+    let after = end(&flash);
+    flash.bytes[after - 2..after].fill(0xFF);
+    flash.bytes[after - 3] = 0x0F;
+    assert!(flash.worst() > Some(Severity::Note), "to the checker it looks damaged");
+    let fs = flash.clone().mount();
+    let mut buffer = [0; 40];
+    assert_eq!(fs.read(inode, 0, &mut buffer), Ok(3));
+    assert_eq!(buffer[..3], *b"old");
+    let mended = fs.into_flash();
+    let is_obsolete = |byte: u8| byte & 0x20 == 0;
+    let node = before.next_multiple_of(4);
+    assert!(is_obsolete(mended.bytes[node + 3]) && !is_obsolete(flash.bytes[node + 3]));
+    assert!(mended.worst() <= Some(Severity::Note));
+}

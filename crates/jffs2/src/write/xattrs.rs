@@ -12,7 +12,7 @@ use super::log::{NewNode, Purpose, Room};
 use super::space::Kind;
 use super::tables::{XattrState, XrefState};
 use crate::found::XattrRef;
-use crate::xattr::{Attribute, read_attribute, stored_form};
+use crate::xattr::{ACCESS_LIST, Attribute, acl_with_permissions, read_attribute, stored_form};
 
 impl<F: Flash> Jffs2Mut<F> {
     /// The attribute with this number; `None` if its namespace is not known.
@@ -96,6 +96,24 @@ impl<F: FlashMut> Jffs2Mut<F> {
             self.append_xref(ino, xid, true)?;
         }
         self.append_change(ino, now)
+    }
+
+    /// The access list of an inode, if it has one, follows its permissions, as in Linux's
+    /// `posix_acl_chmod`.
+    pub(crate) fn follow_permissions(
+        &mut self,
+        ino: u32,
+        permissions: u16,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        // One that cannot be read says nothing.
+        let Ok((Some((_, list)), _)) = self.find_xattr(ino, ACCESS_LIST) else { return Ok(()) };
+        match acl_with_permissions(&list, permissions) {
+            Some(new) if new != list => {
+                self.change_xattr(ino, ACCESS_LIST, XattrChange::Replace(&new), now)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn append_xattr(
