@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, DerefMut};
 use std::rc::Rc;
 
 use flysch_api::vfs::{
@@ -66,7 +66,7 @@ pub enum Step {
 }
 
 /// A file system that is mounted for writing.
-pub trait Mounted: FileSystemMut {
+pub trait Mounted: DerefMut<Target = dyn FileSystemMut> {
     /// Unmounts it cleanly.
     ///
     /// # Errors
@@ -601,13 +601,13 @@ impl<S: Stack> FileScenario<S> {
                     fs = self.stack.mount(flash.clone()).map_err(problem)?;
                     Ok(Done::default())
                 }
-                _ => perform(&mut *fs, (number, step), open, None),
+                _ => perform(&mut **fs, (number, step), open, None),
             };
             let mut known = knowledge.borrow_mut();
             finish(&mut known, (number, step), (model, modelled), result).map_err(problem)?;
         }
         let known = knowledge.borrow();
-        let found = Tree::of(&*fs, None)?;
+        let found = Tree::of(&**fs, None)?;
         drop(fs);
         known.allows(&found, &STRICT).map_err(|what| format!("at the end: {what}"))?;
         Ok(())
@@ -692,7 +692,7 @@ impl<S: Stack> Scenario for FileScenario<S> {
     fn begin(&self) -> Result<(S::Chip, Knowledge), String> {
         let flash = Probe::new(self.stack.chip(), None, None);
         self.stack.make(flash.clone())?;
-        let known = Knowledge::new(&*self.stack.mount(flash.clone())?)?;
+        let known = Knowledge::new(&**self.stack.mount(flash.clone())?)?;
         let knowledge = Rc::new(RefCell::new(known));
         let mut before = self.before.clone();
         before.push(Step::Remount);
@@ -712,21 +712,21 @@ impl<S: Stack> Scenario for FileScenario<S> {
             None => format!("after step {}: {problem}", knowledge.number),
         };
         let mut fs = self.stack.mount(flash.clone()).map_err(place)?;
-        let found = Tree::of(&*fs, None).map_err(place)?;
+        let found = Tree::of(&**fs, None).map_err(place)?;
         knowledge.allows(&found, &Rules::of::<S>()).map_err(place)?;
         fs.sync(None).map_err(|e| place(format!("the first sync: {e}")))?;
         drop(fs);
         self.check(&flash).map_err(place)?;
         flash.disarm();
         let mut fs = self.stack.mount(flash.clone()).map_err(place)?;
-        let again = Tree::of(&*fs, None).map_err(place)?;
+        let again = Tree::of(&**fs, None).map_err(place)?;
         if found != again {
             return Err(place("another mount shows something else than the first".into()));
         }
-        let goes_on = go_on(&mut *fs).map_err(place)?;
+        let goes_on = go_on(&mut **fs).map_err(place)?;
         fs.close().map_err(|e| place(format!("closing after going on: {e}")))?;
         let fs = self.stack.mount(flash.clone()).map_err(place)?;
-        let end = Tree::of(&*fs, None).map_err(place)?;
+        let end = Tree::of(&**fs, None).map_err(place)?;
         if end != goes_on {
             return Err(place("going on: another mount shows something else".into()));
         }
@@ -748,7 +748,7 @@ impl<S: Stack> FileScenario<S> {
 
 /// Life goes on: a file is made, written, moved and removed; another one stays. Returns what is
 /// there then.
-fn go_on(fs: &mut dyn Mounted) -> Result<Tree, String> {
+fn go_on(fs: &mut dyn FileSystemMut) -> Result<Tree, String> {
     let now = Timestamp { seconds: EPOCH + 100_000, nanoseconds: 0 };
     let root = fs.statistics().root;
     let failed = |what: &'static str| move |error: Error| format!("going on, {what}: {error}");
@@ -776,7 +776,7 @@ fn go_on(fs: &mut dyn Mounted) -> Result<Tree, String> {
 }
 
 /// Removing is always possible.
-fn make_room(fs: &mut dyn Mounted, now: Timestamp) -> Result<(), String> {
+fn make_room(fs: &mut dyn FileSystemMut, now: Timestamp) -> Result<(), String> {
     let root = fs.statistics().root;
     let mut victim = None;
     fs.list(root, 0, &mut |entry| {

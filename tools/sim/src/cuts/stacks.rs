@@ -1,12 +1,10 @@
 //! UBIFS and JFFS2 on chips.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use flysch_api::flash::Flash as _;
-use flysch_api::vfs::{
-    Attributes, Changes, Error, FileSystem, FileSystemMut, Finding, Inode, NameVisitor, NewFile,
-    Rename, Severity, Statistics, Timestamp, Visitor, XattrChange,
-};
+use flysch_api::vfs::{FileSystemMut, Finding, Severity, Timestamp};
 use flysch_api::volume::Volume;
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume, Ubi};
@@ -149,97 +147,22 @@ impl<C: Chip> Stack for Jffs2Stack<C> {
     }
 }
 
-impl<F: FileSystemMut> Mounted for Open<F> {
+impl<F: FileSystemMut + 'static> Mounted for Open<F> {
     fn close(self: Box<Self>) -> Result<(), String> {
         (self.close)(self.fs)
     }
 }
 
-impl<F: FileSystem> FileSystem for Open<F> {
-    fn statistics(&self) -> Statistics {
-        self.fs.statistics()
-    }
-    fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
-        self.fs.lookup(directory, name)
-    }
-    fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
-        self.fs.attributes(inode)
-    }
-    fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
-        self.fs.list(directory, position, visit)
-    }
-    fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.fs.read(inode, offset, buffer)
-    }
-    fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
-        self.fs.list_xattrs(inode, visit)
-    }
-    fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
-        self.fs.read_xattr(inode, name, buffer)
+impl<F: FileSystemMut + 'static> Deref for Open<F> {
+    type Target = dyn FileSystemMut;
+
+    fn deref(&self) -> &Self::Target {
+        &self.fs
     }
 }
 
-impl<F: FileSystemMut> FileSystemMut for Open<F> {
-    fn create(
-        &mut self,
-        directory: Inode,
-        name: &[u8],
-        file: &NewFile<'_>,
-        now: Timestamp,
-    ) -> Result<Inode, Error> {
-        self.fs.create(directory, name, file, now)
-    }
-    fn link(
-        &mut self,
-        inode: Inode,
-        directory: Inode,
-        name: &[u8],
-        now: Timestamp,
-    ) -> Result<(), Error> {
-        self.fs.link(inode, directory, name, now)
-    }
-    fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), Error> {
-        self.fs.remove(directory, name, now)
-    }
-    fn rename(
-        &mut self,
-        from: (Inode, &[u8]),
-        to: (Inode, &[u8]),
-        how: Rename,
-        now: Timestamp,
-    ) -> Result<(), Error> {
-        self.fs.rename(from, to, how, now)
-    }
-    fn set_attributes(
-        &mut self,
-        inode: Inode,
-        changes: &Changes,
-        now: Timestamp,
-    ) -> Result<(), Error> {
-        self.fs.set_attributes(inode, changes, now)
-    }
-    fn write(
-        &mut self,
-        inode: Inode,
-        offset: u64,
-        data: &[u8],
-        now: Timestamp,
-    ) -> Result<usize, Error> {
-        self.fs.write(inode, offset, data, now)
-    }
-    fn set_xattr(
-        &mut self,
-        inode: Inode,
-        name: &[u8],
-        change: XattrChange<'_>,
-        now: Timestamp,
-    ) -> Result<(), Error> {
-        self.fs.set_xattr(inode, name, change, now)
-    }
-    fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error> {
-        self.fs.sync(inode)
-    }
-    fn forget(&mut self, inode: Inode) -> Result<(), Error> {
-        self.fs.forget(inode)
+impl<F: FileSystemMut + 'static> DerefMut for Open<F> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.fs
     }
 }
