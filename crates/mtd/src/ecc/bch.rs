@@ -18,10 +18,25 @@ use alloc::vec::Vec;
 /// Primitive polynomials of degree 5 to 15 that generate the fields; Linux uses the same.
 const PRIMITIVE: [u32; 11] =
     [0x25, 0x43, 0x83, 0x11D, 0x211, 0x409, 0x805, 0x1053, 0x201B, 0x402B, 0x8003];
-/// Most bits of code: the remainder is kept in one machine word of this many bits.
-const CODE_BITS_MAX: u32 = 128;
+/// Most bits of code: 72 bits corrected in 1 KiB take 1008.
+const CODE_BITS_MAX: u32 = 1024;
+/// The same in bytes and in words.
+const CODE_BYTES_MAX: usize = CODE_BITS_MAX as usize / 8;
+const WORDS_MAX: usize = CODE_BITS_MAX as usize / 64;
 /// Most bits corrected in one step: every one takes m >= 5 bits of code.
 const T_MAX: usize = CODE_BITS_MAX as usize / 5;
+
+/// Bits of a code, left aligned.
+type Code = [u8; CODE_BYTES_MAX];
+
+/// Remainders by the generator of every first byte, left aligned.
+#[derive(Clone, Debug)]
+enum Remainders {
+    /// In one machine word: up to 128 bits of code.
+    Narrow(Vec<u128>),
+    /// In this many words each.
+    Wide(usize, Vec<u64>),
+}
 
 /// A code, with the tables that make it fast.
 #[derive(Clone, Debug)]
@@ -34,18 +49,17 @@ pub struct Bch {
     power: Vec<u16>,
     /// Logarithms to the base a; the one of 0 is not used.
     log: Vec<u16>,
-    /// Remainder of each first byte, left aligned.
-    remainder: Vec<u128>,
-    /// What turns the code of an erased step into ones, left aligned.
-    mask: u128,
+    remainders: Remainders,
+    /// What turns the code of an erased step into ones.
+    mask: Code,
 }
 
 impl Bch {
     /// The code over GF(2^`m`) that corrects `t` bits in a step of `step` bytes. `None` when there
-    /// is no such code, or none that needs at most 128 bits.
+    /// is no such code, or none that needs at most 1024 bits.
     pub fn new(m: u32, t: u32, step: usize) -> Option<Self> {
         let primitive = *PRIMITIVE.get(usize::try_from(m.checked_sub(5)?).ok()?)?;
-        if t == 0 || m * t > CODE_BITS_MAX {
+        if t == 0 || t > CODE_BITS_MAX / m {
             return None;
         }
         let (power, log) = field(m, primitive);
@@ -54,10 +68,13 @@ impl Bch {
         if step == 0 || step * 8 + code_bits as usize > order {
             return None;
         }
-        let remainder = remainder_table(generator, code_bits);
-        let mut code = Self { m, t, step, code_bits, power, log, remainder, mask: 0 };
+        let remainders = Remainders::new(&generator, code_bits);
+        let mask = [0; CODE_BYTES_MAX];
+        let mut code = Self { m, t, step, code_bits, power, log, remainders, mask };
         let erased = code.remainder_of(core::iter::repeat_n(0xFF, step));
-        code.mask = !erased & !(u128::MAX.checked_shr(code_bits).unwrap_or(0));
+        for (at, (mask, byte)) in code.mask.iter_mut().zip(erased).enumerate() {
+            *mask = !byte & used_bits(code_bits, at);
+        }
         Some(code)
     }
 
@@ -78,32 +95,56 @@ impl Bch {
 
     /// The code of `data` as it is stored, in the first [`code_len`](Self::code_len) bytes of the
     /// answer; bits that are not used are ones.
-    pub fn compute(&self, data: &[u8]) -> [u8; 16] {
-        let unused = u128::MAX.checked_shr(self.code_bits).unwrap_or(0);
-        ((self.remainder_of(data.iter().copied()) ^ self.mask) | unused).to_be_bytes()
+    pub fn compute(&self, data: &[u8]) -> [u8; CODE_BYTES_MAX] {
+        let mut code = self.remainder_of(data.iter().copied());
+        for (at, byte) in code.iter_mut().enumerate().take(self.code_len()) {
+            *byte = *byte ^ self.mask[at] | !used_bits(self.code_bits, at);
+        }
+        code
     }
 
     /// Corrects `data`, one step, and `stored`, its code; returns the bits corrected, or `None`
     /// when there are more than the code can correct.
     pub fn correct(&self, data: &mut [u8], stored: &[u8]) -> Option<u32> {
         debug_assert!(data.len() == self.step && stored.len() == self.code_len());
-        let mut code = [0; 16];
-        code[..stored.len()].copy_from_slice(stored);
-        let used = !u128::MAX.checked_shr(self.code_bits).unwrap_or(0);
-        let read = (u128::from_be_bytes(code) & used) ^ self.mask;
-        let difference = read ^ self.remainder_of(data.iter().copied());
-        if difference == 0 {
+        let mut difference = self.remainder_of(data.iter().copied());
+        let mut any = 0;
+        for (at, (byte, stored)) in difference.iter_mut().zip(stored).enumerate() {
+            *byte ^= stored & used_bits(self.code_bits, at) ^ self.mask[at];
+            any |= *byte;
+        }
+        if any == 0 {
             return Some(0);
         }
-        let syndromes = self.syndromes(difference);
+        let syndromes = self.syndromes(&difference[..self.code_len()]);
         let locator = self.locator(&syndromes[..2 * self.t as usize])?;
         self.flip_roots(&locator, data)
     }
 
-    fn remainder_of(&self, data: impl Iterator<Item = u8>) -> u128 {
-        data.fold(0, |register: u128, byte| {
-            (register << 8) ^ self.remainder[usize::from((register >> 120) as u8 ^ byte)]
-        })
+    fn remainder_of(&self, data: impl Iterator<Item = u8>) -> Code {
+        let mut code = [0; CODE_BYTES_MAX];
+        match &self.remainders {
+            Remainders::Narrow(table) => {
+                let remainder = data.fold(0, |register: u128, byte| {
+                    (register << 8) ^ table[usize::from((register >> 120) as u8 ^ byte)]
+                });
+                code[..16].copy_from_slice(&remainder.to_be_bytes());
+            }
+            Remainders::Wide(words, table) => {
+                let mut register = [0; WORDS_MAX];
+                let register = &mut register[..*words];
+                for byte in data {
+                    let row = usize::from((register[0] >> 56) as u8 ^ byte) * words;
+                    shift(register, 8);
+                    let row = &table[row..row + words];
+                    register.iter_mut().zip(row).for_each(|(word, more)| *word ^= more);
+                }
+                for (out, word) in code.chunks_exact_mut(8).zip(register) {
+                    out.copy_from_slice(&word.to_be_bytes());
+                }
+            }
+        }
+        code
     }
 
     fn multiply(&self, a: u16, b: u16) -> u16 {
@@ -124,15 +165,19 @@ impl Bch {
     }
 
     /// Values of the difference polynomial at a^1 .. a^2t.
-    fn syndromes(&self, difference: u128) -> [u16; 2 * T_MAX] {
+    fn syndromes(&self, difference: &[u8]) -> [u16; 2 * T_MAX] {
         let order = (1usize << self.m) - 1;
         let mut syndromes = [0; 2 * T_MAX];
-        let mut bits = difference >> (CODE_BITS_MAX - self.code_bits);
-        while bits != 0 {
-            let exponent = bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            for (j, syndrome) in syndromes[..2 * self.t as usize].iter_mut().enumerate() {
-                *syndrome ^= self.power[exponent * (j + 1) % order];
+        let first = self.code_bits as usize - 1;
+        for (at, &byte) in difference.iter().enumerate() {
+            let mut bits = byte;
+            while bits != 0 {
+                let bit = bits.leading_zeros() as usize;
+                bits &= !(0x80 >> bit);
+                let exponent = first - (at * 8 + bit);
+                for (j, syndrome) in syndromes[..2 * self.t as usize].iter_mut().enumerate() {
+                    *syndrome ^= self.power[exponent * (j + 1) % order];
+                }
             }
         }
         syndromes
@@ -228,9 +273,9 @@ fn field(m: u32, primitive: u32) -> (Vec<u16>, Vec<u16>) {
     (power, log)
 }
 
-/// The generator polynomial without its leading term, and its degree: the product of (x - r) over
-/// all roots r, that is a^1 .. a^2t and their conjugates.
-fn generator(power: &[u16], log: &[u16], m: u32, t: u32) -> Option<(u128, u32)> {
+/// The generator polynomial without its leading term, left aligned, and its degree: the product of
+/// (x - r) over all roots r, that is a^1 .. a^2t and their conjugates.
+fn generator(power: &[u16], log: &[u16], m: u32, t: u32) -> Option<([u64; WORDS_MAX], u32)> {
     let order = (1usize << m) - 1;
     let mut is_root = vec![false; order];
     for odd in (1..2 * t as usize).step_by(2) {
@@ -255,21 +300,56 @@ fn generator(power: &[u16], log: &[u16], m: u32, t: u32) -> Option<(u128, u32)> 
     if degree > CODE_BITS_MAX || polynomial.iter().any(|&c| c > 1) {
         return None;
     }
-    let low = polynomial[..degree as usize].iter().rev();
-    Some((low.fold(0, |bits, &c| bits << 1 | u128::from(c)), degree))
+    let mut aligned = [0; WORDS_MAX];
+    for (place, &coefficient) in polynomial[..degree as usize].iter().rev().enumerate() {
+        aligned[place / 64] |= u64::from(coefficient) << (63 - place % 64);
+    }
+    Some((aligned, degree))
 }
 
-/// Remainders by the generator of every byte followed by zeros, left aligned.
-fn remainder_table(generator: u128, degree: u32) -> Vec<u128> {
-    let aligned = generator << (CODE_BITS_MAX - degree);
-    (0..256u128)
-        .map(|byte| {
-            (0..8).fold(byte << 120, |register, _| {
-                let carry = register >> 127 == 1;
-                (register << 1) ^ if carry { aligned } else { 0 }
-            })
-        })
-        .collect()
+/// The bits of byte `at` that a code of `code_bits` has.
+fn used_bits(code_bits: u32, at: usize) -> u8 {
+    match (code_bits as usize).saturating_sub(at * 8) {
+        0 => 0,
+        left @ 1..8 => !(0xFF >> left),
+        _ => 0xFF,
+    }
+}
+
+/// Shifts a number of several words to the left, by less than a word.
+fn shift(words: &mut [u64], bits: u32) {
+    for at in 0..words.len() {
+        let next = words.get(at + 1).map_or(0, |next| next >> (64 - bits));
+        words[at] = words[at] << bits | next;
+    }
+}
+
+impl Remainders {
+    fn new(generator: &[u64; WORDS_MAX], code_bits: u32) -> Self {
+        let words = (code_bits.div_ceil(64) as usize).max(2);
+        let table = Self::table(generator, words);
+        if words > 2 {
+            return Self::Wide(words, table);
+        }
+        let pairs = table.chunks_exact(2);
+        Self::Narrow(pairs.map(|pair| u128::from(pair[0]) << 64 | u128::from(pair[1])).collect())
+    }
+
+    /// Remainders of every byte followed by zeros.
+    fn table(generator: &[u64; WORDS_MAX], words: usize) -> Vec<u64> {
+        let mut table = vec![0; 256 * words];
+        for (byte, register) in (0..).zip(table.chunks_exact_mut(words)) {
+            register[0] = byte << 56;
+            for _ in 0..8 {
+                let carry = register[0] >> 63 == 1;
+                shift(register, 1);
+                if carry {
+                    register.iter_mut().zip(generator).for_each(|(word, more)| *word ^= more);
+                }
+            }
+        }
+        table
+    }
 }
 
 #[cfg(test)]
@@ -299,19 +379,50 @@ mod tests {
             (13, 4, 512, "2813cc3996ac7f", "60bd7874a6fbaf"),
             (13, 8, 512, "ef512e09ed939ac29779e524b5", "80ffb947996ca67c38988ffb12"),
             (14, 8, 1024, "f65a41f418504b7e2fd6c0ff8a71", "1aed1d60d5a97fc1c2050dadae8f"),
+            (
+                13,
+                16,
+                512,
+                "9ad7ef918880fbf7063a5c9f4924d07502e359e0e4bc1e20702e",
+                "cbda9bd7338752234ea23067a17674ddea525cea5ad358d585d1",
+            ),
+            (
+                14,
+                40,
+                1024,
+                concat!(
+                    "3e3609feafa3e036bd1f6f26277de7fb8b36e8738ab3a628bcdebe930a3328a2531799b3c243",
+                    "dc1c4e44529c6a19d81ba6cb91718dc24481354bade432eff6306637b6ab6ab4"
+                ),
+                concat!(
+                    "734f21e8332b54aad3184e9dd634bb8983afe680a14e3e021bd8fcc652c98aab1e9229921e51",
+                    "942753ca1a3fbf2ecc65d7c3c3477dc695e777c996debdc70e858acfe49c4bbc"
+                ),
+            ),
         ] {
             let code = Bch::new(m, t, step).unwrap();
             assert_eq!(hex(&code, &vec![0; step]), zeros, "m {m} t {t}");
             assert_eq!(hex(&code, &pattern(step)), of_pattern, "m {m} t {t}");
             let erased = code.compute(&vec![0xFF; step]);
-            assert_eq!(erased, [0xFF; 16], "erased flash is valid");
+            assert!(erased[..code.code_len()].iter().all(|&byte| byte == 0xFF), "erased is valid");
         }
     }
 
     #[test]
     fn codes_that_do_not_exist_are_refused() {
-        for (m, t, step) in [(4, 1, 1), (16, 1, 512), (13, 0, 512), (13, 10, 512), (12, 4, 512)] {
+        for (m, t, step) in [(4, 1, 1), (16, 1, 512), (13, 0, 512), (14, 74, 1024), (12, 4, 512)] {
             assert!(Bch::new(m, t, step).is_none(), "m {m} t {t} step {step}");
+        }
+    }
+
+    #[test]
+    fn a_wide_remainder_is_the_narrow_one() {
+        let narrow = Bch::new(13, 8, 512).unwrap();
+        let (generator, code_bits) = generator(&narrow.power, &narrow.log, 13, 8).unwrap();
+        for words in 2..6 {
+            let remainders = Remainders::Wide(words, Remainders::table(&generator, words));
+            let wide = Bch { remainders, ..narrow.clone() };
+            assert_eq!(wide.compute(&pattern(512)), narrow.compute(&pattern(512)), "{code_bits}");
         }
     }
 
@@ -324,10 +435,18 @@ mod tests {
     fn codes() -> &'static [Bch] {
         static CODES: std::sync::OnceLock<Vec<Bch>> = std::sync::OnceLock::new();
         CODES.get_or_init(|| {
-            [(13, 4, 512), (13, 8, 512), (14, 8, 1024), (14, 4, 1024), (13, 1, 512), (8, 2, 16)]
-                .into_iter()
-                .map(|(m, t, step)| Bch::new(m, t, step).unwrap())
-                .collect()
+            [
+                (13, 4, 512),
+                (13, 8, 512),
+                (14, 8, 1024),
+                (14, 4, 1024),
+                (13, 1, 512),
+                (8, 2, 16),
+                (14, 40, 1024),
+            ]
+            .into_iter()
+            .map(|(m, t, step)| Bch::new(m, t, step).unwrap())
+            .collect()
         })
     }
 
@@ -335,8 +454,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(400))]
         #[test]
         fn up_to_t_flipped_bits_are_corrected_wherever_they_are(
-            which in 0usize..6, seed: u64, erased: bool,
-            bits in prop::collection::vec(any::<usize>(), 0..=8),
+            which in 0usize..7, seed: u64, erased: bool,
+            bits in prop::collection::vec(any::<usize>(), 0..=40),
         ) {
             let code = &codes()[which];
             let mut state = seed | 1;
