@@ -144,12 +144,7 @@ fn the_bytes_of_mkfs_where_only_the_format_decides() {
     let (tree, theirs, ours) =
         (folder.path().join("tree"), folder.path().join("theirs"), folder.path().join("ours"));
     make_tree(&tree);
-    let base = Options {
-        as_mkfs: true,
-        short_devices: true,
-        compressors: Compressors::none(),
-        ..Options::default()
-    };
+    let base = Options { as_mkfs: true, compressors: Compressors::none(), ..Options::default() };
     let cases: [(&[&str], Options); 4] = [
         (&["-e", "64KiB", "-l", "-m", "none"], base.clone()),
         (

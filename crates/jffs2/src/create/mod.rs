@@ -73,8 +73,6 @@ pub struct Options {
     pub squash_owners: bool,
     /// Nobody but the owner may write, and nothing runs as somebody else (`--squash-perms`).
     pub squash_permissions: bool,
-    /// Device numbers take 2 bytes where they fit, for Linux before 2.6.
-    pub short_devices: bool,
     /// Write what mkfs.jffs2 writes: directory entries carry the time of the file they name, where
     /// Linux and this builder put that of the directory; the root has no node; zeros are data.
     pub as_mkfs: bool,
@@ -94,7 +92,6 @@ impl Default for Options {
             compressors: Compressors::default(),
             squash_owners: false,
             squash_permissions: false,
-            short_devices: false,
             as_mkfs: false,
         }
     }
@@ -203,14 +200,12 @@ pub(crate) fn clamp_time(time: Timestamp) -> u32 {
     u32::try_from(time.seconds.max(0)).unwrap_or(u32::MAX)
 }
 
-/// The stored form of a device number, and its length.
-pub(crate) fn device_data(
-    order: ByteOrder,
-    device: DeviceNumber,
-    short: bool,
-) -> Option<([u8; 4], usize)> {
+/// The stored form of a device number, and its length: 2 bytes where they do, as Linux
+/// (`jffs2_encode_dev`). When an attribute changes, Linux writes its own form; a node of another
+/// length before that and it refuses the inode ("Special inode had more than one node").
+pub(crate) fn device_data(order: ByteOrder, device: DeviceNumber) -> Option<([u8; 4], usize)> {
     let mut bytes = [0; 4];
-    if short && device.major < 256 && device.minor < 256 {
+    if device.major < 256 && device.minor < 256 {
         let number = (device.major << 8 | device.minor) as u16;
         bytes[..2].copy_from_slice(&order.bytes16(number));
         return Some((bytes, 2));
@@ -291,8 +286,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
                 self.inode(inode, target)?;
             }
             FileKind::CharacterDevice | FileKind::BlockDevice => {
-                let (order, short) = (self.options.order, self.options.short_devices);
-                let (data, len) = device_data(order, entry.file.device, short)
+                let (data, len) = device_data(self.options.order, entry.file.device)
                     .ok_or(Error::Entry("the device number does not fit into 12 and 20 bits"))?;
                 self.inode(inode, &data[..len])?;
             }

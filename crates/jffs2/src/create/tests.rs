@@ -235,3 +235,18 @@ fn a_pass_over_an_image_adds_summaries() {
         assert!(at_once.len() <= out.len());
     }
 }
+
+/// What Linux writes when it changes an attribute of such a device, and must find there.
+#[test]
+fn device_numbers_have_the_form_of_linux() {
+    let stored = |major, minor| {
+        let device = DeviceNumber { major, minor };
+        let (bytes, len) = super::device_data(ByteOrder::Little, device)?;
+        Some(bytes[..len].to_vec())
+    };
+    assert_eq!(stored(0, 0), Some(vec![0, 0]));
+    assert_eq!(stored(255, 254), Some(vec![254, 255]));
+    assert_eq!(stored(1, 256), Some(vec![0, 1, 0x10, 0]));
+    assert_eq!(stored(259, 3), Some(vec![3, 3, 1, 0]));
+    assert_eq!(stored(4096, 0), None);
+}

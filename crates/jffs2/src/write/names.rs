@@ -100,7 +100,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
             FileKind::CharacterDevice | FileKind::BlockDevice => {
                 let why = "a device number does not fit into 12 and 20 bits";
                 let (bytes, len) =
-                    device_data(self.order, file.device, false).ok_or(Error::Invalid(why))?;
+                    device_data(self.order, file.device).ok_or(Error::Invalid(why))?;
                 bytes[..len].to_vec()
             }
             _ => vec![],

@@ -175,7 +175,6 @@ impl Arguments {
             compressors: self.compressors()?,
             squash_owners: self.squash || self.source.squash_uids,
             squash_permissions: self.squash || self.squash_perms,
-            short_devices: self.as_mkfs,
             as_mkfs: self.as_mkfs,
         })
     }
