@@ -19,6 +19,8 @@ const DISK_SIZE: &str = "900M";
 const INIT: &str = include_str!("init.sh");
 /// The first program of that root: runs the job, stores its status, switches off.
 const RUN: &str = include_str!("run.sh");
+/// Makes the modules with fastmap; arguments are the kernel's version and its series.
+const MAKE_MODULES: &str = include_str!("modules.sh");
 
 /// Written last; holds the recipe the lab was made by.
 pub(crate) const STAMP: &str = "recipe";
@@ -36,7 +38,7 @@ pub(crate) fn build(folder: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Erro
     let scratch = tempfile::tempdir_in(folder).map_err(Error::file(folder))?;
     let tree = scratch.path().join("tree");
     say("unpacking a Debian tree with its kernel");
-    bootstrap(&tree)?;
+    bootstrap(&tree, PACKAGES)?;
     let version = kernel_version(&tree)?;
     let install = |from: &Path, name: &str| {
         fs::copy(from, folder.join(name)).map(drop).map_err(Error::file(from))
@@ -57,10 +59,10 @@ pub(crate) fn build(folder: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Erro
     fs::write(&stamp, recipe()).map_err(Error::file(&stamp))
 }
 
-fn bootstrap(tree: &Path) -> Result<(), Error> {
+fn bootstrap(tree: &Path, packages: &str) -> Result<(), Error> {
     let mut make = Command::new("mmdebstrap");
     make.args(["--quiet", "--variant=minbase", "--aptopt=APT::Install-Recommends \"false\""])
-        .arg(format!("--include={PACKAGES}"));
+        .arg(format!("--include={packages}"));
     for kind in ["doc", "locale", "man", "info"] {
         make.arg(format!("--dpkgopt=path-exclude=/usr/share/{kind}/*"));
     }
@@ -140,6 +142,56 @@ fn disk(tree: &Path, to: &Path) -> Result<(), Error> {
     run(make, "mke2fs")
 }
 
+/// Modules of the guest's kernel that Debian builds without fastmap, with it: UBI, and UBIFS, which
+/// knows UBI's structures.
+pub(crate) const FASTMAP: &str = "fastmap";
+pub(crate) const MODULES: [&str; 2] = ["ubi", "ubifs"];
+
+/// Builds [`MODULES`] from the kernel's sources in a Debian tree that goes afterwards.
+pub(crate) fn build_modules(folder: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    let kernel = folder.join(KERNEL);
+    let version = version_of(&fs::read(&kernel).map_err(Error::file(&kernel))?);
+    let version = version.ok_or_else(|| Error::Failed {
+        program: "linux".into(),
+        said: format!("{} does not tell its version", kernel.display()),
+    })?;
+    say("building UBI and UBIFS with fastmap");
+    let scratch = tempfile::tempdir_in(folder).map_err(Error::file(folder))?;
+    let tree = scratch.path().join("tree");
+    let series: Vec<&str> = version.split('.').take(2).collect();
+    let series = series.join(".");
+    let packages =
+        format!("linux-headers-{version},linux-source-{series},gcc,libc6-dev,make,kmod,xz-utils");
+    bootstrap(&tree, &packages)?;
+    let script = tree.join("build-modules");
+    fs::write(&script, MAKE_MODULES).map_err(Error::file(&script))?;
+    let mut make = Command::new("chroot");
+    make.arg(&tree).args(["/bin/sh", "/build-modules", &version, &series]);
+    run(make, "make")?;
+    let to = folder.join(FASTMAP);
+    fs::create_dir_all(&to).map_err(Error::file(&to))?;
+    for name in MODULES {
+        let from = tree.join(format!("build/{name}/{name}.ko"));
+        fs::copy(&from, to.join(format!("{name}.ko"))).map_err(Error::file(&from))?;
+    }
+    fs::write(to.join(STAMP), modules_recipe(folder)).map_err(Error::file(&to))
+}
+
+/// Everything that decides what the modules are: how they are made, and the kernel.
+pub(crate) fn modules_recipe(folder: &Path) -> String {
+    let kernel = fs::read(folder.join(KERNEL)).unwrap_or_default();
+    format!("{MAKE_MODULES}\n{}", version_of(&kernel).unwrap_or_default())
+}
+
+/// The version in the header of a kernel image (Documentation/arch/x86/boot.rst: `kernel_version`
+/// at 0x20E, counted from 0x200), up to the first blank.
+fn version_of(kernel: &[u8]) -> Option<String> {
+    let at = u16::from_le_bytes(kernel.get(0x20E..0x210)?.try_into().ok()?);
+    let text = kernel.get(0x200 + usize::from(at)..)?;
+    let len = text.iter().position(|&byte| matches!(byte, b' ' | 0))?;
+    String::from_utf8(text[..len].to_vec()).ok().filter(|text| !text.is_empty())
+}
+
 fn run(mut command: Command, package: &'static str) -> Result<(), Error> {
     finish(command.stdout(Stdio::null()), package).map(drop)
 }
@@ -167,4 +219,19 @@ fn finish(command: &mut Command, package: &'static str) -> Result<Vec<u8>, Error
     let said = String::from_utf8_lossy(&done.stderr);
     let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
     Err(Error::Failed { program, said: last.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_is_read_from_the_header() {
+        let mut kernel = vec![0; 0x400];
+        kernel[0x20E..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
+        kernel[0x300..0x312].copy_from_slice(b"6.12.1+deb13 (x) #");
+        assert_eq!(version_of(&kernel).as_deref(), Some("6.12.1+deb13"));
+        assert_eq!(version_of(&kernel[..0x300]), None);
+        assert_eq!(version_of(&[0; 0x400]), None);
+    }
 }

@@ -103,17 +103,32 @@ impl Lab {
     /// Builds the lab unless it is there; `say` is told each step.
     ///
     /// Needs root (Debian's bootstrap unpacks device nodes and owners), `mmdebstrap`, `mke2fs` and
-    /// a Debian mirror; takes about a minute and 1 GiB.
+    /// a Debian mirror; takes some minutes and 3 GiB, of which 1 GiB is kept.
     ///
     /// # Errors
     /// What is missing or went wrong. A half-built lab is not taken for a whole one.
     pub fn build(say: &mut dyn FnMut(&str)) -> Result<Self, Error> {
-        if let Ok(lab) = Self::open() {
-            return Ok(lab);
-        }
         let folder = Self::folder();
-        build::build(&folder, say)?;
-        Ok(Self { folder })
+        if Self::open().is_err() {
+            build::build(&folder, say)?;
+        }
+        let lab = Self { folder };
+        if lab.fastmap_modules().is_err() {
+            build::build_modules(&lab.folder, say)?;
+        }
+        Ok(lab)
+    }
+
+    /// The folder of `ubi.ko` and `ubifs.ko` with fastmap, for the guest's kernel, whose own
+    /// modules are built without: copied into the share, the guest loads them by `insmod`.
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`] if there are none, or for another kernel.
+    pub fn fastmap_modules(&self) -> Result<PathBuf, Error> {
+        let folder = self.folder.join(build::FASTMAP);
+        let stamp = std::fs::read_to_string(folder.join(build::STAMP)).unwrap_or_default();
+        let is_new = stamp == build::modules_recipe(&self.folder);
+        if is_new { Ok(folder) } else { Err(Error::NotBuilt(folder)) }
     }
 
     /// Starts the guest, runs the job and waits for its end.

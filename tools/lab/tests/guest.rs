@@ -1,20 +1,11 @@
 //! The guest starts, has the kernel's flash stack, and tells how a script ended.
 
+mod common;
+
 use std::time::Duration;
 
-use flysch_lab::{Error, Job, Lab};
-
-/// The lab, or the reason it is not there; with `CI=true` that is a failure.
-fn lab() -> Option<Lab> {
-    match Lab::open() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
+use common::lab;
+use flysch_lab::{Error, Job};
 
 #[test]
 fn kernel_file_systems_work_and_results_come_back() {

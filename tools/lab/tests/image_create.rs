@@ -2,19 +2,20 @@
 //! what Linux shows is what Flysch shows, the kernel has nothing to complain of, and when Linux has
 //! written to them Flysch still shows what Linux shows.
 
+mod common;
+
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
+use common::{complaints, lab};
 use flysch_image::create::{
     Making, Tree, TreeOptions, UbiPlan, UbifsOptions, XattrChoice, create_jffs2, create_ubifs,
 };
 use flysch_image::{Image, Options};
 use flysch_jffs2::create::Options as Jffs2Options;
 use flysch_lab::manifest::{self, Detail, Manifest};
-use flysch_lab::{Job, Lab};
 use flysch_ubi::create::{ImageOptions, lebs_on_chip};
 use flysch_ubifs::create::{CreateOptions, Packing};
 use flysch_wire::jffs2::ByteOrder;
@@ -59,27 +60,16 @@ const NOR: Chip = Chip {
 };
 
 const FUNCTIONS: &str = r#"
-    guest=/share/flysch-lab-guest
-    mount -t debugfs debug /sys/kernel/debug
-    modprobe ubifs
+    check_ubifs
     modprobe jffs2
-    for check in general index orphans lprops fs; do
-        echo 1 > /sys/kernel/debug/ubifs/chk_$check
-    done
-    # save FILE: the flash as it is.
-    save() {
-        case $(cat /sys/class/mtd/mtd0/type) in
-            nand) nanddump -q --bb=dumpbad -f "$1" /dev/mtd0 ;;
-            *) dd if=/dev/mtd0 of="$1" bs=64k status=none ;;
-        esac
-    }
     # work NAME SEED: what Linux shows of what is mounted, and again after it has written.
-    work() {
+    work() { # NAME SEED TYPE SOURCE
         $guest manifest /mnt > $1.1.txt
         mkdir -p /mnt/linux
         $guest work /mnt/linux $2 /nowhere 60 || true
         rm -rf /mnt/rich/many 2>/dev/null || true
-        sync
+        # What is on the flash: before, Linux shows times that are not.
+        umount /mnt; mount -t $3 $4 /mnt
         $guest manifest /mnt > $1.2.txt
         umount /mnt
     }
@@ -87,7 +77,7 @@ const FUNCTIONS: &str = r#"
         dmesg -C
         ubiformat -q -y /dev/mtd0 -f $1.img
         ubiattach -m 0 -d 0 >/dev/null
-        mount -t ubifs ubi0_0 /mnt && work $1 $2
+        mount -t ubifs ubi0_0 /mnt && work $1 $2 ubifs ubi0_0
         ubidetach -m 0
         dmesg > $1.dmesg
         save $1.out
@@ -99,22 +89,11 @@ const FUNCTIONS: &str = r#"
             nand) nandwrite -q -p /dev/mtd0 $1.img ;;
             *) dd if=$1.img of=/dev/mtd0 bs=64k status=none ;;
         esac
-        mount -t jffs2 mtd0 /mnt && work $1 $2
+        mount -t jffs2 mtd0 /mnt && work $1 $2 jffs2 mtd0
         dmesg > $1.dmesg
         save $1.out
     }
 "#;
-
-fn lab() -> Option<Lab> {
-    match Lab::open() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
 
 /// What Flysch shows of the first file system in an image.
 fn shown(path: &Path) -> Manifest {
@@ -171,19 +150,6 @@ fn make_jffs2(chip: &Chip, tree: &Tree, summary: bool, to: &Path) {
     out.flush().unwrap();
 }
 
-/// Lines of the kernel's log that are complaints.
-fn complaints(log: &str) -> Vec<&str> {
-    let bad = [
-        "UBIFS error",
-        "UBIFS assert",
-        "Call Trace",
-        "ubi0 error",
-        "jffs2: error",
-        "jffs2: warning",
-    ];
-    log.lines().filter(|line| bad.iter().any(|bad| line.contains(bad))).collect()
-}
-
 /// Holds what Linux showed of an image, and left of it, against what Flysch shows.
 fn judge(share: &Path, name: &str, ours: &Manifest, wrong: &mut String) {
     let read = |end: &str| fs::read_to_string(share.join(format!("{name}.{end}")));
@@ -237,7 +203,6 @@ fn run(chip: &Chip, compressions: &[Compression], summary: bool) {
     assert!(made.success());
     let tree = || Tree::from_directory(source.path(), &TreeOptions::default()).unwrap();
     let share = tempfile::tempdir().unwrap();
-    fs::copy(worker, share.path().join("flysch-lab-guest")).unwrap();
     let mut script = format!("{FUNCTIONS}\nmodprobe {}\n", chip.modules);
     let mut images = Vec::new();
     for compression in compressions {
@@ -253,20 +218,15 @@ fn run(chip: &Chip, compressions: &[Compression], summary: bool) {
     let marker = if chip.page > 1 { "-j" } else { "" };
     let _ = writeln!(script, "jffs2 jffs2 9 {marker}");
     images.push(("jffs2".to_string(), shown(&path)));
-    let started = Instant::now();
-    let job = Job { timeout: Duration::from_secs(500), ..Job::new(&script, share.path()) };
-    let done = lab.run(&job).unwrap();
-    assert_eq!(done.status, 0, "{}: {}\n{}", chip.name, done.output, done.console);
+    common::run(&lab, &script, share.path());
     let files: usize = images.iter().map(|(_, shown)| shown.len()).sum();
-    let seconds = started.elapsed().as_secs();
-    println!("{}: {} images, {files} files, {seconds} s", chip.name, images.len());
+    println!("{}: {} images, {files} files", chip.name, images.len());
     let mut wrong = String::new();
     for (name, ours) in &images {
         judge(share.path(), name, ours, &mut wrong);
     }
-    if let (false, Some(folder)) = (wrong.is_empty(), std::env::var_os("FLYSCH_LAB_KEEP")) {
-        let folder = Path::new(&folder).join(chip.name);
-        let _ = std::process::Command::new("cp").arg("-r").arg(share.path()).arg(folder).status();
+    if !wrong.is_empty() {
+        common::keep(share.path());
     }
     assert!(wrong.is_empty(), "{}: {wrong}", chip.name);
 }

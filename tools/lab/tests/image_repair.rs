@@ -3,13 +3,14 @@
 //! The prepared images of the mtd-utils test suite are not part of the project (GPL-2.0):
 //! `FLYSCH_UBIFS_IMAGES` names a directory with their `.gz` files and `expected.tsv`.
 
+mod common;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use flysch_image::{Image, Options};
-use flysch_lab::{Job, Lab};
 use flysch_ubifs::repair::Level;
 
 /// Each line of `list` is one image and its columns; what differs is printed.
@@ -66,13 +67,7 @@ done < list
 
 #[test]
 fn linux_mounts_what_was_repaired() {
-    let lab = match Lab::open() {
-        Ok(lab) => lab,
-        Err(error) => {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
-            return println!("skipped: {error}");
-        }
-    };
+    let Some(lab) = common::lab() else { return };
     let Some(folder) = std::env::var_os("FLYSCH_UBIFS_IMAGES").map(PathBuf::from) else {
         return println!("skipped: FLYSCH_UBIFS_IMAGES names no directory");
     };
@@ -100,10 +95,9 @@ fn linux_mounts_what_was_repaired() {
         list.push('\n');
     }
     fs::write(share.path().join("list"), &list).unwrap();
-    let job = Job { timeout: Duration::from_secs(600), ..Job::new(SCRIPT, share.path()) };
-    let done = lab.run(&job).unwrap();
-    let wrong: Vec<&str> = done.output.lines().filter(|line| line.starts_with("WRONG")).collect();
+    let output = common::run_for(&lab, SCRIPT, share.path(), Duration::from_secs(600));
+    let wrong: Vec<&str> = output.lines().filter(|line| line.starts_with("WRONG")).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let mounted = done.output.lines().filter(|line| line.starts_with("done ")).count();
-    assert_eq!((done.status, mounted), (0, list.lines().count()), "{}", done.output);
+    let mounted = output.lines().filter(|line| line.starts_with("done ")).count();
+    assert_eq!(mounted, list.lines().count(), "{output}");
 }

@@ -1,18 +1,19 @@
 //! JFFS2 that Flysch wrote, clean and cut, mounted and written by Linux, and back again.
 
 mod churn;
+mod common;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
-use std::time::{Duration, Instant};
 
-use churn::{Cutting, churn};
-use flysch_api::flash::Geometry;
+use churn::churn;
+use common::cutting::Cutting;
+use common::{complaints, difference, lab};
+use flysch_api::flash::{Flash, Geometry};
 use flysch_api::vfs::{FileSystemMut, Severity};
 use flysch_jffs2::{Compressor, Compressors, Jffs2, Jffs2Mut, Mode, WriteOptions, check};
+use flysch_lab::Lab;
 use flysch_lab::manifest::{self, Detail, Manifest};
-use flysch_lab::{Error, Job, Lab};
 use flysch_mtd::Image;
 use flysch_wire::jffs2::ByteOrder;
 
@@ -66,7 +67,8 @@ impl Chip {
 /// Works on the file system; `cut`: until so many flash operations are done.
 fn work(chip: &Chip, flash: &mut Image<Vec<u8>>, seed: u64, operations: u64, cut: Option<u64>) {
     let left = cut.unwrap_or(u64::MAX);
-    let flash = Cutting { flash, left };
+    let unit = flash.geometry().write_size.max(64) as usize;
+    let flash = Cutting { flash, left, unit };
     let mut fs = match Jffs2Mut::mount(flash, &chip.options()) {
         Ok(fs) => fs,
         Err(error) => return assert!(cut.is_some(), "{error}"),
@@ -97,21 +99,7 @@ fn shown_for_writing(chip: &Chip, flash: &Image<Vec<u8>>) -> Manifest {
 }
 
 const FUNCTIONS: &str = r#"
-    guest=/share/flysch-lab-guest
     modprobe jffs2
-    load() {
-        flash_erase -q /dev/mtd0 0 0
-        case $(cat /sys/class/mtd/mtd0/type) in
-            nand) nandwrite -q -N /dev/mtd0 "$1" 2>/dev/null ;;
-            *) dd if="$1" of=/dev/mtd0 bs=64k status=none ;;
-        esac
-    }
-    save() {
-        case $(cat /sys/class/mtd/mtd0/type) in
-            nand) nanddump -q --bb=dumpbad -f "$1" /dev/mtd0 ;;
-            *) dd if=/dev/mtd0 of="$1" bs=64k status=none ;;
-        esac
-    }
     # round NAME SEED: what Linux shows, what it shows after work of its own, the flash then.
     round() {
         load $1.img
@@ -132,57 +120,8 @@ const FUNCTIONS: &str = r#"
     }
 "#;
 
-fn lab() -> Option<Lab> {
-    match Lab::open() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
-
-fn run(lab: &Lab, script: &str, share: &Path) {
-    let worker = env!("CARGO_BIN_EXE_flysch-lab-guest");
-    fs::copy(worker, share.join("flysch-lab-guest")).unwrap();
-    let script = format!("{FUNCTIONS}\n{script}");
-    let started = Instant::now();
-    let job = Job { timeout: Duration::from_secs(500), ..Job::new(&script, share) };
-    match lab.run(&job) {
-        Ok(done) => assert_eq!(done.status, 0, "{}\n{}", done.output, done.console),
-        Err(error @ Error::TimedOut { .. }) => panic!("{error}"),
-        Err(error) => panic!("{error}"),
-    }
-    println!("guest: {} s", started.elapsed().as_secs());
-}
-
-/// The lines that differ.
-fn difference(ours: &Manifest, linux: &Manifest) -> String {
-    let mut text = String::new();
-    for path in ours.keys().chain(linux.keys().filter(|path| !ours.contains_key(*path))) {
-        let (one, other) = (ours.get(path), linux.get(path));
-        if one != other {
-            let _ = writeln!(text, "/{path}\n  Flysch {one:?}\n  Linux  {other:?}");
-        }
-    }
-    text
-}
-
-/// What Linux did not like; that a block it goes on in has no room for a summary is no fault.
-fn complaints(log: &str) -> Vec<&str> {
-    let bad = |line: &&str| {
-        line.contains("jffs2: error")
-            || (line.contains("jffs2: warning") && !line.contains("Not enough space for summary"))
-            || line.contains("BUG")
-            || line.contains("Call Trace")
-    };
-    log.lines().filter(bad).collect()
-}
-
 /// Linux mounts each image, compares, works on; the images come back.
 fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, Image<Vec<u8>>)], seed: u64) {
-    let keep = std::env::var_os("FLYSCH_LAB_KEEP");
     let share = tempfile::tempdir().unwrap();
     let mut expected = Vec::new();
     for (name, flash) in images.iter() {
@@ -190,7 +129,8 @@ fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, Image<Vec<u8>>)], 
         expected.push(shown(flash, name));
     }
     let rounds: String = images.iter().map(|(name, _)| format!("round {name} {seed}\n")).collect();
-    run(lab, &format!("modprobe {}\n{rounds}", chip.modules), share.path());
+    let script = format!("{FUNCTIONS}\nmodprobe {}\n{rounds}", chip.modules);
+    common::run(lab, &script, share.path());
     let mut wrong = String::new();
     for ((name, flash), expected) in images.iter_mut().zip(expected) {
         let read = |end: &str| fs::read_to_string(share.path().join(format!("{name}.{end}")));
@@ -219,8 +159,8 @@ fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, Image<Vec<u8>>)], 
             let _ = writeln!(wrong, "{name}: after Linux wrote, for writing:\n{different}");
         }
     }
-    if let (false, Some(folder)) = (wrong.is_empty(), keep) {
-        let _ = std::process::Command::new("cp").arg("-r").arg(share.path()).arg(folder).status();
+    if !wrong.is_empty() {
+        common::keep(share.path());
     }
     assert!(wrong.is_empty(), "{}: {wrong}", chip.name);
 }

@@ -1,6 +1,9 @@
 //! JFFS2 as Linux writes it, unmounted and cut, against what Flysch shows of it.
 
+mod common;
 mod linux;
+
+use linux::Kernel;
 
 #[test]
 fn what_linux_wrote_is_shown_as_linux_shows_it() {
@@ -10,7 +13,7 @@ fn what_linux_wrote_is_shown_as_linux_shows_it() {
         whole large jffs2 large 23 oob '' '' 3
         whole large-lzo jffs2 large 24 oob '' compr=lzo 2
         whole small-none jffs2 small 25 oob '' compr=none 2";
-    let Some(share) = linux::run("jffs2", script) else { return };
+    let Some(share) = linux::run("jffs2", Kernel::Plain, script) else { return };
     linux::planted_differences_are_found(&share);
     linux::judge(&share);
 }
@@ -21,6 +24,6 @@ fn what_mkfs_made_and_linux_worked_on_is_shown_as_linux_shows_it() {
         made rtime 31 '-X rtime -x zlib -x lzo'
         made default 32 ''
         whole small-cut jffs2 small 33 oob '' '' 2";
-    let Some(share) = linux::run("jffs2-made", script) else { return };
+    let Some(share) = linux::run("jffs2-made", Kernel::Plain, script) else { return };
     linux::judge(&share);
 }

@@ -1,9 +1,15 @@
 //! UBIFS as Linux writes it, unmounted and cut, against what Flysch shows of it.
 
+mod common;
 mod linux;
 
+use flysch_api::flash::Geometry;
 use flysch_image::{Contents, Image, Options};
 use flysch_lab::manifest::{self, Detail, Manifest};
+use flysch_mtd::Image as Flash;
+use flysch_ubi::{Device, DeviceOptions};
+use flysch_ubifs::Ubifs;
+use linux::Kernel;
 
 #[test]
 fn what_linux_wrote_is_shown_as_linux_shows_it() {
@@ -13,7 +19,7 @@ fn what_linux_wrote_is_shown_as_linux_shows_it() {
         whole late-zstd ubifs large 3 '' '-O 2048' compr=zstd 3
         whole nor-none ubifs nor 4 '' '' compr=none 3
         whole huge-lzo ubifs huge 5 '' '' compr=lzo 2";
-    let Some(share) = linux::run("ubifs", script) else { return };
+    let Some(share) = linux::run("ubifs", Kernel::Plain, script) else { return };
     images_are_of_format_5_and_cut(&share);
     linux::planted_differences_are_found(&share);
     linux::judge(&share);
@@ -31,17 +37,51 @@ fn images_are_of_format_5_and_cut(share: &linux::Share) {
 }
 
 #[test]
+fn what_linux_wrote_with_a_fastmap_is_attached_by_it() {
+    let script = "
+        whole fastmap-nand ubifs large 6 '' '' compr=lzo 4
+        whole fastmap-nor ubifs nor 7 '' '' compr=zstd 3";
+    let Some(share) = linux::run("ubifs-fastmap", Kernel::Fastmap, script) else { return };
+    let (mut images, mut by_fastmap) = (0, 0);
+    for path in share.images() {
+        let is_nand = path.parent().is_some_and(|folder| folder.ends_with("fastmap-nand"));
+        let geometry = match is_nand {
+            true => Geometry::nand(16 << 20, 128 << 10, 2048, 512),
+            false => Geometry::nor(16 << 20, 64 << 10),
+        };
+        let Some(expected) = linux::expected(&path) else { continue };
+        let mut flash = Flash::new(std::fs::read(&path).unwrap(), geometry);
+        let options = DeviceOptions { fastmap: true, ..DeviceOptions::default() };
+        let mut device = Device::attach(&mut flash, &options).unwrap();
+        let used = device.attached_by_fastmap();
+        assert!(used || !path.ends_with("clean.img"), "{}", path.display());
+        let volume = device.volume_mut(0).unwrap();
+        let fs = Ubifs::open(&volume, &flysch_ubifs::Options::default()).unwrap();
+        let found = manifest::of_file_system(&fs, Detail::Whole);
+        let differences = manifest::differences(&expected, &found);
+        assert!(differences.is_empty(), "{}: {differences:#?}", path.display());
+        images += 1;
+        by_fastmap += u32::from(used);
+    }
+    println!("{by_fastmap} of {images} images attached by fastmap");
+    linux::judge(&share);
+}
+
+#[test]
 fn cuts_that_the_kernel_emulates_are_recovered_from_as_linux_does() {
     let script = "
         whole small-zstd ubifs small 35 '' '' compr=zstd 1
         emulated emulated large 34 compr=lzo 6";
-    let Some(share) = linux::run("ubifs-emulated", script) else { return };
+    let Some(share) = linux::run("ubifs-emulated", Kernel::Plain, script) else { return };
     linux::judge(&share);
 }
 
 #[test]
 fn encrypted_directories_are_recognised_and_their_contents_refused() {
-    let Some(share) = linux::run("ubifs-encrypted", "encrypted secret large 36") else { return };
+    let Some(share) = linux::run("ubifs-encrypted", Kernel::Plain, "encrypted secret large 36")
+    else {
+        return;
+    };
     let path = linux::named(&share, "clean.img").remove(0);
     let image = Image::open(&path, &Options::default()).unwrap();
     let volume = linux::volume(&image).unwrap();

@@ -1,52 +1,18 @@
 //! `/dev/mtdN` itself: what `flysch image` shows of the device is what the kernel's mount shows,
 //! bad blocks and bit errors included; and the device is written through the same door.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod common;
+
 use std::time::Duration;
 
-use flysch_lab::{Job, Lab};
-
-/// The lab, or the reason it is not there; with `CI=true` that is a failure.
-fn lab() -> Option<Lab> {
-    match Lab::open() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
-
-/// Builds something of the workspace and gives the path of the program.
-fn build(arguments: &[&str], name: &str) -> PathBuf {
-    let output = Command::new(env!("CARGO"))
-        .args(arguments)
-        .arg("--message-format=json")
-        .output()
-        .expect("cargo starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let wanted = format!("\"name\":\"{name}\"");
-    let line =
-        text.lines().rfind(|line| line.contains(&wanted) && line.contains("\"executable\":\""));
-    let path = line.and_then(|line| line.split_once("\"executable\":\"")?.1.split('"').next());
-    PathBuf::from(path.unwrap_or_else(|| panic!("no program {name} in {text}")))
-}
+use common::lab;
 
 fn share() -> tempfile::TempDir {
     let share = tempfile::tempdir().unwrap();
-    let put = |from: &Path, name: &str| {
-        let to = share.path().join(name);
-        std::fs::copy(from, &to).unwrap();
-        // Without what only a debugger reads the guest loads it faster; it works with it as well.
-        let _ = Command::new("strip").arg(&to).output();
-    };
-    put(&build(&["build", "--package", "flysch-cli"], "flysch"), "flysch");
+    common::put_command(share.path());
     let test = ["test", "--package", "flysch-linux", "--test", "device", "--no-run"];
-    put(&build(&test, "device"), "device");
-    put(Path::new(env!("CARGO_BIN_EXE_flysch-lab-guest")), "guest");
+    common::put(&common::build(&test, "device"), share.path(), "device");
+    common::put_helper(share.path());
     share
 }
 
@@ -63,7 +29,7 @@ modprobe ubifs; modprobe jffs2; modprobe mtdblock
 cat /proc/mtd
 mkdir -p /tmp/mnt /tmp/out
 manifest() { # DIR: without what no extraction can restore
-    ./guest manifest $1 | sed -E 's/ ctime [0-9.-]+//; s/ inode [0-9]+//
+    ./flysch-lab-guest manifest $1 | sed -E 's/ ctime [0-9.-]+//; s/ inode [0-9]+//
         /\t(Directory|BlockDevice|CharacterDevice|Socket|Fifo) /s/ size [0-9]+//
         /\tDirectory /s/ links [0-9]+//' | sort
 }
@@ -81,19 +47,19 @@ compare() { # DEVICE NAME: what is mounted, and what the device tells
 ubiformat /dev/mtd0 -q -y; ubiattach -m 0 > /dev/null
 ubimkvol /dev/ubi0 -N v -s 12MiB > /dev/null
 mount -t ubifs ubi0:v /tmp/mnt
-./guest rich /tmp/mnt 1
+./flysch-lab-guest rich /tmp/mnt 1
 umount /tmp/mnt; mount -t ubifs -o ro ubi0:v /tmp/mnt
 compare /dev/mtd0 ubifs
 umount /tmp/mnt; ubidetach -m 0
 
 mount -t jffs2 mtd1 /tmp/mnt
-./guest rich /tmp/mnt 2
+./flysch-lab-guest rich /tmp/mnt 2
 umount /tmp/mnt; mount -t jffs2 -o ro mtd1 /tmp/mnt
 compare /dev/mtd1 nand
 umount /tmp/mnt
 nor=$(grep mtdram /proc/mtd | cut -d: -f1)
 mount -t jffs2 $nor /tmp/mnt
-./guest rich /tmp/mnt 3
+./flysch-lab-guest rich /tmp/mnt 3
 umount /tmp/mnt; mount -t jffs2 -o ro $nor /tmp/mnt
 compare /dev/${nor}ro nor
 
@@ -112,15 +78,13 @@ if ./flysch image info /dev/null; then exit 1; fi
 fn devices_show_what_the_kernel_shows_and_are_written() {
     let Some(lab) = lab() else { return };
     let share = share();
-    let job = Job { timeout: Duration::from_secs(600), ..Job::new(SCRIPT, share.path()) };
-    let done = lab.run(&job).unwrap();
-    println!("{}", done.output);
-    assert_eq!(done.status, 0, "{}\n{}", done.output, done.console);
+    let output = common::run_for(&lab, SCRIPT, share.path(), Duration::from_secs(600));
+    println!("{output}");
     for name in ["ubifs", "nand", "nor"] {
-        assert!(done.output.contains(&format!("same: {name},")), "{}", done.output);
+        assert!(output.contains(&format!("same: {name},")), "{}", output);
         let info = std::fs::read_to_string(share.path().join(format!("{name}.info"))).unwrap();
         println!("{info}");
         assert!(info.contains("device"), "{info}");
     }
-    assert_eq!(done.output.matches("test result: ok. 2 passed").count(), 2, "{}", done.output);
+    assert_eq!(output.matches("test result: ok. 2 passed").count(), 2, "{}", output);
 }

@@ -1,13 +1,16 @@
 //! UBI devices that Flysch wrote, clean and cut, attached by Linux; and the other way round.
 
+mod common;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use flysch_api::flash::{Corrected, Error as FlashError, Flash, FlashMut, Geometry};
+use common::cutting::Cutting;
+use common::lab;
+use flysch_api::flash::{FlashMut, Geometry};
 use flysch_api::volume::{Volume, VolumeMut};
-use flysch_lab::{Error, Job, Lab};
+use flysch_lab::Lab;
 use flysch_mtd::Image;
 use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume, VolumeKind};
 use sha2::{Digest, Sha256};
@@ -40,54 +43,6 @@ fn chips() -> [Chip; 3] {
             modules: "mtdram total_size=4096 erase_size=64",
         },
     ]
-}
-
-/// A flash whose power goes at one operation, which is half done then.
-struct Cutting<'f> {
-    flash: &'f mut Image<Vec<u8>>,
-    left: u64,
-}
-
-impl Cutting<'_> {
-    fn goes(&mut self) -> Result<bool, FlashError> {
-        match self.left {
-            0 => Err(FlashError::PowerLost),
-            _ => {
-                self.left -= 1;
-                Ok(self.left == 0)
-            }
-        }
-    }
-}
-
-impl Flash for Cutting<'_> {
-    fn geometry(&self) -> &Geometry {
-        self.flash.geometry()
-    }
-
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
-        self.flash.read(offset, buffer)
-    }
-}
-
-impl FlashMut for Cutting<'_> {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
-        if !self.goes()? {
-            return self.flash.program(offset, data);
-        }
-        // Half of the pages; half of a page in chips without them.
-        let unit = self.flash.geometry().write_size as usize;
-        let half = (data.len() / 2).next_multiple_of(unit).min(data.len());
-        self.flash.program(offset, &data[..half])?;
-        Err(FlashError::PowerLost)
-    }
-
-    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
-        if self.goes()? {
-            return Err(FlashError::PowerLost);
-        }
-        self.flash.erase(block)
-    }
 }
 
 /// Numbers that are the same at each run.
@@ -181,21 +136,8 @@ fn digest<F: FlashMut>(device: &mut Device<F>, id: u32) -> Result<String, flysch
     Ok(hash.finalize().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}")))
 }
 
-/// Shell functions of the guest: an image to the chip, the listing of what UBI shows, back again.
+/// Shell functions of the guest: the listing of what UBI shows.
 const FUNCTIONS: &str = r#"
-    load() {
-        flash_erase -q /dev/mtd0 0 0
-        case $(cat /sys/class/mtd/mtd0/type) in
-            nand) nandwrite -q /dev/mtd0 "$1" ;;
-            *) dd if="$1" of=/dev/mtd0 bs=64k status=none ;;
-        esac
-    }
-    save() {
-        case $(cat /sys/class/mtd/mtd0/type) in
-            nand) nanddump -q --bb=dumpbad -f "$1" /dev/mtd0 ;;
-            *) dd if=/dev/mtd0 of="$1" bs=64k status=none ;;
-        esac
-    }
     attach() { ubiattach -m 0 -d 0 >/dev/null; udevadm settle 2>/dev/null || true; }
     listing() {
         for volume in /sys/class/ubi/ubi0_*; do
@@ -209,27 +151,8 @@ const FUNCTIONS: &str = r#"
     }
 "#;
 
-fn lab() -> Option<Lab> {
-    match Lab::open() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
-
 fn run(lab: &Lab, script: &str, share: &Path) {
-    let script = format!("set -e\n{FUNCTIONS}\n{script}");
-    let started = Instant::now();
-    let job = Job { timeout: Duration::from_secs(400), ..Job::new(&script, share) };
-    match lab.run(&job) {
-        Ok(done) => assert_eq!(done.status, 0, "{}\n{}", done.output, done.console),
-        Err(error @ Error::TimedOut { .. }) => panic!("{error}"),
-        Err(error) => panic!("{error}"),
-    }
-    println!("guest: {} s", started.elapsed().as_secs());
+    common::run(lab, &format!("set -e\n{FUNCTIONS}\n{script}"), share);
 }
 
 /// A device after its life, or after the part of it before a cut.
@@ -238,7 +161,9 @@ fn lived(chip: &Chip, cut: Option<u64>) -> (Image<Vec<u8>>, bool) {
     let mut flash = Image::new(erased, chip.geometry);
     Device::format(&mut flash, &FormatOptions::new(0x5eed), &options()).unwrap();
     let left = cut.unwrap_or(u64::MAX);
-    let cutting = Cutting { flash: &mut flash, left };
+    // Half of the pages; half of a page in chips without them.
+    let unit = chip.geometry.write_size as usize;
+    let cutting = Cutting { flash: &mut flash, left, unit };
     let ended = Device::attach(cutting, &options()).and_then(|mut device| life(&mut device, 1));
     if cut.is_none() {
         ended.as_ref().unwrap();

@@ -4,20 +4,21 @@
 //! index, LEB properties, orphans and files against each other and complains in its log.
 
 mod churn;
+mod common;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
-use std::time::{Duration, Instant};
 
-use churn::{Cutting, churn, now, tree};
-use flysch_api::flash::Geometry;
+use churn::{churn, now, tree};
+use common::cutting::Cutting;
+use common::{complaints, difference, lab};
+use flysch_api::flash::{Flash, Geometry};
 use flysch_api::vfs::{
     DeviceNumber, Error as FsError, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Severity,
 };
 use flysch_api::volume::VolumeMut;
+use flysch_lab::Lab;
 use flysch_lab::manifest::{self, Detail, Manifest};
-use flysch_lab::{Error, Job, Lab};
 use flysch_mtd::Image;
 use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
 use flysch_ubifs::create::{self, CreateOptions, NewInode};
@@ -31,6 +32,14 @@ struct Chip {
     modules: &'static str,
     compression: Compression,
     hash: KeyHash,
+    /// Whether both keep a fastmap.
+    fastmap: bool,
+}
+
+impl Chip {
+    fn options(&self) -> DeviceOptions {
+        DeviceOptions { fastmap: self.fastmap, ..DeviceOptions::default() }
+    }
 }
 
 fn chips() -> [Chip; 3] {
@@ -42,6 +51,7 @@ fn chips() -> [Chip; 3] {
                       fourth_id_byte=0x15 parts=128",
             compression: Compression::Lzo,
             hash: KeyHash::R5,
+            fastmap: false,
         },
         Chip {
             name: "small",
@@ -49,6 +59,7 @@ fn chips() -> [Chip; 3] {
             modules: "nandsim first_id_byte=0x98 second_id_byte=0x73 parts=256",
             compression: Compression::Zlib,
             hash: KeyHash::R5,
+            fastmap: false,
         },
         Chip {
             name: "nor",
@@ -57,6 +68,7 @@ fn chips() -> [Chip; 3] {
             compression: Compression::Zstd,
             // The first four bytes of a name: most names here have the same.
             hash: KeyHash::Test,
+            fastmap: false,
         },
     ]
 }
@@ -65,7 +77,7 @@ fn chips() -> [Chip; 3] {
 fn made(chip: &Chip) -> Image<Vec<u8>> {
     let erased = vec![0xff; chip.geometry.size as usize];
     let mut flash = Image::new(erased, chip.geometry);
-    let options = DeviceOptions::default();
+    let options = chip.options();
     Device::format(&mut flash, &FormatOptions::new(0x5eed), &options).unwrap();
     let mut device = Device::attach(&mut flash, &options).unwrap();
     let lebs = device.account().available;
@@ -120,20 +132,22 @@ fn fill<V: VolumeMut>(fs: &mut UbifsMut<V>) -> Result<(), FsError> {
 }
 
 /// Works on the file system; `cut`: until so many flash operations are done.
-fn work(flash: &mut Image<Vec<u8>>, seed: u64, operations: u64, cut: Option<u64>) {
-    live(flash, cut, |fs| churn(fs, seed, operations));
+fn work(chip: &Chip, flash: &mut Image<Vec<u8>>, seed: u64, operations: u64, cut: Option<u64>) {
+    live(chip, flash, cut, |fs| churn(fs, seed, operations));
 }
 
 type OnFlash<'d, 'f> = UbifsMut<flysch_ubi::DeviceVolume<&'d mut Device<Cutting<'f>>, Cutting<'f>>>;
 
 fn live(
+    chip: &Chip,
     flash: &mut Image<Vec<u8>>,
     cut: Option<u64>,
     life: impl for<'d, 'f> FnOnce(&mut OnFlash<'d, 'f>) -> Result<(), FsError>,
 ) {
     let left = cut.unwrap_or(u64::MAX);
-    let flash = Cutting { flash, left };
-    let Ok(mut device) = Device::attach(flash, &DeviceOptions::default()) else {
+    let unit = flash.geometry().write_size.max(64) as usize;
+    let flash = Cutting { flash, left, unit };
+    let Ok(mut device) = Device::attach(flash, &chip.options()) else {
         assert!(cut.is_some());
         return;
     };
@@ -150,8 +164,8 @@ fn live(
 }
 
 /// What Flysch shows of it, reading; its check finds nothing.
-fn shown(flash: &mut Image<Vec<u8>>, what: &str) -> Manifest {
-    let mut device = Device::attach(flash, &DeviceOptions::default()).unwrap();
+fn shown(chip: &Chip, flash: &mut Image<Vec<u8>>, what: &str) -> Manifest {
+    let mut device = Device::attach(flash, &chip.options()).unwrap();
     let volume = device.volume_mut(0).unwrap();
     let fs = Ubifs::open(&volume, &Options::default()).unwrap();
     let unclean = fs.is_unclean();
@@ -161,8 +175,8 @@ fn shown(flash: &mut Image<Vec<u8>>, what: &str) -> Manifest {
 }
 
 /// Blocks in all and left, as the mounted file system tells them.
-fn space(mut flash: Image<Vec<u8>>) -> String {
-    let mut device = Device::attach(&mut flash, &DeviceOptions::default()).unwrap();
+fn space(chip: &Chip, mut flash: Image<Vec<u8>>) -> String {
+    let mut device = Device::attach(&mut flash, &chip.options()).unwrap();
     let fs = UbifsMut::open(device.volume_mut(0).unwrap()).unwrap();
     let all = fs.statistics();
     format!("{} {}", all.blocks, all.blocks_free)
@@ -186,10 +200,10 @@ fn small_writes_take_what_linux_takes() {
         cp /tmp/data /mnt/b; sync; stat -f -c '%b %f' /mnt > 2",
         chip.modules
     );
-    run(&lab, &script, share.path());
+    common::run(&lab, &format!("{FUNCTIONS}\n{script}"), share.path());
     let linux = ["0", "1", "2"].map(|name| fs::read_to_string(share.path().join(name)).unwrap());
-    let mut ours = vec![space(flash.clone())];
-    live(&mut flash, None, |fs| {
+    let mut ours = vec![space(&chip, flash.clone())];
+    live(&chip, &mut flash, None, |fs| {
         let new = NewFile {
             kind: FileKind::Regular,
             permissions: 0o600,
@@ -219,26 +233,7 @@ fn small_writes_take_what_linux_takes() {
 }
 
 const FUNCTIONS: &str = r#"
-    guest=/share/flysch-lab-guest
-    mount -t debugfs debug /sys/kernel/debug
-    modprobe ubifs
-    for check in general index orphans lprops fs; do
-        echo 1 > /sys/kernel/debug/ubifs/chk_$check
-        [ "$(cat /sys/kernel/debug/ubifs/chk_$check)" = 1 ] || exit 9
-    done
-    load() {
-        flash_erase -q /dev/mtd0 0 0
-        case $(cat /sys/class/mtd/mtd0/type) in
-            nand) nandwrite -q /dev/mtd0 "$1" ;;
-            *) dd if="$1" of=/dev/mtd0 bs=64k status=none ;;
-        esac
-    }
-    save() {
-        case $(cat /sys/class/mtd/mtd0/type) in
-            nand) nanddump -q --bb=dumpbad -f "$1" /dev/mtd0 ;;
-            *) dd if=/dev/mtd0 of="$1" bs=64k status=none ;;
-        esac
-    }
+    check_ubifs
     # round NAME SEED: what Linux shows, what it shows after work of its own, the flash then.
     round() {
         load $1.img
@@ -250,7 +245,8 @@ const FUNCTIONS: &str = r#"
             mkdir -p /mnt/linux
             $guest work /mnt/linux $2 /nowhere 40 || true
             rm -rf /mnt/linux/*3* 2>/dev/null || true
-            sync
+            # What is on the flash: of exchanged files Linux shows a change time that is not.
+            umount /mnt; mount -t ubifs ubi0_0 /mnt
             $guest manifest /mnt > $1.2.txt
             umount /mnt
         fi
@@ -260,61 +256,24 @@ const FUNCTIONS: &str = r#"
     }
 "#;
 
-fn lab() -> Option<Lab> {
-    match Lab::open() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
+type Images = Vec<(String, Image<Vec<u8>>)>;
 
-fn run(lab: &Lab, script: &str, share: &Path) {
-    let worker = env!("CARGO_BIN_EXE_flysch-lab-guest");
-    fs::copy(worker, share.join("flysch-lab-guest")).unwrap();
-    let script = format!("{FUNCTIONS}\n{script}");
-    let started = Instant::now();
-    let job = Job { timeout: Duration::from_secs(500), ..Job::new(&script, share) };
-    match lab.run(&job) {
-        Ok(done) => assert_eq!(done.status, 0, "{}\n{}", done.output, done.console),
-        Err(error @ Error::TimedOut { .. }) => panic!("{error}"),
-        Err(error) => panic!("{error}"),
-    }
-    println!("guest: {} s", started.elapsed().as_secs());
-}
-
-/// The lines that differ.
-fn difference(ours: &Manifest, linux: &Manifest) -> String {
-    let mut text = String::new();
-    for path in ours.keys().chain(linux.keys().filter(|path| !ours.contains_key(*path))) {
-        let (one, other) = (ours.get(path), linux.get(path));
-        if one != other {
-            let _ = writeln!(text, "/{path}\n  Flysch {one:?}\n  Linux  {other:?}");
-        }
-    }
-    text
-}
-
-fn complaints(log: &str) -> Vec<&str> {
-    let bad = |line: &&str| {
-        line.contains("UBIFS error") || line.contains("UBIFS assert") || line.contains("Call Trace")
-    };
-    log.lines().filter(bad).collect()
-}
-
-/// Linux mounts each image, compares, works on; the images come back.
-fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, Image<Vec<u8>>)], seed: u64) {
-    let keep = std::env::var_os("FLYSCH_LAB_KEEP");
+/// Linux mounts each image, compares, works on; the images come back. How many it attached by their
+/// fastmaps.
+fn linux_round(lab: &Lab, chip: &Chip, has_fastmap: bool, images: &mut Images, seed: u64) -> usize {
     let share = tempfile::tempdir().unwrap();
+    if has_fastmap {
+        common::put_fastmap(lab, share.path());
+    }
+    let mut by_fastmap = 0;
     let mut expected = Vec::new();
     for (name, flash) in images.iter_mut() {
         fs::write(share.path().join(format!("{name}.img")), flash.storage()).unwrap();
-        expected.push((shown(flash, name), space(flash.clone())));
+        expected.push((shown(chip, flash, name), space(chip, flash.clone())));
     }
     let rounds: String = images.iter().map(|(name, _)| format!("round {name} {seed}\n")).collect();
-    run(lab, &format!("modprobe {}\n{rounds}", chip.modules), share.path());
+    let script = format!("{FUNCTIONS}\nmodprobe {}\n{rounds}", chip.modules);
+    common::run(lab, &script, share.path());
     let mut wrong = String::new();
     for ((name, flash), (expected, space)) in images.iter_mut().zip(expected) {
         let read = |end: &str| fs::read_to_string(share.path().join(format!("{name}.{end}")));
@@ -322,6 +281,11 @@ fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, Image<Vec<u8>>)], 
         let bad = complaints(&log);
         if !bad.is_empty() {
             let _ = writeln!(wrong, "{name}: {bad:#?}");
+        }
+        let was_used = log.contains("attached by fastmap");
+        by_fastmap += usize::from(was_used);
+        if has_fastmap && !was_used && !name.starts_with("cut") {
+            let _ = writeln!(wrong, "{name}: Linux does not take its fastmap: {log}");
         }
         let (Ok(first), Ok(second)) = (read("1.txt"), read("2.txt")) else {
             let _ = writeln!(wrong, "{name}: Linux does not mount it: {log}");
@@ -337,15 +301,55 @@ fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, Image<Vec<u8>>)], 
         }
         let content = fs::read(share.path().join(format!("{name}.out"))).unwrap();
         *flash = Image::new(content, chip.geometry);
-        let different = difference(&shown(flash, name), &manifest::from_text(&second));
+        let different = difference(&shown(chip, flash, name), &manifest::from_text(&second));
         if !different.is_empty() {
             let _ = writeln!(wrong, "{name}: after Linux wrote:\n{different}");
         }
+        let used = Device::attach(&mut *flash, &chip.options()).unwrap().attached_by_fastmap();
+        if used != has_fastmap {
+            let _ = writeln!(wrong, "{name}: after Linux wrote, attached by fastmap: {used}");
+        }
     }
-    if let (false, Some(folder)) = (wrong.is_empty(), keep) {
-        let _ = std::process::Command::new("cp").arg("-r").arg(share.path()).arg(folder).status();
+    if !wrong.is_empty() {
+        common::keep(share.path());
     }
     assert!(wrong.is_empty(), "{}: {wrong}", chip.name);
+    by_fastmap
+}
+
+/// A flash that is worked on and detached, one that is full, and cuts of both.
+fn images(chip: &Chip) -> Images {
+    let mut images = Vec::new();
+    let mut clean = made(chip);
+    work(chip, &mut clean, 1, 250, None);
+    for cut in [150, 520, 1100] {
+        let mut flash = clean.clone();
+        work(chip, &mut flash, cut, 400, Some(cut));
+        images.push((format!("cut{cut}"), flash));
+    }
+    for cut in [None, Some(3000), Some(4003), Some(5005)] {
+        let mut flash = clean.clone();
+        // For a volume of any lifetime, which the function's own name is not.
+        #[allow(clippy::redundant_closure, reason = "without it the lifetimes do not fit")]
+        live(chip, &mut flash, cut, |fs| fill(fs));
+        images.push((cut.map_or("full".into(), |cut| format!("cut{cut}full")), flash));
+    }
+    images.push((String::from("clean"), clean));
+    images
+}
+
+/// Twice Linux and Flysch; some of what Flysch does is cut.
+fn turns(lab: &Lab, chip: &Chip) -> Images {
+    let mut images = images(chip);
+    for round in 0..2 {
+        let by_fastmap = linux_round(lab, chip, chip.fastmap, &mut images, 10 + round);
+        println!("{}: {} images, {by_fastmap} by fastmap", chip.name, images.len());
+        for (name, flash) in &mut images {
+            let cut = (round == 0 && name.starts_with("cut")).then_some(400);
+            work(chip, flash, 20 + round, 150, cut);
+        }
+    }
+    images
 }
 
 #[test]
@@ -356,31 +360,18 @@ fn linux_and_flysch_write_in_turn() {
         if wanted.as_ref().is_some_and(|wanted| wanted != chip.name) {
             continue;
         }
-        let started = Instant::now();
-        let mut images = Vec::new();
-        let mut clean = made(&chip);
-        work(&mut clean, 1, 250, None);
-        for cut in [150, 520, 1100] {
-            let mut flash = clean.clone();
-            work(&mut flash, cut, 400, Some(cut));
-            images.push((format!("cut{cut}"), flash));
-        }
-        for cut in [None, Some(3000), Some(4003), Some(5005)] {
-            let mut flash = clean.clone();
-            // For a volume of any lifetime, which the function's own name is not.
-            #[allow(clippy::redundant_closure, reason = "without it the lifetimes do not fit")]
-            live(&mut flash, cut, |fs| fill(fs));
-            images.push((cut.map_or("full".into(), |cut| format!("cut{cut}full")), flash));
-        }
-        images.push((String::from("clean"), clean));
-        println!("{}: made in {} ms", chip.name, started.elapsed().as_millis());
-        for round in 0..2 {
-            linux_round(&lab, &chip, &mut images, 10 + round);
-            for (name, flash) in &mut images {
-                let cut = (round == 0 && name.starts_with("cut")).then_some(400);
-                work(flash, 20 + round, 150, cut);
-            }
-        }
-        println!("{}: {} images, twice each way", chip.name, images.len());
+        turns(&lab, &chip);
+    }
+}
+
+/// The same with fastmaps of both; in the end by a Linux that knows none and has to let them go.
+#[test]
+fn linux_and_flysch_attach_by_the_fastmaps_of_each_other() {
+    let Some(lab) = lab() else { return };
+    let [large, _, nor] = chips();
+    for chip in [large, nor] {
+        let chip = Chip { fastmap: true, ..chip };
+        let mut images = turns(&lab, &chip);
+        linux_round(&lab, &chip, false, &mut images, 12);
     }
 }

@@ -1,61 +1,11 @@
-//! Work for a file system that is the same at each run, on a flash whose power goes at a chosen
-//! operation.
+//! Work for a file system that is the same at each run.
 
 use std::ops::ControlFlow;
 
-use flysch_api::flash::{Corrected, Error as FlashError, Flash, FlashMut, Geometry};
 use flysch_api::vfs::{
     Changes, DeviceNumber, Error as FsError, FileKind, FileSystem, FileSystemMut, Inode, NewFile,
     Rename, Timestamp, XattrChange,
 };
-use flysch_mtd::Image;
-
-/// A flash whose power goes at one operation, which is half done then.
-pub(crate) struct Cutting<'f> {
-    pub(crate) flash: &'f mut Image<Vec<u8>>,
-    pub(crate) left: u64,
-}
-
-impl Cutting<'_> {
-    fn goes(&mut self) -> Result<bool, FlashError> {
-        match self.left {
-            0 => Err(FlashError::PowerLost),
-            _ => {
-                self.left -= 1;
-                Ok(self.left == 0)
-            }
-        }
-    }
-}
-
-impl Flash for Cutting<'_> {
-    fn geometry(&self) -> &Geometry {
-        self.flash.geometry()
-    }
-
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
-        self.flash.read(offset, buffer)
-    }
-}
-
-impl FlashMut for Cutting<'_> {
-    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
-        if !self.goes()? {
-            return self.flash.program(offset, data);
-        }
-        let unit = self.flash.geometry().write_size.max(64) as usize;
-        let half = (data.len() / 2).next_multiple_of(unit).min(data.len());
-        self.flash.program(offset, &data[..half])?;
-        Err(FlashError::PowerLost)
-    }
-
-    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
-        if self.goes()? {
-            return Err(FlashError::PowerLost);
-        }
-        self.flash.erase(block)
-    }
-}
 
 /// Numbers that are the same at each run.
 pub(crate) struct Numbers(u64);

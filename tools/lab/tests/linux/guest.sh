@@ -10,7 +10,7 @@
 guest=/share/flysch-lab-guest
 mount -t debugfs debug /sys/kernel/debug
 echo -1 >/proc/sys/kernel/sched_rt_runtime_us
-modprobe ubifs
+load_ubifs
 modprobe jffs2
 
 # load CHIP: a fresh, erased flash as /dev/mtd0, and its page, oob and block size.

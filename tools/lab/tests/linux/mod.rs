@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flysch_image::{Image, Options, Volume};
 use flysch_lab::manifest::{self, Detail, Manifest};
-use flysch_lab::{Error, Job, Lab};
+
+use crate::common;
 
 /// Differences of one image that are printed.
 const SHOWN: usize = 8;
@@ -24,11 +25,20 @@ pub(crate) struct Tally {
     failures: Vec<String>,
 }
 
+/// The kernel the script runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// Debian's.
+    Plain,
+    /// With UBI's fastmap.
+    Fastmap,
+}
+
 /// Runs `script`, which knows the functions of guest.sh, and returns the folder of its images.
 ///
 /// With `FLYSCH_LAB_KEEP=DIR` they are kept in a folder there, and the next run judges them again
 /// without a guest. `None`: there is no lab here.
-pub(crate) fn run(name: &str, script: &str) -> Option<Share> {
+pub(crate) fn run(name: &str, kernel: Kernel, script: &str) -> Option<Share> {
     let kept = std::env::var_os("FLYSCH_LAB_KEEP").map(|folder| Path::new(&folder).join(name));
     let share = match &kept {
         Some(folder) if folder.join("done").exists() => return Some(Share::Kept(folder.clone())),
@@ -39,29 +49,14 @@ pub(crate) fn run(name: &str, script: &str) -> Option<Share> {
         }
         None => Share::Scratch(tempfile::tempdir().unwrap()),
     };
-    let lab = match Lab::open() {
-        Ok(lab) => lab,
-        Err(error) => {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
-            println!("skipped: {error}");
-            return None;
-        }
-    };
-    let worker = env!("CARGO_BIN_EXE_flysch-lab-guest");
-    fs::copy(worker, share.path().join("flysch-lab-guest")).unwrap();
-    fs::write(share.path().join("guest.sh"), include_str!("guest.sh")).unwrap();
-    let script = format!(". /share/guest.sh\n{script}");
-    let timeout = Duration::from_secs(600);
-    let job = Job { timeout, memory_mib: 1536, ..Job::new(&script, share.path()) };
-    let started = Instant::now();
-    match lab.run(&job) {
-        Ok(done) => {
-            println!("{}guest: {} s", done.output, started.elapsed().as_secs());
-            assert_eq!(done.status, 0, "{}\n{}", done.output, done.console);
-        }
-        Err(error @ Error::TimedOut { .. }) => panic!("{error}"),
-        Err(error) => panic!("{error}"),
+    let lab = common::lab()?;
+    common::put_helper(share.path());
+    if kernel == Kernel::Fastmap {
+        common::put_fastmap(&lab, share.path());
     }
+    fs::write(share.path().join("guest.sh"), include_str!("guest.sh")).unwrap();
+    let script = format!("{}. /share/guest.sh\n{script}", common::LOAD_UBIFS);
+    print!("{}", common::run_for(&lab, &script, share.path(), Duration::from_secs(600)));
     fs::write(share.path().join("done"), "").unwrap();
     Some(share)
 }
@@ -85,7 +80,7 @@ impl Share {
     }
 
     /// The images of all cases, by path.
-    fn images(&self) -> Vec<PathBuf> {
+    pub(crate) fn images(&self) -> Vec<PathBuf> {
         let cases = fs::read_dir(self.path()).unwrap().flatten();
         let files = cases.filter_map(|case| fs::read_dir(case.path()).ok()).flatten().flatten();
         let is_image = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "img");

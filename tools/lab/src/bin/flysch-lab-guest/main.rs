@@ -7,7 +7,9 @@ mod rich;
 mod tear;
 mod work;
 
-use std::io::{self, Write};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -17,6 +19,7 @@ const USAGE: &str = "\
 usage: flysch-lab-guest manifest DIR            what is below DIR, a line for each file
        flysch-lab-guest rich DIR SEED           files of every kind
        flysch-lab-guest work DIR SEED STOP [N]  random work until there is a file STOP, or N times
+       flysch-lab-guest counters FLASH BLOCK    UBI's erase counters, a line for each block
        flysch-lab-guest tear IN OUT PAGE OOB BLOCK SEED ubi|jffs2
                                                 tears the page written last of a flash image";
 
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         ["work", root, seed, stop, count] => {
             work::run(Path::new(root), number(seed), Path::new(stop), number(count))
         }
+        ["counters", flash, block] => counters(Path::new(flash), number(block)),
         ["tear", from, to, page, oob, block, seed, format] => {
             let [page, oob, block] = [page, oob, block].map(|text| number(text) as usize);
             let shape = tear::Shape { page, oob, block, is_ubi: format == "ubi" };
@@ -58,4 +62,27 @@ fn number(text: &str) -> u64 {
 fn show(root: &Path) -> io::Result<()> {
     let manifest = manifest::of_directory(root, Detail::Whole)?;
     io::stdout().write_all(manifest::to_text(&manifest).as_bytes())
+}
+
+/// The counter in the EC header at the start of each block of `block` bytes, where its checksum is
+/// good; read without Flysch, which is to be judged by it.
+fn counters(flash: &Path, block: u64) -> io::Result<()> {
+    /// `UBI#`, version 1.
+    const START: [u8; 5] = *b"UBI#\x01";
+    let mut flash = File::open(flash)?;
+    let size = flash.seek(SeekFrom::End(0))?;
+    let mut header = [0; 64];
+    let mut text = String::new();
+    for number in 0..size / block {
+        flash.seek(SeekFrom::Start(number * block))?;
+        flash.read_exact(&mut header)?;
+        let sum = header[..60].iter().fold(u32::MAX, |sum, &byte| {
+            (0..8).fold(sum ^ u32::from(byte), |sum, _| sum >> 1 ^ (sum & 1) * 0xEDB8_8320)
+        });
+        if header.starts_with(&START) && header[60..] == sum.to_be_bytes() {
+            let counter = header[8..16].iter().fold(0_u64, |sum, &byte| sum << 8 | u64::from(byte));
+            let _ = writeln!(text, "{number} {counter}");
+        }
+    }
+    io::stdout().write_all(text.as_bytes())
 }

@@ -12,16 +12,24 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Uid};
 use crate::noise::Noise;
 use crate::rich::{set_time, set_xattr};
 
+/// Directories that work is done in, one for a seed: later work meets what earlier work left.
+const TOPS: u64 = 4;
 /// Files that are deleted and still open, at most.
 const OPEN_MAX: usize = 4;
-const FOLDERS: u64 = 6;
-const NAMES: u64 = 24;
+/// So few that most of what is asked for is there.
+const FOLDERS: u64 = 3;
+const NAMES: u64 = 12;
 
 /// Works below `root` until the file `stop` is there or `count` operations were done. What fails
 /// (no such name, not empty, no space) is left: most operations do not know what is there.
 pub(crate) fn run(root: &Path, seed: u64, stop: &Path, count: u64) -> io::Result<()> {
-    let top = root.join(format!("work{seed}"));
+    let top = root.join(format!("work{}", seed % TOPS));
     fs::create_dir_all(&top)?;
+    // Or an empty directory is removed, and nothing can be done after that.
+    File::create(top.join("here"))?;
+    for number in 0..FOLDERS {
+        let _ = fs::create_dir(top.join(format!("folder{number}")));
+    }
     let mut worker = Worker { top, noise: Noise::new(seed), nameless: vec![] };
     let mut done = 0;
     let mut failed = 0;

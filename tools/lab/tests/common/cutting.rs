@@ -1,0 +1,53 @@
+//! A flash that loses power.
+
+use flysch_api::flash::{Corrected, Error as FlashError, Flash, FlashMut, Geometry};
+use flysch_mtd::Image;
+
+/// A flash whose power goes at one operation, which is half done then.
+pub(crate) struct Cutting<'f> {
+    pub(crate) flash: &'f mut Image<Vec<u8>>,
+    /// Operations that are left.
+    pub(crate) left: u64,
+    /// Bytes that are programmed as one: of a longer operation the first half of these is done.
+    pub(crate) unit: usize,
+}
+
+impl Cutting<'_> {
+    fn goes(&mut self) -> Result<bool, FlashError> {
+        match self.left {
+            0 => Err(FlashError::PowerLost),
+            _ => {
+                self.left -= 1;
+                Ok(self.left == 0)
+            }
+        }
+    }
+}
+
+impl Flash for Cutting<'_> {
+    fn geometry(&self) -> &Geometry {
+        self.flash.geometry()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        self.flash.read(offset, buffer)
+    }
+}
+
+impl FlashMut for Cutting<'_> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
+        if !self.goes()? {
+            return self.flash.program(offset, data);
+        }
+        let half = (data.len() / 2).next_multiple_of(self.unit).min(data.len());
+        self.flash.program(offset, &data[..half])?;
+        Err(FlashError::PowerLost)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), FlashError> {
+        if self.goes()? {
+            return Err(FlashError::PowerLost);
+        }
+        self.flash.erase(block)
+    }
+}
