@@ -18,8 +18,8 @@ enum Kernel {
 const UBIFS_OPTIONS: &str = "compr=zstd compr=lzo compr=zlib compr=none";
 const JFFS2_OPTIONS: &str = "compr=lzo compr=zlib '' compr=none";
 
-/// One call of `turns`: name, file system, chip, seed, options of the attach and of the first mount;
-/// see turns/rounds.sh. Linux mounts with the options by turns.
+/// One call of `turns`: name, file system, chip, seed, options of the attach and of the first
+/// mount; see turns/rounds.sh. Linux mounts with the options by turns.
 fn run(kernel: Kernel, options: &str, case: &str) {
     let Some(lab) = common::lab() else { return };
     let set = std::env::var("FLYSCH_LAB_ROUNDS").ok();

@@ -77,10 +77,11 @@ fn counters(flash: &Path, block: u64) -> io::Result<()> {
         flash.seek(SeekFrom::Start(number * block))?;
         flash.read_exact(&mut header)?;
         let sum = header[..60].iter().fold(u32::MAX, |sum, &byte| {
-            (0..8).fold(sum ^ u32::from(byte), |sum, _| sum >> 1 ^ (sum & 1) * 0xEDB8_8320)
+            (0..8).fold(sum ^ u32::from(byte), |sum, _| (sum >> 1) ^ ((sum & 1) * 0xEDB8_8320))
         });
         if header.starts_with(&START) && header[60..] == sum.to_be_bytes() {
-            let counter = header[8..16].iter().fold(0_u64, |sum, &byte| sum << 8 | u64::from(byte));
+            let counter =
+                header[8..16].iter().fold(0_u64, |sum, &byte| (sum << 8) | u64::from(byte));
             let _ = writeln!(text, "{number} {counter}");
         }
     }
