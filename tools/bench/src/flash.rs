@@ -2,7 +2,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`target`] | the chip |
+//! | [`target`], [`chip`] | the chip |
 //! | [`meter`] | whose time it is: file system, UBI, MTD, chip |
 //! | [`stack`] | file systems put together on a chip |
 //! | [`plan`], [`run`](mod@run) | what is measured, and the measuring |
@@ -10,6 +10,7 @@
 //! | [`published`] | what others measured |
 
 mod buffer;
+pub mod chip;
 pub mod meter;
 pub mod plan;
 pub mod published;
@@ -27,7 +28,7 @@ use self::plan::{Plan, Test};
 use self::results::{Row, SubjectResults, TargetResults};
 use self::run::Runner;
 use self::stack::{Error, Stacks, Subject};
-use self::target::NandTarget;
+use self::target::FlashTarget;
 
 pub use self::report::render;
 
@@ -38,14 +39,14 @@ pub use self::report::render;
 /// error; the test's row has no value.
 pub fn run(
     name: &str,
-    target: &NandTarget,
+    target: &FlashTarget,
     subjects: &[Subject],
     plan: &Plan,
     tell: &mut dyn FnMut(Subject, Test),
 ) -> Result<TargetResults, String> {
     let mut results = Vec::new();
     for &subject in subjects {
-        let stacks = Stacks { target, meter: Meter::new(target.time) };
+        let stacks = Stacks::new(target, Meter::new(target.time));
         let runner = Runner { plan, stacks, subject };
         let mut rows = Vec::new();
         for (test, outcome) in runner.run(&mut |test| tell(subject, test)) {
@@ -66,7 +67,7 @@ pub fn run(
         target: name.to_string(),
         description: target.description(),
         clock: target.time.name(),
-        page_size: target.profile.page_size,
+        page_size: target.program_size(),
         subjects: results,
     })
 }

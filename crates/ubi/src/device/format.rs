@@ -63,7 +63,10 @@ impl<F: FlashMut> Device<F> {
                 Err(error) => return Err(Error::ReadOnly(ReadOnly::Flash(error))),
             }
         }
-        Self::attach(flash, options)
+        let mut device = Self::attach(flash, options)?;
+        // All of them were erased just now, each to its end.
+        device.wear.pebs.iter_mut().for_each(|peb| peb.checked = true);
+        Ok(device)
     }
 }
 

@@ -186,6 +186,11 @@ impl<V: VolumeMut> UbifsMut<V> {
         &self.fs.store.superblock
     }
 
+    /// Bytes of all nodes in use, the index as of the last commit with them.
+    pub fn used_bytes(&self) -> u64 {
+        self.space.sums().used + self.index_size
+    }
+
     /// The volume it lies on.
     pub fn volume(&self) -> &V {
         &self.fs.store.access.volume.volume

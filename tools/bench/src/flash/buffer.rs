@@ -1,11 +1,51 @@
-//! The page read last, kept: Linux's `nand_base` has the same (`pagecache`), because small
-//! structures lie next to each other.
+//! What is kept of a flash and of a mounted file system.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
+use flysch_api::vfs::{self, FileSystem, Inode};
 
-/// A flash that remembers the page it read last.
+/// Bytes of a page of files.
+const FILE_PAGE: usize = 4096;
+
+/// Content of files in memory: what the kernel's page cache is to a mount.
+#[derive(Debug, Default)]
+pub(super) struct PageCache {
+    pages: BTreeMap<(Inode, u64), Box<[u8]>>,
+}
+
+impl PageCache {
+    /// Reads whole pages; all at once from the file system unless all are here.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn read(
+        &mut self,
+        fs: &dyn FileSystem,
+        inode: Inode,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), vfs::Error> {
+        let first = offset / FILE_PAGE as u64;
+        let is_here = buffer
+            .chunks_mut(FILE_PAGE)
+            .zip(first..)
+            .map(|(part, page)| self.pages.get(&(inode, page)).map(|kept| (part, kept)))
+            .all(|found| found.map(|(part, kept)| part.copy_from_slice(kept)).is_some());
+        if is_here {
+            return Ok(());
+        }
+        fs.read(inode, offset, buffer)?;
+        for (part, page) in buffer.chunks(FILE_PAGE).zip(first..) {
+            self.pages.insert((inode, page), part.into());
+        }
+        Ok(())
+    }
+}
+
+/// A flash that remembers the whole page it read last, as Linux's `nand_base` does (`pagecache`):
+/// what is read in pieces lies next to each other. Parts of other pages are read as such.
 #[derive(Debug)]
 pub struct PageBuffer<F> {
     flash: F,

@@ -177,6 +177,14 @@ impl Meter {
         }
     }
 
+    /// The chip took so long for an operation.
+    pub(super) fn count(&self, took: u64, operation: impl FnOnce(&mut Operations)) {
+        self.change(|reading| {
+            reading.split.device_ns += took;
+            operation(&mut reading.operations);
+        });
+    }
+
     fn change(&self, change: impl FnOnce(&mut Reading)) {
         let mut reading = self.reading.get();
         change(&mut reading);
@@ -204,7 +212,7 @@ impl Meter {
     }
 
     /// Lets the chip work.
-    fn at_the_chip<T>(&self, chip: impl FnOnce() -> T) -> T {
+    pub(super) fn at_the_chip<T>(&self, chip: impl FnOnce() -> T) -> T {
         let caller = self.turn(None);
         let result = chip();
         self.turn(caller);
@@ -244,11 +252,7 @@ impl MeteredChip {
     }
 
     fn count(&self, before: u64, operation: impl FnOnce(&mut Operations)) {
-        let took = self.chip.busy_ns() - before;
-        self.meter.change(|reading| {
-            reading.split.device_ns += took;
-            operation(&mut reading.operations);
-        });
+        self.meter.count(self.chip.busy_ns() - before, operation);
     }
 }
 

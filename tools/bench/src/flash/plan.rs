@@ -53,8 +53,13 @@ pub enum Test {
     Attach(Content),
     /// Mounting as `Mount`, with every node of UBIFS's index read and verified.
     MountVerified(Content),
-    /// Space taken by a file beyond its length.
+    /// Space that a file takes beyond its length, once it is written and committed.
     Overhead {
+        /// Bytes in one call.
+        piece: u32,
+    },
+    /// What was programmed for it beyond its length, whatever became of that.
+    Programmed {
         /// Bytes in one call.
         piece: u32,
     },
@@ -65,7 +70,7 @@ impl Test {
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Write { .. } | Self::Read { .. } => "MiB/s",
-            Self::Overhead { .. } => "%",
+            Self::Overhead { .. } | Self::Programmed { .. } => "%",
             _ => "s",
         }
     }
@@ -123,6 +128,7 @@ impl Plan {
         tests.extend(Content::ALL.map(Test::MountVerified));
         tests.extend([Content::FewLarge, Content::ManySmall].map(Test::Fill));
         tests.extend(self.overhead_pieces.map(|piece| Test::Overhead { piece }));
+        tests.extend(self.overhead_pieces.map(|piece| Test::Programmed { piece }));
         tests
     }
 
@@ -138,13 +144,16 @@ impl Plan {
                 format!("write {} {data} by {}", size(self.file), size(piece))
             }
             Test::Read { again: false } => format!("read {} cold", size(self.file)),
-            Test::Read { again: true } => format!("read {} again", size(self.file)),
+            Test::Read { again: true } => format!("read {} cached", size(self.file)),
             Test::Fill(what) => format!("make {}", content(what)),
             Test::Mount(what) => format!("mount, {}", content(what)),
             Test::Attach(what) => format!("of it UBI attach, {}", content(what)),
             Test::MountVerified(what) => format!("mount, index verified, {}", content(what)),
             Test::Overhead { piece } => {
-                format!("overhead of {} by {}", size(self.overhead), size(piece))
+                format!("space beyond {} by {}", size(self.overhead), size(piece))
+            }
+            Test::Programmed { piece } => {
+                format!("programmed beyond {} by {}", size(self.overhead), size(piece))
             }
         }
     }

@@ -123,8 +123,9 @@ fn groups(target: &TargetResults, plan: &Plan) -> Vec<Group> {
         ("Making files", "Seconds; shorter is better.", |test| matches!(test, Test::Fill(_))),
         (
             "Space overhead",
-            "Per cent of free space beyond the file's length, as statfs tells; shorter is better.",
-            |test| matches!(test, Test::Overhead { .. }),
+            "Per cent beyond the file's length: what its nodes and their share of the index take, \
+             and what was programmed to get there; shorter is better.",
+            |test| matches!(test, Test::Overhead { .. } | Test::Programmed { .. }),
         ),
     ];
     let tests = target.tests(plan);
@@ -145,13 +146,15 @@ fn figure(target: &TargetResults, first: &Row) -> Figure {
         target.subjects.iter().filter_map(row)
     };
     let most = rows().flat_map(|(_, row)| [row.value, row.published]).flatten();
-    let most = most.fold(f64::MIN_POSITIVE, f64::max);
-    let percent = |value: f64| (value.max(0.0) / most * 100.0 * 10.0).round() / 10.0;
+    let most = most.filter(|value| value.is_finite()).fold(f64::MIN_POSITIVE, f64::max);
+    let percent = |value: f64| (value.clamp(0.0, most) / most * 100.0 * 10.0).round() / 10.0;
     let bar = |(subject, row): (&'static str, Row)| Bar {
         subject,
-        value: row
-            .value
-            .map_or("no space".into(), |value| format!("{} {}", number(value), row.unit)),
+        value: match row.value {
+            None => "no space".into(),
+            Some(value) if value.is_infinite() => "no time of the chip".into(),
+            Some(value) => format!("{} {}", number(value), row.unit),
+        },
         width: row.value.map_or(0.0, percent),
         published: row.published.map(|value| Mark {
             text: format!("published: {value} {}", row.unit),

@@ -26,7 +26,7 @@ pub struct TargetResults {
     pub description: String,
     /// Whose time counts.
     pub clock: &'static str,
-    /// Bytes of data in a page of the chip.
+    /// Bytes that the chip programs together: a page of NAND, a write buffer of NOR.
     pub page_size: u32,
     /// What was measured on it.
     pub subjects: Vec<SubjectResults>,
@@ -184,6 +184,9 @@ fn align(text: &mut String, heading: &[String], rows: &[Vec<String>], right: usi
 
 /// Three significant digits, or all before the point.
 pub(super) fn number(value: f64) -> String {
+    if value.is_infinite() {
+        return "no time".into();
+    }
     let decimals = match value.abs() {
         v if v == 0.0 || v >= 100.0 => 0,
         v if v >= 10.0 => 1,

@@ -4,6 +4,7 @@ use flysch_api::flash::{Flash, FlashMut};
 use flysch_api::vfs::{FileSystem, FileSystemMut, Inode};
 use flysch_ubifs::IndexUse;
 
+use super::buffer::PageCache;
 use super::meter::{Layer, Reading};
 use super::plan::{Content, Data, Plan, Test};
 use super::stack::{Error, FILE, Mounted, NOW, Stacks, Subject};
@@ -54,8 +55,13 @@ impl Runner<'_> {
             }
         }
         for piece in plan.overhead_pieces {
-            tell(Test::Overhead { piece });
-            outcomes.push((Test::Overhead { piece }, self.overhead(piece)));
+            let tests = [Test::Overhead { piece }, Test::Programmed { piece }];
+            tests.into_iter().for_each(&mut *tell);
+            let [space, programmed] = match self.overhead(piece) {
+                Ok((space, programmed, reading)) => [space, programmed].map(|it| Ok((it, reading))),
+                Err(error) => [Err(error.clone()), Err(error)],
+            };
+            outcomes.extend([(tests[0], space), (tests[1], programmed)]);
         }
         outcomes
     }
@@ -131,12 +137,18 @@ impl Runner<'_> {
             Ok(mounted) => mounted,
             Err(error) => return note(false, Err(error), &mut buffer),
         };
+        let mut cache = PageCache::default();
+        let mut opened = None;
         for again in [false, true] {
             let result = self.measured(Layer::FileSystem, || {
                 let fs = mounted.fs();
-                let inode = fs.lookup(fs.statistics().root, b"file")?;
+                let inode = match opened {
+                    Some(inode) => inode,
+                    None => fs.lookup(fs.statistics().root, b"file")?,
+                };
+                opened = Some(inode);
                 for (number, piece) in buffer.chunks_mut(READ_PIECE).enumerate() {
-                    fs.read(inode, (number * READ_PIECE) as u64, piece)?;
+                    cache.read(fs, inode, (number * READ_PIECE) as u64, piece)?;
                 }
                 Ok(())
             });
@@ -208,18 +220,23 @@ impl Runner<'_> {
         if got == read.len() && read == bytes { Ok(()) } else { Err(Error::Differs) }
     }
 
-    fn overhead(&self, piece: u32) -> Outcome {
-        let mut mounted = self.stacks.fresh(self.subject)?;
-        mounted.fs_mut().sync(None)?;
-        let free = |fs: &dyn FileSystem| {
-            let all = fs.statistics();
-            all.blocks_free * u64::from(all.block_size)
-        };
-        let before = free(mounted.fs());
+    /// Per cent of space and of programmed bytes beyond the length of a file. UBIFS is asked after
+    /// a commit, when nothing is estimated; JFFS2 while it still knows which nodes are obsolete.
+    fn overhead(&self, piece: u32) -> Result<(f64, f64, Reading), Error> {
+        let mount = |chip| self.stacks.mount(self.subject, chip, IndexUse::Trust).map(|it| it.0);
+        let mut mounted = mount(self.stacks.fresh(self.subject)?.close()?)?;
+        let before = mounted.used();
         let bytes = self.bytes(Data::Random, self.plan.overhead);
-        let (_, reading) = self.written(&mut mounted, &bytes, piece)?;
-        let taken = before.saturating_sub(free(mounted.fs())) as f64;
-        Ok(((taken / bytes.len() as f64 - 1.0) * 100.0, reading))
+        let start = self.stacks.meter.reading();
+        self.written(&mut mounted, &bytes, piece)?;
+        let live = mounted.used();
+        let is_jffs2 = matches!(mounted, Mounted::Jffs2(_));
+        let chip = mounted.close()?;
+        let reading = self.stacks.meter.reading() - start;
+        let taken = if is_jffs2 { live } else { mount(chip)?.used() }.saturating_sub(before);
+        let programmed = reading.operations.programs * u64::from(self.stacks.target.program_size());
+        let beyond = |what: u64| (what as f64 / bytes.len() as f64 - 1.0) * 100.0;
+        Ok((beyond(taken), beyond(programmed), reading))
     }
 }
 

@@ -1,20 +1,21 @@
 //! File systems on a chip, with every layer metered.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use flysch_api::flash::{Error as FlashError, Flash};
 use flysch_api::vfs::{
     self, DeviceNumber, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp,
 };
-use flysch_jffs2::{Jffs2Mut, WriteOptions};
-use flysch_models::nand::NandChip;
+use flysch_jffs2::{ByteOrder, Jffs2Mut, WriteOptions};
 use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume};
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 use flysch_ubifs::{IndexUse, Options, UbifsMut};
 use serde::Serialize;
 
+use super::chip::Chip;
 use super::meter::{Layer, Meter, Metered, Reading};
-use super::target::{Mtd, NandTarget, chip_of};
+use super::target::{FlashTarget, Mtd};
 
 /// The time of everything that is written.
 pub const NOW: Timestamp = Timestamp { seconds: 1_200_000_000, nanoseconds: 0 };
@@ -119,18 +120,35 @@ pub enum Mounted {
 #[derive(Debug)]
 pub struct Stacks<'t> {
     /// The chip.
-    pub target: &'t NandTarget,
+    pub target: &'t FlashTarget,
     /// Of all layers.
     pub meter: Rc<Meter>,
+    /// A chip with JFFS2's clean markers.
+    marked: OnceCell<Chip>,
 }
 
-impl Stacks<'_> {
+impl<'t> Stacks<'t> {
+    /// Stacks on that chip.
+    pub fn new(target: &'t FlashTarget, meter: Rc<Meter>) -> Self {
+        Self { target, meter, marked: OnceCell::new() }
+    }
+
     /// `chip` with its error correction.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn mtd(&self, chip: NandChip) -> Result<Mtd, Error> {
+    pub fn mtd(&self, chip: Chip) -> Result<Mtd, Error> {
         self.target.mtd(chip, &self.meter).map_err(at("flash"))
+    }
+
+    /// A new chip that `flash_erase -j` has been through.
+    fn marked(&self) -> Result<Chip, Error> {
+        if let Some(chip) = self.marked.get() {
+            return Ok(chip.clone());
+        }
+        let mut mtd = self.mtd(self.target.chip())?;
+        flysch_jffs2::format(&mut mtd, ByteOrder::Little).map_err(at("flash_erase -j"))?;
+        Ok(self.marked.get_or_init(|| mtd.inner().chip()).clone())
     }
 
     fn ubi_options(subject: Subject) -> DeviceOptions {
@@ -142,13 +160,12 @@ impl Stacks<'_> {
     /// # Errors
     /// [`Error::NoSpace`] when the chip is too small; others are mistakes.
     pub fn fresh(&self, subject: Subject) -> Result<Mounted, Error> {
-        let mtd = self.mtd(self.target.chip())?;
         if matches!(subject, Subject::Raw | Subject::Jffs2 | Subject::Jffs2NoSummary) {
-            let mut mounted = mount_jffs2(mtd, subject)?;
-            begin(mounted.fs_mut())?;
-            return Ok(mounted);
+            return mount_jffs2(self.mtd(self.marked()?)?, subject);
         }
-        let write_size = mtd.geometry().write_size;
+        let mtd = self.mtd(self.target.chip())?;
+        // mkfs.ubifs takes 8 bytes where the flash programs single ones.
+        let write_size = mtd.geometry().write_size.max(8);
         let mut device = Device::format(mtd, &FormatOptions::new(7), &Self::ubi_options(subject))
             .map_err(at("ubiformat"))?;
         let lebs = device.account().available;
@@ -173,7 +190,7 @@ impl Stacks<'_> {
     pub fn mount(
         &self,
         subject: Subject,
-        chip: NandChip,
+        chip: Chip,
         index: IndexUse,
     ) -> Result<(Mounted, Reading, Reading), Error> {
         let mtd = self.mtd(chip)?;
@@ -199,17 +216,6 @@ impl Stacks<'_> {
     }
 }
 
-/// Lets JFFS2 begin: its first change erases blocks, which is no part of what is measured. Blocks
-/// without clean markers are left, and erased when they are needed: a chip straight from the
-/// factory, not one that `flash_erase -j` has been through.
-fn begin(fs: &mut dyn FileSystemMut) -> Result<(), Error> {
-    let root = fs.statistics().root;
-    let inode = fs.create(root, b"first", &FILE, NOW)?;
-    fs.remove(root, b"first", NOW)?;
-    fs.forget(inode)?;
-    Ok(fs.sync(None)?)
-}
-
 fn mount_jffs2(mtd: Mtd, subject: Subject) -> Result<Mounted, Error> {
     let options = WriteOptions { summary: subject == Subject::Jffs2, ..WriteOptions::default() };
     let fs = Jffs2Mut::mount(mtd, &options).map_err(at("mount of JFFS2"))?;
@@ -233,11 +239,23 @@ impl Mounted {
         }
     }
 
+    /// Bytes that what is stored takes: UBIFS's nodes and its index as of the last commit, JFFS2's
+    /// nodes that count with all that cannot be collected.
+    pub fn used(&self) -> u64 {
+        match self {
+            Self::Jffs2(fs) => {
+                let all = fs.statistics();
+                (all.blocks - all.blocks_free) * u64::from(all.block_size)
+            }
+            Self::Ubifs(fs) => fs.used_bytes(),
+        }
+    }
+
     /// Unmounts it and gives the chip.
     ///
     /// # Errors
     /// When the last of it cannot be written.
-    pub fn close(self) -> Result<NandChip, Error> {
+    pub fn close(self) -> Result<Chip, Error> {
         let mtd = match self {
             Self::Jffs2(mut fs) => {
                 fs.sync(None)?;
@@ -248,6 +266,6 @@ impl Mounted {
                 volume.into_device().detach().map_err(at("UBI detach"))?
             }
         };
-        Ok(chip_of(&mtd).clone())
+        Ok(mtd.inner().chip())
     }
 }

@@ -4,7 +4,7 @@ use super::results::{Results, text};
 use super::*;
 
 /// A fiftieth of everything, on a chip of 16 MiB.
-fn small() -> (NandTarget, Plan) {
+fn small() -> (FlashTarget, Plan) {
     let target = "nand,blocks=128".parse().expect("a target");
     let plan = Plan {
         file: 1 << 20,
@@ -49,6 +49,48 @@ fn a_ubifs_mounts_as_fast_with_many_files_as_with_few() {
 }
 
 #[test]
+fn ubifs_writes_random_data_within_a_tenth_of_the_chip_and_zeros_faster() {
+    // Commits and headers of volumes weigh more on a small file.
+    let (target, plan) = (FlashTarget::default(), Plan { file: 10 << 20, ..small().1 });
+    let results =
+        super::run("nand", &target, &[Subject::Raw, Subject::Ubifs], &plan, &mut |_, _| {});
+    let results = results.expect("it is measured");
+    let piece = plan.pieces[0];
+    let write = |subject, data| value(&results, subject, Test::Write { data, piece });
+    let raw = write("raw", Data::Random);
+    let (random, zeros) = (write("ubifs", Data::Random), write("ubifs", Data::Zeros));
+    assert!(random > 0.9 * raw, "{random} MiB/s on a chip of {raw}");
+    assert!(zeros > 5.0 * raw, "{zeros} MiB/s on a chip of {raw}");
+    let space = |piece| value(&results, "ubifs", Test::Overhead { piece });
+    assert!(plan.overhead_pieces.into_iter().all(|piece| (0.0..4.0).contains(&space(piece))));
+}
+
+#[test]
+fn a_jffs2_on_marked_blocks_is_mounted_without_reading_them_to_their_end() {
+    let (results, plan) = measured(&[Subject::Jffs2]);
+    let row = |test| results.subjects[0].row(test).expect("a row").clone();
+    let reads = row(Test::Mount(Content::Empty)).operations.reads;
+    assert!(reads < 5 * 128, "{reads} reads of 128 blocks");
+    let write = row(Test::Write { data: Data::Random, piece: plan.pieces[0] });
+    assert_eq!(write.operations.erases, 0, "every block was ready");
+}
+
+#[test]
+fn every_chip_can_be_measured() {
+    for name in ["nand,profile=K9F5608U0D", "nand,profile=H27UCG8T2ETR,blocks=64", "nor"] {
+        let target: FlashTarget = name.parse().expect(name);
+        let plan = Plan { overhead: 1 << 16, overhead_pieces: [64, 1 << 16], ..small().1 };
+        let few =
+            Plan { file: 1 << 18, many_small: (20, 8 << 10), few_large: (1, 1 << 18), ..plan };
+        let subjects = [Subject::Raw, Subject::Jffs2, Subject::Ubifs];
+        let results = super::run(name, &target, &subjects, &few, &mut |_, _| {});
+        let results = results.unwrap_or_else(|error| panic!("{error}"));
+        let rows = results.subjects.iter().flat_map(|subject| &subject.rows);
+        assert!(rows.clone().count() > 30 && rows.clone().all(|row| row.value.is_some()), "{name}");
+    }
+}
+
+#[test]
 fn what_has_no_space_has_no_figure_and_the_page_says_so() {
     let (target, plan) = small();
     let plan = Plan { few_large: (10, 8 << 20), ..plan };
@@ -64,13 +106,16 @@ fn what_has_no_space_has_no_figure_and_the_page_says_so() {
 
 #[test]
 fn targets_are_refused_with_a_reason() {
-    let refused = |text: &str| text.parse::<NandTarget>().expect_err("it is wrong");
-    assert!(refused("ufs").contains("`nand[,key=value...]`"));
+    let refused = |text: &str| text.parse::<FlashTarget>().expect_err("it is wrong");
+    assert!(refused("ufs").contains("`nor[,key=value...]`"));
     assert!(refused("nand,blocks=3").contains("64 to 65536"));
     assert!(refused("nand,profile=K9").contains("K9F1G08U0B"));
-    assert!(refused("nand,ecc=bch40").contains("no BCH code"));
+    assert!(refused("nand,ecc=bch73").contains("bch2 ... bch72"));
+    assert!(refused("nand,ecc=bch40").contains("have no room in 64 bytes"));
+    assert!(refused("nor,ecc=hamming").contains("unknown key `ecc`"));
+    assert!(refused("nor,profile=K9F1G08U0B").contains("S29GL128P"));
     assert!(refused("nand,what=1").contains("unknown key"));
-    let target: NandTarget = "nand,profile=mt29f2g08abaea,clock=hybrid".parse().expect("right");
+    let target: FlashTarget = "nand,profile=mt29f2g08abaea,clock=hybrid".parse().expect("right");
     assert_eq!((target.strength, target.time), (4, Time::Hybrid));
 }
 

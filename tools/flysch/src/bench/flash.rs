@@ -1,4 +1,4 @@
-//! `flysch bench flash`: raw NAND, and UBIFS and JFFS2 on it.
+//! `flysch bench flash`: raw NAND or NOR, and UBIFS and JFFS2 on it.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use flysch_bench::flash::plan::Plan;
 use flysch_bench::flash::results::{Results, text};
 use flysch_bench::flash::stack::Subject;
-use flysch_bench::flash::target::{KEYS, NandTarget};
+use flysch_bench::flash::target::{FlashTarget, KEYS};
 use flysch_bench::flash::{render, run as run_on};
 
 use super::{milliseconds_since_1970, traces, write_file};
@@ -45,7 +45,7 @@ fn parse_subject(text: &str) -> Result<Subject, String> {
 /// Measures.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let parse = |text: &String| {
-        let target: NandTarget = text.parse().map_err(Failure::usage)?;
+        let target: FlashTarget = text.parse().map_err(Failure::usage)?;
         Ok((text.clone(), target))
     };
     let targets = arguments.on.iter().map(parse).collect::<Result<Vec<_>, Failure>>()?;
