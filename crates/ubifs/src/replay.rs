@@ -15,7 +15,7 @@ use flysch_api::vfs::{Finding, Severity};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
     BLOCK_SIZE, BranchFormat, Group, HEADER_SIZE, Header, JOURNAL_HEADS, Key, Layout, Master,
-    MasterFlags, NODE_ALIGNMENT, Node, NodeKind, Superblock,
+    MasterFlags, NODE_ALIGNMENT, Node, NodeError, NodeKind, Superblock,
 };
 
 use crate::access::{Access, Cause, Fault, Location, Scratch, finding};
@@ -192,8 +192,13 @@ impl Journal {
     /// Whether garbage at `start`, behind which nothing was written from `end` on, can be the last
     /// write, cut short.
     fn is_last_write(&self, leb: &[u8], start: u32, end: u32) -> bool {
-        // Of a node whose header is whole the length is known.
-        let length = Header::parse(&leb[start as usize..]).map_or(1, |header| header.length.max(1));
+        let length = match Header::parse(&leb[start as usize..]) {
+            // Of a node whose header is whole the length is known.
+            Ok(header) => header.length,
+            Err(NodeError::Magic(_)) => 1,
+            // Its header may reach into the page that was cut.
+            Err(_) => HEADER_SIZE as u32,
+        };
         u64::from(end)
             <= (u64::from(start) + u64::from(length)).next_multiple_of(self.write_size.into())
     }
