@@ -19,6 +19,10 @@ pub trait Chip: FlashMut + Clone + 'static {
     fn violations(&self) -> &[Violation];
     /// Another seed from now on for what cuts leave and how unstable cells read.
     fn reseed(&mut self, seed: u64);
+    /// Lets time pass in which charge leaks from the cells; nothing on chips that do not age so.
+    fn wait(&mut self, ns: u64) {
+        let _ = ns;
+    }
 
     /// Programs and erases so far.
     fn operations(&self) -> u64 {
@@ -36,6 +40,9 @@ impl Chip for NandChip {
     }
     fn reseed(&mut self, seed: u64) {
         self.reseed(seed);
+    }
+    fn wait(&mut self, ns: u64) {
+        self.wait(ns);
     }
     fn power_mut(&mut self) -> &mut Power {
         self.power_mut()
@@ -66,6 +73,9 @@ impl Chip for Nand<NandChip> {
     }
     fn reseed(&mut self, seed: u64) {
         self.pages_mut().reseed(seed);
+    }
+    fn wait(&mut self, ns: u64) {
+        self.pages_mut().wait(ns);
     }
     fn power_mut(&mut self) -> &mut Power {
         self.pages_mut().power_mut()
@@ -154,6 +164,11 @@ impl<C: Chip> Probe<C> {
     /// No more forks.
     pub fn disarm(&self) {
         self.hook.borrow_mut().take();
+    }
+
+    /// Lets time pass.
+    pub fn wait(&self, ns: u64) {
+        self.state.borrow_mut().chip.wait(ns);
     }
 
     /// The mistake that is planted.

@@ -41,7 +41,7 @@ impl Workload {
 }
 
 /// All of them.
-pub const WORKLOADS: [Workload; 24] = [
+pub const WORKLOADS: [Workload; 27] = [
     Workload {
         name: "ubi-write",
         about: "LEBs written, given up, mapped and written again",
@@ -94,6 +94,12 @@ pub const WORKLOADS: [Workload; 24] = [
         },
     },
     Workload {
+        name: "ubi-scrub",
+        about: "LEBs of an old chip with bit errors moved before they are lost",
+        is_small: true,
+        run: |plan| ubi(aging_nand, &old(), &SCRUB, DeviceOptions::default(), plan),
+    },
+    Workload {
         name: "ubi-failures",
         about: "programs and erases that fail: recovered writes, torture, bad blocks",
         is_small: false,
@@ -142,6 +148,12 @@ pub const WORKLOADS: [Workload; 24] = [
         run: |plan| ubifs(ufs_nand, Compression::Lzo, &[], &random(1, 150, true), plan),
     },
     Workload {
+        name: "ubifs-edit",
+        about: "names exchanged, attributes replaced, files cut and grown across blocks, open files",
+        is_small: true,
+        run: |plan| ubifs(ufs_nand, Compression::Zlib, &[], &edit(), plan),
+    },
+    Workload {
         name: "ubifs-commit",
         about: "many small changes on UBIFS: commits",
         is_small: false,
@@ -170,6 +182,12 @@ pub const WORKLOADS: [Workload; 24] = [
         about: "the same on NOR, big endian",
         is_small: true,
         run: |plan| jffs2(jffs2_nor, ByteOrder::Big, &[], &basic(), plan),
+    },
+    Workload {
+        name: "jffs2-edit",
+        about: "attributes replaced, files cut and grown across pages, open files removed",
+        is_small: true,
+        run: |plan| jffs2(small_nand, ByteOrder::Little, &[], &edit(), plan),
     },
     Workload {
         name: "jffs2-random",
@@ -246,6 +264,12 @@ fn small_nor() -> NorChip {
     nor(24, 8 << 10)
 }
 
+/// A chip whose cells leak.
+fn aging_nand() -> NandChip {
+    let profile = small_nand().profile().clone();
+    NandChip::new(profile, nand::Config { corrects: true, ..nand::Config::default() })
+}
+
 /// A chip on which some programs and erases fail.
 fn failing_nand() -> NandChip {
     let mut chip = small_nand();
@@ -263,9 +287,9 @@ fn ubi<C: Chip>(
     plan: &Plan,
 ) -> Result<Report, String> {
     let (before, steps) = (before.to_vec(), steps.to_vec());
-    let attached = Cell::default();
-    let types = PhantomData;
-    explore(&Rc::new(UbiScenario { chip, options, before, steps, attached, types }), plan)
+    let (attached, scrubs, types) = (Cell::default(), Cell::default(), PhantomData);
+    let scenario = UbiScenario { chip, options, before, steps, attached, scrubs, types };
+    explore(&Rc::new(scenario), plan)
 }
 
 fn ubifs<C: Chip>(
@@ -399,6 +423,29 @@ fn refills() -> Vec<Step> {
     (0..14).flat_map(round).collect()
 }
 
+/// Years after which reads of a new chip report LEBs to be scrubbed, and none is lost yet.
+const YEARS: u32 = 16;
+
+/// LEBs that nobody touched for long.
+fn old() -> Vec<Step> {
+    let mut steps = vec![VOLUME, STATIC];
+    steps.extend((0..5).map(|lnum| write(lnum, 0, 6)));
+    steps.extend([Step::Update { volume: 1, bytes: 60_000 }, Step::Wait(YEARS)]);
+    steps
+}
+
+const SCRUB: [Step; 9] = [
+    Step::Read { volume: 0 },
+    Step::Work(2),
+    change(1, 2),
+    Step::Work(2),
+    Step::Read { volume: 1 },
+    Step::Work(12),
+    write(5, 0, 1),
+    Step::Sync,
+    Step::Work(4),
+];
+
 /// Cold LEBs.
 fn cold() -> Vec<Step> {
     let mut steps = vec![Step::Create { name: "first", lebs: 14, is_static: false }];
@@ -483,6 +530,31 @@ fn basic() -> Vec<files::Step> {
         Remove(path("d")),
         Remount,
     ]
+}
+
+/// What an editor and a package manager do: the ends of files moved across blocks, attributes
+/// replaced by longer and shorter ones, names exchanged and replaced while their file is open.
+fn edit() -> Vec<files::Step> {
+    use files::Step::*;
+    let path = |path: &str| path.to_string();
+    let cut = |name: &str, size| Truncate { path: name.to_string(), size };
+    let xattr = |name, len| Xattr { path: "a".to_string(), name, len };
+    let mut steps = vec![create("a"), write_file("a", 0, 12_288, false), create("b")];
+    steps.extend([write_file("b", 4_000, 200, true), Directory(path("d")), Sync]);
+    for size in [12_287, 8_193, 8_192, 8_191, 4_097, 20_480, 4_096, 4_095, 1, 12_289, 0] {
+        steps.push(cut("a", size));
+        if size % 2 == 1 {
+            steps.push(write_file("a", size - 1, 2, true));
+        }
+    }
+    steps.extend([Sync, xattr("user.a", 10), xattr("user.b", 2_000), Sync]);
+    steps.extend([xattr("user.a", 700), xattr("user.b", 0), xattr("user.a", 1)]);
+    steps.extend([rename("a", "b", How::Exchange), rename("b", "d", How::Exchange), Sync]);
+    steps.extend([create("new"), write_file("new", 0, 5_000, true), SyncFile(path("new"))]);
+    steps.extend([rename("new", "b", How::Replace), rename("b", "w", How::Keep), Sync]);
+    steps.extend([create("o"), RemoveOpen(path("o")), WriteOpen { at: 0, len: 9_000 }]);
+    steps.extend([Sync, WriteOpen { at: 4_000, len: 200 }, Close, Remount, Sync]);
+    steps
 }
 
 /// Changes by lot; those that can not be done fail on both sides.
