@@ -10,7 +10,7 @@ use flysch_wire::ubifs::{
     BLOCK_SIZE, DATA_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, JOURNAL_HEADS, align8,
 };
 
-use super::UbifsMut;
+use super::{Stop, UbifsMut};
 
 /// Bytes that a block of content takes at most.
 pub(super) const BLOCK_COST: u64 = DATA_NODE_SIZE as u64 + BLOCK_SIZE as u64;
@@ -84,7 +84,57 @@ impl<V: VolumeMut> UbifsMut<V> {
         if !self.fits(need) {
             self.commit()?;
         }
-        if self.fits(need) { Ok(()) } else { Err(Error::NoSpace) }
+        if self.gather(need)? { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// Moves what is in use together, out of LEBs that are an eighth empty at least, until there is
+    /// room: the index needs whole LEBs, and each LEB in use has an end that counts as lost. What
+    /// is packed already is left alone, so a file system that stays full is not copied around.
+    fn gather(&mut self, need: Need) -> Result<bool, Error> {
+        let least = (self.leb_size() / 8).max((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32);
+        let least = least.next_multiple_of(self.unit());
+        let mut committed = false;
+        for _ in 0..2 * self.space.len() {
+            if self.fits(need) {
+                return Ok(true);
+            }
+            if !self.may_fit(need, least) {
+                return Ok(false);
+            }
+            self.mark_dirty()?;
+            match self.collect_one(least) {
+                Ok(()) => {}
+                Err(Stop::Commit) if !committed => {
+                    committed = true;
+                    self.commit()?;
+                }
+                Err(Stop::Commit | Stop::Full) => return Ok(false),
+                Err(Stop::Error(error)) => return Err(error),
+            }
+        }
+        Ok(self.fits(need))
+    }
+
+    /// Whether there could be room if LEBs with `least` bytes not in use were packed.
+    fn may_fit(&self, need: Need, least: u32) -> bool {
+        let outstanding = self.outstanding();
+        let leaves = outstanding.leaves + need.leaves;
+        let index_lebs = self.index_lebs_min(leaves * self.leaf_cost());
+        let sums = self.space.sums();
+        let leb_size = self.leb_size();
+        let loose = self.space.lebs().filter(|(_, leb)| {
+            !leb.taken
+                && !leb.index
+                && !leb.reserved
+                && leb.used > 0
+                && leb_size - leb.used >= least
+        });
+        let loose: u64 = loose.map(|(_, leb)| u64::from(leb_size - leb.used)).sum();
+        let lebs = sums.available_lebs + loose / u64::from(leb_size);
+        let bytes = self.available(index_lebs) + sums.dead + sums.dark;
+        loose > 0
+            && index_lebs.saturating_sub(sums.idx_lebs) <= lebs
+            && bytes >= outstanding.bytes + need.bytes
     }
 
     /// As [`claim`](Self::claim) for what frees more than it takes: room is kept for it.

@@ -25,8 +25,9 @@ struct Live {
 impl<V: VolumeMut> UbifsMut<V> {
     /// Collects garbage until there is room for `length` bytes at a head.
     pub(super) fn collect_for(&mut self, head: usize, length: u32) -> Result<(u32, u32), Stop> {
+        let least = (DATA_NODE_SIZE as u32 + 8).next_multiple_of(self.unit());
         for _ in 0..2 * self.space.len() {
-            self.collect_one()?;
+            self.collect_one(least)?;
             if let Some(place) = self.find_space(head, length) {
                 return Ok(place);
             }
@@ -34,9 +35,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         Err(Stop::Full)
     }
 
-    /// Empties the LEB with the least in it.
-    fn collect_one(&mut self) -> Result<(), Stop> {
-        let least = (DATA_NODE_SIZE as u32 + 8).next_multiple_of(self.unit());
+    /// Empties the LEB with the least in it, if at least `least` bytes of it are not in use.
+    pub(super) fn collect_one(&mut self, least: u32) -> Result<(), Stop> {
         let leb_size = self.leb_size();
         let victim = self
             .space

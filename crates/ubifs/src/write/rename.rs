@@ -1,5 +1,6 @@
 //! Moving names.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -95,11 +96,17 @@ impl<V: VolumeMut> UbifsMut<V> {
         if kind(moved) != Some(FileKind::Directory) || parents.to.is_none() {
             return Ok(());
         }
-        // There are no pointers upwards: everything below is looked through.
+        // There are no pointers upwards: everything below is looked through, but for directories
+        // whose links say that there is none in them. A damaged tree may go in circles.
         let mut waiting = alloc::vec![moved.number()];
+        let mut seen = BTreeSet::new();
         while let Some(directory) = waiting.pop() {
             if directory == target {
                 return Err(Error::Invalid("a directory cannot be moved below itself"));
+            }
+            let is_last = self.load_any(directory).is_ok_and(|record| record.node.links <= 2);
+            if is_last || !seen.insert(directory) {
+                continue;
             }
             self.fs.store.names(EntryKind::Directory, directory, 0, &mut |name| {
                 if let Ok(entry) = &name.entry
