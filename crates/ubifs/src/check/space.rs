@@ -91,15 +91,13 @@ impl<V: Volume> Check<'_, V> {
     }
 
     fn compare(&mut self, lnum: u32, known: LebProperties, held: &Held, usage: &Usage) {
+        if self.is_given_up(lnum) {
+            return;
+        }
         let leb_size = self.fs.store.layout.leb_size;
         let used = usage.used.get(&lnum).copied().unwrap_or(0);
         let bud = self.fs.buds.iter().find(|bud| bud.lnum == lnum);
-        let end = match bud {
-            // Taken when it was empty: the properties may be from before it was collected.
-            Some(bud) if bud.start == 0 => return,
-            Some(bud) => bud.start,
-            None => held.end,
-        };
+        let end = bud.map_or(held.end, |bud| bud.start);
         let (free, dirty) = (leb_size - end, end.saturating_sub(used));
         let all_free = known.free == leb_size || known.free + known.dirty == leb_size;
         let problem = if used > 0 && all_free {

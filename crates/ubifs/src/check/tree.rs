@@ -5,7 +5,7 @@ use alloc::format;
 use core::ops::ControlFlow;
 
 use flysch_api::vfs::Severity;
-use flysch_api::volume::Volume;
+use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::{Branch, Index as IndexNode, Key, KeyKind, Node, NodeKind, align8};
 
 use super::Check;
@@ -57,7 +57,8 @@ impl<V: Volume> Visit for Leaves<'_, '_, V> {
         // What a file still has is looked at with the file; here what the journal replaced.
         let store = &self.check.fs.store;
         let replaced = store.overlay.is_gone(branch.key) || store.overlay.get(branch.key).is_some();
-        if let (true, Err(fault)) = (replaced, self.verify(branch)) {
+        let stays = replaced && !self.check.is_given_up(branch.lnum);
+        if let (true, Err(fault)) = (stays, self.verify(branch)) {
             let mut found = fault.finding_of(Severity::Inconsistent, branch.key.inode());
             found.problem = format!(
                 "{} (key {}, from the index node at LEB {} offset {})",
@@ -96,6 +97,15 @@ impl<V: Volume> Leaves<'_, '_, V> {
 }
 
 impl<V: Volume> Check<'_, V> {
+    /// Whether a LEB was emptied since the commit - by garbage collection, or because the journal
+    /// replaced all of it - and perhaps taken again: what the commit says of it is history then.
+    pub(super) fn is_given_up(&self, lnum: u32) -> bool {
+        let is_new = |bud: &crate::replay::Bud| bud.lnum == lnum && bud.start == 0;
+        let unmapped = self.fs.store.access.volume.state(lnum) == LebState::Unmapped;
+        let written = self.fs.is_unclean() || !self.fs.store.overlay.is_empty();
+        unmapped && written || self.fs.buds.iter().any(is_new)
+    }
+
     /// Follows every branch of the committed index.
     pub(super) fn tree(&mut self) -> Usage {
         let fs = self.fs;
