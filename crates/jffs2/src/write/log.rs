@@ -1,6 +1,5 @@
 //! Appending nodes: room for them, the block they go to, and what becomes of what they replace.
 
-use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -114,23 +113,36 @@ impl<F: FlashMut> Jffs2Mut<F> {
                 self.settle_all();
                 continue;
             }
-            let dirty_min = match purpose {
-                Purpose::Change => self.reserves.dirty_min,
-                Purpose::Removal | Purpose::Collection => 1,
-            };
-            let is_worth_it =
-                self.blocks.dirty() >= dirty_min && self.activity.collected < patience;
-            if !is_worth_it || !self.collect()? {
-                // The last blocks are for collecting; but a removal makes room.
-                let left = self.room_left(room.entries).unwrap_or(0);
-                let may_open = self.blocks.available() >= REMOVAL_BLOCKS_MIN;
-                if purpose == Purpose::Removal && (left >= room.nodes || may_open) {
-                    break;
-                }
+            let worth = self.is_worth_collecting(wanted, purpose);
+            if worth && self.activity.collected < patience && self.collect()? {
+                continue;
+            }
+            if purpose != Purpose::Removal {
+                return Err(Error::NoSpace);
+            }
+            // The last blocks are for collecting; but a removal makes room.
+            let left = self.room_left(room.entries).unwrap_or(0);
+            if left >= room.nodes || self.blocks.available() >= REMOVAL_BLOCKS_MIN {
+                break;
+            }
+            let any = self.blocks.dirty() > 0 && self.activity.collected < patience;
+            if !any || !self.collect()? {
                 return Err(Error::NoSpace);
             }
         }
         self.find_room(room)
+    }
+
+    /// Whether collecting can lead to `wanted` blocks: a flash that is full but for a few bytes in
+    /// each block would else be copied around for every call that is refused in the end.
+    fn is_worth_collecting(&self, wanted: u32, purpose: Purpose) -> bool {
+        let erase_size = u64::from(self.blocks.geometry.erase_size);
+        let dirty = self.blocks.dirty();
+        let current = u64::from(self.room_left(0).unwrap_or(0));
+        let reachable = u64::from(self.blocks.available()) * erase_size + dirty + current;
+        let least = if purpose == Purpose::Change { self.reserves.dirty_min } else { 1 };
+        reachable >= u64::from(wanted) * erase_size
+            && (dirty >= least || self.blocks.has_very_dirty())
     }
 
     /// Sees to it that `room` is left in the current block, taking a new one if need be.
@@ -175,21 +187,18 @@ impl<F: FlashMut> Jffs2Mut<F> {
     /// Erases the blocks that hold dead nodes only, if nothing waits for its page. Blocks without
     /// any, as on flash that was never used, can wait until they are needed.
     pub(crate) fn erase_all(&mut self) -> Result<(), Error> {
-        let blocks = &self.blocks;
-        let holds_nodes = |number: &u32| !blocks.blocks[*number as usize].raws.is_empty();
-        let (dead, empty) = blocks.erasable.iter().partition(|number| holds_nodes(number));
         if self.medium.waiting().1 > 0 {
             return Ok(());
         }
-        let (mut dead, empty): (VecDeque<u32>, VecDeque<u32>) = (dead, empty);
-        while let Some(number) = dead.pop_front() {
-            if let Err(error) = self.erase(number) {
-                self.blocks.erasable = dead.into_iter().chain(empty).collect();
-                return Err(error);
+        // With the nodes of one block those of another may count no more: it joins the queue.
+        loop {
+            let blocks = &self.blocks;
+            let holds_nodes = |number: &u32| !blocks.blocks[*number as usize].raws.is_empty();
+            let Some(at) = blocks.erasable.iter().position(holds_nodes) else { return Ok(()) };
+            if let Some(number) = self.blocks.erasable.remove(at) {
+                self.erase(number)?;
             }
         }
-        self.blocks.erasable = empty;
-        Ok(())
     }
 
     /// The summary that fills the rest of a block; `None` if it must do without.
@@ -278,14 +287,34 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(())
     }
 
-    /// The nodes of a block can not be found again.
+    /// The nodes of a block can not be found again. Nor do removals count that only these nodes
+    /// were the reason to keep: of files made and removed again nothing must be left, or the flash
+    /// would fill with removals, in blocks without any dirt.
     fn gone(&mut self, number: u32) {
         for raw in core::mem::take(&mut self.blocks.block(number).raws) {
+            let key = (raw.owner, raw.tag);
             match raw.kind {
-                Kind::Dirent => less(&mut self.tables.old_names, (raw.owner, raw.tag)),
-                Kind::Xref => less(&mut self.tables.old_xrefs, (raw.owner, raw.tag)),
+                Kind::Dirent if less(&mut self.tables.old_names, key) => self.drop_removals(key),
+                Kind::Xref if less(&mut self.tables.old_xrefs, key) => {
+                    let xref = self.tables.xrefs.get(&key).copied();
+                    if let Some(removal) = xref.filter(|xref| xref.is_removal) {
+                        self.tables.xrefs.remove(&key);
+                        self.kill(removal.address);
+                    }
+                }
                 _ => {}
             }
+        }
+    }
+
+    /// Drops removals of names of one directory and hash, of which no older entry is left. The
+    /// newest entry of a directory tells when that was changed: it stays.
+    fn drop_removals(&mut self, (owner, hash): (u32, u32)) {
+        let Some(state) = self.tables.inodes.get_mut(&owner) else { return };
+        let version = state.version;
+        let Some(directory) = &mut state.directory else { return };
+        for address in directory.take_removals(hash, version) {
+            self.kill(address);
         }
     }
 
@@ -312,7 +341,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
                 }
                 Err(FlashError::ProgramFailed { .. }) => {
                     self.program_failed(number)?;
-                    self.find_room(Room { nodes: raw.space(), entries: raw.summary_entry_len() })?;
+                    self.find_good_room(&raw, address.offset())?;
                 }
                 Err(error) => return Err(self.failed(error, address.offset())),
             }
@@ -341,10 +370,22 @@ impl<F: FlashMut> Jffs2Mut<F> {
         self.blocks.close(true);
         for (raw, bytes) in saved {
             let from = self.blocks.address(number, raw.at);
-            self.find_room(Room { nodes: raw.space(), entries: raw.summary_entry_len() })?;
+            self.find_good_room(&raw, from.offset())?;
             self.copy(from, &raw, &bytes)?;
         }
         Ok(())
+    }
+
+    /// Room for a node whose programming failed at `offset`. Without any the flash is worn out:
+    /// nothing is written any more, for what was accepted has no place, and what is on the failed
+    /// page of the node may be found or not.
+    fn find_good_room(&mut self, raw: &Raw, offset: u64) -> Result<(), Error> {
+        let room = Room { nodes: raw.space(), entries: raw.summary_entry_len() };
+        match self.find_room(room) {
+            Ok(_) => Ok(()),
+            Err(Error::NoSpace) => Err(self.failed(FlashError::ProgramFailed { offset }, offset)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Copies a node as it is into the current block, in which there is room, and lets everybody

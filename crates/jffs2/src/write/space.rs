@@ -265,6 +265,13 @@ impl Blocks {
         self.gain
     }
 
+    /// Whether a block is dead for the most part: collecting it is progress, however little dirt
+    /// there is in all.
+    pub(crate) fn has_very_dirty(&self) -> bool {
+        let half = self.geometry.erase_size / 2;
+        self.blocks.iter().any(|block| block.state == State::Closed && block.gain() >= half)
+    }
+
     pub(crate) fn random(&mut self) -> u32 {
         // xorshift32 (Marsaglia 2003).
         self.random ^= self.random << 13;

@@ -113,6 +113,23 @@ impl Directory {
         Some(old)
     }
 
+    /// Forgets the removals of names with this hash that are older than `version`; returns where
+    /// they lie.
+    pub(crate) fn take_removals(&mut self, hash: u32, version: u32) -> Vec<Address> {
+        let range = Spot { hash, number: 0 }..=Spot { hash, number: u32::MAX };
+        let is_old = |entry: &Name| entry.ino == 0 && entry.version < version;
+        let old: Vec<(Spot, Address)> = self
+            .names
+            .range(range)
+            .filter(|(_, entry)| is_old(entry))
+            .map(|(spot, entry)| (*spot, entry.address))
+            .collect();
+        for (spot, _) in &old {
+            self.names.remove(spot);
+        }
+        old.into_iter().map(|(_, address)| address).collect()
+    }
+
     /// All entries from a place on, removals included.
     pub(crate) fn from(&self, spot: Spot) -> impl Iterator<Item = (Spot, &Name)> {
         self.names.range(spot..).map(|(spot, name)| (*spot, name))
@@ -287,12 +304,13 @@ pub(crate) fn more(counts: &mut BTreeMap<(u32, u32), u32>, key: (u32, u32)) {
     *counts.entry(key).or_default() += 1;
 }
 
-/// Counts one node less under `key`.
-pub(crate) fn less(counts: &mut BTreeMap<(u32, u32), u32>, key: (u32, u32)) {
-    if let Some(count) = counts.get_mut(&key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&key);
-        }
+/// Counts one node less under `key`; says whether it was the last.
+pub(crate) fn less(counts: &mut BTreeMap<(u32, u32), u32>, key: (u32, u32)) -> bool {
+    let Some(count) = counts.get_mut(&key) else { return false };
+    *count -= 1;
+    let last = *count == 0;
+    if last {
+        counts.remove(&key);
     }
+    last
 }
