@@ -4,12 +4,13 @@
 //! tells what was there: the newest node of each key counts, deletions included. It is second best,
 //! because garbage collection may have dropped the proof of a deletion and left the deleted node.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
 use flysch_api::vfs::{Finding, Place, Severity};
 use flysch_api::volume::{LebState, Volume};
-use flysch_wire::ubifs::Key;
+use flysch_wire::ubifs::{BLOCK_SIZE, Key};
 
 use crate::access::{Scratch, finding};
 use crate::replay::{Bud, Change, Entry, damaged_data, entry};
@@ -62,9 +63,29 @@ pub(crate) fn collect<V: Volume>(
             entries.extend(found.filter(|found| is_wanted(found, lost)));
         }
     }
+    drop_truncated(&mut entries);
     let problem = format!("{} nodes of {} lost ranges were collected", entries.len(), lost.len());
     findings.push(finding(Severity::Note, "index", problem, Place::default()));
     entries
+}
+
+/// Drops blocks behind the end of their file that are older than what says where it ends: they were
+/// cut off. (An inode node is never written before the data that it counts.)
+fn drop_truncated(entries: &mut Vec<Entry>) {
+    let mut newest: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for entry in entries.iter() {
+        if let Change::Inode { size } = entry.change {
+            let known = newest.entry(entry.key.inode()).or_default();
+            *known = (*known).max((entry.sequence, size));
+        }
+    }
+    entries.retain(|entry| {
+        let start = u64::from(entry.key.value()) * u64::from(BLOCK_SIZE);
+        let known = newest.get(&entry.key.inode());
+        let is_cut =
+            known.is_some_and(|&(sequence, end)| entry.sequence < sequence && start >= end);
+        !(matches!(entry.change, Change::Data { .. }) && is_cut)
+    });
 }
 
 fn is_wanted(entry: &Entry, lost: &[(Key, Key)]) -> bool {

@@ -58,6 +58,18 @@ impl NewFile {
         Ok(Self { file, path: path.to_path_buf() })
     }
 
+    /// Starts it as a copy of `from`.
+    pub(crate) fn copy(from: &Path, path: &Path) -> io::Result<Self> {
+        let new = Self::create(path)?;
+        std::fs::copy(from, new.file.path())?;
+        Ok(new)
+    }
+
+    /// What it is called until it is whole.
+    pub(crate) fn temporary_path(&self) -> &Path {
+        self.file.path()
+    }
+
     /// The file itself.
     pub(crate) fn file(&self) -> &std::fs::File {
         self.file.as_file()
@@ -65,10 +77,14 @@ impl NewFile {
 
     /// Gives the file its name; what stood there is replaced in one step.
     pub(crate) fn keep(self) -> io::Result<()> {
-        use std::os::unix::fs::PermissionsExt;
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let half_written = self.file.path().to_path_buf();
         let mode = match std::fs::metadata(&self.path) {
-            Ok(old) => old.permissions(),
+            Ok(old) => {
+                // Only root can, and then the file stays its owner's.
+                let _ = std::os::unix::fs::fchown(&self.file, Some(old.uid()), Some(old.gid()));
+                old.permissions()
+            }
             Err(_) => std::fs::Permissions::from_mode(0o666 & !umask()),
         };
         self.file.as_file().set_permissions(mode)?;

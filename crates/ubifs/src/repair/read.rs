@@ -74,6 +74,10 @@ impl Plan {
             self.dropped.push(at);
             let action = (Level::DangerDefault, "the inode is dropped".into());
             self.tell(fs, action, (NodeKind::Inode.name(), Some(at)), (inode, problem));
+            // A damaged index may lead to one that is good, too.
+            if self.file(inode).is_some() {
+                return;
+            }
         }
         self.files.insert(inode, file);
     }

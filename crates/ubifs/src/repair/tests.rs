@@ -171,6 +171,24 @@ fn a_lost_log_tree_or_index_costs_no_file() {
     assert!(levels.contains(&Some(Level::Safe)) && levels.contains(&Some(Level::DangerRebuild)));
 }
 
+/// What was cut off a file does not come back with a new index.
+#[test]
+fn a_rebuild_leaves_truncated_files_short() {
+    let mut fs = UbifsMut::open(filled()).unwrap();
+    let now = Timestamp { seconds: 2, nanoseconds: 0 };
+    let directory = fs.lookup(ROOT, b"d1").unwrap();
+    let inode = fs.lookup(directory, b"f3").unwrap();
+    let changes = flysch_api::vfs::Changes { size: Some(100), ..Default::default() };
+    fs.set_attributes(inode, &changes, now).unwrap();
+    let mut memory = fs.close().unwrap();
+    memory.lebs[3..5].iter_mut().flatten().for_each(|leb| leb[..64].fill(4));
+    let (memory, report) = repair(memory, Level::DangerRebuild, NOW).unwrap();
+    assert_eq!(report.level, Some(Level::DangerRebuild));
+    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    assert_eq!(content(&fs, "d1/f3").unwrap(), bytes(1, 3)[..100]);
+    assert_eq!(content(&fs, "d1/f4").unwrap(), bytes(1, 4));
+}
+
 #[test]
 fn a_lower_level_says_what_it_takes_and_changes_nothing() {
     let mut memory = filled();

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flysch_api::vfs::Place;
-use flysch_image::{Image, RepairFailure, Volume, restore_backup, write_backup};
+use flysch_image::{Contents, Image, RepairFailure, Volume, restore_backup, write_backup};
 use flysch_ubifs::repair::{Change, Level, RepairError, Report};
 use serde::Serialize;
 
 use super::{Source, shown};
+use crate::cleanup::NewFile;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -73,6 +74,8 @@ impl From<Allowed> for Level {
 #[derive(Serialize)]
 struct Record {
     level: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volume: Option<String>,
     structure: &'static str,
     problem: String,
     action: String,
@@ -104,60 +107,116 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
 }
 
+/// What is wrong in one place: a volume, or UBI below all of them.
+struct Surveyed {
+    /// `None`: there is but one volume, or it is about UBI.
+    volume: Option<String>,
+    report: Report,
+}
+
 fn repair(arguments: &Arguments, output: &mut Output) -> Result<Option<u8>, Failure> {
     let source = &arguments.source;
-    let path = source.path.display();
-    let left = |why: String| Failure::Status { status: LEFT, line: Some(format!("{path}: {why}")) };
     let image = source.open()?;
-    let volume = the_volume(source, &image)?;
-    let report = image.survey_repair(volume).map_err(|failure| match failure {
-        RepairFailure::Repair(RepairError::Unrepairable(_)) | RepairFailure::Unfit(_) => {
-            left(failure.to_string())
-        }
-        other => Failure::of(&path, other),
-    })?;
-    let level = Level::from(arguments.level);
-    let is_allowed = report.level.is_none_or(|needed| needed <= level);
-    let is_done = is_allowed && !arguments.dry_run;
-    if is_done && report.level.is_some() {
-        write(arguments, &image, volume, level)?;
+    let Survey { found, wrong, lost } = survey(source, &image)?;
+    let needed = found.iter().filter_map(|it| it.report.level).max();
+    if needed.is_none() && !lost.is_empty() {
+        return Err(left(source, &lost.join("; ")));
     }
-    tell(arguments, &report, is_done, output)?;
-    match report.level {
+    let level = Level::from(arguments.level);
+    let is_allowed = needed.is_none_or(|needed| needed <= level);
+    let is_done = is_allowed && !arguments.dry_run;
+    if is_done && needed.is_some() {
+        write(arguments, &image, (&wrong, level))?;
+    }
+    tell(arguments, &found, is_done, output)?;
+    match needed {
         None => {
             if let Some(out) = &arguments.output {
-                std::fs::copy(&source.path, out)
-                    .map_err(|error| Failure::of(out.display(), error))?;
+                let copied = NewFile::copy(&source.path, out).and_then(NewFile::keep);
+                copied.map_err(|error| Failure::of(out.display(), error))?;
             }
             Ok(None)
         }
-        Some(needed) if !is_allowed && !arguments.dry_run => Err(left(format!(
-            "nothing was changed: the repair takes --level {needed}, by which {}",
-            needed.cost()
-        ))),
+        Some(needed) if !is_allowed && !arguments.dry_run => {
+            let why = format!(
+                "nothing was changed: the repair takes --level {needed}, by which {}",
+                needed.cost()
+            );
+            Err(left(source, &why))
+        }
         Some(_) if arguments.dry_run => Ok(Some(LEFT)),
+        _ if !lost.is_empty() => Err(left(source, &lost.join("; "))),
         Some(_) => Ok(Some(REPAIRED)),
     }
 }
 
-/// The one volume that is meant: of several, the one with a file system.
-fn the_volume<'i>(source: &Source, image: &'i Image) -> Result<&'i Volume, Failure> {
+fn left(source: &Source, why: &str) -> Failure {
+    let line = Some(format!("{}: {why}", source.path.display()));
+    Failure::Status { status: LEFT, line }
+}
+
+/// What is wrong in an image.
+struct Survey<'i> {
+    found: Vec<Surveyed>,
+    /// Volumes to be repaired.
+    wrong: Vec<&'i Volume>,
+    /// What nothing brings back.
+    lost: Vec<String>,
+}
+
+/// Looks at all volumes that are meant.
+fn survey<'i>(source: &Source, image: &'i Image) -> Result<Survey<'i>, Failure> {
     let volumes = source.volumes(image)?;
-    if let [(_, volume)] = volumes[..] {
-        return Ok(volume);
-    }
-    let with_files: Vec<_> =
-        volumes.iter().filter(|(_, volume)| volume.file_system().is_some()).collect();
-    match with_files[..] {
-        [(_, volume)] => Ok(volume),
-        _ => {
-            let names: Vec<&str> = volumes.iter().map(|(name, _)| &name[..]).collect();
-            let path = source.path.display();
-            Err(Failure::usage(format!(
-                "{path}: name one volume with --volume: {}",
-                names.join(", ")
-            )))
+    let is_one = volumes.len() == 1;
+    let of = |name: &str, failure: RepairFailure| {
+        let named = if is_one { failure.to_string() } else { format!("{name}: {failure}") };
+        match failure {
+            RepairFailure::Repair(RepairError::Unrepairable(_)) | RepairFailure::Unfit(_) => {
+                left(source, &named)
+            }
+            _ => Failure::of(source.path.display(), named),
         }
+    };
+    let (mut found, mut wrong, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+    let mut refusal = None;
+    for part in &image.parts {
+        let inside = |volume: &Volume| part.volumes.iter().any(|it| std::ptr::eq(it, volume));
+        let mut chosen = volumes.iter().filter(|(_, volume)| inside(volume)).peekable();
+        let Some((name, first)) = chosen.peek() else { continue };
+        let changes = image.survey_ubi(first).map_err(|failure| of(name, failure))?;
+        let is_below = !changes.is_empty();
+        if is_below {
+            let level = changes.iter().map(|change| change.level).max();
+            found.push(Surveyed { volume: None, report: Report { level, changes } });
+            wrong.push(*first);
+        }
+        for (name, volume) in chosen {
+            match image.survey_repair(volume) {
+                Ok(report) => {
+                    let is_known = wrong.iter().any(|other| std::ptr::eq(*other, *volume));
+                    if report.level.is_some() && !is_known {
+                        wrong.push(*volume);
+                    }
+                    let volume = (!is_one).then(|| name.to_string());
+                    found.push(Surveyed { volume, report });
+                }
+                // Volumes of other things are none of our business, if there is any that is.
+                Err(failure) if matches!(volume.contents, Contents::Raw(_)) => {
+                    let damage = volume.ubi.iter().flat_map(|ubi| ubi.verify());
+                    lost.extend(
+                        damage.take(1).map(|finding| {
+                            format!("{name}: {finding}, and there is no copy of that")
+                        }),
+                    );
+                    refusal = Some(of(name, failure));
+                }
+                Err(failure) => return Err(of(name, failure)),
+            }
+        }
+    }
+    match refusal {
+        Some(failure) if found.is_empty() => Err(failure),
+        _ => Ok(Survey { found, wrong, lost }),
     }
 }
 
@@ -165,33 +224,48 @@ fn the_volume<'i>(source: &Source, image: &'i Image) -> Result<&'i Volume, Failu
 fn write(
     arguments: &Arguments,
     image: &Image,
-    volume: &Volume,
-    level: Level,
+    (volumes, level): (&[&Volume], Level),
 ) -> Result<(), Failure> {
     /// LEBs more for a volume that has no room for a new index, if it may grow.
     const MORE: u32 = 16;
     let source = &arguments.source;
     let block = image.parts.first().map_or(1 << 16, |part| part.region.geometry.erase_size);
     let mut more = 0;
-    let copy = loop {
-        let (copy, last) = copy_of(arguments)?;
-        let opened = Source { path: copy.to_path_buf(), ..source.clone() }.open()?;
-        let same = opened
-            .volumes()
-            .find(|other| other.name == volume.name && other.id == volume.id)
-            .ok_or_else(|| Failure::of(source.path.display(), "the image changed meanwhile"))?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        match opened.repair(same, level, now, more) {
-            Ok(_) => break (copy, last),
-            Err(failure) if failure.lacks_room() && more == 0 => more = MORE,
-            Err(failure) => return Err(Failure::of(source.path.display(), failure)),
+    let copy = 'attempt: loop {
+        let copy = copy_of(arguments)?;
+        for volume in volumes {
+            match repair_one(source, copy.temporary_path(), volume, (level, more))? {
+                Ok(()) => {}
+                Err(failure) if failure.lacks_room() && more == 0 => {
+                    more = MORE;
+                    continue 'attempt;
+                }
+                Err(failure) => return Err(Failure::of(source.path.display(), failure)),
+            }
         }
+        break copy;
     };
     if let Some(backup) = &arguments.backup {
-        save(&source.path, &copy.0, block, backup)
+        save(&source.path, copy.temporary_path(), block, backup)
             .map_err(|error| Failure::of(backup.display(), error))?;
     }
-    keep(copy.0, &copy.1)
+    keep(arguments, copy)
+}
+
+/// Repairs in the file at `path` the volume that `volume` is in the image.
+fn repair_one(
+    source: &Source,
+    path: &Path,
+    volume: &Volume,
+    (level, more): (Level, u32),
+) -> Result<Result<(), RepairFailure>, Failure> {
+    let opened = Source { path: path.to_path_buf(), ..source.clone() }.open()?;
+    let same = opened
+        .volumes()
+        .find(|other| other.name == volume.name && other.id == volume.id)
+        .ok_or_else(|| Failure::of(source.path.display(), "the image changed meanwhile"))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    Ok(opened.repair(same, level, now, more).map(drop))
 }
 
 fn save(old: &Path, new: &Path, block: u32, backup: &Path) -> std::io::Result<u64> {
@@ -205,34 +279,28 @@ fn save(old: &Path, new: &Path, block: u32, backup: &Path) -> std::io::Result<u6
 }
 
 /// A copy of the image beside what it is to replace.
-fn copy_of(arguments: &Arguments) -> Result<(tempfile::TempPath, PathBuf), Failure> {
+fn copy_of(arguments: &Arguments) -> Result<NewFile, Failure> {
     let image = &arguments.source.path;
     let fail = |error| Failure::of(image.display(), error);
     let last = match &arguments.output {
         Some(output) => output.clone(),
+        // Where a link leads, so that the link stays one.
         None => image.canonicalize().map_err(fail)?,
     };
-    let folder = last.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let copy = tempfile::NamedTempFile::new_in(folder)
-        .map_err(|error| Failure::of(folder.display(), error))?
-        .into_temp_path();
-    std::fs::copy(image, &copy).map_err(fail)?;
-    Ok((copy, last))
+    NewFile::copy(image, &last).map_err(fail)
 }
 
-fn keep(copy: tempfile::TempPath, last: &Path) -> Result<(), Failure> {
-    let fail = |error: std::io::Error| Failure::of(last.display(), error);
-    File::open(&copy).and_then(|file| file.sync_all()).map_err(fail)?;
-    copy.persist(last).map_err(|error| fail(error.error))
+fn keep(arguments: &Arguments, copy: NewFile) -> Result<(), Failure> {
+    let last = arguments.output.as_ref().unwrap_or(&arguments.source.path);
+    copy.keep().map_err(|error| Failure::of(last.display(), error))
 }
 
 fn restore(arguments: &Arguments, backup: &Path, output: &mut Output) -> Result<(), Failure> {
-    let (copy, last) = copy_of(arguments)?;
+    let copy = copy_of(arguments)?;
     let fail = |error| Failure::of(backup.display(), error);
     let mut file = BufReader::new(File::open(backup).map_err(fail)?);
-    let blocks = restore_backup(&mut file, &copy).map_err(fail)?;
-    keep(copy, &last)?;
+    let blocks = restore_backup(&mut file, copy.temporary_path()).map_err(fail)?;
+    keep(arguments, copy)?;
     let path = arguments.source.path.display();
     match output.json() {
         true => output.value(&serde_json::json!({ "restored": blocks }))?,
@@ -243,12 +311,15 @@ fn restore(arguments: &Arguments, backup: &Path, output: &mut Output) -> Result<
 
 fn tell(
     arguments: &Arguments,
-    report: &Report,
+    found: &[Surveyed],
     is_done: bool,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let records: Vec<Record> = report.changes.iter().map(record).collect();
-    let level = report.level.map(Level::name);
+    let mut records: Vec<Record> = Vec::new();
+    for Surveyed { volume, report } in found {
+        records.extend(report.changes.iter().map(|change| record(volume.as_deref(), change)));
+    }
+    let level = found.iter().filter_map(|it| it.report.level).max().map(Level::name);
     if output.json() {
         output.value(&serde_json::json!({
             "level": level, "repaired": is_done && level.is_some(), "changes": records,
@@ -272,11 +343,12 @@ fn tell(
     Ok(())
 }
 
-fn record(change: &Change) -> Record {
+fn record(volume: Option<&str>, change: &Change) -> Record {
     let finding = &change.finding;
     let Place { peb, leb, offset } = finding.place;
     Record {
         level: change.level.name(),
+        volume: volume.map(str::to_owned),
         structure: finding.structure,
         problem: finding.problem.clone(),
         action: change.action.clone(),
@@ -290,7 +362,11 @@ fn record(change: &Change) -> Record {
 
 fn line(record: &Record) -> String {
     use std::fmt::Write as _;
-    let mut text = format!("{:<14} {}: {}", record.level, record.structure, record.problem);
+    let mut text = format!("{:<14} ", record.level);
+    if let Some(volume) = &record.volume {
+        let _ = write!(text, "{volume}: ");
+    }
+    let _ = write!(text, "{}: {}", record.structure, record.problem);
     let places = [("PEB", record.peb), ("LEB", record.leb), ("offset", record.offset)];
     for (name, value) in places {
         if let Some(value) = value {
