@@ -27,14 +27,16 @@ mod writable;
 pub use cache::CachedFlash;
 pub use check::{Checked, check};
 pub use chip::{CHIP_KEYS, ChipTarget, OnChip};
-pub use edit::{EditError, Editor, Put, PutOptions, tree_bytes};
+pub use edit::{
+    Clause, EditError, Editor, ModeChange, OwnerChange, Put, PutOptions, Reach, tree_bytes,
+};
 pub use extract::{Extraction, Failure, Options as ExtractOptions, Progress, extract, extract_raw};
 pub use info::{Fact, facts, volume_facts};
 pub use lock::Exclusive;
 pub use open::{
     Contents, Device, Image, OpenError, Options, Part, SharedFileSystem, SharedFlash, Volume, names,
 };
-pub use path::{PathError, resolve};
+pub use path::{PathError, follow, resolve};
 pub use repair::{RepairFailure, restore_backup, write_backup};
 pub use storage::FileStorage;
 pub use tree::{Node, walk};

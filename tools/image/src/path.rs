@@ -1,6 +1,11 @@
 //! Paths inside an image.
 
-use flysch_api::vfs::{Error, FileSystem, Inode};
+use flysch_api::vfs::{Error, FileKind, FileSystem, Inode};
+
+/// Symlinks that one path may lead through, as in Linux.
+const LINKS_MAX: usize = 40;
+/// Longest target of a symlink that is followed, bytes: Linux has no longer ones.
+const TARGET_MAX: u64 = 4096;
 
 /// Why a path leads nowhere.
 #[derive(Debug, thiserror::Error)]
@@ -13,30 +18,117 @@ pub enum PathError {
         /// What is wrong there.
         error: Error,
     },
+    /// It leads through symlinks without end.
+    #[error("/{path}: too many symlinks lead to each other")]
+    Loop {
+        /// The path up to the last of them.
+        path: String,
+    },
 }
 
-/// The inode that `path` names, from the root of `fs`; symlinks are not followed.
+/// The inode that `path` names, from the root of `fs`. Symlinks on the way are followed inside the
+/// image, the last name is not, unless a '/' stands behind it.
 ///
 /// # Errors
 /// When it names none.
 pub fn resolve(fs: &dyn FileSystem, path: &[u8]) -> Result<Inode, PathError> {
+    walk(fs, path, path.ends_with(b"/"))
+}
+
+/// The inode that `path` leads to: as [`resolve`], and the last name is followed, too.
+///
+/// # Errors
+/// When it leads to none.
+pub fn follow(fs: &dyn FileSystem, path: &[u8]) -> Result<Inode, PathError> {
+    walk(fs, path, true)
+}
+
+fn walk(fs: &dyn FileSystem, path: &[u8], to_the_end: bool) -> Result<Inode, PathError> {
     let mut at = vec![fs.statistics().root];
-    let mut shown: Vec<u8> = vec![];
-    for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
-        if part == b".." {
+    let mut shown: Vec<Vec<u8>> = vec![];
+    let mut links = 0;
+    // The next name comes last.
+    let mut todo = names(path);
+    while let Some(name) = todo.pop() {
+        if name == b".." {
             if at.len() > 1 {
                 at.pop();
+                shown.pop();
             }
             continue;
         }
-        if !shown.is_empty() {
-            shown.push(b'/');
+        let here = at[at.len() - 1];
+        shown.push(name);
+        let path = || shown.join(&b'/').escape_ascii().to_string();
+        let fail = |error| PathError::At { path: path(), error };
+        let found = fs.lookup(here, &shown[shown.len() - 1]).map_err(fail)?;
+        let attributes = match todo.is_empty() && !to_the_end {
+            true => None,
+            false => Some(fs.attributes(found).map_err(fail)?),
+        };
+        let Some(size) = attributes.filter(|it| it.kind == FileKind::Symlink).map(|it| it.size)
+        else {
+            at.push(found);
+            continue;
+        };
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(PathError::Loop { path: path() });
         }
-        shown.extend_from_slice(part);
-        let found = fs
-            .lookup(at[at.len() - 1], part)
-            .map_err(|error| PathError::At { path: shown.escape_ascii().to_string(), error })?;
-        at.push(found);
+        let mut target = vec![0; size.min(TARGET_MAX) as usize];
+        let len = fs.read(found, 0, &mut target).map_err(fail)?;
+        target.truncate(len);
+        shown.pop();
+        if target.starts_with(b"/") {
+            at.truncate(1);
+            shown.clear();
+        }
+        todo.extend(names(&target));
     }
     Ok(at[at.len() - 1])
+}
+
+/// Names of a path, the last first.
+fn names(path: &[u8]) -> Vec<Vec<u8>> {
+    let names = path.rsplit(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+    names.map(<[u8]>::to_vec).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use flysch_api::vfs::{DeviceNumber, FileSystemMut, NewFile, Timestamp};
+    use flysch_vfs::Memory;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
+
+    fn add(fs: &mut Memory, at: &[u8], name: &[u8], kind: FileKind, target: &[u8]) -> Inode {
+        let device = DeviceNumber::default();
+        let new = NewFile { kind, permissions: 0o755, owner: 0, group: 0, device, target };
+        let directory = resolve(fs, at).unwrap();
+        fs.create(directory, name, &new, NOW).unwrap()
+    }
+
+    #[test]
+    fn symlinks_are_followed_inside_the_image() {
+        let mut fs = Memory::new(1 << 20, NOW);
+        add(&mut fs, b"/", b"usr", FileKind::Directory, b"");
+        add(&mut fs, b"/usr", b"lib", FileKind::Directory, b"");
+        let file = add(&mut fs, b"/usr/lib", b"file", FileKind::Regular, b"");
+        let lib = add(&mut fs, b"/", b"lib", FileKind::Symlink, b"usr/lib");
+        add(&mut fs, b"/usr", b"up", FileKind::Symlink, b"../../../lib");
+        add(&mut fs, b"/usr", b"absolute", FileKind::Symlink, b"/usr/../lib/file");
+        add(&mut fs, b"/usr/lib", b"loop", FileKind::Symlink, b"loop");
+        for path in ["/lib/file", "lib/file", "usr/up/file", "/lib/../lib/file"] {
+            assert_eq!(resolve(&fs, path.as_bytes()).unwrap(), file, "{path}");
+        }
+        assert_eq!(resolve(&fs, b"/lib").unwrap(), lib);
+        assert_eq!(resolve(&fs, b"/lib/").unwrap(), follow(&fs, b"/usr/lib").unwrap());
+        assert_eq!(follow(&fs, b"/usr/absolute").unwrap(), file);
+        let wrong = |path: &[u8]| follow(&fs, path).unwrap_err().to_string();
+        assert_eq!(wrong(b"/lib/loop"), "/usr/lib/loop: too many symlinks lead to each other");
+        assert_eq!(wrong(b"/lib/none"), "/usr/lib/none: no such file, directory or attribute");
+        assert_eq!(wrong(b"/lib/file/x"), "/usr/lib/file/x: not a directory");
+    }
 }

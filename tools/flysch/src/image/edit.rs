@@ -1,16 +1,22 @@
 //! `flysch image edit`.
 
+mod command;
+mod parse;
+
+use std::ffi::OsString;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Parser;
-use flysch_api::vfs::{Changes, DeviceNumber, FileKind, Timestamp, XattrChange};
-use flysch_image::{EditError, Editor, Exclusive, Put, PutOptions, Room};
+use flysch_api::vfs::Timestamp;
+use flysch_image::{EditError, Editor, Exclusive, Put, Room};
 use serde_json::json;
 
+use self::command::Edit;
 use super::{Source, parse_offset};
+use crate::cleanup::NewFile;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -19,13 +25,16 @@ use crate::output::Output;
 #[command(
     args_conflicts_with_subcommands = false,
     after_help = "\
+Paths in the image begin at its root; symlinks on the way are followed inside the image.
+
 The edit is made on a copy that takes the image's place when everything has worked: an image is
 the old one or the new one, never half of each. A device (/dev/mtdN) is edited where it is.
 
-With --script several edits are made at once, one on each line, words quoted as the shell does:
-    put ./rootfs/etc /etc
-    rm -r /var/log
-    chmod 600 /etc/shadow"
+With --script several edits are made at once, all or none, one on each line, words quoted as the
+shell does, from # on a comment:
+    put ./rootfs/. /            # what is in rootfs, into the root
+    rm -rf /var/log
+    chmod -R go-w /etc"
 )]
 pub(super) struct Arguments {
     #[command(flatten)]
@@ -40,6 +49,9 @@ pub(super) struct Arguments {
     /// Bytes of the flash the image is for, where it is smaller: there is that much room.
     #[arg(long, value_name = "BYTES", value_parser = parse_offset)]
     flash_size: Option<u64>,
+    /// Make the edits and throw the result away: says whether they would work.
+    #[arg(short = 'n', long, conflicts_with_all = ["output", "in_place"])]
+    dry_run: bool,
     /// Take edits from this file, `-` for standard input.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -55,167 +67,6 @@ struct Line {
     edit: Edit,
 }
 
-/// One edit. Paths in the image begin at its root.
-#[derive(Debug, clap::Subcommand)]
-enum Edit {
-    /// Put a file or a whole tree from here into the image, as `cp -a` would.
-    Put {
-        /// The file or directory here; `-` is standard input.
-        #[arg(value_name = "FILE")]
-        source: PathBuf,
-        /// The path in the image; into it, if it is a directory.
-        #[arg(value_name = "PATH")]
-        path: String,
-        /// Owner and group, numbers; else those of the file here.
-        #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
-        owner: Option<(u32, u32)>,
-        /// Permissions of files, octal; else those of the file here.
-        #[arg(long, value_name = "MODE", value_parser = parse_mode)]
-        mode: Option<u16>,
-    },
-    /// Remove a file or an empty directory.
-    Rm {
-        /// Directories with everything in them.
-        #[arg(short, long)]
-        recursive: bool,
-        /// Paths in the image.
-        #[arg(value_name = "PATH", required = true)]
-        paths: Vec<String>,
-    },
-    /// Make a directory.
-    Mkdir {
-        /// Those above it, too; one that is there is no error.
-        #[arg(short, long)]
-        parents: bool,
-        /// Permissions, octal.
-        #[arg(short, long, value_name = "MODE", value_parser = parse_mode, default_value = "755")]
-        mode: u16,
-        /// Paths in the image.
-        #[arg(value_name = "PATH", required = true)]
-        paths: Vec<String>,
-    },
-    /// Move or rename a file; what has the new name is replaced.
-    Mv {
-        /// The path it has.
-        #[arg(value_name = "FROM")]
-        from: String,
-        /// The path it gets; into it, if it is a directory.
-        #[arg(value_name = "TO")]
-        to: String,
-    },
-    /// Give a file one more name, or make a symlink.
-    Ln {
-        /// A symlink: what it leads to is taken as it is.
-        #[arg(short, long)]
-        symbolic: bool,
-        /// The file, or what the symlink leads to.
-        #[arg(value_name = "TARGET")]
-        target: String,
-        /// The new name.
-        #[arg(value_name = "PATH")]
-        path: String,
-    },
-    /// Make a device node (b or c with MAJOR MINOR), a FIFO (p) or a socket (s).
-    Mknod {
-        /// Permissions, octal.
-        #[arg(short, long, value_name = "MODE", value_parser = parse_mode, default_value = "644")]
-        mode: u16,
-        /// The path in the image.
-        #[arg(value_name = "PATH")]
-        path: String,
-        /// What: b, c, p or s.
-        #[arg(value_name = "KIND", value_parser = parse_kind)]
-        kind: FileKind,
-        /// Device number.
-        #[arg(value_name = "MAJOR", requires = "minor")]
-        major: Option<u32>,
-        /// Device number.
-        #[arg(value_name = "MINOR")]
-        minor: Option<u32>,
-    },
-    /// Change permissions.
-    Chmod {
-        /// Everything below, too.
-        #[arg(short, long)]
-        recursive: bool,
-        /// Permissions, octal.
-        #[arg(value_name = "MODE", value_parser = parse_mode)]
-        mode: u16,
-        /// Paths in the image.
-        #[arg(value_name = "PATH", required = true)]
-        paths: Vec<String>,
-    },
-    /// Change owner and group.
-    Chown {
-        /// Everything below, too.
-        #[arg(short, long)]
-        recursive: bool,
-        /// Owner and group, numbers.
-        #[arg(value_name = "UID:GID", value_parser = parse_owner)]
-        owner: (u32, u32),
-        /// Paths in the image.
-        #[arg(value_name = "PATH", required = true)]
-        paths: Vec<String>,
-    },
-    /// Cut a file, or make it longer by a hole.
-    Truncate {
-        /// Its length then.
-        #[arg(short, long, value_name = "BYTES", value_parser = parse_offset)]
-        size: u64,
-        /// The path in the image.
-        #[arg(value_name = "PATH")]
-        path: String,
-    },
-    /// Set an extended attribute, or remove it.
-    Setfattr {
-        /// Its full name, such as user.comment.
-        #[arg(short, long, value_name = "NAME")]
-        name: String,
-        /// Its value; 0x and hexadecimal digits for bytes.
-        #[arg(short, long, value_name = "VALUE", value_parser = parse_value)]
-        value: Option<Value>,
-        /// Remove it.
-        #[arg(short = 'x', long, conflicts_with = "value", required_unless_present = "value")]
-        remove: bool,
-        /// The path in the image.
-        #[arg(value_name = "PATH")]
-        path: String,
-    },
-}
-
-/// Value of an extended attribute.
-#[derive(Clone, Debug)]
-struct Value(Vec<u8>);
-
-fn parse_mode(text: &str) -> Result<u16, String> {
-    let mode = u16::from_str_radix(text, 8).ok().filter(|&mode| mode <= 0o7777);
-    mode.ok_or_else(|| format!("`{text}` is no octal mode such as 644 or 4755"))
-}
-
-fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let numbers = text
-        .split_once(':')
-        .and_then(|(owner, group)| Some((owner.parse().ok()?, group.parse().ok()?)));
-    numbers.ok_or_else(|| format!("`{text}` is no pair of numbers such as 0:0"))
-}
-
-fn parse_kind(text: &str) -> Result<FileKind, String> {
-    match text {
-        "b" => Ok(FileKind::BlockDevice),
-        "c" => Ok(FileKind::CharacterDevice),
-        "p" => Ok(FileKind::Fifo),
-        "s" => Ok(FileKind::Socket),
-        _ => Err(format!("`{text}` is none of b, c, p and s")),
-    }
-}
-
-fn parse_value(text: &str) -> Result<Value, String> {
-    let Some(digits) = text.strip_prefix("0x") else { return Ok(Value(text.into())) };
-    let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
-    let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
-    bytes.map(Value).ok_or_else(|| format!("`{text}` is no even number of hexadecimal digits"))
-}
-
 /// Edits.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let edits = match (&arguments.command, &arguments.script) {
@@ -228,6 +79,12 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         Some(edit) => vec![(0, edit)],
         None => edits.iter().map(|(line, edit)| (*line, edit)).collect(),
     };
+    for (line, edit) in &edits {
+        edit.check().map_err(|wrong| match line {
+            0 => Failure::usage(wrong),
+            line => Failure::usage(format!("line {line}: {wrong}")),
+        })?;
+    }
     let room = Room {
         flash_size: arguments.flash_size,
         bytes: Some(edits.iter().map(|(_, edit)| edit.bytes()).sum()),
@@ -239,6 +96,9 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         false => Some(Exclusive::of(path).map_err(|error| Failure::of(path.display(), error))?),
     };
     let target = Target::of(arguments)?;
+    if let (true, Target::Itself(_)) = (arguments.dry_run, &target) {
+        return Err(Failure::usage("--dry-run: a device is edited where it is"));
+    }
     let fs = arguments.source.open_writable(target.path(), &room)?;
     let mut put = Put::default();
     {
@@ -255,7 +115,9 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         editor.finish().map_err(fail)?;
     }
     fs.close().map_err(|error| Failure::of(arguments.source.path.display(), error))?;
-    target.keep()?;
+    if !arguments.dry_run {
+        target.keep()?;
+    }
     report(edits.len(), &put, output)
 }
 
@@ -290,20 +152,22 @@ fn now() -> Result<Timestamp, Failure> {
 }
 
 fn read_script(path: &Path) -> Result<Vec<(usize, Edit)>, Failure> {
-    let mut text = String::new();
+    let mut text = Vec::new();
     let read = match path.as_os_str().as_bytes() {
-        b"-" => std::io::stdin().read_to_string(&mut text),
-        _ => std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)),
+        b"-" => std::io::stdin().read_to_end(&mut text),
+        _ => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut text)),
     };
     read.map_err(|error| Failure::of(path.display(), error))?;
     let mut edits = vec![];
-    for (index, line) in text.lines().enumerate() {
-        let at = index + 1;
+    for (at, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
         let wrong = |what: String| Failure::usage(format!("{}: line {at}: {what}", path.display()));
-        let words = shlex::split(line).ok_or_else(|| wrong("a quote is not closed".into()))?;
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let words =
+            shlex::bytes::split(line).ok_or_else(|| wrong("a quote is not closed".into()))?;
         if words.is_empty() {
             continue;
         }
+        let words = words.into_iter().map(OsString::from_vec);
         let line = Line::try_parse_from(words).map_err(|error| {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
@@ -317,84 +181,12 @@ fn read_script(path: &Path) -> Result<Vec<(usize, Edit)>, Failure> {
     Ok(edits)
 }
 
-impl Edit {
-    /// Bytes it brings into the image, about.
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Put { source, .. } if source.as_os_str() != "-" => {
-                flysch_image::tree_bytes(source)
-            }
-            // Standard input tells nothing; names and attributes need little.
-            Self::Put { .. } => 4 << 20,
-            _ => 16 << 10,
-        }
-    }
-
-    fn apply(&self, editor: &mut Editor<'_>, put: &mut Put) -> Result<(), EditError> {
-        match self {
-            Self::Put { source, path, owner, mode } => {
-                let options = PutOptions { owner: *owner, permissions: *mode };
-                let one = match source.as_os_str().as_bytes() {
-                    b"-" => editor.put_content(&mut std::io::stdin(), path.as_bytes(), options)?,
-                    _ => editor.put(source, path.as_bytes(), options)?,
-                };
-                put.files += one.files;
-                put.bytes += one.bytes;
-                put.without_xattr += one.without_xattr;
-                Ok(())
-            }
-            Self::Rm { recursive, paths } => each(paths, |path| editor.remove(path, *recursive)),
-            Self::Mkdir { parents, mode, paths } => {
-                each(paths, |path| editor.make_directory(path, *mode, *parents))
-            }
-            Self::Mv { from, to } => editor.rename(from.as_bytes(), to.as_bytes()),
-            Self::Ln { symbolic: true, target, path } => {
-                editor.symlink(target.as_bytes(), path.as_bytes())
-            }
-            Self::Ln { target, path, .. } => editor.link(target.as_bytes(), path.as_bytes()),
-            Self::Mknod { mode, path, kind, major, minor } => {
-                let device = DeviceNumber {
-                    major: major.unwrap_or_default(),
-                    minor: minor.unwrap_or_default(),
-                };
-                editor.make(path.as_bytes(), *kind, *mode, device)
-            }
-            Self::Chmod { recursive, mode, paths } => {
-                let changes = Changes { permissions: Some(*mode), ..Changes::default() };
-                each(paths, |path| editor.change(path, &changes, *recursive))
-            }
-            Self::Chown { recursive, owner: (owner, group), paths } => {
-                let (owner, group) = (Some(*owner), Some(*group));
-                let changes = Changes { owner, group, ..Changes::default() };
-                each(paths, |path| editor.change(path, &changes, *recursive))
-            }
-            Self::Truncate { size, path } => {
-                let changes = Changes { size: Some(*size), ..Changes::default() };
-                editor.change(path.as_bytes(), &changes, false)
-            }
-            Self::Setfattr { name, value, path, .. } => {
-                let change = value
-                    .as_ref()
-                    .map_or(XattrChange::Remove, |Value(value)| XattrChange::Set(value));
-                editor.set_xattr(path.as_bytes(), name.as_bytes(), change)
-            }
-        }
-    }
-}
-
-fn each(
-    paths: &[String],
-    mut edit: impl FnMut(&[u8]) -> Result<(), EditError>,
-) -> Result<(), EditError> {
-    paths.iter().try_for_each(|path| edit(path.as_bytes()))
-}
-
 /// The file that is edited.
 enum Target {
     /// The image itself.
     Itself(PathBuf),
     /// A copy, and where it goes in the end.
-    Copy(tempfile::TempPath, PathBuf),
+    Copy(NewFile, PathBuf),
 }
 
 impl Target {
@@ -413,18 +205,13 @@ impl Target {
             Some(output) => output.clone(),
             None => image.canonicalize().map_err(fail)?,
         };
-        let folder = last.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        let fail = |error| Failure::of(folder.display(), error);
-        let copy = tempfile::NamedTempFile::new_in(folder).map_err(fail)?.into_temp_path();
-        std::fs::copy(image, &copy).map_err(|error| Failure::of(image.display(), error))?;
-        Ok(Self::Copy(copy, last))
+        Ok(Self::Copy(NewFile::copy(image, &last).map_err(fail)?, last))
     }
 
     fn path(&self) -> &Path {
         match self {
             Self::Itself(path) => path,
-            Self::Copy(copy, _) => copy,
+            Self::Copy(copy, _) => copy.temporary_path(),
         }
     }
 
@@ -433,9 +220,7 @@ impl Target {
         match self {
             Self::Itself(_) => Ok(()),
             Self::Copy(copy, last) => {
-                let fail = |error: std::io::Error| Failure::of(last.display(), error);
-                std::fs::File::open(&copy).and_then(|file| file.sync_all()).map_err(fail)?;
-                copy.persist(&last).map_err(|error| fail(error.error))
+                copy.keep().map_err(|error| Failure::of(last.display(), error))
             }
         }
     }

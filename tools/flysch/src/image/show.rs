@@ -1,6 +1,6 @@
 //! `flysch image info` and `flysch image cat`.
 
-use flysch_image::{Fact, resolve};
+use flysch_image::{Fact, follow};
 use serde::Serialize;
 
 use super::Source;
@@ -65,7 +65,7 @@ fn lines(output: &mut Output, indent: &str, facts: &[Fact]) -> Result<(), Failur
 pub(super) fn cat(source: &Source, path: &str, output: &mut Output) -> Result<(), Failure> {
     let image = source.open()?;
     let fs = source.file_system(&image)?;
-    let inode = resolve(&*fs, path.as_bytes()).map_err(Failure::failed)?;
+    let inode = follow(&*fs, path.as_bytes()).map_err(Failure::failed)?;
     let mut buffer = vec![0; CHUNK];
     let mut at = 0;
     loop {

@@ -1,18 +1,22 @@
 //! Changing single files inside an image.
 
+mod mode;
+mod owner;
 mod put;
 
 use std::io;
 use std::path::PathBuf;
 
 use flysch_api::vfs::{
-    Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Rename,
-    Timestamp, XattrChange,
+    Attributes, Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile,
+    Rename, Timestamp, XattrChange,
 };
 
-use crate::path::{PathError, resolve};
+use crate::path::{PathError, follow, resolve};
 use crate::tree::{DEPTH_MAX, children};
 
+pub use mode::{Clause, ModeChange};
+pub use owner::OwnerChange;
 pub use put::{Put, PutOptions, tree_bytes};
 
 /// Why an edit was not made.
@@ -37,6 +41,14 @@ pub enum EditError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// A name that the image has no number for.
+    #[error("`{who}` is not in the image's {list}: give the number")]
+    Unknown {
+        /// The user or group.
+        who: String,
+        /// Where it should be.
+        list: String,
+    },
     /// The image could not be brought to rest.
     #[error("{0}")]
     Sync(Error),
@@ -54,6 +66,15 @@ fn shown(path: &[u8]) -> String {
 
 fn refused(path: &[u8], problem: &'static str) -> EditError {
     EditError::Refused { path: shown(path), problem }
+}
+
+/// How far a change of attributes goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// To everything below a directory.
+    pub recursive: bool,
+    /// To a symlink itself, not to where it leads.
+    pub link_itself: bool,
 }
 
 /// Makes edits, one after the other, all at one time.
@@ -83,15 +104,23 @@ impl<'f> Editor<'f> {
         self.fs.sync(None).map_err(EditError::Sync)
     }
 
+    /// What a path names; its last name is not followed.
     fn resolve(&self, path: &[u8]) -> Result<Inode, EditError> {
         // Upcast: a path is looked up in anything that can be read.
         let fs: &dyn FileSystem = &*self.fs;
         Ok(resolve(fs, path)?)
     }
 
+    /// What a path leads to.
+    fn follow(&self, path: &[u8]) -> Result<Inode, EditError> {
+        let fs: &dyn FileSystem = &*self.fs;
+        Ok(follow(fs, path)?)
+    }
+
     /// The directory that `path` lies in, and its last name.
     fn place<'p>(&self, path: &'p [u8]) -> Result<(Inode, &'p [u8]), EditError> {
-        let clean = path.strip_suffix(b"/").unwrap_or(path);
+        let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let clean = &path[..end];
         let cut = clean.iter().rposition(|&byte| byte == b'/');
         let (above, name) = match cut {
             Some(cut) => (&clean[..cut], &clean[cut + 1..]),
@@ -100,7 +129,7 @@ impl<'f> Editor<'f> {
         if matches!(name, b"" | b"." | b"..") {
             return Err(refused(path, "this is no name of a file"));
         }
-        Ok((self.resolve(above)?, name))
+        Ok((self.follow(above)?, name))
     }
 
     /// Removes a file; a directory and everything in it only if `recursive`.
@@ -151,7 +180,7 @@ impl<'f> Editor<'f> {
             if above.iter().all(|&byte| byte == b'/') {
                 continue;
             }
-            match self.resolve(above) {
+            match self.follow(above) {
                 Ok(inode) => {
                     let kind = self.fs.attributes(inode).map_err(at(above))?.kind;
                     if kind != FileKind::Directory {
@@ -210,15 +239,17 @@ impl<'f> Editor<'f> {
         self.fs.link(inode, directory, name, self.now).map_err(at(path))
     }
 
-    /// Moves a file: into `to` if that is a directory, else to that name, whose file is replaced.
+    /// Moves a file: into `to` if that is a directory (as it must be if `into`), else to that name,
+    /// whose file is replaced.
     ///
     /// # Errors
     /// When it is not there, or can not go there.
-    pub fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), EditError> {
+    pub fn rename(&mut self, from: &[u8], to: &[u8], into: bool) -> Result<(), EditError> {
         let (old_directory, old) = self.place(from)?;
         self.fs.lookup(old_directory, old).map_err(at(from))?;
         let (new_directory, new) = match self.directory(to) {
             Some(directory) => (directory, old),
+            None if into => return Err(refused(to, "several files go into a directory only")),
             None => self.place(to)?,
         };
         let replaced = self.fs.lookup(new_directory, new).ok();
@@ -227,49 +258,88 @@ impl<'f> Editor<'f> {
         replaced.map_or(Ok(()), |inode| self.fs.forget(inode).map_err(at(to)))
     }
 
+    /// What a file called `name` becomes that goes to `path`: a name in it, if that is a directory
+    /// (or leads to one and `through_links`).
+    pub fn destination(&self, path: &[u8], name: &[u8], through_links: bool) -> Vec<u8> {
+        let found = if through_links { self.follow(path) } else { self.resolve(path) };
+        let kind = found.ok().and_then(|inode| self.fs.attributes(inode).ok()).map(|it| it.kind);
+        let clean = name.split(|&byte| byte == b'/').rfind(|name| !name.is_empty());
+        match (kind, clean) {
+            (Some(FileKind::Directory), Some(name)) => [path, b"/", name].concat(),
+            _ => path.to_vec(),
+        }
+    }
+
+    /// Whether something has that name.
+    pub fn is_there(&self, path: &[u8]) -> bool {
+        self.resolve(path).is_ok()
+    }
+
     /// The directory at `path`, if there is one.
     fn directory(&self, path: &[u8]) -> Option<Inode> {
-        let inode = self.resolve(path).ok()?;
+        let inode = self.follow(path).ok()?;
         let kind = self.fs.attributes(inode).ok()?.kind;
         (kind == FileKind::Directory).then_some(inode)
     }
 
-    /// Changes attributes of a file, and of everything below it if `recursive`. Symlinks below
-    /// keep their permissions, as Linux has none for them.
+    /// Changes attributes of a file, to what `change` makes of those it has.
     ///
     /// # Errors
     /// When it is not there, or can not have them.
     pub fn change(
         &mut self,
         path: &[u8],
-        changes: &Changes,
-        recursive: bool,
+        change: &dyn Fn(&Attributes) -> Changes,
+        reach: Reach,
     ) -> Result<(), EditError> {
-        let inode = self.resolve(path)?;
-        self.change_inode(inode, path, changes, if recursive { DEPTH_MAX } else { 0 })
+        let inode = if reach.link_itself { self.resolve(path) } else { self.follow(path) }?;
+        self.change_inode(inode, path, change, if reach.recursive { DEPTH_MAX } else { 0 })
     }
 
     fn change_inode(
         &mut self,
         inode: Inode,
         path: &[u8],
-        changes: &Changes,
+        change: &dyn Fn(&Attributes) -> Changes,
         depth: usize,
     ) -> Result<(), EditError> {
-        self.fs.set_attributes(inode, changes, self.now).map_err(at(path))?;
-        let kind = self.fs.attributes(inode).map_err(at(path))?.kind;
-        if depth == 0 || kind != FileKind::Directory {
+        let attributes = self.fs.attributes(inode).map_err(at(path))?;
+        let changes = change(&attributes);
+        if changes != Changes::default() {
+            self.fs.set_attributes(inode, &changes, self.now).map_err(at(path))?;
+        }
+        if depth == 0 || attributes.kind != FileKind::Directory {
             return Ok(());
         }
         let (below, listed) = children(&*self.fs, inode);
         listed.map_err(at(path))?;
         for child in below {
             let path = [path, b"/", &child.name].concat();
-            let permissions = changes.permissions.filter(|_| child.kind != FileKind::Symlink);
-            let changes = Changes { permissions, ..*changes };
-            self.change_inode(child.inode, &path, &changes, depth - 1)?;
+            self.change_inode(child.inode, &path, change, depth - 1)?;
         }
         Ok(())
+    }
+
+    /// Sets when a file was last read and changed; `None` is now. What is not there becomes an
+    /// empty file, or is left alone if not `create`.
+    ///
+    /// # Errors
+    /// When there is no place for it.
+    pub fn touch(
+        &mut self,
+        path: &[u8],
+        time: Option<Timestamp>,
+        create: bool,
+    ) -> Result<(), EditError> {
+        if self.follow(path).is_err() {
+            if !create {
+                return Ok(());
+            }
+            self.make(path, FileKind::Regular, 0o644, DeviceNumber::default())?;
+        }
+        let time = Some(time.unwrap_or(self.now));
+        let changes = Changes { accessed: time, modified: time, ..Changes::default() };
+        self.change(path, &|_| changes, Reach::default())
     }
 
     /// Sets or removes an extended attribute.
@@ -281,8 +351,9 @@ impl<'f> Editor<'f> {
         path: &[u8],
         name: &[u8],
         change: XattrChange<'_>,
+        link_itself: bool,
     ) -> Result<(), EditError> {
-        let inode = self.resolve(path)?;
+        let inode = if link_itself { self.resolve(path) } else { self.follow(path) }?;
         self.fs.set_xattr(inode, name, change, self.now).map_err(at(path))
     }
 }

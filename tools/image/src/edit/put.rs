@@ -25,8 +25,10 @@ const DEPTH_MAX: usize = 512;
 /// What files get that are put.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PutOptions {
-    /// Owner and group, else those of the file outside.
-    pub owner: Option<(u32, u32)>,
+    /// Owner, else that of the file outside.
+    pub owner: Option<u32>,
+    /// Group, else that of the file outside.
+    pub group: Option<u32>,
     /// Permissions of files that are not directories, else those outside.
     pub permissions: Option<u16>,
 }
@@ -62,7 +64,8 @@ struct Run<'e, 'f> {
 impl Editor<'_> {
     /// Puts the file or tree at `source` into the image, with owners, permissions, times, links,
     /// devices, extended attributes and holes: into `path` if that is a directory, else as `path`.
-    /// A file that is there gets new content; directories are merged.
+    /// A file that is there gets new content; directories are merged, and `source` with a `/.` at
+    /// its end is merged with `path` itself.
     ///
     /// # Errors
     /// At the first file that can not be read or has no place; what was put before stays.
@@ -72,14 +75,22 @@ impl Editor<'_> {
         path: &[u8],
         options: PutOptions,
     ) -> Result<Put, EditError> {
+        let mut run = Run { editor: self, options, links: HashMap::new(), put: Put::default() };
+        let bytes = source.as_os_str().as_bytes();
+        if bytes == b"." || bytes.ends_with(b"/.") {
+            run.merge(source, path)?;
+            return Ok(run.put);
+        }
         let name = source.file_name().map(OsStrExt::as_bytes);
-        let into = match (self.directory(path), name) {
+        if path.ends_with(b"/") && run.editor.directory(path).is_none() && !source.is_dir() {
+            return Err(refused(path, "there is no such directory"));
+        }
+        let into = match (run.editor.directory(path), name) {
             (Some(_), Some(name)) => [path, b"/", name].concat(),
             _ => path.to_vec(),
         };
-        let (directory, name) = self.place(&into)?;
+        let (directory, name) = run.editor.place(&into)?;
         let place = Place { directory, name, path: &into };
-        let mut run = Run { editor: self, options, links: HashMap::new(), put: Put::default() };
         run.file(source, &place, 0)?;
         Ok(run.put)
     }
@@ -95,7 +106,7 @@ impl Editor<'_> {
         options: PutOptions,
     ) -> Result<Put, EditError> {
         let (directory, name) = self.place(path)?;
-        let (owner, group) = options.owner.unwrap_or((0, 0));
+        let (owner, group) = (options.owner.unwrap_or(0), options.group.unwrap_or(0));
         let permissions = options.permissions.unwrap_or(0o644);
         let mut run = Run { editor: self, options, links: HashMap::new(), put: Put::default() };
         let file = NewFile {
@@ -158,6 +169,36 @@ fn time(seconds: i64, nanoseconds: i64) -> Timestamp {
 }
 
 impl Run<'_, '_> {
+    /// Puts what is in a directory into another, which gets its attributes.
+    fn merge(&mut self, source: &Path, path: &[u8]) -> Result<(), EditError> {
+        let metadata = source.symlink_metadata().map_err(outside(source))?;
+        let Some(inode) = self.editor.directory(path) else {
+            return Err(refused(path, "there is no such directory"));
+        };
+        let changes = Changes {
+            permissions: Some((metadata.mode() & 0o7777) as u16),
+            owner: Some(self.options.owner.unwrap_or(metadata.uid())),
+            group: Some(self.options.group.unwrap_or(metadata.gid())),
+            ..Changes::default()
+        };
+        let now = self.editor.now;
+        self.editor.fs.set_attributes(inode, &changes, now).map_err(at(path))?;
+        self.put.files += 1;
+        self.below(source, inode, path, 0)?;
+        self.xattrs(source, inode, path)?;
+        self.times(&metadata, inode, path)
+    }
+
+    fn times(&mut self, of: &Metadata, inode: Inode, path: &[u8]) -> Result<(), EditError> {
+        let changes = Changes {
+            accessed: Some(time(of.atime(), of.atime_nsec())),
+            modified: Some(time(of.mtime(), of.mtime_nsec())),
+            ..Changes::default()
+        };
+        let now = self.editor.now;
+        self.editor.fs.set_attributes(inode, &changes, now).map_err(at(path))
+    }
+
     fn file(&mut self, source: &Path, place: &Place<'_>, depth: usize) -> Result<(), EditError> {
         let path = place.path;
         let metadata = source.symlink_metadata().map_err(outside(source))?;
@@ -171,7 +212,8 @@ impl Run<'_, '_> {
             FileKind::Symlink => std::fs::read_link(source).map_err(outside(source))?,
             _ => Default::default(),
         };
-        let (owner, group) = self.options.owner.unwrap_or((metadata.uid(), metadata.gid()));
+        let owner = self.options.owner.unwrap_or(metadata.uid());
+        let group = self.options.group.unwrap_or(metadata.gid());
         let own = (metadata.mode() & 0o7777) as u16;
         let is_file = !matches!(kind, FileKind::Directory | FileKind::Symlink);
         let device = match kind {
@@ -199,13 +241,7 @@ impl Run<'_, '_> {
             _ => {}
         }
         self.xattrs(source, inode, path)?;
-        let changes = Changes {
-            accessed: Some(time(metadata.atime(), metadata.atime_nsec())),
-            modified: Some(time(metadata.mtime(), metadata.mtime_nsec())),
-            ..Changes::default()
-        };
-        let now = self.editor.now;
-        self.editor.fs.set_attributes(inode, &changes, now).map_err(at(path))
+        self.times(&metadata, inode, path)
     }
 
     /// Makes a file. One that is there is taken over if it is of the same kind.

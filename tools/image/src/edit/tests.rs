@@ -44,7 +44,7 @@ fn a_tree_is_put_as_it_is() {
 
     // Again, over what is there, with other owners.
     std::fs::write(tree.join("below/a"), "new").unwrap();
-    let options = PutOptions { owner: Some((7, 8)), permissions: Some(0o600) };
+    let options = PutOptions { owner: Some(7), group: Some(8), permissions: Some(0o600) };
     Editor::new(&mut fs, NOW).put(&tree, b"/", options).unwrap();
     let attributes = fs.attributes(resolve(&fs, b"/tree/below/a").unwrap()).unwrap();
     assert_eq!((attributes.owner, attributes.group, attributes.permissions), (7, 8, 0o600));
@@ -65,10 +65,14 @@ fn every_edit_does_what_its_name_says() {
     editor.link(b"/etc/hostname", b"/etc/second").unwrap();
     let console = DeviceNumber { major: 5, minor: 1 };
     editor.make(b"/console", FileKind::CharacterDevice, 0o600, console).unwrap();
-    editor.rename(b"/etc/second", b"/").unwrap();
-    let changes = Changes { owner: Some(9), permissions: Some(0o700), ..Changes::default() };
-    editor.change(b"/etc", &changes, true).unwrap();
-    editor.set_xattr(b"/second", b"user.a", XattrChange::Set(b"b")).unwrap();
+    editor.rename(b"/etc/second", b"/", false).unwrap();
+    let changes = |it: &Attributes| Changes {
+        owner: Some(9),
+        permissions: (it.kind != FileKind::Symlink).then_some(0o700),
+        ..Changes::default()
+    };
+    editor.change(b"/etc", &changes, Reach { recursive: true, link_itself: false }).unwrap();
+    editor.set_xattr(b"/second", b"user.a", XattrChange::Set(b"b"), false).unwrap();
     let full = editor.remove(b"/etc", false).unwrap_err();
     assert_eq!(full.to_string(), "/etc: the directory is not empty");
     assert_eq!(content(&fs, b"/second"), b"host");
@@ -104,4 +108,53 @@ fn what_can_not_be_says_why() {
     let missing = folder.path().join("missing");
     let error = editor.put(&missing, b"/x", PutOptions::default()).unwrap_err();
     assert!(error.to_string().contains("missing: No such file"), "{error}");
+}
+
+#[test]
+fn the_content_of_a_directory_goes_into_another_also_the_root() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("etc/below")).unwrap();
+    std::fs::write(folder.path().join("etc/below/file"), "content").unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
+    let mut fs = memory();
+    let mut editor = Editor::new(&mut fs, NOW);
+    editor.make_directory(b"/real", 0o755, false).unwrap();
+    editor.symlink(b"/real", b"/etc").unwrap();
+    let refused = editor.put(&folder.path().join("."), b"/", PutOptions::default()).unwrap_err();
+    assert_eq!(refused.to_string(), "/etc: something is there, no directory");
+    editor.put(&folder.path().join("etc/."), b"/etc", PutOptions::default()).unwrap();
+    editor.remove(b"/etc", false).unwrap();
+    editor.put(&folder.path().join("."), b"/", PutOptions::default()).unwrap();
+    assert_eq!(content(&fs, b"/real/below/file"), b"content");
+    assert_eq!(content(&fs, b"/etc/below/file"), b"content");
+    assert_eq!(fs.attributes(fs.statistics().root).unwrap().permissions, 0o711);
+}
+
+#[test]
+fn owners_are_those_of_the_image() {
+    let mut fs = memory();
+    let mut editor = Editor::new(&mut fs, NOW);
+    let root: OwnerChange = "root:root".parse().unwrap();
+    assert_eq!(editor.owners(&root).unwrap(), (Some(0), Some(0)), "without any list");
+    editor.make_directory(b"/usr/etc", 0o755, true).unwrap();
+    editor.symlink(b"usr/etc", b"/etc").unwrap();
+    let passwd = b"# users\nwww:x:33:34::/:/bin/sh\nroot:x:1:2:::\nbad:x:y:z\n";
+    editor.put_content(&mut &passwd[..], b"/etc/passwd", PutOptions::default()).unwrap();
+    editor.put_content(&mut &b"adm:x:4:www\n"[..], b"/etc/group", PutOptions::default()).unwrap();
+    for (text, expected) in [
+        ("www", (Some(33), None)),
+        ("www:", (Some(33), Some(34))),
+        (":adm", (None, Some(4))),
+        ("33:adm", (Some(33), Some(4))),
+        ("7:8", (Some(7), Some(8))),
+        ("root", (Some(1), None)),
+    ] {
+        let change: OwnerChange = text.parse().unwrap();
+        assert_eq!(editor.owners(&change).unwrap(), expected, "{text}");
+    }
+    let unknown = editor.owners(&"bad:none".parse().unwrap()).unwrap_err().to_string();
+    assert_eq!(unknown, "`bad` is not in the image's /etc/passwd: give the number");
+    for text in ["", ":", "a:b:c"] {
+        assert!(text.parse::<OwnerChange>().is_err(), "{text}");
+    }
 }
