@@ -35,6 +35,7 @@ impl Tree {
         let time = Timestamp { seconds: options.latest.unwrap_or(0), nanoseconds: 0 };
         let mut reader =
             Reader { tree: Self::empty(time), options, file: file.clone(), spool: None };
+        check_plain(&file).map_err(fail)?;
         let mut members = Members::new(&file).map_err(fail)?;
         while let Some(member) = members.next().map_err(fail)? {
             let place = format!("{name}: {}", shown(&member.path));
@@ -53,6 +54,31 @@ fn seekable(mut input: File) -> io::Result<File> {
     io::copy(&mut input, &mut copy)?;
     copy.seek(SeekFrom::Start(0))?;
     Ok(copy)
+}
+
+/// Refuses what is no archive yet: compressed ones, and the nothing that a pipe brings whose writer
+/// failed.
+fn check_plain(file: &File) -> io::Result<()> {
+    let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    let mut start = [0; 6];
+    let length = file.metadata()?.len().min(start.len() as u64) as usize;
+    if length == 0 {
+        return refuse("there is not one byte of an archive".to_string());
+    }
+    file.read_exact_at(&mut start[..length], 0)?;
+    let known: [(&[u8], &str); 5] = [
+        (b"\x1f\x8b", "gzip"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"BZh", "bzip2"),
+        (b"\x04\x22\x4d\x18", "lz4"),
+    ];
+    match known.into_iter().find(|(magic, _)| start.starts_with(magic)) {
+        Some((_, tool)) => {
+            refuse(format!("it is compressed: `{tool} -dc ARCHIVE | flysch ... --tar -`"))
+        }
+        None => Ok(()),
+    }
 }
 
 impl Reader<'_> {

@@ -74,7 +74,8 @@ impl Tree {
     ) -> Result<(), String> {
         if let Some(at) = self.find(path) {
             let entry = &mut self.entries[at];
-            let plain = matches!(entry.kind, FileKind::Regular | FileKind::Directory);
+            let plain =
+                matches!(entry.kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
             if entry.kind != line.kind || !plain {
                 return Err(format!("{} is there already and is something else", shown(path)));
             }
@@ -138,6 +139,9 @@ fn parse(line: &str) -> Result<Line<'_>, String> {
     }
     if mode > 0o7777 {
         return Err(format!("`{mode:o}` is no mode: 0 to 7777"));
+    }
+    if kind == FileKind::Symlink && mode != 0o777 {
+        return Err("the mode of a symlink is 777".to_string());
     }
     if count > COUNT_MAX {
         return Err(format!("{count} files from one line are too many"));

@@ -27,6 +27,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_api::vfs::{DeviceNumber, FileKind, Timestamp};
 
+/// Symlinks that one path may lead through, as in Linux.
+const LINKS_MAX: usize = 40;
+
 /// Why an image could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
@@ -216,35 +219,50 @@ impl Tree {
     }
 
     /// Directory and last name of a path, which may begin with '/' or "./". Directories that are
-    /// not there are made.
+    /// not there are made; symlinks on the way lead on inside the tree.
     fn place<'p>(&mut self, path: &'p [u8], time: Timestamp) -> Result<(usize, &'p [u8]), String> {
-        let mut names =
-            path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".");
-        let Some(mut last) = names.next_back() else { return Ok((0, b"")) };
-        if last == b".." {
-            last = b"";
-        }
-        let mut at = 0;
-        for name in names {
-            if name == b".." {
-                return Err("the path leads upwards".to_string());
-            }
-            at = match self.entries[at].names.get(name) {
-                Some(&there) if self.entries[there].kind == FileKind::Directory => there,
-                Some(_) => {
-                    let shown = name.escape_ascii();
-                    return Err(format!("{shown} is no directory"));
-                }
-                None => self.add(at, name, Entry::directory(time)),
-            };
-        }
-        if last.is_empty() {
+        let mut names = names(path);
+        let Some(last) = names.pop() else { return Ok((0, b"")) };
+        if last == b".." || names.contains(&&b".."[..]) {
             return Err("the path leads upwards".to_string());
         }
         if last.len() > 255 || last.contains(&0) {
             return Err("the name is longer than 255 bytes or holds a NUL".to_string());
         }
-        Ok((at, last))
+        Ok((self.directory(&names, time)?, last))
+    }
+
+    fn directory(&mut self, names: &[&[u8]], time: Timestamp) -> Result<usize, String> {
+        let mut at = vec![0];
+        let mut links = 0;
+        // The next name comes last.
+        let mut todo: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
+        while let Some(name) = todo.pop() {
+            let here = at[at.len() - 1];
+            if name == b".." {
+                // Of a symlink; above the root is the root.
+                at.truncate((at.len() - 1).max(1));
+                continue;
+            }
+            let there = self.entries[here].names.get(&name).copied();
+            match there.map(|there| (there, self.entries[there].kind)) {
+                Some((there, FileKind::Directory)) => at.push(there),
+                Some((there, FileKind::Symlink)) if links < LINKS_MAX => {
+                    links += 1;
+                    let target = &self.entries[there].target;
+                    if target.starts_with(b"/") {
+                        at.truncate(1);
+                    }
+                    todo.extend(self::names(target).into_iter().rev().map(<[u8]>::to_vec));
+                }
+                Some(_) => {
+                    let shown = name.escape_ascii();
+                    return Err(format!("{shown} is no directory"));
+                }
+                None => at.push(self.add(here, &name, Entry::directory(time))),
+            }
+        }
+        Ok(at[at.len() - 1])
     }
 
     /// A path that leads to a file, for people.
@@ -269,9 +287,7 @@ impl Tree {
 
     /// The file of a path; `None` if there is none.
     fn find(&self, path: &[u8]) -> Option<usize> {
-        let names =
-            path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".");
-        names.into_iter().try_fold(0, |at, name| self.entries[at].names.get(name).copied())
+        names(path).into_iter().try_fold(0, |at, name| self.entries[at].names.get(name).copied())
     }
 }
 
@@ -290,6 +306,11 @@ impl Making {
     fn add(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
+}
+
+/// Names of a path.
+fn names(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect()
 }
 
 /// A path for people.

@@ -121,9 +121,12 @@ impl<'f> Members<'f> {
         let mut stored = member.size;
         let mut real_size = None;
         let mut sparse_version = None;
+        let mut map = SparseMap::default();
         for (key, value) in self.global.iter().chain(local) {
             match &key[..] {
-                b"path" if sparse_version.is_none() => member.path.clone_from(value),
+                b"path" if sparse_version.is_none() && !map.is_named => {
+                    member.path.clone_from(value);
+                }
                 b"linkpath" => member.link.clone_from(value),
                 b"size" => stored = decimal(value).ok_or_else(|| broken("a size"))?,
                 b"uid" => member.owner = id(value)?,
@@ -132,10 +135,13 @@ impl<'f> Members<'f> {
                 b"atime" => member.accessed = time(value),
                 b"ctime" => member.changed = time(value),
                 b"GNU.sparse.major" => sparse_version = decimal(value),
-                b"GNU.sparse.name" => member.path.clone_from(value),
-                b"GNU.sparse.realsize" => real_size = decimal(value),
-                key if key.starts_with(b"GNU.sparse.") && key != b"GNU.sparse.minor" => {
-                    return Err(broken("sparse files of pax formats 0.0 and 0.1 are not read"));
+                b"GNU.sparse.name" => {
+                    map.is_named = true;
+                    member.path.clone_from(value);
+                }
+                b"GNU.sparse.realsize" | b"GNU.sparse.size" => real_size = decimal(value),
+                key if key.starts_with(b"GNU.sparse.") => {
+                    map.add(key, value).ok_or_else(|| broken("a sparse file"))?;
                 }
                 key => {
                     if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
@@ -161,6 +167,10 @@ impl<'f> Members<'f> {
         }
         if sparse_version == Some(1) {
             self.pax_sparse(&mut member, real_size.ok_or_else(|| broken("a sparse file"))?)?;
+        }
+        if let (None, Some(size), false) = (sparse_version, real_size, map.numbers.is_empty()) {
+            member.stretches = Some(map.stretches().ok_or_else(|| broken("a sparse file"))?);
+            member.size = size;
         }
         self.at = end.next_multiple_of(BLOCK);
         Ok(member)
@@ -225,6 +235,36 @@ impl<'f> Members<'f> {
         member.stretches = Some(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect());
         member.size = real_size;
         Ok(())
+    }
+}
+
+/// The map of a sparse file in the records of pax formats 0.0 and 0.1.
+#[derive(Debug, Default)]
+struct SparseMap {
+    /// Offset and length of each stretch.
+    numbers: Vec<u64>,
+    /// The records have the name, too.
+    is_named: bool,
+}
+
+impl SparseMap {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Option<()> {
+        match key {
+            b"GNU.sparse.offset" | b"GNU.sparse.numbytes" => self.numbers.push(decimal(value)?),
+            b"GNU.sparse.map" => {
+                for number in value.split(|&byte| byte == b',') {
+                    self.numbers.push(decimal(number)?);
+                }
+            }
+            _ => {}
+        }
+        (self.numbers.len() <= 2 * STRETCHES_MAX).then_some(())
+    }
+
+    fn stretches(&self) -> Option<Vec<(u64, u64)>> {
+        let pairs = self.numbers.chunks_exact(2);
+        let whole = pairs.remainder().is_empty();
+        whole.then(|| pairs.map(|pair| (pair[0], pair[1])).collect())
     }
 }
 

@@ -22,7 +22,12 @@ pub struct UbiPlan {
     maker: Maker,
     options: ImageOptions,
     sections: Vec<Section>,
+    notes: Vec<String>,
 }
+
+/// Keys that mean something.
+const KEYS: [&str; 8] =
+    ["mode", "image", "vol_id", "vol_size", "vol_type", "vol_name", "vol_flags", "vol_alignment"];
 
 /// What was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +56,15 @@ impl UbiPlan {
         image_sequence: Option<u32>,
     ) -> Result<Self, CreateError> {
         let maker = Maker::new(options).map_err(CreateError::Options)?;
-        let mut plan = Self { maker, options, sections: Vec::new() };
+        let mut plan = Self { maker, options, sections: Vec::new(), notes: Vec::new() };
         for (title, keys) in parse_ini(text).map_err(|why| CreateError::refused(name, why))? {
             let place = format!("{name}: [{title}]");
             if let Some(section) = section(&place, &keys)? {
                 plan.sections.push(section);
+                let unknown = keys.iter().filter(|(key, _)| !KEYS.contains(&&key[..]));
+                plan.notes.extend(unknown.map(|(key, _)| {
+                    format!("{place}: the key `{key}` is not known and has no effect")
+                }));
             }
         }
         if plan.sections.is_empty() {
@@ -83,6 +92,11 @@ impl UbiPlan {
         self.maker.check_chip(pebs).map_err(CreateError::Options)
     }
 
+    /// What of the ini file has no effect.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// Bytes of all volumes' images.
     pub fn bytes(&self) -> u64 {
         self.sections.iter().map(|section| section.volume.image_size).sum()
@@ -98,7 +112,6 @@ impl UbiPlan {
             self.maker.layout_block(lnum, &mut block);
             out.write_all(&block).map_err(CreateError::Output)?;
         }
-        let mut data = Vec::new();
         for (index, section) in self.sections.iter().enumerate() {
             let Some(path) = &section.image else { continue };
             let fail = |error| CreateError::source(path.display(), error);
@@ -109,9 +122,8 @@ impl UbiPlan {
                 if length == 0 {
                     break;
                 }
-                data.resize(length as usize, 0);
-                image.read_exact(&mut data).map_err(fail)?;
-                self.maker.block(index, lnum, &data, &mut block);
+                let read = |data: &mut [u8]| image.read_exact(data).map_err(fail);
+                self.maker.fill_block((index, lnum), length as usize, &mut block, read)?;
                 out.write_all(&block).map_err(CreateError::Output)?;
                 left -= length;
                 making.add(length);

@@ -101,6 +101,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         "leb_size": written.leb_size,
         "image_bytes": written.blocks * u64::from(arguments.peb_size),
         "image_sequence": written.image_sequence,
+        "notes": plan.notes(),
     });
-    report(json, (&line, &[]), is_stdout, output)
+    report(json, (&line, plan.notes()), is_stdout, output)
 }
