@@ -340,7 +340,12 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
                 return Ok(self.judge_headless(peb, headers));
             }
             Err(error) => {
-                self.note(Severity::Inconsistent, "EC header", format!("{error}"), place);
+                // Over an erased block it is one that a power cut left: the next to attach the
+                // device for writing erases it, as Linux does.
+                let is_empty = headers.vid == Err(HeaderError::Erased)
+                    && self.reader.is_erased(peb, self.offsets.data);
+                let severity = if is_empty { Severity::Note } else { Severity::Inconsistent };
+                self.note(severity, "EC header", format!("{error}"), place);
             }
         }
         match headers.vid {

@@ -10,6 +10,8 @@ use flysch_wire::ubi::{
 
 use super::*;
 
+mod votes;
+
 const PEB_SIZE: u32 = 16384;
 const LEB_SIZE: u32 = PEB_SIZE - 128;
 
@@ -206,6 +208,13 @@ fn damaged_headers_cost_one_block_and_are_named() {
     assert_eq!(ubi.findings()[0].structure, "EC header");
     assert_eq!(ubi.findings()[0].place.peb, Some(2));
     assert_eq!(ubi.blocks()[2].erase_counter, None);
+    assert_eq!(ubi.findings()[0].severity, Severity::Inconsistent);
+
+    let mut flash = sample();
+    let is_free = |block: &crate::Block| matches!(block.content, Content::Free);
+    let free = flash.attach().blocks().iter().position(is_free).unwrap();
+    flash.peb(free as u32)[10] ^= 4;
+    assert_eq!(flash.attach().findings()[0].severity, Severity::Note, "nothing is in the block");
 
     let mut flash = sample();
     flash.peb(2)[70] ^= 4;
