@@ -59,12 +59,19 @@ fn names_move_in_every_way_linux_has() {
     std::fs::write(&b, "b").unwrap();
     let rename = |flags| renameat_with(CWD, &a, CWD, &b, flags);
     assert_eq!(rename(RenameFlags::NOREPLACE), Err(rustix::io::Errno::EXIST));
+    assert_eq!(
+        rename(RenameFlags::NOREPLACE | RenameFlags::WHITEOUT),
+        Err(rustix::io::Errno::EXIST)
+    );
     rename(RenameFlags::EXCHANGE).unwrap();
     assert_eq!(std::fs::read(&a).unwrap(), b"b");
     assert_eq!(std::fs::read(&b).unwrap(), b"a");
     rename(RenameFlags::empty()).unwrap();
     assert!(!a.exists());
     assert_eq!(std::fs::read(&b).unwrap(), b"b");
+    let flags = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
+    renameat_with(CWD, &b, CWD, &a, flags).unwrap();
+    assert_eq!(std::fs::metadata(&b).unwrap().mode(), 0o020_000);
     std::fs::create_dir(at.join("d")).unwrap();
     let into_itself = std::fs::rename(at.join("d"), at.join("d/e")).unwrap_err();
     assert_eq!(into_itself.raw_os_error(), Some(22));

@@ -1,8 +1,10 @@
 //! Other people's file system exercisers on mounts that can be changed.
 //!
-//! fsx (Apple, FreeBSD: one file, every way of changing it) and fsstress (SGI, LTP: many processes,
-//! every call) are not in Debian, so this runs where `FLYSCH_POSIX_TOOLS` names a folder with the
-//! two programs; `FLYSCH_POSIX_OPERATIONS` says how long (20 000 operations each by default).
+//! fsx (Apple, FreeBSD: one file, every way of changing it), fsstress (SGI, LTP: many processes,
+//! every call) and integck (mtd-utils: whatever was written is there after a remount) are not in
+//! Debian, so this runs where `FLYSCH_POSIX_TOOLS` names a folder with these programs;
+//! `FLYSCH_POSIX_OPERATIONS` says how long (20 000 operations each by default). How to build them:
+//! docs/image-mount.md.
 
 mod image_common;
 
@@ -11,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, RwLock};
 
 use flysch_fuse::{Options, Shared};
+use flysch_tests::command::{flysch, run_in};
 use flysch_tests::writable::{START, jffs2, ubifs};
 use flysch_vfs::Memory;
 
@@ -87,4 +90,80 @@ fn jffs2_stands_the_exercisers() {
     if has_fuse() {
         exercise(&(Arc::new(RwLock::new(jffs2(1024))) as Shared));
     }
+}
+
+/// integck remounts by mount(2), which cannot start a FUSE file system: preloaded, this runs
+/// `$REMOUNT` instead. A remount of what is mounted changes nothing.
+const SHIM: &str = r#"
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+int mount(const char *source, const char *at, const char *type, unsigned long flags,
+          const void *data)
+{
+    if (!(flags & MS_REMOUNT) && system(getenv("REMOUNT"))) {
+        errno = EIO;
+        return -1;
+    }
+    return 0;
+}
+"#;
+
+/// Waits for the last mount's end, then mounts again.
+const REMOUNT: &str = r#"#!/bin/sh
+unset LD_PRELOAD
+cd "$FOLDER" || exit 1
+while [ -f process ] && kill -0 "$(cat process)" 2>/dev/null; do sleep 0.02; done
+setsid "$FLYSCH" image mount --rw $MOUNT mount >>log 2>&1 </dev/null &
+echo $! >process
+echo mounted >>mounts
+for i in $(seq 1000); do grep -q " $FOLDER/mount fuse" /proc/mounts && exit 0; sleep 0.02; done
+exit 1
+"#;
+
+/// Lets integck write, remount and compare on what `mount` names, so often that it does about the
+/// operations wanted.
+fn check_integrity(mount: &str, image: Option<usize>) {
+    /// Changes of one repetition, about.
+    const CHANGES: u64 = 2000;
+    let Some(integck) = tool("integck") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    std::fs::create_dir(path.join("mount")).unwrap();
+    if let Some(size) = image {
+        std::fs::write(path.join("image"), vec![0xFF; size]).unwrap();
+    }
+    std::fs::write(path.join("shim.c"), SHIM).unwrap();
+    run(Command::new("cc").args(["-shared", "-fPIC", "-o", "shim", "shim.c"]).current_dir(path));
+    std::fs::write(path.join("remount"), REMOUNT).unwrap();
+    run(Command::new("chmod").arg("+x").arg(path.join("remount")));
+    let command = |program: &Path| {
+        let mut command = Command::new(program);
+        command.env("FOLDER", path).env("FLYSCH", flysch().get_program()).env("MOUNT", mount);
+        command
+    };
+    run(&mut command(&path.join("remount")));
+    let repeat = operations().div_ceil(CHANGES).to_string();
+    run(command(&integck)
+        .env("REMOUNT", path.join("remount"))
+        .env("LD_PRELOAD", path.join("shim"))
+        .args(["-n", &repeat])
+        .arg(path.join("mount")));
+    run(Command::new("umount").arg(path.join("mount")));
+    let checked = run_in("image check image", path);
+    assert_eq!(checked.status, 0, "{}{}", checked.stdout, checked.stderr);
+    let mounts = std::fs::read_to_string(path.join("mounts")).unwrap().lines().count();
+    println!("integck on {mount}: {repeat} repetitions, {mounts} mounts");
+    assert!(mounts > 1);
+}
+
+#[test]
+fn integck_finds_everything_after_remounts() {
+    if !has_fuse() {
+        return;
+    }
+    let chip = "nand,profile=MT29F2G08ABAEA,blocks=256,image=image";
+    check_integrity(chip, None);
+    check_integrity(&format!("{chip},fs=jffs2"), None);
+    check_integrity("image", Some(24 << 20));
 }

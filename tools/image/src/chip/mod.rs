@@ -32,7 +32,7 @@ const LAG: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 enum AnyChip {
     Nand(Box<Nand<NandChip>>),
-    Nor(NorChip),
+    Nor(Box<NorChip>),
 }
 
 /// A chip whose accesses may take the time that they would take.
@@ -64,14 +64,14 @@ impl AnyChip {
     fn flash(&self) -> &dyn Flash {
         match self {
             Self::Nand(nand) => &**nand,
-            Self::Nor(chip) => chip,
+            Self::Nor(chip) => &**chip,
         }
     }
 
     fn flash_mut(&mut self) -> &mut dyn FlashMut {
         match self {
             Self::Nand(nand) => &mut **nand,
-            Self::Nor(chip) => chip,
+            Self::Nor(chip) => &mut **chip,
         }
     }
 
@@ -179,7 +179,10 @@ fn look_at(flash: &ChipFlash) -> Result<Found, Error> {
 impl ChipTarget {
     fn chip(&self) -> Result<AnyChip, WritableError> {
         match &self.profile {
-            Profile::Nor(profile) => Ok(AnyChip::Nor(NorChip::new(profile.clone(), self.seed))),
+            Profile::Nor(profile) => {
+                let chip = NorChip::new(profile.clone(), self.seed);
+                Ok(AnyChip::Nor(Box::new(chip)))
+            }
             Profile::Nand { profile, strength } => {
                 let config = Config {
                     seed: self.seed,

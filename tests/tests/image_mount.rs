@@ -1,0 +1,163 @@
+//! `flysch image mount --rw` as users meet it: who may have an image, and chip models.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use flysch_tests::command::{flysch, run_in};
+
+fn can_mount() -> bool {
+    let found = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
+    if !found {
+        println!("skipped: there is no /dev/fuse, or this is not root");
+    }
+    found
+}
+
+/// A mount by the command.
+struct Mount {
+    child: Child,
+    at: PathBuf,
+}
+
+fn is_mounted(at: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == at.to_str())
+}
+
+impl Mount {
+    fn new(image: &str, folder: &Path) -> Self {
+        let at = folder.join("mount");
+        fs::create_dir_all(&at).unwrap();
+        let mut command = flysch();
+        command.args(["image", "mount", "--rw", image, "mount"]).current_dir(folder);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut mount = Self { child, at };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_mounted(&mount.at) {
+            assert!(mount.child.try_wait().unwrap().is_none(), "it ended");
+            assert!(Instant::now() < deadline, "it was not mounted");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        mount
+    }
+
+    /// Unmounts; gives status, standard output and standard error.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        assert!(Command::new("umount").arg(&self.at).status().unwrap().success());
+        let mut texts = [String::new(), String::new()];
+        use std::io::Read;
+        self.child.stdout.take().unwrap().read_to_string(&mut texts[0]).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut texts[1]).unwrap();
+        let [output, errors] = texts;
+        (self.child.wait().unwrap().code(), output, errors)
+    }
+}
+
+impl Drop for Mount {
+    /// After a failed test.
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+        }
+    }
+}
+
+#[test]
+fn one_changes_an_image_at_a_time() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // An erased flash is an empty JFFS2.
+    fs::write(folder.join("image"), vec![0xFF; 2 << 20]).unwrap();
+    let mounted = Mount::new("image", folder);
+    fs::write(mounted.at.join("file"), "content").unwrap();
+    fs::create_dir(folder.join("other")).unwrap();
+    for command in ["image mount --rw image other", "image edit image mkdir /d", "image ls image"] {
+        let ran = run_in(command, folder);
+        assert_eq!(ran.status, 1, "{command}: {}", ran.stderr);
+        assert!(ran.stderr.contains("is it mounted?"), "{command}: {}", ran.stderr);
+    }
+    assert_eq!(mounted.end().0, Some(0));
+    // Not a moment later, but while the mount may still write its last blocks.
+    let ran = run_in("image cat image /file", folder);
+    assert_eq!((ran.status, &ran.stdout[..]), (0, "content"), "{}", ran.stderr);
+    // Readers do not keep each other out.
+    let reader = File::open(folder.join("image")).unwrap();
+    reader.try_lock_shared().unwrap();
+    assert_eq!(run_in("image check image", folder).status, 0);
+    let ran = run_in("image edit image mkdir /d", folder);
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+}
+
+#[test]
+fn a_chip_keeps_what_was_synced_when_its_power_goes() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for fs_name in ["ubifs", "jffs2"] {
+        let chip = format!("nand,profile=MT29F2G08ABAEA,blocks=128,fs={fs_name},image={fs_name}");
+        let mounted = Mount::new(&chip, folder);
+        fs::write(mounted.at.join("first"), "before").unwrap();
+        let (status, _, errors) = mounted.end();
+        assert_eq!((status, &errors[..]), (Some(0), ""));
+        // The file is a dump with out-of-band bytes, for all other commands.
+        let ran = run_in(&format!("image cat {fs_name} /first"), folder);
+        assert_eq!((ran.status, &ran.stdout[..]), (0, "before"), "{}", ran.stderr);
+
+        let mounted = Mount::new(&format!("{chip},cut=300l"), folder);
+        let mut synced = vec![];
+        let refused = (0..1000).find_map(|number| {
+            let name = format!("f{number}");
+            let written = File::create(mounted.at.join(&name)).and_then(|mut file| {
+                file.write_all(&[number as u8; 10_000])?;
+                file.sync_all()
+            });
+            match written {
+                Ok(()) => synced.push((name, number)),
+                Err(error) => return Some(error),
+            }
+            None
+        });
+        let refused = refused.expect("the power goes").raw_os_error();
+        assert!(matches!(refused, Some(5 | 30)), "{refused:?}: neither EIO nor EROFS");
+        assert!(synced.len() > 5, "{}", synced.len());
+        let (status, output, errors) = mounted.end();
+        assert_eq!((status, &errors[..]), (Some(0), ""));
+        assert!(output.contains("the power was cut"), "{output}");
+
+        let mounted = Mount::new(&chip, folder);
+        for (name, number) in &synced {
+            assert_eq!(fs::read(mounted.at.join(name)).unwrap(), [*number as u8; 10_000], "{name}");
+        }
+        assert_eq!(mounted.end().0, Some(0));
+        let ran = run_in(&format!("image check {fs_name}"), folder);
+        assert_eq!(ran.status, 0, "{}{}", ran.stdout, ran.stderr);
+    }
+}
+
+#[test]
+fn a_chip_is_named_in_full_or_what_is_wrong_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (chip, told) in [
+        ("--rw nand,profile=K9", "expected K9F5608U0D, NAND01GR3B"),
+        ("--rw nand,blocks=1", "expected a number from 32 to 65536"),
+        ("--rw nor,image=x", "a file is NOR flash without a model"),
+        ("--rw nand,cut=3x", "expected a number and b, e, h, l or a"),
+        ("--rw nor,colour=red", "there is no key `colour`"),
+        ("nand", "a chip is mounted with --rw"),
+    ] {
+        let ran = run_in(&format!("image mount {chip} ."), folder);
+        assert_eq!(ran.status, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(told), "{chip}: {}", ran.stderr);
+    }
+}
