@@ -362,7 +362,7 @@ impl<F: FlashMut> Device<F> {
     }
 
     fn has_work(&mut self) -> bool {
-        self.wear.collect_flagged();
+        self.collect_found();
         self.wear.waiting_count() > 0
             || self.wear.scrub_count() > 0
             || self.wear.unbalanced(self.options.wear_threshold).is_some()
@@ -370,7 +370,7 @@ impl<F: FlashMut> Device<F> {
 
     /// What a call that writes pays of the work that is overdue.
     fn pay(&mut self) -> Result<(), Error> {
-        self.wear.collect_flagged();
+        self.collect_found();
         if self.wear.free_count() <= FREE_LOW + self.account.blocks / 64 || self.wants_free() {
             self.erase_next()?;
         }
@@ -462,8 +462,7 @@ impl<F: FlashMut> Device<F> {
     fn erase_block(&mut self, peb: u32, torture: bool) -> Result<(), Error> {
         self.maps.changed = true;
         if self.went_bad(peb) {
-            self.count_bad(peb);
-            return Ok(());
+            return self.mark_again(peb);
         }
         let erase_counter = self.known_erase_counter(peb).saturating_add(1);
         if u64::from(erase_counter) > flysch_wire::ubi::ERASE_COUNTER_MAX {
@@ -482,6 +481,8 @@ impl<F: FlashMut> Device<F> {
             {
                 self.retire(peb)
             }
+            // Power went while it was marked, and the marker was not read before.
+            Err(flash::Error::BadBlock { .. }) => self.mark_again(peb),
             Err(error) => {
                 self.wear.set_aside(peb, State::Kept);
                 Err(self.stop(ReadOnly::Flash(error)))
@@ -504,6 +505,13 @@ impl<F: FlashMut> Device<F> {
         self.statistics.gone_bad += 1;
         // It is in a list where bad ones are not.
         self.void_fastmap()
+    }
+
+    /// A block was being marked bad when power went: the marker may be half there.
+    fn mark_again(&mut self, peb: u32) -> Result<(), Error> {
+        let marked = self.io.flash.mark_bad(peb);
+        self.count_bad(peb);
+        marked.map_err(|error| self.stop(ReadOnly::Flash(error)))
     }
 
     /// A block is marked bad.

@@ -77,6 +77,20 @@ impl<F: FlashMut> Device<F> {
         })
     }
 
+    /// Acts on what reads found: blocks with bit errors, and mapped ones that hold nothing.
+    pub(super) fn collect_found(&mut self) {
+        self.wear.collect_flagged();
+        for peb in self.wear.gone.take() {
+            let State::Used { volume, lnum } = self.wear.state(peb) else { continue };
+            let map = self.volumes.get_mut(&volume).map(|entry| &mut entry.map);
+            match map.and_then(|map| map.get_mut(lnum as usize)) {
+                Some(slot) if *slot == peb => *slot = UNMAPPED,
+                _ => {}
+            }
+            self.wear.give_up(peb, false);
+        }
+    }
+
     /// Gives up a block that a LEB is mapped to and that holds nothing any more; `false` if it holds
     /// something.
     pub(super) fn drop_gone(&mut self, peb: u32) -> Result<bool, Error> {
