@@ -299,8 +299,35 @@ impl Maker {
     /// # Panics
     /// If there is no volume `index`, or `data` is too long.
     pub fn block(&self, index: usize, lnum: u32, data: &[u8], out: &mut Vec<u8>) {
+        let copy = |place: &mut [u8]| {
+            place.copy_from_slice(data);
+            Ok::<_, core::convert::Infallible>(())
+        };
+        let Ok(()) = self.fill_block((index, lnum), data.len(), out, copy);
+    }
+
+    /// As [`block`](Self::block), with `length` bytes of data that `read` puts in their place: who
+    /// reads them from a file copies nothing.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    ///
+    /// # Panics
+    /// If there is no volume `index`, or `length` is above [`usable`](Self::usable).
+    pub fn fill_block<E>(
+        &self,
+        (index, lnum): (usize, u32),
+        length: usize,
+        out: &mut Vec<u8>,
+        read: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let planned = &self.volumes[index];
-        assert!(data.len() <= planned.usable as usize, "{} bytes of data", data.len());
+        assert!(length <= planned.usable as usize, "{length} bytes of data");
+        out.resize(self.options.peb_size as usize, 0xff);
+        let (headers, rest) = out.split_at_mut(self.offsets.data as usize);
+        let (data, behind) = rest.split_at_mut(length);
+        read(data)?;
+        behind.fill(0xff);
         let is_static = planned.volume.kind == VolumeKind::Static;
         let header = VidHeader {
             kind: planned.volume.kind,
@@ -308,28 +335,35 @@ impl Maker {
             compatibility: Compatibility::None,
             volume: planned.volume.id,
             lnum,
-            data_size: if is_static { data.len() as u32 } else { 0 },
+            data_size: if is_static { length as u32 } else { 0 },
             used_ebs: if is_static { planned.used_lebs } else { 0 },
             data_pad: planned.record.data_pad,
             data_crc: if is_static { crc32(data) } else { 0 },
             sequence: 0,
         };
-        self.emit(&header, data, out);
+        self.emit_headers(&header, headers);
+        Ok(())
     }
 
-    fn emit(&self, header: &VidHeader, data: &[u8], out: &mut Vec<u8>) {
+    /// Both headers, in all that lies before the data.
+    fn emit_headers(&self, header: &VidHeader, out: &mut [u8]) {
         let ec = EcHeader {
             erase_counter: self.options.erase_counter,
             vid_header_offset: self.offsets.vid_header,
             data_offset: self.offsets.data,
             image_sequence: self.options.image_sequence,
         };
+        out.fill(0xff);
+        out[..EC_HEADER_SIZE].copy_from_slice(&ec.emit());
+        let at = self.offsets.vid_header as usize;
+        out[at..at + VID_HEADER_SIZE].copy_from_slice(&header.emit());
+    }
+
+    fn emit(&self, header: &VidHeader, data: &[u8], out: &mut Vec<u8>) {
         out.clear();
-        out.extend_from_slice(&ec.emit());
-        out.resize(self.offsets.vid_header as usize, 0xff);
-        out.extend_from_slice(&header.emit());
-        out.resize(self.offsets.data as usize, 0xff);
-        out.extend_from_slice(data);
         out.resize(self.options.peb_size as usize, 0xff);
+        let (headers, rest) = out.split_at_mut(self.offsets.data as usize);
+        self.emit_headers(header, headers);
+        rest[..data.len()].copy_from_slice(data);
     }
 }

@@ -213,7 +213,8 @@ impl Target {
 
     /// Writes to it from the front on.
     fn writer(&self) -> BufWriter<&File> {
-        BufWriter::with_capacity(1 << 20, self.file())
+        // Whole blocks go past it: a copy of them costs more than the call.
+        BufWriter::with_capacity(1 << 16, self.file())
     }
 
     /// Whether standard output is the image's.
