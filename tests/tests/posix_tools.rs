@@ -124,8 +124,8 @@ exit 1
 /// Lets integck write, remount and compare on what `mount` names, so often that it does about the
 /// operations wanted.
 fn check_integrity(mount: &str, image: Option<usize>) {
-    /// Changes of one repetition, about.
-    const CHANGES: u64 = 2000;
+    /// Calls that write in one repetition, about.
+    const CHANGES: u64 = 6000;
     let Some(integck) = tool("integck") else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
