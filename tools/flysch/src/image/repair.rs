@@ -240,6 +240,12 @@ fn write(
                     more = MORE;
                     continue 'attempt;
                 }
+                Err(failure) if failure.lacks_room() => {
+                    let why = "the repair needs empty LEBs for a new index, there are none, and \
+                               the volume keeps its size: nothing was changed; make a larger \
+                               volume of it, or `image extract` and `image create`";
+                    return Err(Failure::of(source.path.display(), why));
+                }
                 Err(failure) => return Err(Failure::of(source.path.display(), failure)),
             }
         }
