@@ -3,6 +3,7 @@
 #![deny(missing_docs)]
 
 pub mod command;
+pub mod damage;
 pub mod instant;
 pub mod matrix;
 pub mod mutate;

@@ -165,11 +165,15 @@ fn archives_give_what_directories_give() {
     // tar leaves sockets out.
     let _ = fs::remove_file(bench.tree.join("socket"));
     bench.made("ubifs -r TREE -m 2048 -e 126976 -o directory");
-    for format in ["pax", "gnu", "pax-sparse", "gnu-sparse"] {
+    let sparse_formats = ["pax-0.0", "pax-0.1", "pax-1.0", "gnu-1.0"];
+    for format in ["pax", "gnu"].into_iter().chain(sparse_formats) {
         let archive = bench.path("tar");
         let (base, sparse) = format.split_once('-').map_or((format, None), |it| (it.0, Some(it.1)));
         let mut tar = Command::new("tar");
-        tar.arg(format!("--format={base}")).args(sparse.map(|_| "--sparse"));
+        tar.arg(format!("--format={base}"));
+        if let Some(version) = sparse {
+            tar.args(["--sparse", &format!("--sparse-version={version}")]);
+        }
         if base == "pax" {
             tar.args(["--xattrs", "--xattrs-include=*"]);
         }
@@ -199,6 +203,34 @@ fn archives_give_what_directories_give() {
     let ran = bench.create("ubifs --tar tar -m 2048 -e 126976 -o a");
     assert_eq!(ran.status, 1);
     assert!(ran.stderr.contains("no tar archive"), "{}", ran.stderr);
+    for (bytes, says) in [(&b"\x1f\x8b\x08"[..], "`gzip -dc ARCHIVE |"), (b"", "not one byte")] {
+        fs::write(bench.path("tar"), bytes).unwrap();
+        let ran = bench.create("ubifs --tar tar -m 2048 -e 126976 -o a");
+        assert_eq!(ran.status, 1);
+        assert!(ran.stderr.contains(says), "{}", ran.stderr);
+    }
+}
+
+/// Layers packed one behind the other: what comes later goes through symlinks of the earlier.
+#[test]
+fn archives_go_through_symlinks_inside_the_image() {
+    let bench = Bench::new();
+    let layers = bench.path("layers");
+    fs::create_dir_all(layers.join("one/usr/lib")).unwrap();
+    fs::create_dir_all(layers.join("two/lib/below")).unwrap();
+    std::os::unix::fs::symlink("../../usr/lib", layers.join("one/lib")).unwrap();
+    fs::write(layers.join("two/lib/below/file"), "content").unwrap();
+    let archive = bench.path("tar");
+    let tar = |arguments: &[&str]| {
+        let mut tar = Command::new("tar");
+        assert!(tar.args(arguments).current_dir(&layers).status().unwrap().success());
+    };
+    tar(&["-cf", archive.to_str().unwrap(), "-C", "one", "."]);
+    tar(&["-rf", archive.to_str().unwrap(), "-C", "two", "lib/below/file"]);
+    bench.made("ubifs --tar tar -m 2048 -e 126976 -o a");
+    let mut cat = flysch();
+    let cat = cat.args(["image", "cat"]).arg(bench.path("a")).arg("/usr/lib/below/file");
+    assert_eq!(ran(cat.output().unwrap()).stdout, "content");
 }
 
 #[test]
@@ -257,6 +289,10 @@ fn what_cannot_be_is_refused() {
     refused(&format!("{ubi} -x 2"), 2, &["no UBI version but 1"]);
     fs::write(bench.path("ini"), "[v]\nmode=ubi\nvol_id=0\nvol_name=v\nimage=nothing\n").unwrap();
     refused(ubi, 1, &["nothing"]);
+    let typo = "[v]\nmode=ubi\nvol_id=0\nvol_name=v\nvol_size=1MiB\nvol_flag=autoresize\n";
+    fs::write(bench.path("ini"), typo).unwrap();
+    let ran = bench.create("ubi ini -p 128KiB -m 2048 -o yes");
+    assert!(ran.stderr.contains("[v]: the key `vol_flag` is not known"), "{}", ran.stderr);
 }
 
 /// One name in each directory, so that no order of a host's directories counts.

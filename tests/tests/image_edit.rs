@@ -94,7 +94,55 @@ fn edits_leave_everything_else_as_it_was() {
     let ran = run_in("image edit image rm", folder);
     assert_eq!(ran.status, 2, "{}", ran.stderr);
     let left: Vec<_> = fs::read_dir(folder).unwrap().flatten().map(|e| e.file_name()).collect();
-    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(".tmp")), "{left:?}");
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with('.')), "{left:?}");
+}
+
+/// Every command in the spelling of its namesake, through symlinks, all or none.
+#[test]
+fn edits_are_spelled_as_the_tools_spell_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let made = "image create ubifs -m 512 -e 15872 -c 300 -o image";
+    assert_eq!(run_in(made, folder).status, 0);
+    fs::write(folder.join("passwd"), "www:x:33:34::/:/bin/sh\n").unwrap();
+    fs::write(
+        folder.join("script"),
+        b"mkdir -p /usr/lib /etc /old # comment\r\nln -s usr/lib /lib\n\
+        put passwd /etc/\nput passwd /lib/file\nchmod u=rwx,go=X /lib/file\nchown www: /lib/file\n\
+        touch -d 2020-02-03T04:05:06 /lib/file '/\xff name'\nln -sf file /lib/link\n\
+        ln -sfn usr /lib\nmv /etc/passwd /old /usr\nrm -rf /nothing\n",
+    )
+    .unwrap();
+    let bytes = fs::read(folder.join("image")).unwrap();
+    good(&run_in("image edit image -n --script script", folder));
+    assert_eq!(fs::read(folder.join("image")).unwrap(), bytes, "nothing but a trial");
+    good(&run_in("image edit image --script script", folder));
+    let listed = run_in("image ls image", folder).stdout;
+    for line in [
+        "-rwx--x--x   1    33    34         23 2020-02-03 04:05 /usr/lib/file",
+        "/lib -> usr",
+        "/usr/lib/link -> file",
+        "/usr/old",
+        "/usr/passwd",
+        "2020-02-03 04:05 /\\xff name",
+    ] {
+        assert!(listed.contains(line), "{line} in\n{listed}");
+    }
+    assert_eq!(run_in("image cat image /lib/lib/link", folder).stdout, "www:x:33:34::/:/bin/sh\n");
+    for (edit, status, why) in [
+        ("chown nobody /usr", 1, "`nobody` is not in the image's /etc/passwd"),
+        ("mknod /x b", 2, "b and c need MAJOR and MINOR"),
+        ("mknod /x p 1 2", 2, "p and s have no MAJOR"),
+        ("mv /usr/old /usr/passwd /nothing", 1, "several files go into a directory only"),
+        ("put passwd /nothing/", 1, "there is no such directory"),
+        ("chmod u+q /usr", 2, "is no mode such as"),
+        ("touch -d tomorrow /usr", 2, "is no time such as"),
+    ] {
+        let ran = run_in(&format!("image edit image {edit}"), folder);
+        assert_eq!(ran.status, status, "{edit}: {}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{edit}: {}", ran.stderr);
+    }
+    good(&run_in("image check image", folder));
 }
 
 /// A mount of the image, by the command.

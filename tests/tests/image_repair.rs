@@ -106,6 +106,136 @@ fn own_images_are_repaired_and_restored() {
     }
 }
 
+/// UBI below the file systems: a copy of its table, headers, blocks of somebody else.
+#[test]
+fn ubi_itself_is_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let run = |words: &str| command::run_in(words, folder);
+    fs::create_dir(folder.join("tree")).unwrap();
+    fs::write(folder.join("tree/file"), vec![7; 100_000]).unwrap();
+    let inner = "image create ubifs -r tree -m 512 -e 15872 -c 100 -x none -o inner";
+    assert_eq!(run(inner).status, 0);
+    let ini = |id: u32| {
+        format!("[{id}]\nmode=ubi\nimage=inner\nvol_id={id}\nvol_type=dynamic\nvol_name=v{id}\n")
+    };
+    fs::write(folder.join("ini"), format!("{}{}", ini(0), ini(1))).unwrap();
+    let made = "image create ubi -p 16KiB -m 512 -s 256 -O 256 -Q 5 -o image ini";
+    assert_eq!(run(made).status, 0);
+    let good = fs::read(folder.join("image")).unwrap();
+    const PEB: usize = 16384;
+    let free = good.len() / PEB;
+    // Name, damage, the level it takes.
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage, &str); 5] = [
+        ("volume table", |image| image[PEB + 512..][..600].fill(0), "safe"),
+        ("EC header", |image| image[5 * PEB + 8] ^= 1, "safe"),
+        (
+            "VID header",
+            |image| {
+                // A free block with something in it.
+                let mut block = vec![0xFF; PEB];
+                block[..64].copy_from_slice(&image[..64]);
+                block[9000] = 0;
+                image.extend(block);
+            },
+            "safe",
+        ),
+        (
+            "EC header",
+            |image| {
+                let mut block = image[6 * PEB..7 * PEB].to_vec();
+                block[27] ^= 1;
+                let crc = flysch_wire::ubi::crc32(&block[..60]);
+                block[60..64].copy_from_slice(&crc.to_be_bytes());
+                image.extend(block);
+            },
+            "danger-default",
+        ),
+        (
+            "VID header",
+            |image| {
+                let block = image[6 * PEB..7 * PEB].to_vec();
+                image.extend(block);
+            },
+            "danger-default",
+        ),
+    ];
+    let listing = run("image ls image").stdout;
+    for (number, (structure, damage, level)) in damages.into_iter().enumerate() {
+        let mut image = good.clone();
+        damage(&mut image);
+        fs::write(folder.join("image"), &image).unwrap();
+        let what = format!("{number}, {structure}");
+        assert_eq!(run("image check image").status, 1, "{what}");
+        let dry = run("image repair image --dry-run");
+        assert_eq!(dry.status, 4, "{what}: {}{}", dry.stdout, dry.stderr);
+        let line = dry.stdout.lines().next().unwrap_or_default();
+        assert!(line.starts_with(level) && line.contains(structure), "{what}: {}", dry.stdout);
+        if level != "safe" {
+            assert_eq!(run("image repair image").status, 4, "{what}");
+            assert_eq!(fs::read(folder.join("image")).unwrap(), image, "{what}");
+        }
+        let ran = run(&format!("image repair image --level {level}"));
+        assert_eq!(ran.status, 1, "{what}: {}{}", ran.stdout, ran.stderr);
+        let check = run("image check image");
+        assert_eq!(check.status, 0, "{what}: {}", check.stdout);
+        assert_eq!(run("image ls image").stdout, listing, "{what}");
+        assert_eq!(run("image repair image").status, 0, "{what}");
+    }
+    assert_eq!(free, good.len() / PEB);
+    // Both copies: nothing has the names.
+    let mut image = good;
+    [0, 1].into_iter().for_each(|block| image[block * PEB..][..PEB].fill(0xFF));
+    fs::write(folder.join("image"), &image).unwrap();
+    let ran = run("image repair image --level danger-rebuild");
+    assert_eq!(ran.status, 4, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("both copies of UBI's volume table are lost"), "{}", ran.stderr);
+}
+
+/// A damage in each of two volumes: one run repairs both.
+#[test]
+fn all_volumes_are_repaired_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let run = |words: &str| command::run_in(words, folder);
+    fs::create_dir(folder.join("tree")).unwrap();
+    fs::write(folder.join("tree/file"), vec![7; 100_000]).unwrap();
+    fs::write(folder.join("other"), b"no file system").unwrap();
+    let inner = "image create ubifs -r tree -m 512 -e 15872 -c 100 -x none -o inner";
+    assert_eq!(run(inner).status, 0);
+    let good = fs::read(folder.join("inner")).unwrap();
+    let mut damaged = good.clone();
+    [1, 2].into_iter().for_each(|lnum| spoil_total_free(&mut damaged[lnum * 15872..]));
+    fs::write(folder.join("inner"), &damaged).unwrap();
+    let section = |id: u32, image: &str, kind: &str| {
+        format!("[{id}]\nmode=ubi\nimage={image}\nvol_id={id}\nvol_type={kind}\nvol_name=v{id}\n")
+    };
+    // Room for a new index.
+    let dynamic = |id| section(id, "inner", "dynamic") + "vol_size=1MiB\n";
+    fs::write(folder.join("ini"), dynamic(0) + &section(1, "other", "static") + &dynamic(4))
+        .unwrap();
+    let made = "image create ubi -p 16KiB -m 512 -s 256 -O 256 -Q 5 -o image ini";
+    assert_eq!(run(made).status, 0);
+    let one = run("image repair image --volume v4 --output one");
+    assert_eq!(one.status, 1, "{}{}", one.stdout, one.stderr);
+    assert_eq!(run("image repair one --volume v4").status, 0);
+    assert_eq!(run("image repair one --dry-run").status, 4, "the other volume");
+    let ran = run("image repair image");
+    assert_eq!(ran.status, 1, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("v0: ") && ran.stdout.contains("v4: "), "{}", ran.stdout);
+    assert_eq!(run("image check image").status, 0);
+    assert_eq!(run("image repair image --volume v1").status, 4, "there is no file system in it");
+    // The content of the static volume, of which there is no copy.
+    let mut image = fs::read(folder.join("image")).unwrap();
+    let at = image.windows(14).position(|it| it == b"no file system").unwrap();
+    image[at] ^= 1;
+    fs::write(folder.join("image"), image).unwrap();
+    let ran = run("image repair image");
+    assert_eq!(ran.status, 4, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("v1: static volume data"), "{}", ran.stderr);
+}
+
 /// Changes `total_free` of the master node at the start of `leb`, and its CRC with it.
 fn spoil_total_free(leb: &mut [u8]) {
     /// Bytes of a master node, and where it has that sum.

@@ -39,6 +39,15 @@ pub struct Totals {
     pub longest: Duration,
 }
 
+impl std::fmt::Display for Totals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{} mutated images", self.images)?;
+        writeln!(f, "  {} opened, {} found wrong", self.opened, self.wrong)?;
+        writeln!(f, "  {} files extracted, {} refused and named", self.files, self.refused)?;
+        write!(f, "  {:?} for the slowest", self.longest)
+    }
+}
+
 /// Runs mutations of one set of samples in a directory of its own.
 #[derive(Debug)]
 pub struct Run<'s> {
@@ -138,7 +147,7 @@ fn now() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn mutated(sample: &Sample, random: &mut Random) -> Vec<u8> {
+pub(crate) fn mutated(sample: &Sample, random: &mut Random) -> Vec<u8> {
     let mut bytes = sample.bytes.clone();
     for _ in 0..1 + random.below(4) {
         if bytes.is_empty() {
