@@ -76,7 +76,7 @@ fn measure(percent: u64) -> (u64, [Cost; 4]) {
 fn a_full_jffs2_stays_as_fast_as_it_is() {
     for percent in [80, 95] {
         let (pages, costs) = measure(percent);
-        println!("{percent} % full, {} MiB overwritten four times", pages * PAGE as u64 >> 20);
+        println!("{percent} % full, {} MiB overwritten four times", (pages * PAGE as u64) >> 20);
         for Cost { ms, longest_ms, amplification } in costs {
             print!("  {ms:.0} ms of the chip for each MiB, {amplification:.1} times as much ");
             println!("programmed, one write took {longest_ms:.0} ms");
