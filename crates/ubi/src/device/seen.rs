@@ -91,8 +91,8 @@ impl<F: FlashMut> Device<F> {
         }
     }
 
-    /// Gives up a block that a LEB is mapped to and that holds nothing any more; `false` if it holds
-    /// something.
+    /// Gives up a block that a LEB is mapped to and that holds nothing any more; `false` if it
+    /// holds something.
     pub(super) fn drop_gone(&mut self, peb: u32) -> Result<bool, Error> {
         let State::Used { volume, lnum } = self.wear.state(peb) else { return Ok(false) };
         if !self.wear.unseen.get(peb) || !matches!(self.lookup(volume, lnum), Ok(None)) {
