@@ -1,6 +1,7 @@
 //! A small part of what `cargo xtask mutate` does at length: mutated images of every format end
 //! soon, without a panic, inside the directory.
 
+use flysch_tests::damage;
 use flysch_tests::mutate::{Run, samples};
 use flysch_tests::ubifs::tools_missing;
 
@@ -19,6 +20,21 @@ fn mutated_images_end_soon_and_inside() {
     assert!(totals.opened > 300, "{totals:?}");
     assert!(totals.wrong > 200, "{totals:?}");
     assert!(totals.files > 1000, "{totals:?}");
+}
+
+/// A small part of `cargo xtask mutate --repair`: what is damaged is repaired or refused, and what
+/// could be read stays what it was.
+#[test]
+fn damaged_images_are_repaired_and_lose_nothing_else() {
+    let samples = damage::samples();
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = damage::Run::new(&samples, folder.path());
+    for seed in 1..=40 {
+        run.one(seed).unwrap();
+    }
+    let totals = run.totals;
+    assert!(totals.repaired.values().sum::<u64>() > 5, "{totals}");
+    assert!(totals.kept > 100, "{totals}");
 }
 
 /// Something that is written beside the image is seen.
