@@ -51,7 +51,7 @@ pub struct Bch {
     log: Vec<u16>,
     remainders: Remainders,
     /// What turns the code of an erased step into ones.
-    mask: Code,
+    mask: Vec<u8>,
 }
 
 impl Bch {
@@ -69,12 +69,10 @@ impl Bch {
             return None;
         }
         let remainders = Remainders::new(&generator, code_bits);
-        let mask = [0; CODE_BYTES_MAX];
-        let mut code = Self { m, t, step, code_bits, power, log, remainders, mask };
+        let mut code = Self { m, t, step, code_bits, power, log, remainders, mask: Vec::new() };
         let erased = code.remainder_of(core::iter::repeat_n(0xFF, step));
-        for (at, (mask, byte)) in code.mask.iter_mut().zip(erased).enumerate() {
-            *mask = !byte & used_bits(code_bits, at);
-        }
+        let mask = (0..code.code_len()).map(|at| !erased[at] & used_bits(code_bits, at));
+        code.mask = mask.collect();
         Some(code)
     }
 
