@@ -148,6 +148,7 @@ whole() {
     judge clean
     for number in $(seq $8); do
         judge cut$number
+        [ "${torn-yes}" = yes ] || continue
         $guest tear $folder/cut$number.img $folder/torn$number.img $page \
             $([ "$raw" = oob ] && echo $oob || echo 0) $block $((seed * 100 + number)) \
             $([ $fs = ubifs ] && echo ubi || echo jffs2) && judge torn$number
