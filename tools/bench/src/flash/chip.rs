@@ -72,9 +72,9 @@ impl FlashMut for MeteredNor {
 #[derive(Debug)]
 pub enum ChipFlash {
     /// NAND with error correction.
-    Nand(PageBuffer<Nand<MeteredChip>>),
+    Nand(Box<PageBuffer<Nand<MeteredChip>>>),
     /// NOR as it is.
-    Nor(MeteredNor),
+    Nor(Box<MeteredNor>),
 }
 
 impl ChipFlash {
@@ -88,15 +88,15 @@ impl ChipFlash {
 
     fn flash(&self) -> &dyn Flash {
         match self {
-            Self::Nand(flash) => flash,
-            Self::Nor(flash) => flash,
+            Self::Nand(flash) => &**flash,
+            Self::Nor(flash) => &**flash,
         }
     }
 
     fn flash_mut(&mut self) -> &mut dyn FlashMut {
         match self {
-            Self::Nand(flash) => flash,
-            Self::Nor(flash) => flash,
+            Self::Nand(flash) => &mut **flash,
+            Self::Nor(flash) => &mut **flash,
         }
     }
 }

@@ -290,9 +290,10 @@ impl FlashTarget {
                 let kind = if is_multi { Kind::MlcNand } else { Kind::Nand };
                 let chip = MeteredChip::new(chip, meter);
                 let nand = Nand::over(chip, format, kind, geometry.erase_size);
-                ChipFlash::Nand(PageBuffer::new(nand.map_err(|error| error.to_string())?))
+                let nand = nand.map_err(|error| error.to_string())?;
+                ChipFlash::Nand(Box::new(PageBuffer::new(nand)))
             }
-            Chip::Nor(chip) => ChipFlash::Nor(MeteredNor::new(chip, meter)),
+            Chip::Nor(chip) => ChipFlash::Nor(Box::new(MeteredNor::new(chip, meter))),
         };
         Ok(Metered::new(flash, Layer::Mtd, meter))
     }
