@@ -56,7 +56,7 @@ shown_by_linux() {
 # Old work goes when little room is left, so that there is always something to do.
 room() {
     used=$(df --output=pcent /mnt | tail -1 | tr -dc 0-9)
-    if [ $used -gt 65 ]; then rm -rf /mnt/work$(((round + 1) % 4)); fi
+    if [ $used -gt 50 ]; then rm -rf /mnt/work$(((round + 1) % 4)); fi
 }
 
 # begun SEED: the state that must outlive a cut.
@@ -79,7 +79,7 @@ up_linux() {
 
 complaints() {
     dmesg | grep -E 'UBIFS error|UBIFS assert|Call Trace|ubi0 error|jffs2: (error|warning)|BUG' |
-        grep -v 'Not enough space for summary'
+        grep -vE 'Not enough space for summary|jffs2_reserve_space\(\)=-28'
 }
 
 linux_half() { # SEED MOUNT-OPTIONS clean|cut
@@ -88,7 +88,7 @@ linux_half() { # SEED MOUNT-OPTIONS clean|cut
     begun $1
     if [ $3 = cut ]; then
         rm -f /tmp/stop
-        $guest work /mnt $1 /tmp/stop >/dev/null &
+        $guest work /mnt $1 /tmp/stop 1500 >/dev/null &
         worker=$!
         sleep $((RANDOM % 2)).$((RANDOM % 10))
         dump /tmp/cut.img $raw
@@ -143,7 +143,7 @@ flysch_half() { # SEED clean|cut|edit
     begun $1
     if [ $2 = cut ]; then
         rm -f /tmp/stop
-        $guest work /mnt $1 /tmp/stop >/dev/null &
+        $guest work /mnt $1 /tmp/stop 1500 >/dev/null &
         worker=$!
         sleep $((RANDOM % 2 + 1)).$((RANDOM % 10))
         kill -9 $daemon
