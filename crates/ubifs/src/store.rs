@@ -299,6 +299,8 @@ impl<V: Volume> Store<V> {
         });
         for inode in values.into_iter().chain([inode]) {
             self.overlay.remove(Key::inode_node(inode), Key::last_of(inode));
+            // It may have been written to since it lost its name: there is no size to mend.
+            self.sizes.remove(&inode);
         }
     }
 }

@@ -371,6 +371,22 @@ fn orphans_are_deleted_and_the_reborn_live() {
     assert_sound(&fs);
 }
 
+/// Recovery for writing would ask for its inode, to give it the size.
+#[test]
+fn an_orphan_that_was_written_to_leaves_no_size_to_mend() {
+    let mut image = Image::new();
+    image.commit(&root(&[], 0));
+    image.commit(&Node::Inode(inode(64, 0o100_644, 0, 3)));
+    image.finish_commit();
+    image.set_flags(MasterFlags::DIRTY.0);
+    image.put(DATA, &block(64, 3, b"abc"), Group::None);
+    assert_eq!(image.open().store.sizes.len(), 1);
+    image.orphans(&[64]);
+    let fs = image.open();
+    assert!(fs.attributes(Inode(64)).is_err());
+    assert!(fs.store.sizes.is_empty());
+}
+
 #[test]
 fn special_files_are_what_they_are() {
     let mut image = Image::new();
