@@ -149,7 +149,7 @@ pub const WORKLOADS: [Workload; 27] = [
     },
     Workload {
         name: "ubifs-edit",
-        about: "names exchanged, attributes replaced, files cut and grown across blocks, open files",
+        about: "names exchanged, attributes replaced, files cut and grown across blocks, or open",
         is_small: true,
         run: |plan| ubifs(ufs_nand, Compression::Zlib, &[], &edit(), plan),
     },
