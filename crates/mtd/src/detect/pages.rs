@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use flysch_api::flash::Error;
 use flysch_wire::jffs2::{self, ByteOrder, Inode, NodeType};
+use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader};
 use flysch_wire::ubifs;
 use once_cell::race::OnceBox;
 
@@ -49,6 +50,9 @@ pub fn page_format<S: Storage>(storage: &S) -> Result<Option<PageFormat>, Error>
     let start = first_used(storage)?;
     let mut sample = vec![0; SAMPLE_MAX.min(size - start.min(size))];
     storage.read_at(start as u64, &mut sample)?;
+    if has_even_blocks(&sample) {
+        return Ok(None);
+    }
     let plain = Score::of(&sample);
     if plain.bad == 0 && plain.good > 0 {
         return Ok(None);
@@ -92,6 +96,25 @@ fn first_used<S: Storage>(storage: &S) -> Result<usize, Error> {
         at += len as u64;
     }
     Ok(usize::try_from(first.unwrap_or(at)).unwrap_or(usize::MAX))
+}
+
+/// Whether two erase counter headers of UBI that follow each other are a power of two apart. With
+/// out-of-band bytes between the pages a block never is: each stride of [`CANDIDATES`] has an odd
+/// factor. Blocks may hold nothing else for megabytes, so that no node tells.
+fn has_even_blocks(sample: &[u8]) -> bool {
+    let mut previous = None;
+    for (index, bytes) in sample.chunks_exact(4).enumerate() {
+        let at = 4 * index;
+        let is_header = bytes == b"UBI#"
+            && sample[at..].get(..EC_HEADER_SIZE).is_some_and(|b| EcHeader::parse(b).is_ok());
+        if is_header {
+            if previous.is_some_and(|before: usize| (at - before).is_power_of_two()) {
+                return true;
+            }
+            previous = Some(at);
+        }
+    }
+    false
 }
 
 fn strip(bytes: &[u8], page_size: usize, stride: usize) -> Vec<u8> {

@@ -214,3 +214,20 @@ fn page_formats_are_found_with_their_error_correction() {
         assert_eq!(regions[0].geometry.erase_size, 128 << 10);
     }
 }
+
+/// Headers in pages filled up with zeros: the codes of Hamming of so little happen to be zeros, too.
+#[test]
+fn blocks_of_ubi_that_are_free_for_megabytes_are_plain() {
+    let mut image = ubi_image(1 << 20, 6, 4096, 8192);
+    for block in image.chunks_mut(1 << 20) {
+        block[EC_HEADER_SIZE..4096].fill(0);
+    }
+    assert!(page_format(&image).unwrap().is_none());
+
+    let code_len = 2048 / 256 * 3;
+    let oob = OobLayout::hamming(64, code_len).unwrap();
+    let ecc = Ecc::Hamming { step: 256, smart_media: false };
+    let format = PageFormat { page_size: 2048, oob, ecc };
+    let found = page_format(&dump(&image, &format)).unwrap().expect("out-of-band bytes are there");
+    assert_eq!((found.page_size, found.ecc.step()), (2048, 256));
+}
