@@ -1,5 +1,5 @@
-//! Mutated images: whatever happens to the bytes of an image, opening, checking and extracting it
-//! ends soon, without a panic, and inside the directory.
+//! Mutated images: whatever happens to the bytes of an image, opening, checking, extracting and
+//! changing it ends soon, without a panic, and inside the directory.
 //!
 //! Every mutation follows from one number. Some are blind - bits, runs of bytes, blocks erased,
 //! exchanged, doubled, cut off, moved. Others know the formats: a field of a structure is
@@ -8,11 +8,13 @@
 mod samples;
 mod structures;
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flysch_image::{ExtractOptions, Image, Options, Progress, Volume};
+use flysch_api::vfs::Timestamp;
+use flysch_image::{Editor, ExtractOptions, Image, Options, Progress, PutOptions, Room, Volume};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::ubifs::Random;
@@ -35,6 +37,10 @@ pub struct Totals {
     pub files: u64,
     /// Files that could not be, and were named.
     pub refused: u64,
+    /// File systems that were changed and closed.
+    pub changed: u64,
+    /// Those that could not be, with a word.
+    pub unchanged: u64,
     /// The longest time that one image took.
     pub longest: Duration,
 }
@@ -44,6 +50,7 @@ impl std::fmt::Display for Totals {
         writeln!(f, "{} mutated images", self.images)?;
         writeln!(f, "  {} opened, {} found wrong", self.opened, self.wrong)?;
         writeln!(f, "  {} files extracted, {} refused and named", self.files, self.refused)?;
+        writeln!(f, "  {} file systems changed, {} refused", self.changed, self.unchanged)?;
         write!(f, "  {:?} for the slowest", self.longest)
     }
 }
@@ -121,6 +128,12 @@ impl<'s> Run<'s> {
             self.totals.refused += extracted.failures.len() as u64;
             std::fs::remove_dir_all(&out).map_err(|error| format!("removal: {error}"))?;
         }
+        for volume in image.volumes().take(VOLUMES_CHANGED) {
+            match change(&image, volume) {
+                Ok(()) => self.totals.changed += 1,
+                Err(_) => self.totals.unchanged += 1,
+            }
+        }
         Ok(())
     }
 
@@ -140,6 +153,38 @@ impl<'s> Run<'s> {
 }
 
 const CANARY: &[u8] = b"untouched";
+/// Volumes of an image that are changed.
+const VOLUMES_CHANGED: usize = 2;
+
+/// Makes files, removes what is there, and leaves the file system as an unmount would.
+fn change(image: &Image, volume: &Volume) -> Result<(), String> {
+    let say = |error: &dyn std::fmt::Display| error.to_string();
+    let writable = image
+        .open_writable(volume, &Room { bytes: Some(1 << 20), flash_size: None })
+        .map_err(|error| say(&error))?;
+    let shared = writable.file_system();
+    let changed = {
+        let mut fs = shared.write().map_err(|error| say(&error))?;
+        let root = fs.statistics().root;
+        let mut paths = Vec::new();
+        let _ = fs.list(root, 0, &mut |entry| {
+            paths.push([b"/", entry.name].concat());
+            ControlFlow::Continue(())
+        });
+        let now = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
+        let mut editor = Editor::new(&mut *fs, now);
+        let made = (0..20_u8).try_for_each(|number| {
+            let path = format!("/new{number}");
+            let content = &mut &[number; 9000][..];
+            editor.put_content(content, path.as_bytes(), PutOptions::default()).map(|_| ())
+        });
+        let removed = paths.iter().try_for_each(|path| editor.remove(path, true));
+        made.and(removed).and(editor.finish()).map_err(|error| say(&error))
+    };
+    drop(shared);
+    writable.close().map_err(|error| say(&error))?;
+    changed
+}
 
 /// Processor time of this process: the machine may be busy with other things.
 fn now() -> Duration {

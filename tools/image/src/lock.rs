@@ -66,7 +66,7 @@ impl Exclusive {
     /// Keeps everybody out of the file at `path`.
     ///
     /// # Errors
-    /// As [`Lock::exclusive`], and when it cannot be opened.
+    /// As `Lock::exclusive`, and when it cannot be opened.
     pub fn of(path: &Path) -> io::Result<Self> {
         Lock(Arc::new(File::open(path)?)).exclusive()
     }

@@ -180,8 +180,9 @@ fn a_rebuild_leaves_truncated_files_short() {
     let inode = fs.lookup(directory, b"f3").unwrap();
     let changes = flysch_api::vfs::Changes { size: Some(100), ..Default::default() };
     fs.set_attributes(inode, &changes, now).unwrap();
+    let log_lebs = fs.superblock().log_lebs as usize;
     let mut memory = fs.close().unwrap();
-    memory.lebs[3..5].iter_mut().flatten().for_each(|leb| leb[..64].fill(4));
+    memory.lebs[3..3 + log_lebs].iter_mut().flatten().for_each(|leb| leb[..64].fill(4));
     let (memory, report) = repair(memory, Level::DangerRebuild, NOW).unwrap();
     assert_eq!(report.level, Some(Level::DangerRebuild));
     let fs = Ubifs::open(&memory, &Options::default()).unwrap();

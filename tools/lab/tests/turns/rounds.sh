@@ -65,6 +65,8 @@ begun() {
     room
     echo "round $round, half of $half" >/mnt/synced$((round % 3))
     setfattr -n user.round -v $round /mnt/synced$((round % 3))
+    # Linux does not pass syncfs on to FUSE.
+    sync /mnt/synced$((round % 3))
     sync -f /mnt
     if [ $half = Linux ]; then shown_by_linux /tmp/synced.txt; else shown /tmp/synced.txt; fi
 }
@@ -77,9 +79,11 @@ up_linux() {
     same "as it was left" /tmp/expected.txt /tmp/found.txt
 }
 
+# A node of JFFS2 whose second page was not written when its writer was killed is no fault.
 complaints() {
     dmesg | grep -E 'UBIFS error|UBIFS assert|Call Trace|ubi0 error|jffs2: (error|warning)|BUG' |
-        grep -vE 'Not enough space for summary|jffs2_reserve_space\(\)=-28'
+        grep -vE 'Not enough space for summary|jffs2_reserve_space\(\)=-28' |
+        grep -vE 'node CRC failed at 0x[0-9a-f]+, read=0xffffffff'
 }
 
 linux_half() { # SEED MOUNT-OPTIONS clean|cut
