@@ -215,7 +215,7 @@ fn page_formats_are_found_with_their_error_correction() {
     }
 }
 
-/// Headers in pages filled up with zeros: the codes of Hamming of so little happen to be zeros, too.
+/// Headers in pages filled up with zeros: Hamming codes of so little happen to be zeros, too.
 #[test]
 fn blocks_of_ubi_that_are_free_for_megabytes_are_plain() {
     let mut image = ubi_image(1 << 20, 6, 4096, 8192);
