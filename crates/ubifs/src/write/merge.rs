@@ -214,7 +214,8 @@ impl<V: VolumeMut> UbifsMut<V> {
             index.forget(node.at);
         }
         self.space.release(node.at);
-        self.index_size -= u64::from(align8(node.at.length));
+        // The master node of a damaged image may have told too little.
+        self.index_size = self.index_size.saturating_sub(u64::from(align8(node.at.length)));
         Ok(Merged::Changed(level, entries))
     }
 
