@@ -19,10 +19,11 @@ seq 3000 >/tmp/tree/grown
 seq 300 >/tmp/tree/overwritten
 setfattr -n user.here -v there /tmp/tree/grown
 
-# What differs is shown, and the flash kept; nothing is tried after that.
+# What differs is shown, the flash and the kernel's log are kept; nothing is tried after that.
 wrong() {
     echo "WRONG $name, round $round, half of $half: $*"
-    dmesg | tail -20
+    dmesg >/share/$name.log
+    tail -20 /share/$name.log
     mountpoint -q /mnt && umount -l /mnt
     nanddump -q -n -o --bb=dumpbad -f /share/$name.flash /dev/mtd0 2>/dev/null ||
         cp /dev/mtd0ro /share/$name.flash
