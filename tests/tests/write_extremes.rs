@@ -54,6 +54,38 @@ fn fewest(leb_size: u32, unit: u32) -> u32 {
         .expect("some number is enough")
 }
 
+/// Fills a file system with files of `size` and removes them; how many bytes it accepted.
+fn fill_and_empty<F: FileSystemMut>(
+    fs: &mut F,
+    random: &mut Random,
+    size: usize,
+    round: &str,
+    assert_sound: impl Fn(&F, &str),
+) -> u64 {
+    let started = Instant::now();
+    let promised = free(fs);
+    let held = fill(fs, random, size);
+    fs.sync(None).expect("what was accepted has room");
+    let filled = started.elapsed();
+    assert_held(fs, &held, "full");
+    let left = free(fs);
+    assert_sound(fs, "full");
+    let accepted = total(&held);
+    let started = Instant::now();
+    remove(fs, &held);
+    fs.sync(None).expect("there is room now");
+    println!(
+        "{round}: promised {promised}, accepted {accepted} in {} files of {size}, left {left}; \
+         filled {filled:?}, emptied {:?}, free {}",
+        held.len(),
+        started.elapsed(),
+        free(fs),
+    );
+    assert_sound(fs, "emptied");
+    assert!(names(fs, fs.statistics().root).is_empty());
+    accepted
+}
+
 fn fill_ubifs(shape: UbifsShape, rounds: u64, sizes: &[usize]) {
     let mut fs = new_ubifs(shape, Compression::None).expect("it can be made");
     let mut random = Random(7);
@@ -61,27 +93,10 @@ fn fill_ubifs(shape: UbifsShape, rounds: u64, sizes: &[usize]) {
     let mut first = vec![0; sizes.len()];
     for round in 0..rounds {
         let kind = (round % sizes.len() as u64) as usize;
-        let started = Instant::now();
-        let promised = free(&fs);
-        let held = fill(&mut fs, &mut random, sizes[kind]);
-        fs.sync(None).expect("what was accepted has room");
-        let filled = started.elapsed();
-        assert_held(&fs, &held, "full");
-        let left = free(&fs);
-        assert_ubifs_sound(fs.volume(), "full");
-        let accepted = total(&held);
-        let started = Instant::now();
-        remove(&mut fs, &held);
-        fs.sync(None).expect("there is room now");
-        println!(
-            "{shape:?} round {round}: promised {promised}, accepted {accepted} in {} files of {}, \
-             left {left}; filled {filled:?}, emptied {:?}",
-            held.len(),
-            sizes[kind],
-            started.elapsed(),
-        );
-        assert_ubifs_sound(fs.volume(), "emptied");
-        assert!(names(&fs, fs.statistics().root).is_empty());
+        let name = format!("{shape:?} round {round}");
+        let accepted = fill_and_empty(&mut fs, &mut random, sizes[kind], &name, |fs, when| {
+            assert_ubifs_sound(fs.volume(), when);
+        });
         if round < sizes.len() as u64 {
             first[kind] = accepted;
         }
@@ -172,28 +187,10 @@ fn fill_jffs2(shape: Shape, options: &WriteOptions, rounds: u64, sizes: &[usize]
     let mut first = vec![0; sizes.len()];
     for round in 0..rounds {
         let kind = (round % sizes.len() as u64) as usize;
-        let started = Instant::now();
-        let promised = free(&fs);
-        let held = fill(&mut fs, &mut random, sizes[kind]);
-        fs.sync(None).expect("what was accepted has room");
-        let filled = started.elapsed();
-        assert_held(&fs, &held, "full");
-        let left = free(&fs);
-        assert_jffs2_sound(fs.flash(), order, "full");
-        let accepted = total(&held);
-        let started = Instant::now();
-        remove(&mut fs, &held);
-        fs.sync(None).expect("there is room now");
-        println!(
-            "{shape:?} round {round}: promised {promised}, accepted {accepted} in {} files of {}, \
-             left {left}; filled {filled:?}, emptied {:?}, free {}",
-            held.len(),
-            sizes[kind],
-            started.elapsed(),
-            free(&fs),
-        );
-        assert_jffs2_sound(fs.flash(), order, "emptied");
-        assert!(names(&fs, fs.statistics().root).is_empty());
+        let name = format!("{shape:?} round {round}");
+        let accepted = fill_and_empty(&mut fs, &mut random, sizes[kind], &name, |fs, when| {
+            assert_jffs2_sound(fs.flash(), order, when);
+        });
         if round < sizes.len() as u64 {
             first[kind] = accepted;
         }

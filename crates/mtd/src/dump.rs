@@ -1,6 +1,8 @@
 //! NAND with error correction: over a raw chip, or over a dump that holds every page followed by
 //! its out-of-band bytes.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -8,7 +10,7 @@ use core::ops::Range;
 use flysch_api::flash::{Corrected, Error, Flash, Geometry, Kind, OobMode, Pages, PagesMut};
 
 use crate::bbt::{BadBlockTable, BlockState};
-use crate::{Ecc, OobLayout, Storage, StorageMut};
+use crate::{Bch, Ecc, OobLayout, Storage, StorageMut};
 
 mod write;
 
@@ -24,6 +26,40 @@ pub struct PageFormat {
 }
 
 impl PageFormat {
+    /// Pages as Linux builds them with error correction in software: no bits corrected, one in
+    /// each 256 bytes (Hamming), or `strength` in each `step` bytes, at least 512 (BCH).
+    ///
+    /// # Errors
+    /// In words, when there is no such code or the out-of-band bytes have no room for it.
+    pub fn in_software(
+        page_size: u32,
+        oob_size: usize,
+        step: u32,
+        strength: u32,
+    ) -> Result<Self, String> {
+        let ecc = match strength {
+            0 => Ecc::None,
+            1 => Ecc::Hamming { step: 256, smart_media: false },
+            bits => {
+                let step = step.max(512);
+                let field = if step > 512 { 14 } else { 13 };
+                let code = Bch::new(field, bits, step as usize);
+                Ecc::Bch(code.ok_or_else(|| {
+                    format!("no BCH code corrects {bits} bits in {step} bytes here")
+                })?)
+            }
+        };
+        let code = (page_size as usize).checked_div(ecc.step()).unwrap_or(0) * ecc.code_len();
+        let layout = match &ecc {
+            Ecc::Hamming { .. } => OobLayout::hamming(oob_size, code),
+            _ => OobLayout::at_end(oob_size, code),
+        };
+        let oob = layout.ok_or_else(|| {
+            format!("{code} bytes of error correction have no room in {oob_size} bytes out of band")
+        })?;
+        Ok(Self { page_size, oob, ecc })
+    }
+
     /// A page and its out-of-band bytes.
     fn stride(&self) -> usize {
         self.page_size as usize + self.oob.size

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use flysch_api::flash::Kind;
 use flysch_models::nand::{self, Config, NandChip, Pairing, Timing};
 use flysch_models::nor::{self, NorChip};
-use flysch_mtd::{Bch, Ecc, Nand, OobLayout, PageFormat};
+use flysch_mtd::{Nand, PageFormat};
 
 use super::buffer::PageBuffer;
 use super::chip::{Chip, ChipFlash, MeteredNor};
@@ -242,28 +242,8 @@ impl FlashTarget {
 
     /// How pages are built, as Linux builds them.
     fn format(&self, profile: &nand::Profile) -> Result<PageFormat, String> {
-        let (page, oob) = (profile.page_size, profile.oob_size as usize);
-        let ecc = match self.strength {
-            0 => Ecc::None,
-            1 => Ecc::Hamming { step: 256, smart_media: false },
-            bits => {
-                let step = profile.ecc.step.max(512);
-                let field = if step > 512 { 14 } else { 13 };
-                let code = Bch::new(field, bits, step as usize);
-                Ecc::Bch(code.ok_or_else(|| {
-                    format!("no BCH code corrects {bits} bits in {step} bytes here")
-                })?)
-            }
-        };
-        let code = (page as usize).checked_div(ecc.step()).unwrap_or(0) * ecc.code_len();
-        let layout = match &ecc {
-            Ecc::Hamming { .. } => OobLayout::hamming(oob, code),
-            _ => OobLayout::at_end(oob, code),
-        };
-        let layout = layout.ok_or_else(|| {
-            format!("{code} bytes of error correction have no room in {oob} bytes out of band")
-        })?;
-        Ok(PageFormat { page_size: page, oob: layout, ecc })
+        let oob = profile.oob_size as usize;
+        PageFormat::in_software(profile.page_size, oob, profile.ecc.step, self.strength)
     }
 
     /// A chip as it leaves the factory.

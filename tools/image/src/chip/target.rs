@@ -6,7 +6,7 @@ use std::str::FromStr;
 use flysch_models::flash::Tear;
 use flysch_models::nand::Pairing;
 use flysch_models::{nand, nor};
-use flysch_mtd::{Bch, Ecc, OobLayout, PageFormat};
+use flysch_mtd::PageFormat;
 
 /// Keys of a target, for the help of the command.
 pub const CHIP_KEYS: &str = "\
@@ -81,26 +81,8 @@ fn strength(value: &str) -> Option<u32> {
 
 /// How pages are built, as Linux builds them.
 pub(super) fn page_format(profile: &nand::Profile, strength: u32) -> Result<PageFormat, String> {
-    let (page, oob) = (profile.page_size, profile.oob_size as usize);
-    let ecc = match strength {
-        0 => Ecc::None,
-        1 => Ecc::Hamming { step: 256, smart_media: false },
-        bits => {
-            let step = profile.ecc.step.max(512);
-            let field = if step > 512 { 14 } else { 13 };
-            let code = Bch::new(field, bits, step as usize);
-            Ecc::Bch(code.ok_or_else(|| format!("no BCH code corrects {bits} bits"))?)
-        }
-    };
-    let code = (page as usize).checked_div(ecc.step()).unwrap_or(0) * ecc.code_len();
-    let layout = match &ecc {
-        Ecc::Hamming { .. } => OobLayout::hamming(oob, code),
-        _ => OobLayout::at_end(oob, code),
-    };
-    let layout = layout.ok_or_else(|| {
-        format!("{code} bytes of error correction have no room in {oob} bytes out of band")
-    })?;
-    Ok(PageFormat { page_size: page, oob: layout, ecc })
+    let oob = profile.oob_size as usize;
+    PageFormat::in_software(profile.page_size, oob, profile.ecc.step, strength)
 }
 
 impl ChipTarget {

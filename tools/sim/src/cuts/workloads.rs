@@ -9,7 +9,7 @@ use flysch_jffs2::WriteOptions;
 use flysch_models::nand::{self, NandChip};
 use flysch_models::nor::{self, NorChip};
 use flysch_models::random::Random;
-use flysch_mtd::{Bch, Ecc, Nand, OobLayout, PageFormat};
+use flysch_mtd::{Nand, PageFormat};
 use flysch_ubi::DeviceOptions;
 use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubifs::Compression;
@@ -252,10 +252,8 @@ fn ecc(blocks: u32) -> Nand<NandChip> {
     let profile = nand(blocks).profile().clone();
     let config = nand::Config { wears: false, ..nand::Config::default() };
     let chip = NandChip::new(profile.clone(), config);
-    let code = Bch::new(13, 4, 512).expect("a code of Linux");
-    let len = profile.page_size as usize / 512 * code.code_len();
-    let oob = OobLayout::at_end(profile.oob_size as usize, len).expect("it fits");
-    let format = PageFormat { page_size: profile.page_size, oob, ecc: Ecc::Bch(code) };
+    let oob = profile.oob_size as usize;
+    let format = PageFormat::in_software(profile.page_size, oob, 512, 4).expect("it fits");
     let geometry = profile.geometry();
     Nand::over(chip, format, geometry.kind, geometry.erase_size).expect("the chip is new")
 }
