@@ -5,9 +5,10 @@ mod jffs2_common;
 
 use std::ops::ControlFlow;
 
+use flysch_api::finding::Severity;
 use flysch_api::vfs::{
-    Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, NewFile, Rename, Severity,
-    Timestamp, XattrChange,
+    Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, NewFile, Rename, Timestamp,
+    XattrChange,
 };
 use flysch_jffs2::{Compressor, Compressors, Jffs2, Jffs2Mut, Mode, WriteOptions, check};
 use flysch_vfs::{Exercise, Limits};

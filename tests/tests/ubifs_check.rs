@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use flysch_api::vfs::{Finding, Severity};
+use flysch_api::finding::{Finding, Severity};
 use flysch_tests::command;
 use flysch_tests::ubifs::{
     FORMATS, Format, flash, image_tree, make_tree, mkfs, tools_missing, ubinize,

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use flysch_api::vfs::{FileKind, Severity};
+use flysch_api::finding::Severity;
+use flysch_api::vfs::FileKind;
 use flysch_tests::ubifs::{
     FORMATS, Format, Random, Tree, flash, host_tree, image_tree, make_tree, mkfs, subtree,
     tools_missing, ubinize,

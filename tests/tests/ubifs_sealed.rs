@@ -3,7 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use flysch_api::vfs::{FileKind, Severity};
+use flysch_api::finding::Severity;
+use flysch_api::vfs::FileKind;
 use flysch_tests::ubifs::{
     FORMATS, differences, flash, host_tree, image_tree, make_tree, mkfs, tools_missing,
 };

@@ -6,7 +6,8 @@ mod jffs2_common;
 
 use std::time::Instant;
 
-use flysch_api::vfs::{Error, FileKind, FileSystem, FileSystemMut, NewFile, Severity};
+use flysch_api::finding::Severity;
+use flysch_api::vfs::{Error, FileKind, FileSystem, FileSystemMut, NewFile};
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 use flysch_ubifs::{Options, Ubifs, UbifsMut};
@@ -33,7 +34,7 @@ fn new_ubifs(shape: UbifsShape, compression: Compression) -> Option<UbifsMut<Leb
     Some(UbifsMut::open(lebs).expect("what was made can be opened"))
 }
 
-fn ubifs_damage(lebs: &Lebs) -> Vec<flysch_api::vfs::Finding> {
+fn ubifs_damage(lebs: &Lebs) -> Vec<flysch_api::finding::Finding> {
     let fs = Ubifs::open(lebs, &Options::default()).expect("it can be opened");
     fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect()
 }

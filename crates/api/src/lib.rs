@@ -12,6 +12,7 @@
 //! | [`flash`] | raw flash: erase blocks, pages, out-of-band bytes | `mtd`, chip models, `host/*` | `ubi`, `jffs2` |
 //! | [`volume`] | logical erase blocks | `ubi`, flat image files | `ubifs` |
 //! | [`vfs`] | names, files, directories | file systems | FUSE, the command line |
+//! | [`finding`](mod@finding) | what a check found | `ubi`, file systems | the command line |
 //! | [`trace`] | the stamps one request collects on its way down and up | everyone on the way | reports |
 //!
 //! Queued devices come in one shape: `submit`/`start`, then `ring` once per batch, then
@@ -28,6 +29,7 @@ extern crate std;
 
 pub mod block;
 pub mod command;
+pub mod finding;
 pub mod flash;
 pub mod machine;
 pub mod trace;

@@ -5,8 +5,9 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Error, FileKind, Finding, Inode, Place, Severity};
+use flysch_api::vfs::{Error, FileKind, Inode};
 use flysch_wire::jffs2::{ByteOrder, ROOT_INO};
 
 use crate::file::{Layout, Piece};

@@ -13,8 +13,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::finding::Place;
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Error, Place};
+use flysch_api::vfs::Error;
 use flysch_wire::jffs2::{ByteOrder, Compression, Inode};
 
 use crate::found::NodeRef;

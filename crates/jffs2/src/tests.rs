@@ -3,8 +3,9 @@ use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
+use flysch_api::finding::{Finding, Severity};
 use flysch_api::flash::{Corrected, Error as FlashError, Flash, Geometry};
-use flysch_api::vfs::{Error, FileKind, FileSystem, Finding, Inode, Severity};
+use flysch_api::vfs::{Error, FileKind, FileSystem, Inode};
 use flysch_wire::jffs2::{
     self, ByteOrder, Compression, Dirent, NodeType, ROOT_INO, Xattr, XattrPrefix, Xref,
 };

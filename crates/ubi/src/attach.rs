@@ -11,8 +11,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Finding, Place, Severity};
 use flysch_wire::ubi::{
     Compatibility, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader, VolumeRecord,
     fastmap,

@@ -46,4 +46,4 @@ pub use volume::UbiVolume;
 
 pub use flysch_wire::ubi::{VolumeFlags, VolumeKind};
 
-pub use flysch_api::vfs::{Finding, Place, Severity};
+pub use flysch_api::finding::{Finding, Place, Severity};

@@ -4,8 +4,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use flysch_api::finding::{Place, Severity};
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Place, Severity};
 use flysch_wire::ubi::{
     INTERNAL_VOLUME_START, LAYOUT_VOLUME, RECORD_SIZE, VidHeader, VolumeFlags, VolumeKind,
     VolumeRecord, records_max,

@@ -3,8 +3,8 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::{self, Corrected, Flash, Kind};
-use flysch_api::vfs::{Finding, Place, Severity};
 use flysch_api::volume::{Geometry, LebState, Volume};
 use flysch_wire::ubi::{VID_HEADER_SIZE, VidHeader, VolumeKind, crc32};
 

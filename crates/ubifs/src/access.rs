@@ -5,8 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash;
-use flysch_api::vfs::{Error, Finding, Inode, Place, Severity};
+use flysch_api::vfs::{Error, Inode};
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::{Header, NODE_ALIGNMENT, NodeError, NodeKind};
 

@@ -46,4 +46,4 @@ pub use open::{IndexUse, OpenError, Options, Ubifs};
 pub use replay::Bud;
 pub use write::{MountError, UbifsMut};
 
-pub use flysch_api::vfs::{Finding, Place, Severity};
+pub use flysch_api::finding::{Finding, Place, Severity};

@@ -7,7 +7,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::{Finding, Severity};
+use flysch_api::finding::{Finding, Severity};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::{Finding, Place, Severity};
+use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{

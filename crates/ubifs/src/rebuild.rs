@@ -8,7 +8,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::{Finding, Place, Severity};
+use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::{BLOCK_SIZE, Key};
 

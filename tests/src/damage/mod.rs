@@ -213,7 +213,7 @@ fn tree_of(volume: &Volume) -> Tree {
 fn found_by_check(image: &Image, volume: &Volume) -> Option<String> {
     let mut first = None;
     flysch_image::check(image, &mut |found| {
-        let is_wrong = found.finding.severity > flysch_api::vfs::Severity::Note;
+        let is_wrong = found.finding.severity > flysch_api::finding::Severity::Note;
         if is_wrong && found.volume == Some(&volume.name) && first.is_none() {
             first = Some(found.finding.to_string());
         }

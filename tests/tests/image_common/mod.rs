@@ -292,7 +292,7 @@ pub(crate) fn wrong(image: &Path) -> Vec<String> {
     let mut wrong = vec![];
     let image = Image::open(image, &Options::default()).unwrap();
     flysch_image::check(&image, &mut |checked| {
-        if checked.finding.severity > flysch_api::vfs::Severity::Note {
+        if checked.finding.severity > flysch_api::finding::Severity::Note {
             wrong.push(checked.finding.to_string());
         }
     });

@@ -1,7 +1,7 @@
 //! Checking everything in an image.
 
+use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Finding, Place, Severity};
 
 use crate::open::{Contents, Image, Part, Volume};
 

@@ -12,9 +12,10 @@ use std::fs;
 use churn::{churn, now, tree};
 use common::cutting::Cutting;
 use common::{complaints, difference, lab};
+use flysch_api::finding::Severity;
 use flysch_api::flash::{Flash, Geometry};
 use flysch_api::vfs::{
-    DeviceNumber, Error as FsError, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Severity,
+    DeviceNumber, Error as FsError, FileKind, FileSystem, FileSystemMut, Inode, NewFile,
 };
 use flysch_api::volume::VolumeMut;
 use flysch_lab::Lab;

@@ -2,8 +2,9 @@ use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
+use flysch_api::finding::Severity;
 use flysch_api::flash::Geometry;
-use flysch_api::vfs::{FileSystem, Inode as VfsInode, Severity};
+use flysch_api::vfs::{FileSystem, Inode as VfsInode};
 
 use super::*;
 use crate::tests::Memory;

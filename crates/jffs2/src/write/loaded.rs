@@ -4,8 +4,9 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use flysch_api::finding::Place;
 use flysch_api::flash::Flash;
-use flysch_api::vfs::{Error, FileKind, Place};
+use flysch_api::vfs::{Error, FileKind};
 use flysch_wire::jffs2::{self, ByteOrder, Compression, DeviceData, Dirent};
 
 use super::tables::InodeState;

@@ -3,8 +3,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::finding::Place;
 use flysch_api::flash::{Error as FlashError, Flash, FlashMut};
-use flysch_api::vfs::{Error, Place};
+use flysch_api::vfs::Error;
 use flysch_wire::jffs2::{Dirent, Inode, SummaryEntry};
 
 use super::Jffs2Mut;

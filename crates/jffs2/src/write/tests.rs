@@ -1,10 +1,11 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::finding::Severity;
 use flysch_api::flash::{Corrected, Error as FlashError, Flash, FlashMut, Geometry, OobMode};
 use flysch_api::vfs::{
-    Changes, DeviceNumber, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Severity,
-    Timestamp, XattrChange,
+    Changes, DeviceNumber, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp,
+    XattrChange,
 };
 
 use super::{Jffs2Mut, WriteOptions};
@@ -32,7 +33,7 @@ impl Nor {
     /// The worst that the checker finds.
     fn worst(&self) -> Option<Severity> {
         let mut worst = None;
-        let mut report = |finding: flysch_api::vfs::Finding| {
+        let mut report = |finding: flysch_api::finding::Finding| {
             worst = worst.max(Some(finding.severity));
         };
         crate::check(self.clone(), None, &mut report).unwrap();

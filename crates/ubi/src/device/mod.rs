@@ -57,8 +57,8 @@ mod tests;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use flysch_api::finding::Finding;
 use flysch_api::flash::{self, FlashMut};
-use flysch_api::vfs::Finding;
 use flysch_wire::ubi::{Compatibility, LAYOUT_VOLUME, VolumeKind, VolumeRecord};
 
 pub use error::{Error, ReadOnly};

@@ -3,8 +3,8 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::{self, Flash, FlashMut, Kind};
-use flysch_api::vfs::{Finding, Place, Severity};
 use flysch_wire::ubi::fastmap::START_MAX;
 use flysch_wire::ubi::{
     Compatibility, EC_HEADER_SIZE, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VID_HEADER_SIZE,

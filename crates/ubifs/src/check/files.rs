@@ -7,7 +7,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::{FileKind, Severity};
+use flysch_api::finding::Severity;
+use flysch_api::vfs::FileKind;
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
     BLOCK_SIZE, Compression, DirectoryEntry, EntryKind, INLINE_DATA_MAX, INODE_NODE_SIZE,

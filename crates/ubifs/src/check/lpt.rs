@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Severity;
+use flysch_api::finding::Severity;
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::LPT_FANOUT;
 use flysch_wire::ubifs::lpt::{

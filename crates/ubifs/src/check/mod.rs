@@ -19,7 +19,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::{Finding, Inode, Severity};
+use flysch_api::finding::{Finding, Severity};
+use flysch_api::vfs::Inode;
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{Node, NodeKind};
 

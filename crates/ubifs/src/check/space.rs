@@ -2,7 +2,7 @@
 
 use alloc::format;
 
-use flysch_api::vfs::Severity;
+use flysch_api::finding::Severity;
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::lpt::LebProperties;
 use flysch_wire::ubifs::{DATA_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, NodeKind, Superblock};

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::Severity;
+use flysch_api::finding::Severity;
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::{Branch, Index as IndexNode, Key, KeyKind, Node, NodeKind, align8};
 

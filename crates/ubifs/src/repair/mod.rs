@@ -25,7 +25,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use flysch_api::vfs::{Error, Finding, Severity};
+use flysch_api::finding::{Finding, Severity};
+use flysch_api::vfs::Error;
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{NodeKind, SuperblockFlags};

@@ -6,7 +6,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::{FileKind, Finding, Inode, Place, Severity};
+use flysch_api::finding::{Finding, Place, Severity};
+use flysch_api::vfs::{FileKind, Inode};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
     Compression, EntryKind, INODE_NODE_SIZE, InodeFlags, InodeNode, Key, ROOT_INODE,

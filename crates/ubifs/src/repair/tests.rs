@@ -10,9 +10,10 @@ use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
+use flysch_api::finding::Severity;
 use flysch_api::flash::{Corrected, Error};
 use flysch_api::vfs::{
-    FileKind, FileSystem, FileSystemMut, Inode, NewFile, Severity, Timestamp, XattrChange,
+    FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp, XattrChange,
 };
 use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
 

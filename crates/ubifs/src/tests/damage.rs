@@ -5,7 +5,8 @@ use std::vec;
 use std::vec::Vec;
 
 use core::ops::ControlFlow;
-use flysch_api::vfs::{Error, FileSystem, Inode, Severity};
+use flysch_api::finding::Severity;
+use flysch_api::vfs::{Error, FileSystem, Inode};
 use flysch_wire::ubifs::{Group, MasterFlags};
 
 use super::builder::{BASE, COMMITTED_LEB, DATA, INDEX_LEB, Image, Memory, block, file, root};

@@ -6,7 +6,8 @@ use std::vec;
 use std::vec::Vec;
 
 use core::ops::ControlFlow;
-use flysch_api::vfs::{DeviceNumber, Error, FileKind, FileSystem, Inode, Severity};
+use flysch_api::finding::Severity;
+use flysch_api::vfs::{DeviceNumber, Error, FileKind, FileSystem, Inode};
 use flysch_wire::ubifs::{EntryKind, Group, InodeFlags, InodeNode, MasterFlags, Node};
 
 use super::builder::{BASE, DATA, Image, LEB_SIZE, LOG, Memory, block, cut, file, inode, root};

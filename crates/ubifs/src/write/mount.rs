@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::ControlFlow;
 
-use flysch_api::vfs::{Error, Severity};
+use flysch_api::finding::Severity;
+use flysch_api::vfs::Error;
 use flysch_api::volume::{LebState, VolumeMut};
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{

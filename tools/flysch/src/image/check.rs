@@ -1,6 +1,6 @@
 //! `flysch image check`.
 
-use flysch_api::vfs::Severity;
+use flysch_api::finding::Severity;
 use flysch_image::Checked;
 use serde::Serialize;
 

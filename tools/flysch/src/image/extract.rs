@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use flysch_api::vfs::Severity;
+use flysch_api::finding::Severity;
 use flysch_image::{Contents, ExtractOptions, Extraction, Failure as Lost, Volume};
 use serde_json::json;
 

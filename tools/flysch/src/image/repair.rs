@@ -5,7 +5,7 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use flysch_api::vfs::Place;
+use flysch_api::finding::Place;
 use flysch_image::{Contents, Image, RepairFailure, Volume, restore_backup, write_backup};
 use flysch_ubifs::repair::{Change, Level, RepairError, Report};
 use serde::Serialize;

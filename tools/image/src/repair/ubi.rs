@@ -4,8 +4,8 @@
 //! blocks that lost their erase counter. What it would refuse, or would trip over later, is erased
 //! before.
 
+use flysch_api::finding::{Finding, Severity};
 use flysch_api::flash::{self, Flash as _, FlashMut};
-use flysch_api::vfs::{Finding, Severity};
 use flysch_ubi::{Content, Device as UbiDevice, Error};
 use flysch_ubifs::repair::{Change, Level};
 use flysch_wire::ubi::{

@@ -190,7 +190,7 @@ fn compare(path: &Path, expected: &Manifest, is_made: bool, problems: &mut Vec<S
     problems.extend(broken.map(|violation| format!("contract: {violation}")));
     let mut by_kind: BTreeMap<String, u32> = BTreeMap::new();
     let is_wrong = flysch_image::check(&image, &mut |checked| {
-        if checked.finding.severity > flysch_api::vfs::Severity::Note {
+        if checked.finding.severity > flysch_api::finding::Severity::Note {
             *by_kind.entry(checked.finding.to_string()).or_default() += 1;
         }
     });

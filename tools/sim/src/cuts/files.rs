@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, DerefMut};
 use std::rc::Rc;
 
+use flysch_api::finding::{Finding, Severity};
 use flysch_api::vfs::{
-    Attributes, Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Finding, Inode,
-    NewFile, Rename, Severity, Timestamp, XattrChange,
+    Attributes, Changes, DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile,
+    Rename, Timestamp, XattrChange,
 };
 use flysch_vfs::Memory;
 

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use flysch_api::finding::{Finding, Severity};
 use flysch_api::flash::Flash as _;
-use flysch_api::vfs::{FileSystemMut, Finding, Severity, Timestamp};
+use flysch_api::vfs::{FileSystemMut, Timestamp};
 use flysch_api::volume::Volume;
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume, Ubi};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use flysch_api::finding::Severity;
 use flysch_api::flash::Flash;
-use flysch_api::vfs::Severity;
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_ubi::{Content, Device, DeviceOptions, FormatOptions, NewVolume, Ubi, VolumeInfo};
 use flysch_wire::ubi::VolumeKind;

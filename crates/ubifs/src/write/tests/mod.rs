@@ -9,8 +9,9 @@ use std::format;
 use std::vec;
 use std::vec::Vec;
 
+use flysch_api::finding::Severity;
 use flysch_api::vfs::{
-    Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Severity, Timestamp,
+    Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp,
 };
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_wire::ubifs::Compression;
