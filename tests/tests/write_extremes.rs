@@ -214,7 +214,6 @@ const JFFS2_SHAPES: [Shape; 7] = [
 ];
 
 #[test]
-#[ignore = "long; on 8 blocks removals still take room that does not come back: fails in round 10"]
 fn jffs2_of_every_size_fills_and_empties() {
     for shape in JFFS2_SHAPES {
         for (order, summary) in [(ByteOrder::Little, true), (ByteOrder::Big, false)] {

@@ -234,7 +234,7 @@ impl<'f, F: Flash> Build<'f, F> {
         let versions = self.versions();
         self.drop_torn();
         self.drop_behind();
-        let doubles = self.names();
+        let doubles = self.names(&versions);
         self.nodes(&versions);
         self.xattrs();
         self.others();
@@ -368,7 +368,7 @@ impl<'f, F: Flash> Build<'f, F> {
     }
 
     /// Which entry of each name counts, and which directories can be reached.
-    fn names(&mut self) -> Vec<(u32, Name)> {
+    fn names(&mut self, versions: &BTreeMap<u32, u32>) -> Vec<(u32, Name)> {
         let by_mkfs = written_by_mkfs(&self.found.dirents);
         let mut dirents = core::mem::take(&mut self.found.dirents);
         let names = core::mem::take(&mut self.found.names);
@@ -395,17 +395,38 @@ impl<'f, F: Flash> Build<'f, F> {
         known.insert(ROOT_INO);
         let mut tree = Tree { dirents: &dirents, names: &names, count, known, by_mkfs };
         let (doubles, counting) = tree.walk(&mut self.fs.tables.inodes);
+        let key = |dirent: &DirentRef| (dirent.pino, hash(dirent.name(&names)));
+        let old = (0..).zip(&dirents).filter(|(at, it)| it.ino != 0 && !counting.contains(at));
+        old.for_each(|(_, dirent)| more(&mut self.fs.tables.old_names, key(dirent)));
         for (at, dirent) in dirents.iter().enumerate() {
-            let hash = hash(dirent.name(&names));
-            let kind = if dirent.ino == 0 { Kind::Removal } else { Kind::Dirent };
-            let live = counting.contains(&at);
-            if !live && dirent.ino != 0 {
-                more(&mut self.fs.tables.old_names, (dirent.pino, hash));
+            let highest = versions.get(&dirent.pino).copied().unwrap_or(0);
+            let idle = dirent.ino == 0 && dirent.version < highest && self.is_idle(key(dirent));
+            let live = counting.contains(&at) && !idle;
+            if idle
+                && let Some(state) = self.fs.tables.inodes.get_mut(&dirent.pino)
+                && let Some(directory) = &mut state.directory
+                && directory.entry(dirent.name(&names)).is_some_and(|it| it.ino == 0)
+            {
+                directory.take(dirent.name(&names));
             }
+            let kind = if dirent.ino == 0 { Kind::Removal } else { Kind::Dirent };
             let len = (Dirent::LEN + usize::from(dirent.name_len)) as u32;
-            self.raws.push((dirent.address, raw(kind, (dirent.pino, hash), len, live)));
+            self.raws.push((dirent.address, raw(kind, key(dirent), len, live)));
         }
         self.resolve_doubles(doubles)
+    }
+
+    /// Whether removals of names with this directory and hash are of no use any more: no older
+    /// entry is on the flash that could be found in their place. They were dropped before this
+    /// mount, but for that their block was not erased; taken for alive they would fill the flash,
+    /// in blocks without any dirt.
+    fn is_idle(&self, key: (u32, u32)) -> bool {
+        self.is_undamaged() && !self.fs.tables.old_names.contains_key(&key)
+    }
+
+    /// What is damaged may be an older entry than any that was found.
+    fn is_undamaged(&self) -> bool {
+        self.found.problems.is_empty() && self.found.problems_dropped == 0
     }
 
     /// Of two names of a directory the one whose entry was written earlier goes.
@@ -463,12 +484,15 @@ impl<'f, F: Flash> Build<'f, F> {
     fn xattrs(&mut self) {
         let mut xrefs = core::mem::take(&mut self.found.xrefs);
         xrefs.sort_by_key(|xref| (xref.ino, xref.xid, Reverse(xref.xseqno)));
+        let is_sure = self.is_undamaged();
         let tables = &mut self.fs.tables;
         for chunk in xrefs.chunk_by(|a, b| (a.ino, a.xid) == (b.ino, b.xid)) {
             let key = (chunk[0].ino, chunk[0].xid);
+            // As with names, removals alone say nothing.
+            let is_idle = is_sure && chunk.iter().all(|xref| xref.xseqno & 1 != 0);
             for (at, xref) in chunk.iter().enumerate() {
                 let is_removal = xref.xseqno & 1 != 0;
-                let live = at == 0 && tables.inodes.contains_key(&xref.ino);
+                let live = at == 0 && !is_idle && tables.inodes.contains_key(&xref.ino);
                 let kind = if is_removal { Kind::XrefRemoval } else { Kind::Xref };
                 if live {
                     let (xseqno, address) = (xref.xseqno, xref.address);
