@@ -282,8 +282,12 @@ fn image_file(fs: &dyn FileSystem, inode: Inode) -> Result<File, flysch_api::vfs
     let mut xattrs = BTreeMap::new();
     for name in names {
         let mut value = vec![0; 65536];
-        let length = fs.read_xattr(inode, &name, &mut value).unwrap_or(0);
-        value.truncate(length);
+        let read = fs.read_xattr(inode, &name, &mut value);
+        value.truncate(*read.as_ref().unwrap_or(&0));
+        // One without a value is there, too: what can not be read is told apart.
+        if let Err(error) = read {
+            xattrs.insert(b"damaged".to_vec(), error.to_string().into_bytes());
+        }
         xattrs.insert(name, value);
     }
     if let Err(error) = listed {

@@ -29,7 +29,8 @@ fn damaged_images_are_repaired_and_lose_nothing_else() {
     let samples = damage::samples();
     let folder = tempfile::tempdir().unwrap();
     let mut run = damage::Run::new(&samples, folder.path());
-    for seed in 1..=40 {
+    // Behind the first ones: seeds that went wrong once.
+    for seed in (1..=40).chain([6142, 6276]) {
         run.one(seed).unwrap();
     }
     let totals = run.totals;

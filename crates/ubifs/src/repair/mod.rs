@@ -203,7 +203,8 @@ impl<V: Volume> Survey<V> {
         if level != Some(Level::DangerRebuild) {
             let damaged_buds = damaged_buds(&findings);
             let mut plan = Plan::new(&fs, &damaged_buds);
-            if !plan.is_empty() {
+            let astray = plan.astray(&fs);
+            if !plan.is_empty() && astray.is_none() {
                 plan.add_structures(structures);
                 if plan.report.level.is_none() {
                     // Whatever else there is, a new commit has it not.
@@ -211,14 +212,15 @@ impl<V: Volume> Survey<V> {
                 }
                 return Ok(Self { fs, plan });
             }
-            structures.extend(findings.first().map(|finding| Change {
+            let nothing = findings.first().map(|finding| Finding {
+                structure: "index",
+                problem: "it leads to no inode that could be kept".into(),
+                ..finding.clone()
+            });
+            structures.extend(astray.or(nothing).map(|finding| Change {
                 level: Level::DangerRebuild,
                 action: "a new index is made from all nodes found".into(),
-                finding: Finding {
-                    structure: "index",
-                    problem: "it leads to no inode that could be kept".into(),
-                    ..finding.clone()
-                },
+                finding,
             }));
         }
         let options = Options { index: IndexUse::Rebuild };

@@ -10,7 +10,7 @@ use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::vfs::{FileKind, Inode};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
-    Compression, EntryKind, INODE_NODE_SIZE, InodeFlags, InodeNode, Key, ROOT_INODE,
+    Compression, EntryKind, INODE_NODE_SIZE, InodeFlags, InodeNode, Key, NodeKind, ROOT_INODE,
 };
 
 use super::{Change, Level, Report};
@@ -71,6 +71,9 @@ pub(super) struct Plan {
     pub(super) dropped: Vec<Location>,
     /// LEBs of the journal in which nodes were lost.
     pub(super) damaged_buds: Vec<u32>,
+    /// Good inode nodes that the index has under the number of another inode: their own, and where
+    /// they lie.
+    pub(super) misfiled: Vec<(u32, Location)>,
 }
 
 impl Plan {
@@ -122,6 +125,24 @@ impl Plan {
         let inode = Some(Inode(inode.into()));
         let finding = Finding { severity, structure, problem, place, inode, path: None };
         self.report.changes.push(Change { level, finding, action });
+    }
+
+    /// What shows that the index leads astray: an inode that names lead to is there, and the index
+    /// has it under the number of another one only.
+    pub(super) fn astray<V: Volume>(&self, fs: &Ubifs<V>) -> Option<Finding> {
+        let is_missed = |inode: u32| {
+            let is_wanted = |name: &Name| name.inode == inode || name.key.inode() == inode;
+            !self.files.contains_key(&inode) && self.names.iter().any(is_wanted)
+        };
+        let (inode, at) = self.misfiled.iter().find(|(inode, _)| is_missed(*inode))?;
+        Some(Finding {
+            severity: Severity::Inconsistent,
+            structure: NodeKind::Index.name(),
+            problem: format!("inode {inode} is there under the number of another one"),
+            place: fs.store.access.place(at.lnum, at.offset),
+            inode: Some(Inode((*inode).into())),
+            path: None,
+        })
     }
 
     pub(super) fn file(&self, inode: u32) -> Option<(&File, Said)> {

@@ -8,7 +8,7 @@ use core::ops::ControlFlow;
 use flysch_api::vfs::FileKind;
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
-    BLOCK_SIZE, DirectoryEntry, EntryKind, InodeFlags, Key, KeyKind, NodeKind,
+    BLOCK_SIZE, DirectoryEntry, EntryKind, InodeFlags, Key, KeyKind, Node, NodeKind,
 };
 
 use super::Level;
@@ -70,6 +70,11 @@ impl Plan {
             }
         };
         if let Some(problem) = problem {
+            if let Ok(Node::Inode(node)) = fs.store.node(at, NodeKind::Inode, scratch)
+                && node.key.inode() != inode
+            {
+                self.misfiled.push((node.key.inode(), at));
+            }
             file.said = None;
             self.dropped.push(at);
             let action = (Level::DangerDefault, "the inode is dropped".into());

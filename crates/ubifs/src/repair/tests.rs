@@ -17,6 +17,8 @@ use flysch_api::vfs::{
 };
 use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
 
+use flysch_wire::ubifs::{Header, NodeKind};
+
 use super::{Level, RepairError, repair, survey};
 use crate::create::{CreateOptions, NewInode, format};
 use crate::{Options, Ubifs, UbifsMut};
@@ -100,6 +102,11 @@ fn content(fs: &impl FileSystem, path: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+fn new_file(kind: FileKind) -> NewFile<'static> {
+    let (permissions, device) = (0o755, Default::default());
+    NewFile { kind, permissions, owner: 1, group: 2, device, target: b"" }
+}
+
 /// A file system with forty files of several blocks in directories.
 fn filled() -> Memory {
     let mut memory = Memory { leb_size: 15_872, lebs: vec![None; 64] };
@@ -107,20 +114,12 @@ fn filled() -> Memory {
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
     format(&mut memory, &options, &NewInode::directory(now)).unwrap();
     let mut fs = UbifsMut::open(memory).unwrap();
-    let new = |kind| NewFile {
-        kind,
-        permissions: 0o755,
-        owner: 1,
-        group: 2,
-        device: Default::default(),
-        target: b"",
-    };
     for directory in 0..4 {
         let name = format!("d{directory}");
-        let at = fs.create(ROOT, name.as_bytes(), &new(FileKind::Directory), now).unwrap();
+        let at = fs.create(ROOT, name.as_bytes(), &new_file(FileKind::Directory), now).unwrap();
         for file in 0..10 {
             let name = format!("f{file}");
-            let inode = fs.create(at, name.as_bytes(), &new(FileKind::Regular), now).unwrap();
+            let inode = fs.create(at, name.as_bytes(), &new_file(FileKind::Regular), now).unwrap();
             fs.write(inode, 0, &bytes(directory, file), now).unwrap();
             fs.set_xattr(inode, b"user.x", XattrChange::Set(b"value"), now).unwrap();
         }
@@ -170,6 +169,52 @@ fn a_lost_log_tree_or_index_costs_no_file() {
         assert_whole(&again, "written to again");
     }
     assert!(levels.contains(&Some(Level::Safe)) && levels.contains(&Some(Level::DangerRebuild)));
+}
+
+/// A branch whose key names another inode, one that is not there: the index has one inode less
+/// than names lead to, and the node itself is good.
+#[test]
+fn an_inode_that_the_index_has_under_another_number_is_found() {
+    let mut fs = UbifsMut::open(filled()).unwrap();
+    let now = Timestamp { seconds: 2, nanoseconds: 0 };
+    let gone = fs.create(ROOT, b"gone", &new_file(FileKind::Regular), now).unwrap();
+    let late = fs.create(ROOT, b"late", &new_file(FileKind::Directory), now).unwrap();
+    let file = fs.create(late, b"file", &new_file(FileKind::Regular), now).unwrap();
+    fs.write(file, 0, b"content", now).unwrap();
+    fs.remove(ROOT, b"gone", now).unwrap();
+    fs.forget(gone).unwrap();
+    let mut memory = fs.close().unwrap();
+    let key = |inode: Inode| (inode.0).to_le_bytes();
+    let branches: usize =
+        memory.lebs.iter_mut().flatten().map(|leb| refile(leb, key(late), key(gone))).sum();
+    assert!(branches > 0);
+    let report = survey(&memory).unwrap();
+    assert_eq!(report.level, Some(Level::DangerRebuild), "{report:?}");
+    let (memory, _) = repair(memory, Level::DangerRebuild, NOW).unwrap();
+    assert_sound(&memory, "repaired");
+    assert_whole(&memory, "repaired");
+    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    assert_eq!(content(&fs, "late/file").as_deref(), Some(&b"content"[..]));
+}
+
+/// Changes a key in all index nodes of a LEB, under right checksums; tells in how many places.
+fn refile(leb: &mut [u8], old: [u8; 8], new: [u8; 8]) -> usize {
+    const BRANCH: usize = 20;
+    let mut changed = 0;
+    for at in (0..leb.len()).step_by(8) {
+        let Ok(header) = Header::parse(&leb[at..]) else { continue };
+        if header.kind != NodeKind::Index {
+            continue;
+        }
+        let node = &mut leb[at..at + header.length as usize];
+        for branch in node[28..].chunks_exact_mut(BRANCH).filter(|it| it[12..] == old) {
+            branch[12..].copy_from_slice(&new);
+            changed += 1;
+        }
+        let crc = flysch_wire::ubifs::crc32(&node[8..]);
+        node[4..8].copy_from_slice(&crc.to_le_bytes());
+    }
+    changed
 }
 
 /// What was cut off a file does not come back with a new index.
