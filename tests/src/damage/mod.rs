@@ -10,13 +10,13 @@ use std::fmt;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flysch_api::vfs::{FileKind, NewFile, Timestamp};
 use flysch_image::{Image, Options, RepairFailure, Room, Volume};
 use flysch_ubifs::repair::{Level, RepairError, Report};
 
-use crate::mutate::mutated;
+use crate::mutate::{mutated, now};
 use crate::ubifs::{File, Random, Tree, image_tree};
 pub use samples::{Good, samples};
 
@@ -83,9 +83,9 @@ impl<'s> Run<'s> {
         (0..4).for_each(|_| _ = random.below(2));
         let good = &self.samples[random.below(self.samples.len() as u64) as usize];
         let bytes = mutated(&good.sample, &mut random);
-        let begun = Instant::now();
+        let begun = now();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.image(good, &bytes)));
-        self.totals.longest = self.totals.longest.max(begun.elapsed());
+        self.totals.longest = self.totals.longest.max(now().saturating_sub(begun));
         self.totals.images += 1;
         let outcome = outcome.unwrap_or_else(|_| Err("it panicked".into()));
         if let (Err(_), Some(keep)) = (&outcome, &self.keep) {

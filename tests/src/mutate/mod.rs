@@ -1,10 +1,12 @@
-//! Mutated images: whatever happens to the bytes of an image, opening, checking, extracting and
-//! changing it ends soon, without a panic, and inside the directory.
+//! Mutated images: whatever happens to the bytes of an image, opening, checking, extracting,
+//! changing and repairing it ends soon, in little memory, without a panic, and inside the
+//! directory.
 //!
 //! Every mutation follows from one number. Some are blind - bits, runs of bytes, blocks erased,
 //! exchanged, doubled, cut off, moved. Others know the formats: a field of a structure is
 //! changed and its checksums are made right again, so that what lies behind the checksums is met.
 
+mod memory;
 mod samples;
 mod structures;
 
@@ -13,16 +15,28 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flysch_api::vfs::Timestamp;
-use flysch_image::{Editor, ExtractOptions, Image, Options, Progress, PutOptions, Room, Volume};
+use flysch_api::vfs::{FileSystemMut, Timestamp};
+use flysch_image::{
+    Contents, Editor, ExtractOptions, Image, Options, Progress, PutOptions, Room, Volume,
+};
+use flysch_ubifs::repair::Level;
+use flysch_ubifs::{IndexUse, UbifsMut};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::ubifs::Random;
+use memory::Lebs;
+pub use memory::Peak;
 pub use samples::{Sample, prepared, samples};
 
 /// Processor time that one MiB of image may take for everything together; smaller ones count as
 /// one MiB.
 const TIME_PER_MIB: Duration = Duration::from_secs(1);
+/// Bytes that may be resident beside the image, and for each of its bytes.
+const MEMORY: (u64, u64) = (48 << 20, 24);
+/// The least level at which anything is repaired.
+const LEVEL: Level = Level::DangerRebuild;
+/// Any time.
+const NOW: u64 = 1_700_000_000;
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,8 +55,14 @@ pub struct Totals {
     pub changed: u64,
     /// Those that could not be, with a word.
     pub unchanged: u64,
+    /// File systems that were repaired.
+    pub repaired: u64,
+    /// Those that could not be, or were not wrong, with a word.
+    pub unrepaired: u64,
     /// The longest time that one image took.
     pub longest: Duration,
+    /// The most memory that one image took beyond what the process had, bytes; 0 if not measured.
+    pub most: u64,
 }
 
 impl std::fmt::Display for Totals {
@@ -51,7 +71,8 @@ impl std::fmt::Display for Totals {
         writeln!(f, "  {} opened, {} found wrong", self.opened, self.wrong)?;
         writeln!(f, "  {} files extracted, {} refused and named", self.files, self.refused)?;
         writeln!(f, "  {} file systems changed, {} refused", self.changed, self.unchanged)?;
-        write!(f, "  {:?} for the slowest", self.longest)
+        writeln!(f, "  {} repaired, {} not", self.repaired, self.unrepaired)?;
+        write!(f, "  {:?} for the slowest, {} KiB for the largest", self.longest, self.most >> 10)
     }
 }
 
@@ -60,6 +81,10 @@ impl std::fmt::Display for Totals {
 pub struct Run<'s> {
     samples: &'s [Sample],
     directory: PathBuf,
+    /// Measures memory, in a process that does nothing else meanwhile.
+    pub memory: Option<Peak>,
+    /// Where images go with which something went wrong.
+    pub keep: Option<PathBuf>,
     /// Sums over all images so far.
     pub totals: Totals,
 }
@@ -71,35 +96,52 @@ impl<'s> Run<'s> {
     /// If a canary cannot be put there.
     pub fn new(samples: &'s [Sample], directory: &Path) -> Self {
         std::fs::write(directory.join("canary"), CANARY).expect("the directory can be written");
-        Self { samples, directory: directory.to_path_buf(), totals: Totals::default() }
+        let (directory, totals) = (directory.to_path_buf(), Totals::default());
+        Self { samples, directory, memory: None, keep: None, totals }
     }
 
     /// The mutation number `seed`; what is wrong with how it went.
     ///
     /// # Errors
-    /// A panic, too much time, or something outside the directory that was touched.
+    /// A panic, too much time or memory, or something outside the directory that was touched.
     pub fn one(&mut self, seed: u64) -> Result<(), String> {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         (0..4).for_each(|_| _ = random.below(2));
         let sample = &self.samples[random.below(self.samples.len() as u64) as usize];
         let bytes = mutated(sample, &mut random);
-        let what = format!("seed {seed} of {}", sample.name);
+        let outcome = self.measured(&bytes, random);
+        if let (Err(_), Some(keep)) = (&outcome, &self.keep) {
+            std::fs::write(keep.join(seed.to_string()), &bytes).map_err(|it| it.to_string())?;
+        }
+        outcome.map_err(|error| format!("seed {seed} of {}: {error}", sample.name))
+    }
+
+    fn measured(&mut self, bytes: &[u8], mut random: Random) -> Result<(), String> {
         let image = self.directory.join("image");
-        std::fs::write(&image, &bytes).map_err(|error| error.to_string())?;
-        let begun = now();
+        std::fs::write(&image, bytes).map_err(|error| error.to_string())?;
         let keep_damaged = random.below(2) == 0;
         let lost = random.below(4) == 0;
+        let before = self.memory.as_ref().map(Peak::begin);
+        let begun = now();
         let outcome =
             catch_unwind(AssertUnwindSafe(|| self.read(&image, &random, keep_damaged, lost)));
         let took = now().saturating_sub(begun);
         self.totals.longest = self.totals.longest.max(took);
         self.totals.images += 1;
-        outcome.map_err(|_| format!("{what}: it panicked"))?.map_err(|e| format!("{what}: {e}"))?;
-        let mebibytes = (bytes.len() as u64).div_ceil(1 << 20).max(1);
+        outcome.map_err(|_| "it panicked")??;
+        let size = bytes.len() as u64;
+        let mebibytes = size.div_ceil(1 << 20).max(1);
         if took > TIME_PER_MIB * mebibytes as u32 {
-            return Err(format!("{what}: it took {took:?} for {mebibytes} MiB"));
+            return Err(format!("it took {took:?} for {mebibytes} MiB"));
         }
-        self.inside().map_err(|error| format!("{what}: {error}"))
+        if let (Some(memory), Some(before)) = (&self.memory, before) {
+            let most = memory.end().saturating_sub(before);
+            self.totals.most = self.totals.most.max(most);
+            if most > MEMORY.0 + MEMORY.1 * size {
+                return Err(format!("it took {} KiB of memory for {size} bytes", most >> 10));
+            }
+        }
+        self.inside()
     }
 
     fn read(
@@ -128,13 +170,41 @@ impl<'s> Run<'s> {
             self.totals.refused += extracted.failures.len() as u64;
             std::fs::remove_dir_all(&out).map_err(|error| format!("removal: {error}"))?;
         }
+        for (number, _) in image.volumes().enumerate().take(VOLUMES_CHANGED) {
+            match self.repair(path, number) {
+                Ok(true) => self.totals.repaired += 1,
+                Ok(false) | Err(_) => self.totals.unrepaired += 1,
+            }
+        }
         for volume in image.volumes().take(VOLUMES_CHANGED) {
-            match change(&image, volume) {
-                Ok(()) => self.totals.changed += 1,
-                Err(_) => self.totals.unchanged += 1,
+            for changed in [change_trusting(volume), change(&image, volume)] {
+                match changed {
+                    Ok(()) => self.totals.changed += 1,
+                    Err(_) => self.totals.unchanged += 1,
+                }
             }
         }
         Ok(())
+    }
+
+    /// Repairs a copy of the image; says whether there was anything to do.
+    fn repair(&self, path: &Path, number: usize) -> Result<bool, String> {
+        let say = |error: &dyn std::fmt::Display| error.to_string();
+        let copy = self.directory.join("copy");
+        std::fs::copy(path, &copy).map_err(|error| say(&error))?;
+        let repaired = (|| {
+            let image = Image::open(&copy, &Options::default()).map_err(|error| say(&error))?;
+            let volume = image.volumes().nth(number).ok_or("it has fewer volumes")?;
+            let below = image.survey_ubi(volume).map_err(|error| say(&error))?;
+            let report = image.survey_repair(volume).map_err(|error| say(&error))?;
+            if report.level.is_none() && below.is_empty() {
+                return Ok(false);
+            }
+            let done = image.repair(volume, LEVEL, NOW, 0);
+            done.map(|_| true).map_err(|error| say(&error))
+        })();
+        std::fs::remove_file(&copy).map_err(|error| say(&error))?;
+        repaired
     }
 
     /// That nothing but the image is beside the canary, and the canary is what it was.
@@ -165,30 +235,47 @@ fn change(image: &Image, volume: &Volume) -> Result<(), String> {
     let shared = writable.file_system();
     let changed = {
         let mut fs = shared.write().map_err(|error| say(&error))?;
-        let root = fs.statistics().root;
-        let mut paths = Vec::new();
-        let _ = fs.list(root, 0, &mut |entry| {
-            paths.push([b"/", entry.name].concat());
-            ControlFlow::Continue(())
-        });
-        let now = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
-        let mut editor = Editor::new(&mut *fs, now);
-        let made = (0..20_u8).try_for_each(|number| {
-            let path = format!("/new{number}");
-            let content = &mut &[number; 9000][..];
-            editor.put_content(content, path.as_bytes(), PutOptions::default()).map(|_| ())
-        });
-        let removed = paths.iter().try_for_each(|path| editor.remove(path, true));
-        made.and(removed).and(editor.finish()).map_err(|error| say(&error))
+        work(&mut *fs)
     };
     drop(shared);
     writable.close().map_err(|error| say(&error))?;
     changed
 }
 
-/// Processor time of this process: the machine may be busy with other things.
-fn now() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+/// The same with an index that is trusted, as those do who can not wait at a mount.
+fn change_trusting(volume: &Volume) -> Result<(), String> {
+    let say = |error: &dyn std::fmt::Display| error.to_string();
+    let Contents::Ubifs(fs) = &volume.contents else { return Err("it is no UBIFS in UBI".into()) };
+    let lebs = Lebs::copy(fs.volume(), fs.superblock().min_io_size);
+    let options = flysch_ubifs::Options { index: IndexUse::Trust };
+    let mut fs = UbifsMut::open_with(lebs, &options).map_err(|error| say(&error))?;
+    let changed = work(&mut fs);
+    fs.close().map_err(|error| say(&error))?;
+    changed
+}
+
+fn work(fs: &mut dyn FileSystemMut) -> Result<(), String> {
+    let root = fs.statistics().root;
+    let mut paths = Vec::new();
+    let _ = fs.list(root, 0, &mut |entry| {
+        paths.push([b"/", entry.name].concat());
+        ControlFlow::Continue(())
+    });
+    let now = Timestamp { seconds: NOW as i64, nanoseconds: 0 };
+    let mut editor = Editor::new(fs, now);
+    let made = (0..20_u8).try_for_each(|number| {
+        let path = format!("/new{number}");
+        let content = &mut &[number; 9000][..];
+        editor.put_content(content, path.as_bytes(), PutOptions::default()).map(|_| ())
+    });
+    let removed = paths.iter().try_for_each(|path| editor.remove(path, true));
+    made.and(removed).and(editor.finish()).map_err(|error| error.to_string())
+}
+
+/// Processor time of this thread, which does it all: the machine may be busy with other things, and
+/// so may this process.
+pub(crate) fn now() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 

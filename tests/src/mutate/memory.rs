@@ -1,0 +1,122 @@
+//! Memory: what a process takes of it, and LEBs in it.
+
+use std::fs;
+
+use flysch_api::flash::{Corrected, Error};
+use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+
+/// The most memory that this process had resident, by what Linux counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Peak {
+    _private: (),
+}
+
+impl Peak {
+    /// `None` if Linux does not let the count begin anew.
+    pub fn new() -> Option<Self> {
+        let peak = Self { _private: () };
+        fs::write("/proc/self/clear_refs", b"5").ok()?;
+        (peak.end() > 0).then_some(peak)
+    }
+
+    /// Begins to count; bytes resident now.
+    pub(super) fn begin(&self) -> u64 {
+        // It was possible once.
+        let _ = fs::write("/proc/self/clear_refs", b"5");
+        field("VmRSS:")
+    }
+
+    /// The most since then, bytes.
+    pub(super) fn end(&self) -> u64 {
+        field("VmHWM:")
+    }
+}
+
+fn field(name: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or(0) << 10
+}
+
+/// LEBs in memory.
+#[derive(Clone, Debug)]
+pub(super) struct Lebs {
+    geometry: Geometry,
+    lebs: Vec<Option<Vec<u8>>>,
+}
+
+impl Lebs {
+    /// What `volume` holds, and eight LEBs more.
+    pub(super) fn copy(volume: &dyn Volume, unit: u32) -> Self {
+        let found = volume.geometry();
+        let read = |lnum| {
+            let mut bytes = vec![0; found.leb_size as usize];
+            let is_mapped = volume.state(lnum) != LebState::Unmapped;
+            (is_mapped && volume.read(lnum, 0, &mut bytes).is_ok()).then_some(bytes)
+        };
+        let lebs: Vec<_> = (0..found.lebs).map(read).chain((0..8).map(|_| None)).collect();
+        let geometry = Geometry { lebs: lebs.len() as u32, write_size: Some(unit), ..found };
+        Self { geometry, lebs }
+    }
+
+    fn leb(&mut self, lnum: u32) -> Result<&mut Option<Vec<u8>>, Error> {
+        self.lebs.get_mut(lnum as usize).ok_or(Error::OutOfRange)
+    }
+}
+
+impl Volume for Lebs {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn state(&self, lnum: u32) -> LebState {
+        match self.lebs.get(lnum as usize) {
+            Some(Some(_)) => LebState::Mapped(None),
+            _ => LebState::Unmapped,
+        }
+    }
+
+    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        let leb = self.lebs.get(lnum as usize).ok_or(Error::OutOfRange)?;
+        let range = offset as usize..offset as usize + buffer.len();
+        match leb {
+            Some(bytes) => buffer.copy_from_slice(bytes.get(range).ok_or(Error::OutOfRange)?),
+            None => buffer.fill(0xFF),
+        }
+        Ok(Corrected::NONE)
+    }
+}
+
+impl VolumeMut for Lebs {
+    /// What was written there before may be damage: the bits of both are clear then.
+    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+        let size = self.geometry.leb_size as usize;
+        let leb = self.leb(lnum)?.get_or_insert_with(|| vec![0xFF; size]);
+        let range = offset as usize..offset as usize + data.len();
+        let cells = leb.get_mut(range).ok_or(Error::OutOfRange)?;
+        cells.iter_mut().zip(data).for_each(|(cell, byte)| *cell &= byte);
+        Ok(())
+    }
+
+    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+        let mut bytes = data.to_vec();
+        bytes.resize(self.geometry.leb_size as usize, 0xFF);
+        *self.leb(lnum)? = Some(bytes);
+        Ok(())
+    }
+
+    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+        *self.leb(lnum)? = None;
+        Ok(())
+    }
+
+    fn map(&mut self, lnum: u32) -> Result<(), Error> {
+        *self.leb(lnum)? = Some(vec![0xFF; self.geometry.leb_size as usize]);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
