@@ -6,7 +6,7 @@
 
 use flysch_api::flash::{Flash, OobMode};
 use flysch_mtd::detect::{Hints, page_format, plain_regions, regions};
-use flysch_mtd::{Bch, Dump, Ecc, OobLayout, PageFormat};
+use flysch_mtd::{Bch, Dump, Ecc, OobLayout, PageFormat, Scheme};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -14,12 +14,14 @@ fuzz_target!(|input: &[u8]| {
     let hints = Hints {
         erase_size: (blocks & 8 != 0).then_some(1 << (blocks % 24)),
         page_size: (blocks & 16 != 0).then_some(1 << (blocks % 14)),
+        oob_size: (blocks & 32 != 0).then_some(1 << (blocks % 11)),
+        ecc: (blocks & 64 != 0).then_some(Scheme::Hamming { step: 256, smart_media: false }),
     };
     let size = image.len() as u64;
     let found = plain_regions(image, &hints).expect("memory is read");
     assert!(found.iter().all(|region| region.range.start < region.range.end));
     assert!(found.iter().all(|region| region.range.end <= size), "inside the image");
-    if let Some(format) = page_format(&image).expect("memory is read") {
+    if let Some(format) = page_format(&image, &hints).expect("memory is read") {
         dump(image, format, 64, &hints);
     }
     if let Some(format) = chosen(*choice) {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use flysch_image::{Image, Options};
 use flysch_mtd::{Bch, Ecc, OobLayout, PageFormat};
+use flysch_tests::command::run_in;
 use image_common::{
     Noise, differences, extract, has_mtd_utils, make_tree, mkfs_jffs2, run, snapshot,
     without_xattrs, wrong,
@@ -189,4 +190,190 @@ fn contents_behind_a_prefix_and_behind_each_other_are_all_there() {
         assert_eq!(extraction.unwrap().failures, []);
         assert_eq!(snapshot(&out).len(), before.len());
     }
+}
+
+/// A UBI image of a small UBIFS, blocks of 16 KiB, pages of 512 bytes, made by the command.
+fn small_ubi(folder: &Path) -> Vec<u8> {
+    std::fs::create_dir(folder.join("tree")).unwrap();
+    std::fs::write(folder.join("tree/file"), Noise::new(2).bytes(9000)).unwrap();
+    let volume = "[v]\nmode=ubi\nimage=fs\nvol_id=0\nvol_type=dynamic\nvol_name=root\n";
+    std::fs::write(folder.join("ini"), volume).unwrap();
+    for command in [
+        "image create ubifs -m 512 -e 15872 -c 40 -r tree -o fs",
+        "image create ubi -p 16KiB -m 512 -s 256 -o ubi ini",
+    ] {
+        let ran = run_in(command, folder);
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+    }
+    std::fs::read(folder.join("ubi")).unwrap()
+}
+
+/// Where the page with the superblock of UBIFS begins.
+fn superblock(bytes: &[u8], stride: usize) -> usize {
+    let begins = |page: &[u8]| page.starts_with(&[0x31, 0x18, 0x10, 0x06]) && page[20] == 6;
+    bytes.chunks(stride).position(begins).expect("a superblock") * stride
+}
+
+/// Linux mounts a UBIFS of whose superblock only the codes are lost, and so is it shown; what is
+/// truly damaged is a damaged UBIFS and not something unknown.
+#[test]
+fn a_page_without_its_codes_does_not_hide_a_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let format = &formats()[0];
+    let good = dump(&small_ubi(folder), format);
+    let content = std::fs::read(folder.join("tree/file")).unwrap();
+    let at = superblock(&good, 528);
+
+    let mut bytes = good.clone();
+    for place in format.oob.ecc.iter().flat_map(Clone::clone) {
+        bytes[at + 512 + place] ^= 0x5A;
+    }
+    std::fs::write(folder.join("image"), &bytes).unwrap();
+    let info = run_in("image info image", folder);
+    assert_eq!((info.status, &info.stderr[..]), (0, ""), "{}", info.stdout);
+    assert!(info.stdout.contains("ubifs") && info.stdout.contains("15872"), "{}", info.stdout);
+    let ran = run_in("image extract image -o out", folder);
+    assert_eq!((ran.status, &ran.stderr[..]), (0, ""));
+    assert_eq!(std::fs::read(folder.join("out/file")).unwrap(), content);
+
+    // Two bits of one step: more than is corrected.
+    let mut bytes = good;
+    bytes[at + 300] ^= 1;
+    bytes[at + 310] ^= 8;
+    std::fs::write(folder.join("image"), &bytes).unwrap();
+    let info = run_in("image info image", folder);
+    assert_eq!(info.status, 1);
+    assert!(info.stderr.contains("volume root: the superblock is damaged"), "{}", info.stderr);
+    assert!(!info.stdout.contains("UUID"), "nothing is made up:\n{}", info.stdout);
+    let ran = run_in("image check image", folder);
+    assert!(ran.status == 1 && ran.stdout.contains("root: superblock: bad CRC"), "{}", ran.stdout);
+    let ran = run_in("image extract image -o damaged", folder);
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    assert_eq!(std::fs::read(folder.join("damaged/file")).unwrap(), content);
+}
+
+/// An old chip: a flipped bit in every step.
+#[test]
+fn codes_are_found_where_every_step_has_a_bit_to_correct() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let main = small_ubi(folder);
+    let content = std::fs::read(folder.join("tree/file")).unwrap();
+    let mut noise = Noise::new(8);
+    for (number, format) in formats().iter().enumerate().filter(|(_, it)| it.ecc.strength() > 0) {
+        let mut bytes = dump(&main, format);
+        let (page, step) = (format.page_size as usize, format.ecc.step());
+        for whole in bytes.chunks_mut(page + format.oob.size) {
+            for step in whole[..page].chunks_mut(step) {
+                let at = noise.next() as usize % step.len();
+                step[at] ^= 1 << (noise.next() % 8);
+            }
+        }
+        std::fs::write(folder.join("image"), &bytes).unwrap();
+        let found = Image::open(&folder.join("image"), &Options::default()).unwrap();
+        let found = found.page_format.expect("out-of-band bytes");
+        assert_eq!((found.page_size, found.oob.size), (format.page_size, format.oob.size));
+        assert_eq!((found.ecc.strength(), found.ecc.step()), (format.ecc.strength(), step));
+        let out = format!("out{number}");
+        let ran = run_in(&format!("image extract image -o {out}"), folder);
+        assert_eq!((ran.status, &ran.stderr[..]), (0, ""), "{}", format.ecc);
+        assert_eq!(std::fs::read(folder.join(out).join("file")).unwrap(), content);
+    }
+}
+
+#[test]
+fn error_correction_can_be_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("image"), dump(&small_ubi(folder), &formats()[2])).unwrap();
+    for (options, status, told) in [
+        ("", 0, "BCH, 4 bits per 512 bytes"),
+        ("--ecc bch-4-512", 0, "BCH, 4 bits per 512 bytes"),
+        ("--ecc bch-4-512 --page-size 2048 --oob-size 64", 0, "BCH, 4 bits per 512 bytes"),
+        ("--ecc none", 0, "no known ECC"),
+        ("--ecc hamming-256", 1, "no pages with such out-of-band bytes and error correction"),
+        ("--oob-size 200", 1, "no pages with such out-of-band bytes"),
+        ("--ecc hamming", 2, "there are: none, hamming-256, hamming-512, smartmedia-256"),
+        ("--ecc bch-4-100", 2, "bch-BITS-BYTES"),
+        ("--ecc none --no-oob", 2, "cannot be used with"),
+    ] {
+        let ran = run_in(&format!("image info image {options}"), folder);
+        let text = format!("{}{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.status, status, "{options}: {text}");
+        assert!(text.contains(told), "{options}: {text}");
+    }
+}
+
+/// What is not so is not shown as if it were.
+#[test]
+fn nothing_is_made_up_of_what_does_not_tell() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let ubi = small_ubi(folder);
+    std::fs::write(folder.join("one"), &ubi[..16 << 10]).unwrap();
+    std::fs::write(folder.join("erased"), vec![0xFF; 1 << 20]).unwrap();
+    std::fs::write(folder.join("spare.bin"), [7; 900]).unwrap();
+    let volume = "[v]\nmode=ubi\nimage=spare.bin\nvol_id=0\nvol_type=static\nvol_name=spare\n";
+    std::fs::write(folder.join("ini"), volume).unwrap();
+    let ran = run_in("image create ubi -p 1024 -m 1 -o tiny ini", folder);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    // Ten blocks at the front of a chip that is erased else.
+    let chip = [&ubi[..], &vec![0xFF; 4 << 20]].concat();
+    std::fs::write(folder.join("chip"), chip).unwrap();
+    for (image, status, told) in [
+        ("ubi --erase-size 8KiB", 1, "erase blocks of 8192 bytes: those in it have 16384"),
+        ("ubi --erase-size 32KiB", 1, "erase blocks of 32768 bytes: those in it have 16384"),
+        ("ubi --erase-size 100000", 1, "erase blocks of 100000 bytes: those in it have 16384"),
+        ("ubi --page-size 2048", 1, "UBI's data begins at byte 512 of each block"),
+        ("ubi --erase-size 16KiB", 0, "erase block               16384"),
+        ("fs --erase-size 64KiB", 1, "erase blocks of 65536 bytes: those in it have 15872"),
+        ("tiny", 0, "erase block               1024"),
+        ("chip", 0, "erase block               16384"),
+        ("one", 1, "only one UBI header is there"),
+        ("erased", 1, "holds erased bytes (0xFF) and nothing else"),
+        ("/dev/zero", 1, "neither a file nor a block device"),
+        ("/dev/null", 1, "neither a file nor a block device"),
+    ] {
+        let ran = run_in(&format!("image info {image}"), folder);
+        let text = format!("{}{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.status, status, "{image}: {text}");
+        assert!(text.contains(told), "{image}: {text}");
+    }
+}
+
+/// Where volumes can not be told for sure, extraction says so; a volume without a file system has a
+/// file of its name, or none.
+#[test]
+fn extraction_names_what_it_could_not_make() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut ubi = small_ubi(folder);
+    // A record in the second copy of the volume table: of the second block.
+    ubi[(16 << 10) + 512 + 40] ^= 1;
+    std::fs::write(folder.join("image"), &ubi).unwrap();
+    let ran = run_in("image extract image -o out", folder);
+    assert_eq!(ran.status, 1, "{}", ran.stdout);
+    assert!(ran.stderr.contains("volume table: record 0"), "{}", ran.stderr);
+    assert!(folder.join("out/file").exists(), "all the same it is there");
+
+    let content = Noise::new(6).bytes(30_000);
+    std::fs::write(folder.join("fs"), &content).unwrap();
+    let ran = run_in("image create ubi -p 16KiB -m 512 -s 256 -o ubi ini", folder);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let mut bytes = dump(&std::fs::read(folder.join("ubi")).unwrap(), &formats()[0]);
+    std::fs::write(folder.join("image"), &bytes).unwrap();
+    let ran = run_in("image extract image -o raw", folder);
+    assert_eq!((ran.status, &ran.stderr[..]), (0, ""));
+    assert_eq!(std::fs::read(folder.join("raw/root.bin")).unwrap()[..30_000], content);
+    let at = bytes.windows(16).position(|bytes| bytes == &content[512..528]).unwrap();
+    bytes[at] ^= 3;
+    std::fs::write(folder.join("image"), &bytes).unwrap();
+    let ran = run_in("image extract image -o lost", folder);
+    assert_eq!(ran.status, 1);
+    assert!(ran.stderr.contains("/root.bin: more bit errors at"), "{}", ran.stderr);
+    assert_eq!(std::fs::read_dir(folder.join("lost")).unwrap().count(), 0);
+    let ran = run_in("image extract image -o kept --keep-damaged", folder);
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    assert!(folder.join("kept/root.bin").exists());
 }

@@ -32,7 +32,8 @@ impl Mount {
         let at = folder.join("mount");
         fs::create_dir_all(&at).unwrap();
         let mut command = flysch();
-        command.args(["image", "mount", "--rw", image, "mount"]).current_dir(folder);
+        command.args(["image", "mount", "--rw"]).args(image.split(' ')).arg("mount");
+        command.current_dir(folder);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut mount = Self { child, at };
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -76,7 +77,7 @@ fn one_changes_an_image_at_a_time() {
     let folder = folder.path();
     // An erased flash is an empty JFFS2.
     fs::write(folder.join("image"), vec![0xFF; 2 << 20]).unwrap();
-    let mounted = Mount::new("image", folder);
+    let mounted = Mount::new("--erase-size 64K image", folder);
     fs::write(mounted.at.join("file"), "content").unwrap();
     fs::create_dir(folder.join("other")).unwrap();
     for command in ["image mount --rw image other", "image edit image mkdir /d", "image ls image"] {

@@ -165,5 +165,5 @@ fn integck_finds_everything_after_remounts() {
     let chip = "nand,profile=MT29F2G08ABAEA,blocks=256,image=image";
     check_integrity(chip, None);
     check_integrity(&format!("{chip},fs=jffs2"), None);
-    check_integrity("image", Some(24 << 20));
+    check_integrity("--erase-size 64K image", Some(24 << 20));
 }

@@ -30,7 +30,7 @@ mod partition;
 mod storage;
 
 pub use dump::{Dump, DumpPages, Nand, PageFormat};
-pub use ecc::{Bch, Ecc};
+pub use ecc::{Bch, Ecc, Scheme};
 pub use image::Image;
 pub use oob::OobLayout;
 pub use partition::{Concat, Partition};

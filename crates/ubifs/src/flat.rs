@@ -22,7 +22,11 @@ impl<F: Flash> FlatImage<F> {
     /// Recognises an image by the superblock at its start.
     pub fn open(flash: F) -> Option<Self> {
         let mut bytes = [0; SUPERBLOCK_NODE_SIZE];
-        let _ = flash.read(0, &mut bytes).ok()?;
+        match flash.read(0, &mut bytes) {
+            // What error correction could not repair, the node's CRC judges.
+            Ok(_) | Err(flash::Error::Uncorrectable { .. }) => {}
+            Err(_) => return None,
+        }
         let Ok((_, Node::Superblock(superblock))) = Node::parse(&bytes, BranchFormat::default())
         else {
             return None;

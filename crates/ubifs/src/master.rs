@@ -11,8 +11,8 @@ use flysch_api::finding::{Finding, Severity};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{
-    BranchFormat, HEADER_SIZE, Header, INDEX_NODE_SIZE, Layout, MASTER_LEB, MASTER_NODE_SIZE,
-    Master, MasterFlags, NODE_ALIGNMENT, Node, NodeKind, Superblock,
+    BranchFormat, HEADER_SIZE, Header, INDEX_NODE_SIZE, Layout, MASTER_HMAC, MASTER_LEB,
+    MASTER_NODE_SIZE, Master, MasterFlags, NODE_ALIGNMENT, Node, NodeKind, Superblock,
 };
 
 use crate::access::{Access, Scratch, finding};
@@ -27,6 +27,8 @@ struct Found {
     offset: u32,
     header: Header,
     master: Master,
+    /// Everything but the header, without the HMAC: each copy is signed for itself, with its own
+    /// sequence number.
     content: Vec<u8>,
     /// Something that is no node follows.
     torn: bool,
@@ -136,7 +138,9 @@ fn find<V: Volume>(
         match item {
             Item::Node { offset, header, bytes } if header.kind == NodeKind::Master => {
                 if let Ok((_, Node::Master(master))) = Node::parse(bytes, BranchFormat::default()) {
-                    let content = bytes[HEADER_SIZE..].into();
+                    let content =
+                        [&bytes[HEADER_SIZE..MASTER_HMAC.start], &bytes[MASTER_HMAC.end..]];
+                    let content = content.concat();
                     found = Some(Found { offset, header, master, content, torn: false });
                 }
             }

@@ -240,6 +240,11 @@ impl<V: Volume> Ubifs<V> {
         &self.store.superblock
     }
 
+    /// Whether the superblock could not be used: everything was put together from the nodes.
+    pub fn is_without_superblock(&self) -> bool {
+        self.store.layout.log.is_empty()
+    }
+
     /// The volume it lies on.
     pub fn volume(&self) -> &V {
         &self.store.access.volume

@@ -11,7 +11,7 @@ mod show;
 
 use std::path::{Path, PathBuf};
 
-use flysch_image::{Image, Options, Room, SharedFileSystem, Volume, Writable};
+use flysch_image::{EccScheme, Image, Options, Room, SharedFileSystem, Volume, Writable};
 use flysch_rig::size;
 
 use crate::failure::Failure;
@@ -63,8 +63,15 @@ struct Source {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     page_size: Option<u32>,
     /// Do not look for out-of-band bytes between the pages.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["oob_size", "ecc"])]
     no_oob: bool,
+    /// Out-of-band bytes of a page, if they are not found out rightly.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    oob_size: Option<u32>,
+    /// Error correction, if it is not found out rightly: none, hamming-256, hamming-512 (bytes that
+    /// one bit is corrected in), smartmedia-256, smartmedia-512, bch-BITS-BYTES such as bch-4-512.
+    #[arg(long, value_name = "SCHEME", value_parser = parse_ecc)]
+    ecc: Option<EccScheme>,
     /// A file with the out-of-band bytes, page after page, if they are kept apart.
     #[arg(long, value_name = "FILE", conflicts_with = "no_oob")]
     oob: Option<PathBuf>,
@@ -88,6 +95,10 @@ struct Cat {
 
 fn parse_offset(text: &str) -> Result<u64, String> {
     size::parse(text).ok_or_else(|| format!("`{text}` is not a size such as 4096, 512K or 1G"))
+}
+
+fn parse_ecc(text: &str) -> Result<EccScheme, String> {
+    text.parse()
 }
 
 fn parse_size(text: &str) -> Result<u32, String> {
@@ -118,6 +129,8 @@ impl Source {
         let options = Options {
             erase_size: self.erase_size,
             page_size: self.page_size,
+            oob_size: self.oob_size,
+            ecc: self.ecc,
             no_oob: self.no_oob,
             offset: self.offset,
         };

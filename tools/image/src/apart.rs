@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flysch_api::flash::Error;
-use flysch_mtd::{Ecc, OobLayout, PageFormat, Storage, detect};
+use flysch_mtd::detect::{self, Hints};
+use flysch_mtd::{PageFormat, Storage};
 
 use crate::open::{Image, OpenError, Options, SharedStorage};
 use crate::storage::{FileStorage, Window};
@@ -81,11 +82,14 @@ impl Image {
             let Some(view) = Interleaved::new(main.clone(), oob.clone(), page_size) else {
                 continue;
             };
-            let found = detect::page_format(&view)?.filter(|format| {
-                format.page_size == page_size && format.oob.size as u64 == view.oob_size
-            });
-            let has_codes = found.as_ref().is_some_and(|format| format.ecc.step() != 0);
-            let Some(format) = found.or_else(|| uncoded(&view)) else { continue };
+            // Both sizes are known here; what is left is the codes.
+            let oob_size = u32::try_from(view.oob_size).ok();
+            let hints = Hints { page_size: Some(page_size), oob_size, ..options.hints() };
+            if options.oob_size.is_some_and(|named| oob_size != Some(named)) {
+                continue;
+            }
+            let Some(format) = detect::page_format(&view, &hints)? else { continue };
+            let has_codes = format.ecc.step() != 0;
             if has_codes || chosen.is_none() {
                 chosen = Some((view, format));
             }
@@ -103,14 +107,4 @@ impl Image {
         let image = Self::of_storage(path, size, storage, Some(format), options)?;
         Ok(Self { has_oob_apart: true, lock: Some(lock), ..image })
     }
-}
-
-/// Pages whose out-of-band bytes hold no codes that are known.
-fn uncoded(view: &Interleaved) -> Option<PageFormat> {
-    let size = view.oob_size as usize;
-    let oob = match view.page_size <= 512 {
-        true => OobLayout::small_page(size, 0)?,
-        false => OobLayout::at_end(size, 0)?,
-    };
-    Some(PageFormat { page_size: view.page_size as u32, oob, ecc: Ecc::None })
 }

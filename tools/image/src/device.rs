@@ -1,13 +1,14 @@
 //! Opening Linux's own MTD devices: the kernel tells their shape and corrects their bits, so only
 //! the contents are looked for.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use flysch_api::flash::{self, Flash, Geometry};
 use flysch_linux::{Access, MtdDevice};
 use flysch_mtd::Partition;
-use flysch_mtd::detect::{self, Content, Hints, Region};
+use flysch_mtd::detect::{self, Basis, Content, Hints, Region};
 use flysch_wire::jffs2::ByteOrder;
 
 use crate::open::{Image, OpenError, Options, Part, SharedFlash};
@@ -21,7 +22,8 @@ impl Image {
         let first = first.ok().filter(|_| options.offset < whole.size.max(1));
         let first = first.ok_or(OpenError::Offset(whole.size))?;
         let flash = Arc::new(Partition::new(device.clone(), first, whole.blocks() - first)?);
-        let hints = Hints { erase_size: Some(whole.erase_size), page_size: Some(whole.write_size) };
+        let (erase_size, page_size) = (Some(whole.erase_size), Some(whole.write_size));
+        let hints = Hints { erase_size, page_size, ..Hints::default() };
         let mut parts = vec![];
         let mut regions = detect::regions(&*flash, &hints)?;
         if let [Region { content: Content::Jffs2(_), range, .. }] = &mut regions[..] {
@@ -42,7 +44,7 @@ impl Image {
                 ByteOrder::Little
             });
             let geometry = *flash.geometry();
-            let region = Region { content, range: 0..geometry.size, geometry };
+            let region = known(content, 0..geometry.size, geometry);
             parts.push(part(flash.clone(), region)?);
         }
         let size = whole.size;
@@ -67,16 +69,18 @@ fn part(flash: Arc<Partition<Arc<MtdDevice>>>, region: Region) -> Result<Part, f
     let blocks = whole.block_of(region.range.end.saturating_sub(1)) + 1 - first;
     let flash: SharedFlash = Arc::new(Partition::new(flash, first, blocks)?);
     let start = whole.block_start(first);
-    let region = Region {
-        content: region.content,
-        range: start..start + flash.geometry().size,
-        geometry: *flash.geometry(),
-    };
+    let range = start..start + flash.geometry().size;
+    let region = known(region.content, range, *flash.geometry());
     Ok(Part::open(
         region,
         flash,
         &Options { erase_size: Some(whole.erase_size), ..Options::default() },
     ))
+}
+
+/// A content whose place the kernel knows.
+fn known(content: Content, range: Range<u64>, geometry: Geometry) -> Region {
+    Region { content, range, geometry, basis: Basis::Named, conflict: None }
 }
 
 fn is_erased<F: Flash>(flash: &F) -> Result<bool, flash::Error> {

@@ -1,8 +1,10 @@
 //! What there is to know about an image besides its files.
 
+use flysch_api::finding::Severity;
 use flysch_api::flash::Flash;
+use flysch_api::flash::Kind;
 use flysch_api::vfs::FileSystem;
-use flysch_mtd::detect::Content;
+use flysch_mtd::detect::{Basis, Content};
 
 use crate::open::{Contents, Device, Image, Part, Volume};
 
@@ -14,6 +16,9 @@ pub struct Fact {
     /// What is so.
     pub value: String,
 }
+
+/// Of a UBIFS whose superblock cannot be used: what it said is not known.
+const SUPERBLOCK_LOST: &str = "the superblock is damaged; files are found by their nodes";
 
 fn fact(name: &'static str, value: impl ToString) -> Fact {
     Fact { name, value: value.to_string() }
@@ -27,10 +32,15 @@ pub fn facts(image: &Image, part: &Part) -> Vec<Fact> {
         fact("content", part.region.content),
         fact("offset", range.start),
         fact("size", range.end - range.start),
-        fact("flash", geometry.kind),
-        fact("erase block", geometry.erase_size),
-        fact("erase blocks", geometry.blocks()),
     ];
+    facts.extend(flash_kind(image, part).map(|kind| fact("flash", kind)));
+    match part.region.basis {
+        Basis::Assumed => facts.push(fact("erase block", "unknown")),
+        Basis::Named | Basis::Seen => {
+            facts.push(fact("erase block", geometry.erase_size));
+            facts.push(fact("erase blocks", geometry.blocks()));
+        }
+    }
     if geometry.kind.is_nand() {
         facts.push(fact("page", geometry.write_size));
         facts.push(fact("sub-page", geometry.sub_page_size));
@@ -55,6 +65,44 @@ pub fn facts(image: &Image, part: &Part) -> Vec<Fact> {
     }
     part.devices.iter().for_each(|device| device_facts(device, &mut facts));
     facts
+}
+
+/// What kind of flash it is for, if something tells.
+fn flash_kind(image: &Image, part: &Part) -> Option<Kind> {
+    let in_blocks = |volume: &Volume| match &volume.contents {
+        Contents::Jffs2(fs) => fs.facts().clean_markers > 0,
+        _ => false,
+    };
+    let tells = match part.region.content {
+        // Where its headers lie shows the page.
+        Content::Ubi { .. } | Content::Ubifs { .. } => true,
+        // On NAND the markers of its blocks stand out of band.
+        Content::Jffs2(_) => part.volumes.iter().any(in_blocks),
+    };
+    let is_known = tells || image.page_format.is_some() || image.device.is_some();
+    is_known.then(|| part.flash.geometry().kind)
+}
+
+/// What is wrong with an image as a whole and with the volumes that are wanted, so that not all
+/// that is shown of them is sure; `check` says more.
+pub fn faults(image: &Image, wants: &dyn Fn(&Volume) -> bool) -> Vec<String> {
+    let mut faults = vec![];
+    for part in &image.parts {
+        faults.extend(part.failure.clone());
+        for finding in part.devices.iter().flat_map(|device| device.findings()) {
+            if finding.structure == "volume table" && finding.severity > Severity::Note {
+                faults.push(finding.to_string());
+            }
+        }
+        for volume in part.volumes.iter().filter(|volume| wants(volume)) {
+            let lost = match &volume.contents {
+                Contents::Broken(_, why) => Some(&why[..]),
+                contents => contents.is_without_superblock().then_some(SUPERBLOCK_LOST),
+            };
+            faults.extend(lost.map(|why| format!("volume {}: {why}", volume.name)));
+        }
+    }
+    faults
 }
 
 /// What the kernel tells of a device and what its error correction counted.
@@ -101,6 +149,9 @@ pub fn volume_facts(volume: &Volume) -> Vec<Fact> {
         }
     }
     match &volume.contents {
+        contents if contents.is_without_superblock() => {
+            facts.push(fact("superblock", SUPERBLOCK_LOST));
+        }
         Contents::Ubifs(fs) => ubifs_facts(fs.superblock(), fs.is_unclean(), &mut facts),
         Contents::BareUbifs(fs) => ubifs_facts(fs.superblock(), fs.is_unclean(), &mut facts),
         Contents::Jffs2(fs) => {

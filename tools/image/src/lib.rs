@@ -31,7 +31,8 @@ pub use edit::{
     Clause, EditError, Editor, ModeChange, OwnerChange, Put, PutOptions, Reach, tree_bytes,
 };
 pub use extract::{Extraction, Failure, Options as ExtractOptions, Progress, extract, extract_raw};
-pub use info::{Fact, facts, volume_facts};
+pub use flysch_mtd::Scheme as EccScheme;
+pub use info::{Fact, facts, faults, volume_facts};
 pub use lock::Exclusive;
 pub use open::{
     Contents, Device, Image, OpenError, Options, Part, SharedFileSystem, SharedFlash, Volume, names,

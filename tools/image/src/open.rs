@@ -8,8 +8,8 @@ use flysch_api::flash::{self, Flash};
 use flysch_api::vfs::FileSystem;
 use flysch_jffs2::Jffs2;
 use flysch_linux::MtdDevice;
-use flysch_mtd::detect::{self, Content, Hints, Region};
-use flysch_mtd::{Dump, Image as PlainImage, PageFormat, Storage};
+use flysch_mtd::detect::{self, Basis, Conflict, Content, Hints, Region};
+use flysch_mtd::{Dump, Image as PlainImage, PageFormat, Scheme, Storage};
 use flysch_ubi::{Ubi, UbiVolume};
 use flysch_ubifs::{FlatImage, Ubifs};
 use flysch_wire::jffs2::ByteOrder;
@@ -33,10 +33,21 @@ pub struct Options {
     pub erase_size: Option<u32>,
     /// Bytes of a page, without out-of-band bytes.
     pub page_size: Option<u32>,
+    /// Out-of-band bytes of a page.
+    pub oob_size: Option<u32>,
+    /// Error correction of the pages, by codes among their out-of-band bytes.
+    pub ecc: Option<Scheme>,
     /// Whether the image must be taken as it is, without out-of-band bytes in it.
     pub no_oob: bool,
     /// Bytes to skip at the front.
     pub offset: u64,
+}
+
+impl Options {
+    pub(crate) fn hints(&self) -> Hints {
+        let Self { erase_size, page_size, oob_size, ecc, .. } = *self;
+        Hints { erase_size, page_size, oob_size, ecc }
+    }
 }
 
 /// Why an image could not be opened.
@@ -60,6 +71,21 @@ pub enum OpenError {
     /// There is nothing in it.
     #[error("is empty")]
     Empty,
+    /// It has no byte that is programmed.
+    #[error(
+        "holds erased bytes (0xFF) and nothing else; as an empty JFFS2 it opens when the size of \
+         its erase blocks is named (--erase-size)"
+    )]
+    Erased,
+    /// What the user named is not so.
+    #[error("cannot have {0}; leave the option out, or name the right size")]
+    Conflict(Conflict),
+    /// No pages are built as the user says.
+    #[error(
+        "no pages with such out-of-band bytes and error correction were found in it; name what is \
+         known of them (--page-size, --oob-size, --ecc), or leave these options out"
+    )]
+    NoPages,
     /// The file of out-of-band bytes is none of this image.
     #[error(
         "has {main} bytes, and the out-of-band bytes are {oob}: no page size goes with that; \
@@ -164,6 +190,17 @@ impl std::fmt::Debug for Volume {
     }
 }
 
+impl Contents {
+    /// Whether it is a UBIFS whose superblock is lost, put together from the nodes that are there.
+    pub fn is_without_superblock(&self) -> bool {
+        match self {
+            Self::Ubifs(fs) => fs.is_without_superblock(),
+            Self::BareUbifs(fs) => fs.is_without_superblock(),
+            Self::Jffs2(_) | Self::Raw(_) | Self::Broken(..) => false,
+        }
+    }
+}
+
 impl Volume {
     /// The file system, if there is one that could be opened.
     pub fn file_system(&self) -> Option<SharedFileSystem> {
@@ -231,7 +268,14 @@ impl Image {
             0 => storage,
             start => Arc::new(Window { storage, start, len }),
         };
-        let page_format = if options.no_oob { None } else { detect::page_format(&storage)? };
+        let hints = options.hints();
+        let page_format = match options.no_oob {
+            true => None,
+            false => detect::page_format(&storage, &hints)?,
+        };
+        if page_format.is_none() && hints.name_oob() {
+            return Err(OpenError::NoPages);
+        }
         let mut image = Self::of_storage(path, size, storage, page_format, options)?;
         image.lock = Some(lock);
         Ok(image)
@@ -245,7 +289,7 @@ impl Image {
         page_format: Option<PageFormat>,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let hints = Hints { erase_size: options.erase_size, page_size: options.page_size };
+        let hints = options.hints();
         let regions = match &page_format {
             None => detect::plain_regions(&storage, &hints)?,
             Some(format) => {
@@ -255,6 +299,9 @@ impl Image {
                 detect::regions(&dump, &hints)?
             }
         };
+        if let Some(conflict) = regions.iter().find_map(|region| region.conflict) {
+            return Err(OpenError::Conflict(conflict));
+        }
         if regions.is_empty() && !is_erased(&storage)? {
             return Err(OpenError::Unknown);
         }
@@ -264,7 +311,7 @@ impl Image {
             parts.push(Part::open(region, flash, options));
         }
         if parts.is_empty() {
-            parts.extend(erased_part(&storage));
+            parts.push(erased_part(&storage, options).ok_or(OpenError::Erased)?);
         }
         Ok(Self {
             path: path.to_path_buf(),
@@ -299,12 +346,13 @@ fn is_erased(storage: &SharedStorage) -> Result<bool, flash::Error> {
     Ok(true)
 }
 
-fn erased_part(storage: &SharedStorage) -> Option<Part> {
-    let geometry = flash::Geometry::nor(storage.size(), 1 << 16);
-    let content = Content::Jffs2(ByteOrder::Little);
-    let region = Region { content, range: 0..storage.size(), geometry };
+/// Erased flash whose erase blocks the user names, as the empty JFFS2 that Linux mounts of it.
+fn erased_part(storage: &SharedStorage, options: &Options) -> Option<Part> {
+    let geometry = flash::Geometry::nor(storage.size(), options.erase_size?);
+    let (content, range) = (Content::Jffs2(ByteOrder::Little), 0..storage.size());
+    let region = Region { content, range, geometry, basis: Basis::Named, conflict: None };
     let flash: SharedFlash = Arc::new(PlainImage::new(storage.clone(), geometry));
-    let part = Part::open(region, flash, &Options::default());
+    let part = Part::open(region, flash, options);
     part.failure.is_none().then_some(part)
 }
 
@@ -344,6 +392,12 @@ impl Part {
     }
 
     fn open_ubi(&mut self, options: &Options) {
+        if self.region.basis == Basis::Assumed {
+            let why = "only one UBI header is there, which does not tell how large erase blocks \
+                       are; name their size (--erase-size)";
+            self.failure = Some(why.into());
+            return;
+        }
         let erase_size = options.erase_size.or(Some(self.region.geometry.erase_size));
         for image in flysch_ubi::find_images(&self.flash, erase_size) {
             match Ubi::attach(self.flash.clone(), image, &flysch_ubi::Options::default()) {
@@ -391,33 +445,48 @@ fn ubi_volume(ubi: UbiVolume<SharedFlash>) -> Volume {
     Volume { name, id, ubi: Some(ubi), contents }
 }
 
+/// What a volume holds, by everything that can be read of it. A page that error correction gave up
+/// does not decide: the checksums of what stands in it do.
 fn ubi_contents(ubi: &UbiVolume<SharedFlash>) -> Contents {
     let raw = || -> SharedFlash { Arc::new(ubi.clone()) };
-    let mut start = [0; 4];
-    let is_static = ubi.info().kind == VolumeKind::Static;
-    let readable = ubi.info().map.first().is_some_and(|&(lnum, _)| {
-        flysch_api::volume::Volume::read(ubi, lnum, 0, &mut start).is_ok()
-    });
-    if is_static || !readable {
+    let info = ubi.info();
+    if info.kind == VolumeKind::Static || info.map.is_empty() {
         return Contents::Raw(raw());
     }
-    if let Some(order) = flysch_wire::jffs2::detect(&first_bytes(ubi)) {
-        return match Jffs2::mount(raw(), Some(order)) {
-            Ok(fs) => Contents::Jffs2(Arc::new(fs)),
-            Err(error) => Contents::Broken(raw(), error.to_string()),
-        };
+    let jffs2 = |order| match Jffs2::mount(raw(), Some(order)) {
+        Ok(fs) => Contents::Jffs2(Arc::new(fs)),
+        Err(error) => Contents::Broken(raw(), error.to_string()),
+    };
+    let first = match starts_with_jffs2(ubi, 0) {
+        Ok(order) => order,
+        Err(error) => return Contents::Broken(raw(), format!("cannot be read: {error}")),
+    };
+    if let Some(order) = first {
+        return jffs2(order);
     }
     match Ubifs::open(ubi.clone(), &flysch_ubifs::Options::default()) {
         Ok(fs) => Contents::Ubifs(Arc::new(fs)),
-        Err(flysch_ubifs::OpenError::NotUbifs) => Contents::Raw(raw()),
+        Err(flysch_ubifs::OpenError::NotUbifs) => {
+            // The first block of a JFFS2 may be damaged, or not written yet.
+            let lebs = info.map.iter().map(|&(lnum, _)| lnum);
+            let order = lebs.filter_map(|lnum| starts_with_jffs2(ubi, lnum).ok().flatten()).next();
+            order.map_or_else(|| Contents::Raw(raw()), jffs2)
+        }
         Err(error) => Contents::Broken(raw(), error.to_string()),
     }
 }
 
-fn first_bytes(ubi: &UbiVolume<SharedFlash>) -> [u8; 12] {
+/// Whether a LEB begins with a JFFS2 node, and of which byte order.
+fn starts_with_jffs2(
+    ubi: &UbiVolume<SharedFlash>,
+    lnum: u32,
+) -> Result<Option<ByteOrder>, flash::Error> {
     let mut bytes = [0; 12];
-    let _ = flysch_api::volume::Volume::read(ubi, 0, 0, &mut bytes);
-    bytes
+    match flysch_api::volume::Volume::read(ubi, lnum, 0, &mut bytes) {
+        Ok(_) | Err(flash::Error::Uncorrectable { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(flysch_wire::jffs2::detect(&bytes))
 }
 
 /// A name for each volume of `image` that can stand in a path: unlike all others, without '/'.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use flysch_api::flash::Error;
@@ -53,8 +53,12 @@ impl FileStorage {
 
     fn new(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        if metadata.is_dir() {
+        let kind = metadata.file_type();
+        if kind.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(io::Error::other("it is neither a file nor a block device"));
         }
         // Block devices report no length; their end does.
         let size = match metadata.len() {

@@ -1,60 +1,120 @@
 //! The size of erase blocks.
 
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use flysch_api::flash::{Error, Flash, Geometry, Kind};
 use flysch_wire::jffs2::{Header, NodeType, SummaryTrailer, padded};
 use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader};
 
-use super::{Content, Hints, Hit, SAMPLE_MAX, read_some};
+use super::{Basis, Conflict, Content, Hints, Hit, SAMPLE_MAX, Seen, WINDOW, read_some};
 
 /// Smallest and largest erase block that is looked for, bytes.
 const ERASE_SIZE_MIN: u64 = 4 << 10;
 const ERASE_SIZE_MAX: u64 = 8 << 20;
+/// The same for UBI, which has room for its headers and some data in very small ones.
+const UBI_BLOCK_MIN: u64 = 512;
 /// What is assumed when an image is too small to tell.
 const ERASE_SIZE_DEFAULT: u32 = 64 << 10;
 /// So many block ends without a node across them are no accident.
 const ENDS_MIN: usize = 8;
 
-/// Where the first block of the content that shows with `hit` and ends at `end` starts, and the
-/// shape of its flash.
+/// The erase blocks of a content.
+pub(super) struct Blocks {
+    /// Where the first one starts.
+    pub(super) start: u64,
+    /// The shape of the flash.
+    pub(super) geometry: Geometry,
+    /// How their size is known.
+    pub(super) basis: Basis,
+    /// What speaks against the hints.
+    pub(super) conflict: Option<Conflict>,
+}
+
+/// The erase blocks of the content that shows with `hit` and ends at `end`.
 pub(super) fn geometry<F: Flash>(
     flash: &F,
     hit: &Hit,
     end: u64,
     hints: &Hints,
-) -> Result<(u64, Geometry), Error> {
-    let below = *flash.geometry();
-    let size = end - hit.offset;
+) -> Result<Blocks, Error> {
     match hit.content {
         Content::Ubi { vid_header_offset, data_offset } => {
-            let erase_size = match hints.erase_size {
-                Some(size) => size,
-                None => u32::try_from(ubi_spacing(flash, hit.offset)?).unwrap_or(u32::MAX),
-            };
-            let geometry = match below.oob_size {
-                0 => ubi_geometry(size, erase_size, vid_header_offset, data_offset, hints),
-                _ => Geometry { size, erase_size, ..below },
-            };
-            Ok((hit.offset, geometry))
+            ubi_blocks(flash, hit, end, hints, (vid_header_offset, data_offset))
         }
-        Content::Ubifs { .. } => {
-            let erase_size = hints.erase_size.unwrap_or(ERASE_SIZE_DEFAULT);
+        Content::Ubifs { leb_size, .. } => {
+            let (erase_size, basis, conflict) = size(hints, Some(leb_size));
+            let size = end - hit.offset;
             let geometry = Geometry { kind: Kind::UbiVolume, ..Geometry::nor(size, erase_size) };
-            Ok((hit.offset, geometry))
+            Ok(Blocks { start: hit.offset, geometry, basis, conflict })
         }
         Content::Jffs2(order) => {
             let nodes = Nodes::sample(flash, hit.offset, end, order)?;
-            let erase_size = hints.erase_size.unwrap_or_else(|| nodes.erase_size());
-            let geometry = match (below.oob_size, hints.page_size) {
-                (0, Some(page)) => Geometry::nand(size, erase_size, page, page),
-                (0, None) => Geometry::nor(size, erase_size),
-                _ => Geometry { size, erase_size, ..below },
-            };
-            Ok((nodes.first_block(u64::from(erase_size), hit.offset), geometry))
+            Ok(jffs2_blocks(&nodes, flash.geometry(), hit, end, hints))
         }
     }
+}
+
+/// The size of blocks, by the hint and by what shows.
+fn size(hints: &Hints, seen: Option<u32>) -> (u32, Basis, Option<Conflict>) {
+    match (hints.erase_size, seen) {
+        (Some(named), Some(seen)) if named != seen => {
+            let conflict = Conflict { what: "erase block", named, seen: Seen::Size(seen) };
+            (named, Basis::Named, Some(conflict))
+        }
+        (Some(named), _) => (named, Basis::Named, None),
+        (None, Some(seen)) => (seen, Basis::Seen, None),
+        (None, None) => (ERASE_SIZE_DEFAULT, Basis::Assumed, None),
+    }
+}
+
+fn ubi_blocks<F: Flash>(
+    flash: &F,
+    hit: &Hit,
+    end: u64,
+    hints: &Hints,
+    (vid_header_offset, data_offset): (u32, u32),
+) -> Result<Blocks, Error> {
+    let below = *flash.geometry();
+    let bytes = end - hit.offset;
+    let spacing = ubi_spacing(flash, hit.offset)?.and_then(|size| u32::try_from(size).ok());
+    let (erase_size, basis, mut conflict) = size(hints, spacing);
+    let geometry = match below.oob_size {
+        0 => ubi_geometry(bytes, erase_size, vid_header_offset, data_offset, hints),
+        _ => Geometry { size: bytes, erase_size, ..below },
+    };
+    // Where out-of-band bytes are, they show the page.
+    if let Some(named) = hints.page_size.filter(|&named| named != 0)
+        && below.oob_size == 0
+        && !data_offset.is_multiple_of(named)
+    {
+        let seen = Seen::DataAt(data_offset);
+        conflict = conflict.or(Some(Conflict { what: "page", named, seen }));
+    }
+    Ok(Blocks { start: hit.offset, geometry, basis, conflict })
+}
+
+fn jffs2_blocks(nodes: &Nodes, below: &Geometry, hit: &Hit, end: u64, hints: &Hints) -> Blocks {
+    let bytes = end - hit.offset;
+    let (erase_size, basis, mut conflict) = size(hints, nodes.erase_size());
+    if basis == Basis::Named {
+        // Larger blocks than the smallest that will do are possible, where no summary proves it.
+        let across = nodes.across(u64::from(erase_size), hit.offset);
+        let seen = match (nodes.proven, across) {
+            (Some(_), _) => conflict.map(|conflict| conflict.seen),
+            (None, across) => across.map(Seen::NodeAcross),
+        };
+        conflict = seen.map(|seen| Conflict { what: "erase block", named: erase_size, seen });
+    }
+    let geometry = match (below.oob_size, hints.page_size) {
+        (0, Some(page)) => Geometry::nand(bytes, erase_size, page, page),
+        (0, None) => Geometry::nor(bytes, erase_size),
+        _ => Geometry { size: bytes, erase_size, ..*below },
+    };
+    let start = nodes.first_block(u64::from(erase_size), hit.offset);
+    Blocks { start, geometry, basis, conflict }
 }
 
 /// Page and sub-page as the offsets of UBI's headers betray them.
@@ -79,8 +139,8 @@ fn ubi_geometry(
 }
 
 /// The distance of erase counter headers from the first one at `start` on: the shortest that is
-/// seen, for blocks may be missing their header, but none has two.
-pub(super) fn ubi_spacing<F: Flash>(flash: &F, start: u64) -> Result<u64, Error> {
+/// seen, for blocks may be missing their header, but none has two. `None` if there is one only.
+pub(super) fn ubi_spacing<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>, Error> {
     let size = flash.geometry().size;
     let mut header = [0; EC_HEADER_SIZE];
     let is_header = |at: u64, header: &mut [u8]| -> Result<bool, Error> {
@@ -89,7 +149,7 @@ pub(super) fn ubi_spacing<F: Flash>(flash: &F, start: u64) -> Result<u64, Error>
     };
     // Headers lie at multiples of the spacing, a power of two: the smallest distance at which more
     // than one in four places has one is it. Data can hold a copy of a header by accident only.
-    let mut spacing = ERASE_SIZE_MIN;
+    let mut spacing = UBI_BLOCK_MIN;
     while spacing <= ERASE_SIZE_MAX && start + spacing < size {
         let places = ((size - start - 1) / spacing).min(64);
         let mut odd = 0;
@@ -97,12 +157,39 @@ pub(super) fn ubi_spacing<F: Flash>(flash: &F, start: u64) -> Result<u64, Error>
             odd += u64::from(is_header(start + place * spacing, &mut header)?);
         }
         if odd * 4 > places.div_ceil(2) {
-            return Ok(spacing);
+            return Ok(Some(spacing));
         }
         spacing *= 2;
     }
-    // One header only: everything is one block, or the image was cut off.
-    Ok((size - start).next_power_of_two().clamp(ERASE_SIZE_MIN, ERASE_SIZE_MAX))
+    most_frequent_distance(flash, start)
+}
+
+/// The distance at which most headers follow each other near `start`: of blocks whose size is no
+/// power of two, and where most blocks are erased.
+fn most_frequent_distance<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>, Error> {
+    let end = flash.geometry().size.min(start.saturating_add(2 * ERASE_SIZE_MAX + 1));
+    let mut window = vec![0; WINDOW + EC_HEADER_SIZE];
+    let mut first: Option<EcHeader> = None;
+    let mut last = start;
+    let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut at = start;
+    while at < end {
+        let len = read_some(flash, at, &mut window)?;
+        for inside in (0..len.min(WINDOW)).step_by(UBI_BLOCK_MIN as usize) {
+            let Ok(header) = EcHeader::parse(&window[inside..len]) else { continue };
+            let here = at + inside as u64;
+            // An image inside a volume has headers, too: of another sequence.
+            let first = *first.get_or_insert(header);
+            if here > last && header.image_sequence == first.image_sequence {
+                *counts.entry(here - last).or_insert(0) += 1;
+                last = here;
+            }
+        }
+        at += WINDOW as u64;
+    }
+    // Of equally frequent ones the smallest: the others may be its multiples.
+    let most = counts.into_iter().max_by_key(|&(distance, count)| (count, Reverse(distance)));
+    Ok(most.map(|(distance, _)| distance))
 }
 
 /// What the front of a JFFS2 says about its blocks.
@@ -152,9 +239,10 @@ impl Nodes {
         Ok(nodes)
     }
 
-    fn erase_size(&self) -> u32 {
+    /// `None` if the nodes do not tell.
+    fn erase_size(&self) -> Option<u32> {
         let size = self.proven.or_else(|| self.by_clean_markers()).or_else(|| self.by_extents());
-        size.and_then(|size| u32::try_from(size).ok()).unwrap_or(ERASE_SIZE_DEFAULT)
+        size.and_then(|size| u32::try_from(size).ok())
     }
 
     /// Clean markers stand at the start of blocks, though not of every one.
@@ -171,13 +259,22 @@ impl Nodes {
         })
     }
 
+    /// Where a node lies across an end of blocks of `size` bytes, wherever the first one starts.
+    fn across(&self, size: u64, hit: u64) -> Option<u64> {
+        if size == 0 || !self.are_crossing(size, 0) || !self.are_crossing(size, hit) {
+            return None;
+        }
+        let crossing = self.extents.iter().find(|(from, to)| from / size != (to - 1) / size);
+        crossing.map(|&(from, _)| from)
+    }
+
     /// Where the first block starts: blocks start at multiples of their size, except behind a
     /// header of some other length.
     fn first_block(&self, size: u64, hit: u64) -> u64 {
         if self.are_crossing(size, 0) { hit } else { hit - hit % size }
     }
 
-    /// The smallest block size that no node crosses.
+    /// The smallest block size that no node crosses, if enough ends of blocks show it.
     fn by_extents(&self) -> Option<u64> {
         let start = self.extents.first()?.0;
         let end = self.extents.last()?.1;
@@ -185,8 +282,9 @@ impl Nodes {
         while size <= ERASE_SIZE_MAX {
             if !self.are_crossing(size, 0) || !self.are_crossing(size, start) {
                 let ends = ((end - start) / size) as usize;
-                let default = u64::from(ERASE_SIZE_DEFAULT);
-                return Some(if ends >= ENDS_MIN { size } else { size.max(default) });
+                // A larger one than the usual is at least that.
+                let is_seen = ends >= ENDS_MIN || size > u64::from(ERASE_SIZE_DEFAULT);
+                return is_seen.then_some(size);
             }
             size *= 2;
         }

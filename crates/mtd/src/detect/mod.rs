@@ -21,7 +21,8 @@ use flysch_wire::jffs2::{self, ByteOrder};
 use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader};
 use flysch_wire::ubifs;
 
-use crate::{Image, PageFormat, Storage};
+use self::blocks::Blocks;
+use crate::{Image, PageFormat, Scheme, Storage};
 
 pub use pages::page_format;
 
@@ -50,6 +51,8 @@ pub enum Content {
     Ubifs {
         /// Bytes of the file system as its superblock says.
         size: u64,
+        /// Bytes of a logical erase block.
+        leb_size: u32,
     },
     /// JFFS2.
     Jffs2(ByteOrder),
@@ -74,6 +77,58 @@ pub struct Region {
     pub range: Range<u64>,
     /// The shape of the flash it is on; `size` is that of the range.
     pub geometry: Geometry,
+    /// How the size of its erase blocks is known.
+    pub basis: Basis,
+    /// A hint that what is there says to be wrong.
+    pub conflict: Option<Conflict>,
+}
+
+/// How a size is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// A hint named it.
+    Named,
+    /// It shows in what the image holds.
+    Seen,
+    /// The image does not tell; a usual one is taken.
+    Assumed,
+}
+
+/// A size that was named, and the one that shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Which size: "erase block", "page".
+    pub what: &'static str,
+    /// As the hint has it, bytes.
+    pub named: u32,
+    /// What is in the image instead, in words.
+    pub seen: Seen,
+}
+
+/// What speaks against a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is another one, bytes.
+    Size(u32),
+    /// A node of JFFS2 lies across the end of such a block, at this byte of the image.
+    NodeAcross(u64),
+    /// UBI's data begins at this byte of a block, which is no start of such a page.
+    DataAt(u32),
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, named, seen } = self;
+        match seen {
+            Seen::Size(size) => write!(f, "{what}s of {named} bytes: those in it have {size}"),
+            Seen::NodeAcross(at) => {
+                write!(f, "{what}s of {named} bytes: a node lies across the end of one at {at}")
+            }
+            Seen::DataAt(at) => {
+                write!(f, "{what}s of {named} bytes: UBI's data begins at byte {at} of each block")
+            }
+        }
+    }
 }
 
 /// Sizes that the caller knows better.
@@ -83,6 +138,17 @@ pub struct Hints {
     pub erase_size: Option<u32>,
     /// Bytes of a page.
     pub page_size: Option<u32>,
+    /// Out-of-band bytes of a page; the image has them between its pages.
+    pub oob_size: Option<u32>,
+    /// The codes among the out-of-band bytes; the image has them between its pages.
+    pub ecc: Option<Scheme>,
+}
+
+impl Hints {
+    /// Whether they say that out-of-band bytes lie between the pages.
+    pub fn name_oob(&self) -> bool {
+        self.oob_size.is_some() || self.ecc.is_some()
+    }
 }
 
 /// What stands at one place.
@@ -104,7 +170,8 @@ pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error>
     let mut at = 0;
     while let Some(hit) = next_hit(flash, at)? {
         let end = region_end(flash, &hit, hints)?;
-        let (start, geometry) = blocks::geometry(flash, &hit, end, hints)?;
+        let Blocks { start, geometry, basis, conflict } =
+            blocks::geometry(flash, &hit, end, hints)?;
         // A damaged start of the first block belongs to it, as long as nothing else ends there.
         let mut start = start.max(at).min(hit.offset);
         // Linux writes JFFS2 in any order of blocks: erased ones at the front belong to it.
@@ -113,7 +180,8 @@ pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error>
             start = 0;
         }
         let geometry = Geometry { size: end - start, ..geometry };
-        regions.push(Region { content: hit.content, geometry, range: start..end });
+        let (content, range) = (hit.content, start..end);
+        regions.push(Region { content, range, geometry, basis, conflict });
         at = end;
         if at >= size {
             break;
@@ -162,7 +230,7 @@ fn recognise_ubifs(bytes: &[u8]) -> Option<Content> {
     match ubifs::Node::parse(bytes, format).ok()?.1 {
         ubifs::Node::Superblock(superblock) if header.kind == ubifs::NodeKind::Superblock => {
             let size = u64::from(superblock.leb_count) * u64::from(superblock.leb_size);
-            Some(Content::Ubifs { size })
+            Some(Content::Ubifs { size, leb_size: superblock.leb_size })
         }
         _ => None,
     }
@@ -245,17 +313,18 @@ fn next_aligned_hit<F: Flash>(
 fn region_end<F: Flash>(flash: &F, hit: &Hit, hints: &Hints) -> Result<u64, Error> {
     let size = flash.geometry().size;
     match hit.content {
-        Content::Ubifs { size: len } => Ok(hit.offset.saturating_add(len.max(1)).min(size)),
+        Content::Ubifs { size: len, .. } => Ok(hit.offset.saturating_add(len.max(1)).min(size)),
         Content::Jffs2(_) => {
             let next = next_aligned_hit(flash, hit.offset + 1, Some(hit.content))?;
             Ok(next.map_or(size, |next| next.offset))
         }
         Content::Ubi { .. } => {
             let spacing = match hints.erase_size {
-                Some(size) => u64::from(size),
+                Some(size) => Some(u64::from(size)),
                 None => blocks::ubi_spacing(flash, hit.offset)?,
             };
-            ubi_end(flash, hit.offset, spacing)
+            // One header alone does not say where its block ends.
+            spacing.map_or(Ok(size), |spacing| ubi_end(flash, hit.offset, spacing))
         }
     }
 }

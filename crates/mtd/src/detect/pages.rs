@@ -10,7 +10,8 @@ use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader};
 use flysch_wire::ubifs;
 use once_cell::race::OnceBox;
 
-use crate::{Bch, Ecc, OobLayout, PageFormat, Storage};
+use super::Hints;
+use crate::{Bch, Ecc, OobLayout, PageFormat, Scheme, Storage};
 
 /// Pages and out-of-band bytes of real chips, the common ones first.
 const CANDIDATES: [(u32, usize); 17] = [
@@ -41,25 +42,30 @@ const MARKERS_MAX: usize = 512;
 /// Pages on which a scheme of error correction is tried.
 const PAGES_TRIED: usize = 64;
 
-/// How pages and out-of-band bytes alternate in `storage`; `None` for an image without such bytes.
+/// How pages and out-of-band bytes alternate in `storage`; `None` for an image without such bytes,
+/// or when `hints` name some that do not fit it.
 ///
 /// # Errors
 /// When the storage cannot be read.
-pub fn page_format<S: Storage>(storage: &S) -> Result<Option<PageFormat>, Error> {
+pub fn page_format<S: Storage>(storage: &S, hints: &Hints) -> Result<Option<PageFormat>, Error> {
     let size = usize::try_from(storage.size()).unwrap_or(usize::MAX);
     let start = first_used(storage)?;
     let mut sample = vec![0; SAMPLE_MAX.min(size - start.min(size))];
     storage.read_at(start as u64, &mut sample)?;
-    if has_even_blocks(&sample) {
-        return Ok(None);
-    }
-    let plain = Score::of(&sample);
+    let plain = match hints.name_oob() {
+        true => Score::default(),
+        false if has_even_blocks(&sample) => return Ok(None),
+        false => Score::of(&sample),
+    };
     if plain.bad == 0 && plain.good > 0 {
         return Ok(None);
     }
-    let schemes = schemes();
+    // Codes that are not to be used show the pages all the same.
+    let named = hints.ecc.filter(|&scheme| scheme != Scheme::None);
+    let named = named.map(|scheme| scheme.ecc().into_iter().collect::<Vec<_>>());
+    let schemes = named.as_deref().unwrap_or_else(|| schemes());
     let mut best: Option<(usize, PageFormat)> = None;
-    for (page_size, oob_size) in CANDIDATES {
+    for (page_size, oob_size) in candidates(hints) {
         let stride = page_size as usize + oob_size;
         // The sample must start at a page.
         let skip = (stride - start % stride) % stride;
@@ -73,7 +79,53 @@ pub fn page_format<S: Storage>(storage: &S) -> Result<Option<PageFormat>, Error>
             best = Some((value, format));
         }
     }
-    Ok(best.map(|(_, format)| format))
+    let found = best.map(|(_, format)| format);
+    Ok(match (hints.page_size, hints.oob_size, hints.ecc) {
+        // Nothing is left to be found out.
+        (Some(page), Some(oob), Some(scheme)) => named_format(page, oob as usize, scheme),
+        (Some(page), Some(oob), None) => {
+            found.or_else(|| named_format(page, oob as usize, Scheme::None))
+        }
+        (_, _, Some(Scheme::None)) => {
+            found.and_then(|it| named_format(it.page_size, it.oob.size, Scheme::None))
+        }
+        (_, _, Some(_)) => found.filter(|it| it.ecc.step() != 0),
+        _ => found,
+    })
+}
+
+/// Pages and out-of-band bytes that go with what is known of them.
+fn candidates(hints: &Hints) -> Vec<(u32, usize)> {
+    let oob_size = hints.oob_size.map(|size| size as usize);
+    if let (Some(page), Some(oob)) = (hints.page_size, oob_size) {
+        return vec![(page, oob)];
+    }
+    // A page size alone may be that of a plain image.
+    let page_size = hints.page_size.filter(|_| hints.name_oob());
+    let fits = |&(page, oob): &(u32, usize)| {
+        page_size.is_none_or(|size| size == page) && oob_size.is_none_or(|size| size == oob)
+    };
+    CANDIDATES.into_iter().filter(fits).collect()
+}
+
+/// Pages of which everything is said; `None` if the codes have no room.
+fn named_format(page_size: u32, oob_size: usize, scheme: Scheme) -> Option<PageFormat> {
+    let ecc = scheme.ecc()?;
+    if page_size == 0 || ecc.step() != 0 && !(page_size as usize).is_multiple_of(ecc.step()) {
+        return None;
+    }
+    let oob = layout(page_size, oob_size, &ecc)?;
+    Some(PageFormat { page_size, oob, ecc })
+}
+
+/// Where Linux puts the codes of `ecc`.
+fn layout(page_size: u32, oob_size: usize, ecc: &Ecc) -> Option<OobLayout> {
+    let code_len = (page_size as usize).checked_div(ecc.step()).unwrap_or(0) * ecc.code_len();
+    match ecc {
+        Ecc::Hamming { .. } => OobLayout::hamming(oob_size, code_len),
+        Ecc::None if page_size <= 512 => OobLayout::small_page(oob_size, 0),
+        _ => OobLayout::at_end(oob_size, code_len),
+    }
 }
 
 /// Where the first bytes lie that can be told something from, rounded down. Blocks may be erased
@@ -187,29 +239,103 @@ fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize, schemes: &[Ecc]) -> O
     if pages.is_empty() {
         return None;
     }
-    let possible = schemes.iter().filter(|ecc| (page_size as usize).is_multiple_of(ecc.step()));
-    let fitting = possible.cloned().find_map(|ecc| {
-        let code_len = page_size as usize / ecc.step() * ecc.code_len();
-        let oob = match ecc {
-            Ecc::Hamming { .. } => OobLayout::hamming(oob_size, code_len)?,
-            _ => OobLayout::at_end(oob_size, code_len)?,
-        };
-        let format = PageFormat { page_size, oob, ecc };
-        let (fits, used) = pages.iter().fold((0, 0), |(fits, used), page| {
-            let (more_fits, more_used) = codes_fitting(&format, page);
-            (fits + more_fits, used + more_used)
-        });
-        // By accident hardly any fits; bit errors are never in half of all steps.
-        (fits * 2 > used).then_some(format)
-    });
-    fitting.or_else(|| {
-        let oob = if page_size <= 512 {
-            OobLayout::small_page(oob_size, 0)?
-        } else {
-            OobLayout::at_end(oob_size, 0)?
-        };
-        Some(PageFormat { page_size, oob, ecc: Ecc::None })
-    })
+    let tried: Vec<(PageFormat, Fit)> = schemes
+        .iter()
+        .filter(|ecc| ecc.step() != 0 && (page_size as usize).is_multiple_of(ecc.step()))
+        .filter_map(|ecc| {
+            let oob = layout(page_size, oob_size, ecc)?;
+            let format = PageFormat { page_size, oob, ecc: ecc.clone() };
+            let fit = Fit::of(&format, &pages);
+            Some((format, fit))
+        })
+        .collect();
+    let exact = tried.iter().find(|(_, fit)| fit.is_exact());
+    let fitting = exact.or_else(|| tried.iter().find(|(format, fit)| fit.is_near(format, &pages)));
+    match fitting {
+        Some((format, _)) => Some(format.clone()),
+        None => {
+            let oob = layout(page_size, oob_size, &Ecc::None)?;
+            Some(PageFormat { page_size, oob, ecc: Ecc::None })
+        }
+    }
+}
+
+/// How many steps of some pages have exactly the code that they should have, of those that can
+/// tell: erased or constant data has the same code as no error correction at all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fit {
+    used: usize,
+    exact: usize,
+}
+
+impl Fit {
+    /// Fewest steps without a flipped bit that make a code believed in which any bytes look like
+    /// ones with few errors. By accident there is hardly one.
+    const EXACT_MIN: usize = 4;
+    /// Fewest steps with correctable errors that make a code believed.
+    const NEAR_MIN: usize = 4;
+    /// Steps that are looked at for errors.
+    const NEAR_TRIED: usize = 32;
+
+    fn of(format: &PageFormat, pages: &[&[u8]]) -> Self {
+        let mut fit = Self::default();
+        let mut computed = vec![0; format.ecc.code_len()];
+        for page in pages {
+            each_step(format, page, &mut |data, code| {
+                format.ecc.compute(data, &mut computed);
+                fit.used += 1;
+                fit.exact += usize::from(computed == code);
+            });
+        }
+        fit
+    }
+
+    /// Whether most steps have their code: by accident hardly any has.
+    fn is_exact(&self) -> bool {
+        self.exact * 2 > self.used
+    }
+
+    /// Whether most steps have their code but for errors that it corrects. An old chip may have a
+    /// flipped bit in every step.
+    fn is_near(&self, format: &PageFormat, pages: &[&[u8]]) -> bool {
+        // One of two words of a code for one bit, one of eight for two, is a good one with errors;
+        // of those for four bits and of Hamming codes less than one in 300.
+        let is_loose = matches!(&format.ecc, Ecc::Bch(code) if code.strength() < 4);
+        if is_loose && self.exact < Self::EXACT_MIN {
+            return false;
+        }
+        let (mut used, mut near) = (0, 0);
+        for page in pages {
+            each_step(format, page, &mut |data, code| {
+                if used < Self::NEAR_TRIED {
+                    used += 1;
+                    // Against a code of ones or zeros only, Hamming's sees one flipped bit in every
+                    // other step.
+                    let has_code = code.iter().any(|&byte| byte != code[0]);
+                    let correct = || format.ecc.correct(&mut data.to_vec(), code).is_some();
+                    near += usize::from(has_code && correct());
+                }
+            });
+            // Nothing after so many: not worth the time.
+            if used >= Self::NEAR_TRIED || used >= Self::NEAR_MIN && near == 0 {
+                break;
+            }
+        }
+        near >= Self::NEAR_MIN && near * 4 > used * 3
+    }
+}
+
+/// Hands the steps of a page that can tell something to `take`, with their codes.
+fn each_step(format: &PageFormat, page: &[u8], take: &mut dyn FnMut(&[u8], &[u8])) {
+    let (data, oob) = page.split_at(format.page_size as usize);
+    let (step, code_len) = (format.ecc.step(), format.ecc.code_len());
+    let mut codes = vec![0; data.len() / step * code_len];
+    OobLayout::gather(&format.oob.ecc, oob, &mut codes);
+    for (data, code) in data.chunks_exact(step).zip(codes.chunks_exact(code_len)) {
+        if !is_blank(data) {
+            take(data, code);
+        }
+    }
 }
 
 /// Every scheme that is tried. Their tables take time to make, so they are made once.
@@ -232,25 +358,4 @@ fn make_schemes() -> Vec<Ecc> {
 fn is_blank(bytes: &[u8]) -> bool {
     let zero_bits: u32 = bytes.iter().map(|byte| byte.count_zeros()).sum();
     zero_bits < BLANK_BITS || bytes.iter().all(|byte| *byte == bytes[0])
-}
-
-/// How many steps of a page have the code that they should have, and how many can tell: erased or
-/// constant data has the same code as no error correction at all.
-fn codes_fitting(format: &PageFormat, page: &[u8]) -> (usize, usize) {
-    let (data, oob) = page.split_at(format.page_size as usize);
-    let (step, code_len) = (format.ecc.step(), format.ecc.code_len());
-    let mut codes = vec![0; data.len() / step * code_len];
-    OobLayout::gather(&format.oob.ecc, oob, &mut codes);
-    let mut computed = vec![0; code_len];
-    let mut used = 0;
-    let mut fits = 0;
-    for (data, code) in data.chunks_exact(step).zip(codes.chunks_exact(code_len)) {
-        if is_blank(data) {
-            continue;
-        }
-        format.ecc.compute(data, &mut computed);
-        used += 1;
-        fits += usize::from(computed == code);
-    }
-    (fits, used)
 }

@@ -175,14 +175,14 @@ fn a_damaged_first_node_belongs_to_its_block() {
 fn nothing_is_found_in_nothing() {
     for image in [vec![], vec![0xFF; 300_000], vec![0; 5], noise(1, 200_000)] {
         assert_eq!(plain_regions(&image, &Hints::default()).unwrap(), []);
-        assert!(page_format(&image).unwrap().is_none());
+        assert!(page_format(&image, &Hints::default()).unwrap().is_none());
     }
 }
 
 #[test]
 fn page_formats_are_found_with_their_error_correction() {
     let main = jffs2_image(ByteOrder::Little, 128 << 10, 9, false);
-    assert!(page_format(&main).unwrap().is_none(), "no out-of-band bytes");
+    assert!(page_format(&main, &Hints::default()).unwrap().is_none(), "no out-of-band bytes");
     let bch = |m, t, step| Ecc::Bch(Bch::new(m, t, step).unwrap());
     let hamming = |step| Ecc::Hamming { step, smart_media: false };
     for (page_size, oob_size, ecc) in [
@@ -205,7 +205,8 @@ fn page_formats_are_found_with_their_error_correction() {
         let format = PageFormat { page_size, oob: oob.unwrap(), ecc };
         let mut bytes = dump(&main, &format);
         bytes[5000] ^= 0x10; // somewhere in a page or between two
-        let found = page_format(&bytes).unwrap().expect("out-of-band bytes are there");
+        let found =
+            page_format(&bytes, &Hints::default()).unwrap().expect("out-of-band bytes are there");
         assert_eq!((found.page_size, found.oob.size), (page_size, oob_size));
         assert_eq!(found.ecc.step(), format.ecc.step());
         assert_eq!(found.ecc.strength(), format.ecc.strength());
@@ -222,12 +223,14 @@ fn blocks_of_ubi_that_are_free_for_megabytes_are_plain() {
     for block in image.chunks_mut(1 << 20) {
         block[EC_HEADER_SIZE..4096].fill(0);
     }
-    assert!(page_format(&image).unwrap().is_none());
+    assert!(page_format(&image, &Hints::default()).unwrap().is_none());
 
     let code_len = 2048 / 256 * 3;
     let oob = OobLayout::hamming(64, code_len).unwrap();
     let ecc = Ecc::Hamming { step: 256, smart_media: false };
     let format = PageFormat { page_size: 2048, oob, ecc };
-    let found = page_format(&dump(&image, &format)).unwrap().expect("out-of-band bytes are there");
+    let found = page_format(&dump(&image, &format), &Hints::default())
+        .unwrap()
+        .expect("out-of-band bytes are there");
     assert_eq!((found.page_size, found.ecc.step()), (2048, 256));
 }

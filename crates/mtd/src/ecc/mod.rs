@@ -2,8 +2,10 @@
 
 mod bch;
 mod hamming;
+mod scheme;
 
 pub use bch::Bch;
+pub use scheme::Scheme;
 
 use core::fmt;
 

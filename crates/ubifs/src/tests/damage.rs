@@ -7,7 +7,7 @@ use std::vec::Vec;
 use core::ops::ControlFlow;
 use flysch_api::finding::Severity;
 use flysch_api::vfs::{Error, FileSystem, Inode};
-use flysch_wire::ubifs::{Group, MasterFlags};
+use flysch_wire::ubifs::{Group, Master, MasterFlags, Node};
 
 use super::builder::{BASE, COMMITTED_LEB, DATA, INDEX_LEB, Image, Memory, block, file, root};
 use crate::{IndexUse, OpenError, Options, Ubifs};
@@ -154,6 +154,24 @@ fn master_states_that_power_loss_leaves_are_accepted() {
         assert_eq!(survey(&fs), (11, 0));
         assert!(fs.findings().iter().any(|it| it.structure == "master node"));
     }
+}
+
+/// Each copy of an authenticated file system's master node has an HMAC of its own.
+#[test]
+fn master_nodes_may_differ_in_their_hmac_and_nothing_else() {
+    let is_wrong = |later: [u64; 2]| {
+        let mut image = sample();
+        let master = image.master();
+        for (lnum, later) in (1..).zip(later) {
+            let highest_inode = master.highest_inode + later;
+            let master = Master { hmac: [lnum as u8; 64], highest_inode, ..master };
+            image.put(lnum, &Node::Master(master), Group::None);
+        }
+        let findings = image.open().check();
+        findings.iter().any(|it| it.severity != Severity::Note)
+    };
+    assert!(!is_wrong([0, 0]));
+    assert!(is_wrong([0, 1]));
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use super::{
     BRANCH_SIZE, COMMIT_START_NODE_SIZE, DATA_NODE_SIZE, ENTRY_NODE_SIZE, Group, HASH_MAX,
-    HEADER_SIZE, Header, INDEX_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, Key, MASTER_NODE_SIZE,
-    NAME_MAX, NodeError, NodeKind, ORPHAN_NODE_SIZE, PADDING_NODE_SIZE, REFERENCE_NODE_SIZE,
-    SIGNATURE_NODE_SIZE, SUPERBLOCK_NODE_SIZE, Superblock, TRUNCATION_NODE_SIZE,
+    HEADER_SIZE, Header, INDEX_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, Key, MASTER_HMAC,
+    MASTER_NODE_SIZE, NAME_MAX, NodeError, NodeKind, ORPHAN_NODE_SIZE, PADDING_NODE_SIZE,
+    REFERENCE_NODE_SIZE, SIGNATURE_NODE_SIZE, SUPERBLOCK_NODE_SIZE, Superblock,
+    TRUNCATION_NODE_SIZE,
 };
 use crate::bytes::{array, le16, le32, le64, put};
 
@@ -682,7 +683,7 @@ fn decode_master(node: &[u8]) -> Master {
         leb_cnt: le32(node, 164),
         root_hash: array(node, 168),
         lpt_hash: array(node, 232),
-        hmac: array(node, 296),
+        hmac: array(node, MASTER_HMAC.start),
     }
 }
 
@@ -708,7 +709,7 @@ fn emit_master(node: &Master, out: &mut [u8]) {
     put_words(out, 152, &[node.lscan_lnum, node.empty_lebs, node.idx_lebs, node.leb_cnt]);
     put(out, 168, node.root_hash);
     put(out, 232, node.lpt_hash);
-    put(out, 296, node.hmac);
+    put(out, MASTER_HMAC.start, node.hmac);
 }
 
 fn put_words(out: &mut [u8], at: usize, words: &[u32]) {

@@ -37,17 +37,22 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let image = arguments.source.open()?;
     let volumes = arguments.source.volumes(&image)?;
     let mut total = Extraction::default();
-    let several = volumes.len() > 1;
-    if several {
+    // Its tree is what the directory holds, if there is one volume with a tree.
+    let is_tree = |volume: &Volume| !matches!(volume.contents, Contents::Raw(_));
+    let in_folder = !matches!(&volumes[..], [(_, volume)] if is_tree(volume));
+    if in_folder {
         make_empty(&arguments.output)?;
     }
     for (name, volume) in &volumes {
-        let place = if several { arguments.output.join(name) } else { arguments.output.clone() };
-        let prefix = if several { format!("{name}/") } else { String::new() };
-        let one = extract_volume(arguments, volume, &place, output)?;
+        let name = if is_tree(volume) { name.clone() } else { format!("{name}.bin") };
+        let place = if in_folder { arguments.output.join(&name) } else { arguments.output.clone() };
+        let prefix = if in_folder { name } else { String::new() };
+        let one = extract_volume(arguments, volume, &place)?;
         add(&mut total, one, &prefix);
     }
-    report(&total, output)
+    // What is there may not be all, or belong to another volume.
+    let faults = flysch_image::faults(&image, &|volume| arguments.source.wants(volume));
+    report(&total, &faults, &arguments.source.path, output)
 }
 
 fn make_empty(directory: &Path) -> Result<(), Failure> {
@@ -66,36 +71,28 @@ fn extract_volume(
     arguments: &Arguments,
     volume: &Volume,
     place: &Path,
-    output: &Output,
 ) -> Result<Extraction, Failure> {
-    let fail = |error: &dyn std::fmt::Display| Failure::of(place.display(), error);
+    let fail = |error: std::io::Error| Failure::of(place.display(), error);
     let progress = flysch_image::Progress::default();
     let options =
         ExtractOptions { threads: arguments.threads, keep_damaged: arguments.keep_damaged };
     let mut bar = Progress::bytes("extracting", None);
-    let _ = output;
     let fs = arguments.source.shown_file_system(volume);
     watch(&progress, &mut bar, || match (&volume.contents, fs) {
-        (_, Some(fs)) => {
-            flysch_image::extract(&*fs, place, &options, &progress).map_err(|error| fail(&error))
-        }
+        (_, Some(fs)) => flysch_image::extract(&*fs, place, &options, &progress).map_err(fail),
         (Contents::Raw(flash), _) => {
             // A static volume vouches for its bytes by checksums.
             let verified = volume.ubi.as_ref().map(|ubi| ubi.verify()).unwrap_or_default();
             let damage = verified.iter().find(|finding| finding.severity > Severity::Note);
-            let failures: Vec<Lost> = damage
-                .map(|finding| Lost { path: vec![], cause: finding.to_string() })
-                .into_iter()
-                .collect();
-            if !failures.is_empty() && !arguments.keep_damaged {
+            let damage = damage.map(|finding| Lost { path: vec![], cause: finding.to_string() });
+            if damage.is_some() && !arguments.keep_damaged {
+                let failures = damage.into_iter().collect();
                 return Ok(Extraction { failures, ..Extraction::default() });
             }
-            let mut path = place.as_os_str().to_owned();
-            path.push(".bin");
-            flysch_image::extract_raw(flash, Path::new(&path), &progress)
-                .map_err(|error| fail(&error))?;
-            let bytes = progress.bytes();
-            Ok(Extraction { files: 1, bytes, failures, ..Extraction::default() })
+            let mut one =
+                flysch_image::extract_raw(flash, place, &options, &progress).map_err(fail)?;
+            one.failures.extend(damage.filter(|_| one.failures.is_empty()));
+            Ok(one)
         }
         (_, None) => {
             let cause = volume.failure().unwrap_or("cannot be opened").to_string();
@@ -134,11 +131,24 @@ fn add(total: &mut Extraction, one: Extraction, prefix: &str) {
     total.failures.extend(
         one.failures
             .into_iter()
-            .map(|failure| Lost { path: [prefix.as_bytes(), &failure.path].concat(), ..failure }),
+            .map(|failure| Lost { path: join(prefix.as_bytes(), &failure.path), ..failure }),
     );
 }
 
-fn report(total: &Extraction, output: &mut Output) -> Result<(), Failure> {
+fn join(folder: &[u8], path: &[u8]) -> Vec<u8> {
+    match (folder, path) {
+        ([], path) => path.to_vec(),
+        (folder, []) => folder.to_vec(),
+        (folder, path) => [folder, b"/", path].concat(),
+    }
+}
+
+fn report(
+    total: &Extraction,
+    faults: &[String],
+    image: &Path,
+    output: &mut Output,
+) -> Result<(), Failure> {
     if output.json() {
         let failures: Vec<_> = total
             .failures
@@ -149,6 +159,7 @@ fn report(total: &Extraction, output: &mut Output) -> Result<(), Failure> {
             "files": total.files,
             "bytes": total.bytes,
             "failures": failures,
+            "faults": faults,
             "without_owner": total.without_owner,
             "without_device": total.without_device,
             "without_xattr": total.without_xattr,
@@ -174,8 +185,10 @@ fn report(total: &Extraction, output: &mut Output) -> Result<(), Failure> {
             missing.join(", ")
         );
     }
-    match total.failures.len() {
-        0 => Ok(()),
-        count => Err(Failure::failed(format!("{count} files could not be extracted"))),
+    match (total.failures.len(), faults.first()) {
+        (0, None) => Ok(()),
+        (0, Some(fault)) => Err(Failure::of(image.display(), shown(fault.as_bytes()))),
+        (1, _) => Err(Failure::failed("1 file could not be extracted")),
+        (count, _) => Err(Failure::failed(format!("{count} files could not be extracted"))),
     }
 }

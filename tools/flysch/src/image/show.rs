@@ -39,7 +39,8 @@ pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> 
                 .collect(),
         });
         let path = image.path.display().to_string();
-        return output.value(&Info { path, size: image.size, parts: parts.collect() });
+        output.value(&Info { path, size: image.size, parts: parts.collect() })?;
+        return judge(source, &image);
     }
     output.line(format_args!("{}: {} bytes", image.path.display(), image.size))?;
     for part in &image.parts {
@@ -51,7 +52,23 @@ pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> 
             lines(output, "  ", &flysch_image::volume_facts(volume))?;
         }
     }
-    Ok(())
+    judge(source, &image)
+}
+
+/// Fails if not all of what is shown is sure.
+fn judge(source: &Source, image: &flysch_image::Image) -> Result<(), Failure> {
+    let faults = flysch_image::faults(image, &|volume| source.wants(volume));
+    match faults.first() {
+        None => Ok(()),
+        Some(first) => {
+            let more = match faults.len() - 1 {
+                0 => String::new(),
+                more => format!(" (and {more} more: image check)"),
+            };
+            let first = super::shown(first.as_bytes());
+            Err(Failure::of(source.path.display(), format!("{first}{more}")))
+        }
+    }
 }
 
 fn lines(output: &mut Output, indent: &str, facts: &[Fact]) -> Result<(), Failure> {

@@ -141,25 +141,60 @@ pub fn extract(
     Ok(extraction)
 }
 
-/// Writes the content of a volume without file system to the new file `path`.
+/// Writes the content of a volume without file system to the new file `path`. What cannot be read
+/// is told in the answer, without a path; then there is no file, unless damage is to be kept.
 ///
 /// # Errors
-/// When the file cannot be made or the volume not be read.
-pub fn extract_raw(flash: &SharedFlash, path: &Path, progress: &Progress) -> io::Result<u64> {
-    use std::io::Write;
+/// When the file cannot be made or written.
+pub fn extract_raw(
+    flash: &SharedFlash,
+    path: &Path,
+    options: &Options,
+    progress: &Progress,
+) -> io::Result<Extraction> {
     let mut file = std::fs::File::create_new(path)?;
+    let copied = copy_raw(flash, &mut file, options, progress);
+    let is_kept = matches!(&copied, Ok(damage) if damage.is_none() || options.keep_damaged);
+    if !is_kept {
+        std::fs::remove_file(path)?;
+    }
+    let damage = copied?.map(|cause| Failure { path: vec![], cause });
+    progress.files.fetch_add(u64::from(is_kept), Ordering::Relaxed);
+    Ok(Extraction {
+        files: u64::from(is_kept),
+        bytes: if is_kept { progress.bytes() } else { 0 },
+        failures: damage.into_iter().collect(),
+        ..Extraction::default()
+    })
+}
+
+/// Copies all that can be read of `flash`; answers with what could not.
+fn copy_raw(
+    flash: &SharedFlash,
+    file: &mut std::fs::File,
+    options: &Options,
+    progress: &Progress,
+) -> io::Result<Option<String>> {
+    use std::io::Write;
     let size = flash.geometry().size;
     let mut buffer = vec![0; 1 << 20];
+    let mut damage = None;
     let mut at = 0;
     while at < size {
         let len = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
-        let _ = flash.read(at, &mut buffer[..len]).map_err(io::Error::other)?;
+        if let Err(error) = flash.read(at, &mut buffer[..len]) {
+            damage.get_or_insert_with(|| error.to_string());
+            // With bit errors the bytes are there as they were read.
+            let is_there = matches!(error, flysch_api::flash::Error::Uncorrectable { .. });
+            if !(is_there && options.keep_damaged) {
+                break;
+            }
+        }
         file.write_all(&buffer[..len])?;
         at += len as u64;
         progress.bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
-    progress.files.fetch_add(1, Ordering::Relaxed);
-    Ok(size)
+    Ok(damage)
 }
 
 /// Makes the directory, or takes it if it is empty.
