@@ -18,7 +18,9 @@ fn build() -> PathBuf {
     // TARGET/PROFILE/deps/TEST
     let profile = test.ancestors().nth(2).expect("tests lie two folders deep");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "flysch-cli"]);
+    // With the whole workspace in view, as the tests were built: else cargo would choose other
+    // features and build it all a second time.
+    cargo.args(["build", "--quiet", "--workspace", "--bin", "flysch"]);
     cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in a target folder"));
     if profile.ends_with("release") {
         cargo.arg("--release");

@@ -46,13 +46,12 @@ const STEPS: [Step; 13] = [
 
 /// The target the `no_std` crates and the bare-metal example are built for.
 const BARE_TARGET: &str = "x86_64-unknown-none";
-/// Packages whose tests need QEMU or are stories of their own.
-const STORIES: &str = "flysch-tests";
-const QEMU_DOOR: &str = "flysch-qemu";
 /// The Linux guest: `cargo xtask lab` builds it and runs its tests.
 const LAB: &str = "flysch-lab";
-/// How the names of stories about QEMU begin.
-const QEMU_STORIES: [&str; 2] = ["qemu", "cli_qemu"];
+/// The test program that needs QEMU.
+const QEMU: &str = "qemu";
+/// The module of the QEMU stories that boots the example without a system.
+const BARE_METAL: &str = "bare_metal::";
 
 /// Runs the steps asked for.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
@@ -164,26 +163,21 @@ impl Context<'_> {
         ["fuzz", "examples/bare-metal"].into_iter().filter(exists)
     }
 
-    /// The stories whose name starts with one of `prefixes`, or all others.
-    fn stories(&self, prefixes: &[&str], others: bool) -> Vec<String> {
-        let all = self.workspace.packages.iter().filter(|package| package.name == STORIES);
-        all.flat_map(|package| &package.tests)
-            .filter(|test| prefixes.iter().any(|prefix| test.starts_with(prefix)) != others)
-            .cloned()
-            .collect()
-    }
-
-    /// Runs these stories.
-    fn run_stories(&self, names: &[String]) -> Result<(), String> {
-        let mut command = self.cargo(&["test", "--locked", "--package", STORIES]);
-        for name in names {
-            command.args(["--test", name]);
-        }
+    /// Runs test programs: `targets` chooses them, `filter` the tests in them. The whole
+    /// workspace is named every time: with other packages in view cargo would choose other
+    /// features, and build everything once more for each step.
+    fn run_tests(&self, targets: &[String], filter: &[&str]) -> Result<(), String> {
+        let mut command = self.cargo(&["test", "--locked", "--workspace"]);
+        command.args(targets).arg("--").args(filter);
         shell::run(&mut command)
     }
 
-    fn has(&self, package: &str) -> bool {
-        self.workspace.packages.iter().any(|p| p.name == package)
+    /// The integration tests of every package that `wanted` says yes to, as cargo wants them.
+    fn targets(&self, wanted: impl Fn(&str, &str) -> bool) -> Vec<String> {
+        let named = self.workspace.packages.iter().flat_map(|package| {
+            package.tests.iter().filter(|test| wanted(&package.name, test)).cloned()
+        });
+        named.flat_map(|test| ["--test".to_owned(), test]).collect()
     }
 }
 
@@ -212,7 +206,7 @@ fn clippy(context: &Context<'_>) -> Result<Outcome, String> {
 /// Each crate by itself, so that no other crate's wishes switch its features on.
 fn no_std(context: &Context<'_>) -> Result<Outcome, String> {
     for package in context.workspace.packages.iter().filter(|p| p.folder.starts_with("crates/")) {
-        let build = ["build", "--locked", "--no-default-features", "--target", BARE_TARGET];
+        let build = ["check", "--locked", "--no-default-features", "--target", BARE_TARGET];
         let mut command = context.cargo(&build);
         shell::run(command.args(["--package", &package.name]))?;
     }
@@ -235,31 +229,23 @@ fn deny(context: &Context<'_>) -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
+/// Everything inside the crates.
 fn unit(context: &Context<'_>) -> Result<Outcome, String> {
-    let mut command = context.cargo(&["test", "--locked", "--workspace"]);
-    for package in [STORIES, QEMU_DOOR, LAB].into_iter().filter(|package| context.has(package)) {
-        command.args(["--exclude", package]);
-    }
-    shell::run(&mut command)?;
-    Ok(context.needs.lacks_peers().map_or(Outcome::Passed, Outcome::Skipped))
+    context.run_tests(&["--lib".into(), "--bins".into()], &[])?;
+    shell::run(&mut context.cargo(&["test", "--locked", "--workspace", "--doc"]))?;
+    Ok(Outcome::Passed)
 }
 
+/// Everything across the crates that needs neither QEMU nor a guest.
 fn stories(context: &Context<'_>) -> Result<Outcome, String> {
-    let names = context.stories(&[QEMU_STORIES[0], QEMU_STORIES[1], "bare_metal"], true);
-    if !names.is_empty() {
-        context.run_stories(&names)?;
-    }
+    let targets = context.targets(|package, test| package != LAB && test != QEMU);
+    context.run_tests(&targets, &[])?;
     Ok(context.needs.lacks_peers().map_or(Outcome::Passed, Outcome::Skipped))
 }
 
 fn qemu(context: &Context<'_>) -> Result<Outcome, String> {
-    if context.has(QEMU_DOOR) {
-        shell::run(&mut context.cargo(&["test", "--locked", "--package", QEMU_DOOR]))?;
-    }
-    let names = context.stories(&QEMU_STORIES, false);
-    if !names.is_empty() {
-        context.run_stories(&names)?;
-    }
+    let targets = context.targets(|_, test| test == QEMU);
+    context.run_tests(&targets, &["--skip", BARE_METAL])?;
     Ok(context.needs.lacks(&["qemu-11"]).map_or(Outcome::Passed, Outcome::Skipped))
 }
 
@@ -269,10 +255,7 @@ fn bare_metal(context: &Context<'_>) -> Result<Outcome, String> {
         let clippy = ["clippy", "--locked", "--release", "--", "-D", "warnings"];
         shell::run(&mut context.cargo_in(folder, &clippy))?;
     }
-    let names = context.stories(&["bare_metal"], false);
-    if !names.is_empty() {
-        context.run_stories(&names)?;
-    }
+    context.run_tests(&context.targets(|_, test| test == QEMU), &[BARE_METAL])?;
     Ok(Outcome::Passed)
 }
 

@@ -1,0 +1,9 @@
+//! The models as their drivers see them, one file a subject, in one program.
+
+mod controller;
+mod device;
+mod first;
+mod host;
+mod profiles;
+mod speed;
+mod threaded;

@@ -1,0 +1,118 @@
+//! FUSE mounts: the kernel's view of an image is the tree it was made of.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::image_common::{differences, has_mtd_utils, make_tree, mkfs_jffs2, open, snapshot};
+use flysch_fuse::{Ended, Mounted, Options};
+
+/// Whether FUSE works here; says so if not.
+fn has_fuse() -> bool {
+    let found = Path::new("/dev/fuse").exists() && crate::image_common::is_root();
+    if !found {
+        println!("skipped: there is no /dev/fuse, or this is not root");
+    }
+    found
+}
+
+fn is_mounted(directory: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == directory.to_str())
+}
+
+fn mount(image: &Path, directory: &Path) -> Mounted {
+    std::fs::create_dir_all(directory).unwrap();
+    // Device nodes are compared, so they must count.
+    let options = Options { source: image.display().to_string(), threads: 2, trusted: true };
+    let mounted = flysch_fuse::mount(open(image), directory, &options).unwrap();
+    assert!(is_mounted(mounted.path()));
+    mounted
+}
+
+#[test]
+fn a_mount_shows_the_tree_and_goes_away() {
+    if !has_mtd_utils() || !has_fuse() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
+    make_tree(&tree);
+    mkfs_jffs2(&tree, &image, &["-e", "64KiB", "-l"]);
+    let directory = folder.path().join("mnt");
+
+    let mounted = mount(&image, &directory);
+    let different = differences(&snapshot(&tree), &snapshot(&directory));
+    assert!(different.is_empty(), "{}", different.join("\n"));
+    // Again, from the kernel's caches, by several readers at once.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(snapshot(&directory), snapshot(&tree)));
+        }
+    });
+    let error = std::fs::write(directory.join("new"), b"").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let error = std::fs::metadata(directory.join("nothing")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    let statistics = rustix::fs::statvfs(&directory).unwrap();
+    assert_eq!(statistics.f_namemax, 254);
+    assert!(statistics.f_blocks > 0);
+    mounted.unmount().unwrap();
+    assert!(!is_mounted(&directory));
+
+    // Unmounted by somebody else: the one who waits is told.
+    let mounted = mount(&image, &directory);
+    let waiting = std::thread::spawn(move || mounted.wait().unwrap());
+    crate::image_common::run("umount", &[directory.to_str().unwrap()]);
+    assert_eq!(waiting.join().unwrap(), Ended::Unmounted);
+
+    // Dropped: gone as well, even with somebody still in it.
+    let mounted = mount(&image, &directory);
+    let inside = std::fs::File::open(directory.join("random")).unwrap();
+    drop(mounted);
+    assert!(!is_mounted(&directory));
+    drop(inside);
+}
+
+#[test]
+fn a_signal_ends_a_mount() {
+    if !has_mtd_utils() || !has_fuse() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
+    make_tree(&tree);
+    mkfs_jffs2(&tree, &image, &["-e", "64KiB", "-b"]);
+    let directory = folder.path().join("mnt");
+    let mounted = mount(&image, &directory);
+    mounted.end_on_signals().unwrap();
+    let begun = Instant::now();
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)
+        .unwrap();
+    assert_eq!(mounted.wait().unwrap(), Ended::Signal);
+    assert!(!is_mounted(&directory));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+/// Large directories are listed in pieces, and sought in.
+#[test]
+fn ten_thousand_names_are_listed_once_each() {
+    if !has_mtd_utils() || !has_fuse() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
+    std::fs::create_dir(&tree).unwrap();
+    for number in 0..10_000 {
+        std::fs::write(tree.join(format!("a name that is not short {number:05}")), b"").unwrap();
+    }
+    mkfs_jffs2(&tree, &image, &["-e", "128KiB", "-l", "-n"]);
+    let directory = folder.path().join("mnt");
+    let mounted = mount(&image, &directory);
+    let mut names: Vec<_> =
+        std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names.len(), 10_000);
+    names.dedup();
+    assert_eq!(names.len(), 10_000);
+    mounted.unmount().unwrap();
+}

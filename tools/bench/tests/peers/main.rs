@@ -1,0 +1,5 @@
+//! The bench tool beside fio and blktrace, one file a subject, in one program.
+
+mod against_fio;
+mod fio_verify;
+mod trace;

@@ -1,0 +1,164 @@
+//! What the tests that run in the guest share.
+
+pub(crate) mod cutting;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use flysch_lab::manifest::Manifest;
+use flysch_lab::{Job, Lab};
+
+/// Shell function of the guest: UBIFS and UBI, with fastmap if [`put_fastmap`] was called.
+pub(crate) const LOAD_UBIFS: &str = r#"
+    load_ubifs() {
+        if [ -e /share/ubi.ko ]; then
+            modprobe mtd
+            insmod /share/ubi.ko fm_autoconvert=1 2>/dev/null || exit 8
+            insmod /share/ubifs.ko || exit 8
+        else
+            modprobe ubifs
+        fi
+    }
+"#;
+
+/// Shell functions of the guest: a flash image to the chip and back, the checks of UBIFS.
+pub(crate) const FUNCTIONS: &str = r#"
+    guest=/share/flysch-lab-guest
+    load() {
+        flash_erase -q /dev/mtd0 0 0
+        case $(cat /sys/class/mtd/mtd0/type) in
+            nand) nandwrite -q -N /dev/mtd0 "$1" 2>/dev/null ;;
+            *) dd if="$1" of=/dev/mtd0 bs=64k status=none ;;
+        esac
+    }
+    save() {
+        case $(cat /sys/class/mtd/mtd0/type) in
+            nand) nanddump -q --bb=dumpbad -f "$1" /dev/mtd0 ;;
+            *) dd if=/dev/mtd0 of="$1" bs=64k status=none ;;
+        esac
+    }
+    # After each commit UBIFS holds its structures against each other, and complains in the log.
+    check_ubifs() {
+        mount -t debugfs debug /sys/kernel/debug
+        load_ubifs
+        for check in general index orphans lprops fs; do
+            echo 1 > /sys/kernel/debug/ubifs/chk_$check
+            [ "$(cat /sys/kernel/debug/ubifs/chk_$check)" = 1 ] || exit 9
+        done
+    }
+"#;
+
+/// The lab, or the reason it is not there; with `CI=true` that is a failure.
+pub(crate) fn lab() -> Option<Lab> {
+    match Lab::open() {
+        Ok(lab) => Some(lab),
+        Err(error) => {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// Runs a script that knows [`FUNCTIONS`] and has the guest's helper; what it wrote.
+pub(crate) fn run(lab: &Lab, script: &str, share: &Path) -> String {
+    put_helper(share);
+    run_for(lab, &format!("{LOAD_UBIFS}{FUNCTIONS}\n{script}"), share, Duration::from_secs(500))
+}
+
+/// Copies the guest's helper into the share as `flysch-lab-guest`.
+pub(crate) fn put_helper(share: &Path) {
+    put(Path::new(env!("CARGO_BIN_EXE_flysch-lab-guest")), share, "flysch-lab-guest");
+}
+
+/// Runs a script, which ends with success in that time; what it wrote.
+pub(crate) fn run_for(lab: &Lab, script: &str, share: &Path, timeout: Duration) -> String {
+    let started = Instant::now();
+    // nandsim and mtdram keep their cells in memory.
+    let job = Job { timeout, memory_mib: 1536, ..Job::new(script, share) };
+    let done = lab.run(&job).unwrap_or_else(|error| panic!("{error}"));
+    println!("guest: {} s", started.elapsed().as_secs());
+    if done.status != 0 {
+        keep(share);
+        panic!("{}\n{}", done.output, done.console);
+    }
+    done.output
+}
+
+/// From now on the guest has UBI with fastmap, kept from the first attach on.
+pub(crate) fn put_fastmap(lab: &Lab, share: &Path) {
+    let folder = lab.fastmap_modules().unwrap_or_else(|error| panic!("{error}"));
+    for name in ["ubi.ko", "ubifs.ko"] {
+        fs::copy(folder.join(name), share.join(name)).unwrap();
+    }
+}
+
+/// Copies a program into the share. Without what only a debugger reads the guest loads it faster.
+pub(crate) fn put(program: &Path, share: &Path, name: &str) {
+    let to = share.join(name);
+    fs::copy(program, &to).unwrap();
+    let _ = Command::new("strip").arg(&to).output();
+}
+
+/// Puts the command into the share as `flysch`: built, unless `FLYSCH_COMMAND` names one.
+pub(crate) fn put_command(share: &Path) {
+    let set = std::env::var_os("FLYSCH_COMMAND").map(PathBuf::from);
+    let command = set.unwrap_or_else(|| build(&["build", "--package", "flysch-cli"], "flysch"));
+    put(&command, share, "flysch");
+}
+
+/// Builds something of the workspace and gives the path of the program.
+pub(crate) fn build(arguments: &[&str], name: &str) -> PathBuf {
+    let output = Command::new(env!("CARGO"))
+        .args(arguments)
+        .arg("--message-format=json")
+        .output()
+        .expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let wanted = format!("\"name\":\"{name}\"");
+    let line =
+        text.lines().rfind(|line| line.contains(&wanted) && line.contains("\"executable\":\""));
+    let path = line.and_then(|line| line.split_once("\"executable\":\"")?.1.split('"').next());
+    PathBuf::from(path.unwrap_or_else(|| panic!("no program {name} in {text}")))
+}
+
+/// Copies what a failed test left in its share to the folder `FLYSCH_LAB_KEEP`, if it is set.
+pub(crate) fn keep(share: &Path) {
+    if let Some(folder) = std::env::var_os("FLYSCH_LAB_KEEP") {
+        let _ = Command::new("cp").arg("-r").arg(share).arg(folder).status();
+    }
+}
+
+/// The lines that differ.
+pub(crate) fn difference(ours: &Manifest, linux: &Manifest) -> String {
+    let mut text = String::new();
+    for path in ours.keys().chain(linux.keys().filter(|path| !ours.contains_key(*path))) {
+        let (one, other) = (ours.get(path), linux.get(path));
+        if one != other {
+            let _ = writeln!(text, "/{path}\n  Flysch {one:?}\n  Linux  {other:?}");
+        }
+    }
+    text
+}
+
+/// Lines of the kernel's log that are complaints about flash or what is on it. That a JFFS2 block
+/// that is gone on with has no room for a summary is no fault.
+pub(crate) fn complaints(log: &str) -> Vec<&str> {
+    const BAD: [&str; 7] = [
+        "UBIFS error",
+        "UBIFS assert",
+        "ubi0 error",
+        "jffs2: error",
+        "jffs2: warning",
+        "Call Trace",
+        "BUG",
+    ];
+    let bad = |line: &&str| {
+        BAD.iter().any(|bad| line.contains(bad)) && !line.contains("Not enough space for summary")
+    };
+    log.lines().filter(bad).collect()
+}

@@ -1,0 +1,15 @@
+//! What needs the Linux guest, one file a subject, in one program.
+
+mod churn;
+mod common;
+mod guest;
+mod image_create;
+mod image_repair;
+mod jffs2_write;
+mod linux;
+mod linux_jffs2;
+mod linux_ubifs;
+mod mtd_device;
+mod turns;
+mod ubi_write;
+mod ubifs_write;

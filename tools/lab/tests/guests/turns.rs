@@ -1,0 +1,73 @@
+//! Thirty rounds of Linux and Flysch writing the same flash in turn, on the device itself: what one
+//! shows in the end the other shows at its start, and what was synced outlives power cuts of both.
+
+use std::time::Duration;
+
+/// Rounds of each case, unless `FLYSCH_LAB_ROUNDS` tells another number.
+const ROUNDS: u32 = 30;
+
+/// Whether UBI keeps a fastmap when Linux has the flash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kernel {
+    Plain,
+    Fastmap,
+}
+
+const UBIFS_OPTIONS: &str = "compr=zstd compr=lzo compr=zlib compr=none";
+const JFFS2_OPTIONS: &str = "compr=lzo compr=zlib '' compr=none";
+
+/// One call of `turns`: name, file system, chip, seed, options of the attach and of the first
+/// mount; see turns/rounds.sh. Linux mounts with the options by turns.
+fn run(kernel: Kernel, options: &str, case: &str) {
+    let Some(lab) = crate::common::lab() else { return };
+    let set = std::env::var("FLYSCH_LAB_ROUNDS").ok();
+    let rounds = set.map_or(ROUNDS, |text| text.parse().expect("a number of rounds"));
+    let share = tempfile::tempdir().unwrap();
+    crate::common::put_command(share.path());
+    crate::common::put_helper(share.path());
+    if kernel == Kernel::Fastmap {
+        crate::common::put_fastmap(&lab, share.path());
+    }
+    let functions = [
+        crate::common::LOAD_UBIFS,
+        include_str!("linux/guest.sh"),
+        include_str!("turns/rounds.sh"),
+    ]
+    .join("\n");
+    let script = format!("{functions}\noptions=({options})\nturns {case} {rounds}\n");
+    // Five minutes on an idle machine.
+    let output = crate::common::run_for(&lab, &script, share.path(), Duration::from_secs(3600));
+    println!("{output}");
+    assert!(output.lines().any(|line| line.starts_with("turns ")), "{output}");
+}
+
+#[test]
+fn ubifs_is_written_in_turn_on_sub_pages() {
+    run(Kernel::Plain, UBIFS_OPTIONS, "sub-pages ubifs large 41 '' compr=lzo");
+}
+
+#[test]
+fn ubifs_is_written_in_turn_on_whole_pages() {
+    run(Kernel::Plain, UBIFS_OPTIONS, "whole-pages ubifs large 42 '-O 2048' compr=zstd");
+}
+
+#[test]
+fn ubifs_is_written_in_turn_on_nor() {
+    run(Kernel::Plain, UBIFS_OPTIONS, "nor ubifs nor 43 '' compr=zlib");
+}
+
+/// The command keeps no fastmap: it must void Linux's before it changes anything.
+#[test]
+fn ubifs_is_written_in_turn_over_fastmaps() {
+    run(Kernel::Fastmap, UBIFS_OPTIONS, "fastmap ubifs large 44 '' compr=lzo");
+}
+
+#[test]
+fn jffs2_is_written_in_turn_on_nand() {
+    run(Kernel::Plain, JFFS2_OPTIONS, "jffs2-nand jffs2 large 51 '' ''");
+}
+
+#[test]
+fn jffs2_is_written_in_turn_on_nor() {
+    run(Kernel::Plain, JFFS2_OPTIONS, "jffs2-nor jffs2 nor 52 '' ''");
+}

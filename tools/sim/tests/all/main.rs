@@ -1,0 +1,7 @@
+//! Whole stacks: seeds, chips, power cuts and wear, one file a subject, in one program.
+
+mod chips;
+mod cuts;
+mod full;
+mod seeds;
+mod wear;
