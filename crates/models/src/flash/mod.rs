@@ -7,9 +7,12 @@
 //! of one reference count per block: a run forks a world at every operation and looks what becomes
 //! of it.
 
+mod cut;
 mod power;
 mod tear;
 
+pub use cut::Aftermath;
+pub(crate) use cut::{Act, Cut};
 pub use power::{Operation, Power, Tear};
 pub(crate) use tear::{Torn, tear};
 

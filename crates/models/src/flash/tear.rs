@@ -16,14 +16,16 @@ pub(crate) struct Torn {
     pub cells: Vec<u8>,
     /// A 1 for every cell that reads as anything, each time anew.
     pub unstable: Vec<u8>,
+    /// Count of reads from which on that shows; until then it reads as `cells`.
+    pub shows_from: u32,
 }
 
 /// What `old` has become on its way to `new`. Only cells that differ are touched.
 pub(crate) fn tear(random: &mut Random, old: &[u8], new: &[u8], how: Tear) -> Torn {
     let still = vec![0; old.len()];
     match how {
-        Tear::Before => Torn { cells: old.to_vec(), unstable: still },
-        Tear::After => Torn { cells: new.to_vec(), unstable: still },
+        Tear::Before => Torn { cells: old.to_vec(), unstable: still, shows_from: 0 },
+        Tear::After => Torn { cells: new.to_vec(), unstable: still, shows_from: 0 },
         // One cell in 16 has moved, every second of these is unstable.
         Tear::Early => mix(random, old, new, |random| {
             let moved = random.bits() & random.bits() & random.bits() & random.bits();
@@ -58,12 +60,13 @@ fn mix(
             *unstable = change & shaky;
         }
     }
-    Torn { cells, unstable }
+    Torn { cells, unstable, shows_from: 0 }
 }
 
 /// All cells but a few have moved; of these few every second is unstable.
 fn late(random: &mut Random, old: &[u8], new: &[u8]) -> Torn {
-    let mut torn = Torn { cells: new.to_vec(), unstable: vec![0; new.len()] };
+    let unstable = vec![0; new.len()];
+    let mut torn = Torn { cells: new.to_vec(), unstable, shows_from: 0 };
     let changes: u64 = old.iter().zip(new).map(|(a, b)| u64::from((a ^ b).count_ones())).sum();
     let behind = (1 + random.below(LATE_CELLS_MAX)).min(changes);
     for _ in 0..behind {
@@ -123,7 +126,8 @@ mod tests {
     fn nothing_to_do_is_not_torn() {
         for how in Tear::ALL {
             let torn = tear(&mut Random::new(1), &[0xA5; 9], &[0xA5; 9], how);
-            assert_eq!(torn, Torn { cells: vec![0xA5; 9], unstable: vec![0; 9] });
+            let still = Torn { cells: vec![0xA5; 9], unstable: vec![0; 9], shows_from: 0 };
+            assert_eq!(torn, still);
         }
     }
 }

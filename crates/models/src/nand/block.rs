@@ -4,8 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::flash::{Tear, Torn, tear};
-use crate::random::Random;
+use crate::flash::{Cut, Tear, Torn, tear};
 
 /// A page that an operation was cut in.
 #[derive(Clone, Debug)]
@@ -14,6 +13,8 @@ pub(super) struct TornPage {
     pub intended: Vec<u8>,
     /// A 1 for every cell that reads differently each time.
     pub unstable: Vec<u8>,
+    /// Reads of the block since its erase from which on they do; until then they read as they are.
+    pub shows_from: u32,
 }
 
 /// An erase block.
@@ -108,9 +109,9 @@ impl Block {
         shape: Shape,
         (page, column): (u32, usize),
         bytes: &[u8],
-        (random, how): (&mut Random, Tear),
+        cut: &mut Cut,
     ) {
-        if how == Tear::Before {
+        if cut.how == Tear::Before {
             return;
         }
         self.make_cells(shape);
@@ -119,9 +120,9 @@ impl Block {
         let mut new = old.clone();
         let place = column..column + bytes.len();
         new[place].iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
-        let torn = tear(random, &old, &new, how);
+        let torn = cut.tear(&old, &new);
         self.cells[range].copy_from_slice(&torn.cells);
-        self.add_torn(page, torn, if how == Tear::Early { old } else { new });
+        self.add_torn(page, torn, if cut.how == Tear::Early { old } else { new });
         self.count(page);
     }
 
@@ -131,13 +132,17 @@ impl Block {
         match self.torn.get_mut(&page) {
             Some(before) => {
                 before.intended = intended;
+                before.shows_from = torn.shows_from;
                 let more = torn.unstable.iter().zip(&torn.cells);
                 before.unstable.iter_mut().zip(more).for_each(|(old, (new, cell))| {
                     *old = (*old & cell) | new;
                 });
             }
             None if is_torn => {
-                self.torn.insert(page, TornPage { intended, unstable: torn.unstable });
+                self.torn.insert(
+                    page,
+                    TornPage { intended, unstable: torn.unstable, shows_from: torn.shows_from },
+                );
             }
             None => {}
         }
@@ -145,15 +150,15 @@ impl Block {
 
     /// Charge of a pair of pages went astray while the upper one was programmed: cells of the
     /// lower `page` read as anything.
-    pub(super) fn shake(&mut self, shape: Shape, page: u32, (random, how): (&mut Random, Tear)) {
-        if !self.has_cells() || matches!(how, Tear::Before | Tear::After) {
+    pub(super) fn shake(&mut self, shape: Shape, page: u32, cut: &mut Cut) {
+        if !self.has_cells() || matches!(cut.how, Tear::Before | Tear::After) {
             return;
         }
         let cells = self.cells[Self::range(shape, page)].to_vec();
         let inverted: Vec<u8> = cells.iter().map(|byte| !byte).collect();
         // Until late the lower page is lost; then few of its cells are still between two levels.
-        let way = if how == Tear::Late { Tear::Late } else { Tear::Half };
-        let mut torn = tear(random, &inverted, &cells, way);
+        let way = if cut.how == Tear::Late { Tear::Late } else { Tear::Half };
+        let mut torn = tear(&mut cut.random, &inverted, &cells, way);
         torn.unstable.iter_mut().zip(&torn.cells).zip(&cells).for_each(|((shaky, new), old)| {
             *shaky |= new ^ old;
         });
@@ -178,8 +183,8 @@ impl Block {
     }
 
     /// As [`erase`](Self::erase), with the power cut during it.
-    pub(super) fn erase_torn(&mut self, shape: Shape, random: &mut Random, how: Tear) {
-        match how {
+    pub(super) fn erase_torn(&mut self, shape: Shape, cut: &mut Cut) {
+        match cut.how {
             Tear::Before => return,
             Tear::After => return self.erase(),
             Tear::Early | Tear::Half | Tear::Late => self.erases = self.erases.saturating_add(1),
@@ -191,9 +196,10 @@ impl Block {
         for page in 0..shape.pages {
             let range = Self::range(shape, page);
             let old = self.cells[range.clone()].to_vec();
-            let torn = tear(random, &old, &erased, how);
+            let torn = cut.tear(&old, &erased);
             self.cells[range].copy_from_slice(&torn.cells);
-            self.add_torn(page, torn, if how == Tear::Late { erased.clone() } else { old });
+            let is_erased = cut.how == Tear::Late || cut.looks_done();
+            self.add_torn(page, torn, if is_erased { erased.clone() } else { old });
         }
     }
 }

@@ -53,7 +53,10 @@ impl NandChip {
             Some(cells) => buffer.copy_from_slice(&cells[column..end]),
             None => buffer.fill(0xFF),
         }
-        if let Some(torn) = block.torn(page) {
+        let shown = block
+            .torn(page)
+            .filter(|torn| self.config.aftermath.unstable && history.reads >= torn.shows_from);
+        if let Some(torn) = shown {
             let mut noise = Random::new(self.life(place, page, 0) ^ count.rotate_left(32));
             for (byte, unstable) in buffer.iter_mut().zip(&torn.unstable[column..end]) {
                 if *unstable != 0 {
@@ -63,7 +66,8 @@ impl NandChip {
         }
         if self.config.wears {
             let bits = shape.stride * 8;
-            let mean = physics::mean_errors(&self.profile, history, bits);
+            let mean =
+                physics::mean_errors(&self.profile, self.config.disturbing_reads, history, bits);
             let seed = self.life(place, page, history.erases);
             physics::wrong_cells(seed, mean, bits, |cell| {
                 if (column..end).contains(&(cell / 8)) {

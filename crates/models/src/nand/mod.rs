@@ -33,7 +33,7 @@ use flysch_api::flash::{Error, Geometry};
 
 use self::block::{Block, Shape};
 use self::physics::History;
-use crate::flash::{Operation, Power, Tear, Violation, Violations};
+use crate::flash::{Act, Aftermath, Cut, Operation, Power, Tear, Violation, Violations};
 use crate::random::Random;
 
 /// How a chip is to be.
@@ -47,12 +47,24 @@ pub struct Config {
     pub wears: bool,
     /// Whether the die corrects errors itself, as strong as its profile asks for.
     pub corrects: bool,
+    /// Reads of a block since its erase that do as much harm to it as all its erases, on a chip
+    /// that wears; 0: as many as its cells stand. A small number makes reads disturb soon.
+    pub disturbing_reads: u32,
+    /// What the cells of an operation that was cut do afterwards.
+    pub aftermath: Aftermath,
 }
 
 impl Default for Config {
     /// A chip that wears, without bad blocks and without error correction of its own.
     fn default() -> Self {
-        Self { seed: 1, factory_bad: 0, wears: true, corrects: false }
+        Self {
+            seed: 1,
+            factory_bad: 0,
+            wears: true,
+            corrects: false,
+            disturbing_reads: 0,
+            aftermath: Aftermath::default(),
+        }
     }
 }
 
@@ -340,6 +352,20 @@ impl NandChip {
             && self.random.chance(physics::PROGRAM_FAILURES)
     }
 
+    /// What is left when `operation`, the last one begun, is torn or fails.
+    fn cut(&self, place: usize, operation: Operation, act: Act) -> Cut {
+        let how = match (operation, act) {
+            (Operation::Torn(how), _) => how,
+            (_, Act::Program) => Tear::Half,
+            (_, Act::Erase) => Tear::Early,
+        };
+        let torn = matches!(operation, Operation::Torn(_));
+        let aftermath =
+            Aftermath { fades: torn && self.config.aftermath.fades, ..self.config.aftermath };
+        let reads = self.reads[place].load(Ordering::Relaxed);
+        Cut::new((self.config.seed, self.power.operations()), (how, act), aftermath, reads)
+    }
+
     fn program_cells(&mut self, number: u64, column: usize, bytes: &[u8]) -> Result<(), Error> {
         let (place, page) = self.place(number)?;
         let shape = self.shape();
@@ -350,6 +376,7 @@ impl NandChip {
         if operation == Operation::Done && self.program_fails(place) {
             operation = Operation::Fails;
         }
+        let mut cut = self.cut(place, operation, Act::Program);
         self.judge(number, column, bytes);
         self.counts.programs += 1;
         let lower = self.profile.pairing.lower_of(page, shape.pages);
@@ -371,13 +398,13 @@ impl NandChip {
                 Ok(())
             }
             Operation::Fails => {
-                block.program_torn(shape, (page, column), bytes, (&mut self.random, Tear::Half));
+                block.program_torn(shape, (page, column), bytes, &mut cut);
                 Err(failed)
             }
-            Operation::Torn(how) => {
-                block.program_torn(shape, (page, column), bytes, (&mut self.random, how));
+            Operation::Torn(_) => {
+                block.program_torn(shape, (page, column), bytes, &mut cut);
                 if let Some(lower) = lower {
-                    block.shake(shape, lower, (&mut self.random, how));
+                    block.shake(shape, lower, &mut cut);
                 }
                 Err(Error::PowerLost)
             }
@@ -392,6 +419,7 @@ impl NandChip {
             return Err(Error::OutOfRange);
         }
         let operation = self.power.begin()?;
+        let mut cut = self.cut(place, operation, Act::Erase);
         self.counts.erases += 1;
         self.take_time(self.profile.timing.erase_ns + self.profile.timing.cycle_ns * bus::CYCLES);
         if self.blocks[place].is_factory_bad {
@@ -408,11 +436,11 @@ impl NandChip {
                 Ok(())
             }
             Operation::Done | Operation::Fails => {
-                block.erase_torn(shape, &mut self.random, Tear::Early);
+                block.erase_torn(shape, &mut cut);
                 Err(Error::EraseFailed { block: number })
             }
-            Operation::Torn(how) => {
-                block.erase_torn(shape, &mut self.random, how);
+            Operation::Torn(_) => {
+                block.erase_torn(shape, &mut cut);
                 Err(Error::PowerLost)
             }
         };

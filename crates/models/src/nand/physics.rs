@@ -36,12 +36,22 @@ pub(super) struct History {
 }
 
 /// Mean number of wrong bits in `bits` cells of such a page.
-pub(super) fn mean_errors(profile: &Profile, history: History, bits: usize) -> f64 {
+/// `disturbing` reads do as much harm as all erases; 0: as many as the cells stand.
+pub(super) fn mean_errors(
+    profile: &Profile,
+    disturbing: u32,
+    history: History,
+    bits: usize,
+) -> f64 {
     let step_bits = f64::from(profile.ecc.step) * 8.0;
     let at_end = f64::from(profile.ecc.strength) * USED_AT_END / step_bits;
     let wear = f64::from(history.erases) / f64::from(profile.endurance.max(1));
     let is_single = profile.pairing == super::Pairing::None;
-    let disturbing = if is_single { DISTURBING_READS_SLC } else { DISTURBING_READS_MLC };
+    let disturbing = match disturbing {
+        0 if is_single => DISTURBING_READS_SLC,
+        0 => DISTURBING_READS_MLC,
+        reads => f64::from(reads),
+    };
     let reads = f64::from(history.reads) / disturbing;
     let retention = RETENTION_OF_NEW + (1.0 - RETENTION_OF_NEW) * wear;
     let age = history.age_ns as f64 / RETENTION_NS * retention;

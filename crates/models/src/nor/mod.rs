@@ -12,11 +12,14 @@ pub use profile::{PROFILES, Profile, Timing};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry};
 
-use crate::flash::{Operation, Power, Tear, Violation, Violations, tear};
+use crate::flash::{
+    Act, Aftermath, Cut, Operation, Power, Tear, Torn, Violation, Violations, tear,
+};
 use crate::random::Random;
 
 /// An erase block.
@@ -26,6 +29,8 @@ struct Block {
     cells: Vec<u8>,
     /// A 1 for every cell that reads differently each time; empty when there is none.
     unstable: Vec<u8>,
+    /// Reads of the chip from which on they do.
+    shows_from: u32,
     erases: u32,
 }
 
@@ -45,22 +50,34 @@ impl Block {
     }
 
     /// Bytes up to some place are done, the one there is half done.
-    fn program_torn(&mut self, at: usize, bytes: &[u8], random: &mut Random, how: Tear) {
+    fn program_torn(&mut self, at: usize, bytes: &[u8], cut: &mut Cut) {
         let len = bytes.len() as u64;
-        let done = match how {
+        if cut.looks_done() {
+            let range = at..at + bytes.len();
+            let old = self.cells[range.clone()].to_vec();
+            let new: Vec<u8> = old.iter().zip(bytes).map(|(old, new)| old & new).collect();
+            return self.take(range, &cut.tear(&old, &new));
+        }
+        let done = match cut.how {
             Tear::Before => return,
             Tear::After => return self.program(at, bytes),
             Tear::Early => 0,
-            Tear::Half => random.below(len),
+            Tear::Half => cut.random.below(len),
             Tear::Late => len - 1,
         } as usize;
         self.program(at, &bytes[..done]);
         let place = at + done;
         let old = [self.cells[place]];
-        let torn = tear(random, &old, &[old[0] & bytes[done]], Tear::Half);
-        self.cells[place] = torn.cells[0];
+        let new = [old[0] & bytes[done]];
+        self.take(place..place + 1, &tear(&mut cut.random, &old, &new, Tear::Half));
+    }
+
+    /// Cells are torn now.
+    fn take(&mut self, range: Range<usize>, torn: &Torn) {
+        self.cells[range.clone()].copy_from_slice(&torn.cells);
         self.make_unstable();
-        self.unstable[place] |= torn.unstable[0];
+        self.unstable[range].iter_mut().zip(&torn.unstable).for_each(|(old, new)| *old |= new);
+        self.shows_from = torn.shows_from;
     }
 
     fn make_unstable(&mut self) {
@@ -73,22 +90,22 @@ impl Block {
         *self = Self { erases: self.erases.saturating_add(1), ..Self::default() };
     }
 
-    fn erase_torn(&mut self, len: usize, random: &mut Random, how: Tear) {
-        match how {
+    fn erase_torn(&mut self, len: usize, cut: &mut Cut) {
+        match cut.how {
             Tear::Before => return,
             Tear::After => return self.erase(),
             Tear::Early | Tear::Half | Tear::Late => self.erases = self.erases.saturating_add(1),
         }
         self.make_cells(len);
         self.make_unstable();
-        if how == Tear::Early {
-            let start = random.below(len as u64) as usize;
+        if cut.how == Tear::Early {
+            let start = cut.random.below(len as u64) as usize;
             self.cells[start..].fill(0);
             self.unstable[start..].fill(0);
             return;
         }
-        let torn = tear(random, &vec![0; len], &vec![0xFF; len], how);
-        (self.cells, self.unstable) = (torn.cells, torn.unstable);
+        let torn = cut.tear(&vec![0; len], &vec![0xFF; len]);
+        (self.cells, self.unstable, self.shows_from) = (torn.cells, torn.unstable, torn.shows_from);
     }
 }
 
@@ -99,8 +116,8 @@ pub struct NorChip {
     geometry: Geometry,
     blocks: Vec<Arc<Block>>,
     seed: u64,
+    aftermath: Aftermath,
     power: Power,
-    random: Random,
     busy_ns: AtomicU64,
     reads: AtomicU64,
     violations: Violations,
@@ -115,8 +132,8 @@ impl Clone for NorChip {
             geometry: self.geometry,
             blocks: self.blocks.clone(),
             seed: self.seed,
+            aftermath: self.aftermath,
             power: self.power.clone(),
-            random: self.random.clone(),
             busy_ns: load(&self.busy_ns),
             reads: load(&self.reads),
             violations: self.violations.clone(),
@@ -131,13 +148,20 @@ impl NorChip {
             geometry: profile.geometry(),
             blocks: vec![Arc::default(); profile.blocks as usize],
             seed,
+            aftermath: Aftermath::default(),
             power: Power::default(),
-            random: Random::new(seed),
             busy_ns: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             violations: Violations::default(),
             profile,
         }
+    }
+
+    /// The same chip whose torn cells behave so.
+    #[must_use]
+    pub fn with_aftermath(mut self, aftermath: Aftermath) -> Self {
+        self.aftermath = aftermath;
+        self
     }
 
     /// What it is.
@@ -159,7 +183,6 @@ impl NorChip {
     /// of blocks are others.
     pub fn reseed(&mut self, seed: u64) {
         self.seed = seed;
-        self.random = Random::new(seed);
     }
 
     /// Time its operations have taken, nanoseconds.
@@ -230,9 +253,20 @@ impl NorChip {
         u64::from(self.blocks[place].erases) >= life
     }
 
+    /// What is left when `operation`, the last one begun, is torn or fails.
+    fn cut(&self, operation: Operation, act: Act) -> Cut {
+        let (how, aftermath) = match operation {
+            Operation::Torn(how) => (how, self.aftermath),
+            _ => (Tear::Half, Aftermath { fades: false, ..self.aftermath }),
+        };
+        let reads = u32::try_from(self.reads.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        Cut::new((self.seed, self.power.operations()), (how, act), aftermath, reads)
+    }
+
     /// One operation: bytes of one write buffer.
     fn program_buffer(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let operation = self.power.begin()?;
+        let mut cut = self.cut(operation, Act::Program);
         self.take_time(self.profile.timing.program_ns);
         let (place, at) = self.place(offset);
         let block = Arc::make_mut(&mut self.blocks[place]);
@@ -247,11 +281,11 @@ impl NorChip {
                 Ok(())
             }
             Operation::Fails => {
-                block.program_torn(at, bytes, &mut self.random, Tear::Half);
+                block.program_torn(at, bytes, &mut cut);
                 Err(Error::ProgramFailed { offset })
             }
-            Operation::Torn(how) => {
-                block.program_torn(at, bytes, &mut self.random, how);
+            Operation::Torn(_) => {
+                block.program_torn(at, bytes, &mut cut);
                 Err(Error::PowerLost)
             }
         }
@@ -279,7 +313,8 @@ impl Flash for NorChip {
                 Some(cells) => now.copy_from_slice(cells),
                 None => now.fill(0xFF),
             }
-            if let Some(unstable) = block.unstable.get(inside..inside + len) {
+            let shown = self.aftermath.unstable && count >= u64::from(block.shows_from);
+            if let Some(unstable) = block.unstable.get(inside..inside + len).filter(|_| shown) {
                 let mut noise = Random::new(self.seed ^ count.rotate_left(32));
                 for (byte, unstable) in now.iter_mut().zip(unstable).filter(|pair| *pair.1 != 0) {
                     *byte ^= unstable & noise.bits() as u8;
@@ -310,6 +345,7 @@ impl FlashMut for NorChip {
     fn erase(&mut self, block: u32) -> Result<(), Error> {
         self.geometry.check_block(block)?;
         let operation = self.power.begin()?;
+        let mut cut = self.cut(operation, Act::Erase);
         self.take_time(self.profile.timing.erase_ns);
         let place = block as usize;
         let len = self.profile.block_size as usize;
@@ -321,11 +357,11 @@ impl FlashMut for NorChip {
                 Ok(())
             }
             Operation::Done | Operation::Fails => {
-                cells.erase_torn(len, &mut self.random, Tear::Half);
+                cells.erase_torn(len, &mut cut);
                 Err(Error::EraseFailed { block })
             }
-            Operation::Torn(how) => {
-                cells.erase_torn(len, &mut self.random, how);
+            Operation::Torn(_) => {
+                cells.erase_torn(len, &mut cut);
                 Err(Error::PowerLost)
             }
         }

@@ -46,7 +46,7 @@ fn a_write_buffer_is_an_operation() {
 #[test]
 fn a_cut_program_ends_at_some_byte() {
     for (how, seed) in Tear::ALL.into_iter().flat_map(|how| (0..20).map(move |seed| (how, seed))) {
-        let mut chip = NorChip { random: Random::new(seed), ..chip() };
+        let mut chip = NorChip { seed, ..chip() };
         chip.power_mut().cut_at(1, how);
         assert_eq!(chip.program(0, &[0x55; 768]), Err(Error::PowerLost));
         assert_eq!(chip.read(0, &mut [0]), Err(Error::PowerLost));
