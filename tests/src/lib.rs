@@ -8,6 +8,7 @@ pub mod instant;
 pub mod matrix;
 pub mod mutate;
 pub mod qemu;
+pub mod shard;
 pub mod ubifs;
 pub mod ufs;
 pub mod writable;

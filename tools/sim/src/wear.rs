@@ -130,7 +130,8 @@ fn profile(plan: &Plan) -> Profile {
 }
 
 fn config(plan: &Plan) -> Config {
-    Config { seed: plan.seed, factory_bad: plan.factory_bad, wears: true, corrects: true }
+    let Plan { seed, factory_bad, .. } = *plan;
+    Config { seed, factory_bad, wears: true, corrects: true, ..Config::default() }
 }
 
 fn options(plan: &Plan) -> DeviceOptions {

@@ -189,6 +189,7 @@ impl ChipTarget {
                     factory_bad: self.factory_bad,
                     wears: self.wears,
                     corrects: false,
+                    ..Config::default()
                 };
                 let chip = match &self.image {
                     None => NandChip::new(profile.clone(), config),

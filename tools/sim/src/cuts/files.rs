@@ -18,7 +18,10 @@ use flysch_api::vfs::{
 use flysch_vfs::Memory;
 
 use super::Scenario;
-use super::probe::{Chip, Mistake, Probe};
+use super::chip::Chip;
+use super::probe::{Mistake, Probe};
+use super::setting::User;
+use super::tree::{Node, Tree};
 use super::ubi::rules;
 
 /// Unit of content that is old or new as a whole.
@@ -77,8 +80,6 @@ pub trait Mounted: DerefMut<Target = dyn FileSystemMut> {
 
 /// How a file system is put on a chip.
 pub trait Stack: 'static {
-    /// The chip.
-    type Chip: Chip;
     /// Whether a file may have its old and its new name after a cut in a rename.
     const RENAME_DOUBLES: bool;
     /// The worst that the checker may find after a cut.
@@ -87,22 +88,22 @@ pub trait Stack: 'static {
     const SPLITS_BLOCKS: bool;
 
     /// A new chip.
-    fn chip(&self) -> Self::Chip;
+    fn chip(&self) -> Chip;
     /// Makes an empty file system.
     ///
     /// # Errors
     /// What went wrong.
-    fn make(&self, flash: Probe<Self::Chip>) -> Result<(), String>;
+    fn make(&self, flash: Probe) -> Result<(), String>;
     /// Mounts it for writing.
     ///
     /// # Errors
     /// What went wrong.
-    fn mount(&self, flash: Probe<Self::Chip>) -> Result<Box<dyn Mounted>, String>;
+    fn mount(&self, flash: Probe) -> Result<Box<dyn Mounted>, String>;
     /// What the checker says of it.
     ///
     /// # Errors
     /// When there is nothing to check.
-    fn check(&self, flash: &Probe<Self::Chip>) -> Result<Vec<Finding>, String>;
+    fn check(&self, flash: &Probe) -> Result<Vec<Finding>, String>;
 }
 
 /// A workload on files.
@@ -114,22 +115,10 @@ pub struct FileScenario<S> {
     pub before: Vec<Step>,
     /// Steps that are cut.
     pub steps: Vec<Step>,
-}
-
-/// Everything of a file but its names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Node {
-    attributes: Attributes,
-    content: Rc<Vec<u8>>,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-/// All files that have names, by inode number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Tree {
-    nodes: BTreeMap<u64, Node>,
-    /// Directory and name, and what it names.
-    names: BTreeMap<(u64, Vec<u8>), u64>,
+    /// Who uses it.
+    pub user: User,
+    /// Decides what is left open.
+    pub seed: u64,
 }
 
 /// What is known of a file system.
@@ -324,84 +313,6 @@ fn perform<F: FileSystemMut + ?Sized>(
     Ok(done)
 }
 
-impl Tree {
-    /// Everything that can be reached. What did not change shares its content with `before`.
-    fn of(fs: &dyn FileSystem, before: Option<&Self>) -> Result<Self, String> {
-        let mut tree = Self::default();
-        let root = fs.statistics().root;
-        let mut left = vec![root];
-        while let Some(inode) = left.pop() {
-            if tree.nodes.contains_key(&inode.0) {
-                continue;
-            }
-            let old = before.and_then(|tree| tree.nodes.get(&inode.0));
-            let node = Node::of(fs, inode, old)
-                .map_err(|error| format!("inode {inode} can not be read: {error}"))?;
-            let is_directory = node.attributes.kind == FileKind::Directory;
-            tree.nodes.insert(inode.0, node);
-            if is_directory {
-                let listed = fs.list(inode, 0, &mut |entry| {
-                    tree.names.insert((inode.0, entry.name.to_vec()), entry.inode.0);
-                    left.push(entry.inode);
-                    ControlFlow::Continue(())
-                });
-                listed.map_err(|error| format!("directory {inode} can not be listed: {error}"))?;
-            }
-        }
-        Ok(tree)
-    }
-
-    /// As [`of`](Self::of), with the file that has no name and is still open: until its removal is
-    /// on the flash, the old name may show what was written to it since.
-    fn modelled(
-        model: &Memory,
-        before: Option<&Self>,
-        open: Option<Inode>,
-    ) -> Result<Self, String> {
-        let mut tree = Self::of(model, before)?;
-        if let Some(Ok(node)) = open.map(|inode| Node::of(model, inode, None)) {
-            tree.nodes.entry(node.attributes.inode.0).or_insert(node);
-        }
-        Ok(tree)
-    }
-
-    fn names_of(&self, inode: u64) -> impl Iterator<Item = &(u64, Vec<u8>)> {
-        self.names.iter().filter(move |(_, named)| **named == inode).map(|(name, _)| name)
-    }
-}
-
-impl Node {
-    fn of(fs: &dyn FileSystem, inode: Inode, before: Option<&Self>) -> Result<Self, Error> {
-        let mut attributes = fs.attributes(inode)?;
-        // Not compared: the last read, and what each format counts in its own way.
-        attributes.accessed = Timestamp::default();
-        attributes.blocks = 0;
-        let mut content = vec![];
-        if matches!(attributes.kind, FileKind::Regular | FileKind::Symlink) {
-            content.resize(attributes.size as usize, 0);
-            let mut done = 0;
-            while done < content.len() {
-                match fs.read(inode, done as u64, &mut content[done..])? {
-                    0 => return Err(Error::Invalid("the file ends before its size")),
-                    len => done += len,
-                }
-            }
-        }
-        let shared = before.map(|node| &node.content).filter(|old| ***old == content);
-        let content = shared.cloned().unwrap_or_else(|| Rc::new(content));
-        let mut names = vec![];
-        fs.list_xattrs(inode, &mut |name| names.push(name.to_vec()))?;
-        let mut xattrs = BTreeMap::new();
-        for name in names {
-            let mut value = vec![0; 65_536];
-            let len = fs.read_xattr(inode, &name, &mut value)?;
-            value.truncate(len);
-            xattrs.insert(name, value);
-        }
-        Ok(Self { attributes, content, xattrs })
-    }
-}
-
 impl Knowledge {
     fn new(fs: &dyn FileSystem) -> Result<Self, String> {
         let root = fs.attributes(fs.statistics().root).map_err(text)?;
@@ -584,7 +495,7 @@ fn allows_content(nodes: &[&Node], found: &[u8], splits: bool) -> Result<(), Str
 impl<S: Stack> FileScenario<S> {
     fn work(
         &self,
-        flash: &Probe<S::Chip>,
+        flash: &Probe,
         knowledge: &Rc<RefCell<Knowledge>>,
         steps: &[Step],
     ) -> Result<(), String> {
@@ -598,7 +509,7 @@ impl<S: Stack> FileScenario<S> {
             let result = match step {
                 Step::Sync | Step::SyncFile(_) if skip_sync => Ok(Done::default()),
                 Step::Remount => {
-                    fs.close().map_err(problem)?;
+                    self.leave(fs).map_err(problem)?;
                     fs = self.stack.mount(flash.clone()).map_err(problem)?;
                     Ok(Done::default())
                 }
@@ -687,10 +598,9 @@ fn finish(
 }
 
 impl<S: Stack> Scenario for FileScenario<S> {
-    type Chip = S::Chip;
     type Knowledge = Knowledge;
 
-    fn begin(&self) -> Result<(S::Chip, Knowledge), String> {
+    fn begin(&self) -> Result<(Chip, Knowledge), String> {
         let flash = Probe::new(self.stack.chip(), None, None);
         self.stack.make(flash.clone())?;
         let known = Knowledge::new(&**self.stack.mount(flash.clone())?)?;
@@ -702,19 +612,27 @@ impl<S: Stack> Scenario for FileScenario<S> {
         Ok((flash.fork(), knowledge))
     }
 
-    fn run(&self, flash: Probe<S::Chip>, knowledge: &Rc<RefCell<Knowledge>>) -> Result<(), String> {
+    fn run(&self, flash: Probe, knowledge: &Rc<RefCell<Knowledge>>) -> Result<(), String> {
         self.work(&flash, knowledge, &self.steps)?;
         rules(&flash)
     }
 
-    fn recover(&self, flash: Probe<S::Chip>, knowledge: &Knowledge) -> Result<(), String> {
+    fn recover(&self, flash: Probe, knowledge: &Knowledge) -> Result<(), String> {
         let place = |problem: String| match &knowledge.step {
             Some(step) => format!("in step {}, {step:?}: {problem}", knowledge.number),
             None => format!("after step {}: {problem}", knowledge.number),
         };
+        if self.user == User::Hasty {
+            flash.break_off(self.seed, || drop(self.stack.mount(flash.clone())));
+        }
         let mut fs = self.stack.mount(flash.clone()).map_err(place)?;
         let found = Tree::of(&**fs, None).map_err(place)?;
         knowledge.allows(&found, &Rules::of::<S>()).map_err(place)?;
+        match Tree::of(&**fs, None) {
+            Ok(again) if again == found => {}
+            Ok(_) => return Err(place("read again, before a sync, it is something else".into())),
+            Err(problem) => return Err(place(format!("read again, before a sync: {problem}"))),
+        }
         fs.sync(None).map_err(|e| place(format!("the first sync: {e}")))?;
         drop(fs);
         self.check(&flash).map_err(place)?;
@@ -725,7 +643,7 @@ impl<S: Stack> Scenario for FileScenario<S> {
             return Err(place("another mount shows something else than the first".into()));
         }
         let goes_on = go_on(&mut **fs).map_err(place)?;
-        fs.close().map_err(|e| place(format!("closing after going on: {e}")))?;
+        self.leave(fs).map_err(|e| place(format!("closing after going on: {e}")))?;
         let fs = self.stack.mount(flash.clone()).map_err(place)?;
         let end = Tree::of(&**fs, None).map_err(place)?;
         if end != goes_on {
@@ -738,7 +656,15 @@ impl<S: Stack> Scenario for FileScenario<S> {
 }
 
 impl<S: Stack> FileScenario<S> {
-    fn check(&self, flash: &Probe<S::Chip>) -> Result<(), String> {
+    /// The file system is not needed any more: it is closed, or just synced and dropped.
+    fn leave(&self, mut fs: Box<dyn Mounted>) -> Result<(), String> {
+        match self.user {
+            User::Bare => fs.sync(None).map_err(text),
+            _ => fs.close(),
+        }
+    }
+
+    fn check(&self, flash: &Probe) -> Result<(), String> {
         let findings = self.stack.check(flash)?;
         match findings.iter().find(|finding| finding.severity > S::LEFT_BEHIND) {
             Some(finding) => Err(format!("check: {finding}")),

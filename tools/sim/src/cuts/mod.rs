@@ -9,21 +9,30 @@
 //! A cut is written as its operation, counted from 0 from the start of the workload, and a letter
 //! for how it tears (half without one); cuts within cuts follow after a comma: `123h,4l`.
 
+pub mod campaign;
+pub mod chip;
 pub mod files;
 pub mod probe;
+pub mod report;
+pub mod setting;
 pub mod stacks;
+mod steps;
+mod tree;
 pub mod ubi;
 pub mod workloads;
 
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::str::FromStr;
 
 use flysch_models::flash::Tear;
+use flysch_models::random::Random;
 
-use probe::{Chip, Hook, Probe};
+use chip::Chip;
+use probe::{Hook, Probe};
 
 /// Failures that are kept; more are only counted.
 const FAILURES_KEPT: usize = 20;
@@ -71,8 +80,6 @@ impl FromStr for CutList {
 
 /// What is cut: a workload, and how to recover from a cut in it.
 pub trait Scenario {
-    /// The chip it runs on.
-    type Chip: Chip;
     /// What is known of the workload while it runs.
     type Knowledge: Clone;
 
@@ -80,17 +87,13 @@ pub trait Scenario {
     ///
     /// # Errors
     /// When it can not be made.
-    fn begin(&self) -> Result<(Self::Chip, Self::Knowledge), String>;
+    fn begin(&self) -> Result<(Chip, Self::Knowledge), String>;
 
     /// Runs the workload; `knowledge` is right whenever the flash is called.
     ///
     /// # Errors
     /// When something fails that must not.
-    fn run(
-        &self,
-        flash: Probe<Self::Chip>,
-        knowledge: &Rc<RefCell<Self::Knowledge>>,
-    ) -> Result<(), String>;
+    fn run(&self, flash: Probe, knowledge: &Rc<RefCell<Self::Knowledge>>) -> Result<(), String>;
 
     /// What is worth telling of a run, at its end.
     fn remark(&self, knowledge: &Self::Knowledge) -> String {
@@ -103,7 +106,7 @@ pub trait Scenario {
     ///
     /// # Errors
     /// What is wrong.
-    fn recover(&self, flash: Probe<Self::Chip>, knowledge: &Self::Knowledge) -> Result<(), String>;
+    fn recover(&self, flash: Probe, knowledge: &Self::Knowledge) -> Result<(), String>;
 }
 
 /// Which cuts are tried.
@@ -113,14 +116,16 @@ pub struct Plan {
     pub depth: u32,
     /// The ways to tear.
     pub tears: Vec<Tear>,
-    /// Every so many operations of the workload; 1: all.
-    pub stride: u64,
-    /// First operation that is cut.
-    pub first: u64,
+    /// So many operations of the workload, spread evenly; all without it.
+    pub points: Option<u64>,
+    /// Within a recovery every so many operations; 1: all.
+    pub deep_stride: u64,
     /// Exactly these cuts.
     pub only: Option<CutList>,
-    /// Decides what cuts leave in the cells; the chip's own seed when `None`.
-    pub seed: Option<u64>,
+    /// Decides where between two others a point lies.
+    pub seed: u64,
+    /// Operations that fail, counted from 0 from the start of the workload.
+    pub failing: Vec<u64>,
     /// A mistake planted between the stack and the chip.
     pub mistake: Option<probe::Mistake>,
 }
@@ -129,25 +134,19 @@ impl Default for Plan {
     /// Every operation, in every way that differs from its neighbours', not nested.
     fn default() -> Self {
         let tears = vec![Tear::Early, Tear::Half, Tear::Late, Tear::After];
-        Self { depth: 1, tears, stride: 1, first: 0, only: None, seed: None, mistake: None }
+        let failing = vec![];
+        let (points, only, mistake) = (None, None, None);
+        Self { depth: 1, tears, points, deep_stride: 1, only, seed: 1, failing, mistake }
     }
 }
 
 impl Plan {
-    /// The ways in which `operation` is cut, `depth` cuts deep.
-    fn tears(&self, depth: usize, operation: u64) -> Vec<Tear> {
-        if let Some(list) = &self.only {
-            let cut = list.0.get(depth).filter(|cut| cut.operation == operation);
-            return cut.map(|cut| cut.tear).into_iter().collect();
-        }
-        let is_chosen =
-            operation >= self.first && (operation - self.first).is_multiple_of(self.stride);
-        match (depth, is_chosen) {
-            (0, false) => vec![],
-            (0, true) => self.tears.clone(),
-            // Within a recovery every operation, in turns of the ways.
-            _ => vec![self.tears[operation as usize % self.tears.len()]],
-        }
+    /// The operations of a workload of `total` that are cut.
+    fn spread(&self, total: u64) -> Vec<u64> {
+        let points = self.points.unwrap_or(total).min(total);
+        // In hundredths of a step: seeds lie between each other's points.
+        let offset = Random::new(self.seed ^ 0x0FF5E7).below(100);
+        (0..points).map(|point| (point * 100 + offset) * total / (points * 100)).collect()
     }
 
     fn levels(&self) -> usize {
@@ -171,6 +170,9 @@ pub struct Report {
     pub operations: u64,
     /// Cuts tried by how deep they are.
     pub cuts: Vec<u64>,
+    /// Cuts of the workload and of its recoveries, and those after which something was wrong, by
+    /// the tear of the first one; in the order of [`Tear::ALL`].
+    pub by_tear: [(u64, u64); Tear::ALL.len()],
     /// The first failures.
     pub failures: Vec<Failure>,
     /// All failures.
@@ -185,8 +187,19 @@ impl Report {
         self.cuts.iter().sum()
     }
 
+    /// One cut more, `depth` within others.
+    fn count(&mut self, cuts: &CutList) {
+        let depth = cuts.0.len();
+        self.cuts.resize(depth.max(self.cuts.len()), 0);
+        self.cuts[depth - 1] += 1;
+        self.by_tear[cuts.0[0].tear as usize].0 += 1;
+    }
+
     fn fail(&mut self, cuts: &CutList, problem: String) {
         self.failed += 1;
+        if let Some(first) = cuts.0.first() {
+            self.by_tear[first.tear as usize].1 += 1;
+        }
         if self.failures.len() < FAILURES_KEPT {
             self.failures.push(Failure { cuts: cuts.clone(), problem });
         }
@@ -211,15 +224,24 @@ impl fmt::Display for Report {
 /// When the workload fails without a cut.
 pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<Report, String> {
     let (mut chip, knowledge) = scenario.begin()?;
-    if let Some(seed) = plan.seed {
-        chip.reseed(seed);
-    }
     let start = chip.operations();
-    let knowledge = Rc::new(RefCell::new(knowledge));
+    plan.failing.iter().for_each(|number| chip.power_mut().fail_at(start + number));
     let report = Rc::new(RefCell::new(Report::default()));
+    let mut points = vec![];
+    if plan.only.is_none() {
+        // Once without a cut, to learn how long it is.
+        let probe = Probe::new(chip.clone(), None, plan.mistake);
+        let outcome = scenario.run(probe.clone(), &Rc::new(RefCell::new(knowledge.clone())));
+        match outcome {
+            Err(problem) if plan.mistake.is_none() => return Err(problem),
+            _ => points = plan.spread(probe.with(Chip::operations) - start),
+        }
+    }
+    let knowledge = Rc::new(RefCell::new(knowledge));
     let cutter = Cutter {
         scenario: scenario.clone(),
         plan: plan.clone(),
+        points,
         report: report.clone(),
         knowledge: knowledge.clone(),
         cuts: CutList::default(),
@@ -227,9 +249,8 @@ pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<R
     };
     let probe = Probe::new(chip, Some(Rc::new(cutter)), plan.mistake);
     let outcome = scenario.run(probe.clone(), &knowledge);
-    let operations = probe.with(|chip| chip.operations()) - start;
     let mut report = report.borrow().clone();
-    report.operations = operations;
+    report.operations = probe.with(Chip::operations) - start;
     report.remark = scenario.remark(&knowledge.borrow());
     match outcome {
         Err(problem) if plan.mistake.is_none() => Err(problem),
@@ -241,10 +262,21 @@ pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<R
     }
 }
 
+/// Does `work`; a panic is a problem like others.
+fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("without a word")))
+    })
+}
+
 /// Takes forks and sees what becomes of them.
 struct Cutter<S: Scenario> {
     scenario: Rc<S>,
     plan: Plan,
+    /// Operations of the workload that are cut, in order.
+    points: Vec<u64>,
     report: Rc<RefCell<Report>>,
     knowledge: Rc<RefCell<S::Knowledge>>,
     /// The cuts that led here.
@@ -253,44 +285,65 @@ struct Cutter<S: Scenario> {
     start: u64,
 }
 
-impl<S: Scenario + 'static> Hook<S::Chip> for Cutter<S> {
-    fn tears(&self, operation: u64) -> Vec<Tear> {
-        self.plan.tears(self.cuts.0.len(), operation - self.start)
+impl<S: Scenario + 'static> Hook for Cutter<S> {
+    fn wants(&self, operations: Range<u64>) -> bool {
+        let (first, end) = (operations.start - self.start, operations.end - self.start);
+        let depth = self.cuts.0.len();
+        match &self.plan.only {
+            Some(list) => {
+                list.0.get(depth).is_some_and(|cut| (first..end).contains(&cut.operation))
+            }
+            None if depth == 0 => {
+                let next = self.points.partition_point(|point| *point < first);
+                self.points.get(next).is_some_and(|point| *point < end)
+            }
+            None => true,
+        }
     }
 
-    fn forked(&self, operation: u64, tear: Tear, mut chip: S::Chip) {
+    fn tears(&self, operation: u64) -> Vec<Tear> {
+        if !self.wants(operation..operation + 1) {
+            return vec![];
+        }
+        let operation = operation - self.start;
+        let depth = self.cuts.0.len();
+        let Plan { tears, only, deep_stride, seed, .. } = &self.plan;
+        match only {
+            Some(list) => vec![list.0[depth].tear],
+            None if depth == 0 => tears.clone(),
+            // Within a recovery in turns of the ways.
+            None => {
+                let turn = operation + seed + self.cuts.0[0].operation;
+                let is_chosen = turn.is_multiple_of((*deep_stride).max(1));
+                let tear = tears[(turn / deep_stride.max(&1)) as usize % tears.len()];
+                if is_chosen { vec![tear] } else { vec![] }
+            }
+        }
+    }
+
+    fn forked(&self, operation: u64, tear: Tear, mut chip: Chip) {
         let depth = self.cuts.0.len();
         let mut cuts = self.cuts.clone();
         cuts.0.push(Cut { operation: operation - self.start, tear });
-        {
-            let mut report = self.report.borrow_mut();
-            if report.cuts.len() <= depth {
-                report.cuts.resize(depth + 1, 0);
-            }
-            report.cuts[depth] += 1;
-        }
-        chip.power_on();
+        self.report.borrow_mut().count(&cuts);
+        chip.power_mut().on();
         let start = chip.operations();
         let knowledge = Rc::new(RefCell::new(self.knowledge.borrow().clone()));
         let deeper = (depth + 1 < self.plan.levels()).then(|| {
             let cutter = Self {
                 scenario: self.scenario.clone(),
                 plan: self.plan.clone(),
+                points: vec![],
                 report: self.report.clone(),
                 knowledge: knowledge.clone(),
                 cuts: cuts.clone(),
                 start,
             };
-            Rc::new(cutter) as Rc<dyn Hook<S::Chip>>
+            Rc::new(cutter) as Rc<dyn Hook>
         });
         let probe = Probe::new(chip, deeper, None);
         let knowledge = knowledge.borrow().clone();
-        let recover = AssertUnwindSafe(|| self.scenario.recover(probe, &knowledge));
-        let outcome = catch_unwind(recover).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("panic: {}", text.unwrap_or("without a word")))
-        });
+        let outcome = guarded(|| self.scenario.recover(probe, &knowledge));
         if let Err(problem) = outcome {
             self.report.borrow_mut().fail(&cuts, problem);
         }
@@ -298,17 +351,4 @@ impl<S: Scenario + 'static> Hook<S::Chip> for Cutter<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cut_lists_are_read_as_they_are_written() {
-        for text in ["0b", "123h,4l", "7e,7a,7b"] {
-            assert_eq!(text.parse::<CutList>().unwrap().to_string(), text);
-        }
-        assert_eq!("12,3".parse::<CutList>().unwrap().to_string(), "12h,3h");
-        for text in ["", "h", "12x", "12h,", "1 2h", "12hh"] {
-            assert!(text.parse::<CutList>().is_err(), "{text}");
-        }
-    }
-}
+mod tests;

@@ -1,96 +1,32 @@
 //! A flash that forks the world at every program and erase.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
-use flysch_models::flash::{Power, Tear, Violation};
-use flysch_models::nand::NandChip;
-use flysch_models::nor::NorChip;
-use flysch_mtd::Nand;
+use flysch_models::flash::Tear;
+use flysch_models::random::Random;
 
-/// A chip model, with or without error correction over it, whose power can be cut.
-pub trait Chip: FlashMut + Clone + 'static {
-    /// Its supply.
-    fn power(&self) -> &Power;
-    /// Its supply, to be cut.
-    fn power_mut(&mut self) -> &mut Power;
-    /// Rules of the chip that were broken.
-    fn violations(&self) -> &[Violation];
-    /// Another seed from now on for what cuts leave and how unstable cells read.
-    fn reseed(&mut self, seed: u64);
-    /// Lets time pass in which charge leaks from the cells; nothing on chips that do not age so.
-    fn wait(&mut self, ns: u64) {
-        let _ = ns;
-    }
+use super::chip::Chip;
 
-    /// Programs and erases so far.
-    fn operations(&self) -> u64 {
-        self.power().operations()
-    }
-    /// The power comes back.
-    fn power_on(&mut self) {
-        self.power_mut().on();
-    }
-}
-
-impl Chip for NandChip {
-    fn power(&self) -> &Power {
-        self.power()
-    }
-    fn reseed(&mut self, seed: u64) {
-        self.reseed(seed);
-    }
-    fn wait(&mut self, ns: u64) {
-        self.wait(ns);
-    }
-    fn power_mut(&mut self) -> &mut Power {
-        self.power_mut()
-    }
-    fn violations(&self) -> &[Violation] {
-        self.violations()
-    }
-}
-
-impl Chip for NorChip {
-    fn power(&self) -> &Power {
-        self.power()
-    }
-    fn reseed(&mut self, seed: u64) {
-        self.reseed(seed);
-    }
-    fn power_mut(&mut self) -> &mut Power {
-        self.power_mut()
-    }
-    fn violations(&self) -> &[Violation] {
-        self.violations()
-    }
-}
-
-impl Chip for Nand<NandChip> {
-    fn power(&self) -> &Power {
-        self.pages().power()
-    }
-    fn reseed(&mut self, seed: u64) {
-        self.pages_mut().reseed(seed);
-    }
-    fn wait(&mut self, ns: u64) {
-        self.pages_mut().wait(ns);
-    }
-    fn power_mut(&mut self) -> &mut Power {
-        self.pages_mut().power_mut()
-    }
-    fn violations(&self) -> &[Violation] {
-        self.pages().violations()
-    }
-}
+/// Least bytes that are programmed in one operation.
+const PROGRAM_MIN: usize = 64;
+/// Most operations of anything else: a bad-block table written anew.
+const TABLE_OPERATIONS: u64 = 64;
+/// Attaches that are broken off before one is not.
+const BROKEN_OFF: u32 = 2;
+/// Most calls that a broken attach makes, as a power of two.
+const CALLS_LOG2: u64 = 11;
 
 /// Told of every fork.
-pub trait Hook<C> {
+pub trait Hook {
+    /// Whether any of `operations` is to be cut.
+    fn wants(&self, operations: Range<u64>) -> bool;
     /// The ways in which `operation` is to be cut.
     fn tears(&self, operation: u64) -> Vec<Tear>;
     /// `chip` is the world after the power went during `operation`.
-    fn forked(&self, operation: u64, tear: Tear, chip: C);
+    fn forked(&self, operation: u64, tear: Tear, chip: Chip);
 }
 
 /// A mistake planted between the stack and the chip, to prove that it is found.
@@ -125,40 +61,64 @@ struct Held {
     data: Vec<u8>,
 }
 
-struct State<C> {
-    chip: C,
+struct State {
+    chip: Chip,
     held: Option<Held>,
     erases: u64,
 }
 
 /// A flash over a chip model. Clones are the same flash: one mounts it, another watches.
-pub struct Probe<C: Chip> {
+pub struct Probe {
     geometry: Geometry,
-    state: Rc<RefCell<State<C>>>,
-    hook: Rc<RefCell<Option<Rc<dyn Hook<C>>>>>,
+    state: Rc<RefCell<State>>,
+    hook: Rc<RefCell<Option<Rc<dyn Hook>>>>,
+    /// Calls that are still answered; all when `None`.
+    patience: Rc<Cell<Option<u64>>>,
     mistake: Option<Mistake>,
 }
 
-impl<C: Chip> Clone for Probe<C> {
+impl Clone for Probe {
     fn clone(&self) -> Self {
-        let Self { geometry, state, hook, mistake } = self;
-        Self { geometry: *geometry, state: state.clone(), hook: hook.clone(), mistake: *mistake }
+        let Self { geometry, state, hook, patience, mistake } = self;
+        let (state, hook, patience) = (state.clone(), hook.clone(), patience.clone());
+        Self { geometry: *geometry, state, hook, patience, mistake: *mistake }
     }
 }
 
-impl<C: Chip> std::fmt::Debug for Probe<C> {
+impl std::fmt::Debug for Probe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Probe").finish_non_exhaustive()
     }
 }
 
-impl<C: Chip> Probe<C> {
+impl Probe {
     /// A flash over `chip` that tells `hook` of forks.
-    pub fn new(chip: C, hook: Option<Rc<dyn Hook<C>>>, mistake: Option<Mistake>) -> Self {
+    pub fn new(chip: Chip, hook: Option<Rc<dyn Hook>>, mistake: Option<Mistake>) -> Self {
         let geometry = *chip.geometry();
         let state = State { chip, held: None, erases: 0 };
         let (state, hook) = (Rc::new(RefCell::new(state)), Rc::new(RefCell::new(hook)));
-        Self { geometry, state, hook, mistake }
+        Self { geometry, state, hook, patience: Rc::default(), mistake }
+    }
+
+    /// Lets `attach` begin and be broken off after some calls, which `seed` decides, and again.
+    pub fn break_off(&self, seed: u64, attach: impl Fn()) {
+        let mut random = Random::new(seed ^ self.with(Chip::operations).rotate_left(40));
+        for _ in 0..BROKEN_OFF {
+            let most = 1 << random.below(CALLS_LOG2);
+            self.patience.set(Some(random.below(most)));
+            attach();
+        }
+        self.patience.set(None);
+    }
+
+    /// Whether a call is answered.
+    fn is_there(&self) -> Result<(), Error> {
+        match self.patience.get() {
+            Some(0) => return Err(Error::PowerLost),
+            Some(left) => self.patience.set(Some(left - 1)),
+            None => {}
+        }
+        Ok(())
     }
 
     /// No more forks.
@@ -177,25 +137,31 @@ impl<C: Chip> Probe<C> {
     }
 
     /// Looks at the chip.
-    pub fn with<T>(&self, look: impl FnOnce(&C) -> T) -> T {
+    pub fn with<T>(&self, look: impl FnOnce(&Chip) -> T) -> T {
         look(&self.state.borrow().chip)
     }
 
     /// The world as it is now.
-    pub fn fork(&self) -> C {
+    pub fn fork(&self) -> Chip {
         self.state.borrow().chip.clone()
     }
 
-    /// Does `operation` on the chip, and on a fork for every cut in it.
-    fn operate(&self, operation: impl Fn(&mut C) -> Result<(), Error>) -> Result<(), Error> {
-        let hook = self.hook.borrow().clone();
+    /// Does `operation`, of `most` programs and erases, on the chip, and on a fork for every cut
+    /// in it.
+    fn operate(
+        &self,
+        most: u64,
+        operation: impl Fn(&mut Chip) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let first = self.with(Chip::operations);
+        let hook = self.hook.borrow().clone().filter(|hook| hook.wants(first..first + most));
         let Some(hook) = hook else {
             return operation(&mut self.state.borrow_mut().chip);
         };
         let before = self.fork();
         let result = operation(&mut self.state.borrow_mut().chip);
-        let end = self.with(|chip| chip.operations());
-        for number in before.operations()..end {
+        let end = self.with(Chip::operations);
+        for number in first..end {
             for tear in hook.tears(number) {
                 let mut fork = before.clone();
                 fork.power_mut().cut_at(number, tear);
@@ -207,11 +173,18 @@ impl<C: Chip> Probe<C> {
         result
     }
 
+    /// Most operations that so many bytes are programmed in.
+    fn programs(len: usize) -> u64 {
+        (len / PROGRAM_MIN) as u64 + 2
+    }
+
     /// Does the program that was held back.
     fn let_go(&self) -> Result<(), Error> {
         let held = self.state.borrow_mut().held.take();
         match held {
-            Some(Held { offset, data }) => self.operate(|chip| chip.program(offset, &data)),
+            Some(Held { offset, data }) => {
+                self.operate(Self::programs(data.len()), |chip| chip.program(offset, &data))
+            }
             None => Ok(()),
         }
     }
@@ -224,11 +197,11 @@ impl<C: Chip> Probe<C> {
     /// Programs now, or later if that mistake is planted.
     fn program_or_hold(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         if self.mistake != Some(Mistake::Reordered) {
-            return self.operate(|chip| chip.program(offset, data));
+            return self.operate(Self::programs(data.len()), |chip| chip.program(offset, data));
         }
         match self.held_block() {
             Some(block) if block != self.geometry.block_of(offset) => {
-                self.operate(|chip| chip.program(offset, data))?;
+                self.operate(Self::programs(data.len()), |chip| chip.program(offset, data))?;
                 self.let_go()
             }
             _ => {
@@ -240,12 +213,13 @@ impl<C: Chip> Probe<C> {
     }
 }
 
-impl<C: Chip> Flash for Probe<C> {
+impl Flash for Probe {
     fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.is_there()?;
         let state = self.state.borrow();
         let result = state.chip.read(offset, buffer);
         if let Some(held) = &state.held {
@@ -258,24 +232,29 @@ impl<C: Chip> Flash for Probe<C> {
     }
 
     fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.is_there()?;
         self.state.borrow().chip.read_oob(offset, mode, buffer)
     }
 
     fn is_bad(&self, block: u32) -> Result<bool, Error> {
+        self.is_there()?;
         self.state.borrow().chip.is_bad(block)
     }
 }
 
-impl<C: Chip> FlashMut for Probe<C> {
+impl FlashMut for Probe {
     fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.is_there()?;
         self.program_or_hold(offset, data)
     }
 
     fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
-        self.operate(|chip| chip.program_oob(offset, mode, data))
+        self.is_there()?;
+        self.operate(TABLE_OPERATIONS, |chip| chip.program_oob(offset, mode, data))
     }
 
     fn erase(&mut self, block: u32) -> Result<(), Error> {
+        self.is_there()?;
         if self.mistake == Some(Mistake::SkippedErase) {
             let mut state = self.state.borrow_mut();
             state.erases += 1;
@@ -286,16 +265,18 @@ impl<C: Chip> FlashMut for Probe<C> {
         if self.held_block() == Some(block) {
             self.let_go()?;
         }
-        self.operate(|chip| chip.erase(block))?;
+        self.operate(TABLE_OPERATIONS, |chip| chip.erase(block))?;
         self.let_go()
     }
 
     fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
-        self.operate(|chip| chip.mark_bad(block))
+        self.is_there()?;
+        self.operate(TABLE_OPERATIONS, |chip| chip.mark_bad(block))
     }
 
     fn sync(&mut self) -> Result<(), Error> {
+        self.is_there()?;
         self.let_go()?;
-        self.operate(FlashMut::sync)
+        self.operate(TABLE_OPERATIONS, FlashMut::sync)
     }
 }

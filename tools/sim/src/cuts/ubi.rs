@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
 use std::rc::Rc;
 
 use flysch_api::finding::Severity;
@@ -12,7 +11,9 @@ use flysch_ubi::{Content, Device, DeviceOptions, FormatOptions, NewVolume, Ubi, 
 use flysch_wire::ubi::VolumeKind;
 
 use super::Scenario;
-use super::probe::{Chip, Mistake, Probe};
+use super::chip::Chip;
+use super::probe::{Mistake, Probe};
+use super::setting::User;
 
 /// A year, nanoseconds.
 const YEAR_NS: u64 = 365 * 86_400 * 1_000_000_000;
@@ -83,35 +84,42 @@ pub struct Knowledge {
 }
 
 /// A workload on UBI volumes.
-pub struct UbiScenario<C> {
-    /// Makes the chip.
-    pub chip: fn() -> C,
+pub struct UbiScenario {
+    /// The chip.
+    pub chip: Chip,
     /// How the device works.
     pub options: DeviceOptions,
     /// Steps before the first cut.
     pub before: Vec<Step>,
     /// Steps that are cut.
     pub steps: Vec<Step>,
+    /// Who uses it.
+    pub user: User,
+    /// Decides what is left open.
+    pub seed: u64,
     /// With a fastmap: attaches after a cut that it spared a scan, and those that it did not.
     pub attached: Cell<(u64, u64)>,
     /// LEBs moved for their bit errors, when all went well.
     pub scrubs: Cell<u64>,
-    /// The chip's type.
-    pub types: PhantomData<C>,
 }
 
-impl<C> std::fmt::Debug for UbiScenario<C> {
+impl std::fmt::Debug for UbiScenario {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UbiScenario").field("steps", &self.steps).finish_non_exhaustive()
     }
 }
 
-type Attached<C> = Device<Probe<C>>;
+pub(super) type Attached = Device<Probe>;
 
 /// Content of `units` units, different for every step.
 fn content(seed: usize, units: u32, unit: u32) -> Vec<u8> {
     let mut random = flysch_models::random::Random::new(seed as u64);
     (0..units * unit).map(|_| random.bits() as u8).collect()
+}
+
+/// Bytes of a unit of content: a write unit, of 256 bytes at least.
+fn unit_of(device: &Attached) -> u32 {
+    device.write_size().max(256)
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -122,6 +130,19 @@ impl Known {
     fn leb(&mut self, lnum: u32) -> &mut Leb {
         self.lebs.entry(lnum).or_default()
     }
+
+    /// All of it is replaced.
+    fn update(&mut self, all: &[u8], (unit, leb_size): (usize, usize)) {
+        let lebs = all.chunks(leb_size).map(|part| {
+            let mut now = part.to_vec();
+            if self.kind == VolumeKind::Dynamic {
+                now.resize(part.len().next_multiple_of(unit).min(leb_size), 0xFF);
+            }
+            Leb { now, older: None }
+        });
+        self.lebs = (0..).zip(lebs).collect();
+        self.is_void = false;
+    }
 }
 
 /// What `step` makes of `volumes`.
@@ -129,6 +150,7 @@ fn apply(
     volumes: &BTreeMap<u32, Known>,
     (number, step): (usize, &Step),
     (unit, leb_size): (u32, u32),
+    user: User,
 ) -> BTreeMap<u32, Known> {
     let mut after = volumes.clone();
     match *step {
@@ -150,6 +172,8 @@ fn apply(
         Step::Map { volume, lnum } => {
             after.get_mut(&volume).expect("made before").leb(lnum).older = None;
         }
+        // Dropped without a word, a device may leave what was given up.
+        Step::Reattach if user == User::Bare => {}
         Step::Sync | Step::Reattach => settle(&mut after),
         Step::Work(_) | Step::Wait(_) | Step::Read { .. } => {}
         Step::Create { name, lebs, is_static } => {
@@ -178,16 +202,7 @@ fn apply(
         Step::Update { volume, bytes } => {
             settle(&mut after);
             let known = after.get_mut(&volume).expect("made before");
-            let all = content(number, 1, bytes);
-            let lebs = all.chunks(leb_size as usize).map(|part| {
-                let mut now = part.to_vec();
-                if known.kind == VolumeKind::Dynamic {
-                    now.resize(part.len().next_multiple_of(unit as usize), 0xFF);
-                }
-                Leb { now, older: None }
-            });
-            known.lebs = (0..).zip(lebs).collect();
-            known.is_void = false;
+            known.update(&content(number, 1, bytes), (unit as usize, leb_size as usize));
         }
     }
     after
@@ -199,12 +214,12 @@ fn settle(volumes: &mut BTreeMap<u32, Known>) {
     lebs.for_each(|leb| leb.older = None);
 }
 
-fn perform<C: Chip>(
-    device: &mut Attached<C>,
+fn perform(
+    device: &mut Attached,
     (number, step): (usize, &Step),
     skip_sync: bool,
 ) -> Result<(), String> {
-    let unit = device.write_size();
+    let unit = unit_of(device);
     match *step {
         Step::Write { volume, lnum, at, units } => {
             let data = content(number, units, unit);
@@ -261,13 +276,13 @@ fn perform<C: Chip>(
     }
 }
 
-impl<C: Chip> UbiScenario<C> {
-    fn attach(&self, flash: &Probe<C>) -> Result<Attached<C>, String> {
+impl UbiScenario {
+    fn attach(&self, flash: &Probe) -> Result<Attached, String> {
         Device::attach(flash.clone(), &self.options).map_err(|e| format!("attaching: {e}"))
     }
 
     /// Attaches what a cut left by its fastmap and by a scan, on copies, and compares them.
-    fn agree(&self, flash: &Probe<C>, knowledge: &Knowledge) -> Result<(), String> {
+    fn agree(&self, flash: &Probe, knowledge: &Knowledge) -> Result<(), String> {
         let (fast, slow) = self.attached.get();
         let copies = [(); 2].map(|()| Probe::new(flash.fork(), None, None));
         let options = DeviceOptions { fastmap: false, ..self.options };
@@ -289,7 +304,7 @@ impl<C: Chip> UbiScenario<C> {
 
     fn work(
         &self,
-        flash: &Probe<C>,
+        flash: &Probe,
         knowledge: &Rc<RefCell<Knowledge>>,
         steps: &[Step],
     ) -> Result<(), String> {
@@ -298,16 +313,19 @@ impl<C: Chip> UbiScenario<C> {
         for step in steps {
             let number = {
                 let mut known = knowledge.borrow_mut();
-                let shape = (device.write_size(), device.leb_size());
+                let shape = (unit_of(&device), device.leb_size());
                 known.number += 1;
                 let number = known.number;
-                known.next = Some(apply(&known.volumes, (number, step), shape));
+                known.next = Some(apply(&known.volumes, (number, step), shape, self.user));
                 known.step = Some(step.clone());
                 number
             };
             let failed = |problem: String| format!("step {number}, {step:?}: {problem}");
             if *step == Step::Reattach {
-                device.detach().map_err(text).map_err(failed)?;
+                match self.user {
+                    User::Bare => drop(device),
+                    _ => drop(device.detach().map_err(text).map_err(failed)?),
+                }
                 device = self.attach(flash)?;
             } else {
                 perform(&mut device, (number, step), skip_sync).map_err(failed)?;
@@ -324,12 +342,11 @@ impl<C: Chip> UbiScenario<C> {
     }
 }
 
-impl<C: Chip> Scenario for UbiScenario<C> {
-    type Chip = C;
+impl Scenario for UbiScenario {
     type Knowledge = Knowledge;
 
-    fn begin(&self) -> Result<(C, Knowledge), String> {
-        let flash = Probe::new((self.chip)(), None, None);
+    fn begin(&self) -> Result<(Chip, Knowledge), String> {
+        let flash = Probe::new(self.chip.clone(), None, None);
         Device::format(flash.clone(), &FormatOptions::new(0x1234), &self.options).map_err(text)?;
         let knowledge = Rc::new(RefCell::new(Knowledge::default()));
         self.work(&flash, &knowledge, &self.before)?;
@@ -337,7 +354,7 @@ impl<C: Chip> Scenario for UbiScenario<C> {
         Ok((flash.fork(), knowledge))
     }
 
-    fn run(&self, flash: Probe<C>, knowledge: &Rc<RefCell<Knowledge>>) -> Result<(), String> {
+    fn run(&self, flash: Probe, knowledge: &Rc<RefCell<Knowledge>>) -> Result<(), String> {
         self.work(&flash, knowledge, &self.steps)?;
         let mut device = self.attach(&flash)?;
         compare(&mut device, &knowledge.borrow())?;
@@ -352,16 +369,25 @@ impl<C: Chip> Scenario for UbiScenario<C> {
         }
     }
 
-    fn recover(&self, flash: Probe<C>, knowledge: &Knowledge) -> Result<(), String> {
+    fn recover(&self, flash: Probe, knowledge: &Knowledge) -> Result<(), String> {
         if self.options.fastmap {
             self.agree(&flash, knowledge)?;
         }
+        if self.user == User::Hasty {
+            flash.break_off(self.seed, || drop(self.attach(&flash)));
+        }
         let mut device = self.attach(&flash)?;
         compare(&mut device, knowledge)?;
+        let first = snapshot(&mut device, knowledge);
         // Blocks with half a header are moved, not erased: that is work.
-        while device.work(8).map_err(|e| format!("the first work: {e}"))? {}
+        if self.user != User::Bare {
+            background(&mut device)?;
+        }
         device.sync().map_err(|e| format!("the first sync: {e}"))?;
         let found = snapshot(&mut device, knowledge);
+        if first != found {
+            return Err("what was read after the cut is not read after a sync".into());
+        }
         drop(device);
         check(&flash)?;
         flash.disarm();
@@ -377,12 +403,18 @@ impl<C: Chip> Scenario for UbiScenario<C> {
     }
 }
 
+/// Work until there is none, within reason: on old chips the last scrub may never come.
+pub(super) fn background(device: &mut Attached) -> Result<(), String> {
+    for _ in 0..64 {
+        if !device.work(8).map_err(|e| format!("work of UBI: {e}"))? {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Every LEB in the same block, every block erased as often, as many bad ones.
-fn agree_in_detail<C: Chip>(
-    one: &Attached<C>,
-    other: &Attached<C>,
-    flash: &Probe<C>,
-) -> Result<(), String> {
+fn agree_in_detail(one: &Attached, other: &Attached, flash: &Probe) -> Result<(), String> {
     // A block that was being marked bad when the power went is noticed when it is erased.
     let doubtful = one.account().bad.abs_diff(other.account().bad);
     if one.sequence() != other.sequence() || doubtful > 1 {
@@ -417,7 +449,7 @@ fn agree_in_detail<C: Chip>(
 }
 
 /// No rule of the chip may have been broken.
-pub(super) fn rules<C: Chip>(flash: &Probe<C>) -> Result<(), String> {
+pub(super) fn rules(flash: &Probe) -> Result<(), String> {
     flash.with(|chip| match chip.violations() {
         [] => Ok(()),
         found => Err(format!("rules of the chip were broken: {found:?}")),
@@ -425,8 +457,8 @@ pub(super) fn rules<C: Chip>(flash: &Probe<C>) -> Result<(), String> {
 }
 
 /// What every LEB reads as: unit by unit, unreadable ones as none.
-fn snapshot<C: Chip>(
-    device: &mut Attached<C>,
+fn snapshot(
+    device: &mut Attached,
     knowledge: &Knowledge,
 ) -> BTreeMap<(u32, u32), Vec<Option<Vec<u8>>>> {
     let mut found = BTreeMap::new();
@@ -458,13 +490,8 @@ fn torn_unit(knowledge: &Knowledge, id: u32) -> Option<(u32, std::ops::Range<u32
     }
 }
 
-fn read_leb<C: Chip>(
-    device: &mut Attached<C>,
-    id: u32,
-    lnum: u32,
-    leb_size: u32,
-) -> Vec<Option<Vec<u8>>> {
-    let unit = device.write_size();
+fn read_leb(device: &mut Attached, id: u32, lnum: u32, leb_size: u32) -> Vec<Option<Vec<u8>>> {
+    let unit = unit_of(device);
     let units = leb_size.div_ceil(unit);
     let Ok(volume) = device.volume_mut(id) else { return vec![None; units as usize] };
     let read = |index: u32| {
@@ -475,7 +502,7 @@ fn read_leb<C: Chip>(
     (0..units).map(read).collect()
 }
 
-fn compare<C: Chip>(device: &mut Attached<C>, knowledge: &Knowledge) -> Result<(), String> {
+fn compare(device: &mut Attached, knowledge: &Knowledge) -> Result<(), String> {
     let before = against(device, &knowledge.volumes, knowledge);
     match (&before, &knowledge.next) {
         (Err(_), Some(next)) => against(device, next, knowledge).map_err(|other| {
@@ -490,8 +517,8 @@ fn compare<C: Chip>(device: &mut Attached<C>, knowledge: &Knowledge) -> Result<(
     }
 }
 
-fn against<C: Chip>(
-    device: &mut Attached<C>,
+fn against(
+    device: &mut Attached,
     volumes: &BTreeMap<u32, Known>,
     knowledge: &Knowledge,
 ) -> Result<(), String> {
@@ -520,12 +547,12 @@ fn against<C: Chip>(
                 Some(Step::Write { volume, lnum: at, at: first, units })
                     if (volume, at) == (id, &lnum) =>
                 {
-                    Some((*first, content(knowledge.number, *units, device.write_size())))
+                    Some((*first, content(knowledge.number, *units, unit_of(device))))
                 }
                 _ => None,
             };
             let units = read_leb(device, *id, lnum, info.leb_size);
-            fits(&units, &leb, writing, device.write_size())
+            fits(&units, &leb, writing, unit_of(device))
                 .map_err(|problem| format!("volume {id}, LEB {lnum}: {problem}"))?;
         }
     }
@@ -575,7 +602,7 @@ fn fits(
 }
 
 /// The reading side finds nothing wrong.
-fn check<C: Chip>(flash: &Probe<C>) -> Result<(), String> {
+fn check(flash: &Probe) -> Result<(), String> {
     let size = flash.geometry().erase_size;
     let images = flysch_ubi::find_images(flash, Some(size));
     let image = *images.first().ok_or("no UBI is found any more")?;
@@ -591,13 +618,13 @@ fn check<C: Chip>(flash: &Probe<C>) -> Result<(), String> {
 }
 
 /// Life goes on: every dynamic volume takes a change and keeps it.
-fn go_on<C: Chip>(device: &mut Attached<C>) -> Result<(), String> {
+fn go_on(device: &mut Attached) -> Result<(), String> {
     let ids: Vec<u32> = device
         .volumes()
         .filter(|info| !info.update_marker && info.kind == VolumeKind::Dynamic)
         .map(|info| info.id)
         .collect();
-    let data = content(9999, 2, device.write_size());
+    let data = content(9999, 2, unit_of(device));
     for round in 0..3 {
         for &id in &ids {
             let mut volume = device.volume_mut(id).map_err(text)?;

@@ -1,0 +1,351 @@
+//! `flysch-sim cuts`, `campaign` and `seeds`.
+
+use std::fs::File;
+use std::io::{BufReader, IsTerminal as _};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use clap::{Args, Subcommand};
+use flysch_models::faults::{Kind, Plan as Faults};
+use flysch_models::flash::Tear;
+use flysch_sim::cuts::campaign::{self, Campaign, Only, Space};
+use flysch_sim::cuts::probe::Mistake;
+use flysch_sim::cuts::report::Merged;
+use flysch_sim::cuts::setting::World;
+use flysch_sim::cuts::workloads::{WORKLOADS, Workload};
+use flysch_sim::cuts::{self, CutList};
+use flysch_sim::world::{self, Totals, Wish};
+use flysch_tests::shard::{Ledger, Shard};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+/// Options of `cuts`.
+#[derive(Args)]
+pub(crate) struct Cuts {
+    /// Which workload; all without it, each on the chips it is usually run on.
+    #[arg(long, conflicts_with_all = ["world", "campaign"])]
+    workload: Option<String>,
+    /// Exactly this world, such as `ubifs/die4/bad0/new/unstable/tool/plain/1`: workload, chip,
+    /// bad blocks, age, torn cells, user, device, seed.
+    #[arg(long, conflicts_with = "campaign")]
+    world: Option<World>,
+    /// Every workload on every chip in every way, a numbered list of worlds.
+    #[arg(long)]
+    campaign: bool,
+    /// Cuts within cuts: 1, or 2 to cut again during each recovery.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    depth: u32,
+    /// Within a recovery only every so many operations.
+    #[arg(long, default_value_t = 1)]
+    deep_stride: u64,
+    /// Exactly these cuts, such as `123h,4l`: again what failed.
+    #[arg(long, conflicts_with = "campaign")]
+    cut: Option<CutList>,
+    /// Only so many operations of each workload, spread evenly; all without it.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    points: Option<u64>,
+    /// Ways to tear, letters of b(efore), e(arly), h(alf), l(ate), a(fter).
+    #[arg(long, default_value = "ehla")]
+    tears: String,
+    /// Decides what cuts leave in the cells; several seeds are several throws of the dice.
+    #[arg(long, conflicts_with_all = ["world", "campaign"])]
+    seed: Option<u64>,
+    /// A mistake to plant, to see it found: reordered, skipped-sync, skipped-erase.
+    #[arg(long)]
+    plant: Option<Mistake>,
+    /// The workloads and what they are; with --campaign the worlds that would be run.
+    #[arg(long)]
+    list: bool,
+    /// Of a campaign the worlds whose number is I modulo N.
+    #[arg(long, value_name = "I/N", default_value_t, requires = "campaign")]
+    shard: Shard,
+    /// Of a campaign only these, such as `chip=die*,nor` (may be repeated); the names are
+    /// workload, chip, bad, wear, cells, user, device, seed.
+    #[arg(long, value_name = "NAME=VALUES", requires = "campaign")]
+    only: Vec<Only>,
+    /// Of a campaign at most so many worlds.
+    #[arg(long, requires = "campaign")]
+    worlds: Option<usize>,
+    /// Where results of a campaign go, one line of JSON for each world; worlds that are in it
+    /// already are left out.
+    #[arg(long, value_name = "FILE", requires = "campaign")]
+    out: Option<PathBuf>,
+    /// Threads of a campaign; as many as there are processors without it.
+    #[arg(long, requires = "campaign")]
+    jobs: Option<usize>,
+}
+
+/// What is done with the results of campaigns.
+#[derive(Subcommand)]
+pub(crate) enum Results {
+    /// Merge results: what was tried, what was wrong, how much of all that is. Ends with status 1
+    /// when something was wrong.
+    Report {
+        /// Files that `cuts --campaign --out` wrote.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// As one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Options of `seeds`.
+#[derive(Args)]
+pub(crate) struct Seeds {
+    /// First seed.
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// How many seeds.
+    #[arg(long, default_value_t = 200)]
+    count: u64,
+    /// Requests in each world.
+    #[arg(long, default_value_t = 5000)]
+    requests: u64,
+    /// What goes wrong, instead of what the seed chooses, such as `timeout:0.001,power:n500`.
+    #[arg(long)]
+    faults: Option<Faults>,
+    /// Only seeds that are I modulo N.
+    #[arg(long, value_name = "I/N", default_value_t)]
+    shard: Shard,
+    /// Where results go, one line of JSON for each seed; seeds that are in it are left out.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// A flag that Ctrl-C sets; a second one ends the program at once.
+fn stop_flag() -> Result<Arc<AtomicBool>, String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let set = stop.clone();
+    ctrlc::set_handler(move || {
+        if set.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })
+    .map_err(|e| format!("cannot catch Ctrl-C: {e}"))?;
+    Ok(stop)
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress(len: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = "{bar:30} {human_pos}/{human_len} worlds, {msg}, {elapsed} gone, {eta} left";
+    let style =
+        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(len).with_style(style)
+}
+
+impl Cuts {
+    /// Runs; says whether all was well.
+    pub(crate) fn run(self) -> Result<bool, String> {
+        let tears: Result<Vec<Tear>, _> =
+            self.tears.chars().map(|letter| letter.to_string().parse()).collect();
+        let plan = cuts::Plan {
+            depth: self.depth,
+            deep_stride: self.deep_stride,
+            tears: tears.map_err(str::to_string)?,
+            points: self.points,
+            only: self.cut.clone(),
+            mistake: self.plant,
+            ..cuts::Plan::default()
+        };
+        // What goes wrong is told at the end; a panic of a recovery needs no trace.
+        std::panic::set_hook(Box::new(|_| {}));
+        if self.campaign {
+            return self.campaign(plan);
+        }
+        if self.list {
+            WORKLOADS.iter().for_each(|one| println!("{:<20} {}", one.name, one.about));
+            return Ok(true);
+        }
+        some(&self.worlds()?, self.workload.is_some() || self.world.is_some(), &plan)
+    }
+
+    /// What is cut when it is no campaign.
+    fn worlds(&self) -> Result<Vec<World>, String> {
+        if let Some(world) = self.world {
+            return Ok(vec![world]);
+        }
+        let chosen: Vec<&'static Workload> = match &self.workload {
+            None => WORKLOADS.iter().collect(),
+            Some(name) => {
+                let one = Workload::named(name);
+                vec![one.ok_or(format!("there is no workload '{name}'; --list names them"))?]
+            }
+        };
+        let usual = |workload: &'static Workload| {
+            workload.usual().map(move |setting| World { workload, setting })
+        };
+        let mut worlds: Vec<World> = chosen.into_iter().flat_map(usual).collect();
+        let seed = self.seed.unwrap_or(1);
+        worlds.iter_mut().for_each(|world| world.setting.seed = seed);
+        Ok(worlds)
+    }
+
+    fn campaign(self, plan: cuts::Plan) -> Result<bool, String> {
+        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+        let jobs = self.jobs.unwrap_or(jobs);
+        let (shard, only, worlds) = (self.shard, self.only, self.worlds);
+        let campaign = Campaign { shard, only, worlds, plan, jobs };
+        let space = Space::new();
+        let chosen = campaign.chosen(&space);
+        if chosen.is_empty() {
+            return Err("there is no such world; --campaign --list names all".into());
+        }
+        if self.list {
+            for number in chosen {
+                println!("{number:>7} {}", space.world(number));
+            }
+            return Ok(true);
+        }
+        let ledger = self.out.as_deref().map(|path| Ledger::open(path, campaign::key_of));
+        let ledger = ledger.transpose()?;
+        let stop = stop_flag()?;
+        let bar = progress(chosen.len() as u64);
+        let total = Mutex::new(campaign::Tally::default());
+        let told = |line: &campaign::Line| {
+            let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            total.add(line.total());
+            bar.inc(1);
+            bar.set_message(format!("{} cuts, {} wrong", total.cuts, total.wrong));
+            for finding in &line.findings {
+                let (problem, again) = (&finding.problem, &finding.again);
+                bar.suspend(|| println!("{problem}\n  again: {again}"));
+            }
+        };
+        let begun = std::time::Instant::now();
+        let outcome = campaign.run(&space, (ledger.as_ref(), &stop), &told)?;
+        bar.finish_and_clear();
+        let seconds = begun.elapsed().as_secs_f64();
+        let campaign::Outcome { worlds, skipped, total, stopped } = outcome;
+        let left_out = match skipped {
+            0 => String::new(),
+            count => format!(", {count} were done already"),
+        };
+        println!(
+            "{worlds} of {} worlds{left_out}: {} cuts, {} wrong, {seconds:.0} s",
+            space.len(),
+            total.cuts,
+            total.wrong
+        );
+        if stopped {
+            println!("stopped; the same command goes on{}", self.out.map_or(" with --out", |_| ""));
+        }
+        Ok(total.wrong == 0 && !stopped)
+    }
+}
+
+/// Cuts these worlds; says whether all was well.
+fn some(worlds: &[World], is_named: bool, plan: &cuts::Plan) -> Result<bool, String> {
+    let (mut tried, mut good) = (0, true);
+    for world in worlds {
+        let World { workload, setting } = world;
+        let depth = if workload.is_small || is_named { plan.depth } else { plan.depth.min(1) };
+        let name = format!("{}, {}", workload.name, setting.part.name());
+        let begun = std::time::Instant::now();
+        let report = match workload.run(setting, &cuts::Plan { depth, ..plan.clone() }) {
+            Ok(report) => report,
+            Err(why) => {
+                println!("{name:<26} failed without a cut: {why}");
+                good = false;
+                continue;
+            }
+        };
+        println!("{name:<26} {report}, {:.1} s", begun.elapsed().as_secs_f64());
+        for cuts::Failure { cuts, problem } in &report.failures {
+            println!("  {problem}");
+            println!("    again: flysch-sim cuts --world {world} --cut {cuts}");
+        }
+        tried += report.tried();
+        good &= report.failed == 0;
+    }
+    println!("{tried} cuts tried");
+    Ok(good)
+}
+
+impl Results {
+    /// Says whether nothing was wrong.
+    pub(crate) fn run(self) -> Result<bool, String> {
+        let Self::Report { files, json } = self;
+        let mut merged = Merged::default();
+        for path in files {
+            let name = path.display();
+            let file = File::open(&path).map_err(|e| format!("{name}: cannot open: {e}"))?;
+            merged.take(BufReader::new(file)).map_err(|e| format!("{name}: cannot read: {e}"))?;
+        }
+        match json {
+            true => println!("{}", serde_json::to_string(&merged).map_err(|e| e.to_string())?),
+            false => print!("{merged}"),
+        }
+        Ok(merged.is_good())
+    }
+}
+
+impl Seeds {
+    /// Says whether all was well.
+    pub(crate) fn run(self) -> Result<bool, String> {
+        let key = |value: &Value| {
+            let (seed, requests) = (value.get("seed")?, value.get("requests")?);
+            Some(format!("{seed} {requests}"))
+        };
+        let ledger = self.out.as_deref().map(|path| Ledger::open(path, key)).transpose()?;
+        let stop = stop_flag()?;
+        let mut totals = Totals::default();
+        let mut good = true;
+        let requests = self.requests;
+        for seed in self.first..self.first.saturating_add(self.count) {
+            let is_done =
+                ledger.as_ref().is_some_and(|ledger| ledger.has(&format!("{seed} {requests}")));
+            if !self.shard.has(seed) || is_done {
+                continue;
+            }
+            if stop.load(Ordering::Relaxed) {
+                println!("stopped before seed {seed}");
+                good = false;
+                break;
+            }
+            let plan = self.faults.clone();
+            let outcome = world::run(&Wish { seed, requests, plan, mistake: None });
+            let mut line = json!({ "seed": seed, "requests": requests });
+            match outcome {
+                Ok(one) => {
+                    line["ended"] = one.requests.iter().sum::<u64>().into();
+                    line["failed"] = one.failed.into();
+                    line["faults"] = one.faults.iter().sum::<u64>().into();
+                    totals.add(&one);
+                }
+                Err(violation) => {
+                    good = false;
+                    let again =
+                        format!("flysch-sim seeds --first {seed} --count 1 --requests {requests}");
+                    println!("seed {seed}: {violation}\n  again: {again}");
+                    line["violation"] = violation.to_string().into();
+                    line["again"] = again.into();
+                }
+            }
+            if let Some(ledger) = &ledger {
+                ledger.add(&line.to_string())?;
+            }
+        }
+        print(&totals);
+        Ok(good)
+    }
+}
+
+fn print(totals: &Totals) {
+    let Totals { worlds, requests, failed, commands, compared, nanos, .. } = totals;
+    let ended: u64 = requests.iter().sum();
+    let faults: u64 = totals.faults.iter().sum();
+    println!("{worlds} worlds, {ended} requests ended, each once; {failed} of them with an error");
+    let [reads, writes, flushes, deletes] = requests;
+    println!("  {reads} reads, {writes} writes, {flushes} flushes, {deletes} deletions");
+    println!("  {commands} commands, {} MiB compared", compared >> 20);
+    println!("  {} s of virtual time", nanos / 1_000_000_000);
+    println!("{faults} faults");
+    for (kind, count) in Kind::ALL.iter().zip(totals.faults) {
+        println!("  {count:>7} {kind}");
+    }
+}

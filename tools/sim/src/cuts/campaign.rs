@@ -1,0 +1,350 @@
+//! Every workload in every setting: a numbered list of worlds, run in parts, one line for each.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use flysch_models::flash::Tear;
+use flysch_tests::shard::{Ledger, Shard};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::setting::{Bad, Cells, Gear, Part, Setting, User, Wear, World};
+use super::workloads::WORKLOADS;
+use super::{Plan, Report};
+
+/// Seeds of every other coordinate.
+pub const SEEDS: u64 = 20;
+/// What separates neighbours in the list: the golden ratio, so that every part of it is a sample
+/// of all.
+const STRIDE: u64 = 2_654_435_761;
+
+/// All worlds, in their order.
+#[derive(Debug)]
+pub struct Space {
+    worlds: Vec<World>,
+    stride: u64,
+}
+
+impl Space {
+    /// All that are possible.
+    pub fn new() -> Self {
+        let mut worlds = vec![];
+        for setting in settings() {
+            let fitting = WORKLOADS.iter().filter(|workload| workload.fits(&setting));
+            worlds.extend(fitting.map(|workload| World { workload, setting }));
+        }
+        let len = worlds.len() as u64;
+        let stride = (STRIDE % len..).find(|stride| gcd(*stride, len) == 1).unwrap_or(1);
+        Self { worlds, stride }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.worlds.len() as u64
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.worlds.is_empty()
+    }
+
+    /// World `number`, from 0 to [`len`](Self::len) - 1.
+    pub fn world(&self, number: u64) -> World {
+        let place = u128::from(number) * u128::from(self.stride) % u128::from(self.len());
+        self.worlds[place as usize]
+    }
+}
+
+impl Default for Space {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn settings() -> Vec<Setting> {
+    let mut all: Vec<Setting> =
+        (1..=SEEDS).map(|seed| Setting { seed, ..Setting::default() }).collect();
+    fn each<T: Copy>(all: &[Setting], values: &[T], set: impl Fn(&mut Setting, T)) -> Vec<Setting> {
+        let with = |setting: &Setting, value| {
+            let mut setting = *setting;
+            set(&mut setting, value);
+            setting
+        };
+        all.iter()
+            .flat_map(|one| values.iter().map(move |value| (one, *value)))
+            .map(|(one, value)| with(one, value))
+            .collect()
+    }
+    all = each(&all, Part::ALL, |setting, part| setting.part = part);
+    all = each(&all, Bad::ALL, |setting, bad| setting.bad = bad);
+    all = each(&all, Wear::ALL, |setting, wear| setting.wear = wear);
+    all = each(&all, Cells::ALL, |setting, cells| setting.cells = cells);
+    all = each(&all, User::ALL, |setting, user| setting.user = user);
+    each(&all, Gear::ALL, |setting, gear| setting.gear = gear)
+}
+
+/// Only some values of a coordinate: `chip=die4,bch*`.
+#[derive(Clone, Debug)]
+pub struct Only {
+    place: usize,
+    values: Vec<String>,
+}
+
+/// The names of the coordinates, in the order in which a world is written.
+pub const COORDINATES: [&str; 8] =
+    ["workload", "chip", "bad", "wear", "cells", "user", "device", "seed"];
+
+impl FromStr for Only {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let problem = || {
+            let names = COORDINATES.join(", ");
+            format!("'{text}' chooses nothing; one is NAME=VALUE,VALUE... with a name of {names}")
+        };
+        let (name, values) = text.split_once('=').ok_or_else(problem)?;
+        let place = COORDINATES.iter().position(|one| *one == name).ok_or_else(problem)?;
+        Ok(Self { place, values: values.split(',').map(str::to_string).collect() })
+    }
+}
+
+impl Only {
+    fn has(&self, world: &str) -> bool {
+        let value = world.split('/').nth(self.place).unwrap_or_default();
+        self.values.iter().any(|wanted| match wanted.strip_suffix('*') {
+            Some(start) => value.starts_with(start),
+            None => value == wanted,
+        })
+    }
+}
+
+/// Cuts and what was wrong after them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Cuts tried.
+    pub cuts: u64,
+    /// Cuts after which something was wrong.
+    pub wrong: u64,
+}
+
+/// Something that was wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// After which cuts; empty: without one.
+    pub cut: String,
+    /// What.
+    pub problem: String,
+    /// The command that shows it again.
+    pub again: String,
+}
+
+/// What became of a world: one line of the results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Its coordinates.
+    pub world: String,
+    /// Its number, and how many there are.
+    pub number: u64,
+    /// Worlds in all.
+    pub of: u64,
+    /// Points asked for; 0: all.
+    pub points: u64,
+    /// Cuts within each other.
+    pub depth: u32,
+    /// Programs and erases of the workload.
+    pub operations: u64,
+    /// By the name of the tear.
+    pub tears: BTreeMap<String, Tally>,
+    /// The first things that were wrong.
+    pub findings: Vec<Finding>,
+    /// Why there was nothing to cut: so many failures that the device takes no more writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+}
+
+impl Line {
+    /// All its cuts together.
+    pub fn total(&self) -> Tally {
+        let mut total = Tally::default();
+        self.tears.values().for_each(|tally| total.add(*tally));
+        let without_cut = self.findings.iter().filter(|finding| finding.cut.is_empty());
+        total.wrong += without_cut.count() as u64;
+        total
+    }
+
+    /// What may not be in a file twice.
+    pub fn key(&self) -> String {
+        let tears: Vec<&str> = self.tears.keys().map(String::as_str).collect();
+        key(&self.world, self.points, self.depth, &tears)
+    }
+}
+
+impl Tally {
+    /// Both together.
+    pub fn add(&mut self, other: Self) {
+        self.cuts += other.cuts;
+        self.wrong += other.wrong;
+    }
+}
+
+fn key(world: &str, points: u64, depth: u32, tears: &[&str]) -> String {
+    let mut tears = tears.to_vec();
+    tears.sort_unstable();
+    format!("{world} {points} {depth} {}", tears.join(","))
+}
+
+/// Which worlds are run and how.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// Whose part of the list.
+    pub shard: Shard,
+    /// Which coordinates.
+    pub only: Vec<Only>,
+    /// Worlds at most; all without it.
+    pub worlds: Option<usize>,
+    /// Cuts in each.
+    pub plan: Plan,
+    /// Threads.
+    pub jobs: usize,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Worlds run.
+    pub worlds: u64,
+    /// Worlds that were in the file.
+    pub skipped: u64,
+    /// Cuts.
+    pub total: Tally,
+    /// Whether somebody stopped it.
+    pub stopped: bool,
+}
+
+impl Campaign {
+    fn key(&self, world: &str) -> String {
+        let tears: Vec<String> = self.plan.tears.iter().map(Tear::to_string).collect();
+        let tears: Vec<&str> = tears.iter().map(String::as_str).collect();
+        key(world, self.plan.points.unwrap_or(0), self.plan.depth, &tears)
+    }
+
+    /// The numbers of the worlds that are run.
+    pub fn chosen(&self, space: &Space) -> Vec<u64> {
+        let wanted = |number: &u64| {
+            let world = space.world(*number).to_string();
+            self.only.iter().all(|only| only.has(&world))
+        };
+        let mine = (0..space.len()).filter(|number| self.shard.has(*number));
+        mine.filter(wanted).take(self.worlds.unwrap_or(usize::MAX)).collect()
+    }
+
+    /// One world.
+    pub fn one(&self, space: &Space, number: u64) -> Line {
+        let World { workload, setting } = space.world(number);
+        let world = space.world(number).to_string();
+        let mut line = Line {
+            number,
+            of: space.len(),
+            points: self.plan.points.unwrap_or(0),
+            depth: self.plan.depth,
+            operations: 0,
+            tears: self.plan.tears.iter().map(|t| (t.to_string(), Tally::default())).collect(),
+            findings: vec![],
+            ended: None,
+            world,
+        };
+        match super::guarded(|| workload.run(&setting, &self.plan)) {
+            Ok(report) => fill(&mut line, &report),
+            Err(why) if setting.is_failing() && is_worn_out(&why) => line.ended = Some(why),
+            Err(problem) => {
+                let again = format!("flysch-sim cuts --world {}", line.world);
+                line.findings.push(Finding { cut: String::new(), problem, again });
+            }
+        }
+        line
+    }
+
+    /// Runs the worlds that are not in the file yet. `told` hears of each, in any order; `stop`
+    /// ends the run after those under way.
+    ///
+    /// # Errors
+    /// When the results cannot be written.
+    pub fn run(
+        &self,
+        space: &Space,
+        (ledger, stop): (Option<&Ledger>, &AtomicBool),
+        told: &(dyn Fn(&Line) + Sync),
+    ) -> Result<Outcome, String> {
+        let chosen = self.chosen(space);
+        let is_done = |number: &u64| {
+            let world = space.world(*number).to_string();
+            ledger.is_some_and(|ledger| ledger.has(&self.key(&world)))
+        };
+        let left: Vec<u64> = chosen.iter().copied().filter(|number| !is_done(number)).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut outcome = Outcome::default();
+            while !stop.load(Ordering::Relaxed) {
+                let Some(number) = left.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                let line = self.one(space, *number);
+                if let Some(ledger) = ledger {
+                    let text = serde_json::to_string(&line).map_err(|e| e.to_string())?;
+                    ledger.add(&text)?;
+                }
+                outcome.worlds += 1;
+                outcome.total.add(line.total());
+                told(&line);
+            }
+            Ok::<Outcome, String>(outcome)
+        };
+        let mut all = Outcome { skipped: (chosen.len() - left.len()) as u64, ..Outcome::default() };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+            for thread in threads {
+                let one = thread.join().map_err(|_| "a thread of the campaign panicked")??;
+                all.worlds += one.worlds;
+                all.total.add(one.total);
+            }
+            Ok::<(), String>(())
+        })?;
+        all.stopped = all.worlds < left.len() as u64;
+        Ok(all)
+    }
+}
+
+/// Whether a device says that its reserve is used up.
+fn is_worn_out(why: &str) -> bool {
+    why.contains("no reserved block is left")
+}
+
+fn fill(line: &mut Line, report: &Report) {
+    line.operations = report.operations;
+    for (tear, (cuts, wrong)) in Tear::ALL.into_iter().zip(report.by_tear) {
+        if let Some(tally) = line.tears.get_mut(&tear.to_string()) {
+            *tally = Tally { cuts, wrong };
+        }
+    }
+    line.findings = report
+        .failures
+        .iter()
+        .map(|failure| Finding {
+            cut: failure.cuts.to_string(),
+            problem: failure.problem.clone(),
+            again: format!("flysch-sim cuts --world {} --cut {}", line.world, failure.cuts),
+        })
+        .collect();
+}
+
+/// The item of a line of the results, for [`Ledger::open`].
+pub fn key_of(value: &Value) -> Option<String> {
+    Line::deserialize(value).ok().map(|line| line.key())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Everything that can be reached in a file system, to be compared.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use flysch_api::vfs::{Attributes, Error, FileKind, FileSystem, Inode, Timestamp};
+use flysch_vfs::Memory;
+
+/// Everything of a file but its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    pub attributes: Attributes,
+    pub content: Rc<Vec<u8>>,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// All files that have names, by inode number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tree {
+    pub nodes: BTreeMap<u64, Node>,
+    /// Directory and name, and what it names.
+    pub names: BTreeMap<(u64, Vec<u8>), u64>,
+}
+
+impl Tree {
+    /// Everything that can be reached. What did not change shares its content with `before`.
+    pub(super) fn of(fs: &dyn FileSystem, before: Option<&Self>) -> Result<Self, String> {
+        let mut tree = Self::default();
+        let root = fs.statistics().root;
+        let mut left = vec![root];
+        while let Some(inode) = left.pop() {
+            if tree.nodes.contains_key(&inode.0) {
+                continue;
+            }
+            let old = before.and_then(|tree| tree.nodes.get(&inode.0));
+            let node = Node::of(fs, inode, old)
+                .map_err(|error| format!("inode {inode} can not be read: {error}"))?;
+            let is_directory = node.attributes.kind == FileKind::Directory;
+            tree.nodes.insert(inode.0, node);
+            if is_directory {
+                let listed = fs.list(inode, 0, &mut |entry| {
+                    tree.names.insert((inode.0, entry.name.to_vec()), entry.inode.0);
+                    left.push(entry.inode);
+                    ControlFlow::Continue(())
+                });
+                listed.map_err(|error| format!("directory {inode} can not be listed: {error}"))?;
+            }
+        }
+        Ok(tree)
+    }
+
+    /// As [`of`](Self::of), with the file that has no name and is still open: until its removal is
+    /// on the flash, the old name may show what was written to it since.
+    pub(super) fn modelled(
+        model: &Memory,
+        before: Option<&Self>,
+        open: Option<Inode>,
+    ) -> Result<Self, String> {
+        let mut tree = Self::of(model, before)?;
+        if let Some(Ok(node)) = open.map(|inode| Node::of(model, inode, None)) {
+            tree.nodes.entry(node.attributes.inode.0).or_insert(node);
+        }
+        Ok(tree)
+    }
+
+    pub(super) fn names_of(&self, inode: u64) -> impl Iterator<Item = &(u64, Vec<u8>)> {
+        self.names.iter().filter(move |(_, named)| **named == inode).map(|(name, _)| name)
+    }
+}
+
+impl Node {
+    fn of(fs: &dyn FileSystem, inode: Inode, before: Option<&Self>) -> Result<Self, Error> {
+        let mut attributes = fs.attributes(inode)?;
+        // Not compared: the last read, and what each format counts in its own way.
+        attributes.accessed = Timestamp::default();
+        attributes.blocks = 0;
+        let mut content = vec![];
+        if matches!(attributes.kind, FileKind::Regular | FileKind::Symlink) {
+            content.resize(attributes.size as usize, 0);
+            let mut done = 0;
+            while done < content.len() {
+                match fs.read(inode, done as u64, &mut content[done..])? {
+                    0 => return Err(Error::Invalid("the file ends before its size")),
+                    len => done += len,
+                }
+            }
+        }
+        let shared = before.map(|node| &node.content).filter(|old| ***old == content);
+        let content = shared.cloned().unwrap_or_else(|| Rc::new(content));
+        let mut names = vec![];
+        fs.list_xattrs(inode, &mut |name| names.push(name.to_vec()))?;
+        let mut xattrs = BTreeMap::new();
+        for name in names {
+            let mut value = vec![0; 65_536];
+            let len = fs.read_xattr(inode, &name, &mut value)?;
+            value.truncate(len);
+            xattrs.insert(name, value);
+        }
+        Ok(Self { attributes, content, xattrs })
+    }
+}
