@@ -18,6 +18,8 @@ mod plan;
 mod read;
 
 #[cfg(test)]
+mod cuts;
+#[cfg(test)]
 mod tests;
 
 use alloc::format;

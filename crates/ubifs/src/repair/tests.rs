@@ -25,9 +25,9 @@ use crate::{Options, Ubifs, UbifsMut};
 
 /// LEBs in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Memory {
-    leb_size: u32,
-    lebs: Vec<Option<Vec<u8>>>,
+pub(super) struct Memory {
+    pub(super) leb_size: u32,
+    pub(super) lebs: Vec<Option<Vec<u8>>>,
 }
 
 impl Volume for Memory {
@@ -84,11 +84,11 @@ impl VolumeMut for Memory {
     }
 }
 
-const NOW: u64 = 1_700_000_000;
-const ROOT: Inode = Inode(1);
+pub(super) const NOW: u64 = 1_700_000_000;
+pub(super) const ROOT: Inode = Inode(1);
 
 /// Nothing but notes is found.
-fn assert_sound(memory: &Memory, what: &str) {
+pub(super) fn assert_sound(memory: &Memory, what: &str) {
     let fs = Ubifs::open(memory, &Options::default()).unwrap();
     let damage: Vec<_> =
         fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect();
@@ -108,7 +108,7 @@ fn new_file(kind: FileKind) -> NewFile<'static> {
 }
 
 /// A file system with forty files of several blocks in directories.
-fn filled() -> Memory {
+pub(super) fn filled() -> Memory {
     let mut memory = Memory { leb_size: 15_872, lebs: vec![None; 64] };
     let options = CreateOptions::new(512, 15_872, 64);
     let now = Timestamp { seconds: 1, nanoseconds: 0 };
@@ -247,26 +247,31 @@ fn a_lower_level_says_what_it_takes_and_changes_nothing() {
     assert!(report.changes.iter().any(|change| change.finding.structure == "log"));
 }
 
+/// Spoils some bytes in some LEBs behind the superblock.
+pub(super) fn spoil(mut memory: Memory, random: &mut u64) -> Memory {
+    let mut next = || {
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888);
+        (*random >> 33) as usize
+    };
+    for _ in 0..1 + next() % 6 {
+        let lnum = 1 + next() % (memory.lebs.len() - 1);
+        let Some(leb) = &mut memory.lebs[lnum] else { continue };
+        let at = next() % leb.len();
+        let end = (at + 1 + next() % 600).min(leb.len());
+        let value = next() as u8;
+        leb[at..end].iter_mut().for_each(|byte| *byte ^= value);
+    }
+    memory
+}
+
 /// Anything at all in any LEB: the repair ends, and what it leaves is sound.
 #[test]
 fn damage_anywhere_is_repaired_or_refused() {
     let good = filled();
     let mut random = 1_u64;
-    let mut next = || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888);
-        (random >> 33) as usize
-    };
     let mut repaired = 0;
     for round in 0..150 {
-        let mut memory = good.clone();
-        for _ in 0..1 + next() % 6 {
-            let lnum = 1 + next() % (memory.lebs.len() - 1);
-            let Some(leb) = &mut memory.lebs[lnum] else { continue };
-            let at = next() % leb.len();
-            let end = (at + 1 + next() % 600).min(leb.len());
-            let value = next() as u8;
-            leb[at..end].iter_mut().for_each(|byte| *byte ^= value);
-        }
+        let memory = spoil(good.clone(), &mut random);
         match repair(memory, Level::DangerRebuild, NOW) {
             Ok((memory, _)) => assert_sound(&memory, &format!("round {round}")),
             Err(error) => panic!("round {round}: {error}"),

@@ -51,6 +51,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.space.fill_master(&mut master);
         self.write_lpt(&mut master)?;
         self.write_orphans(&mut master)?;
+        self.believable()?;
         self.write_master(master)?;
         let (format, fanout) = (self.fs.store.format(), self.fs.store.superblock.fanout as usize);
         match &mut self.fs.store.index {

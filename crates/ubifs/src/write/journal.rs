@@ -56,7 +56,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.changed = true;
         let appended = self.fs.store.access.volume.append(head, bytes);
         appended.map_err(|error| self.refused(lnum, offset, error))?;
-        self.space.change(lnum, |leb| leb.free -= length);
+        self.space.change(lnum, |leb| leb.free = leb.free.wrapping_sub(length));
         Ok(Location { lnum, offset, length })
     }
 

@@ -371,7 +371,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
         writing.buffer.extend_from_slice(bytes);
         self.index_head = (lnum, offset + length);
-        self.space.change(lnum, |leb| leb.free -= length);
+        self.space.change(lnum, |leb| leb.free = leb.free.wrapping_sub(length));
         Ok((lnum, offset))
     }
 

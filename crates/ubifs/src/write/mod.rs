@@ -148,7 +148,13 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     fn writable(&self) -> Result<(), Error> {
-        if self.failed { Err(Error::ReadOnly) } else { Ok(()) }
+        if self.failed { Err(Error::ReadOnly) } else { self.believable() }
+    }
+
+    /// Refuses when what is known of space contradicts itself.
+    fn believable(&self) -> Result<(), Error> {
+        let (structure, place) = ("LEB properties", Default::default());
+        if self.space.is_astray() { Err(Error::Damaged { structure, place }) } else { Ok(()) }
     }
 
     fn write_leb(&mut self, lnum: u32, offset: u32, bytes: &[u8]) -> Result<(), Error> {

@@ -26,6 +26,7 @@ use super::space::Space;
 use super::{GC, Stop, UbifsMut};
 use crate::access::{Fault, Location, Scratch};
 use crate::lpt::Lpt;
+use crate::master::bad_fields;
 use crate::open::{OpenError, Options, Ubifs};
 use crate::scan::{Item, Scan};
 
@@ -111,6 +112,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         this.highest_inode = this.highest_inode.max(found.inode);
         this.random = this.sequence ^ u64::from_le_bytes(first_8(&this.fs.store.superblock.uuid));
         this.account(&found.ends)?;
+        this.believable()?;
         this.recover_master(unclean)?;
         this.log.head = log.head;
         this.fix_up()?;
@@ -128,8 +130,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(this)
     }
 
-    /// Refuses what can not be written; reads the LEB properties.
-    fn prepare(mut fs: Ubifs<Buffered<V>>) -> Result<Self, MountError> {
+    /// Refuses what can not be written for what its superblock says.
+    fn refuse(fs: &Ubifs<Buffered<V>>) -> Result<(), MountError> {
         let superblock = fs.store.superblock;
         if superblock.flags.contains(SuperblockFlags::AUTHENTICATION) {
             return read_only("it is authenticated, and the key to sign changes is not at hand");
@@ -153,9 +155,23 @@ impl<V: VolumeMut> UbifsMut<V> {
                 geometry.lebs, superblock.leb_count
             ));
         }
+        Ok(())
+    }
+
+    /// Refuses what can not be written; reads the LEB properties.
+    fn prepare(mut fs: Ubifs<Buffered<V>>) -> Result<Self, MountError> {
+        Self::refuse(&fs)?;
+        let superblock = fs.store.superblock;
         let (Some(chosen), Some(format)) = (fs.master.clone(), fs.lpt) else {
             return read_only("the master node is lost");
         };
+        let layout = &fs.store.layout;
+        if let [field, ..] = bad_fields(&chosen.master, &superblock, layout, &format)[..] {
+            // Linux does not even read one.
+            return read_only(format!(
+                "the master node has an impossible value in field {field}; repair it first"
+            ));
+        }
         let worst = fs.findings.iter().find(|finding| finding.severity == Severity::Lost);
         if let Some(finding) = worst {
             return read_only(format!("{finding}; repair it first"));

@@ -48,6 +48,8 @@ pub(super) struct Space {
     first: u32,
     lebs: Vec<Leb>,
     sums: Sums,
+    /// What the flash says contradicts itself; see [`Space::is_astray`].
+    astray: bool,
 }
 
 impl Leb {
@@ -72,7 +74,8 @@ impl Space {
         };
         let lebs: Vec<Leb> = lebs.iter().map(leb).collect();
         let min_io = superblock.min_io_size;
-        let mut space = Self { leb_size, min_io, first: main.start, lebs, sums: Sums::default() };
+        let (first, sums) = (main.start, Sums::default());
+        let mut space = Self { leb_size, min_io, first, lebs, sums, astray: false };
         space.sums = space.lebs.iter().fold(Sums::default(), |sums, leb| space.add(sums, leb));
         space
     }
@@ -93,13 +96,26 @@ impl Space {
         sums
     }
 
+    /// Whether something was to be noted that can not be: of a LEB outside the main area, or more
+    /// in one than it has room for. Damaged LEB properties, or an index that is trusted and wrong,
+    /// come to that; what was counted is worth nothing then, and nothing may be written by it.
+    pub(super) fn is_astray(&self) -> bool {
+        self.astray
+    }
+
     /// Changes what a LEB is said to hold.
     pub(super) fn change(&mut self, lnum: u32, change: impl FnOnce(&mut Leb)) {
-        let at = (lnum - self.first) as usize;
-        let mut leb = self.lebs[at];
+        let at = lnum.wrapping_sub(self.first) as usize;
+        let Some(mut leb) = self.lebs.get(at).copied() else {
+            self.astray = true;
+            return;
+        };
         let old = self.add(Sums::default(), &leb);
         change(&mut leb);
-        assert!(leb.free + leb.used <= self.leb_size, "LEB {lnum} holds more than it has room for");
+        if leb.free.saturating_add(leb.used) > self.leb_size {
+            self.astray = true;
+            return;
+        }
         let new = self.add(Sums::default(), &leb);
         self.lebs[at] = leb;
         let sums = &mut self.sums;
@@ -133,8 +149,10 @@ impl Space {
         self.change(at.lnum, |leb| leb.used = leb.used.saturating_sub(align8(at.length)));
     }
 
+    /// What a LEB holds; one outside the main area can not be taken.
     pub(super) fn leb(&self, lnum: u32) -> Leb {
-        self.lebs[(lnum - self.first) as usize]
+        let outside = Leb { taken: true, ..Leb::default() };
+        self.lebs.get(lnum.wrapping_sub(self.first) as usize).copied().unwrap_or(outside)
     }
 
     /// Every LEB with its number.
