@@ -10,6 +10,10 @@ use flysch_wire::ubi::{VID_HEADER_SIZE, VidHeader, VolumeKind, crc32};
 
 use crate::{Image, Offsets, VolumeInfo};
 
+/// Unmapped LEBs that a volume may have behind its last one: 32 GiB of flash with blocks of
+/// 128 KiB.
+const LEBS_MORE_MAX: u32 = 1 << 18;
+
 /// A volume of an attached image.
 ///
 /// It is a [`Volume`] for file systems that know LEBs, and a [`Flash`] whose erase blocks are the
@@ -107,7 +111,10 @@ impl<F: Flash> UbiVolume<F> {
 
 impl<F: Flash> Volume for UbiVolume<F> {
     fn geometry(&self) -> Geometry {
-        Geometry { leb_size: self.info.leb_size, lebs: self.info.reserved_pebs, write_size: None }
+        // A damaged table may claim any number: LEBs far behind the last one are not gone through.
+        let mapped = self.info.map.last().map_or(0, |(lnum, _)| lnum.saturating_add(1));
+        let lebs = self.info.reserved_pebs.min(mapped.saturating_add(LEBS_MORE_MAX));
+        Geometry { leb_size: self.info.leb_size, lebs, write_size: None }
     }
 
     fn state(&self, lnum: u32) -> LebState {

@@ -4,6 +4,10 @@ use flysch_api::flash::{self, Corrected, Flash, FlashMut};
 use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
 use flysch_wire::ubifs::{BranchFormat, LEB_SIZE_MAX, LEB_SIZE_MIN, Node, SUPERBLOCK_NODE_SIZE};
 
+/// Erased LEBs that an image may lack at its end: 32 GiB of flash with blocks of 128 KiB. One that
+/// says it lacks more is damaged, and its LEBs are not gone through.
+const LEBS_MORE_MAX: u32 = 1 << 18;
+
 /// A file system image without UBI around it, as `mkfs.ubifs` writes it.
 ///
 /// The image may end early: LEBs behind its end were never written and read as erased.
@@ -32,7 +36,10 @@ impl<F: Flash> FlatImage<F> {
             return None;
         };
         let sane = (LEB_SIZE_MIN..=LEB_SIZE_MAX).contains(&superblock.leb_size);
-        sane.then(|| Self::new(flash, superblock.leb_size, superblock.leb_count))
+        let stored = flash.geometry().size.div_ceil(u64::from(superblock.leb_size.max(1)));
+        let most = u32::try_from(stored).unwrap_or(u32::MAX).saturating_add(LEBS_MORE_MAX);
+        let lebs = superblock.leb_count.min(most);
+        sane.then(|| Self::new(flash, superblock.leb_size, lebs))
     }
 
     /// An image whose LEBs have `leb_size` bytes; not zero.

@@ -8,7 +8,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use flysch_api::finding::{Finding, Place, Severity};
-use flysch_api::volume::Volume;
+use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{
     Branch, FORMAT_VERSION, Index as IndexNode, Key, LEB_SIZE_MAX, LOG_LEB, Layout, MasterFlags,
@@ -206,6 +206,9 @@ impl<V: Volume> Ubifs<V> {
         let store = &mut self.store;
         let mut orphans = Vec::new();
         for lnum in store.layout.orphans.clone() {
+            if store.access.volume.state(lnum) == LebState::Unmapped {
+                continue;
+            }
             let mut scratch = Scratch::new();
             let Ok(leb) = store.access.leb(lnum, &mut scratch) else { continue };
             for item in Scan::new(leb, 0) {

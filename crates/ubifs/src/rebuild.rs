@@ -46,7 +46,7 @@ pub(crate) fn collect<V: Volume>(
 ) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut scratch = Scratch::new();
-    for lnum in store.layout.main.clone() {
+    for lnum in store.layout.main.start..store.layout.main.end.min(store.access.lebs) {
         if store.access.volume.state(lnum) == LebState::Unmapped {
             continue;
         }

@@ -31,6 +31,10 @@ impl<V: Volume> Check<'_, V> {
     pub(super) fn lpt(&mut self) -> Option<Vec<LebProperties>> {
         let (fs, format) = (self.fs, self.fs.lpt?);
         let master = &fs.master.as_ref()?.master;
+        if fs.superblock().leb_count > fs.store.access.lebs {
+            // That was told; properties of any number of LEBs would take any amount of memory.
+            return None;
+        }
         let empty = LebProperties { free: format.leb_size, dirty: 0, index: false };
         let properties = alloc::vec![empty; format.main_lebs as usize];
         let mut walk = Walk {

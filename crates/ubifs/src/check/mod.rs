@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 use flysch_api::finding::{Finding, Severity};
 use flysch_api::vfs::Inode;
-use flysch_api::volume::Volume;
+use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::{Node, NodeKind};
 
 use crate::access::{Location, Scratch, finding};
@@ -75,7 +75,8 @@ impl<V: Volume> Check<'_, V> {
         let store = &self.fs.store;
         let mut scratch = Scratch::new();
         let stale = self.fs.has_no_orphans();
-        for lnum in store.layout.orphans.clone() {
+        let is_there = |lnum: &u32| store.access.volume.state(*lnum) != LebState::Unmapped;
+        for lnum in store.layout.orphans.clone().filter(is_there) {
             let leb = match store.access.leb(lnum, &mut scratch) {
                 Ok(leb) => leb,
                 Err(cause) => {

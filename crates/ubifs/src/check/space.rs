@@ -42,7 +42,9 @@ impl<V: Volume> Check<'_, V> {
         if let Some(properties) = properties {
             self.sums(properties);
         }
-        for (at, lnum) in layout.main.clone().enumerate() {
+        // Of LEBs that the volume does not have there is nothing to tell but that.
+        let main = layout.main.start..layout.main.end.min(self.fs.store.access.lebs);
+        for (at, lnum) in main.enumerate() {
             let known = properties.and_then(|properties| properties.get(at)).copied();
             let Some(held) = self.hold(lnum, known) else { continue };
             if let (Some(known), false) = (known, usage.incomplete) {

@@ -17,7 +17,7 @@ use flysch_api::vfs::{
 };
 use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
 
-use flysch_wire::ubifs::{Header, NodeKind};
+use flysch_wire::ubifs::{Group, Header, Node, NodeKind, SUPERBLOCK_NODE_SIZE, Superblock};
 
 use super::{Level, RepairError, repair, survey};
 use crate::create::{CreateOptions, NewInode, format};
@@ -262,6 +262,24 @@ pub(super) fn spoil(mut memory: Memory, random: &mut u64) -> Memory {
         leb[at..end].iter_mut().for_each(|byte| *byte ^= value);
     }
     memory
+}
+
+/// A superblock that claims a thousand million LEBs: a check goes through those that are there.
+#[test]
+fn lebs_that_the_volume_does_not_have_cost_nothing() {
+    let mut memory = filled();
+    let superblock = *Ubifs::open(&memory, &Options::default()).unwrap().superblock();
+    let (leb_count, leb_count_max) = (1 << 30, i32::MAX as u32);
+    let claims = Superblock { leb_count, leb_count_max, ..superblock };
+    let mut bytes = vec![0; SUPERBLOCK_NODE_SIZE];
+    Node::Superblock(claims).emit(1, Group::None, &mut bytes);
+    memory.change(0, &bytes).unwrap();
+    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let told = fs.check().iter().any(|it| it.problem.contains("LEBs, the volume has 64"));
+    assert!(told, "{:#?}", fs.check());
+    let fs = Ubifs::open(&memory, &Options { index: crate::IndexUse::Rebuild }).unwrap();
+    assert!(content(&fs, "d0/f0").is_some());
+    assert!(matches!(survey(&memory), Err(RepairError::Unrepairable(_))));
 }
 
 /// Anything at all in any LEB: the repair ends, and what it leaves is sound.

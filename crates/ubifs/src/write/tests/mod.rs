@@ -6,6 +6,7 @@ mod mkfs;
 mod model;
 
 use std::format;
+use std::string::ToString;
 use std::vec;
 use std::vec::Vec;
 
@@ -245,5 +246,35 @@ fn what_cannot_be_written_is_refused_with_the_reason() {
         ram.change(0, &bytes).unwrap();
         let error = UbifsMut::open(ram).unwrap_err();
         assert!(matches!(error, crate::MountError::ReadOnly(_)), "{error}");
+    }
+}
+
+/// A master node whose head is nowhere, and LEB properties that hold less than is in use: nothing
+/// is written by them, and nobody panics.
+#[test]
+fn what_contradicts_itself_is_refused() {
+    use flysch_wire::ubifs::{Group, MASTER_NODE_SIZE, Master, Node};
+    let good = empty(SMALL, Compression::None);
+    let chosen = Ubifs::open(&good, &Options::default()).unwrap().master.unwrap();
+    let changes: [fn(&mut Master); 2] =
+        [|it| it.ihead_lnum = 65_525, |it| it.nhead_lnum = u32::MAX];
+    for change in changes {
+        let (mut ram, mut master) = (good.clone(), chosen.master);
+        change(&mut master);
+        let mut bytes = vec![0; MASTER_NODE_SIZE];
+        Node::Master(master).emit(chosen.sequence, Group::None, &mut bytes);
+        bytes.resize(512, 0);
+        [1, 2].into_iter().for_each(|lnum| ram.change(lnum, &bytes).unwrap());
+        let error = UbifsMut::open(ram).unwrap_err().to_string();
+        assert!(error.contains("impossible value in field"), "{error}");
+    }
+    let main = Ubifs::open(&good, &Options::default()).unwrap().store.layout.main.clone();
+    let at = |lnum, length| crate::access::Location { lnum, offset: 0, length };
+    for at in [at(main.end, 8), at(0, 8), at(main.start, 1 << 20)] {
+        let mut fs = UbifsMut::open(good.clone()).unwrap();
+        fs.space.acquire(at);
+        let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), super::tests::at(2));
+        assert!(matches!(file, Err(Error::Damaged { .. })), "{file:?}");
+        assert!(matches!(fs.commit(), Err(Error::Damaged { .. })));
     }
 }
