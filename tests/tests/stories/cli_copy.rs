@@ -84,6 +84,16 @@ fn zeros_become_holes_and_an_old_file_is_replaced_at_once() {
 }
 
 #[test]
+fn to_a_target_that_is_faster_than_the_copy() {
+    // More than fits into its queue at once, and more than one chunk.
+    let input = fs::File::open("/dev/zero").unwrap();
+    let words = ["copy", "-", "null", "--length", "40000001"];
+    let ran = ran(flysch().args(words).stdin(input).output().unwrap());
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(ran.stdout.starts_with("40000001 bytes"), "{}", ran.stdout);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let script = "\"$0\" copy null,size=1G - | head -c 10 | wc -c";
     let program = flysch().get_program().to_owned();

@@ -134,7 +134,10 @@ fn a_full_file_system_leaves_no_half_file() {
     let program = flysch().get_program().to_owned();
     let script = "mount -t tmpfs -o size=1m tmpfs \"$2\" || exit 77; cd \"$2\"; \
                   echo old > kept; \"$1\" copy \"$3\" new; echo \"new $?\"; \
-                  \"$1\" copy \"$3\" kept; echo \"kept $?\"; ls -A; cat kept";
+                  \"$1\" copy \"$3\" kept; echo \"kept $?\"; \
+                  \"$1\" bench --on null --rw=read --number_ios=50000 --trace tr > /dev/null; \
+                  echo \"trace $?\"; \"$1\" copy \"$3\" file:image,size=4M; echo \"image $?\"; \
+                  ls -A; cat kept";
     let output = std::process::Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
         .args([&program, disk.as_os_str(), data.as_os_str()])
@@ -147,6 +150,8 @@ fn a_full_file_system_leaves_no_half_file() {
         eprintln!("{line}");
         return;
     }
-    assert_eq!(ran.stdout, "new 1\nkept 1\nkept\nold\n", "{}", ran.stderr);
-    assert_eq!(ran.stderr.matches("No space left").count(), 2, "{}", ran.stderr);
+    let expected = "new 1\nkept 1\ntrace 1\nimage 1\nkept\nold\n";
+    assert_eq!(ran.stdout, expected, "{}", ran.stderr);
+    assert!(!ran.stderr.contains(".part"), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("No space left").count(), 3, "{}", ran.stderr);
 }

@@ -43,3 +43,23 @@ fn an_interrupted_copy_leaves_the_old_file() {
     drop(stdin);
     assert_eq!((files(), fs::read(folder.join("out")).unwrap()), (1, b"old".to_vec()));
 }
+
+#[test]
+fn an_interrupted_benchmark_leaves_no_image_and_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // One pass over the first target is done at once; its trace waits for the second target.
+    let words = "bench --on null,size=64k --on ufs,clock=real,image=new.img,size=8G --rw=randread \
+                 --bs=4k --trace tr --csv a.csv --report r/s";
+    let mut child = flysch()
+        .args(words.split_whitespace())
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("the image was made", || folder.join("new.img").exists());
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+}

@@ -1,9 +1,11 @@
 //! What the command prints: tables for people, JSON for programs.
 
+use std::fs;
 use std::io::Read;
-use std::process::Stdio;
+use std::os::unix::fs::FileTypeExt;
+use std::process::{Command, Stdio};
 
-use flysch_tests::command::{flysch, run};
+use flysch_tests::command::{flysch, run, run_in};
 use serde_json::Value;
 
 /// What a successful run prints.
@@ -90,6 +92,61 @@ fn help_completions_and_manual_page_are_there() {
     assert!(printed("completions bash").contains("_flysch"));
     assert!(printed("man").contains(".TH flysch"));
     assert!(printed("targets").contains("ufs@qemu"));
+}
+
+/// Workload of a moment.
+const BRIEF: &str = "bench --on null,size=1M --rw=randread --number_ios=50";
+
+#[test]
+fn files_go_where_the_name_leads_and_replace_nothing_but_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let make = |words: &str| {
+        let mut words = words.split_whitespace();
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).current_dir(folder).status().unwrap().success()
+    };
+    assert!(make("mkfifo pipe") && make("ln -s real link"));
+    let mut cat = Command::new("cat");
+    let reader = cat.arg("pipe").current_dir(folder).stdout(Stdio::piped()).spawn().unwrap();
+    let of = |name: &str| run_in(&format!("{BRIEF} --csv {name}"), folder);
+    assert_eq!(of("pipe").status, 0);
+    let piped = reader.wait_with_output().unwrap().stdout;
+    assert!(piped.starts_with(b"target,clock,"));
+    assert_eq!(of("link").status, 0);
+    assert!(fs::read(folder.join("real")).unwrap().starts_with(b"target,clock,"));
+    let kind = |name: &str| fs::symlink_metadata(folder.join(name)).unwrap().file_type();
+    assert!(kind("pipe").is_fifo() && kind("link").is_symlink());
+    if make("mknod null c 1 3") && make("mknod full c 1 7") {
+        assert_eq!(of("null").status, 0);
+        let full = of("full");
+        assert_eq!((full.status, full.stdout.contains("randread")), (1, true));
+        assert_eq!(full.stderr, "flysch: full: No space left on device (os error 28)\n");
+        assert_eq!(run_in("copy real ./null --seek 7", folder).status, 0);
+        assert_eq!(run_in("copy real ./null --verify", folder).status, 2);
+        assert!(kind("null").is_char_device() && kind("full").is_char_device());
+    } else {
+        eprintln!("skipped: no device nodes without root");
+    }
+    let names = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with('.')));
+}
+
+#[test]
+fn a_file_called_minus_is_standard_output_and_the_results_step_aside() {
+    let ran = run(&format!("{BRIEF} --csv -"));
+    assert!(ran.status == 0 && ran.stdout.starts_with("target,clock,"), "{}", ran.stdout);
+    assert_eq!(ran.stdout.lines().count(), 2);
+    assert!(ran.stderr.contains("job: randread"), "{}", ran.stderr);
+    let ran = run(&format!("{BRIEF} --report - --json"));
+    assert!(
+        ran.stdout.starts_with("<!doctype html>") && ran.stdout.trim_end().ends_with("</html>")
+    );
+    assert!(serde_json::from_str::<Value>(&ran.stderr).is_ok(), "{}", ran.stderr);
+    for words in ["--csv - --report -", "--trace -"] {
+        let ran = run(&format!("{BRIEF} {words}"));
+        assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{words}: {}", ran.stderr);
+    }
 }
 
 #[test]

@@ -35,6 +35,14 @@ impl Null {
         let waiting = vec![(0, Instant::START); queue_depth as usize].into_boxed_slice();
         Self { geometry, memory, waiting, end: 0, rung: 0, taken: 0, issued: Instant::START }
     }
+
+    /// Makes room at the end; the usual case is that nothing has to move.
+    fn forget_taken(&mut self) {
+        self.waiting.copy_within(self.taken..self.end, 0);
+        self.end -= self.taken;
+        self.rung -= self.taken;
+        self.taken = 0;
+    }
 }
 
 impl Device for Null {
@@ -49,6 +57,9 @@ impl Device for Null {
     #[inline]
     fn submit(&mut self, request: &Request, _now: Instant) -> Result<(), Refused> {
         self.geometry.check(request).map_err(Refused::Invalid)?;
+        if self.end == self.waiting.len() {
+            self.forget_taken();
+        }
         let place = self.waiting.get_mut(self.end).ok_or(Refused::Full)?;
         *place = (request.token, request.accepted);
         self.end += 1;
@@ -64,10 +75,7 @@ impl Device for Null {
     #[inline]
     fn poll(&mut self, now: Instant) -> Option<Completion> {
         if self.taken == self.rung {
-            // Requests that were not rung for yet keep their place; the usual case is none.
-            self.waiting.copy_within(self.rung..self.end, 0);
-            self.end -= self.rung;
-            (self.rung, self.taken) = (0, 0);
+            self.forget_taken();
             return None;
         }
         let (token, accepted) = self.waiting[self.taken];
@@ -117,5 +125,21 @@ mod tests {
         let tokens: Vec<u64> = core::iter::from_fn(|| null.poll(now)).map(|c| c.token).collect();
         assert_eq!(tokens, [2, 3, 4]);
         assert_eq!(null.submit(&read(6, 4096), now), Err(Refused::Invalid(Error::OutOfRange)));
+    }
+
+    #[test]
+    fn a_place_is_free_as_soon_as_its_completion_was_taken() {
+        let mut null = Null::new(4096, 2, 4096);
+        let now = Instant::from_nanos(5);
+        for token in [1, 2] {
+            assert_eq!(null.submit(&read(token, 0), now), Ok(()));
+        }
+        null.ring(now);
+        for token in 1..10 {
+            assert_eq!(null.poll(now).map(|c| c.token), Some(token));
+            assert_eq!(null.submit(&read(token + 2, 0), now), Ok(()));
+            assert_eq!(null.submit(&read(99, 0), now), Err(Refused::Full));
+            null.ring(now);
+        }
     }
 }

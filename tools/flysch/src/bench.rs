@@ -1,10 +1,10 @@
 //! `flysch bench`: workloads on targets, measured.
 
+mod files;
 mod flash;
 mod options;
-mod traces;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flysch_api::block::Device;
@@ -16,10 +16,11 @@ use flysch_bench::results::{Results, TargetResults};
 use flysch_bench::{csv, fio_json, report, text};
 use flysch_rig::{ClockKind, Needs, Stack, Target, Visitor};
 
-use crate::cleanup::NewFile;
 use crate::failure::Failure;
+use crate::file::Named;
 use crate::output::Output;
 use crate::progress::Progress;
+use files::{Page, Traces};
 use options::JobOptions;
 
 /// Records a trace keeps per lane and stage unless told otherwise.
@@ -51,10 +52,10 @@ pub(crate) struct Arguments {
     /// Seed of everything random in the workloads.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Write the results as comma-separated values.
+    /// Write the results as comma-separated values; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write the report, a page for the browser, into this folder.
+    /// Write the report, a page for the browser, into this folder; `-` is standard output.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Write every request to FILE.blktrace.N and FILE.perfetto-trace.
@@ -89,9 +90,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let jobs = Jobs::of(arguments)?;
     let targets = targets(arguments)?;
-    for path in arguments.trace.iter().chain(&arguments.csv) {
-        traces::check(path)?;
-    }
+    let mut files = Files::open(arguments, output)?;
     for (name, reason) in jobs.file.iter().flat_map(|file| &file.ignored) {
         eprintln!("flysch: option `{name}` has no meaning here: {reason}");
     }
@@ -104,15 +103,16 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         is_table: jobs.file.is_none(),
         targets: Vec::new(),
     };
+    // A trace that cannot be written costs no results.
+    let mut written = Ok(());
     for (index, (name, target)) in targets.iter().enumerate() {
         let (target_results, traces) = run_on(name, target, &jobs, arguments)?;
         results.targets.push(target_results);
-        if let Some(path) = &arguments.trace {
-            let base = traces::base_of(path, index);
-            traces::write(&base, name, results.timestamp_ms, &traces)?;
+        if let (Some(files), Ok(())) = (&mut files.traces, &written) {
+            written = files.write((index, name), results.timestamp_ms, &traces, output);
         }
     }
-    write_files(arguments, &results)?;
+    let written = written.and_then(|()| files.finish(&results));
     if output.json() {
         let global = jobs.file.map(|file| file.global).unwrap_or_default();
         output.value(&fio_json::Document::new(&results, &global))?;
@@ -120,7 +120,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         output.line(text::render(&results).trim_end())?;
     }
     output.finish()?;
-    first_failure(&results)
+    written.and_then(|()| first_failure(&results))
 }
 
 /// What is to be run.
@@ -196,6 +196,7 @@ fn run_on(
         PlayError::Run(flysch_bench::runner::Error::Stalled { .. }) => Failure::of(name, error),
         refused => Failure::usage(format!("{name}: {refused}")),
     })?;
+    stack.keep();
     for job in played.jobs.iter_mut().filter(|_| jobs.file.is_none()) {
         let column = Column::from_job_name(&job.name);
         job.published = column.and_then(|column| column.published(job.iodepth));
@@ -245,29 +246,39 @@ fn needs(target: &Target, demand: &Demand) -> Needs {
     }
 }
 
-fn write_files(arguments: &Arguments, results: &Results) -> Result<(), Failure> {
-    if let Some(path) = &arguments.csv {
-        write_file(path, |file| csv::write(file, results))?;
-    }
-    if let Some(folder) = &arguments.report {
-        let command: Vec<String> = std::env::args().collect();
-        let page = report::write(folder, results, &command.join(" ")).map_err(Failure::failed)?;
-        eprintln!("flysch: report in {}", page.display());
-    }
-    Ok(())
+/// What the user wants to have in files.
+struct Files {
+    csv: Option<Named>,
+    report: Option<Page>,
+    traces: Option<Traces>,
 }
 
-/// Writes a file that is whole or not there.
-fn write_file(
-    path: &Path,
-    write: impl FnOnce(&mut std::io::BufWriter<&std::fs::File>) -> std::io::Result<()>,
-) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::of(path.display(), error);
-    let file = NewFile::create(path).map_err(failed)?;
-    let mut buffered = std::io::BufWriter::new(file.file());
-    write(&mut buffered).map_err(failed)?;
-    buffered.into_inner().map_err(|error| failed(error.into_error()))?;
-    file.keep().map_err(failed)
+impl Files {
+    /// Opens them before anything runs, so that what cannot be written is told early.
+    fn open(arguments: &Arguments, output: &mut Output) -> Result<Self, Failure> {
+        Ok(Self {
+            csv: arguments.csv.as_deref().map(|path| Named::open(path, output)).transpose()?,
+            report: match &arguments.report {
+                Some(folder) => Some(Page::in_folder(folder, output)?),
+                None => None,
+            },
+            traces: arguments.trace.as_deref().map(Traces::new).transpose()?,
+        })
+    }
+
+    fn finish(mut self, results: &Results) -> Result<(), Failure> {
+        if let Some(csv) = &mut self.csv {
+            csv.write(|file| csv::write(file, results))?;
+        }
+        if let Some(page) = self.report {
+            let command: Vec<String> = std::env::args().collect();
+            if let Some(path) = page.finish(&report::render(results, &command.join(" ")))? {
+                eprintln!("flysch: report in {}", path.display());
+            }
+        }
+        self.csv.map_or(Ok(()), Named::finish)?;
+        self.traces.map_or(Ok(()), Traces::finish)
+    }
 }
 
 fn milliseconds_since_1970() -> u64 {

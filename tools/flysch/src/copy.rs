@@ -70,6 +70,13 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let length = arguments.length.or(there);
     let mut to_stack = to.open(&Needs::default())?;
     let mut sink = Sink::open(&to, to_stack.as_mut(), arguments.seek)?;
+    let is_stdout = sink.is_standard_output();
+    if is_stdout {
+        output.give_away();
+    }
+    if arguments.verify && !sink.can_be_read() {
+        return Err(Failure::usage(format!("--verify: {to} cannot be read back")));
+    }
     if let (Some(room), Some(length)) = (sink.room(), length)
         && length > room
     {
@@ -83,8 +90,12 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         verify(&mut sink, &hashes)?;
     }
     sink.finish(bytes)?;
+    drop(source);
+    for stack in [&mut from_stack, &mut to_stack].into_iter().flatten() {
+        stack.keep();
+    }
     let seconds = begun.elapsed().as_secs_f64();
-    if to.is_stream() {
+    if is_stdout && !output.json() {
         return Ok(());
     }
     if output.json() {

@@ -24,6 +24,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let mut pass = 0;
     for (bus, target) in arguments.targets.iter().enumerate() {
         let mut stack = Stack::open(target, &Needs::default())?;
+        stack.keep();
         let description = stack.description().to_owned();
         let Some(control) = stack.control() else {
             return Err(Failure::usage(format!("{description} has no command layer to list")));

@@ -7,6 +7,7 @@ mod cli;
 mod copy;
 mod devlist;
 mod failure;
+mod file;
 mod image;
 mod output;
 mod progress;

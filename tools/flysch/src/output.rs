@@ -1,21 +1,40 @@
 //! Standard output: tables for people, JSON for programs, never a panic when nobody reads it.
 
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
 use crate::failure::Failure;
 
 /// Where results go.
-#[derive(Debug)]
 pub(crate) struct Output {
     json: bool,
-    stdout: BufWriter<Stdout>,
+    to: BufWriter<Box<dyn Write>>,
+    is_given_away: bool,
+}
+
+impl std::fmt::Debug for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { json, to: _, is_given_away } = self;
+        let mut this = f.debug_struct("Output");
+        this.field("json", json).field("is_given_away", is_given_away).finish_non_exhaustive()
+    }
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, stdout: BufWriter::new(io::stdout()) }
+        Self { json, to: BufWriter::new(Box::new(io::stdout())), is_given_away: false }
+    }
+
+    /// Leaves standard output to a file that the user called `-`: results go to standard error
+    /// from now on. Tells whether it was still to be had.
+    pub(crate) fn give_away(&mut self) -> bool {
+        if self.is_given_away {
+            return false;
+        }
+        self.to = BufWriter::new(Box::new(io::stderr()));
+        self.is_given_away = true;
+        true
     }
 
     /// Whether the user wants JSON.
@@ -25,13 +44,13 @@ impl Output {
 
     /// One line.
     pub(crate) fn line(&mut self, line: impl std::fmt::Display) -> Result<(), Failure> {
-        writeln!(self.stdout, "{line}")?;
+        writeln!(self.to, "{line}")?;
         Ok(())
     }
 
     /// A value as JSON.
     pub(crate) fn value(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        serde_json::to_writer_pretty(&mut self.stdout, value).map_err(io::Error::from)?;
+        serde_json::to_writer_pretty(&mut self.to, value).map_err(io::Error::from)?;
         self.line("")
     }
 
@@ -69,11 +88,11 @@ impl Output {
 
     /// Bytes as they are.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        Ok(self.stdout.write_all(bytes)?)
+        Ok(self.to.write_all(bytes)?)
     }
 
     /// Hands over what is still here.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
-        Ok(self.stdout.flush()?)
+        Ok(self.to.flush()?)
     }
 }

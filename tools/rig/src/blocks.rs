@@ -122,6 +122,10 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
         while flight.next < data.len() || flight.in_flight > 0 {
             self.submit_pieces(offset, data, &mut flight);
             if flight.in_flight == 0 {
+                if flight.failed.is_none() && self.may_have_room() {
+                    continue;
+                }
+                flight.fail(flight.next, data.len() - flight.next, Error::Gone);
                 break;
             }
             let Some((token, result)) = self.wait() else {
@@ -210,6 +214,14 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
         }
     }
 
+    /// Whether it makes sense to try again after a device with nothing in flight had no room: not
+    /// if it waits for nothing.
+    fn may_have_room(&mut self) -> bool {
+        let _ = self.device.poll(self.clock.now());
+        let until = self.device.poll_at();
+        self.clock.wait(until) != Wake::Idle || until.is_some()
+    }
+
     /// The block around an edge: its start, and its bytes as they are on the disk.
     fn block_around(&mut self, offset: u64) -> Result<(u64, Vec<u8>), BlocksError> {
         let size = u64::from(self.device.geometry().block_size);
@@ -272,7 +284,8 @@ impl<D: Device, C: Clock> Blocks for OnDevice<'_, D, C> {
             match self.device.submit(&request, request.accepted) {
                 Ok(()) => break,
                 Err(Refused::Invalid(error)) => return Err(fail(error)),
-                Err(Refused::Full) => drop(self.clock.wait(self.device.poll_at())),
+                Err(Refused::Full) if self.may_have_room() => {}
+                Err(Refused::Full) => return Err(fail(Error::Gone)),
             }
         }
         self.device.ring(self.clock.now());
@@ -321,6 +334,22 @@ mod tests {
         }
         blocks.flush().unwrap();
         assert!(std::fs::read(&path).unwrap() == mirror);
+    }
+
+    #[test]
+    fn a_device_without_room_is_an_error_and_no_silence() {
+        use flysch_bench::null::Null;
+        let clock = RealClock::new();
+        // As many pieces as it takes, and more.
+        let mut null = Null::new(64 << 20, 2, 1 << 20);
+        let mut blocks = OnDevice::new(&mut null, &clock);
+        blocks.write(0, &vec![1; 5 << 20]).unwrap();
+        blocks.flush().unwrap();
+        // One that never takes anything.
+        let mut null = Null::new(64 << 20, 0, 1 << 20);
+        let mut blocks = OnDevice::new(&mut null, &clock);
+        assert_eq!(blocks.write(0, &[1; 4096]).unwrap_err().error, Error::Gone);
+        assert_eq!(blocks.flush().unwrap_err().error, Error::Gone);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use flysch_files::Made;
+
 /// Bytes per logical block of the units.
 const BLOCK: u64 = 4096;
 
@@ -53,12 +55,13 @@ pub enum ImageFault {
     System(#[from] io::Error),
 }
 
-/// A file that was made here: taken away again on drop unless it is kept.
+/// A file that holds a unit.
 #[derive(Debug)]
 pub(crate) struct Image {
     /// Bytes of the unit.
     pub(crate) bytes: u64,
-    made: Option<PathBuf>,
+    /// If it was made here.
+    pub(crate) made: Option<Made>,
 }
 
 impl Image {
@@ -73,10 +76,7 @@ impl Image {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let bytes = size.ok_or(ImageFault::Missing)?;
-                let file = OpenOptions::new().write(true).create_new(true).open(path)?;
-                let image = Self { bytes, made: Some(path.to_path_buf()) };
-                file.set_len(bytes)?;
-                return Ok(image);
+                return Ok(Self { bytes, made: Some(make(path, bytes)?) });
             }
             Err(error) => return Err(error.into()),
         };
@@ -106,20 +106,14 @@ impl Image {
         }
         Ok(Self { bytes, made: None })
     }
-
-    /// Keeps the file: the stack is open.
-    pub(crate) fn keep(mut self) {
-        self.made = None;
-    }
 }
 
-impl Drop for Image {
-    fn drop(&mut self) {
-        if let Some(path) = &self.made {
-            // Best effort: the error that brought us here is the one to tell.
-            let _ = std::fs::remove_file(path);
-        }
-    }
+/// Makes a sparse file of `bytes` bytes.
+pub(crate) fn make(path: &Path, bytes: u64) -> io::Result<Made> {
+    let (made, file) =
+        Made::file(path, |path| OpenOptions::new().write(true).create_new(true).open(path))?;
+    file.set_len(bytes)?;
+    Ok(made)
 }
 
 #[cfg(test)]
@@ -152,7 +146,7 @@ mod tests {
         let path = folder.path().join("a.img");
         drop(Image::prepare(&path, Some(8192)).unwrap());
         assert!(!path.exists());
-        Image::prepare(&path, Some(8192)).unwrap().keep();
+        Image::prepare(&path, Some(8192)).unwrap().made.unwrap().keep();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
         assert_eq!(Image::prepare(&path, None).unwrap().bytes, 8192);
     }

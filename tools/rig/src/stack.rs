@@ -5,10 +5,12 @@ use flysch_api::machine::Clock;
 use flysch_bench::clock::RealClock;
 use flysch_bench::file::{File, Options as FileOptions};
 use flysch_bench::null::Null;
+use flysch_files::Made;
 use flysch_models::ufs::Threaded;
 
 use crate::blocks::{Blocks, OnDevice};
 use crate::error::Error;
+use crate::image::{ImageError, make};
 use crate::target::{ClockKind, FileTarget, NullTarget, Target};
 use crate::ufs::{self, Control, ModelMachine, Ufs};
 
@@ -81,6 +83,7 @@ pub struct Plain<D> {
     lanes: Vec<D>,
     clock: RealClock,
     description: String,
+    made: Option<Made>,
 }
 
 impl<D: Device> Open for Plain<D> {
@@ -171,6 +174,21 @@ impl Stack {
         }
     }
 
+    /// Keeps a file that was made for it. Without this it is removed with the stack, and when the
+    /// command is interrupted: nobody wants half of what was to be in it.
+    pub fn keep(&mut self) {
+        let made = match self {
+            Self::Ufs(ufs, _) => &mut ufs.made,
+            Self::UfsThreaded(ufs) => &mut ufs.made,
+            Self::UfsQemu(ufs) => &mut ufs.made,
+            Self::File(plain) => &mut plain.made,
+            Self::Null(plain) => &mut plain.made,
+        };
+        if let Some(made) = made.take() {
+            made.keep();
+        }
+    }
+
     /// The name of its clock: `virtual`, `hybrid` or `real`.
     pub fn clock_name(&self) -> &'static str {
         match self {
@@ -183,23 +201,26 @@ impl Stack {
 
 fn open_file(target: &FileTarget, needs: &Needs) -> Result<Plain<File>, Error> {
     let clock = RealClock::new();
-    let options = FileOptions {
-        block_size: target.block_size,
-        create_size: target.size,
-        memory_len: needs.memory,
+    let path = &target.path;
+    let failed = |fault: std::io::Error| ImageError { path: path.clone(), fault: fault.into() };
+    let made = match target.size {
+        Some(size) if !path.exists() => Some(make(path, size).map_err(failed)?),
+        _ => None,
     };
-    let lane = |_| File::open(&target.path, options, clock.clone());
+    let options =
+        FileOptions { block_size: target.block_size, create_size: None, memory_len: needs.memory };
+    let lane = |_| File::open(path, options, clock.clone());
     let lanes = (0..needs.lanes.max(1)).map(lane).collect::<Result<Vec<_>, _>>()?;
     let (has, needed) = (lanes[0].geometry().bytes(), target.size.unwrap_or(0));
     if has < needed {
-        return Err(Error::FileTooSmall { path: target.path.clone(), has, needed });
+        return Err(Error::FileTooSmall { path: path.clone(), has, needed });
     }
-    let description = format!("file {}", target.path.display());
-    Ok(Plain { lanes, clock, description })
+    let description = format!("file {}", path.display());
+    Ok(Plain { lanes, clock, description, made })
 }
 
 fn open_null(target: NullTarget, needs: &Needs) -> Plain<Null> {
     let lane = |_| Null::new(target.size, needs.queue_depth, needs.memory);
     let lanes = (0..needs.lanes.max(1)).map(lane).collect();
-    Plain { lanes, clock: RealClock::new(), description: "null".into() }
+    Plain { lanes, clock: RealClock::new(), description: "null".into(), made: None }
 }

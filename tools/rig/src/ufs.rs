@@ -4,6 +4,7 @@ use flysch_api::block::{self, Completion, Geometry, Refused, Request};
 use flysch_api::machine::{DmaRegion, Identity, Instant, Machine, Wake};
 use flysch_cam::scan::SCRATCH_BYTES;
 use flysch_cam::{Disk, Peripheral, Shape};
+use flysch_files::Made;
 use flysch_models::faults::{Kind, Trigger};
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::store::{FileStore, Store};
@@ -36,6 +37,8 @@ pub struct Ufs<M: Machine> {
     lanes: Vec<Lane<M>>,
     peripherals: Vec<Peripheral>,
     description: String,
+    /// The image, if it was made for this.
+    pub(crate) made: Option<Made>,
 }
 
 /// A disk on one port, showing its user only the memory that is the user's.
@@ -150,9 +153,7 @@ fn open_model<M: Machine>(
     let machine = start(Model::new(config, region.clone())?, region.clone())?;
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
     ufs.description = format!("UFS model {profile}, {}", queues(target.mcq));
-    if let Some(image) = image {
-        image.keep();
-    }
+    ufs.made = image.and_then(|image| image.made);
     Ok(ufs)
 }
 
@@ -184,6 +185,8 @@ pub(crate) fn open_qemu(
 ) -> Result<Ufs<flysch_qemu::Machine>, Error> {
     let options = driver_options(target.mcq, needs, None, None);
     let plan = MemoryPlan::new::<flysch_qemu::Machine>(&options, needs);
+    let image =
+        target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let backing = match &target.image {
         Some(path) => flysch_qemu::Backing::Image { path: path.clone(), bytes: target.size },
         None => flysch_qemu::Backing::Memory { bytes: target.size.unwrap_or(QEMU_SIZE) },
@@ -198,6 +201,7 @@ pub(crate) fn open_qemu(
     let region = machine.memory().clone();
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, 0)?;
     ufs.description = format!("UFS device of QEMU {version}, {}", queues(target.mcq));
+    ufs.made = image.and_then(|image| image.made);
     Ok(ufs)
 }
 
@@ -280,7 +284,7 @@ impl<M: Machine> Ufs<M> {
             Ok(Lane { disk, memory: region.carve(0, plan.data) })
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
-        Ok(Self { machine, lanes, peripherals, description: String::new() })
+        Ok(Self { machine, lanes, peripherals, description: String::new(), made: None })
     }
 
     /// The machine.

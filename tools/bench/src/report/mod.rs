@@ -6,9 +6,6 @@
 mod chart;
 mod published;
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -83,39 +80,6 @@ impl Sample {
             software_percent: areas.software_percent,
         }
     }
-}
-
-/// Why the report could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("report {}: {cause}", path.display())]
-pub struct WriteError {
-    /// The file or folder.
-    pub path: PathBuf,
-    /// What the operating system said.
-    pub cause: std::io::Error,
-}
-
-/// Writes the page to `folder/index.html`, making the folder if need be, and gives its path.
-/// `command` is the command line that made the results, or empty.
-///
-/// # Errors
-/// What could not be written; then no half page is left and an older page still stands.
-pub fn write(folder: &Path, results: &Results, command: &str) -> Result<PathBuf, WriteError> {
-    let path = folder.join("index.html");
-    let partial = folder.join(".index.html.part");
-    let page = render(results, command);
-    let fill = || {
-        std::fs::create_dir_all(folder)?;
-        let mut file = std::fs::File::create(&partial)?;
-        file.write_all(page.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&partial, &path)
-    };
-    fill().map_err(|cause| {
-        let _ = std::fs::remove_file(&partial);
-        WriteError { path: path.clone(), cause }
-    })?;
-    Ok(path)
 }
 
 /// What all pages look like.

@@ -96,16 +96,3 @@ fn equal_results_give_equal_pages_and_nothing_is_no_panic() {
     odd.read = Some(read);
     page(&["ufs"], &[odd]);
 }
-
-#[test]
-fn a_failed_write_leaves_nothing() {
-    let folder = tempfile::tempdir().expect("temporary folder");
-    let results = Results::default();
-    let path = write(&folder.path().join("a/b"), &results, "").expect("written");
-    assert!(path.is_file());
-    assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
-    let in_the_way = folder.path().join("file");
-    std::fs::write(&in_the_way, "x").unwrap();
-    let error = write(&in_the_way, &results, "").unwrap_err();
-    assert!(error.to_string().contains("file/index.html"), "{error}");
-}

@@ -1,6 +1,5 @@
 //! `flysch bench flash`: raw NAND or NOR, and UBIFS and JFFS2 on it.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use flysch_bench::flash::plan::Plan;
@@ -9,7 +8,8 @@ use flysch_bench::flash::stack::Subject;
 use flysch_bench::flash::target::{FlashTarget, KEYS};
 use flysch_bench::flash::{render, run as run_on};
 
-use super::{milliseconds_since_1970, traces, write_file};
+use super::files::Page;
+use super::milliseconds_since_1970;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
         value_parser = parse_subject
     )]
     fs: Vec<Subject>,
-    /// Write a page for the browser.
+    /// Write a page for the browser; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -49,9 +49,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         Ok((text.clone(), target))
     };
     let targets = arguments.on.iter().map(parse).collect::<Result<Vec<_>, Failure>>()?;
-    if let Some(path) = &arguments.html {
-        traces::check(path)?;
-    }
+    let page = arguments.html.as_deref().map(|path| Page::open(path, output)).transpose()?;
     let plan = Plan::default();
     let mut results = Results {
         version: env!("CARGO_PKG_VERSION").to_string(),
@@ -70,15 +68,16 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         results.targets.push(done.map_err(Failure::failed)?);
     }
     drop(progress);
-    if let Some(path) = &arguments.html {
-        let command: Vec<String> = std::env::args().collect();
-        let page = render(&results, &plan, &command.join(" "));
-        write_file(path, |file| file.write_all(page.as_bytes()))?;
-    }
+    let command: Vec<String> = std::env::args().collect();
+    let written = match page {
+        Some(page) => page.finish(&render(&results, &plan, &command.join(" "))).map(drop),
+        None => Ok(()),
+    };
     if output.json() {
         output.value(&results)?;
     } else {
         output.line(text(&results, &plan).trim_end())?;
     }
-    output.finish()
+    output.finish()?;
+    written
 }

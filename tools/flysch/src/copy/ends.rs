@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Stdin, Stdout, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Stdin, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use flysch_files::Sink as OutputFile;
 use flysch_rig::blocks::Blocks;
 use flysch_rig::{KINDS, Needs, Stack, Target};
 
-use crate::cleanup::NewFile;
 use crate::failure::Failure;
+use crate::file::failed;
 
 /// Runs of zeros of this many bytes become holes.
 const HOLE: usize = 64 << 10;
@@ -167,23 +168,8 @@ fn read_full(from: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
 
 /// Where bytes go.
 pub(super) enum Sink<'a> {
-    Stream(Stdout),
-    /// A file that gets its name at the end.
-    New {
-        file: NewFile,
-        path: PathBuf,
-        seek: u64,
-    },
-    /// A device or a pipe of this machine: there is nothing to replace.
-    Special {
-        file: File,
-        path: PathBuf,
-        seek: u64,
-    },
-    Disk {
-        disk: Box<dyn Blocks + 'a>,
-        seek: u64,
-    },
+    File { file: OutputFile, path: PathBuf, seek: u64 },
+    Disk { disk: Box<dyn Blocks + 'a>, seek: u64 },
 }
 
 impl<'a> Sink<'a> {
@@ -193,7 +179,8 @@ impl<'a> Sink<'a> {
         seek: u64,
     ) -> Result<Self, Failure> {
         match (end, stack) {
-            (End::File(path), _) => Self::file(path, seek).map_err(|e| Failure::of(end, e)),
+            (End::File(path), _) => Self::file(path, seek),
+            (_, None) => Self::file(Path::new("-"), seek),
             (_, Some(stack)) => {
                 let geometry = stack.geometry();
                 if geometry.read_only {
@@ -208,62 +195,60 @@ impl<'a> Sink<'a> {
                 }
                 Ok(Self::Disk { disk: stack.blocks(), seek })
             }
-            (_, None) => Ok(Self::Stream(io::stdout())),
         }
     }
 
-    fn file(path: &Path, seek: u64) -> io::Result<Self> {
-        match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => return Err(ErrorKind::IsADirectory.into()),
-            Ok(metadata) if !metadata.is_file() => {
-                let file = File::options().write(true).open(path)?;
-                return Ok(Self::Special { file, path: path.into(), seek });
-            }
-            Ok(metadata) if metadata.permissions().readonly() => {
-                return Err(ErrorKind::PermissionDenied.into());
-            }
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            Ok(_) | Err(_) => {}
-        }
-        let new = NewFile::create(path)?;
-        if seek > 0 && path.exists() {
+    fn file(path: &Path, seek: u64) -> Result<Self, Failure> {
+        let failed = |error| failed(path, error);
+        let file = OutputFile::open(path).map_err(failed)?;
+        if file.is_regular() && seek > 0 && path.exists() {
             // What comes before the place written to stays.
-            let mut before = File::open(path)?.take(seek);
-            io::copy(&mut before, &mut new.file())?;
+            let mut before = File::open(path).map_err(failed)?.take(seek);
+            io::copy(&mut before, &mut file.file()).map_err(failed)?;
+        } else if !file.is_regular() && seek > 0 {
+            let placed = file.file().seek(SeekFrom::Start(seek));
+            placed.map_err(|_| Failure::usage("--seek needs a DST with places, not a stream"))?;
         }
-        Ok(Self::New { file: new, path: path.into(), seek })
+        Ok(Self::File { file, path: path.into(), seek })
+    }
+
+    /// Whether standard output is the copy's.
+    pub(super) fn is_standard_output(&self) -> bool {
+        matches!(self, Self::File { file, .. } if file.is_standard_output())
+    }
+
+    /// Whether what was written can be read again.
+    pub(super) fn can_be_read(&self) -> bool {
+        match self {
+            Self::File { file, .. } => file.can_be_read(),
+            Self::Disk { .. } => true,
+        }
     }
 
     /// Bytes that fit, where that is known.
     pub(super) fn room(&self) -> Option<u64> {
         match self {
             Self::Disk { disk, seek } => Some(disk.geometry().bytes() - seek),
-            Self::Stream(_) | Self::New { .. } | Self::Special { .. } => None,
+            Self::File { .. } => None,
         }
     }
 
     /// Writes `from`, which comes at `offset`.
     pub(super) fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Failure> {
         match self {
-            Self::Stream(stdout) => Ok(stdout.write_all(from)?),
-            Self::New { file, path, seek } => {
+            Self::File { file, path, seek } if file.is_regular() => {
                 let mut at = *seek + offset;
                 for piece in from.chunks(HOLE) {
                     if piece.iter().any(|byte| *byte != 0) {
                         let written = file.file().write_all_at(piece, at);
-                        written.map_err(|e| Failure::of(path.display(), e))?;
+                        written.map_err(|error| failed(path, error))?;
                     }
                     at += piece.len() as u64;
                 }
                 Ok(())
             }
-            Self::Special { file, path, seek } => {
-                let written = match file.write_all_at(from, *seek + offset) {
-                    // A pipe has no places.
-                    Err(error) if error.raw_os_error() == Some(29) => file.write_all(from),
-                    other => other,
-                };
-                written.map_err(|e| Failure::of(path.display(), e))
+            Self::File { file, path, .. } => {
+                file.write_all(from).map_err(|error| failed(path, error))
             }
             Self::Disk { disk, seek } => {
                 let room = disk.geometry().bytes() - *seek - offset;
@@ -279,14 +264,13 @@ impl<'a> Sink<'a> {
     /// Makes sure that `bytes` bytes are where they belong.
     pub(super) fn flush(&mut self, bytes: u64) -> Result<(), Failure> {
         match self {
-            Self::Stream(stdout) => Ok(stdout.flush()?),
-            Self::New { file, path, seek } => {
+            Self::File { file, path, seek } if file.is_regular() => {
                 // The last hole is no hole before the file has its length.
                 let ended =
                     file.file().set_len(*seek + bytes).and_then(|()| file.file().sync_all());
-                ended.map_err(|e| Failure::of(path.display(), e))
+                ended.map_err(|error| failed(path, error))
             }
-            Self::Special { .. } => Ok(()),
+            Self::File { .. } => Ok(()),
             Self::Disk { disk, .. } => disk.flush().map_err(Failure::failed),
         }
     }
@@ -294,14 +278,11 @@ impl<'a> Sink<'a> {
     /// Reads what was written at `offset`.
     pub(super) fn read_back(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Failure> {
         match self {
-            Self::New { file, path, seek } => {
+            Self::File { file, path, seek } => {
                 let read = file.file().read_exact_at(to, *seek + offset);
-                read.map_err(|e| Failure::of(path.display(), e))
+                read.map_err(|error| failed(path, error))
             }
             Self::Disk { disk, seek } => disk.read(*seek + offset, to).map_err(Failure::failed),
-            Self::Stream(_) | Self::Special { .. } => {
-                Err(Failure::usage("--verify needs a DST that can be read back"))
-            }
         }
     }
 
@@ -309,8 +290,8 @@ impl<'a> Sink<'a> {
     pub(super) fn finish(mut self, bytes: u64) -> Result<(), Failure> {
         self.flush(bytes)?;
         match self {
-            Self::New { file, path, .. } => file.keep().map_err(|e| Failure::of(path.display(), e)),
-            Self::Stream(_) | Self::Special { .. } | Self::Disk { .. } => Ok(()),
+            Self::File { file, path, .. } => file.finish().map_err(|error| failed(&path, error)),
+            Self::Disk { .. } => Ok(()),
         }
     }
 }

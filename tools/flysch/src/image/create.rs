@@ -6,7 +6,7 @@ mod ubi;
 mod ubifs;
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -15,8 +15,8 @@ use flysch_api::vfs::Timestamp;
 use flysch_image::create::{CreateError, Making, Tree, TreeOptions};
 use flysch_rig::size;
 
-use crate::cleanup::NewFile;
 use crate::failure::Failure;
+use crate::file::Named;
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -178,79 +178,19 @@ fn parse_word(text: &str) -> Result<u32, String> {
     u32::try_from(parse_bytes(text)?).map_err(|_| format!("`{text}` is too large"))
 }
 
-/// Where an image goes.
-enum Target {
-    /// A file that gets its name when it is whole.
-    New(NewFile, PathBuf),
-    /// Standard output, or something that is there and no plain file: the image is copied to it
-    /// when it is whole.
-    Stream(File, Option<PathBuf>),
+/// Opens where an image goes; without a path it is standard output.
+fn target(path: Option<&Path>, output: &mut Output) -> Result<Named, Failure> {
+    let target = Named::open_anywhere(path.unwrap_or(Path::new("-")), output)?;
+    if target.sink.is_standard_output() && io::stdout().is_terminal() {
+        return Err(Failure::usage("an image is nothing for a terminal: name a file (-o)"));
+    }
+    Ok(target)
 }
 
-impl Target {
-    /// `None` and `-` are standard output.
-    fn create(path: Option<&Path>) -> Result<Self, Failure> {
-        let spool = || tempfile::tempfile().map_err(|error| Failure::of("temporary file", error));
-        let Some(path) = path.filter(|path| *path != Path::new("-")) else {
-            if io::stdout().is_terminal() {
-                return Err(Failure::usage("an image is nothing for a terminal: name a file (-o)"));
-            }
-            return Ok(Self::Stream(spool()?, None));
-        };
-        if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Ok(Self::Stream(spool()?, Some(path.to_path_buf())));
-        }
-        let file = NewFile::create(path).map_err(|error| Failure::of(path.display(), error))?;
-        Ok(Self::New(file, path.to_path_buf()))
-    }
-
-    fn file(&self) -> &File {
-        match self {
-            Self::New(file, _) => file.file(),
-            Self::Stream(file, _) => file,
-        }
-    }
-
-    /// Writes to it from the front on.
-    fn writer(&self) -> BufWriter<&File> {
-        // Whole blocks go past it: a copy of them costs more than the call.
-        BufWriter::with_capacity(1 << 16, self.file())
-    }
-
-    /// Whether standard output is the image's.
-    fn is_stdout(&self) -> bool {
-        matches!(self, Self::Stream(_, None))
-    }
-
-    /// The image is whole.
-    fn finish(self) -> Result<(), Failure> {
-        match self {
-            Self::New(file, path) => {
-                file.keep().map_err(|error| Failure::of(path.display(), error))
-            }
-            Self::Stream(mut file, path) => {
-                let name =
-                    path.as_ref().map_or("standard output".into(), |it| it.display().to_string());
-                let fail = |error: io::Error| match error.kind() {
-                    io::ErrorKind::BrokenPipe => Failure::NobodyReads,
-                    _ => Failure::of(&name, error),
-                };
-                file.seek(SeekFrom::Start(0)).map_err(fail)?;
-                match path {
-                    Some(path) => {
-                        let mut out = File::options().write(true).open(path).map_err(fail)?;
-                        io::copy(&mut file, &mut out).map_err(fail)?;
-                    }
-                    None => {
-                        let mut out = io::stdout().lock();
-                        io::copy(&mut file, &mut out).map_err(fail)?;
-                        out.flush().map_err(fail)?;
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
+/// Writes to it from the front on.
+fn writer(target: &Named) -> BufWriter<&File> {
+    // Whole blocks go past it: a copy of them costs more than the call.
+    BufWriter::with_capacity(1 << 16, target.sink.file())
 }
 
 /// Runs `work` while a bar shows how much of `total` bytes is done.
@@ -270,26 +210,14 @@ fn watch<R: Send>(total: u64, making: &Making, work: impl FnOnce() -> R + Send) 
     })
 }
 
-/// What came of it: JSON, or a line and notes; not on standard output if the image is there.
+/// What came of it: JSON, or a line and notes.
 fn report(
     json: serde_json::Value,
     (line, notes): (&str, &[String]),
-    is_stdout: bool,
     output: &mut Output,
 ) -> Result<(), Failure> {
     for note in notes {
         eprintln!("flysch: {note}");
     }
-    match (output.json(), is_stdout) {
-        (true, false) => output.value(&json),
-        (true, true) => {
-            eprintln!("{json}");
-            Ok(())
-        }
-        (false, false) => output.line(line),
-        (false, true) => {
-            eprintln!("{line}");
-            Ok(())
-        }
-    }
+    if output.json() { output.value(&json) } else { output.line(line) }
 }

@@ -16,8 +16,8 @@ use serde_json::json;
 
 use self::command::Edit;
 use super::{Source, parse_offset};
-use crate::cleanup::NewFile;
 use crate::failure::Failure;
+use crate::file::Named;
 use crate::output::Output;
 
 /// Options of `flysch image edit`.
@@ -95,7 +95,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         true => None,
         false => Some(Exclusive::of(path).map_err(|error| Failure::of(path.display(), error))?),
     };
-    let target = Target::of(arguments)?;
+    let target = Target::of(arguments, output)?;
     if let (true, Target::Itself(_)) = (arguments.dry_run, &target) {
         return Err(Failure::usage("--dry-run: a device is edited where it is"));
     }
@@ -185,12 +185,12 @@ fn read_script(path: &Path) -> Result<Vec<(usize, Edit)>, Failure> {
 enum Target {
     /// The image itself.
     Itself(PathBuf),
-    /// A copy, and where it goes in the end.
-    Copy(NewFile, PathBuf),
+    /// A copy.
+    Copy(Named),
 }
 
 impl Target {
-    fn of(arguments: &Arguments) -> Result<Self, Failure> {
+    fn of(arguments: &Arguments, output: &mut Output) -> Result<Self, Failure> {
         let image = &arguments.source.path;
         let fail = |error| Failure::of(image.display(), error);
         let metadata = std::fs::metadata(image).map_err(fail)?;
@@ -200,18 +200,14 @@ impl Target {
             }
             return Ok(Self::Itself(image.clone()));
         }
-        // Where a link leads, so that the link stays one.
-        let last = match &arguments.output {
-            Some(output) => output.clone(),
-            None => image.canonicalize().map_err(fail)?,
-        };
-        Ok(Self::Copy(NewFile::copy(image, &last).map_err(fail)?, last))
+        let last = arguments.output.as_ref().unwrap_or(image);
+        Ok(Self::Copy(Named::copy(image, last, output)?))
     }
 
     fn path(&self) -> &Path {
         match self {
             Self::Itself(path) => path,
-            Self::Copy(copy, _) => copy.temporary_path(),
+            Self::Copy(copy) => copy.temporary_path(),
         }
     }
 
@@ -219,9 +215,7 @@ impl Target {
     fn keep(self) -> Result<(), Failure> {
         match self {
             Self::Itself(_) => Ok(()),
-            Self::Copy(copy, last) => {
-                copy.keep().map_err(|error| Failure::of(last.display(), error))
-            }
+            Self::Copy(copy) => copy.finish(),
         }
     }
 }

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use flysch_api::finding::Place;
+use flysch_files::NewFile;
 use flysch_image::{Contents, Image, RepairFailure, Volume, restore_backup, write_backup};
 use flysch_ubifs::repair::{Change, Level, RepairError, Report};
 use serde::Serialize;
 
 use super::{Source, shown};
-use crate::cleanup::NewFile;
 use crate::failure::Failure;
+use crate::file::Named;
 use crate::output::Output;
 
 /// Statuses, as fsck(8) has them.
@@ -126,14 +127,13 @@ fn repair(arguments: &Arguments, output: &mut Output) -> Result<Option<u8>, Fail
     let is_allowed = needed.is_none_or(|needed| needed <= level);
     let is_done = is_allowed && !arguments.dry_run;
     if is_done && needed.is_some() {
-        write(arguments, &image, (&wrong, level))?;
+        write(arguments, &image, (&wrong, level), output)?;
     }
     tell(arguments, &found, is_done, output)?;
     match needed {
         None => {
             if let Some(out) = &arguments.output {
-                let copied = NewFile::copy(&source.path, out).and_then(NewFile::keep);
-                copied.map_err(|error| Failure::of(out.display(), error))?;
+                Named::copy(&source.path, out, output)?.finish()?;
             }
             Ok(None)
         }
@@ -225,19 +225,21 @@ fn write(
     arguments: &Arguments,
     image: &Image,
     (volumes, level): (&[&Volume], Level),
+    output: &mut Output,
 ) -> Result<(), Failure> {
     /// LEBs more for a volume that has no room for a new index, if it may grow.
     const MORE: u32 = 16;
     let source = &arguments.source;
     let block = image.parts.first().map_or(1 << 16, |part| part.region.geometry.erase_size);
     let mut more = 0;
-    let copy = 'attempt: loop {
-        let copy = copy_of(arguments)?;
+    let copy = copy_of(arguments, output)?;
+    'attempt: loop {
         for volume in volumes {
             match repair_one(source, copy.temporary_path(), volume, (level, more))? {
                 Ok(()) => {}
                 Err(failure) if failure.lacks_room() && more == 0 => {
                     more = MORE;
+                    copy.fill(&source.path)?;
                     continue 'attempt;
                 }
                 Err(failure) if failure.lacks_room() => {
@@ -249,13 +251,13 @@ fn write(
                 Err(failure) => return Err(Failure::of(source.path.display(), failure)),
             }
         }
-        break copy;
-    };
+        break;
+    }
     if let Some(backup) = &arguments.backup {
         save(&source.path, copy.temporary_path(), block, backup)
             .map_err(|error| Failure::of(backup.display(), error))?;
     }
-    keep(arguments, copy)
+    copy.finish()
 }
 
 /// Repairs in the file at `path` the volume that `volume` is in the image.
@@ -275,38 +277,33 @@ fn repair_one(
 }
 
 fn save(old: &Path, new: &Path, block: u32, backup: &Path) -> std::io::Result<u64> {
-    // Never over another backup.
-    let file = File::options().write(true).create_new(true).open(backup)?;
-    let mut out = BufWriter::new(file);
+    let file = NewFile::create(backup)?;
+    let mut out = BufWriter::new(file.file());
     let blocks = write_backup(old, new, block, &mut out)?;
     out.flush()?;
-    out.get_ref().sync_all()?;
+    drop(out);
+    // Never over another backup.
+    file.keep_new()?;
     Ok(blocks)
 }
 
-/// A copy of the image beside what it is to replace.
-fn copy_of(arguments: &Arguments) -> Result<NewFile, Failure> {
+/// A copy of the image that takes the place of what it is to replace.
+fn copy_of(arguments: &Arguments, output: &mut Output) -> Result<Named, Failure> {
     let image = &arguments.source.path;
-    let fail = |error| Failure::of(image.display(), error);
-    let last = match &arguments.output {
-        Some(output) => output.clone(),
-        // Where a link leads, so that the link stays one.
-        None => image.canonicalize().map_err(fail)?,
-    };
-    NewFile::copy(image, &last).map_err(fail)
-}
-
-fn keep(arguments: &Arguments, copy: NewFile) -> Result<(), Failure> {
-    let last = arguments.output.as_ref().unwrap_or(&arguments.source.path);
-    copy.keep().map_err(|error| Failure::of(last.display(), error))
+    if arguments.output.is_none() && !image.is_file() {
+        let why = "a device is not repaired where it is: read it into a file, repair that, and \
+                   write it back";
+        return Err(Failure::of(image.display(), why));
+    }
+    Named::copy(image, arguments.output.as_ref().unwrap_or(image), output)
 }
 
 fn restore(arguments: &Arguments, backup: &Path, output: &mut Output) -> Result<(), Failure> {
-    let copy = copy_of(arguments)?;
+    let copy = copy_of(arguments, output)?;
     let fail = |error| Failure::of(backup.display(), error);
     let mut file = BufReader::new(File::open(backup).map_err(fail)?);
     let blocks = restore_backup(&mut file, copy.temporary_path()).map_err(fail)?;
-    keep(arguments, copy)?;
+    copy.finish()?;
     let path = arguments.source.path.display();
     match output.json() {
         true => output.value(&serde_json::json!({ "restored": blocks }))?,

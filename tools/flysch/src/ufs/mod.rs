@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let Some(control) = stack.control() else {
         return Err(Failure::usage(format!("{description} is not a UFS device")));
     };
-    match &arguments.what {
+    let done = match &arguments.what {
         What::Info => info::run(&description, control, output),
         What::Descriptor(arguments) => descriptors::run(arguments, control, output),
         What::Attribute(arguments) => attributes::run_attribute(arguments, control, output),
@@ -61,7 +61,11 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         What::Wb(arguments) => power::write_booster(arguments, control, output),
         What::Power(arguments) => power::run(arguments, control, output),
         What::Errors => errors::run(control, output),
+    };
+    if done.is_ok() {
+        stack.keep();
     }
+    done
 }
 
 /// Puts a query that answers a number.

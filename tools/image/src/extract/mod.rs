@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use flysch_api::flash::Flash;
 use flysch_api::vfs::{Error, FileKind, FileSystem, Inode};
+use flysch_files::NewFile;
 use rustix::fs::{Mode, OFlags};
 
 use crate::open::SharedFlash;
@@ -152,13 +153,13 @@ pub fn extract_raw(
     options: &Options,
     progress: &Progress,
 ) -> io::Result<Extraction> {
-    let mut file = std::fs::File::create_new(path)?;
-    let copied = copy_raw(flash, &mut file, options, progress);
-    let is_kept = matches!(&copied, Ok(damage) if damage.is_none() || options.keep_damaged);
-    if !is_kept {
-        std::fs::remove_file(path)?;
+    let new = NewFile::create(path)?;
+    let damage = copy_raw(flash, &mut new.file(), options, progress)?;
+    let is_kept = damage.is_none() || options.keep_damaged;
+    if is_kept {
+        new.keep_new()?;
     }
-    let damage = copied?.map(|cause| Failure { path: vec![], cause });
+    let damage = damage.map(|cause| Failure { path: vec![], cause });
     progress.files.fetch_add(u64::from(is_kept), Ordering::Relaxed);
     Ok(Extraction {
         files: u64::from(is_kept),
@@ -171,11 +172,10 @@ pub fn extract_raw(
 /// Copies all that can be read of `flash`; answers with what could not.
 fn copy_raw(
     flash: &SharedFlash,
-    file: &mut std::fs::File,
+    file: &mut impl io::Write,
     options: &Options,
     progress: &Progress,
 ) -> io::Result<Option<String>> {
-    use std::io::Write;
     let size = flash.geometry().size;
     let mut buffer = vec![0; 1 << 20];
     let mut damage = None;

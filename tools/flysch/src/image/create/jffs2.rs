@@ -8,7 +8,7 @@ use flysch_jffs2::{Compressor, Compressors, Mode};
 use flysch_wire::jffs2::ByteOrder;
 use serde_json::json;
 
-use super::{Chip, Source, Target, parse_bytes, parse_word, report, watch};
+use super::{Chip, Source, parse_bytes, parse_word, report, target, watch, writer};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -119,15 +119,14 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         false => &arguments.source,
     };
     let tree = source.tree(wanted, path.filter(|path| *path != Path::new("-")))?;
-    let target = Target::create(path)?;
+    let target = target(path, output)?;
     let making = Making::default();
     let written = watch(tree.bytes(), &making, || {
-        let mut out = target.writer();
+        let mut out = writer(&target);
         let written = create_jffs2(&tree, (options.clone(), xattrs), &mut out, &making)?;
         std::io::Write::flush(&mut out).map_err(flysch_image::create::CreateError::Output)?;
         Ok::<_, flysch_image::create::CreateError>(written)
     })?;
-    let is_stdout = target.is_stdout();
     target.finish()?;
     let notes = [tree.notes(), &written.notes].concat();
     let image = written.written;
@@ -150,7 +149,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         "nodes": image.nodes,
         "notes": notes,
     });
-    report(json, (&line, &notes), is_stdout, output)
+    report(json, (&line, &notes), output)
 }
 
 impl Arguments {

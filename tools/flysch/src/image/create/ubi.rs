@@ -6,7 +6,7 @@ use flysch_image::create::{CreateError, Making, UbiPlan};
 use flysch_ubi::create::ImageOptions;
 use serde_json::json;
 
-use super::{Chip, Target, parse_bytes, parse_word, report, watch};
+use super::{Chip, parse_bytes, parse_word, report, target, watch, writer};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -73,15 +73,14 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if let Some(pebs) = pebs {
         plan.check_chip(pebs)?;
     }
-    let target = Target::create(Some(&arguments.output))?;
+    let target = target(Some(&arguments.output), output)?;
     let making = Making::default();
     let written = watch(plan.bytes(), &making, || {
-        let mut out = target.writer();
+        let mut out = writer(&target);
         let written = plan.write(&mut out, &making)?;
         std::io::Write::flush(&mut out).map_err(CreateError::Output)?;
         Ok::<_, CreateError>(written)
     })?;
-    let is_stdout = target.is_stdout();
     target.finish()?;
     let mut line = format!(
         "{} volumes, {} erase blocks; they ask for {} on the chip",
@@ -103,5 +102,5 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         "image_sequence": written.image_sequence,
         "notes": plan.notes(),
     });
-    report(json, (&line, plan.notes()), is_stdout, output)
+    report(json, (&line, plan.notes()), output)
 }

@@ -8,7 +8,7 @@ use flysch_ubifs::create::{CreateOptions, LZO_THOROUGH, Packing};
 use flysch_wire::ubifs::{Compression, KeyHash};
 use serde_json::json;
 
-use super::{Chip, Source, Target, parse_bytes, parse_word, report, watch};
+use super::{Chip, Source, parse_bytes, parse_word, report, target, watch};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -167,11 +167,11 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let path = arguments.output.as_deref().or(arguments.target.as_deref());
     let options = arguments.options()?;
     let tree = arguments.source.tree(TreeOptions::default(), path)?;
-    let target = Target::create(path)?;
+    let target = target(path, output)?;
     let making = Making::default();
-    let written =
-        watch(tree.bytes(), &making, || create_ubifs(&tree, &options, target.file(), &making))?;
-    let is_stdout = target.is_stdout();
+    let written = watch(tree.bytes(), &making, || {
+        create_ubifs(&tree, &options, target.sink.file(), &making)
+    })?;
     target.finish()?;
     let mut notes = [tree.notes(), &written.notes].concat();
     notes.extend(little_room(&written));
@@ -198,7 +198,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         "uuid": show_uuid(&created.uuid),
         "notes": notes,
     });
-    report(json, (&line, &notes), is_stdout, output)
+    report(json, (&line, &notes), output)
 }
 
 /// What `-v` tells.

@@ -1,0 +1,279 @@
+//! An output that the user named.
+
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::leftovers::Made;
+use crate::new::{NewFile, Temporary};
+
+/// Most links on the way to a file.
+const LINKS_MAX: usize = 40;
+/// Where processes show their descriptors.
+const PROCESSES: &str = "/proc";
+
+/// Whether `path` is `-`, the name of standard output.
+pub fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// What the user is told of an output called `path`.
+pub fn say(path: &Path) -> String {
+    match is_standard_output(path) {
+        true => "standard output".into(),
+        false => path.display().to_string(),
+    }
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// `-`.
+    Standard,
+    /// A plain file, there already or not; no link any more.
+    Regular(PathBuf, Option<Metadata>),
+    /// Something else, which is written to as it is.
+    Existing(PathBuf),
+    /// Standard error, by whatever name.
+    Complaints,
+}
+
+impl Target {
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        if is_standard_output(path) {
+            return Ok(Self::Standard);
+        }
+        if path.as_os_str().is_empty() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "an empty name is no file"));
+        }
+        let path = follow(path)?;
+        if path.starts_with(PROCESSES) {
+            return Ok(descriptor(path));
+        }
+        match std::fs::metadata(&path) {
+            Ok(there) if there.is_dir() => Err(Errno::ISDIR.into()),
+            Ok(there) if !there.is_file() => Ok(Self::Existing(path)),
+            // Root may write everything; a file marked read-only is still meant to stay.
+            Ok(there) if there.permissions().readonly() => Err(Errno::ACCESS.into()),
+            Ok(there) => Ok(Self::Regular(path, Some(there))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::Regular(path, None)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The path behind all links. The links to the descriptors of a process are not followed: they do
+/// not say where they lead.
+fn follow(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let Some(name) = path.file_name() else { return Ok(path) };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize()?;
+        path = folder.join(name);
+        if folder.starts_with(PROCESSES) {
+            return Ok(path);
+        }
+        match std::fs::read_link(&path) {
+            Ok(link) => path = folder.join(link),
+            // It is none, or nothing is there.
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => {
+                return Ok(path);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// Where `/dev/stdout` and its kin lead: our own descriptors are shared, so that nothing written to
+/// them by others is written over.
+fn descriptor(path: PathBuf) -> Target {
+    let own = Path::new(PROCESSES).join(std::process::id().to_string()).join("fd");
+    match path.strip_prefix(own).ok().and_then(Path::to_str) {
+        Some("1") => Target::Standard,
+        Some("2") => Target::Complaints,
+        _ => Target::Existing(path),
+    }
+}
+
+/// Opens what is written to as it is.
+fn open_existing(path: &Path) -> io::Result<File> {
+    let there = std::fs::metadata(path)?;
+    if there.is_dir() {
+        return Err(Errno::ISDIR.into());
+    }
+    let mut options = File::options();
+    // What a block device holds can be read back. A pipe would never end for its reader.
+    options.write(true).read(there.file_type().is_block_device());
+    // A plain file behind a descriptor is somebody's output already.
+    options.append(there.is_file());
+    options.open(path)
+}
+
+/// An output: bytes written to it are in their place after [`finish`](Self::finish).
+#[derive(Debug)]
+pub struct Sink(To);
+
+#[derive(Debug)]
+enum To {
+    /// A plain file.
+    New(NewFile),
+    /// What is written to as it is. The flag: it is standard output.
+    Existing(File, bool),
+    /// The same, by way of a file with places.
+    Spooled { spool: Temporary, to: File, is_stdout: bool },
+}
+
+impl Sink {
+    /// Opens `path` for writing from the front on; `-` is standard output. A pipe without a reader
+    /// is waited for.
+    ///
+    /// # Errors
+    /// What the system says; nothing was changed then.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(match Target::of(path)? {
+            Target::Regular(path, old) => To::New(NewFile::replacing(path, old)?),
+            Target::Existing(path) => To::Existing(open_existing(&path)?, false),
+            Target::Complaints => To::Existing(shared(io::stderr())?, false),
+            Target::Standard => To::Existing(shared(io::stdout())?, true),
+        }))
+    }
+
+    /// Opens `path` for writing and reading anywhere. What has no places gets everything at the
+    /// end.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_anywhere(path: &Path) -> io::Result<Self> {
+        Ok(match Self::open(path)?.0 {
+            To::Existing(to, is_stdout) => {
+                Self(To::Spooled { spool: Temporary::spool()?, to, is_stdout })
+            }
+            other => Self(other),
+        })
+    }
+
+    /// Opens `path` for writing and reading anywhere, with the content of the file `from`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and of reading `from`.
+    pub fn copy(from: &Path, path: &Path) -> io::Result<Self> {
+        let sink = Self::open_anywhere(path)?;
+        sink.fill(from)?;
+        Ok(sink)
+    }
+
+    /// Starts over, with the content of the file `from`.
+    ///
+    /// # Errors
+    /// Of reading `from`, and of writing.
+    pub fn fill(&self, from: &Path) -> io::Result<()> {
+        let mut file = self.file();
+        file.set_len(0)?;
+        file.seek(SeekFrom::Start(0))?;
+        io::copy(&mut File::open(from)?, &mut file).map(drop)
+    }
+
+    /// Where the bytes go for now.
+    pub fn file(&self) -> &File {
+        match &self.0 {
+            To::New(new) => new.file(),
+            To::Existing(file, _) => file,
+            To::Spooled { spool, .. } => &spool.file,
+        }
+    }
+
+    /// The path of [`file`](Self::file) where it has one of its own: for opening it, never for
+    /// telling the user.
+    pub fn temporary_path(&self) -> Option<&Path> {
+        match &self.0 {
+            To::New(new) => Some(new.temporary_path()),
+            To::Spooled { spool, .. } => Some(&spool.path),
+            To::Existing(..) => None,
+        }
+    }
+
+    /// Whether a plain file comes of it.
+    pub fn is_regular(&self) -> bool {
+        matches!(self.0, To::New(_))
+    }
+
+    /// Whether what was written can be read again.
+    pub fn can_be_read(&self) -> bool {
+        let is_block =
+            |file: &File| file.metadata().is_ok_and(|it| it.file_type().is_block_device());
+        match &self.0 {
+            To::New(_) | To::Spooled { .. } => true,
+            To::Existing(file, is_stdout) => !is_stdout && is_block(file),
+        }
+    }
+
+    /// Whether it is standard output, which belongs to it then.
+    pub fn is_standard_output(&self) -> bool {
+        matches!(self.0, To::Existing(_, true) | To::Spooled { is_stdout: true, .. })
+    }
+
+    /// Puts everything in its place.
+    ///
+    /// # Errors
+    /// What the system says; a plain file that stood there still does then.
+    pub fn finish(self) -> io::Result<()> {
+        match self.0 {
+            To::New(new) => new.keep(),
+            To::Existing(file, _) => settle(&file),
+            To::Spooled { mut spool, mut to, .. } => {
+                spool.file.seek(SeekFrom::Start(0))?;
+                io::copy(&mut spool.file, &mut to)?;
+                settle(&to)
+            }
+        }
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file().flush()
+    }
+}
+
+/// A block device keeps what it has got.
+fn settle(file: &File) -> io::Result<()> {
+    match file.metadata()?.file_type().is_block_device() {
+        true => file.sync_all(),
+        false => Ok(()),
+    }
+}
+
+fn shared(descriptor: impl AsFd) -> io::Result<File> {
+    Ok(File::from(descriptor.as_fd().try_clone_to_owned()?))
+}
+
+/// Makes `path` and the folders above it, as far as they are absent. Those that were made are
+/// removed again unless they are kept.
+///
+/// # Errors
+/// What the system says.
+pub fn make_folder(path: &Path) -> io::Result<Vec<Made>> {
+    let mut made = Vec::new();
+    let mut absent: Vec<&Path> = path
+        .ancestors()
+        .take_while(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+        .collect();
+    while let Some(folder) = absent.pop() {
+        // Before the others on drop: it is the innermost.
+        made.insert(0, Made::folder(folder)?);
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests;

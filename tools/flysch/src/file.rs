@@ -1,0 +1,86 @@
+//! Files that the user named: `-`, a file, a device, a pipe.
+
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use flysch_files::Sink;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Bytes kept back before they are handed over.
+const BUFFER: usize = 1 << 16;
+
+/// An output and its name.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) sink: Sink,
+    path: PathBuf,
+}
+
+impl Named {
+    /// Opens it to be written from the front on. Standard output is the file's then, and `output`
+    /// goes to standard error.
+    pub(crate) fn open(path: &Path, output: &mut Output) -> Result<Self, Failure> {
+        Self::of(Sink::open(path), path, output)
+    }
+
+    /// Opens it to be written anywhere.
+    pub(crate) fn open_anywhere(path: &Path, output: &mut Output) -> Result<Self, Failure> {
+        Self::of(Sink::open_anywhere(path), path, output)
+    }
+
+    /// Opens it to be changed, with the content of the file `from`.
+    pub(crate) fn copy(from: &Path, path: &Path, output: &mut Output) -> Result<Self, Failure> {
+        Self::of(Sink::copy(from, path), path, output)
+    }
+
+    fn of(sink: io::Result<Sink>, path: &Path, output: &mut Output) -> Result<Self, Failure> {
+        let sink = sink.map_err(|error| failed(path, error))?;
+        if sink.is_standard_output() && !output.give_away() {
+            return Err(Failure::usage("only one output can be standard output: name another"));
+        }
+        Ok(Self { sink, path: path.to_path_buf() })
+    }
+
+    /// Starts over, with the content of the file `from`.
+    pub(crate) fn fill(&self, from: &Path) -> Result<(), Failure> {
+        self.sink.fill(from).map_err(|error| failed(&self.path, error))
+    }
+
+    /// Where what [`copy`](Self::copy) made lies until it is finished: never for telling the user.
+    pub(crate) fn temporary_path(&self) -> &Path {
+        self.sink.temporary_path().expect("a copy is a file")
+    }
+
+    /// Writes from the front on.
+    pub(crate) fn write(
+        &mut self,
+        write: impl FnOnce(&mut BufWriter<&mut Sink>) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        let mut buffered = BufWriter::with_capacity(BUFFER, &mut self.sink);
+        let written = write(&mut buffered);
+        // Not on drop: after a failure the rest would be tried again.
+        let written = match written {
+            Ok(()) => buffered.into_inner().map(drop).map_err(|error| error.into_parts().0),
+            Err(error) => {
+                drop(buffered.into_parts());
+                Err(error)
+            }
+        };
+        written.map_err(|error| failed(&self.path, error))
+    }
+
+    /// Puts everything in its place.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        self.sink.finish().map_err(|error| failed(&self.path, error))
+    }
+}
+
+/// Why the output called `path` could not be written.
+pub(crate) fn failed(path: &Path, error: io::Error) -> Failure {
+    if flysch_files::is_standard_output(path) {
+        return Failure::from(error);
+    }
+    Failure::of(path.display(), error)
+}
