@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use flysch_api::block::{Completion, Device as _, Operation, Request};
-use flysch_api::machine::{Clock as _, DmaRegion, DmaSlice, Machine as _};
+use flysch_api::data::Data;
+use flysch_api::machine::{Clock as _, DmaRegion, Machine as _};
 use flysch_cam::{Disk, Peripheral};
 use flysch_qemu::{Backing, Error, Machine, Options, Unit};
 use flysch_ufs::{Host, Options as DriverOptions, Port, QueueMode};
@@ -120,7 +121,7 @@ impl Stack {
     /// # Panics
     /// If there is none.
     pub fn disk(mut self, lun: u8) -> (Disk<Port<Machine>>, Machine, DmaRegion) {
-        let unit = self.units.iter().find(|unit| unit.lun == lun).expect("the unit");
+        let unit = self.units.iter().find(|unit| unit.lun.to_ufs() == Some(lun)).expect("the unit");
         let shape = unit.shape().expect("a disk");
         let port = self.ports.remove(0);
         let disk = Disk::new(port, shape, self.scratch, &flysch_cam::Options::default());
@@ -133,7 +134,7 @@ pub fn request(
     operation: Operation,
     offset: u64,
     length: u64,
-    data: DmaSlice,
+    data: impl Into<Data>,
     machine: &Machine,
 ) -> Request {
     Request {
@@ -141,7 +142,7 @@ pub fn request(
         force_unit_access: false,
         offset,
         length,
-        buffer: data,
+        data: data.into(),
         token: offset,
         accepted: machine.now(),
     }

@@ -1,6 +1,7 @@
 //! The UFS driver on the UFS model: a machine, a host, plain reads and writes.
 
-use flysch_api::command::{Command, Direction, Ended, Outcome, Port as _, TaskAttribute};
+use flysch_api::command::{Command, Direction, Ended, Ordering, Outcome, Port as _, Scsi, Token};
+use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Identity, Instant, Machine};
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::ufs::{Config, Ufs};
@@ -64,34 +65,44 @@ fn pattern(seed: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-fn command(opcode: u8, block: u32, blocks: u16, direction: Direction, data: DmaSlice) -> Command {
+fn command(
+    opcode: u8,
+    block: u32,
+    blocks: u16,
+    direction: Direction,
+    data: DmaSlice,
+) -> Command<Scsi> {
     let mut cdb = [0; 16];
     cdb[0] = opcode;
     cdb[2..6].copy_from_slice(&block.to_be_bytes());
     cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
     Command {
-        lun: 0,
-        cdb,
+        unit: 0,
+        payload: cdb.into(),
         direction,
-        data,
-        attribute: TaskAttribute::Simple,
+        data: Data::One(data),
+        ordering: Ordering::Simple,
         deadline: Instant::NEVER,
-        token: block,
+        token: Token::new(block),
     }
 }
 
 /// READ(10) of logical unit 0; the token is the block.
-pub fn read(block: u32, data: DmaSlice) -> Command {
+pub fn read(block: u32, data: DmaSlice) -> Command<Scsi> {
     command(0x28, block, (data.len / 4096) as u16, Direction::FromDevice, data)
 }
 
 /// WRITE(10) of logical unit 0; the token is the block.
-pub fn write(block: u32, data: DmaSlice) -> Command {
+pub fn write(block: u32, data: DmaSlice) -> Command<Scsi> {
     command(0x2A, block, (data.len / 4096) as u16, Direction::ToDevice, data)
 }
 
 /// Starts one command and waits for its end.
-pub fn finish<M: Machine>(port: &mut Port<M>, clock: &impl Clock, command: &Command) -> Outcome {
+pub fn finish<M: Machine>(
+    port: &mut Port<M>,
+    clock: &impl Clock,
+    command: Command<Scsi>,
+) -> Outcome {
     port.start(command, clock.now()).expect("room for one command");
     port.ring(clock.now());
     wait(port, clock)
@@ -107,14 +118,22 @@ pub fn wait<M: Machine>(port: &mut Port<M>, clock: &impl Clock) -> Outcome {
     }
 }
 
+/// The same command once more, for a test that tries it again.
+pub fn again(command: &Command<Scsi>) -> Command<Scsi> {
+    let Command { unit, payload, direction, data, ordering, deadline, .. } = *command;
+    let token = Token::new(command.token.number());
+    Command { unit, payload, direction, data, ordering, deadline, token }
+}
+
 /// Starts one command and waits; a unit attention is taken note of and the command tried again.
-pub fn done<M: Machine>(port: &mut Port<M>, clock: &impl Clock, command: &Command) {
+pub fn done<M: Machine>(port: &mut Port<M>, clock: &impl Clock, command: Command<Scsi>) {
     for _ in 0..2 {
-        let outcome = finish(port, clock, command);
-        if outcome.ended == Ended::Status(0) {
+        let outcome = finish(port, clock, again(&command));
+        if outcome.ended == Ended::Good {
             return;
         }
-        assert_eq!(outcome.sense.bytes[2] & 0xF, 6, "{outcome:?}");
+        let sense = port.failure().status.sense;
+        assert_eq!(sense.as_slice()[2] & 0xF, 6, "{outcome:?}");
     }
     panic!("two unit attentions in a row");
 }

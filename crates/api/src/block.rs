@@ -2,8 +2,13 @@
 
 use core::fmt;
 
-use crate::machine::{DmaRegion, DmaSlice, Instant};
-use crate::trace::Stamps;
+use crate::data::{BadData, Data, SegmentLimits};
+use crate::machine::{DmaRegion, Instant};
+use crate::trace::Passage;
+
+mod cause;
+
+pub use cause::Cause;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +34,9 @@ impl fmt::Display for Operation {
     }
 }
 
-/// One wish to a block device. It belongs to the caller; the device copies what it needs.
+/// One wish to a block device. It belongs to the caller; the device copies what it needs. The
+/// data, and the list that may name it, stay the caller's, who leaves both alone until the
+/// completion came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What to do.
@@ -41,10 +48,11 @@ pub struct Request {
     /// Bytes; a multiple of the block size. 0 for [`Operation::Flush`].
     pub length: u64,
     /// Where the data goes to or comes from: `length` bytes for reads and writes, else empty.
-    pub buffer: DmaSlice,
+    pub data: Data,
     /// The caller's name for this request; comes back in the [`Completion`].
     pub token: u64,
-    /// When the caller wanted it, the start of its latency.
+    /// When the caller wanted it, the start of its latency. The caller stamps it, once, also if it
+    /// has to submit the request again after [`Refused::Full`]; devices hand it back.
     pub accepted: Instant,
 }
 
@@ -55,19 +63,9 @@ pub struct Completion {
     pub token: u64,
     /// Done, or why not.
     pub result: Result<(), Error>,
-    /// When things happened. `delivered` is filled by whoever takes the completion.
-    pub stamps: Stamps,
-}
-
-/// SCSI-like cause of a failure: sense key, additional sense code and qualifier (SPC-5 4.4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cause {
-    /// Sense key.
-    pub key: u8,
-    /// Additional sense code.
-    pub asc: u8,
-    /// Additional sense code qualifier.
-    pub ascq: u8,
+    /// When things happened. Whoever takes the completion makes the whole of it
+    /// ([`Passage::delivered`]).
+    pub passage: Passage,
 }
 
 /// Why a request failed or was refused.
@@ -76,8 +74,10 @@ pub struct Cause {
 pub enum Error {
     /// The range is not on the device.
     OutOfRange,
-    /// Offset or length is not a multiple of the block size, or the buffer does not match.
+    /// Offset or length is not a multiple of the block size, or the data is not as long.
     Misaligned,
+    /// The data is where or what it must not be.
+    BadData(BadData),
     /// The device cannot do this operation.
     Unsupported,
     /// The device or this logical unit is write protected.
@@ -90,8 +90,8 @@ pub enum Error {
     TimedOut,
     /// The command was lost in a reset and the retries are used up.
     Reset,
-    /// The host controller reported a fault (its overall command status).
-    Host(u8),
+    /// The host controller reported a fault: its own code, which its driver has a name for.
+    Host(u32),
     /// The device is gone: recovery failed, or it was shut down.
     Gone,
 }
@@ -103,15 +103,12 @@ impl fmt::Display for Error {
             Self::Misaligned => f.write_str("offset or length is not a multiple of the block size"),
             Self::Unsupported => f.write_str("the device does not support this operation"),
             Self::WriteProtected => f.write_str("the device is write protected"),
-            Self::Medium(c) => {
-                write!(f, "medium error (sense {:x}/{:02x}/{:02x})", c.key, c.asc, c.ascq)
-            }
-            Self::Device(c) => {
-                write!(f, "device error (sense {:x}/{:02x}/{:02x})", c.key, c.asc, c.ascq)
-            }
+            Self::BadData(bad) => bad.fmt(f),
+            Self::Medium(cause) => write!(f, "medium error ({cause})"),
+            Self::Device(cause) => write!(f, "device error ({cause})"),
             Self::TimedOut => f.write_str("no answer from the device in time"),
             Self::Reset => f.write_str("lost in a device reset"),
-            Self::Host(status) => write!(f, "host controller error (overall status {status:#x})"),
+            Self::Host(code) => write!(f, "host controller error (status {code:#x})"),
             Self::Gone => f.write_str("the device is gone"),
         }
     }
@@ -135,8 +132,11 @@ pub struct Geometry {
     pub block_size: u32,
     /// Number of logical blocks.
     pub blocks: u64,
-    /// Longest read or write done as one command, bytes; longer requests are split.
+    /// Longest read or write done as one command, bytes; longer requests are split, and so are
+    /// lists with more segments than a command takes.
     pub transfer_max: u32,
+    /// What the ranges of a request's data must be: alignment of each, and of those inside a list.
+    pub segments: SegmentLimits,
     /// Requests the device takes before it answers [`Refused::Full`].
     pub queue_depth: u32,
     /// Whether [`Operation::Delete`] works.
@@ -172,7 +172,7 @@ impl Geometry {
         if (request.offset | request.length) & mask != 0 || request.length == 0 {
             return Err(Error::Misaligned);
         }
-        if has_data && u64::from(request.buffer.len) != request.length {
+        if has_data && u64::from(request.data.len()) != request.length {
             return Err(Error::Misaligned);
         }
         let size = self.bytes();
@@ -210,11 +210,13 @@ pub trait Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::DmaSlice;
 
     const GEOMETRY: Geometry = Geometry {
         block_size: 4096,
         blocks: 16,
         transfer_max: 65536,
+        segments: SegmentLimits::NONE,
         queue_depth: 1,
         can_delete: true,
         read_only: false,
@@ -230,7 +232,7 @@ mod tests {
             force_unit_access: false,
             offset,
             length,
-            buffer: DmaSlice { address: 0, len },
+            data: Data::One(DmaSlice { address: 0, len }),
             token: 0,
             accepted: Instant::START,
         }
@@ -257,7 +259,7 @@ mod tests {
             );
         }
         let mut short = request(Operation::Read, 0, 8192);
-        short.buffer.len = 4096;
+        short.data = Data::One(DmaSlice { address: 0, len: 4096 });
         assert_eq!(GEOMETRY.check(&short), Err(Error::Misaligned));
     }
 

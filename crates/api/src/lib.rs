@@ -7,6 +7,7 @@
 //! | module | what it says | who implements it | who uses it |
 //! |---|---|---|---|
 //! | [`machine`] | registers, DMA memory, interrupts and time as a protocol core sees them | models, `host/*` | host controller drivers |
+//! | [`data`] | one range or a list of them, and what a controller asks of it | requests and commands | drivers, models |
 //! | [`command`] | a device's own language: commands in, outcomes out | host controller drivers | `cam` |
 //! | [`block`] | what is wanted of a block device, what became of it | `cam` disks, `null`, files | workloads, file systems |
 //! | [`flash`] | raw flash: erase blocks, pages, out-of-band bytes | `mtd`, chip models, `host/*` | `ubi`, `jffs2` |
@@ -29,6 +30,7 @@ extern crate std;
 
 pub mod block;
 pub mod command;
+pub mod data;
 pub mod finding;
 pub mod flash;
 pub mod machine;

@@ -8,10 +8,33 @@
 use crate::block::Operation;
 use crate::machine::Instant;
 
-/// The instants of one block request, in the order they happen.
+/// What a device knows of the way of one request: everything but its delivery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passage {
+    /// The caller wanted it: its own stamp, handed back.
+    pub accepted: Instant,
+    /// The doorbell rang: the device owns it.
+    pub issued: Instant,
+    /// The device finished, where that is known (simulated devices).
+    pub device_done: Option<Instant>,
+    /// The driver saw the completion.
+    pub seen: Instant,
+}
+
+impl Passage {
+    /// The whole way, ended by the one who took the completion.
+    #[inline]
+    pub const fn delivered(self, delivered: Instant) -> Stamps {
+        let Self { accepted, issued, device_done, seen } = self;
+        Stamps { accepted, issued, device_done, seen, delivered }
+    }
+}
+
+/// The instants of one block request, in the order they happen. Each is stamped once: `accepted`
+/// and `delivered` by the caller, the others by the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// The block device took the request.
+    /// The caller wanted it, the start of its latency.
     pub accepted: Instant,
     /// The doorbell rang: the device owns it.
     pub issued: Instant,

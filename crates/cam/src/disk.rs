@@ -1,4 +1,5 @@
-//! `da`: a direct-access logical unit as a block device.
+//! A direct-access unit as a block device, over a port of any language that has a
+//! [`Family`].
 //!
 //! Down: a request is checked, becomes a wish in the queue, is split into parts of at most the
 //! longest transfer, and each part goes to the port as one command. Up: an outcome finds its part
@@ -7,18 +8,18 @@
 
 use flysch_api::block::{Completion, Device, Error as BlockError, Geometry, Operation};
 use flysch_api::block::{Refused, Request};
-use flysch_api::command::{Command, Direction, Ended, NotStarted, Outcome, Port, TaskAttribute};
-use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
-use flysch_api::trace::Stamps;
-use flysch_wire::scsi::Status;
+use flysch_api::command::{Command, Direction, Ended, NotStarted, Ordering, Outcome, Port, Token};
+use flysch_api::data::Data;
+use flysch_api::machine::{DmaRegion, Instant};
+use flysch_api::trace::Passage;
 
-use crate::cdb;
 use crate::error::Error;
-use crate::queue::Queue;
+use crate::family::{DELETE_LIST_MAX, Family};
+use crate::queue::{Force, Order, Queue, Standing, next_token};
 use crate::recover::Statistics;
 
-/// Scratch memory per command slot: an UNMAP parameter list, rounded up for alignment, bytes.
-const SCRATCH_STRIDE: usize = 32;
+/// Scratch memory per command slot: the parameter list of a delete.
+const SCRATCH_STRIDE: usize = DELETE_LIST_MAX;
 /// Most commands in flight at once: two indexes per command fit 16 bits.
 const SLOTS_MAX: u32 = 16_384;
 /// How soon a port that took nothing, though nothing is in flight, is asked again, nanoseconds.
@@ -56,30 +57,30 @@ impl Default for Options {
     }
 }
 
-/// What the scan found out about a unit that can be a disk.
+/// What is known of a unit that can be a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The unit.
-    pub lun: u8,
+    /// The unit in its protocol's numbers ([`Command::unit`]).
+    pub unit: u64,
     /// Bytes per logical block.
     pub block_size: u32,
     /// Number of logical blocks.
     pub blocks: u64,
-    /// Longest transfer the unit takes, blocks; 0 if it names none (VPD B0).
+    /// Longest transfer the unit takes, blocks; 0 if it names none (SCSI: VPD page B0).
     pub transfer_blocks_max: u32,
-    /// Longest range one UNMAP descriptor may name, blocks; 0 if the unit cannot UNMAP.
-    pub unmap_blocks_max: u32,
-    /// Whether the unit has a volatile write cache that is on (MODE SENSE caching page, WCE).
+    /// Longest range one delete may name, blocks; 0 if the unit cannot delete (SCSI: UNMAP).
+    pub delete_blocks_max: u32,
+    /// Whether the unit has a volatile write cache that is on (SCSI: caching mode page, WCE).
     pub write_cache: bool,
-    /// Whether READ and WRITE may force unit access (MODE SENSE header, DPOFUA).
+    /// Whether transfers may force unit access (SCSI: mode parameter header, DPOFUA).
     pub force_unit_access: bool,
-    /// Whether the unit is write protected (MODE SENSE header, WP).
+    /// Whether the unit is write protected (SCSI: mode parameter header, WP).
     pub write_protected: bool,
 }
 
-/// A logical unit as a block device, over one lane's port.
+/// A unit as a block device, over one lane's port.
 #[derive(Debug)]
-pub struct Disk<P> {
+pub struct Disk<P: Port> {
     pub(crate) port: P,
     pub(crate) shape: Shape,
     pub(crate) geometry: Geometry,
@@ -90,7 +91,7 @@ pub struct Disk<P> {
     pub(crate) transfer_timeout_nanos: u64,
     /// Parameter lists, one place per part.
     scratch: DmaRegion,
-    pub(crate) queue: Queue,
+    pub(crate) queue: Queue<P::Protocol>,
     /// Commands the port takes at once.
     pub(crate) slots: u32,
     /// Commands to have in flight at once: less than the port takes after TASK SET FULL.
@@ -99,7 +100,7 @@ pub struct Disk<P> {
     pub(crate) good_since: u32,
     /// The port or the unit is gone for good.
     pub(crate) gone: bool,
-    /// The unit has no SYNCHRONIZE CACHE, and needs none.
+    /// The unit has no flush, and needs none.
     pub(crate) no_flush: bool,
     /// A write failed after it was reported done; the next flush tells.
     pub(crate) deferred: Option<BlockError>,
@@ -108,7 +109,10 @@ pub struct Disk<P> {
     pub(crate) statistics: Statistics,
 }
 
-impl<P: Port> Disk<P> {
+impl<P: Port> Disk<P>
+where
+    P::Protocol: Family,
+{
     /// How much scratch memory a disk over a port with so many slots needs, bytes.
     pub const fn scratch_bytes(slots: u32) -> usize {
         // One place for each part: those of the wishes, at most as many as slots, and those lent.
@@ -118,7 +122,7 @@ impl<P: Port> Disk<P> {
     /// A disk over `port`, which must carry no other commands.
     ///
     /// `scratch` is part of the port's memory and belongs to the disk: at least
-    /// [`scratch_bytes`](Self::scratch_bytes) for the port's slots if the unit can UNMAP.
+    /// [`scratch_bytes`](Self::scratch_bytes) for the port's slots if the unit can delete.
     ///
     /// # Errors
     /// [`Error::BlockSize`], [`Error::NotADisk`], [`Error::Scratch`] or [`Error::NoSlots`].
@@ -128,14 +132,14 @@ impl<P: Port> Disk<P> {
         scratch: DmaRegion,
         options: &Options,
     ) -> Result<Self, Error> {
-        let Shape { lun, block_size, .. } = shape;
+        let Shape { unit, block_size, .. } = shape;
         let limits = *port.limits();
         let slots = limits.slots.min(SLOTS_MAX);
         if slots == 0 {
             return Err(Error::NoSlots);
         }
         if shape.blocks == 0 {
-            return Err(Error::NotADisk { lun });
+            return Err(Error::NotADisk { unit });
         }
         let bytes_max = limits.transfer_max.min(options.transfer_max);
         let mut transfer_blocks = bytes_max.checked_div(block_size).unwrap_or(0);
@@ -143,10 +147,10 @@ impl<P: Port> Disk<P> {
             transfer_blocks = transfer_blocks.min(shape.transfer_blocks_max);
         }
         if !block_size.is_power_of_two() || transfer_blocks == 0 {
-            return Err(Error::BlockSize { lun, block_size });
+            return Err(Error::BlockSize { unit, block_size });
         }
         let needed = Self::scratch_bytes(slots);
-        let can_delete = shape.unmap_blocks_max > 0;
+        let can_delete = shape.delete_blocks_max > 0;
         if can_delete && scratch.len() < needed {
             return Err(Error::Scratch { needed, got: scratch.len() });
         }
@@ -155,18 +159,10 @@ impl<P: Port> Disk<P> {
             block_size,
             blocks: shape.blocks,
             transfer_max: transfer_blocks * block_size,
+            segments: limits.segments,
             queue_depth: wishes,
             can_delete,
             read_only: shape.write_protected,
-        };
-        let blank = Command {
-            lun,
-            cdb: [0; 16],
-            direction: Direction::None,
-            data: DmaSlice::EMPTY,
-            attribute: TaskAttribute::Simple,
-            deadline: Instant::NEVER,
-            token: 0,
         };
         Ok(Self {
             port,
@@ -177,7 +173,7 @@ impl<P: Port> Disk<P> {
             transfer_blocks,
             transfer_timeout_nanos: u64::from(options.transfer_timeout_ms) * 1_000_000,
             scratch,
-            queue: Queue::new(wishes as u16, slots as u16, &blank),
+            queue: Queue::new(wishes as u16, slots as u16),
             slots,
             openings: slots,
             good_since: 0,
@@ -217,6 +213,9 @@ impl<P: Port> Disk<P> {
     /// Takes a request that was checked.
     #[inline(never)]
     fn submit_general(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        let invalid = |bad| Refused::Invalid(BlockError::BadData(bad));
+        let segments = self.geometry.segments;
+        segments.check(&request.data, self.port.memory()).map_err(invalid)?;
         let part_blocks = self.part_blocks(request.operation);
         let Some(wish_index) = self.queue.take_wish(request, self.block_shift) else {
             return Err(Refused::Full);
@@ -230,20 +229,45 @@ impl<P: Port> Disk<P> {
             }
             Operation::Flush => wish.blocks = 1,
             Operation::Write if request.force_unit_access && self.shape.write_cache => {
-                wish.force_unit_access = self.shape.force_unit_access;
-                wish.flush_after = !self.shape.force_unit_access;
+                let bit = self.shape.force_unit_access;
+                wish.force = if bit { Force::Bit } else { Force::Flush };
             }
             _ => {}
         }
         let whole = wish.blocks <= u64::from(part_blocks);
-        if !whole || !self.queue.nothing_waits() {
+        if !whole || matches!(wish.data, Data::List { .. }) || !self.queue.nothing_waits() {
             self.queue.push_unsplit(wish_index);
             self.pump(now);
             return Ok(());
         }
         // Its own part is free, so this always makes one.
-        let Some(index) = self.split(wish_index) else { return Err(Refused::Full) };
+        let Ok(Some(index)) = self.split(wish_index) else { return Err(Refused::Full) };
         self.issue(index, now).or_else(|why| self.not_started(index, why))
+    }
+
+    /// What becomes of a wish whose only part the port did not take.
+    #[cold]
+    fn not_started(&mut self, index: u16, why: NotStarted) -> Result<(), Refused> {
+        if why == NotStarted::Full {
+            self.queue.wait(index, false);
+            return Ok(());
+        }
+        let error = self.refusal(why);
+        let wish = self.queue.release_part(index);
+        self.queue.release_wish(wish);
+        Err(Refused::Invalid(error))
+    }
+
+    /// What it is called that the port will not take a command.
+    pub(crate) fn refusal(&mut self, why: NotStarted) -> BlockError {
+        match why {
+            NotStarted::BadData(bad) => BlockError::BadData(bad),
+            NotStarted::Unsupported => BlockError::Unsupported,
+            NotStarted::Full | NotStarted::Gone => {
+                self.gone = true;
+                BlockError::Gone
+            }
+        }
     }
 
     /// Longest range of one part of this operation, blocks.
@@ -251,60 +275,81 @@ impl<P: Port> Disk<P> {
     fn part_blocks(&self, operation: Operation) -> u32 {
         match operation {
             Operation::Read | Operation::Write => self.transfer_blocks,
-            Operation::Delete => self.shape.unmap_blocks_max,
+            Operation::Delete => self.shape.delete_blocks_max,
             // A flush is entered as one block: it has one part.
             Operation::Flush => 1,
         }
     }
 
     /// Makes the next part of a wish that has blocks without one, if a part is free.
-    fn split(&mut self, wish_index: u16) -> Option<u16> {
-        let index = self.queue.take_part(wish_index)?;
-        let wish = &mut self.queue.wishes[usize::from(wish_index)];
-        let part = &mut self.queue.parts[usize::from(index)];
-        let (write, direction) = match wish.operation {
-            Operation::Read => (false, Direction::FromDevice),
-            Operation::Write => (true, Direction::ToDevice),
-            Operation::Flush | Operation::Delete => {
-                self.split_rare(wish_index, index);
-                return Some(index);
-            }
+    ///
+    /// # Errors
+    /// The data that the next part would have cannot be had.
+    fn split(&mut self, wish_index: u16) -> Result<Option<u16>, BlockError> {
+        let write = match self.queue.wish(wish_index).operation {
+            Operation::Read => false,
+            Operation::Write => true,
+            Operation::Flush | Operation::Delete => return Ok(self.split_rare(wish_index)),
         };
+        let block_size = self.geometry.block_size;
+        let wish = &self.queue.wishes[usize::from(wish_index)];
         let blocks = wish.blocks.min(u64::from(self.transfer_blocks)) as u32;
-        let bytes = blocks << self.block_shift;
-        let data = DmaSlice { address: wish.address, len: bytes };
-        let cdb = cdb::transfer(write, wish.lba, blocks, wish.force_unit_access);
-        part.prepare(cdb, direction, data, self.transfer_timeout_nanos);
+        let memory = self.port.memory();
+        let bytes = self
+            .geometry
+            .segments
+            .fit(&wish.data, memory, blocks << self.block_shift, block_size)
+            .map_err(BlockError::BadData)?;
+        let rest = wish.data.len() - bytes;
+        let part = |skip, len| wish.data.part(memory, skip, len).map_err(BlockError::BadData);
+        let (data, rest) = (part(0, bytes)?, part(bytes, rest)?);
+        let Some(index) = self.queue.take_part(wish_index) else { return Ok(None) };
+        let wish = &mut self.queue.wishes[usize::from(wish_index)];
+        let blocks = bytes >> self.block_shift;
+        let force = wish.force == Force::Bit;
+        let order = transfer::<P::Protocol>(write, (wish.lba, blocks), force, data);
         wish.lba += u64::from(blocks);
         wish.blocks -= u64::from(blocks);
-        wish.address += u64::from(bytes);
-        Some(index)
+        wish.data = rest;
+        let timeout_nanos = self.transfer_timeout_nanos;
+        self.queue.part(index).order = Some(Order { timeout_nanos, ..order });
+        Ok(Some(index))
     }
 
     /// A part of a delete or flush.
     #[cold]
-    fn split_rare(&mut self, wish_index: u16, index: u16) {
+    fn split_rare(&mut self, wish_index: u16) -> Option<u16> {
+        let index = self.queue.take_part(wish_index)?;
         let wish = &mut self.queue.wishes[usize::from(wish_index)];
         if wish.operation == Operation::Flush {
             wish.blocks = 0;
-            return self.make_flush(index);
+            self.make_flush(index);
+            return Some(index);
         }
-        let blocks = wish.blocks.min(u64::from(self.shape.unmap_blocks_max)) as u32;
+        let blocks = wish.blocks.min(u64::from(self.shape.delete_blocks_max)) as u32;
         let offset = usize::from(index) * SCRATCH_STRIDE;
-        self.scratch.write(offset, &cdb::unmap_list(wish.lba, blocks));
+        let mut list = [0; DELETE_LIST_MAX];
+        let (payload, len) = P::Protocol::delete(wish.lba, blocks, &mut list);
+        self.scratch.write(offset, &list[..len]);
         wish.lba += u64::from(blocks);
         wish.blocks -= u64::from(blocks);
-        let part = &mut self.queue.parts[usize::from(index)];
-        let list = self.scratch.slice(offset, cdb::UNMAP_LIST as u32);
-        let timeout_nanos = u64::from(self.options.delete_timeout_ms) * 1_000_000;
-        part.prepare(cdb::unmap(), Direction::ToDevice, list, timeout_nanos);
+        self.queue.part(index).order = Some(Order {
+            payload,
+            direction: Direction::ToDevice,
+            data: Data::One(self.scratch.slice(offset, len as u32)),
+            timeout_nanos: u64::from(self.options.delete_timeout_ms) * 1_000_000,
+        });
+        Some(index)
     }
 
     /// Makes a flush of a part.
     fn make_flush(&mut self, index: u16) {
-        let part = &mut self.queue.parts[usize::from(index)];
-        let timeout_nanos = u64::from(self.options.flush_timeout_ms) * 1_000_000;
-        part.prepare(cdb::synchronize_cache(), Direction::None, DmaSlice::EMPTY, timeout_nanos);
+        self.queue.part(index).order = Some(Order {
+            payload: P::Protocol::flush(),
+            direction: Direction::None,
+            data: Data::NONE,
+            timeout_nanos: u64::from(self.options.flush_timeout_ms) * 1_000_000,
+        });
     }
 
     /// Starts a part.
@@ -313,7 +358,10 @@ impl<P: Port> Disk<P> {
             return Err(NotStarted::Full);
         }
         let part = &mut self.queue.parts[usize::from(index)];
-        part.start(index, &mut self.port, now)?;
+        let Some(order) = part.order else { return Ok(()) };
+        let command = order.command(self.shape.unit, next_token(&mut part.number), now);
+        self.port.start(command, now).map_err(|declined| declined.why)?;
+        part.started = true;
         self.queue.started += 1;
         self.statistics.commands += 1;
         Ok(())
@@ -329,14 +377,17 @@ impl<P: Port> Disk<P> {
     fn split_waiting(&mut self) {
         while let Some(wish_index) = self.queue.first_unsplit() {
             if self.gone {
-                self.queue.wish(wish_index).fail(BlockError::Gone);
+                self.queue.fail(wish_index, BlockError::Gone);
             }
             while self.queue.wish(wish_index).blocks > 0 {
-                let Some(index) = self.split(wish_index) else { return };
-                self.queue.wait(index, false);
+                match self.split(wish_index) {
+                    Ok(Some(index)) => self.queue.wait(index, false),
+                    Ok(None) => return,
+                    Err(error) => self.queue.fail(wish_index, error),
+                }
             }
             self.queue.pop_unsplit();
-            if self.queue.wish(wish_index).open == 0 {
+            if self.queue.course(wish_index).open == 0 {
                 // It failed before its turn came, and no part is left to tell.
                 self.queue.push_finished(wish_index);
             }
@@ -353,7 +404,7 @@ impl<P: Port> Disk<P> {
             self.split_waiting();
             let Some(index) = self.queue.pop_waiting() else { return started };
             let wish = self.queue.part(index).wish;
-            let doomed = self.queue.wish(wish).error.or(self.gone.then_some(BlockError::Gone));
+            let doomed = self.queue.course(wish).error.or(self.gone.then_some(BlockError::Gone));
             let error = match doomed.map_or_else(|| self.issue(index, now), |_| Ok(())) {
                 Ok(()) if doomed.is_none() => {
                     started = true;
@@ -367,11 +418,7 @@ impl<P: Port> Disk<P> {
                     }
                     return started;
                 }
-                Err(NotStarted::BadData) => Some(BlockError::Misaligned),
-                Err(NotStarted::Gone) => {
-                    self.gone = true;
-                    Some(BlockError::Gone)
-                }
+                Err(why) => Some(self.refusal(why)),
             };
             if let Some(done) = self.end_part(index, error) {
                 self.queue.push_finished(done);
@@ -382,40 +429,42 @@ impl<P: Port> Disk<P> {
     /// Takes the outcome of a part; answers the wish if that was the last it waited for.
     #[inline(never)]
     pub(crate) fn take_outcome(&mut self, outcome: &Outcome, now: Instant) -> Option<u16> {
-        let index = outcome.token as u16;
+        let number = outcome.token.number();
+        let index = number as u16;
         let Some(part) = self.queue.parts.get_mut(usize::from(index)) else {
             self.statistics.strays += 1;
             return None;
         };
-        if !part.owes(outcome.token) {
+        if !part.started || part.number != number {
             self.statistics.strays += 1;
             return None;
         }
         part.started = false;
         self.queue.started -= 1;
-        let wish = &mut self.queue.wishes[usize::from(part.wish)];
-        wish.issued = wish.issued.min(outcome.issued);
-        wish.device_done = wish.device_done.max(outcome.device_done);
-        wish.seen = wish.seen.max(outcome.seen);
-        if outcome.ended == Ended::Status(Status::Good.into_bits()) && outcome.residual == 0 {
+        let course = &mut self.queue.courses[usize::from(part.wish)];
+        course.issued = course.issued.min(outcome.issued);
+        course.device_done = course.device_done.max(outcome.device_done);
+        course.seen = course.seen.max(now);
+        if outcome.ended == Ended::Good {
             self.reopen();
             return self.end_part(index, None);
         }
-        self.recover(index, outcome, now)
+        self.recover(index, outcome.ended, now)
     }
 
     /// Ends a part; answers its wish if that was the last part.
     pub(crate) fn end_part(&mut self, index: u16, error: Option<BlockError>) -> Option<u16> {
         let wish_index = self.queue.release_part(index);
-        let wish = self.queue.wish(wish_index);
         if let Some(error) = error {
-            wish.fail(error);
+            self.queue.fail(wish_index, error);
         }
-        if wish.open > 0 || wish.listed {
+        let course = &self.queue.courses[usize::from(wish_index)];
+        let wish = &mut self.queue.wishes[usize::from(wish_index)];
+        if course.open > 0 || wish.standing == Standing::Listed {
             return None;
         }
-        if wish.flush_after && wish.error.is_none() {
-            wish.flush_after = false;
+        if wish.force == Force::Flush && course.error.is_none() {
+            wish.force = Force::No;
             self.flush_part(wish_index);
             return None;
         }
@@ -433,30 +482,65 @@ impl<P: Port> Disk<P> {
 
     /// Hands a wish out.
     fn finish(&mut self, wish_index: u16, now: Instant) -> Completion {
-        let wish = &mut self.queue.wishes[usize::from(wish_index)];
-        if wish.operation == Operation::Flush && wish.error.is_none() {
-            wish.error = self.deferred.take();
+        let wish = &self.queue.wishes[usize::from(wish_index)];
+        let course = &mut self.queue.courses[usize::from(wish_index)];
+        if wish.operation == Operation::Flush && course.error.is_none() {
+            course.error = self.deferred.take();
         }
-        let issued = wish.issued.min(now);
+        // A wish that never got as far as the device was issued when it ended.
+        let issued = course.issued.min(now);
         let completion = Completion {
             token: wish.token,
-            result: wish.error.map_or(Ok(()), Err),
-            stamps: Stamps {
+            result: course.error.map_or(Ok(()), Err),
+            passage: Passage {
                 accepted: wish.accepted,
-                // A wish that never got as far as the device was issued when it ended.
                 issued,
-                device_done: wish.device_done,
-                seen: wish.seen.max(issued),
-                delivered: now,
+                device_done: course.device_done,
+                seen: course.seen.max(issued),
             },
         };
-        self.statistics.failures += u64::from(wish.error.is_some());
+        self.statistics.failures += u64::from(course.error.is_some());
         self.queue.release_wish(wish_index);
         completion
     }
 }
 
-impl<P: Port> Device for Disk<P> {
+/// A read or write, whose time limit is still to be set.
+#[inline(always)]
+pub(crate) fn transfer<F: Family>(
+    write: bool,
+    (lba, blocks): (u64, u32),
+    force: bool,
+    data: Data,
+) -> Order<F> {
+    Order {
+        payload: F::transfer(write, lba, blocks, force),
+        direction: if write { Direction::ToDevice } else { Direction::FromDevice },
+        data,
+        timeout_nanos: 0,
+    }
+}
+
+impl<F: Family> Order<F> {
+    /// The order as a command.
+    #[inline(always)]
+    pub(crate) fn command(&self, unit: u64, token: Token, now: Instant) -> Command<F> {
+        Command {
+            unit,
+            payload: self.payload,
+            direction: self.direction,
+            data: self.data,
+            ordering: Ordering::Simple,
+            deadline: now.after_nanos(self.timeout_nanos),
+            token,
+        }
+    }
+}
+
+impl<P: Port> Device for Disk<P>
+where
+    P::Protocol: Family,
+{
     fn geometry(&self) -> &Geometry {
         &self.geometry
     }

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use flysch_api::command::{Ended, NotStarted, SenseBytes};
+use flysch_api::command::{Ended, Failure, NotStarted, Scsi, SenseBytes};
+use flysch_wire::scsi::luns::LogicalUnitNumber;
 
 use crate::sense;
 
@@ -22,30 +23,34 @@ pub enum Error {
         /// Which command.
         name: &'static str,
         /// The unit it went to.
-        lun: u8,
+        lun: LogicalUnitNumber,
         /// How it ended.
         ended: Ended,
-        /// The sense data, if there was any.
-        sense: SenseBytes,
+        /// SCSI status, 0 if there was none.
+        status: u8,
+        /// The host controller's own code.
+        code: u32,
+        /// The sense data, as far as it was understood: key, code and qualifier.
+        sense: Option<(u8, u8, u8)>,
     },
     /// What the device answered cannot be.
     BadAnswer {
         /// The answer to which command.
         name: &'static str,
         /// The unit it came from.
-        lun: u8,
+        lun: LogicalUnitNumber,
         /// What is wrong with it.
         fault: &'static str,
     },
     /// The unit is not a direct-access device with a capacity.
     NotADisk {
         /// The unit.
-        lun: u8,
+        unit: u64,
     },
     /// Logical blocks of this size cannot be used: not a power of two, or longer than a transfer.
     BlockSize {
         /// The unit.
-        lun: u8,
+        unit: u64,
         /// Bytes per block.
         block_size: u32,
     },
@@ -65,26 +70,29 @@ impl fmt::Display for Error {
         match self {
             Self::NotStarted(name, why) => {
                 write!(f, "{name}: the host controller did not take the command: ")?;
-                f.write_str(match why {
-                    NotStarted::Full => "no slot became free in time",
-                    NotStarted::BadData => "its data is not in DMA memory",
-                    NotStarted::Gone => "it is out of order",
-                })
+                match why {
+                    NotStarted::Full => f.write_str("no slot became free in time"),
+                    NotStarted::BadData(bad) => bad.fmt(f),
+                    NotStarted::Unsupported => f.write_str("it cannot carry it to that unit"),
+                    NotStarted::Gone => f.write_str("it is out of order"),
+                }
             }
-            Self::Command { name, lun, ended, sense } => {
-                write!(f, "{name} to logical unit {lun:#04x}: ")?;
-                write_ended(f, *ended, sense)
+            Self::Command { name, lun, ended, status, code, sense } => {
+                write!(f, "{name} to logical unit {lun}: ")?;
+                write_ended(f, *ended, (*status, *code), *sense)
             }
             Self::BadAnswer { name, lun, fault } => {
-                write!(f, "answer to {name} from logical unit {lun:#04x}: {fault}")
+                write!(f, "answer to {name} from logical unit {lun}: {fault}")
             }
-            Self::NotADisk { lun } => {
-                write!(f, "logical unit {lun:#04x} is not a disk with a capacity")
+            Self::NotADisk { unit } => {
+                let unit = LogicalUnitNumber::from_bits(*unit);
+                write!(f, "logical unit {unit} is not a disk with a capacity")
             }
-            Self::BlockSize { lun, block_size } => write!(
+            Self::BlockSize { unit, block_size } => write!(
                 f,
-                "logical unit {lun:#04x} has {block_size}-byte blocks; a power of two from 1 up to \
-                 the longest transfer is needed"
+                "logical unit {} has {block_size}-byte blocks; a power of two from 1 up to \
+                 the longest transfer is needed",
+                LogicalUnitNumber::from_bits(*unit)
             ),
             Self::Scratch { needed, got } => {
                 write!(f, "{got} bytes of scratch memory given, {needed} needed")
@@ -96,20 +104,46 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-fn write_ended(f: &mut fmt::Formatter<'_>, ended: Ended, sense: &SenseBytes) -> fmt::Result {
+impl Error {
+    /// A command that ended badly.
+    pub(crate) fn command(
+        name: &'static str,
+        lun: LogicalUnitNumber,
+        ended: Ended,
+        failure: &Failure<Scsi>,
+    ) -> Self {
+        let Failure { status, code, .. } = failure;
+        let sense = codes(&status.sense);
+        Self::Command { name, lun, ended, status: status.status, code: *code, sense }
+    }
+}
+
+/// Key, code and qualifier.
+fn codes(sense: &SenseBytes) -> Option<(u8, u8, u8)> {
+    let sense = sense::parse(sense)?;
+    Some((sense.key.into_bits(), sense.additional.asc(), sense.additional.ascq()))
+}
+
+fn write_ended(
+    f: &mut fmt::Formatter<'_>,
+    ended: Ended,
+    (status, code): (u8, u32),
+    sense: Option<(u8, u8, u8)>,
+) -> fmt::Result {
     match ended {
-        Ended::Status(status) => {
+        Ended::Good => f.write_str("it ended well"),
+        Ended::Answered => {
             write!(f, "SCSI status {status:#04x}")?;
-            match sense::parse(sense) {
-                Some((c, _)) => write!(f, ", sense {:x}/{:02x}/{:02x}", c.key, c.asc, c.ascq),
+            match sense {
+                Some((key, asc, ascq)) => write!(f, ", sense {key:x}/{asc:02x}/{ascq:02x}"),
                 None => Ok(()),
             }
         }
-        Ended::NoLogicalUnit => f.write_str("there is no such logical unit"),
+        Ended::NoUnit => f.write_str("there is no such logical unit"),
         Ended::TimedOut => f.write_str("no answer in time"),
         Ended::Aborted => f.write_str("aborted"),
         Ended::Reset => f.write_str("lost in a reset"),
-        Ended::Host(status) => write!(f, "host controller error (overall status {status:#x})"),
+        Ended::Host => write!(f, "host controller error (status {code:#x})"),
         Ended::Gone => f.write_str("the controller is out of order"),
     }
 }

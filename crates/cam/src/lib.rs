@@ -2,16 +2,19 @@
 //!
 //! The port (a SIM, in CAM's words) only wraps commands and unwraps answers. Everything else is
 //! here: finding the logical units ([`scan`](mod@scan)), making commands of requests and putting
-//! them to the port ([`Disk`]), deadlines, retries, and what an error means ([`sense`]).
+//! them to the port ([`Disk`]), deadlines, retries, and what an error means ([`sense`]). A disk is
+//! generic over its port's language; what is particular to one is its [`Family`].
 //!
 //! | module | what |
 //! |---|---|
 //! | [`scan`](mod@scan) | which units there are and what they say about themselves |
 //! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device) |
+//! | [`family`] | what a disk needs to know of a command set |
+//! | [`da`](mod@da) | SCSI direct-access units |
 //! | `queue` | requests in hand and their commands |
 //! | `single` | the fast path |
 //! | `recover` | what happens after an error |
-//! | [`sense`] | the table of what an error means |
+//! | [`sense`] | the table of what SCSI sense data means |
 //! | [`run`](mod@run) | one command to its end |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -22,9 +25,10 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod cdb;
+pub mod da;
 pub mod disk;
 mod error;
+pub mod family;
 mod queue;
 mod recover;
 pub mod run;
@@ -37,6 +41,7 @@ mod tests;
 
 pub use disk::{Disk, Options, Shape};
 pub use error::Error;
+pub use family::Family;
 pub use recover::{Attention, Statistics};
 pub use run::run;
 pub use scan::{Fault, Peripheral, scan};

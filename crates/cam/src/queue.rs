@@ -1,9 +1,10 @@
 //! What a disk has in hand: wishes (block requests) and their parts (commands).
 //!
 //! Theory. A wish is one block request; it is carried out by one or more parts, each of which is
-//! one command. Both live in tables allocated once; an index is a name. Every wish has the part of
-//! the same index for its own, so that the common case, one command, costs no second look-up; the
-//! parts beyond are lent to wishes that need more. A part is in exactly one place: free,
+//! one command. Both live in tables allocated once; an index is a name. The common case, one
+//! command while nothing waits, needs the wish alone: 64 bytes with all it takes to issue the
+//! command again. Every wish has the part of the same index for its own; the parts beyond are lent
+//! to wishes that need more. A part is in exactly one place: free,
 //! *started* (the port owes its outcome), *waiting* (to be started as soon as there is room, first
 //! in first out) or *delayed* (to be started at an instant). A wish is free, *unsplit* (still has
 //! blocks without a part), in hand (all its parts exist), or *finished* (ended without an outcome
@@ -13,8 +14,9 @@
 use alloc::boxed::Box;
 
 use flysch_api::block::{Error, Operation, Request};
-use flysch_api::command::{Command, Direction, NotStarted, Port};
-use flysch_api::machine::{DmaSlice, Instant};
+use flysch_api::command::{Direction, Protocol, Token};
+use flysch_api::data::Data;
+use flysch_api::machine::Instant;
 
 /// No index.
 const NONE: u16 = u16::MAX;
@@ -75,27 +77,52 @@ impl Fifo {
     }
 }
 
+/// How a write gets to the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Force {
+    /// When the device likes.
+    No,
+    /// By force unit access of the command itself.
+    Bit,
+    /// By a cache flush after it.
+    Flush,
+}
+
+/// Where a wish stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// One command is all of it, the port has it, and there is no part for it.
+    Single,
+    /// It is in parts, or free.
+    InParts,
+    /// It waits for parts: it does not end before it left that list.
+    Listed,
+}
+
 /// A block request in hand.
 #[derive(Debug)]
 pub(crate) struct Wish {
     /// What was asked.
     pub(crate) token: u64,
-    pub(crate) operation: Operation,
     pub(crate) accepted: Instant,
-    /// Force unit access by the command itself.
-    pub(crate) force_unit_access: bool,
-    /// Force unit access by a cache flush after the write.
-    pub(crate) flush_after: bool,
-    /// The blocks that have no part yet, and where their data is.
+    /// The blocks that have no part yet, and where their data is. Of a single wish: all.
     pub(crate) lba: u64,
     pub(crate) blocks: u64,
-    pub(crate) address: u64,
+    pub(crate) data: Data,
+    /// Number of the token of its own command: the index below, a generation above.
+    pub(crate) number: u32,
+    pub(crate) operation: Operation,
+    pub(crate) force: Force,
+    pub(crate) standing: Standing,
+}
+
+const _: () = assert!(size_of::<Wish>() <= 64);
+
+/// How far a wish in parts is.
+#[derive(Debug)]
+pub(crate) struct Course {
     /// Parts that have not ended.
     pub(crate) open: u16,
-    /// Whether it waits for parts: it does not end before it left that list.
-    pub(crate) listed: bool,
-    /// Whether its own part is all there is to do.
-    pub(crate) single: bool,
     /// The first failure.
     pub(crate) error: Option<Error>,
     /// When the first part was issued, the last finished and was seen.
@@ -104,45 +131,42 @@ pub(crate) struct Wish {
     pub(crate) seen: Instant,
 }
 
-impl Wish {
-    /// Notes a failure: the first one is the result, and no further parts are made.
-    pub(crate) fn fail(&mut self, error: Error) {
-        self.error.get_or_insert(error);
-        self.blocks = 0;
-    }
+impl Course {
+    const BEGIN: Self = Self {
+        open: 0,
+        error: None,
+        issued: Instant::NEVER,
+        device_done: None,
+        seen: Instant::START,
+    };
+}
 
-    fn vacant() -> Self {
+impl Wish {
+    fn vacant(index: u16) -> Self {
         Self {
             token: 0,
-            operation: Operation::Flush,
             accepted: Instant::START,
-            force_unit_access: false,
-            flush_after: false,
             lba: 0,
             blocks: 0,
-            address: 0,
-            open: 0,
-            listed: false,
-            single: false,
-            error: None,
-            issued: Instant::NEVER,
-            device_done: None,
-            seen: Instant::START,
+            data: Data::NONE,
+            number: index.into(),
+            operation: Operation::Flush,
+            force: Force::No,
+            standing: Standing::InParts,
         }
     }
 
-    /// Becomes what `request` asks for, with no blocks to make parts of yet.
+    /// Becomes what `request` asks for.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, request: &Request) {
+    pub(crate) fn begin(&mut self, request: &Request, block_shift: u32, standing: Standing) {
         self.token = request.token;
-        self.operation = request.operation;
         self.accepted = request.accepted;
-        (self.force_unit_access, self.flush_after) = (false, false);
-        (self.blocks, self.open) = (0, 0);
-        (self.listed, self.single) = (false, false);
-        self.error = None;
-        (self.issued, self.seen) = (Instant::NEVER, Instant::START);
-        self.device_done = None;
+        self.lba = request.offset >> block_shift;
+        self.blocks = request.length >> block_shift;
+        self.data = request.data;
+        self.operation = request.operation;
+        self.force = Force::No;
+        self.standing = standing;
     }
 }
 
@@ -157,84 +181,51 @@ pub(crate) struct Tries {
     pub(crate) paused: u8,
 }
 
+/// What a part asks of the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order<P: Protocol> {
+    pub(crate) payload: P::Payload,
+    pub(crate) direction: Direction,
+    pub(crate) data: Data,
+    /// How long the command may take, nanoseconds.
+    pub(crate) timeout_nanos: u64,
+}
+
 /// A command in hand.
 #[derive(Debug)]
-pub(crate) struct Part {
-    /// As it goes to the port, but for token and deadline, which are set at every start.
-    pub(crate) command: Command,
+pub(crate) struct Part<P: Protocol> {
+    /// What it asks; none while it is free.
+    pub(crate) order: Option<Order<P>>,
     /// The wish it belongs to.
     pub(crate) wish: u16,
     /// Whether it is in use.
     busy: bool,
     /// Whether the port owes its outcome.
     pub(crate) started: bool,
-    /// How long the command may take, nanoseconds.
-    pub(crate) timeout_nanos: u64,
-    /// Counts the starts of this slot: an outcome of an earlier life is not taken for this one.
-    pub(crate) generation: u16,
+    /// Number of its last token, as [`Wish::number`]: an outcome of an earlier life is not taken
+    /// for one of this.
+    pub(crate) number: u32,
     pub(crate) tries: Tries,
     not_before: Instant,
 }
 
-impl Part {
-    /// Comes into use.
-    #[inline(always)]
-    pub(crate) fn take(&mut self) {
-        self.busy = true;
-        self.tries = Tries::default();
-    }
-
-    /// Becomes this command.
-    #[inline(always)]
-    pub(crate) fn prepare(
-        &mut self,
-        cdb: [u8; 16],
-        direction: Direction,
-        data: DmaSlice,
-        timeout_nanos: u64,
-    ) {
-        (self.command.cdb, self.command.direction, self.command.data) = (cdb, direction, data);
-        self.timeout_nanos = timeout_nanos;
-    }
-
-    /// Goes to the port.
-    #[inline(always)]
-    pub(crate) fn start<P: Port>(
-        &mut self,
-        index: u16,
-        port: &mut P,
-        now: Instant,
-    ) -> Result<(), NotStarted> {
-        self.generation = self.generation.wrapping_add(1);
-        self.command.token = u32::from(self.generation) << 16 | u32::from(index);
-        self.command.deadline = now.after_nanos(self.timeout_nanos);
-        port.start(&self.command, now)?;
-        self.started = true;
-        Ok(())
-    }
-
-    /// Whether the port owes the outcome with this token.
-    #[inline(always)]
-    pub(crate) fn owes(&self, token: u32) -> bool {
-        self.started && self.command.token == token
-    }
-
-    /// Is started and in use no more.
-    #[inline(always)]
-    pub(crate) fn end(&mut self) {
-        (self.started, self.busy) = (false, false);
-    }
+/// The token after the one of this number.
+#[inline(always)]
+pub(crate) fn next_token(number: &mut u32) -> Token {
+    *number = number.wrapping_add(1 << 16);
+    Token::new(*number)
 }
 
 /// All wishes and parts of one disk.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct Queue<P: Protocol> {
     pub(crate) wishes: Box<[Wish]>,
+    pub(crate) courses: Box<[Course]>,
     wish_links: Links,
     free_wishes: Fifo,
     unsplit: Fifo,
     finished: Fifo,
-    pub(crate) parts: Box<[Part]>,
+    pub(crate) parts: Box<[Part<P>]>,
     part_links: Links,
     free_parts: Fifo,
     waiting: Fifo,
@@ -245,10 +236,10 @@ pub(crate) struct Queue {
     pub(crate) started: u32,
 }
 
-impl Queue {
+impl<P: Protocol> Queue<P> {
     /// Room for so many wishes, each with a part of its own, and so many parts to lend; each at
     /// least 1, together below 65535.
-    pub(crate) fn new(wishes: u16, lent: u16, blank: &Command) -> Self {
+    pub(crate) fn new(wishes: u16, lent: u16) -> Self {
         let parts = wishes + lent;
         let chain = |first: u16, end: u16| {
             let links = (1..=end).map(|next| if next == end { NONE } else { next });
@@ -256,18 +247,18 @@ impl Queue {
         };
         let (wish_links, free_wishes) = chain(0, wishes);
         let (part_links, free_parts) = chain(wishes, parts);
-        let part = |index| Part {
-            command: *blank,
+        let part = |index: u16| Part {
+            order: None,
             wish: if index < wishes { index } else { NONE },
             busy: false,
             started: false,
-            timeout_nanos: 0,
-            generation: 0,
+            number: index.into(),
             tries: Tries::default(),
             not_before: Instant::START,
         };
         Self {
-            wishes: (0..wishes).map(|_| Wish::vacant()).collect(),
+            wishes: (0..wishes).map(Wish::vacant).collect(),
+            courses: (0..wishes).map(|_| Course::BEGIN).collect(),
             wish_links,
             free_wishes,
             unsplit: Fifo::EMPTY,
@@ -288,7 +279,12 @@ impl Queue {
     }
 
     #[inline]
-    pub(crate) fn part(&mut self, index: u16) -> &mut Part {
+    pub(crate) fn course(&mut self, index: u16) -> &mut Course {
+        &mut self.courses[usize::from(index)]
+    }
+
+    #[inline]
+    pub(crate) fn part(&mut self, index: u16) -> &mut Part<P> {
         &mut self.parts[usize::from(index)]
     }
 
@@ -313,12 +309,27 @@ impl Queue {
     /// Takes a request in, if there is room.
     pub(crate) fn take_wish(&mut self, request: &Request, block_shift: u32) -> Option<u16> {
         let index = self.pop_wish()?;
-        let wish = self.wish(index);
-        wish.begin(request);
-        wish.lba = request.offset >> block_shift;
-        wish.blocks = request.length >> block_shift;
-        wish.address = request.buffer.address;
+        self.wish(index).begin(request, block_shift, Standing::InParts);
+        *self.course(index) = Course::BEGIN;
         Some(index)
+    }
+
+    /// Gives a single wish, whose command did not plainly end well, the part it did without.
+    #[cold]
+    pub(crate) fn give_part(&mut self, index: u16, order: Order<P>) {
+        let wish = self.wish(index);
+        (wish.standing, wish.blocks) = (Standing::InParts, 0);
+        *self.course(index) = Course::BEGIN;
+        if self.take_part(index) == Some(index) {
+            let part = self.part(index);
+            (part.order, part.started) = (Some(order), true);
+        }
+    }
+
+    /// Notes a failure: the first one is the result, and no further parts are made.
+    pub(crate) fn fail(&mut self, wish: u16, error: Error) {
+        self.course(wish).error.get_or_insert(error);
+        self.wish(wish).blocks = 0;
     }
 
     #[inline(always)]
@@ -328,7 +339,7 @@ impl Queue {
 
     /// Lets a wish wait for parts.
     pub(crate) fn push_unsplit(&mut self, index: u16) {
-        self.wish(index).listed = true;
+        self.wish(index).standing = Standing::Listed;
         self.unsplit.push(&mut self.wish_links, index);
     }
 
@@ -340,7 +351,7 @@ impl Queue {
     /// Takes the wish of [`first_unsplit`](Self::first_unsplit) off the list.
     pub(crate) fn pop_unsplit(&mut self) -> Option<u16> {
         let index = self.unsplit.pop(&mut self.wish_links)?;
-        self.wish(index).listed = false;
+        self.wish(index).standing = Standing::InParts;
         Some(index)
     }
 
@@ -358,27 +369,31 @@ impl Queue {
     }
 
     /// A free part, now belonging to `wish`.
-    #[inline(always)]
     pub(crate) fn take_part(&mut self, wish: u16) -> Option<u16> {
         let own = &mut self.parts[usize::from(wish)];
-        let index = if own.busy { self.free_parts.pop(&mut self.part_links)? } else { wish };
+        let index = if own.busy {
+            self.free_parts.pop(&mut self.part_links)?
+        } else {
+            own.number = self.wishes[usize::from(wish)].number;
+            wish
+        };
         let part = &mut self.parts[usize::from(index)];
-        part.take();
-        part.wish = wish;
-        self.wishes[usize::from(wish)].open += 1;
+        (part.busy, part.tries, part.wish) = (true, Tries::default(), wish);
+        self.courses[usize::from(wish)].open += 1;
         Some(index)
     }
 
     /// Gives a part back; answers the wish it belonged to, which has one part less open.
-    #[inline(always)]
     pub(crate) fn release_part(&mut self, index: u16) -> u16 {
         let part = &mut self.parts[usize::from(index)];
-        part.busy = false;
+        (part.busy, part.order) = (false, None);
         let wish = part.wish;
-        if wish != index {
+        if wish == index {
+            self.wishes[usize::from(wish)].number = part.number;
+        } else {
             self.free_parts.push_front(&mut self.part_links, index);
         }
-        self.wishes[usize::from(wish)].open -= 1;
+        self.courses[usize::from(wish)].open -= 1;
         wish
     }
 

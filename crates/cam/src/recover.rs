@@ -1,12 +1,11 @@
 //! What happens to a part that did not plainly succeed.
 
 use flysch_api::block::{Error, Operation};
-use flysch_api::command::{Ended, Outcome, Port};
+use flysch_api::command::{Ended, Port};
 use flysch_api::machine::Instant;
-use flysch_wire::scsi::{SenseKey, Status};
 
 use crate::disk::Disk;
-use crate::sense::{self, Action, POLL_READY_MS, POLL_READY_TRIES, Verdict};
+use crate::family::{Action, Family, POLL_READY_MS, POLL_READY_TRIES, Trouble, Verdict};
 
 /// Tries after events that were not the command's fault (resets, unit attentions): more of them
 /// in one command's life mean that something is wrong for good.
@@ -29,21 +28,21 @@ pub struct Statistics {
     pub failures: u64,
     /// Commands issued again, for whatever cause.
     pub retries: u64,
-    /// Commands the device carried out with RECOVERED ERROR.
+    /// Commands the device carried out with errors it corrected itself.
     pub recovered: u64,
-    /// Medium errors (sense key 3), repeated ones included.
+    /// Medium errors, repeated ones included.
     pub medium_errors: u64,
-    /// Hardware errors (sense key 4), repeated ones included.
+    /// Hardware errors, repeated ones included.
     pub hardware_errors: u64,
-    /// ABORTED COMMAND (sense key 0xB).
+    /// Commands the device gave up and asked to have again.
     pub aborted_commands: u64,
-    /// Unit attentions.
+    /// Events the device told of: unit attentions.
     pub unit_attentions: u64,
     /// Failures of writes that had been reported done.
     pub deferred_errors: u64,
     /// BUSY and "not ready".
     pub busy: u64,
-    /// TASK SET FULL.
+    /// The device's queue was full.
     pub task_set_full: u64,
     /// Commands that missed their deadline.
     pub timeouts: u64,
@@ -74,15 +73,18 @@ pub struct Attention {
     pub identity: bool,
 }
 
-impl<P: Port> Disk<P> {
-    /// Decides what becomes of a part; answers its wish if that ended with it.
+impl<P: Port> Disk<P>
+where
+    P::Protocol: Family,
+{
+    /// Decides what becomes of a part that did not plainly end well; answers its wish if that
+    /// ended with it.
     #[cold]
-    pub(crate) fn recover(&mut self, index: u16, outcome: &Outcome, now: Instant) -> Option<u16> {
+    pub(crate) fn recover(&mut self, index: u16, ended: Ended, now: Instant) -> Option<u16> {
         let moves_data = matches!(self.operation(index), Operation::Read | Operation::Write);
-        let residual = if moves_data { outcome.residual } else { 0 };
-        let verdict = sense::verdict(outcome.ended, &outcome.sense, residual);
-        self.count(outcome, &verdict, residual);
-        if outcome.ended == Ended::Gone {
+        let verdict = P::Protocol::verdict(ended, &self.port.failure(), moves_data);
+        self.count(&verdict);
+        if ended == Ended::Gone {
             self.gone = true;
         }
         if verdict.action == Action::Succeed {
@@ -92,7 +94,7 @@ impl<P: Port> Disk<P> {
             return self.end_part(index, None);
         }
         let wish = self.queue.part(index).wish;
-        let doomed = self.gone || self.queue.wish(wish).error.is_some();
+        let doomed = self.gone || self.queue.course(wish).error.is_some();
         if !doomed && self.try_again(index, verdict.action, now) {
             self.statistics.retries += 1;
             return None;
@@ -143,44 +145,28 @@ impl<P: Port> Disk<P> {
         flush && refused
     }
 
-    fn count(&mut self, outcome: &Outcome, verdict: &Verdict, residual: u32) {
+    fn count(&mut self, verdict: &Verdict) {
         let statistics = &mut self.statistics;
-        let counter = match outcome.ended {
-            Ended::TimedOut => &mut statistics.timeouts,
-            Ended::Reset | Ended::Aborted => &mut statistics.resets,
-            Ended::Host(_) => &mut statistics.host_errors,
-            Ended::Gone | Ended::NoLogicalUnit => return,
-            Ended::Status(status) => match Status::from_bits(status) {
-                Status::CheckCondition => return self.count_sense(outcome, verdict),
-                Status::TaskSetFull => &mut statistics.task_set_full,
-                Status::TaskAborted => &mut statistics.resets,
-                Status::Busy => &mut statistics.busy,
-                _ if residual != 0 => &mut statistics.short_transfers,
-                _ => return,
-            },
-        };
-        *counter += 1;
-    }
-
-    fn count_sense(&mut self, outcome: &Outcome, verdict: &Verdict) {
-        let Some((cause, deferred)) = sense::parse(&outcome.sense) else { return };
-        let statistics = &mut self.statistics;
-        if deferred {
-            statistics.deferred_errors += 1;
-            self.deferred.get_or_insert(verdict.error);
-            return;
-        }
-        let counter = match SenseKey::from_bits(cause.key) {
-            SenseKey::RecoveredError => &mut statistics.recovered,
-            SenseKey::NotReady => &mut statistics.busy,
-            SenseKey::MediumError => &mut statistics.medium_errors,
-            SenseKey::HardwareError => &mut statistics.hardware_errors,
-            SenseKey::UnitAttention => {
-                statistics.attention.note(cause.asc, cause.ascq);
+        let counter = match verdict.trouble {
+            Trouble::None => return,
+            Trouble::Recovered => &mut statistics.recovered,
+            Trouble::Deferred => {
+                self.deferred.get_or_insert(verdict.error);
+                &mut statistics.deferred_errors
+            }
+            Trouble::Medium => &mut statistics.medium_errors,
+            Trouble::Hardware => &mut statistics.hardware_errors,
+            Trouble::Aborted => &mut statistics.aborted_commands,
+            Trouble::Attention(attention) => {
+                statistics.attention.add(attention);
                 &mut statistics.unit_attentions
             }
-            SenseKey::AbortedCommand => &mut statistics.aborted_commands,
-            _ => return,
+            Trouble::Busy => &mut statistics.busy,
+            Trouble::QueueFull => &mut statistics.task_set_full,
+            Trouble::TimedOut => &mut statistics.timeouts,
+            Trouble::Reset => &mut statistics.resets,
+            Trouble::Host => &mut statistics.host_errors,
+            Trouble::Short => &mut statistics.short_transfers,
         };
         *counter += 1;
     }
@@ -199,14 +185,11 @@ impl<P: Port> Disk<P> {
 }
 
 impl Attention {
-    fn note(&mut self, asc: u8, ascq: u8) {
-        match (asc, ascq) {
-            (0x29, _) => self.reset = true,
-            (0x2A, 0x09) => self.capacity = true,
-            (0x2A, 0x01) => self.parameters = true,
-            (0x3F, 0x0E) => self.luns = true,
-            (0x3F, 0x03) | (0x28, 0x00) => self.identity = true,
-            _ => {}
-        }
+    fn add(&mut self, other: Self) {
+        self.reset |= other.reset;
+        self.capacity |= other.capacity;
+        self.parameters |= other.parameters;
+        self.luns |= other.luns;
+        self.identity |= other.identity;
     }
 }

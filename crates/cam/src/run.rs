@@ -1,6 +1,6 @@
 //! One command to its end: for scanning and for commands a user passes through.
 
-use flysch_api::command::{Command, NotStarted, Outcome, Port};
+use flysch_api::command::{Command, Declined, NotStarted, Outcome, Port};
 use flysch_api::machine::{Clock, Instant};
 
 /// First look at the port after a command was issued, nanoseconds; each next pause is twice as
@@ -15,37 +15,41 @@ const GRACE_NANOS: u64 = 60_000_000_000;
 
 /// Puts `command` to a port that carries no other commands, and waits until it has ended.
 ///
-/// The command's deadline bounds the time; recovery by the port may add to it.
+/// The command's deadline bounds the time; recovery by the port may add to it. What
+/// [`Port::failure`] says afterwards is about this command.
 ///
 /// # Errors
 /// [`NotStarted`] if the port did not take the command before its deadline, or never ended it.
 pub fn run<P: Port, C: Clock>(
     port: &mut P,
     clock: &C,
-    command: &Command,
+    mut command: Command<P::Protocol>,
 ) -> Result<Outcome, NotStarted> {
     let mut pause = FIRST_LOOK_NANOS;
+    let (number, deadline) = (command.token.number(), command.deadline);
+    let Command { unit, payload, direction, data, ordering, .. } = command;
     loop {
         let now = clock.now();
         match port.start(command, now) {
             Ok(()) => break,
-            Err(NotStarted::Full) if now < command.deadline => {
+            Err(Declined { why: NotStarted::Full, token }) if now < deadline => {
+                command = Command { unit, payload, direction, data, ordering, deadline, token };
                 // Recovery goes on only while the port is polled; what ends now is not ours.
                 while port.poll(now).is_some() {}
                 look_again(port, clock, &mut pause);
             }
-            Err(why) => return Err(why),
+            Err(declined) => return Err(declined.why),
         }
     }
     port.ring(clock.now());
     pause = FIRST_LOOK_NANOS;
     loop {
         while let Some(outcome) = port.poll(clock.now()) {
-            if outcome.token == command.token {
+            if outcome.token.number() == number {
                 return Ok(outcome);
             }
         }
-        if clock.now() > command.deadline.after_nanos(GRACE_NANOS) {
+        if clock.now() > deadline.after_nanos(GRACE_NANOS) {
             return Err(NotStarted::Gone);
         }
         look_again(port, clock, &mut pause);

@@ -9,13 +9,14 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use flysch_api::block::Cause;
-use flysch_api::command::{Command, Direction, Ended, Outcome, Port, TaskAttribute};
-use flysch_api::machine::{Clock, DmaRegion, DmaSlice};
+use flysch_api::command::{Command, Direction, Ended, Failure, Ordering, Port, Scsi, Token};
+use flysch_api::data::Data;
+use flysch_api::machine::{Clock, DmaRegion};
 use flysch_wire::scsi::Cdb;
 use flysch_wire::scsi::capacity::{Capacity10, Capacity16};
 use flysch_wire::scsi::cdb::{ModeSense, PageControl, SelectReport};
 use flysch_wire::scsi::inquiry::{self, DeviceType, InquiryData, Qualifier};
-use flysch_wire::scsi::luns;
+use flysch_wire::scsi::luns::{self, LogicalUnitNumber};
 use flysch_wire::scsi::mode::{Caching, Control, DeviceSpecific, ModePage, ModeView};
 use flysch_wire::scsi::vpd::{
     self, Association, BlockDeviceCharacteristics, BlockLimits, DesignatorType,
@@ -24,6 +25,7 @@ use flysch_wire::scsi::vpd::{
 
 use crate::disk::Shape;
 use crate::error::Error;
+use crate::family::{Action, Family};
 use crate::{run, sense};
 
 /// Scratch memory a scan needs, bytes: the longest answer asked for.
@@ -42,16 +44,16 @@ const READY_TRIES: u32 = 20;
 const READY_PAUSE_MS: u64 = 100;
 /// Units looked at if REPORT LUNS does not answer: as many as a UFS device can have.
 const FALLBACK_LUNS: u8 = 32;
-/// The well-known unit that answers REPORT LUNS where there is no unit 0 (JESD220 10.8).
-const REPORT_LUNS_UNIT: u8 = 0x81;
+/// The well-known unit that answers REPORT LUNS where there is no unit 0 (SPC-6 clause 8).
+const REPORT_LUNS_UNIT: LogicalUnitNumber = LogicalUnitNumber([0xC1, 0x01, 0, 0, 0, 0, 0, 0]);
 /// Longest identifier kept, bytes.
 const IDENTIFIER_MAX: usize = 64;
 
 /// A logical unit that answered INQUIRY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peripheral {
-    /// The unit in UFS's one-byte form.
-    pub lun: u8,
+    /// The unit.
+    pub lun: LogicalUnitNumber,
     /// Standard INQUIRY data.
     pub inquiry: InquiryData,
     /// The vital product data pages it lists (page 00).
@@ -102,18 +104,19 @@ impl Peripheral {
     /// # Errors
     /// [`Error::NotADisk`] if it is no block device or told no capacity.
     pub fn shape(&self) -> Result<Shape, Error> {
-        let not_a_disk = Error::NotADisk { lun: self.lun };
+        let unit = self.lun.to_bits();
+        let not_a_disk = Error::NotADisk { unit };
         let capacity = self.capacity.filter(|_| self.is_block_device()).ok_or(not_a_disk)?;
         let limits = self.block_limits.unwrap_or_default();
         let can_unmap = self.provisioning.is_some_and(|p| p.lbpu)
             && limits.unmap_descriptors_max > 0
             && capacity.lbpme;
         Ok(Shape {
-            lun: self.lun,
+            unit,
             block_size: capacity.block_length,
             blocks: capacity.last_lba.checked_add(1).ok_or(not_a_disk)?,
             transfer_blocks_max: limits.transfer_max,
-            unmap_blocks_max: if can_unmap { limits.unmap_lba_max } else { 0 },
+            delete_blocks_max: if can_unmap { limits.unmap_lba_max } else { 0 },
             // A unit that does not say is taken to have a cache: flushing is never wrong.
             write_cache: self.caching.is_none_or(|caching| caching.flags.wce()),
             force_unit_access: self.device_specific.dpofua(),
@@ -138,7 +141,7 @@ impl fmt::Display for Peripheral {
 /// # Errors
 /// [`Error::Scratch`]; [`Error::NotStarted`] if the controller is out of order;
 /// [`Error::Command`] if no unit answers.
-pub fn scan<P: Port, C: Clock>(
+pub fn scan<P: Port<Protocol = Scsi>, C: Clock>(
     port: &mut P,
     clock: &C,
     scratch: &DmaRegion,
@@ -151,16 +154,23 @@ pub fn scan<P: Port, C: Clock>(
 ///
 /// # Errors
 /// As [`scan`].
-pub fn scan_luns<P: Port, C: Clock>(
+pub fn scan_luns<P: Port<Protocol = Scsi>, C: Clock>(
     port: &mut P,
     clock: &C,
     scratch: &DmaRegion,
-    besides: &[u8],
+    besides: &[LogicalUnitNumber],
 ) -> Result<Vec<Peripheral>, Error> {
     if scratch.len() < SCRATCH_BYTES {
         return Err(Error::Scratch { needed: SCRATCH_BYTES, got: scratch.len() });
     }
-    let mut probe = Probe { port, clock, scratch, token: 0, lun: 0, faults: Vec::new() };
+    let mut probe = Probe {
+        port,
+        clock,
+        scratch,
+        token: 0,
+        lun: LogicalUnitNumber::default(),
+        faults: Vec::new(),
+    };
     let mut luns = probe.report_luns()?;
     luns.extend(besides);
     luns.sort_unstable();
@@ -187,36 +197,36 @@ struct Probe<'a, P, C> {
     clock: &'a C,
     scratch: &'a DmaRegion,
     token: u32,
-    lun: u8,
+    lun: LogicalUnitNumber,
     faults: Vec<Fault>,
 }
 
-impl<P: Port, C: Clock> Probe<'_, P, C> {
+impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
     /// The units REPORT LUNS names; all there may be if it does not answer.
-    fn report_luns(&mut self) -> Result<Vec<u8>, Error> {
+    fn report_luns(&mut self) -> Result<Vec<LogicalUnitNumber>, Error> {
         let select = SelectReport::LogicalUnits;
         let cdb = Cdb::ReportLuns { select, allocation_length: ANSWER_MAX.into() };
-        for lun in [0, REPORT_LUNS_UNIT] {
+        for lun in [LogicalUnitNumber::default(), REPORT_LUNS_UNIT] {
             self.lun = lun;
             if let Ok(bytes) = self.ask_all("REPORT LUNS", &cdb, ANSWER_MAX)?
                 && let Ok((list, _)) = luns::parse(&bytes)
             {
-                return Ok(list.filter_map(|lun| lun.to_ufs()).collect());
+                return Ok(list.collect());
             }
         }
-        Ok((0..FALLBACK_LUNS).collect())
+        Ok((0..FALLBACK_LUNS).map(LogicalUnitNumber::from_ufs).collect())
     }
 
     /// Everything about one unit; `None` if there is no such unit.
-    fn peripheral(&mut self, lun: u8) -> Result<Option<Peripheral>, Error> {
+    fn peripheral(&mut self, lun: LogicalUnitNumber) -> Result<Option<Peripheral>, Error> {
         self.lun = lun;
         self.faults.clear();
         let length = inquiry::LENGTH as u16;
         let cdb = Cdb::Inquiry { page: None, allocation_length: length };
         let bytes = match self.ask_all("INQUIRY", &cdb, length)? {
             Ok(bytes) => bytes,
-            Err(Outcome { ended: Ended::NoLogicalUnit, .. }) => return Ok(None),
-            Err(outcome) => return Err(command_error("INQUIRY", lun, &outcome)),
+            Err(Bad { ended: Ended::NoUnit, .. }) => return Ok(None),
+            Err(bad) => return Err(Error::command("INQUIRY", lun, bad.ended, &bad.failure)),
         };
         let inquiry = InquiryData::parse(&bytes).map_err(|_| Error::BadAnswer {
             name: "INQUIRY",
@@ -293,13 +303,11 @@ impl<P: Port, C: Clock> Probe<'_, P, C> {
     /// TEST UNIT READY until it is, or will not be soon.
     fn test_unit_ready(&mut self) -> Result<bool, Error> {
         for _ in 0..READY_TRIES {
-            let Err(outcome) = self.ask_all("TEST UNIT READY", &Cdb::TestUnitReady, 0)? else {
+            let Err(bad) = self.ask_all("TEST UNIT READY", &Cdb::TestUnitReady, 0)? else {
                 return Ok(true);
             };
-            let becoming =
-                sense::verdict(outcome.ended, &outcome.sense, 0).action == sense::Action::PollReady;
-            if !becoming {
-                self.note("TEST UNIT READY", &outcome);
+            if bad.action() != Action::PollReady {
+                self.note("TEST UNIT READY", &bad);
                 return Ok(false);
             }
             let next = self.clock.now().after_nanos(READY_PAUSE_MS * 1_000_000);
@@ -369,68 +377,81 @@ impl<P: Port, C: Clock> Probe<'_, P, C> {
     ) -> Result<Option<Vec<u8>>, Error> {
         match self.ask_all(name, cdb, length)? {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(outcome) => {
-                self.note(name, &outcome);
+            Err(bad) => {
+                self.note(name, &bad);
                 Ok(None)
             }
         }
     }
 
-    fn note(&mut self, name: &'static str, outcome: &Outcome) {
-        let cause = sense::parse(&outcome.sense).map(|(cause, _)| cause);
-        self.faults.push(Fault { name, ended: outcome.ended, cause });
+    fn note(&mut self, name: &'static str, bad: &Bad) {
+        let cause = sense::parse(&bad.failure.status.sense).map(|sense| sense::cause(&sense));
+        self.faults.push(Fault { name, ended: bad.ended, cause });
     }
 
     /// Puts a question, again after a unit attention or a passing trouble; the answer, or the
-    /// last outcome if there is none.
+    /// last end if there is none.
     fn ask_all(
         &mut self,
         name: &'static str,
         cdb: &Cdb,
         length: u16,
-    ) -> Result<Result<Vec<u8>, Outcome>, Error> {
+    ) -> Result<Result<Vec<u8>, Bad>, Error> {
         let mut tries = 1;
         loop {
-            let outcome = self.put(name, cdb, length)?;
-            let verdict = sense::verdict(outcome.ended, &outcome.sense, 0);
-            match verdict.action {
-                sense::Action::Succeed => return Ok(Ok(self.answer(&outcome, length))),
-                sense::Action::Fail | sense::Action::PollReady => return Ok(Err(outcome)),
-                _ if tries >= TRIES => return Ok(Err(outcome)),
+            let Some(bad) = self.put(name, cdb, length)? else {
+                return Ok(Ok(self.answer(0, length)));
+            };
+            match bad.action() {
+                Action::Succeed => return Ok(Ok(self.answer(bad.failure.residual, length))),
+                Action::Fail | Action::PollReady => return Ok(Err(bad)),
+                _ if tries >= TRIES => return Ok(Err(bad)),
                 _ => tries += 1,
             }
         }
     }
 
-    /// Puts a question once.
-    fn put(&mut self, name: &'static str, cdb: &Cdb, length: u16) -> Result<Outcome, Error> {
+    /// Puts a question once; how it ended, if not plainly well.
+    fn put(&mut self, name: &'static str, cdb: &Cdb, length: u16) -> Result<Option<Bad>, Error> {
         let empty = length == 0;
         self.scratch.fill(0, usize::from(length), 0);
         self.token = self.token.wrapping_add(1);
+        let data = self.scratch.slice(0, length.into());
         let command = Command {
-            lun: self.lun,
-            cdb: cdb.to_bytes(),
+            unit: self.lun.to_bits(),
+            payload: cdb.to_bytes().into(),
             direction: if empty { Direction::None } else { Direction::FromDevice },
-            data: if empty { DmaSlice::EMPTY } else { self.scratch.slice(0, length.into()) },
-            attribute: TaskAttribute::Simple,
+            data: if empty { Data::NONE } else { Data::One(data) },
+            ordering: Ordering::Simple,
             deadline: self.clock.now().after_nanos(TIMEOUT_MS * 1_000_000),
-            token: self.token,
+            token: Token::new(self.token),
         };
-        run(self.port, self.clock, &command).map_err(|why| Error::NotStarted(name, why))
+        let outcome = run(self.port, self.clock, command);
+        let ended = outcome.map_err(|why| Error::NotStarted(name, why))?.ended;
+        Ok((ended != Ended::Good).then(|| Bad { ended, failure: self.port.failure() }))
     }
 
     /// The bytes that came. A device may send fewer than asked for and say so; what is missing is
     /// zero, and every structure says its own length.
-    fn answer(&self, outcome: &Outcome, length: u16) -> Vec<u8> {
-        let residual = usize::try_from(outcome.residual).unwrap_or(usize::MAX);
+    fn answer(&self, residual: u32, length: u16) -> Vec<u8> {
+        let residual = usize::try_from(residual).unwrap_or(usize::MAX);
         let mut bytes = alloc::vec![0; usize::from(length).saturating_sub(residual)];
         self.scratch.read(0, &mut bytes);
         bytes
     }
 }
 
-fn command_error(name: &'static str, lun: u8, outcome: &Outcome) -> Error {
-    Error::Command { name, lun, ended: outcome.ended, sense: outcome.sense }
+/// An end that was not plainly good.
+struct Bad {
+    ended: Ended,
+    failure: Failure<Scsi>,
+}
+
+impl Bad {
+    /// What it means for a question; a short answer is one.
+    fn action(&self) -> Action {
+        Scsi::verdict(self.ended, &self.failure, false).action
+    }
 }
 
 /// The designator of the unit itself that says most: NAA, EUI-64, T10, vendor's, in this order.

@@ -1,40 +1,19 @@
-//! What a command's end means: a table from status and sense data to what to do next.
+//! What a SCSI device's words mean: a table from sense data to what to do next.
 //!
 //! Theory. An end that is not plain success falls into one of few kinds of trouble, and each kind
 //! has one cure. [`SENSE`] lists the kinds a device describes by sense data (SPC-5 4.4), most
 //! particular row first; the first row that matches decides. Ends without sense data are few and
-//! are decided in [`verdict`]. Whether a try *counts* is what keeps this finite: troubles the
-//! command itself may have caused count against its retry budget; troubles it merely met (a unit
-//! attention, somebody else's reset) do not, but every command has a hard limit of attempts, and
-//! waiting has its own. The classes follow FreeBSD's CAM error recovery tables.
+//! are decided in [`da`](mod@crate::da). Whether a try *counts* is what keeps this finite: troubles
+//! the command itself may have caused count against its retry budget; troubles it merely met (a
+//! unit attention, somebody else's reset) do not, but every command has a hard limit of attempts,
+//! and waiting has its own. The classes follow FreeBSD's CAM error recovery tables.
 
 use flysch_api::block::{Cause, Error};
-use flysch_api::command::{Ended, SenseBytes};
-use flysch_wire::scsi::{Sense, Status};
+use flysch_api::command::SenseBytes;
+use flysch_wire::scsi::{Sense, SenseKey};
 
-/// What to do with a command that ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// It was carried out.
-    Succeed,
-    /// Issue it again, at most so many times; counts.
-    Retry(u8),
-    /// Issue it again; does not count.
-    Requeue,
-    /// Issue it again after a pause that doubles each time; counts.
-    BackOff,
-    /// Issue it again every [`POLL_READY_MS`], up to [`POLL_READY_TRIES`] times.
-    PollReady,
-    /// The device's queue is full: fewer commands at once, again when another one ended.
-    Throttle,
-    /// It failed; trying again cannot help.
-    Fail,
-}
-
-/// Pause between attempts while a unit becomes ready, milliseconds (CAM polls at this pace).
-pub const POLL_READY_MS: u32 = 500;
-/// Attempts while a unit becomes ready: a minute in all.
-pub const POLL_READY_TRIES: u8 = 120;
+use crate::family::{Action, Trouble, Verdict};
+use crate::recover::Attention;
 
 /// What a failure is called when the tries are used up, before the cause is filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,93 +114,67 @@ pub static SENSE: &[Row] = &[
     row(0xF, None, None, (Succeed, Device), "COMPLETED"),
 ];
 
-/// What to do about an end, and what to call it if that does not help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// The cure.
-    pub action: Action,
-    /// The failure in the words of the block layer.
-    pub error: Error,
-    /// The sense data told of an earlier command whose end was already reported.
-    pub deferred: bool,
-}
-
-impl Verdict {
-    const fn new(action: Action, error: Error) -> Self {
-        Self { action, error, deferred: false }
-    }
-}
-
-/// Decides about the end of a command.
-///
-/// `residual` is how many bytes of a data transfer are missing, as far as that is known.
-pub fn verdict(ended: Ended, sense: &SenseBytes, residual: u32) -> Verdict {
-    match ended {
-        Ended::Status(status) => status_verdict(status, sense, residual),
-        Ended::NoLogicalUnit => Verdict::new(Action::Fail, Error::Gone),
-        Ended::TimedOut => Verdict::new(Action::Retry(u8::MAX), Error::TimedOut),
-        // A victim of somebody else's recovery: it did nothing wrong itself.
-        Ended::Aborted | Ended::Reset => Verdict::new(Action::Requeue, Error::Reset),
-        Ended::Host(status) => Verdict::new(Action::Retry(u8::MAX), Error::Host(status)),
-        Ended::Gone => Verdict::new(Action::Fail, Error::Gone),
-    }
-}
-
-fn status_verdict(status: u8, sense: &SenseBytes, residual: u32) -> Verdict {
-    match Status::from_bits(status) {
-        // Data is missing though the device is content: not data to hand up.
-        Status::Good | Status::ConditionMet if residual != 0 => {
-            Verdict::new(Action::Retry(u8::MAX), Error::Device(SHORT))
-        }
-        Status::Good | Status::ConditionMet => {
-            Verdict::new(Action::Succeed, Error::Device(Cause::default()))
-        }
-        Status::CheckCondition => sense_verdict(sense, residual),
-        Status::Busy => Verdict::new(Action::BackOff, Error::Device(BUSY)),
-        Status::TaskSetFull => Verdict::new(Action::Throttle, Error::Device(BUSY)),
-        Status::TaskAborted => Verdict::new(Action::Requeue, Error::Reset),
-        // RESERVATION CONFLICT, ACA ACTIVE and what has no meaning.
-        _ => Verdict::new(Action::Fail, Error::Device(Cause::default())),
-    }
-}
-
-/// ABORTED COMMAND, DATA PHASE ERROR: how a transfer that ended short is told upwards.
-const SHORT: Cause = Cause { key: 0xB, asc: 0x4B, ascq: 0x00 };
-/// NOT READY, TARGET PORT IS BUSY: how a device that stays busy is told upwards.
-const BUSY: Cause = Cause { key: 0x2, asc: 0x08, ascq: 0x00 };
-
-fn sense_verdict(sense: &SenseBytes, residual: u32) -> Verdict {
+/// Decides about a CHECK CONDITION with this sense data.
+pub fn verdict(sense: &SenseBytes) -> Verdict {
     // CHECK CONDITION without sense data: the cause is lost, the command may work.
-    let Some((cause, deferred)) = parse(sense) else {
-        return Verdict::new(Action::Retry(u8::MAX), Error::Device(Cause::default()));
+    let Some(sense) = parse(sense) else {
+        let cause = Cause::Scsi { status: 2, key: 0, asc: 0, ascq: 0, information: None };
+        return Verdict::new(Action::Retry(u8::MAX), Error::Device(cause), Trouble::None);
     };
-    if deferred {
+    let cause = cause(&sense);
+    if sense.deferred {
         // The command that met an old failure was not carried out; it may work now.
-        let error = match cause.key {
-            0x3 => Error::Medium(cause),
+        let error = match sense.key {
+            SenseKey::MediumError => Error::Medium(cause),
             _ => Error::Device(cause),
         };
-        return Verdict { action: Action::Retry(u8::MAX), error, deferred: true };
+        return Verdict::new(Action::Retry(u8::MAX), error, Trouble::Deferred);
     }
-    let row = lookup(cause);
-    let Some(row) = row else { return Verdict::new(Action::Fail, Error::Device(cause)) };
-    if row.action == Action::Succeed && residual != 0 {
-        return Verdict::new(Action::Retry(u8::MAX), Error::Device(SHORT));
+    let trouble = trouble(&sense);
+    match lookup(sense.key.into_bits(), sense.additional.asc(), sense.additional.ascq()) {
+        Some(row) => Verdict::new(row.action, row.failure.error(cause), trouble),
+        None => Verdict::new(Action::Fail, Error::Device(cause), trouble),
     }
-    Verdict::new(row.action, row.failure.error(cause))
 }
 
-/// The row of [`SENSE`] for a cause.
-pub fn lookup(cause: Cause) -> Option<&'static Row> {
+fn trouble(sense: &Sense) -> Trouble {
+    match sense.key {
+        SenseKey::RecoveredError => Trouble::Recovered,
+        SenseKey::NotReady => Trouble::Busy,
+        SenseKey::MediumError => Trouble::Medium,
+        SenseKey::HardwareError => Trouble::Hardware,
+        SenseKey::UnitAttention => Trouble::Attention(attention(sense)),
+        SenseKey::AbortedCommand => Trouble::Aborted,
+        _ => Trouble::None,
+    }
+}
+
+fn attention(sense: &Sense) -> Attention {
+    let none = Attention::default();
+    match (sense.additional.asc(), sense.additional.ascq()) {
+        (0x29, _) => Attention { reset: true, ..none },
+        (0x2A, 0x09) => Attention { capacity: true, ..none },
+        (0x2A, 0x01) => Attention { parameters: true, ..none },
+        (0x3F, 0x0E) => Attention { luns: true, ..none },
+        (0x3F, 0x03) | (0x28, 0x00) => Attention { identity: true, ..none },
+        _ => none,
+    }
+}
+
+/// The row of [`SENSE`] for a sense key and its additional codes.
+pub fn lookup(key: u8, asc: u8, ascq: u8) -> Option<&'static Row> {
     let any = |pattern: Option<u8>, value| pattern.is_none_or(|p| p == value);
-    SENSE
-        .iter()
-        .find(|row| row.key == cause.key && any(row.asc, cause.asc) && any(row.ascq, cause.ascq))
+    SENSE.iter().find(|row| row.key == key && any(row.asc, asc) && any(row.ascq, ascq))
 }
 
-/// Cause and whether it belongs to an earlier command; `None` if this is not sense data.
-pub(crate) fn parse(sense: &SenseBytes) -> Option<(Cause, bool)> {
-    let sense = Sense::parse(sense.as_slice()).ok()?;
-    let (asc, ascq) = (sense.additional.asc(), sense.additional.ascq());
-    Some((Cause { key: sense.key.into_bits(), asc, ascq }, sense.deferred))
+/// Sense data as the neutral cause of a failure.
+pub(crate) fn cause(sense: &Sense) -> Cause {
+    let Sense { key, additional, information, .. } = *sense;
+    let (asc, ascq) = (additional.asc(), additional.ascq());
+    Cause::Scsi { status: 2, key: key.into_bits(), asc, ascq, information }
+}
+
+/// `None` if this is not sense data.
+pub(crate) fn parse(sense: &SenseBytes) -> Option<Sense> {
+    Sense::parse(sense.as_slice()).ok()
 }

@@ -1,21 +1,35 @@
 //! The common case: a read or write that is one command, submitted while nothing waits and ended
-//! by a plain success. It makes the same wish and the same part as any other request, only
-//! without the detours; whatever else happens to it is the business of the general way.
+//! plainly well. The wish alone is all there is to it; whatever else happens to it is the business
+//! of the general way, for which it gets a part then.
 
-use flysch_api::block::{Completion, Error, Operation, Refused, Request};
-use flysch_api::command::{Direction, Ended, NotStarted, Outcome, Port};
-use flysch_api::machine::{DmaSlice, Instant};
-use flysch_api::trace::Stamps;
-use flysch_wire::scsi::Status;
+use flysch_api::block::{Completion, Operation, Refused, Request};
+use flysch_api::command::{Ended, NotStarted, Outcome, Port};
+use flysch_api::data::Data;
+use flysch_api::machine::Instant;
+use flysch_api::trace::Passage;
 
-use crate::cdb;
-use crate::disk::Disk;
+use crate::disk::{Disk, transfer};
+use crate::family::Family;
+use crate::queue::{Order, Standing, next_token};
 
-impl<P: Port> Disk<P> {
+impl<P: Port> Disk<P>
+where
+    P::Protocol: Family,
+{
     /// Whether [`submit_single`](Self::submit_single) can take a request that was checked.
     #[inline(always)]
     pub(crate) fn is_single(&self, request: &Request) -> bool {
-        matches!(request.operation, Operation::Read | Operation::Write)
+        let segments = &self.geometry.segments;
+        let fits = match &request.data {
+            Data::One(_) => true,
+            // None of its ranges can become two.
+            Data::List { count, .. } => {
+                *count <= segments.count.into()
+                    && request.data.len() <= segments.length
+                    && segments.boundary == 0
+            }
+        };
+        fits && matches!(request.operation, Operation::Read | Operation::Write)
             && request.length <= u64::from(self.geometry.transfer_max)
             && !request.force_unit_access
             && self.queue.nothing_waits()
@@ -27,66 +41,71 @@ impl<P: Port> Disk<P> {
     pub(crate) fn submit_single(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         let Some(index) = self.queue.pop_wish() else { return Err(Refused::Full) };
         let wish = &mut self.queue.wishes[usize::from(index)];
-        wish.begin(request);
-        wish.single = true;
-        wish.open = 1;
-        let part = &mut self.queue.parts[usize::from(index)];
-        part.take();
-        let data = DmaSlice { address: request.buffer.address, len: request.length as u32 };
-        let (write, direction) = match request.operation {
-            Operation::Write => (true, Direction::ToDevice),
-            _ => (false, Direction::FromDevice),
-        };
-        let (lba, blocks) = (request.offset >> self.block_shift, data.len >> self.block_shift);
-        let cdb = cdb::transfer(write, lba, blocks, false);
-        part.prepare(cdb, direction, data, self.transfer_timeout_nanos);
-        match part.start(index, &mut self.port, now) {
+        wish.begin(request, self.block_shift, Standing::Single);
+        let token = next_token(&mut wish.number);
+        let order = self.order_of_single(index);
+        match self.port.start(order.command(self.shape.unit, token, now), now) {
             Ok(()) => {
                 self.queue.started += 1;
                 self.statistics.commands += 1;
                 Ok(())
             }
-            Err(why) => self.not_started(index, why),
+            Err(declined) => self.single_not_started(index, declined.why),
         }
     }
 
-    /// What becomes of a wish whose only part the port did not take.
+    /// The one command of a single wish.
+    #[inline(always)]
+    fn order_of_single(&self, index: u16) -> Order<P::Protocol> {
+        let wish = &self.queue.wishes[usize::from(index)];
+        let write = wish.operation == Operation::Write;
+        let order = transfer(write, (wish.lba, wish.blocks as u32), false, wish.data);
+        Order { timeout_nanos: self.transfer_timeout_nanos, ..order }
+    }
+
     #[cold]
-    pub(crate) fn not_started(&mut self, index: u16, why: NotStarted) -> Result<(), Refused> {
-        let error = match why {
-            NotStarted::Full => {
-                self.queue.wait(index, false);
-                return Ok(());
-            }
-            NotStarted::BadData => Error::Misaligned,
-            NotStarted::Gone => Error::Gone,
-        };
-        self.gone |= why == NotStarted::Gone;
-        let wish = self.queue.release_part(index);
-        self.queue.release_wish(wish);
+    fn single_not_started(&mut self, index: u16, why: NotStarted) -> Result<(), Refused> {
+        if why == NotStarted::Full {
+            self.give_it_a_part(index);
+            self.queue.part(index).started = false;
+            self.queue.wait(index, false);
+            return Ok(());
+        }
+        let error = self.refusal(why);
+        self.queue.wish(index).standing = Standing::InParts;
+        self.queue.release_wish(index);
         Err(Refused::Invalid(error))
     }
 
-    /// The completion of a request that was one command and ended by a plain success.
+    /// Makes an ordinary wish of a single one.
+    #[cold]
+    fn give_it_a_part(&mut self, index: u16) {
+        let order = self.order_of_single(index);
+        self.queue.give_part(index, order);
+    }
+
+    /// The completion of a request that was one command and ended plainly well.
     #[inline(always)]
     pub(crate) fn finish_single(&mut self, outcome: &Outcome, now: Instant) -> Option<Completion> {
-        let index = outcome.token as u16;
+        let number = outcome.token.number();
+        let index = number as u16;
         let wish = self.queue.wishes.get_mut(usize::from(index))?;
-        let part = self.queue.parts.get_mut(usize::from(index))?;
-        let good = outcome.ended == Ended::Status(Status::Good.into_bits());
-        if !(good && outcome.residual == 0 && wish.single && part.owes(outcome.token)) {
+        if wish.standing != Standing::Single || wish.number != number {
             return None;
         }
-        part.end();
+        if outcome.ended != Ended::Good {
+            self.give_it_a_part(index);
+            return None;
+        }
+        wish.standing = Standing::InParts;
         let completion = Completion {
             token: wish.token,
             result: Ok(()),
-            stamps: Stamps {
+            passage: Passage {
                 accepted: wish.accepted,
-                issued: wish.issued.min(outcome.issued),
+                issued: outcome.issued,
                 device_done: outcome.device_done,
-                seen: outcome.seen,
-                delivered: now,
+                seen: now,
             },
         };
         self.queue.started -= 1;

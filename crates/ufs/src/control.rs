@@ -242,12 +242,12 @@ impl<M: Machine> Core<M> {
             Action::Exchange(exchange) => exchange.advance(self, lane),
             Action::Task(task) => task.advance(self),
             Action::Late { lane: at, slot, deadline } => {
-                lane.harvest(self.now);
+                lane.harvest();
                 let came = self.shared.lanes[*at].is_late(*slot);
                 self.give_up_at(*deadline, came)
             }
             Action::ManagementEntry { deadline } => {
-                let came = lane.management_status(self.now).is_some();
+                let came = lane.management_status().is_some();
                 self.give_up_at(*deadline, came)
             }
             Action::Obey => {
@@ -259,7 +259,7 @@ impl<M: Machine> Core<M> {
                 None
             }
             Action::Idle { deadline } => {
-                let idle = lane.is_idle(self.now) && self.shared.others_parked();
+                let idle = lane.is_idle() && self.shared.others_parked();
                 match self.give_up_at(*deadline, idle) {
                     Some(Answer::Failed(_)) => Some(Answer::Failed(Cause::InFlight)),
                     other => other,

@@ -1,14 +1,15 @@
 //! What a lane does away from the hot path: obeying the host, watching the clock, parking.
 
 use crate::control::{Facts, MS, Shape};
-use crate::layout::Layout;
-use crate::port::{Lane, Management};
+use crate::layout::{Layout, slot as descriptor};
+use crate::port::{Lane, Management, Trouble};
 use crate::queue::{Done, FreeSlots, MANAGEMENT, Mcq, Phase, Queue, Sdq, Slot, Verdict};
 use crate::shared::{Order, Shared};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use flysch_api::command::{Ended, Limits, Outcome};
+use flysch_api::data::{SegmentLimits, Walk};
 use flysch_api::machine::{Instant, Machine};
 use flysch_wire::ufs::prdt;
 use flysch_wire::ufs::registers::{HCS, Hcs, IE, IS, Interrupts, PowerModeStatus};
@@ -44,6 +45,13 @@ impl<M: Machine> Lane<M> {
         } else {
             Queue::Sdq(Sdq::new(layout.transfer_list.clone(), index * depth))
         };
+        let segments = SegmentLimits {
+            count: descriptor::LIST_ENTRIES,
+            length: prdt::ENTRY_MAX,
+            alignment: prdt::ALIGNMENT,
+            boundary: 0,
+            inner: 1,
+        };
         // Lanes that share an interrupt line may clear it for each other.
         let watchdog = u64::from(options.timeouts.watchdog_ms) * MS;
         let watchdog_nanos = if lanes > 1 && options.interrupts { MS } else { watchdog };
@@ -52,7 +60,7 @@ impl<M: Machine> Lane<M> {
             shared: shared.clone(),
             index,
             queue,
-            slots: vec![Slot::FREE; depth].into_boxed_slice(),
+            slots: (0..depth).map(|_| Slot::FREE).collect(),
             free: FreeSlots::new(depth),
             reserve: usize::MAX,
             wants_slot: false,
@@ -71,11 +79,9 @@ impl<M: Machine> Lane<M> {
             management: None,
             descriptors,
             data: machine.memory().clone(),
-            limits: Limits {
-                slots: depth as u32,
-                transfer_max: options.transfer_max,
-                alignment: prdt::ALIGNMENT,
-            },
+            limits: Limits { slots: depth as u32, transfer_max: options.transfer_max, segments },
+            walk: Walk::new(segments, options.transfer_max, machine.memory(), layout.whole()),
+            trouble: Trouble::default(),
             first_tag: (index * depth) as u8,
             quirks: facts.quirks,
             strange: 0,
@@ -105,7 +111,7 @@ impl<M: Machine> Lane<M> {
         self.obeyed = order;
         if changed {
             if order.has(Order::HOLD) {
-                self.hold_unit(self.shared.hold_lun(), now);
+                self.hold_unit(self.shared.hold_lun());
             }
             if order.has(Order::RELEASE) {
                 self.release_held(now);
@@ -138,10 +144,10 @@ impl<M: Machine> Lane<M> {
     }
 
     /// Takes in everything that has ended, for `poll` to hand out.
-    pub(crate) fn harvest(&mut self, now: Instant) {
+    pub(crate) fn harvest(&mut self) {
         loop {
             while let Some(done) = self.queue.take(&self.machine) {
-                self.end(done, now);
+                self.end(done);
             }
             if !self.look() {
                 return;
@@ -149,34 +155,28 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    fn end(&mut self, done: Done, now: Instant) {
+    fn end(&mut self, done: Done) {
         match self.slots.get(done.slot) {
             Some(slot) if slot.phase == Phase::Issued => {
-                self.decide(done.slot, Verdict::Ocs(done.ocs), now);
+                self.decide(done.slot, Verdict::Ocs(done.ocs));
             }
             _ => self.unusual(done),
         }
     }
 
     /// Ends a slot otherwise than by `poll` seeing it: its outcome waits to be fetched.
-    fn decide(&mut self, slot: usize, verdict: Verdict, now: Instant) {
+    fn decide(&mut self, slot: usize, verdict: Verdict) {
+        let Some(token) = self.slots[slot].owed.take() else { return };
         let outcome = match verdict {
-            Verdict::Ocs(ocs) => self.complete(slot, ocs, now),
+            Verdict::Ocs(ocs) => self.complete(slot, token, ocs),
             Verdict::Cause(ended) => {
-                let owed = self.slots[slot];
+                let Slot { issued, expected, .. } = self.slots[slot];
+                self.trouble = Trouble::nothing_moved(expected);
                 self.free_slot(slot);
-                Outcome {
-                    token: owed.owed,
-                    ended,
-                    residual: owed.expected,
-                    sense: Default::default(),
-                    issued: owed.issued,
-                    device_done: None,
-                    seen: now,
-                }
+                Outcome { issued, device_done: None, token, ended }
             }
         };
-        self.ended.push_back(outcome);
+        self.ended.push_back((outcome, self.trouble));
         // Still owed until it is fetched.
         self.in_flight += 1;
         self.set_reserve();
@@ -185,7 +185,8 @@ impl<M: Machine> Lane<M> {
     /// The next outcome that waits to be fetched.
     #[cold]
     pub(crate) fn take_ended(&mut self) -> Option<Outcome> {
-        let outcome = self.ended.pop_front()?;
+        let (outcome, trouble) = self.ended.pop_front()?;
+        self.trouble = trouble;
         self.in_flight -= 1;
         self.set_reserve();
         Some(outcome)
@@ -232,8 +233,8 @@ impl<M: Machine> Lane<M> {
         self.word().hold(slot, self.slots[slot].lun);
     }
 
-    fn hold_unit(&mut self, lun: u8, now: Instant) {
-        self.harvest(now);
+    fn hold_unit(&mut self, lun: u8) {
+        self.harvest();
         for slot in 0..self.slots.len() {
             if self.slots[slot].phase == Phase::Issued && self.slots[slot].lun == lun {
                 self.hold(slot);
@@ -243,7 +244,7 @@ impl<M: Machine> Lane<M> {
 
     /// The host has seen to it that no held command is in the device any more.
     fn release_held(&mut self, now: Instant) {
-        self.harvest(now);
+        self.harvest();
         for slot in 0..self.slots.len() {
             if self.slots[slot].phase == Phase::Held {
                 self.release(slot, Ended::Reset, now);
@@ -255,21 +256,21 @@ impl<M: Machine> Lane<M> {
         self.word().unhold(slot);
         let late = match self.slots[slot].verdict {
             Verdict::Ocs(ocs) => Some(ocs),
-            Verdict::Cause(_) => self.queue.status(slot),
+            Verdict::Cause(_) => self.queue.status(slot, &self.machine),
         };
         let verdict = match late {
             Some(ocs) if ocs == Ocs::Success.into_bits() => Verdict::Ocs(ocs),
             _ => Verdict::Cause(why(&self.slots[slot], cause, now)),
         };
-        self.decide(slot, verdict, now);
+        self.decide(slot, verdict);
     }
 
     /// The controller is disabled: what completed before counts, the rest ends with `cause`.
     fn stop(&mut self, cause: Ended, now: Instant) {
         if let Queue::Mcq(queue) = &mut self.queue {
-            queue.refill_from_memory();
+            queue.refill_from_memory(&self.machine);
             while let Some(done) = self.queue.take(&self.machine) {
-                self.end(done, now);
+                self.end(done);
             }
         }
         for slot in 0..self.slots.len() {
@@ -282,7 +283,7 @@ impl<M: Machine> Lane<M> {
                 Phase::Held => self.release(slot, cause, now),
                 Phase::Started => {
                     self.queue.forget(slot);
-                    self.decide(slot, Verdict::Cause(cause), now);
+                    self.decide(slot, Verdict::Cause(cause));
                 }
                 _ => {}
             }
@@ -297,7 +298,7 @@ impl<M: Machine> Lane<M> {
     pub(crate) fn restart(&mut self) {
         let starts = self.word().starts();
         match &mut self.queue {
-            Queue::Mcq(queue) => queue.restart(starts),
+            Queue::Mcq(queue) => queue.restart(starts, &self.machine),
             Queue::Sdq(queue) => self.dead = queue.range(starts.submission),
         }
         self.retire_dead();
@@ -305,15 +306,15 @@ impl<M: Machine> Lane<M> {
     }
 
     /// Whether no outcome is owed.
-    pub(crate) fn is_idle(&mut self, now: Instant) -> bool {
-        self.harvest(now);
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.harvest();
         self.in_flight == 0
     }
 
     /// What a lane does by itself, for a host that is polled and not its port.
     pub(crate) fn tend(&mut self, now: Instant) {
         if self.in_flight != 0 && now >= self.watch_at {
-            self.harvest(now);
+            self.harvest();
             self.watch(now);
         }
     }
@@ -413,7 +414,8 @@ impl<M: Machine> Lane<M> {
 
     pub(crate) fn abort(&mut self, token: u32) -> bool {
         let live = |slot: &&mut Slot| {
-            slot.owed == token && matches!(slot.phase, Phase::Issued | Phase::Started)
+            let owed = slot.owed.as_ref().is_some_and(|owed| owed.number() == token);
+            owed && matches!(slot.phase, Phase::Issued | Phase::Started)
         };
         match self.slots.iter_mut().find(live) {
             Some(slot) => {
@@ -428,8 +430,8 @@ impl<M: Machine> Lane<M> {
 
     /// Reserves a slot for a device management command and gives its task tag; `None` until one
     /// is free.
-    pub(crate) fn take_management_slot(&mut self, now: Instant) -> Option<u8> {
-        self.harvest(now);
+    pub(crate) fn take_management_slot(&mut self) -> Option<u8> {
+        self.harvest();
         let slot = self.free.take();
         self.wants_slot = slot.is_none();
         self.set_reserve();
@@ -445,7 +447,7 @@ impl<M: Machine> Lane<M> {
             if self.obeyed.runs() {
                 self.ring(now);
             }
-            self.queue.post(management.slot, entry);
+            self.queue.post(management.slot, entry, &self.machine);
             self.queue.ring(&self.machine);
         }
     }
@@ -456,8 +458,8 @@ impl<M: Machine> Lane<M> {
     }
 
     /// Overall command status of the device management command, once it has ended.
-    pub(crate) fn management_status(&mut self, now: Instant) -> Option<u8> {
-        self.harvest(now);
+    pub(crate) fn management_status(&mut self) -> Option<u8> {
+        self.harvest();
         self.management.and_then(|management| management.ocs)
     }
 

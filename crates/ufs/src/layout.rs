@@ -10,16 +10,24 @@ pub(crate) const ENTRY: usize = 32;
 /// Bytes of one task management request descriptor.
 pub(crate) const TASK_ENTRY: usize = 80;
 
-/// One command descriptor of a lane's slot: two cache lines out, one in.
+/// One command descriptor of a lane's slot: for one range of data two cache lines out, one in.
 ///
 /// | bytes | what |
 /// |---|---|
 /// | 0x00..0x20 | COMMAND UPIU |
-/// | 0x20..0xA0 | physical region entries, 8 x 16 |
+/// | 0x20..0xA0 | physical region entries of one range, 8 x 16 |
 /// | 0xC0..0x100 | RESPONSE UPIU |
+/// | 0x100..0x900 | physical region entries of a list, 128 x 16 |
+///
+/// The stride is no power of two, so that the slots' first lines spread over the cache.
 pub(crate) mod slot {
-    pub(crate) const LENGTH: usize = 0x100;
+    pub(crate) const LENGTH: usize = 0x900;
     pub(crate) const PRDT: usize = 0x20;
+    /// Entries there.
+    pub(crate) const PRDT_ENTRIES: u32 = 8;
+    pub(crate) const LIST: usize = 0x100;
+    /// Entries there: segments of one command (Linux: 128).
+    pub(crate) const LIST_ENTRIES: u16 = 128;
     pub(crate) const RESPONSE: usize = 0xC0;
     pub(crate) const RESPONSE_LENGTH: usize = 0x40;
 }
@@ -46,6 +54,8 @@ pub(crate) struct Layout {
     pub(crate) management: DmaRegion,
     lanes: DmaRegion,
     depth: usize,
+    /// All of it: nobody else's data.
+    whole: DmaRegion,
 }
 
 impl Layout {
@@ -96,6 +106,7 @@ impl Layout {
             management: memory.carve(start + 2 * LIST, management::LENGTH),
             lanes: memory.carve(lanes, usize::from(options.lanes.max(1)) * Self::lane_len(depth)),
             depth,
+            whole: memory.clone(),
         })
     }
 
@@ -112,6 +123,11 @@ impl Layout {
     /// Device address of a slot's command descriptor.
     pub(crate) fn descriptor(&self, lane: usize, number: usize) -> u64 {
         self.descriptors(lane).address() + (number * slot::LENGTH) as u64
+    }
+
+    /// All of the driver's memory.
+    pub(crate) fn whole(&self) -> &DmaRegion {
+        &self.whole
     }
 
     /// Slots per lane.

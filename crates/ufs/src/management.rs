@@ -94,7 +94,7 @@ impl Exchange {
         lane: &mut Lane<M>,
     ) -> Option<Answer> {
         if self.phase == Phase::Slot {
-            match lane.take_management_slot(core.now) {
+            match lane.take_management_slot() {
                 Some(tag) => self.issue(tag, core, lane),
                 None if core.now >= self.deadline => {
                     lane.forgo_management_slot();
@@ -106,7 +106,7 @@ impl Exchange {
                 }
             }
         }
-        if let Some(ocs) = lane.management_status(core.now) {
+        if let Some(ocs) = lane.management_status() {
             lane.release_management();
             return Some(match self.read_answer(Ocs::from_bits(ocs), core) {
                 Ok(reply) => Answer::Reply(reply),
@@ -138,6 +138,7 @@ impl Exchange {
             region.emit(&mut bytes);
             memory.write(layout::PRDT, &bytes);
         }
+        core.machine.sync_for_device(memory.span(0, memory.len()));
         let dd = if data_in == 0 { DataDirection::None } else { DataDirection::FromDevice };
         let entry = Utrd {
             header: UtrdHeader::new().with_i(true).with_dd(dd).with_ct(CommandType::UfsStorage),
@@ -173,7 +174,9 @@ impl Exchange {
 
     fn read_answer<M: Machine>(&self, ocs: Ocs, core: &Core<M>) -> Result<Reply, Cause> {
         let mut bytes = [0; layout::RESPONSE_LENGTH];
-        core.layout.management.read(layout::RESPONSE, &mut bytes);
+        let memory = &core.layout.management;
+        core.machine.sync_for_cpu(memory.span(0, memory.len()));
+        memory.read(layout::RESPONSE, &mut bytes);
         let Some(unit) = bytes.first_chunk::<{ upiu::LENGTH }>() else {
             return Err(Cause::Overall(ocs));
         };

@@ -7,14 +7,17 @@
 
 use crate::host::Host;
 use crate::layout::slot as descriptor;
-use crate::queue::{Done, FreeSlots, Phase, Queue, Slot, Verdict};
+use crate::queue::{Done, FreeSlots, Phase, Queue, Slot};
 use crate::quirks::{Quirk, Quirks};
 use crate::shared::{LaneWord, Order, Shared};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use flysch_api::command::{self, Command, Direction, Ended, Limits, NotStarted, Outcome};
-use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
+use flysch_api::command::{self, Command, Declined, Direction, Ended, Failure, Limits, NotStarted};
+use flysch_api::command::{Ordering, Outcome, Scsi, ScsiStatus, SenseBytes, Token};
+use flysch_api::data::{BadData, Data, Walk};
+use flysch_api::machine::{DmaRegion, Instant, Machine};
+use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::ufs::prdt::{self, PrdtEntry};
 use flysch_wire::ufs::upiu::{
     self, CommandFlags, CommandUpiu, RESPONSE_LENGTH_MAX, ResponseUpiu, SENSE_LENGTH_MAX,
@@ -24,8 +27,6 @@ use flysch_wire::ufs::utrd::{
     self, CommandType, DataDirection, Ocs, UcdSpan, Utrd, UtrdHeader, UtrdStatus,
 };
 
-/// Physical region entries written together with the COMMAND UPIU.
-const FIRST_ENTRIES: usize = 2;
 const SCSI_GOOD: u8 = 0;
 
 /// One lane of a UFS host: commands in, outcomes out.
@@ -108,6 +109,8 @@ impl<M: Machine> Port<M> {
 }
 
 impl<M: Machine> command::Port for Port<M> {
+    type Protocol = Scsi;
+
     fn limits(&self) -> &Limits {
         &self.lane_ref().limits
     }
@@ -117,7 +120,7 @@ impl<M: Machine> command::Port for Port<M> {
     }
 
     #[inline]
-    fn start(&mut self, command: &Command, now: Instant) -> Result<(), NotStarted> {
+    fn start(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
         self.lane_mut().start(command, now)
     }
 
@@ -132,6 +135,10 @@ impl<M: Machine> command::Port for Port<M> {
             Inner::Host(host) => host.poll_lane(now),
             Inner::Lane(lane) => lane.poll(now),
         }
+    }
+
+    fn failure(&self) -> Failure<Scsi> {
+        self.lane_ref().trouble.failure()
     }
 
     fn poll_at(&self) -> Option<Instant> {
@@ -162,7 +169,9 @@ pub(crate) struct Lane<M: Machine> {
     /// Outcomes this lane owes: of slots in whatever phase, and those in `ended`.
     pub(crate) in_flight: usize,
     /// Outcomes that wait to be fetched.
-    pub(crate) ended: VecDeque<Outcome>,
+    pub(crate) ended: VecDeque<(Outcome, Trouble)>,
+    /// More about the outcome given last, if it was not plainly good.
+    pub(crate) trouble: Trouble,
     /// The next time to look for errors and overdue commands.
     pub(crate) watch_at: Instant,
     pub(crate) watchdog_nanos: u64,
@@ -177,11 +186,38 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) descriptors: DmaRegion,
     pub(crate) data: DmaRegion,
     pub(crate) limits: Limits,
+    /// Checks data and makes physical region entries of it.
+    pub(crate) walk: Walk,
     /// Task tag of slot 0; the others follow.
     pub(crate) first_tag: u8,
     pub(crate) quirks: Quirks,
     /// Completions that made no sense.
     pub(crate) strange: u32,
+}
+
+/// What is told of a command that did not plainly end well.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trouble {
+    /// SCSI status.
+    status: u8,
+    /// Overall command status of the controller.
+    ocs: u8,
+    residual: u32,
+    sense: [u8; SENSE_LENGTH_MAX],
+    sense_len: u8,
+}
+
+impl Trouble {
+    /// Nothing was moved, and nobody said why.
+    pub(crate) fn nothing_moved(expected: u32) -> Self {
+        Self { residual: expected, ..Self::default() }
+    }
+
+    fn failure(&self) -> Failure<Scsi> {
+        let sense = SenseBytes::new(&self.sense[..self.sense_len.into()]);
+        let status = ScsiStatus { status: self.status, sense };
+        Failure { status, residual: self.residual, code: self.ocs.into() }
+    }
 }
 
 /// The device management command a lane carries for the host.
@@ -202,28 +238,38 @@ impl<M: Machine> Lane<M> {
     }
 
     #[inline]
-    pub(crate) fn start(&mut self, command: &Command, now: Instant) -> Result<(), NotStarted> {
+    pub(crate) fn start(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
+        let declined = |why, token| Err(Declined { why, token });
         if self.parked || self.shared.order() != self.obeyed {
             self.wake(now);
         }
         if self.free.len() <= self.reserve {
-            return Err(self.full());
+            return declined(self.full(), command.token);
         }
-        self.check_data(&command.data, command.direction)?;
-        let Some(slot) = self.free.take() else { return Err(NotStarted::Full) };
-        let entries = self.write_descriptor(slot, command);
-        let entry = self.entry(slot, command.direction, entries);
-        self.queue.post(slot, &entry);
-        self.slots[slot] = Slot {
-            phase: Phase::Started,
-            lun: command.lun,
-            abort: false,
-            verdict: Verdict::Ocs(0),
-            expected: command.data.len,
-            owed: command.token,
-            deadline: command.deadline,
-            issued: now,
+        let Some(lun) = LogicalUnitNumber::from_bits(command.unit).to_ufs() else {
+            return declined(NotStarted::Unsupported, command.token);
         };
+        let Some(slot) = self.free.take() else { return declined(NotStarted::Full, command.token) };
+        let prdt = match self.write_descriptor(slot, lun, &command) {
+            Ok(prdt) => prdt,
+            Err(bad) => {
+                self.free.put(slot);
+                return declined(NotStarted::BadData(bad), command.token);
+            }
+        };
+        let entry = self.entry(slot, command.direction, prdt);
+        self.queue.post(slot, &entry, &self.machine);
+        let place = &mut self.slots[slot];
+        place.phase = Phase::Started;
+        place.lun = lun;
+        place.abort = false;
+        place.expected = command.data.len();
+        place.owed = Some(command.token);
+        place.deadline = command.deadline;
+        place.issued = now;
+        if !M::COHERENT && command.direction == Direction::FromDevice {
+            place.incoming = command.data;
+        }
         self.started[self.started_len] = slot as u8;
         self.started_len += 1;
         if self.in_flight == 0 {
@@ -239,62 +285,68 @@ impl<M: Machine> Lane<M> {
         if self.obeyed.has(Order::GONE) { NotStarted::Gone } else { NotStarted::Full }
     }
 
+    /// COMMAND UPIU and physical regions; gives where the regions are and how many.
     #[inline]
-    fn check_data(&self, data: &DmaSlice, direction: Direction) -> Result<(), NotStarted> {
-        if data.len == 0 {
-            return Ok(());
-        }
-        let mask = u64::from(prdt::ALIGNMENT) - 1;
-        let aligned = (data.address | u64::from(data.len)) & mask == 0;
-        let inside = self.data.offset_of(data.address, data.len as usize).is_ok();
-        let fits = data.len <= self.limits.transfer_max && direction != Direction::None;
-        if aligned && inside && fits { Ok(()) } else { Err(NotStarted::BadData) }
-    }
-
-    /// COMMAND UPIU and physical regions; gives the number of regions.
-    #[inline]
-    fn write_descriptor(&self, slot: usize, command: &Command) -> u16 {
+    fn write_descriptor(
+        &self,
+        slot: usize,
+        lun: u8,
+        command: &Command<Scsi>,
+    ) -> Result<UcdSpan, BadData> {
         let at = slot * descriptor::LENGTH;
+        let prdt = self.write_regions(at, &command.data, command.direction)?;
         let flags = CommandFlags::new()
-            .with_attr(match command.attribute {
-                command::TaskAttribute::Simple => TaskAttribute::Simple,
-                command::TaskAttribute::Ordered => TaskAttribute::Ordered,
-                command::TaskAttribute::HeadOfQueue => TaskAttribute::HeadOfQueue,
+            .with_attr(match command.ordering {
+                Ordering::Simple => TaskAttribute::Simple,
+                Ordering::Ordered => TaskAttribute::Ordered,
+                Ordering::HeadOfQueue => TaskAttribute::HeadOfQueue,
             })
             .with_r(command.direction == Direction::FromDevice)
             .with_w(command.direction == Direction::ToDevice);
-        let mut unit = CommandUpiu::new(command.lun, self.tag(slot), flags, command.cdb);
-        unit.expected_data_transfer_length = command.data.len;
-        let mut bytes = [0; upiu::LENGTH + FIRST_ENTRIES * prdt::LENGTH];
-        if let Some(head) = bytes.first_chunk_mut() {
-            unit.emit(head);
-        }
-        let first = PrdtEntry {
-            address: command.data.address,
-            length: command.data.len.min(prdt::ENTRY_MAX),
-        };
-        if let Some(entry) = bytes[upiu::LENGTH..].first_chunk_mut() {
-            first.emit(entry);
-        }
+        let mut unit = CommandUpiu::new(lun, self.tag(slot), flags, command.payload.0);
+        unit.expected_data_transfer_length = command.data.len();
+        let mut bytes = [0; upiu::LENGTH];
+        unit.emit(&mut bytes);
         self.descriptors.write(at, &bytes);
         // Whatever the device does not overwrite must not look like an answer.
         self.descriptors.store32(at + descriptor::RESPONSE, u32::MAX);
-        if command.data.len > prdt::ENTRY_MAX {
-            self.write_more_regions(at, command.data);
-        }
-        prdt::entries_for(command.data.len) as u16
+        self.machine.sync_for_device(self.descriptors.span(at, descriptor::LIST));
+        Ok(prdt)
     }
 
-    fn write_more_regions(&self, at: usize, data: DmaSlice) {
-        for (n, entry) in prdt::entries(data.address, data.len).enumerate().skip(1) {
-            let mut bytes = [0; prdt::LENGTH];
-            entry.emit(&mut bytes);
-            self.descriptors.write(at + descriptor::PRDT + n * prdt::LENGTH, &bytes);
+    /// The data as physical regions, checked on the way.
+    #[inline]
+    fn write_regions(
+        &self,
+        at: usize,
+        data: &Data,
+        direction: Direction,
+    ) -> Result<UcdSpan, BadData> {
+        if direction == Direction::None && !data.is_empty() {
+            return Err(BadData::Length);
         }
+        let short = descriptor::PRDT_ENTRIES * prdt::ENTRY_MAX;
+        let table = match data {
+            Data::One(range) if range.len <= short => descriptor::PRDT,
+            _ => descriptor::LIST,
+        };
+        let count = self.walk.run(data, |n, segment| {
+            let entry = PrdtEntry { address: segment.address, length: segment.len };
+            let [address, length] = entry.to_words();
+            let place = at + table + n as usize * prdt::LENGTH;
+            self.descriptors.store64(place, address);
+            self.descriptors.store64(place + 8, length);
+            self.machine.sync_for_device(segment);
+        })?;
+        if table == descriptor::LIST {
+            let len = count as usize * prdt::LENGTH;
+            self.machine.sync_for_device(self.descriptors.span(at + table, len));
+        }
+        Ok(UcdSpan::new().with_length(count as u16).with_offset((table / 4) as u16))
     }
 
     #[inline]
-    fn entry(&self, slot: usize, direction: Direction, regions: u16) -> [u8; utrd::LENGTH] {
+    fn entry(&self, slot: usize, direction: Direction, prdt: UcdSpan) -> [u8; utrd::LENGTH] {
         let dd = match direction {
             Direction::None => DataDirection::None,
             Direction::ToDevice => DataDirection::ToDevice,
@@ -308,7 +360,7 @@ impl<M: Machine> Lane<M> {
             response: UcdSpan::new()
                 .with_length((descriptor::RESPONSE_LENGTH / 4) as u16)
                 .with_offset((descriptor::RESPONSE / 4) as u16),
-            prdt: UcdSpan::new().with_length(regions).with_offset((descriptor::PRDT / 4) as u16),
+            prdt,
         };
         let mut bytes = [0; utrd::LENGTH];
         entry.emit(&mut bytes);
@@ -337,8 +389,8 @@ impl<M: Machine> Lane<M> {
         loop {
             match self.queue.take(&self.machine) {
                 Some(done) => {
-                    if let Some(slot) = self.settle(done) {
-                        return Some(self.complete(slot, done.ocs, now));
+                    if let Some((slot, token)) = self.settle(done) {
+                        return Some(self.complete(slot, token, done.ocs));
                     }
                 }
                 None => {
@@ -373,83 +425,94 @@ impl<M: Machine> Lane<M> {
         self.in_flight != 0 || self.management.is_some()
     }
 
-    /// The slot of an ended queue entry, if its outcome is this lane's to deliver now.
+    /// The slot of an ended queue entry with its token, if its outcome is this lane's to deliver
+    /// now.
     #[inline]
-    fn settle(&mut self, done: Done) -> Option<usize> {
-        match self.slots.get(done.slot) {
-            Some(slot) if slot.phase == Phase::Issued => Some(done.slot),
-            _ => {
-                self.unusual(done);
-                None
-            }
+    fn settle(&mut self, done: Done) -> Option<(usize, Token)> {
+        if let Some(slot) = self.slots.get_mut(done.slot)
+            && slot.phase == Phase::Issued
+            && let Some(token) = slot.owed.take()
+        {
+            return Some((done.slot, token));
         }
+        self.unusual(done);
+        None
     }
 
     /// Makes the outcome of a slot from what controller and device said, and frees the slot.
     #[inline]
-    pub(crate) fn complete(&mut self, slot: usize, ocs: u8, now: Instant) -> Outcome {
-        let owed = self.slots[slot];
-        let mut outcome = Outcome {
-            token: owed.owed,
-            ended: Ended::Host(ocs),
-            residual: 0,
-            sense: Default::default(),
-            issued: owed.issued,
-            device_done: self.machine.device_done(self.device_queue(), self.tag(slot).into()),
-            seen: now,
-        };
-        if ocs == Ocs::Success.into_bits() {
-            self.read_response(slot, owed.expected, &mut outcome);
-        } else {
-            self.overall_error(ocs, &mut outcome);
+    pub(crate) fn complete(&mut self, slot: usize, token: Token, ocs: u8) -> Outcome {
+        let device_done = self.machine.device_done(self.device_queue(), self.tag(slot).into());
+        let issued = self.slots[slot].issued;
+        if !M::COHERENT {
+            self.sync_incoming(slot);
         }
+        let ended = if ocs == Ocs::Success.into_bits() {
+            self.read_response(slot)
+        } else {
+            self.overall_error(slot, ocs)
+        };
         self.free_slot(slot);
-        outcome
+        Outcome { issued, device_done, token, ended }
+    }
+
+    /// What the device wrote into a slot's data comes to the host.
+    fn sync_incoming(&mut self, slot: usize) {
+        let data = core::mem::replace(&mut self.slots[slot].incoming, Data::NONE);
+        for range in data.ranges(&self.data).flatten() {
+            self.machine.sync_for_cpu(range);
+        }
     }
 
     #[inline]
-    fn read_response(&self, slot: usize, expected: u32, outcome: &mut Outcome) {
+    fn read_response(&mut self, slot: usize) -> Ended {
         let at = slot * descriptor::LENGTH + descriptor::RESPONSE;
         let mut bytes = [0; upiu::LENGTH];
+        self.machine.sync_for_cpu(self.descriptors.span(at, descriptor::RESPONSE_LENGTH));
         self.descriptors.read(at, &mut bytes);
-        let Ok(response) = ResponseUpiu::parse(&bytes) else {
-            outcome.ended = Ended::Host(Ocs::Invalid.into_bits());
-            return;
+        let response = match ResponseUpiu::parse(&bytes) {
+            Ok(response) if response.header.task_tag == self.tag(slot) => response,
+            _ => return self.no_answer(slot, Ocs::Invalid.into_bits()),
         };
-        if response.header.task_tag != self.tag(slot) {
-            outcome.ended = Ended::Host(Ocs::Invalid.into_bits());
-            return;
-        }
-        outcome.ended = Ended::Status(response.header.status);
-        if response.flags().u() && response.residual_transfer_count <= expected {
-            outcome.residual = response.residual_transfer_count;
-        }
-        if response.header.status != SCSI_GOOD || response.header.response != 0 {
-            self.read_failure(at, &response, outcome);
-        }
         if response.header.device_information.event_alert() {
             self.shared.report_event();
         }
+        let expected = self.slots[slot].expected;
+        let believed = response.flags().u() && response.residual_transfer_count <= expected;
+        let residual = if believed { response.residual_transfer_count } else { 0 };
+        let good = response.header.status == SCSI_GOOD && response.header.response == 0;
+        if good && residual == 0 { Ended::Good } else { self.read_failure(at, &response, residual) }
     }
 
     #[cold]
-    fn read_failure(&self, at: usize, response: &ResponseUpiu, outcome: &mut Outcome) {
+    fn read_failure(&mut self, at: usize, response: &ResponseUpiu, residual: u32) -> Ended {
         let mut bytes = [0; RESPONSE_LENGTH_MAX];
         self.descriptors.read(at, &mut bytes);
         let sense = response.sense(&bytes);
-        outcome.sense.len = sense.len().min(SENSE_LENGTH_MAX) as u8;
-        outcome.sense.bytes[..sense.len()].copy_from_slice(sense);
-        if response.header.response != 0 && response.header.status == SCSI_GOOD {
-            // Target failure without a SCSI status: the transport did not find the unit.
-            outcome.ended = Ended::NoLogicalUnit;
-        }
+        let sense = &sense[..sense.len().min(SENSE_LENGTH_MAX)];
+        let status = response.header.status;
+        self.trouble = Trouble { status, residual, ..Trouble::default() };
+        self.trouble.sense[..sense.len()].copy_from_slice(sense);
+        self.trouble.sense_len = sense.len() as u8;
+        // Target failure without a SCSI status: the transport did not find the unit.
+        let no_unit = response.header.response != 0 && status == SCSI_GOOD;
+        if no_unit { Ended::NoUnit } else { Ended::Answered }
+    }
+
+    /// The controller says success, the device's answer is not there; or the controller says what.
+    #[cold]
+    fn no_answer(&mut self, slot: usize, ocs: u8) -> Ended {
+        let expected = self.slots[slot].expected;
+        self.trouble = Trouble { ocs, ..Trouble::nothing_moved(expected) };
+        Ended::Host
     }
 
     #[cold]
-    fn overall_error(&self, ocs: u8, outcome: &mut Outcome) {
+    fn overall_error(&mut self, slot: usize, ocs: u8) -> Ended {
+        let ended = self.no_answer(slot, ocs);
         match Ocs::from_bits(ocs) {
             Ocs::InvalidCommandTableAttributes if self.quirks.has(Quirk::MissingUnitSetsOcs) => {
-                outcome.ended = Ended::NoLogicalUnit;
+                return Ended::NoUnit;
             }
             Ocs::PeerCommunicationFailure
             | Ocs::Aborted
@@ -457,6 +520,7 @@ impl<M: Machine> Lane<M> {
             | Ocs::DeviceFatalError => self.report_status(ocs),
             _ => {}
         }
+        ended
     }
 
     #[inline]

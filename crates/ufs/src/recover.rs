@@ -410,6 +410,7 @@ impl<M: Machine> Core<M> {
                 let header = u32::from_le(ring.load32(at + HEADER_OFFSET));
                 let null = UtrdHeader::from_bits(header).with_ct(CommandType::Nullified);
                 ring.store32(at + HEADER_OFFSET, null.into_bits().to_le());
+                self.machine.sync_for_device(ring.span(at, ENTRY));
                 return true;
             }
             at = (at + ENTRY) % ring.len();

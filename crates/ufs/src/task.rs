@@ -54,13 +54,17 @@ impl TaskAction {
         };
         let mut bytes = [0; utmrd::LENGTH];
         entry.emit(&mut bytes);
-        core.layout.task_list.write(0, &bytes);
+        let list = &core.layout.task_list;
+        list.write(0, &bytes);
+        core.machine.sync_for_device(list.span(0, utmrd::LENGTH));
         core.machine.write32(UTMRLDBR, SLOT);
     }
 
     fn read_answer<M: Machine>(&self, core: &Core<M>) -> Result<ServiceResponse, Cause> {
         let mut bytes = [0; utmrd::LENGTH];
-        core.layout.task_list.read(0, &mut bytes);
+        let list = &core.layout.task_list;
+        core.machine.sync_for_cpu(list.span(0, utmrd::LENGTH));
+        list.read(0, &mut bytes);
         let entry = Utmrd::parse(&bytes);
         if entry.ocs != TaskOcs::Success {
             return Err(Cause::TaskOverall(entry.ocs));

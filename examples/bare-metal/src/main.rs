@@ -141,7 +141,7 @@ fn carry_out(
         force_unit_access: false,
         offset,
         length: buffer.len.into(),
-        buffer,
+        data: buffer.into(),
         token: offset,
         accepted,
     };

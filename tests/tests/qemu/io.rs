@@ -4,12 +4,14 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use flysch_api::block::{Device as _, Error, Operation, Refused, Request};
-use flysch_api::command::{Command, Direction, Ended, TaskAttribute};
+use flysch_api::command::{Command, Direction, Ended, Ordering, Port as _, Token};
+use flysch_api::data::{BadData, Data};
 use flysch_api::machine::{Clock as _, DmaRegion, DmaSlice, Registers as _};
 use flysch_cam::Disk;
 use flysch_qemu::{Backing, Machine, Unit};
 use flysch_tests::qemu::{Stack, carry_out, memory_unit, releases, request, stack};
 use flysch_ufs::Port;
+use flysch_wire::scsi::luns::LogicalUnitNumber;
 
 const BLOCK: u64 = 4096;
 
@@ -69,8 +71,8 @@ fn hammer(
         }
         for done in carry_out(disk, machine, &requests) {
             assert_eq!(done.result, Ok(()));
-            assert!(done.stamps.accepted <= done.stamps.issued);
-            assert!(done.stamps.issued <= done.stamps.seen);
+            assert!(done.passage.accepted <= done.passage.issued);
+            assert!(done.passage.issued <= done.passage.seen);
         }
     }
     let mut block = 0;
@@ -214,7 +216,8 @@ fn what_is_out_of_range_misaligned_or_write_protected_is_refused() {
         let mut strange = slice;
         strange.address = 0x100;
         let bad = request(Operation::Read, 0, 4096, strange, &machine);
-        assert_eq!(disk.submit(&bad, machine.now()), Err(Refused::Invalid(Error::Misaligned)));
+        let outside = Error::BadData(BadData::Outside);
+        assert_eq!(disk.submit(&bad, machine.now()), Err(Refused::Invalid(outside)));
         let good = request(Operation::Read, 0, 4096, slice, &machine);
         assert_eq!(carry_out(&mut disk, &machine, &[good])[0].result, Ok(()));
     }
@@ -224,32 +227,33 @@ fn what_is_out_of_range_misaligned_or_write_protected_is_refused() {
 fn the_device_speaks_for_itself() {
     for release in releases() {
         let units = vec![memory_unit(0, 1 << 20), memory_unit(9, 3 << 20), memory_unit(31, 4096)];
-        let Stack { machine, mut ports, units, scratch, .. } = stack(&release, 0, units);
+        let Stack { machine, mut ports, units, .. } = stack(&release, 0, units);
         let sizes: Vec<_> =
-            units.iter().map(|u| (u.lun, u.shape().unwrap().blocks, u.ready)).collect();
-        assert_eq!(sizes, [(0, 256, true), (9, 768, true), (31, 1, true)]);
+            units.iter().map(|u| (u.lun.to_ufs(), u.shape().unwrap().blocks, u.ready)).collect();
+        assert_eq!(sizes, [(Some(0), 256, true), (Some(9), 768, true), (Some(31), 1, true)]);
         assert_eq!(units[0].to_string(), "<QEMU QEMU HARDDISK 2.5+>");
         // A unit that is not there, and a command the device does not have.
         let mut put = |lun, code| {
             let mut cdb = [0; 16];
             cdb[0] = code;
             let command = Command {
-                lun,
-                cdb,
+                unit: LogicalUnitNumber::from_ufs(lun).to_bits(),
+                payload: cdb.into(),
                 direction: Direction::None,
-                data: scratch.slice(0, 0),
-                attribute: TaskAttribute::Simple,
+                data: Data::NONE,
+                ordering: Ordering::Simple,
                 deadline: machine.now() + Duration::from_secs(5),
-                token: 4711,
+                token: Token::new(4711),
             };
-            flysch_cam::run(&mut ports[0], &machine, &command).unwrap()
+            let ended = flysch_cam::run(&mut ports[0], &machine, command).unwrap().ended;
+            (ended, ports[0].failure().status)
         };
-        assert_eq!(put(5, 0x00).ended, Ended::NoLogicalUnit);
-        assert_eq!(put(9, 0x00).ended, Ended::Status(0));
-        let unsupported = put(9, 0x1D);
-        assert_eq!(unsupported.ended, Ended::Status(2));
-        assert_eq!(unsupported.sense.bytes[2] & 0xF, 5);
-        assert_eq!(put(31, 0x00).ended, Ended::Status(0), "the port goes on");
+        assert_eq!(put(5, 0x00).0, Ended::NoUnit);
+        assert_eq!(put(9, 0x00).0, Ended::Good);
+        let (ended, status) = put(9, 0x1D);
+        assert_eq!((ended, status.status), (Ended::Answered, 2));
+        assert_eq!(status.sense.as_slice()[2] & 0xF, 5);
+        assert_eq!(put(31, 0x00).0, Ended::Good, "the port goes on");
         assert!(machine.read32(0x08) >= 0x400);
     }
 }

@@ -202,7 +202,7 @@ fn a_host_comes_up_again_and_again() {
             let mut host = machine.host(options).expect("up");
             host.bring_up(&machine).expect("up once more");
             let mut ports = host.into_ports();
-            done(&mut ports[0], &machine, &read(0, buffer(&machine, 0, 4096)));
+            done(&mut ports[0], &machine, read(0, buffer(&machine, 0, 4096)));
             assert_eq!(ports[0].limits().slots, 32);
             assert_ne!(machine.read32(HCS), 0);
         }

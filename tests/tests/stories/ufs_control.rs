@@ -27,8 +27,8 @@ fn hosts() -> impl Iterator<Item = (Model, Host<Model>)> {
 fn works(machine: &Model, port: &mut Port<Model>) {
     let (out, back) = (buffer(machine, 0, 8192), buffer(machine, 1, 8192));
     fill(machine, out, 99);
-    done(port, machine, &write(2000, out));
-    done(port, machine, &read(2000, back));
+    done(port, machine, write(2000, out));
+    done(port, machine, read(2000, back));
     assert!(holds(machine, back, 99));
 }
 
@@ -149,17 +149,17 @@ fn in_flight(options: Options, act: impl FnOnce(&Model, &mut Host<Model>)) -> Ve
     let machine = machine(Config::default());
     let mut ports = ports(&machine, options);
     let port = &mut ports[0];
-    done(port, &machine, &read(0, buffer(&machine, 0, 4096)));
+    done(port, &machine, read(0, buffer(&machine, 0, 4096)));
     for token in 0..16 {
         let data = buffer(&machine, token as usize, 4096);
-        port.start(&read(token, data), machine.now()).expect("room");
+        port.start(read(token, data), machine.now()).expect("room");
     }
     port.ring(machine.now());
     act(&machine, port.host_mut().expect("the host"));
     let mut ended = vec![None; 16];
     while ended.iter().any(Option::is_none) {
         while let Some(outcome) = port.poll(machine.now()) {
-            let before = ended[outcome.token as usize].replace(outcome.ended);
+            let before = ended[outcome.token.number() as usize].replace(outcome.ended);
             assert_eq!(before, None, "twice");
         }
         machine.wait(port.poll_at());
@@ -175,7 +175,7 @@ fn a_query_does_not_disturb_commands_in_flight() {
             host.read_attribute(machine, AttributeId::CurrentPowerMode).expect("an answer");
             host.run(machine, Operation::Nop).expect("an answer");
         });
-        assert!(ended.iter().all(|ended| *ended == Ended::Status(0)), "{ended:?}");
+        assert!(ended.iter().all(|ended| *ended == Ended::Good), "{ended:?}");
     }
 }
 
@@ -185,7 +185,7 @@ fn a_query_finds_a_slot_when_all_are_taken() {
         let ended = in_flight(Options { depth: 16, ..options }, |machine, host| {
             host.read_attribute(machine, AttributeId::CurrentPowerMode).expect("an answer");
         });
-        assert!(ended.iter().all(|ended| *ended == Ended::Status(0)), "{ended:?}");
+        assert!(ended.iter().all(|ended| *ended == Ended::Good), "{ended:?}");
     }
 }
 
@@ -196,7 +196,7 @@ fn the_link_does_not_sleep_over_commands() {
             let asleep = host.hibernate(machine, true);
             assert_eq!(asleep, Err(Error::Failed(Cause::InFlight)));
         });
-        assert!(ended.iter().all(|ended| *ended == Ended::Status(0)), "{ended:?}");
+        assert!(ended.iter().all(|ended| *ended == Ended::Good), "{ended:?}");
     }
 }
 
@@ -221,7 +221,7 @@ fn task_management_ends_commands_once() {
                 host.run(machine, Operation::EndCommands { how, lun: 0 }).expect("done");
             });
             let cut = ended.iter().filter(|ended| **ended == Ended::Reset).count();
-            let good = ended.iter().filter(|ended| **ended == Ended::Status(0)).count();
+            let good = ended.iter().filter(|ended| **ended == Ended::Good).count();
             assert_eq!(cut + good, 16, "{how:?} {ended:?}");
             assert!(cut > 0, "{how:?} {ended:?}");
         }
@@ -234,7 +234,7 @@ fn a_reset_on_request_ends_commands_once() {
         let ended = in_flight(options, |machine, host| {
             host.run(machine, Operation::Reset).expect("up again");
         });
-        let fine = |ended: &Ended| matches!(ended, Ended::Reset | Ended::Status(0));
+        let fine = |ended: &Ended| matches!(ended, Ended::Reset | Ended::Good);
         assert!(ended.iter().all(fine), "{ended:?}");
     }
 }

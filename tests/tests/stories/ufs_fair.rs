@@ -1,6 +1,6 @@
 //! Lanes that together ask for more than the controller holds each get their turn.
 
-use flysch_api::command::{NotStarted, Port as _};
+use flysch_api::command::{Declined, NotStarted, Port as _};
 use flysch_api::machine::Clock as _;
 use flysch_models::ufs::Config;
 use flysch_tests::ufs::{buffer, machine, ports, read};
@@ -21,9 +21,9 @@ fn no_queue_starves_another() {
                 ended[lane] += 1;
             }
             loop {
-                match port.start(&read(lane as u32, buffer(&machine, lane, 4096)), now) {
+                match port.start(read(lane as u32, buffer(&machine, lane, 4096)), now) {
                     Ok(()) => {}
-                    Err(NotStarted::Full) => break,
+                    Err(Declined { why: NotStarted::Full, .. }) => break,
                     Err(why) => panic!("{why:?}"),
                 }
             }

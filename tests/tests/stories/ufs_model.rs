@@ -1,6 +1,6 @@
 //! The UFS driver on the UFS model: bring-up, reads and writes, in both queue designs.
 
-use flysch_api::command::{Ended, Port as _};
+use flysch_api::command::{Ended, Port as _, ScsiStatus};
 use flysch_api::machine::Clock;
 use flysch_models::ufs::Config;
 use flysch_tests::ufs::{buffer, done, fill, finish, holds, host, machine, ports, read, write};
@@ -40,8 +40,8 @@ fn what_is_written_is_read_back() {
         for (n, len) in [4096, 8192, 256 << 10, 512 << 10, 1 << 20].into_iter().enumerate() {
             let (out, back) = (buffer(&machine, 0, len), buffer(&machine, 8, len));
             fill(&machine, out, n as u64);
-            done(port, &machine, &write(1000 * n as u32, out));
-            done(port, &machine, &read(1000 * n as u32, back));
+            done(port, &machine, write(1000 * n as u32, out));
+            done(port, &machine, read(1000 * n as u32, back));
             assert!(holds(&machine, back, n as u64), "{len} bytes");
         }
     }
@@ -53,14 +53,14 @@ fn a_full_queue_ends_every_command_once() {
         let machine = machine(Config::default());
         let mut ports = ports(&machine, options);
         let port = &mut ports[0];
-        done(port, &machine, &read(0, buffer(&machine, 0, 4096)));
+        done(port, &machine, read(0, buffer(&machine, 0, 4096)));
         let slots = port.limits().slots;
         assert_eq!(slots, 32, "every slot is there for commands");
         let (mut started, mut seen) = (0_u32, vec![0; 2000]);
         while seen.iter().sum::<u32>() < 2000 {
             while started < 2000 {
                 let data = buffer(&machine, (started % slots) as usize, 4096);
-                if port.start(&read(started, data), machine.now()).is_err() {
+                if port.start(read(started, data), machine.now()).is_err() {
                     break;
                 }
                 started += 1;
@@ -68,9 +68,9 @@ fn a_full_queue_ends_every_command_once() {
             port.ring(machine.now());
             let mut any = false;
             while let Some(outcome) = port.poll(machine.now()) {
-                assert_eq!(outcome.ended, Ended::Status(0));
+                assert_eq!(outcome.ended, Ended::Good);
                 assert!(outcome.device_done.is_some());
-                seen[outcome.token as usize] += 1;
+                seen[outcome.token.number() as usize] += 1;
                 any = true;
             }
             if !any {
@@ -88,10 +88,12 @@ fn out_of_range_comes_back_with_sense() {
         let machine = machine(Config::default());
         let mut ports = ports(&machine, options);
         let port = &mut ports[0];
-        done(port, &machine, &read(0, buffer(&machine, 0, 4096)));
-        let outcome = finish(port, &machine, &read(1 << 20, buffer(&machine, 0, 4096)));
-        assert_eq!(outcome.ended, Ended::Status(2));
-        let sense = outcome.sense.as_slice();
+        done(port, &machine, read(0, buffer(&machine, 0, 4096)));
+        let outcome = finish(port, &machine, read(1 << 20, buffer(&machine, 0, 4096)));
+        assert_eq!(outcome.ended, Ended::Answered);
+        let ScsiStatus { status, sense } = port.failure().status;
+        let sense = sense.as_slice();
+        assert_eq!(status, 2);
         assert_eq!((sense[2] & 0xF, sense[12]), (5, 0x21));
     }
 }
@@ -106,11 +108,11 @@ fn many_lanes_share_one_controller() {
             for (n, port) in ports.iter_mut().enumerate() {
                 let data = buffer(&machine, n, 4096);
                 fill(&machine, data, round * 4 + n as u64);
-                done(port, &machine, &write(64 * n as u32, data));
+                done(port, &machine, write(64 * n as u32, data));
             }
             for (n, port) in ports.iter_mut().enumerate() {
                 let data = buffer(&machine, 10 + n, 4096);
-                done(port, &machine, &read(64 * n as u32, data));
+                done(port, &machine, read(64 * n as u32, data));
                 assert!(holds(&machine, data, round * 4 + n as u64));
             }
         }

@@ -1,12 +1,12 @@
 //! Recovery of the UFS driver: under every kind of fault the model has, in both queue designs,
 //! every command ends exactly once, what was written is there, and the host goes on.
 
-use flysch_api::command::{Command, Ended, NotStarted, Outcome, Port as _};
+use flysch_api::command::{Command, Ended, NotStarted, Outcome, Port as _, Token};
 use flysch_api::machine::{Clock, Instant};
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::ufs::Config;
 use flysch_tests::ufs::{
-    Model, buffer, done, fill, finish, holds, machine, ports, read, wait, write,
+    Model, again, buffer, done, fill, finish, holds, machine, ports, read, wait, write,
 };
 use flysch_ufs::{Error, ErrorKind, Operation, Options, Port, QueueMode, State};
 
@@ -35,11 +35,11 @@ struct Tally {
 impl Tally {
     fn count(&mut self, outcome: &Outcome) {
         match outcome.ended {
-            Ended::Status(0) => self.good += 1,
-            Ended::Status(_) => self.check += 1,
+            Ended::Good => self.good += 1,
+            Ended::Answered => self.check += 1,
             Ended::TimedOut => self.timed_out += 1,
             Ended::Reset => self.reset += 1,
-            Ended::Host(_) => self.host += 1,
+            Ended::Host => self.host += 1,
             _ => self.other += 1,
         }
     }
@@ -58,8 +58,8 @@ fn run(machine: &Model, ports: &mut [Port<Model>], count: u32) -> Tally {
                 let data = buffer(machine, (started % 32) as usize, 4096);
                 let deadline = machine.now().after_nanos(200_000_000);
                 let command = Command { deadline, ..read(started % 1000, data) };
-                let command = Command { token: started, ..command };
-                if port.start(&command, machine.now()).is_err() {
+                let command = Command { token: Token::new(started), ..command };
+                if port.start(command, machine.now()).is_err() {
                     break;
                 }
                 started += 1;
@@ -70,7 +70,7 @@ fn run(machine: &Model, ports: &mut [Port<Model>], count: u32) -> Tally {
         for port in ports.iter_mut() {
             while let Some(outcome) = port.poll(machine.now()) {
                 tally.count(&outcome);
-                ended[outcome.token as usize] += 1;
+                ended[outcome.token.number() as usize] += 1;
                 any = true;
             }
         }
@@ -99,8 +99,8 @@ fn settle(machine: &Model, port: &mut Port<Model>) {
 fn works(machine: &Model, port: &mut Port<Model>) {
     let (out, back) = (buffer(machine, 0, 8192), buffer(machine, 1, 8192));
     fill(machine, out, 99);
-    done(port, machine, &write(2000, out));
-    done(port, machine, &read(2000, back));
+    done(port, machine, write(2000, out));
+    done(port, machine, read(2000, back));
     assert!(holds(machine, back, 99));
 }
 
@@ -224,16 +224,16 @@ fn the_owner_can_abort_a_command() {
         let machine = machine(Config::default());
         let mut ports = ports(&machine, options);
         let port = &mut ports[0];
-        done(port, &machine, &read(0, buffer(&machine, 0, 4096)));
+        done(port, &machine, read(0, buffer(&machine, 0, 4096)));
         for token in 7..20 {
             let command = read(token, buffer(&machine, 0, 4096));
             assert_eq!(command.deadline, Instant::NEVER);
-            port.start(&command, machine.now()).expect("room");
+            port.start(command, machine.now()).expect("room");
             port.ring(machine.now());
             assert!(port.abort(token));
             assert!(!port.abort(token + 1));
             let outcome = wait(port, &machine);
-            assert_eq!((outcome.token, outcome.ended), (token, Ended::Aborted));
+            assert_eq!((outcome.token, outcome.ended), (Token::new(token), Ended::Aborted));
         }
         works(&machine, port);
         assert_eq!(errors(&ports, ErrorKind::Abort), 13);
@@ -251,11 +251,12 @@ fn a_device_that_stays_dead_is_gone_until_it_is_brought_up_again() {
         machine.with_model(|model| model.cut_power()).expect("no file behind it");
         let deadline = machine.now().after_nanos(1_000_000_000);
         let command = Command { deadline, ..read(0, buffer(&machine, 0, 4096)) };
-        let outcome = finish(port, &machine, &command);
-        assert!(!matches!(outcome.ended, Ended::Status(_)), "{outcome:?}");
+        let outcome = finish(port, &machine, again(&command));
+        assert!(!matches!(outcome.ended, Ended::Good | Ended::Answered), "{outcome:?}");
         settle(&machine, port);
         assert_eq!(port.host().map(|host| host.state()), Some(State::Gone));
-        assert_eq!(port.start(&command, machine.now()), Err(NotStarted::Gone));
+        let refused = port.start(command, machine.now()).map_err(|declined| declined.why);
+        assert_eq!(refused, Err(NotStarted::Gone));
         let host = port.host_mut().expect("the host");
         assert_eq!(host.run(&machine, Operation::Nop), Err(Error::Gone));
         assert_eq!(host.errors().count(ErrorKind::Gone), 1);

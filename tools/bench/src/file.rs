@@ -10,8 +10,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use flysch_api::block::{Cause, Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::data::SegmentLimits;
 use flysch_api::machine::{Clock, DmaRegion, Instant};
-use flysch_api::trace::Stamps;
+use flysch_api::trace::Passage;
 use rustix::fs::FallocateFlags;
 
 use crate::clock::RealClock;
@@ -112,6 +113,7 @@ impl File {
             block_size,
             blocks,
             transfer_max: 1 << 30,
+            segments: SegmentLimits::NONE,
             queue_depth: QUEUE_DEPTH,
             can_delete: true,
             read_only,
@@ -133,11 +135,18 @@ impl File {
             Operation::Read => {
                 let to = grown(&mut self.scratch, length);
                 self.file.read_exact_at(to, request.offset)?;
-                self.memory.write(self.place(request), &self.scratch[..length]);
+                self.each_range(request, |memory, at, place| {
+                    memory.write(at, &self.scratch[place]);
+                })?;
             }
             Operation::Write => {
-                grown(&mut self.scratch, length);
-                self.memory.read(self.place(request), &mut self.scratch[..length]);
+                let mut scratch = core::mem::take(&mut self.scratch);
+                grown(&mut scratch, length);
+                let read = self.each_range(request, |memory, at, place| {
+                    memory.read(at, &mut scratch[place]);
+                });
+                self.scratch = scratch;
+                read?;
                 self.file.write_all_at(&self.scratch[..length], request.offset)?;
                 if request.force_unit_access {
                     self.file.sync_data()?;
@@ -152,9 +161,21 @@ impl File {
         Ok(())
     }
 
-    /// Where the buffer is in our memory; checked when the request was taken.
-    fn place(&self, request: &Request) -> usize {
-        (request.buffer.address - self.memory.address()) as usize
+    /// Every range of a request's data: where it is in our memory, and its place in the data.
+    fn each_range(
+        &self,
+        request: &Request,
+        mut copy: impl FnMut(&DmaRegion, usize, core::ops::Range<usize>),
+    ) -> io::Result<()> {
+        let mut done = 0;
+        for range in request.data.ranges(&self.memory) {
+            let range = range.map_err(io::Error::other)?;
+            let at = self.memory.offset_of(range.address, range.len as usize);
+            let next = done + range.len as usize;
+            copy(&self.memory, at.map_err(io::Error::other)?, done..next);
+            done = next;
+        }
+        Ok(())
     }
 }
 
@@ -194,11 +215,11 @@ fn grown(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
 
 /// The system's error in the words of a block device (SPC-5 sense keys and codes).
 fn error_of(error: &io::Error, operation: Operation) -> Error {
-    let medium = |asc, ascq| Error::Medium(Cause { key: 3, asc, ascq });
+    let medium = |asc, ascq| Error::Medium(Cause::sense(3, asc, ascq));
     match error.kind() {
         // DATA PROTECT, space allocation failed.
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            Error::Device(Cause { key: 7, asc: 0x27, ascq: 7 })
+            Error::Device(Cause::sense(7, 0x27, 7))
         }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Error::WriteProtected,
         ErrorKind::Unsupported => Error::Unsupported,
@@ -219,10 +240,8 @@ impl Device for File {
 
     fn submit(&mut self, request: &Request, _now: Instant) -> Result<(), Refused> {
         self.geometry.check(request).map_err(Refused::Invalid)?;
-        let buffer = request.buffer;
-        if buffer.len > 0 && self.memory.offset_of(buffer.address, buffer.len as usize).is_err() {
-            return Err(Refused::Invalid(Error::Misaligned));
-        }
+        let invalid = |bad| Refused::Invalid(Error::BadData(bad));
+        self.geometry.segments.check(&request.data, &self.memory).map_err(invalid)?;
         if self.waiting.len() + self.done.len() >= QUEUE_DEPTH as usize {
             return Err(Refused::Full);
         }
@@ -236,22 +255,20 @@ impl Device for File {
             let result = self.perform(&request);
             let result = result.map_err(|error| error_of(&error, request.operation));
             let end = self.clock.now();
-            let stamps = Stamps {
+            let passage = Passage {
                 accepted: request.accepted,
                 issued: now,
                 device_done: Some(end),
                 seen: end,
-                delivered: end,
             };
-            self.done.push_back(Completion { token: request.token, result, stamps });
+            self.done.push_back(Completion { token: request.token, result, passage });
         }
         self.waiting.clear();
     }
 
     fn poll(&mut self, now: Instant) -> Option<Completion> {
         let mut completion = self.done.pop_front()?;
-        completion.stamps.seen = now;
-        completion.stamps.delivered = now;
+        completion.passage.seen = now;
         Some(completion)
     }
 
@@ -263,6 +280,7 @@ impl Device for File {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flysch_api::data::Data;
     use flysch_api::machine::DmaSlice;
 
     fn disk(path: &Path, options: Options) -> Result<File, OpenError> {
@@ -272,11 +290,12 @@ mod tests {
     fn one(file: &mut File, operation: Operation, offset: u64) -> Result<(), Error> {
         let length = if operation == Operation::Flush { 0 } else { 4096 };
         let data = matches!(operation, Operation::Read | Operation::Write);
-        let buffer = if data { DmaSlice { address: 0, len: 4096 } } else { DmaSlice::EMPTY };
+        let buffer = DmaSlice { address: 0, len: if data { 4096 } else { 0 } };
+        let data = Data::One(buffer);
         let accepted = Instant::START;
         let force_unit_access = operation == Operation::Write;
         let request =
-            Request { operation, force_unit_access, offset, length, buffer, token: 7, accepted };
+            Request { operation, force_unit_access, offset, length, data, token: 7, accepted };
         file.submit(&request, accepted).map_err(|_| Error::Gone)?;
         file.ring(accepted);
         let completion = file.poll(file.clock.now()).ok_or(Error::Gone)?;

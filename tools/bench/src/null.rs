@@ -1,8 +1,9 @@
 //! A block device that does nothing, at once: what remains is the cost of the workload runner.
 
 use flysch_api::block::{Completion, Device, Geometry, Refused, Request};
+use flysch_api::data::SegmentLimits;
 use flysch_api::machine::{DmaRegion, Instant};
-use flysch_api::trace::Stamps;
+use flysch_api::trace::Passage;
 
 /// Takes requests, completes them when they are rung for, moves no data.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ impl Null {
             block_size: 512,
             blocks: bytes / 512,
             transfer_max: 1 << 30,
+            segments: SegmentLimits::NONE,
             queue_depth,
             can_delete: true,
             read_only: false,
@@ -80,9 +82,8 @@ impl Device for Null {
         }
         let (token, accepted) = self.waiting[self.taken];
         self.taken += 1;
-        let stamps =
-            Stamps { accepted, issued: self.issued, device_done: None, seen: now, delivered: now };
-        Some(Completion { token, result: Ok(()), stamps })
+        let passage = Passage { accepted, issued: self.issued, device_done: None, seen: now };
+        Some(Completion { token, result: Ok(()), passage })
     }
 
     fn poll_at(&self) -> Option<Instant> {
@@ -94,6 +95,7 @@ impl Device for Null {
 mod tests {
     use super::*;
     use flysch_api::block::{Error, Operation};
+    use flysch_api::data::Data;
     use flysch_api::machine::DmaSlice;
 
     fn read(token: u64, offset: u64) -> Request {
@@ -102,7 +104,7 @@ mod tests {
             force_unit_access: false,
             offset,
             length: 512,
-            buffer: DmaSlice { address: 0, len: 512 },
+            data: Data::One(DmaSlice { address: 0, len: 512 }),
             token,
             accepted: Instant::START,
         }

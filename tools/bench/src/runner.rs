@@ -278,11 +278,10 @@ fn collect<D: Device, C: Clock>(
 ) -> bool {
     let mut now = clock.now();
     let mut any = false;
-    while let Some(mut completion) = lane.poll(now) {
+    while let Some(completion) = lane.poll(now) {
         now = clock.now();
-        completion.stamps.delivered = now;
         let worker = &mut workers[worker::of_token(completion.token)];
-        let record = worker.complete(&completion, lane.memory(), shared);
+        let record = worker.complete(&completion, now, lane.memory(), shared);
         if let Some(ring) = trace {
             ring.push(record);
         }

@@ -84,7 +84,7 @@ fn details(unit: &Peripheral) -> String {
         let yes = |is: bool, what: &'static str| is.then_some(what.to_owned());
         parts.extend(yes(shape.write_cache, "write cache"));
         parts.extend(yes(shape.force_unit_access, "FUA"));
-        parts.extend(yes(shape.unmap_blocks_max > 0, "UNMAP"));
+        parts.extend(yes(shape.delete_blocks_max > 0, "UNMAP"));
         parts.extend(yes(shape.write_protected, "write protected"));
     }
     if let Some(serial) = &unit.serial_number {
@@ -113,7 +113,7 @@ fn to_json(unit: &Peripheral, bus: usize, number: usize) -> Value {
     json!({
         "bus": bus,
         "target": 0,
-        "lun": unit.lun,
+        "lun": unit.lun.to_ufs(),
         "names": names(unit, number).split(',').collect::<Vec<_>>(),
         "vendor": inquiry.vendor.to_string(),
         "product": inquiry.product.to_string(),
@@ -125,7 +125,7 @@ fn to_json(unit: &Peripheral, bus: usize, number: usize) -> Value {
         "blocks": shape.map(|shape| shape.blocks),
         "write_cache": shape.map(|shape| shape.write_cache),
         "force_unit_access": shape.map(|shape| shape.force_unit_access),
-        "unmap": shape.map(|shape| shape.unmap_blocks_max > 0),
+        "unmap": shape.map(|shape| shape.delete_blocks_max > 0),
         "write_protected": shape.map(|shape| shape.write_protected),
     })
 }

@@ -195,7 +195,7 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
             force_unit_access: false,
             offset,
             length: u64::from(buffer.len),
-            buffer,
+            data: flysch_api::data::Data::One(buffer),
             token,
             accepted: self.clock.now(),
         }

@@ -320,7 +320,7 @@ impl<M: Machine> Open for Ufs<M> {
 
 /// The shape of the disk on `lun`.
 fn disk_shape(peripherals: &[Peripheral], lun: u8) -> Result<Shape, Error> {
-    match peripherals.iter().find(|peripheral| peripheral.lun == lun) {
+    match peripherals.iter().find(|peripheral| peripheral.lun.to_ufs() == Some(lun)) {
         Some(peripheral) => Ok(peripheral.shape()?),
         None => {
             let present: Vec<String> = peripherals.iter().map(|p| p.lun.to_string()).collect();

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use flysch_api::block::{Device, Operation, Request};
-use flysch_api::command::{self, Direction, Ended, Port as _, TaskAttribute};
+use flysch_api::command::{self, Cdb, Direction, Ended, Ordering, Port as _, Token};
+use flysch_api::data::Data;
 use flysch_api::machine::{Clock, Instant, Machine};
 use flysch_cam::{Disk, Shape};
 use flysch_tests::instant::InstantMachine;
@@ -20,7 +21,7 @@ const SCRATCH_BYTES: usize = 64 << 10;
 const BLOCK: u32 = 4096;
 const DEPTH: u32 = 32;
 /// READ(10) of the first block.
-const READ_10: [u8; 16] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+const READ_10: Cdb = Cdb([0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
 
 /// How much of the stack is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -71,11 +72,11 @@ pub fn run(layer: Layer, queue: Queue, count: u32) {
 
 fn disk(machine: &InstantMachine, port: Port<InstantMachine>) -> Disk<Port<InstantMachine>> {
     let shape = Shape {
-        lun: 0,
+        unit: 0,
         block_size: BLOCK,
         blocks: 1 << 20,
         transfer_blocks_max: 0,
-        unmap_blocks_max: 0,
+        delete_blocks_max: 0,
         write_cache: true,
         force_unit_access: true,
         write_protected: false,
@@ -92,19 +93,19 @@ fn measured_driver(machine: &InstantMachine, port: &mut Port<InstantMachine>, co
         let now = machine.now();
         for token in 0..DEPTH {
             let command = command::Command {
-                lun: 0,
-                cdb: READ_10,
+                unit: 0,
+                payload: READ_10,
                 direction: Direction::FromDevice,
-                data,
-                attribute: TaskAttribute::Simple,
+                data: Data::One(data),
+                ordering: Ordering::Simple,
                 deadline: Instant::NEVER,
-                token,
+                token: Token::new(token),
             };
-            port.start(&command, now).expect("room");
+            port.start(command, now).expect("room");
         }
         port.ring(now);
         while let Some(outcome) = port.poll(now) {
-            assert_eq!(outcome.ended, Ended::Status(0));
+            assert_eq!(outcome.ended, Ended::Good);
             ended += 1;
         }
     }
@@ -122,7 +123,7 @@ fn measured_disk(machine: &InstantMachine, disk: &mut Disk<Port<InstantMachine>>
                 force_unit_access: false,
                 offset: u64::from(ended + token) % (1 << 20) * u64::from(BLOCK),
                 length: BLOCK.into(),
-                buffer,
+                data: Data::One(buffer),
                 token: token.into(),
                 accepted: now,
             };

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use flysch_api::block::{Completion, Device, Operation, Refused, Request};
-use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Instant, Machine, Wake};
+use flysch_api::data::Data;
+use flysch_api::machine::{Clock, DmaRegion, Instant, Machine, Wake};
 use flysch_cam::{Disk, scan};
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::machine::{Inline, Mode};
@@ -351,7 +352,7 @@ impl World {
             force_unit_access: forced,
             offset: first * u64::from(BLOCK),
             length: bytes as u64,
-            buffer: if has_data { buffer } else { DmaSlice::EMPTY },
+            data: if has_data { Data::One(buffer) } else { Data::NONE },
             token,
             accepted: now,
         };
@@ -371,8 +372,8 @@ impl World {
             Some(Mistake::DoubleCompletion) | None => false,
         };
         if skipped {
-            let stamps = Default::default();
-            self.take(&Completion { token, result: Ok(()), stamps })?;
+            let passage = Default::default();
+            self.take(&Completion { token, result: Ok(()), passage })?;
             return Ok(true);
         }
         match self.lanes[lane].disk.submit(&request, now) {
@@ -382,7 +383,8 @@ impl World {
                 Ok(false)
             }
             Err(Refused::Invalid(error)) => {
-                self.take(&Completion { token, result: Err(error), stamps: Default::default() })?;
+                let passage = Default::default();
+                self.take(&Completion { token, result: Err(error), passage })?;
                 Ok(true)
             }
         }
@@ -488,8 +490,9 @@ fn find(
 ) -> Result<flysch_cam::Shape, Violation> {
     let set_up = |error: &dyn std::fmt::Display| Violation::SetUp(error.to_string());
     for attempt in 0.. {
-        let found = flysch_cam::scan::scan(port, machine, scratch)
-            .and_then(|units| units.first().ok_or(flysch_cam::Error::NotADisk { lun: 0 })?.shape());
+        let found = flysch_cam::scan::scan(port, machine, scratch).and_then(|units| {
+            units.first().ok_or(flysch_cam::Error::NotADisk { unit: 0 })?.shape()
+        });
         match found {
             Ok(shape) => return Ok(shape),
             Err(error) if attempt == 5 => return Err(set_up(&error)),

@@ -159,6 +159,13 @@ impl DmaRegion {
         DmaSlice { address: self.address + offset as u64, len }
     }
 
+    /// As [`slice`](Self::slice), unchecked: only names bytes, to a machine that is told to
+    /// synchronise them.
+    #[inline]
+    pub const fn span(&self, offset: usize, len: usize) -> DmaSlice {
+        DmaSlice { address: self.address.wrapping_add(offset as u64), len: len as u32 }
+    }
+
     /// Offset in this region of `len` bytes at device address `address`.
     ///
     /// # Errors

@@ -10,31 +10,80 @@ mod time;
 pub use memory::{DmaRegion, DmaSlice, OutOfRange};
 pub use time::Instant;
 
-/// A window of 32-bit device registers.
+/// A window of 32-bit device registers, and what orders them with DMA memory.
 ///
 /// Offsets are in bytes from the start of the window, 4-byte aligned; a back end answers an
 /// offset outside its window as a bus does: reads give `0xFFFF_FFFF`, writes vanish.
 ///
 /// Methods take `&self` because a handle may be shared by the lanes of one controller; a back end
 /// that needs more than one access at a time provides its own exclusion.
+///
+/// **Memory that is not coherent.** A device behind a cache that does not watch the bus sees only
+/// what was synchronised for it, and the host only what was synchronised back. Drivers say so at
+/// every hand-over; where the hardware keeps caches coherent both calls are the defaults, which are
+/// nothing. Such a machine says [`COHERENT`](Self::COHERENT) `= false`, because a driver must not
+/// write where the device writes then: two writers of one cache line overwrite each other.
 pub trait Registers {
+    /// Whether host and device see the same memory without [`sync_for_device`] and
+    /// [`sync_for_cpu`].
+    ///
+    /// [`sync_for_device`]: Self::sync_for_device
+    /// [`sync_for_cpu`]: Self::sync_for_cpu
+    const COHERENT: bool = true;
+
     /// Reads the register at `offset`. May have side effects in the device (clear on read).
+    ///
+    /// Loads from DMA memory made after this call see at least what the device had stored when it
+    /// answered the read (acquire).
     fn read32(&self, offset: u32) -> u32;
 
     /// Writes the register at `offset`.
     ///
     /// Every store to DMA memory made before this call is visible to the device when it sees the
-    /// register change.
+    /// register change (release).
     fn write32(&self, offset: u32, value: u32);
+
+    /// What the host wrote to these bytes goes to the device, before the register write that hands
+    /// them over. The host does not touch them until they are handed back.
+    #[inline]
+    fn sync_for_device(&self, range: DmaSlice) {
+        let _ = range;
+    }
+
+    /// What the device wrote to these bytes comes to the host, after the register read or memory
+    /// word that handed them back.
+    #[inline]
+    fn sync_for_cpu(&self, range: DmaSlice) {
+        let _ = range;
+    }
 
     /// When the device itself finished the entry `slot` of queue `queue`, where that is known.
     ///
     /// Simulated devices know it, real ones do not. Read only after the completion of that slot
     /// was seen and before the slot is used again.
+    #[inline]
     fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
         let _ = (queue, slot);
         None
     }
+}
+
+/// Registers of other widths besides 32 bits, for controllers that have them (SDHCI 8 and 16 bits,
+/// NVMe 64 bits). Each call is one access of its width on the bus, ordered with DMA memory as the
+/// 32-bit ones are; offsets are multiples of the width.
+pub trait MixedRegisters: Registers {
+    /// Reads 8 bits.
+    fn read8(&self, offset: u32) -> u8;
+    /// Writes 8 bits.
+    fn write8(&self, offset: u32, value: u8);
+    /// Reads 16 bits.
+    fn read16(&self, offset: u32) -> u16;
+    /// Writes 16 bits.
+    fn write16(&self, offset: u32, value: u16);
+    /// Reads 64 bits.
+    fn read64(&self, offset: u32) -> u64;
+    /// Writes 64 bits.
+    fn write64(&self, offset: u32, value: u64);
 }
 
 /// Why [`Clock::wait`] came back.
@@ -56,7 +105,8 @@ pub trait Clock {
     /// The present instant. A simulated device has caught up with it when this returns.
     fn now(&self) -> Instant;
 
-    /// Waits for the device's interrupt line or until `until`, whichever comes first.
+    /// Waits for the device's interrupt or until `until`, whichever comes first: for any interrupt,
+    /// or for one vector if this handle is [`of a vector`](Machine::on_vector).
     ///
     /// `None` waits for the device alone. A virtual or hybrid clock skips the idle time.
     fn wait(&self, until: Option<Instant>) -> Wake;
@@ -80,4 +130,17 @@ pub trait Machine: Registers + Clock + Clone {
 
     /// The controller's identity on its bus.
     fn identity(&self) -> Identity;
+
+    /// Interrupt vectors the machine has: 1 where all there is is a line.
+    fn vectors(&self) -> u16 {
+        1
+    }
+
+    /// A handle whose [`wait`](Clock::wait) comes back for interrupts of `vector` alone, so that
+    /// each lane waits on its own. `vector` is below [`vectors`](Self::vectors); with one vector
+    /// it is this handle again.
+    fn on_vector(&self, vector: u16) -> Self {
+        let _ = vector;
+        self.clone()
+    }
 }

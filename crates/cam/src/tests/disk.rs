@@ -3,8 +3,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::block::{Device, Error, Operation, Refused};
-use flysch_api::command::{Direction, Port};
+use flysch_api::block::{Device, Error, Operation, Refused, Request};
+use flysch_api::command::{Direction, Ended, Outcome, Port, Token};
+use flysch_api::data::{BadData, Data};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 
 use super::fake::{
@@ -17,14 +18,15 @@ fn a_read_is_one_command_with_its_stamps() {
     let mut disk = disk(4);
     let done = carry_through(&mut disk, &[request(Operation::Read, 7, 2, 99)]);
     assert_eq!((done[0].token, done[0].result), (99, Ok(())));
-    let stamps = done[0].stamps;
+    let stamps = done[0].passage;
     assert_eq!(stamps.accepted, Instant::from_nanos(50));
     assert_eq!(stamps.issued, Instant::from_nanos(100));
     assert_eq!((stamps.device_done, stamps.seen), (Some(at(1)), at(1)));
-    let command = disk.port().started[0];
-    assert_eq!((command.lun, command.direction), (3, Direction::FromDevice));
-    assert_eq!(command.cdb[..10], [0x28, 0, 0, 0, 0, 7, 0, 0, 2, 0]);
-    assert_eq!(command.data, DmaSlice { address: BASE + DATA as u64, len: 8192 });
+    let command = &disk.port().started[0];
+    assert_eq!((command.unit, command.direction), (3 << 48, Direction::FromDevice));
+    assert_eq!(command.payload.0[..10], [0x28, 0, 0, 0, 0, 7, 0, 0, 2, 0]);
+    let buffer = DmaSlice { address: BASE + DATA as u64, len: 8192 };
+    assert_eq!(command.data, Data::One(buffer));
     assert_eq!(command.deadline, at(10_001));
 }
 
@@ -49,7 +51,7 @@ fn long_requests_are_split_and_put_together_again() {
 fn the_last_part_is_the_rest() {
     let mut disk = disk(8);
     assert_eq!(result(&mut disk, request(Operation::Read, 0, 9, 1)), Ok(()));
-    let lengths: Vec<_> = disk.port().started.iter().map(|c| c.data.len / 4096).collect();
+    let lengths: Vec<_> = disk.port().started.iter().map(|c| c.data.len() / 4096).collect();
     assert_eq!(lengths, [4, 4, 1]);
 }
 
@@ -60,12 +62,12 @@ fn addresses_beyond_32_bits_take_the_long_form() {
     disk.memory().fill(DATA, 16384, 0x5A);
     for lba in [u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32, blocks - 4] {
         assert_eq!(result(&mut disk, request(Operation::Write, lba, 4, 1)), Ok(()));
-        let cdb = disk.port().started.last().unwrap().cdb;
+        let cdb = disk.port().started.last().unwrap().payload.0;
         assert_eq!(cdb[0], if lba <= u64::from(u32::MAX) { 0x2A } else { 0x8A });
         assert!(disk.port().blocks[&(lba + 3)].iter().all(|&b| b == 0x5A));
     }
     assert_eq!(
-        disk.port().started[3].cdb[..14],
+        disk.port().started[3].payload.0[..14],
         [0x8A, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFC, 0, 0, 0, 4]
     );
 }
@@ -75,12 +77,12 @@ fn counts_beyond_16_bits_take_the_long_form() {
     let shape = Shape { block_size: 1, blocks: 1 << 20, ..SHAPE };
     let mut disk = shaped(shape, 2, 1 << 20, &Options::default());
     let mut long = request(Operation::Read, 0, 0, 1);
-    (long.length, long.buffer.len) = (65536, 65536);
+    sized(&mut long, 65536);
     assert_eq!(result(&mut disk, long), Ok(()));
-    assert_eq!(disk.port().started[0].cdb[0], 0x88);
-    (long.length, long.buffer.len) = (65535, 65535);
+    assert_eq!(disk.port().started[0].payload.0[0], 0x88);
+    sized(&mut long, 65532);
     assert_eq!(result(&mut disk, long), Ok(()));
-    assert_eq!(disk.port().started[1].cdb[0], 0x28);
+    assert_eq!(disk.port().started[1].payload.0[0], 0x28);
 }
 
 #[test]
@@ -92,8 +94,7 @@ fn every_power_of_two_block_size_works() {
         let bytes: Vec<u8> = (0..1_u32 << 18).map(|i| (i >> 9 ^ i) as u8).collect();
         disk.memory().write(DATA, &bytes);
         let mut all = request(Operation::Write, 0, 0, 1);
-        all.length = (u64::from(block_size) * 64).min(1 << 18);
-        all.buffer.len = all.length as u32;
+        sized(&mut all, (block_size * 64).min(1 << 18));
         assert_eq!(result(&mut disk, all), Ok(()));
         disk.memory().fill(DATA, bytes.len(), 0);
         all.operation = Operation::Read;
@@ -113,13 +114,13 @@ fn what_cannot_be_a_disk_is_refused() {
     };
     for block_size in [0, 520, 32768] {
         let refused = new(Shape { block_size, ..SHAPE }, 4, 16384, 4096);
-        assert_eq!(refused, Some(error::Error::BlockSize { lun: 3, block_size }));
+        assert_eq!(refused, Some(error::Error::BlockSize { unit: 3 << 48, block_size }));
     }
     let empty = new(Shape { blocks: 0, ..SHAPE }, 4, 16384, 4096);
-    assert_eq!(empty, Some(error::Error::NotADisk { lun: 3 }));
+    assert_eq!(empty, Some(error::Error::NotADisk { unit: 3 << 48 }));
     assert_eq!(new(SHAPE, 0, 16384, 4096), Some(error::Error::NoSlots));
     assert_eq!(new(SHAPE, 4, 16384, 100), Some(error::Error::Scratch { needed: 256, got: 100 }));
-    assert_eq!(new(Shape { unmap_blocks_max: 0, ..SHAPE }, 4, 16384, 0), None);
+    assert_eq!(new(Shape { delete_blocks_max: 0, ..SHAPE }, 4, 16384, 0), None);
 }
 
 #[test]
@@ -135,18 +136,19 @@ fn the_device_never_sees_what_is_out_of_range_or_misaligned() {
     odd.offset = 512;
     cases.push((odd, Error::Misaligned));
     let mut short = request(Operation::Write, 0, 2, 0);
-    short.buffer.len = 4096;
+    short.data = Data::One(DmaSlice { address: BASE + DATA as u64, len: 4096 });
     cases.push((short, Error::Misaligned));
     let mut nowhere = request(Operation::Write, 0, 1, 0);
-    nowhere.buffer.address = 0x10;
-    cases.push((nowhere, Error::Misaligned));
+    nowhere.data = Data::One(DmaSlice { address: 0x10, len: 4096 });
+    cases.push((nowhere, Error::BadData(BadData::Outside)));
     for (request, error) in cases {
         assert_eq!(disk.submit(&request, at(1)), Err(Refused::Invalid(error)), "{request:?}");
     }
     assert!(disk.port().started.is_empty() && disk.queue.is_quiet());
     let mut beyond = request(Operation::Read, 0, 1000, 8);
-    (beyond.length, beyond.buffer.len) = (4096 * 2000, 4096 * 2000);
-    assert_eq!(result(&mut disk, beyond), Err(Error::Misaligned), "ends outside DMA memory");
+    sized(&mut beyond, 4096 * 2000);
+    let outside = Err(Refused::Invalid(Error::BadData(BadData::Outside)));
+    assert_eq!(disk.submit(&beyond, at(1)), outside, "ends outside DMA memory");
     assert_eq!(result(&mut disk, request(Operation::Read, 0, 9, 9)), Ok(()), "still in order");
 }
 
@@ -201,8 +203,8 @@ fn short_requests_get_their_turn_behind_a_long_one() {
 fn flush_is_synchronize_cache() {
     let mut disk = disk(4);
     assert_eq!(result(&mut disk, request(Operation::Flush, 0, 0, 1)), Ok(()));
-    let command = disk.port().started[0];
-    assert_eq!((command.cdb[0], command.direction), (0x35, Direction::None));
+    let command = &disk.port().started[0];
+    assert_eq!((command.payload.0[0], command.direction), (0x35, Direction::None));
     assert_eq!(command.deadline, at(60_001));
 }
 
@@ -231,10 +233,10 @@ fn delete_is_unmap_split_at_the_units_limit() {
     let unmaps: Vec<_> = disk.port().started[1..].iter().collect();
     assert_eq!(unmaps.len(), 3);
     for unmap in unmaps {
-        assert_eq!((unmap.cdb[0], unmap.cdb[8], unmap.data.len), (0x42, 24, 24));
+        assert_eq!((unmap.payload.0[0], unmap.payload.0[8], unmap.data.len()), (0x42, 24, 24));
         assert_eq!(unmap.direction, Direction::ToDevice);
     }
-    let mut plain = shaped(Shape { unmap_blocks_max: 0, ..SHAPE }, 2, 16384, &Options::default());
+    let mut plain = shaped(Shape { delete_blocks_max: 0, ..SHAPE }, 2, 16384, &Options::default());
     let refused = plain.submit(&request(Operation::Delete, 0, 1, 1), at(1));
     assert_eq!(refused, Err(Refused::Invalid(Error::Unsupported)));
 }
@@ -252,7 +254,8 @@ fn forced_unit_access_is_a_bit_a_flush_or_nothing() {
         let mut write = request(Operation::Write, 0, 1, 1);
         write.force_unit_access = true;
         assert_eq!(result(&mut disk, write), Ok(()));
-        let seen: Vec<_> = disk.port().started.iter().map(|c| (c.cdb[0], c.cdb[1])).collect();
+        let seen: Vec<_> =
+            disk.port().started.iter().map(|c| (c.payload.0[0], c.payload.0[1])).collect();
         assert_eq!(seen, codes);
     }
 }
@@ -273,19 +276,106 @@ fn the_port_and_the_unit_bound_a_transfer() {
 #[test]
 fn outcomes_of_an_earlier_life_are_not_believed() {
     let mut disk = disk(1);
-    let stale = flysch_api::command::Outcome {
-        token: 0x7777_0000,
-        ended: flysch_api::command::Ended::Status(0),
-        residual: 0,
-        sense: Default::default(),
+    let stale = |number| Outcome {
         issued: at(0),
         device_done: None,
-        seen: at(0),
+        token: Token::new(number),
+        ended: Ended::Good,
     };
     disk.submit(&request(Operation::Read, 0, 1, 1), at(1)).unwrap();
-    assert_eq!(disk.take_outcome(&stale, at(1)), None);
-    let far = flysch_api::command::Outcome { token: 40, ..stale };
-    assert_eq!(disk.take_outcome(&far, at(1)), None);
+    for number in [0x7777_0000, 40] {
+        assert_eq!(disk.finish_single(&stale(number), at(1)), None);
+        assert_eq!(disk.take_outcome(&stale(number), at(1)), None);
+    }
     assert_eq!((disk.statistics().strays, disk.queue.started), (2, 1));
     let _: &DmaRegion = disk.memory();
+}
+
+/// Gives a request another length.
+fn sized(request: &mut Request, len: u32) {
+    request.length = len.into();
+    request.data = Data::One(DmaSlice { address: BASE + DATA as u64, len });
+}
+
+/// A request whose data is spread over these ranges, in bytes from the beginning of the data
+/// memory; the list is at its end.
+fn spread(disk: &Disk<Fake>, operation: Operation, ranges: &[(u64, u32)]) -> Request {
+    let ranges: Vec<_> = ranges
+        .iter()
+        .map(|&(at, len)| DmaSlice { address: BASE + DATA as u64 + at, len })
+        .collect();
+    let data = Data::list(disk.memory(), 0x20_0000, &ranges).unwrap();
+    Request { data, ..request(operation, 7, u64::from(data.len()) / 4096, 1) }
+}
+
+#[test]
+fn a_list_of_segments_is_one_command_if_its_segments_fit() {
+    let mut disk = disk(4);
+    let ranges = [(0x8000, 1000), (0x4000, 3096), (0, 4096), (0x9000, 8192)];
+    let content: Vec<u8> = (0..0x10000_u32).map(|n| (n ^ n >> 8) as u8).collect();
+    disk.memory().write(DATA, &content);
+    let write = spread(&disk, Operation::Write, &ranges);
+    assert_eq!(result(&mut disk, write), Ok(()));
+    let gathered: Vec<u8> = ranges
+        .iter()
+        .flat_map(|&(at, len)| content[at as usize..][..len as usize].to_vec())
+        .collect();
+    let stored: Vec<u8> = (7..11).flat_map(|lba| disk.port().blocks[&lba].clone()).collect();
+    assert!(stored == gathered);
+    disk.memory().fill(DATA, content.len(), 0xEE);
+    let read = spread(&disk, Operation::Read, &ranges);
+    assert_eq!(result(&mut disk, read), Ok(()));
+    let mut back = vec![0; content.len()];
+    disk.memory().read(DATA, &mut back);
+    for (at, &byte) in back.iter().enumerate() {
+        let inside = ranges
+            .iter()
+            .any(|&(start, len)| (start as usize..start as usize + len as usize).contains(&at));
+        assert_eq!(byte, if inside { content[at] } else { 0xEE }, "{at:#x}");
+    }
+    assert_eq!(disk.port().started.len(), 2);
+}
+
+#[test]
+fn a_list_with_more_segments_than_a_command_takes_is_split_between_blocks() {
+    let mut disk = disk(4);
+    // 12 KiB in segments of 768 bytes; a command has four of them, a block needs six.
+    let small: Vec<_> = (0..16).map(|n| (n * 0x1000, 768)).collect();
+    let request = spread(&disk, Operation::Write, &small);
+    let refused = BadData::TooMany;
+    assert_eq!(result(&mut disk, request), Err(Error::BadData(refused)));
+    assert!(disk.port().started.is_empty());
+    // In segments of 3 KiB four give three blocks.
+    let larger: Vec<_> = (0..8).map(|n| (n * 0x1000, 3072)).collect();
+    let content: Vec<u8> = (0..0x8000_u32).map(|n| (n * 7) as u8).collect();
+    disk.memory().write(DATA, &content);
+    let request = spread(&disk, Operation::Write, &larger);
+    // Every part is tried twice: the list is read again.
+    disk.port_mut().script.extend([Fate::End(Ended::Reset); 2]);
+    assert_eq!(result(&mut disk, request), Ok(()));
+    let lengths: Vec<_> = disk.port().started.iter().map(|c| c.data.len()).collect();
+    assert_eq!(lengths.len(), 4, "{lengths:?}");
+    let gathered: Vec<u8> = larger
+        .iter()
+        .flat_map(|&(at, len)| content[at as usize..][..len as usize].to_vec())
+        .collect();
+    let stored: Vec<u8> = (7..13).flat_map(|lba| disk.port().blocks[&lba].clone()).collect();
+    assert!(stored == gathered);
+}
+
+#[test]
+fn bad_lists_are_refused_before_the_device_sees_them() {
+    let mut disk = disk(4);
+    for (ranges, bad) in [
+        (&[(0, 4096), (2048, 4096)][..], BadData::Overlap),
+        (&[(0, 4096), (0x8001, 4096)], BadData::Misaligned),
+        (&[(0, 4094), (0x8000, 4098)], BadData::Misaligned),
+        (&[(0, 4096), (0x400_0000, 4096)], BadData::Outside),
+        (&[(0x400_0000, 4096); 5], BadData::Outside),
+    ] {
+        let request = spread(&disk, Operation::Read, ranges);
+        let refused = disk.submit(&request, at(1));
+        assert_eq!(refused, Err(Refused::Invalid(Error::BadData(bad))), "{ranges:?}");
+    }
+    assert!(disk.port().started.is_empty() && disk.queue.is_quiet());
 }

@@ -7,8 +7,10 @@ use alloc::vec::Vec;
 
 use flysch_api::block::{Completion, Device, Operation, Request};
 use flysch_api::command::{
-    Command, Direction, Ended, Limits, NotStarted, Outcome, Port, SenseBytes,
+    Command, Declined, Direction, Ended, Failure, Limits, NotStarted, Outcome, Port, Scsi,
+    ScsiStatus, SenseBytes, Token,
 };
+use flysch_api::data::{Data, SegmentLimits, Walk};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 
 use crate::{Disk, Options, Shape};
@@ -29,12 +31,28 @@ pub(crate) enum Fate {
     Recovered,
     /// Not carried out: a deferred error of another command.
     Deferred(u8, u8, u8),
+    /// Not carried out: this status, without sense data.
+    Status(u8),
     /// Not carried out: another end.
     End(Ended),
     /// Carried out but so many bytes short.
     Short(u32),
     /// Not ended until released.
     Hold,
+}
+
+/// The controller's own code with [`Ended::Host`].
+pub(crate) const CODE: u32 = 5;
+
+/// The segments the fake takes.
+pub(crate) const SEGMENTS: SegmentLimits =
+    SegmentLimits { count: 4, length: 1 << 20, alignment: 4, boundary: 0, inner: 1 };
+
+/// The same command once more, for a port that remembers what it was given.
+fn copy(command: &Command<Scsi>) -> Command<Scsi> {
+    let Command { unit, payload, direction, data, ordering, deadline, .. } = *command;
+    let token = Token::new(command.token.number());
+    Command { unit, payload, direction, data, ordering, deadline, token }
 }
 
 pub(crate) struct Fake {
@@ -44,8 +62,9 @@ pub(crate) struct Fake {
     pub(crate) blocks: BTreeMap<u64, Vec<u8>>,
     /// Fates of the next commands in order of their start; when it is empty all is good.
     pub(crate) script: VecDeque<Fate>,
-    pub(crate) started: Vec<Command>,
-    in_flight: VecDeque<(Command, Fate)>,
+    pub(crate) started: Vec<Command<Scsi>>,
+    in_flight: VecDeque<(Command<Scsi>, Fate)>,
+    failure: Failure<Scsi>,
     rung: usize,
     pub(crate) rings: usize,
     /// Answers to the next starts that are not to be taken.
@@ -58,13 +77,14 @@ pub(crate) struct Fake {
 impl Fake {
     pub(crate) fn new(slots: u32, transfer_max: u32, block_size: u32) -> Self {
         Self {
-            limits: Limits { slots, transfer_max, alignment: 4 },
+            limits: Limits { slots, transfer_max, segments: SEGMENTS },
             memory: DmaRegion::zeroed(4 << 20, BASE),
             block_size: block_size as usize,
             blocks: BTreeMap::new(),
             script: VecDeque::new(),
             started: Vec::new(),
             in_flight: VecDeque::new(),
+            failure: Failure::default(),
             rung: 0,
             rings: 0,
             not_started: VecDeque::new(),
@@ -89,24 +109,29 @@ impl Fake {
         }
     }
 
-    fn bytes(&self, command: &Command) -> usize {
-        self.memory.offset_of(command.data.address, command.data.len as usize).unwrap()
-    }
-
-    fn carry_out(&mut self, command: &Command) {
-        let cdb = &command.cdb;
+    fn carry_out(&mut self, command: &Command<Scsi>) {
+        let cdb = &command.payload.0;
         let be = |range: core::ops::Range<usize>| {
             cdb[range].iter().fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
         };
+        let ranges = command.data.ranges(&self.memory).map(|range| {
+            let range = range.unwrap();
+            (self.memory.offset_of(range.address, range.len as usize).unwrap(), range.len as usize)
+        });
+        let ranges: Vec<_> = ranges.collect();
+        let mut bytes = Vec::new();
+        for &(at, len) in &ranges {
+            let mut part = vec![0; len];
+            self.memory.read(at, &mut part);
+            bytes.extend(part);
+        }
         let (lba, count) = match cdb[0] {
             0x28 | 0x2A => (be(2..6), be(7..9)),
             0x88 | 0x8A => (be(2..10), be(10..14)),
             0x42 => {
-                let mut list = vec![0; command.data.len as usize];
-                self.memory.read(self.bytes(command), &mut list);
-                assert_eq!(list[0..4], [0, 22, 0, 16]);
-                let lba = u64::from_be_bytes(list[8..16].try_into().unwrap());
-                let count = u32::from_be_bytes(list[16..20].try_into().unwrap());
+                assert_eq!(bytes[0..4], [0, 22, 0, 16]);
+                let lba = u64::from_be_bytes(bytes[8..16].try_into().unwrap());
+                let count = u32::from_be_bytes(bytes[16..20].try_into().unwrap());
                 for lba in lba..lba + u64::from(count) {
                     self.blocks.remove(&lba);
                 }
@@ -115,21 +140,25 @@ impl Fake {
             0x35 => return,
             other => panic!("unexpected operation code {other:#x}"),
         };
-        let offset = self.bytes(command);
-        assert_eq!(count as usize * self.block_size, command.data.len as usize);
-        for i in 0..count as usize {
-            let place = offset + i * self.block_size;
-            let block = self.blocks.entry(lba + i as u64).or_insert(vec![0; self.block_size]);
-            if command.direction == Direction::ToDevice {
-                self.memory.read(place, block);
-            } else {
-                self.memory.write(place, block);
+        assert_eq!(count as usize * self.block_size, bytes.len());
+        for (lba, place) in (lba..lba + count).zip(bytes.chunks_mut(self.block_size)) {
+            let block = self.blocks.entry(lba).or_insert(vec![0; self.block_size]);
+            match command.direction {
+                Direction::ToDevice => block.copy_from_slice(place),
+                _ => place.copy_from_slice(block),
             }
+        }
+        let mut done = 0;
+        for (at, len) in ranges.into_iter().filter(|_| command.direction == Direction::FromDevice) {
+            self.memory.write(at, &bytes[done..done + len]);
+            done += len;
         }
     }
 }
 
 impl Port for Fake {
+    type Protocol = Scsi;
+
     fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -138,23 +167,24 @@ impl Port for Fake {
         &self.memory
     }
 
-    fn start(&mut self, command: &Command, now: Instant) -> Result<(), NotStarted> {
-        if let Some(answer) = self.not_started.pop_front() {
-            return Err(answer);
+    fn start(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
+        let why = if let Some(answer) = self.not_started.pop_front() {
+            Some(answer)
+        } else if self.in_flight.len() >= self.limits.slots as usize {
+            Some(NotStarted::Full)
+        } else {
+            let nobody = self.memory.carve(0, 0);
+            let walk = Walk::new(SEGMENTS, self.limits.transfer_max, &self.memory, &nobody);
+            walk.run(&command.data, |_, _| {}).err().map(NotStarted::BadData)
+        };
+        if let Some(why) = why {
+            return Err(Declined { why, token: command.token });
         }
-        if self.in_flight.len() >= self.limits.slots as usize {
-            return Err(NotStarted::Full);
-        }
-        if self.memory.offset_of(command.data.address, command.data.len as usize).is_err()
-            && command.data.len > 0
-        {
-            return Err(NotStarted::BadData);
-        }
-        assert!(command.deadline > now && command.data.len <= self.limits.transfer_max);
+        assert!(command.deadline > now);
         assert!(self.in_flight.iter().all(|(c, _)| c.token != command.token));
         let fate = self.script.pop_front().unwrap_or(Fate::Good);
-        self.started.push(*command);
-        self.in_flight.push_back((*command, fate));
+        self.started.push(copy(&command));
+        self.in_flight.push_back((command, fate));
         self.in_flight_max = self.in_flight_max.max(self.in_flight.len());
         Ok(())
     }
@@ -166,7 +196,7 @@ impl Port for Fake {
 
     fn poll(&mut self, now: Instant) -> Option<Outcome> {
         let rung = self.in_flight.iter().take(self.rung);
-        let ready = |(_, (_, fate)): &(usize, &(Command, Fate))| *fate != Fate::Hold;
+        let ready = |(_, (_, fate)): &(usize, &(Command<Scsi>, Fate))| *fate != Fate::Hold;
         let found = if self.backwards {
             rung.enumerate().rfind(ready).map(|(i, _)| i)
         } else {
@@ -174,39 +204,45 @@ impl Port for Fake {
         };
         let (command, fate) = self.in_flight.remove(found?)?;
         self.rung -= 1;
-        let mut outcome = Outcome {
-            token: command.token,
-            ended: Ended::Status(0),
-            residual: 0,
-            sense: SenseBytes::default(),
-            issued: Instant::from_nanos(100),
-            device_done: Some(now),
-            seen: now,
+        let mut ended = Ended::Answered;
+        let check = |code, key, asc, ascq| {
+            let mut bytes = [0; 18];
+            (bytes[0], bytes[2], bytes[7], bytes[12], bytes[13]) = (code, key, 10, asc, ascq);
+            let status = ScsiStatus { status: 2, sense: SenseBytes::new(&bytes) };
+            Failure { status, ..Failure::default() }
         };
-        let mut check = |code, key, asc, ascq| {
-            outcome.ended = Ended::Status(2);
-            outcome.sense.len = 18;
-            outcome.sense.bytes[0] = code;
-            outcome.sense.bytes[2] = key;
-            (outcome.sense.bytes[7], outcome.sense.bytes[12]) = (10, asc);
-            outcome.sense.bytes[13] = ascq;
-        };
-        match fate {
-            Fate::Good => self.carry_out(&command),
-            Fate::Recovered => {
-                check(0x70, 1, 0x18, 0);
+        self.failure = match fate {
+            Fate::Good => {
                 self.carry_out(&command);
+                ended = Ended::Good;
+                Failure::default()
             }
-            Fate::Short(missing) => {
-                outcome.residual = missing;
+            Fate::Recovered => {
                 self.carry_out(&command);
+                check(0x70, 1, 0x18, 0)
+            }
+            Fate::Short(residual) => {
+                self.carry_out(&command);
+                Failure { residual, ..Failure::default() }
             }
             Fate::Sense(key, asc, ascq) => check(0x70, key, asc, ascq),
             Fate::Deferred(key, asc, ascq) => check(0x71, key, asc, ascq),
-            Fate::End(ended) => outcome.ended = ended,
+            Fate::Status(status) => {
+                let status = ScsiStatus { status, ..ScsiStatus::default() };
+                Failure { status, ..Failure::default() }
+            }
+            Fate::End(end) => {
+                ended = end;
+                Failure { code: CODE, residual: command.data.len(), ..Failure::default() }
+            }
             Fate::Hold => unreachable!(),
-        }
-        Some(outcome)
+        };
+        let issued = Instant::from_nanos(100);
+        Some(Outcome { issued, device_done: Some(now), token: command.token, ended })
+    }
+
+    fn failure(&self) -> Failure<Scsi> {
+        self.failure
     }
 
     fn poll_at(&self) -> Option<Instant> {
@@ -215,11 +251,11 @@ impl Port for Fake {
 }
 
 pub(crate) const SHAPE: Shape = Shape {
-    lun: 3,
+    unit: 3 << 48,
     block_size: 4096,
     blocks: 1 << 20,
     transfer_blocks_max: 0,
-    unmap_blocks_max: 1000,
+    delete_blocks_max: 1000,
     write_cache: true,
     force_unit_access: true,
     write_protected: false,
@@ -245,10 +281,10 @@ pub(crate) fn request(operation: Operation, lba: u64, blocks: u64, token: u64) -
         force_unit_access: false,
         offset: lba * 4096,
         length: blocks * 4096,
-        buffer: DmaSlice {
+        data: Data::One(DmaSlice {
             address: BASE + DATA as u64,
             len: if data { blocks as u32 * 4096 } else { 0 },
-        },
+        }),
         token,
         accepted: Instant::from_nanos(50),
     }

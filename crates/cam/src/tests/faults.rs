@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 use flysch_api::block::{Cause, Device, Error, Operation, Refused};
 use flysch_api::command::{Ended, NotStarted};
 
-use super::fake::{Fake, Fate, at, carry_through, disk, request, result};
+use super::fake::{CODE, Fake, Fate, at, carry_through, disk, request, result};
 use crate::Disk;
-use crate::sense::{Action, Failure, SENSE, lookup};
+use crate::family::Action;
+use crate::sense::{Failure, SENSE, lookup};
 
 const READ: Operation = Operation::Read;
 
@@ -20,7 +21,12 @@ fn read(fates: &[Fate]) -> (Result<(), Error>, Disk<Fake>) {
 }
 
 fn cause(key: u8, asc: u8, ascq: u8) -> Cause {
-    Cause { key, asc, ascq }
+    Cause::sense(key, asc, ascq)
+}
+
+/// A status without sense data.
+fn status(status: u8) -> Cause {
+    Cause::Scsi { status, key: 0, asc: 0, ascq: 0, information: None }
 }
 
 #[test]
@@ -33,14 +39,14 @@ fn passing_troubles_pass() {
         Fate::Sense(2, 4, 1),
         Fate::Sense(2, 4, 0),
         Fate::Deferred(3, 0x0C, 0),
-        Fate::End(Ended::Status(0x08)),
-        Fate::End(Ended::Status(0x28)),
-        Fate::End(Ended::Status(0x40)),
-        Fate::End(Ended::Status(2)),
+        Fate::Status(0x08),
+        Fate::Status(0x28),
+        Fate::Status(0x40),
+        Fate::Status(2),
         Fate::End(Ended::TimedOut),
         Fate::End(Ended::Reset),
         Fate::End(Ended::Aborted),
-        Fate::End(Ended::Host(5)),
+        Fate::End(Ended::Host),
         Fate::Short(512),
     ] {
         let (result, disk) = read(&[fate]);
@@ -67,14 +73,14 @@ fn lasting_troubles_are_told_after_bounded_tries() {
         (Fate::Sense(2, 0x3A, 0), Error::Gone, 1),
         (Fate::Sense(2, 4, 1), Error::Device(cause(2, 4, 1)), 121),
         (Fate::Sense(0xC, 0, 0), Error::Device(cause(0xC, 0, 0)), 1),
-        (Fate::End(Ended::Status(0x08)), Error::Device(cause(2, 8, 0)), 13),
-        (Fate::End(Ended::Status(0x28)), Error::Device(cause(2, 8, 0)), 13),
-        (Fate::End(Ended::Status(0x18)), Error::Device(Cause::default()), 1),
-        (Fate::End(Ended::Status(2)), Error::Device(Cause::default()), 5),
+        (Fate::Status(0x08), Error::Device(status(0x08)), 13),
+        (Fate::Status(0x28), Error::Device(status(0x28)), 13),
+        (Fate::Status(0x18), Error::Device(status(0x18)), 1),
+        (Fate::Status(2), Error::Device(status(2)), 5),
         (Fate::End(Ended::TimedOut), Error::TimedOut, 5),
         (Fate::End(Ended::Reset), Error::Reset, 17),
-        (Fate::End(Ended::Host(5)), Error::Host(5), 5),
-        (Fate::End(Ended::NoLogicalUnit), Error::Gone, 1),
+        (Fate::End(Ended::Host), Error::Host(CODE), 5),
+        (Fate::End(Ended::NoUnit), Error::Gone, 1),
         (Fate::Short(512), Error::Device(short), 5),
     ] {
         let (result, disk) = read(&[fate; 200]);
@@ -86,7 +92,7 @@ fn lasting_troubles_are_told_after_bounded_tries() {
 
 #[test]
 fn mixed_troubles_share_one_budget() {
-    let fates = [Fate::End(Ended::TimedOut), Fate::Sense(0xB, 0, 0), Fate::End(Ended::Host(1))];
+    let fates = [Fate::End(Ended::TimedOut), Fate::Sense(0xB, 0, 0), Fate::End(Ended::Host)];
     let cycle: Vec<_> = fates.into_iter().cycle().take(50).collect();
     let (result, disk) = read(&cycle);
     assert!(result.is_err());
@@ -126,7 +132,7 @@ fn the_first_error_wins() {
 #[test]
 fn a_busy_unit_is_asked_again_after_growing_pauses() {
     let mut disk = disk(4);
-    disk.port_mut().script.extend([Fate::End(Ended::Status(8)); 3]);
+    disk.port_mut().script.extend([Fate::Status(8); 3]);
     disk.submit(&request(READ, 0, 1, 1), at(1)).unwrap();
     disk.ring(at(1));
     let mut now = at(1);
@@ -148,7 +154,7 @@ fn a_busy_unit_is_asked_again_after_growing_pauses() {
 fn a_full_task_set_lowers_the_number_of_commands_and_it_grows_again() {
     let mut disk = disk(8);
     disk.port_mut().script.extend([Fate::Good; 5]);
-    disk.port_mut().script.extend([Fate::End(Ended::Status(0x28)); 3]);
+    disk.port_mut().script.extend([Fate::Status(0x28); 3]);
     let eight: Vec<_> = (0..8).map(|i| request(READ, i, 1, i)).collect();
     assert!(carry_through(&mut disk, &eight).iter().all(|done| done.result == Ok(())));
     assert_eq!(disk.statistics().task_set_full, 3);
@@ -216,7 +222,7 @@ fn when_the_port_is_gone_everything_ends_once() {
 #[test]
 fn a_port_that_goes_between_commands_ends_what_waits() {
     let mut disk = disk(2);
-    disk.port_mut().script.extend([Fate::End(Ended::Status(8)); 2]);
+    disk.port_mut().script.extend([Fate::Status(8); 2]);
     for token in 0..2 {
         disk.submit(&request(READ, token, 1, token), at(1)).unwrap();
     }
@@ -263,8 +269,8 @@ fn a_failed_write_is_not_flushed() {
 #[test]
 fn every_row_can_be_reached_and_says_why() {
     for (index, row) in SENSE.iter().enumerate() {
-        let cause = cause(row.key, row.asc.unwrap_or(0xFE), row.ascq.unwrap_or(0xFE));
-        let found = lookup(cause).unwrap();
+        let (asc, ascq) = (row.asc.unwrap_or(0xFE), row.ascq.unwrap_or(0xFE));
+        let found = lookup(row.key, asc, ascq).unwrap();
         assert!(core::ptr::eq(found, &SENSE[index]), "row {index} is hidden by another one");
         assert!(!row.reason.is_empty());
         if row.failure == Failure::Medium {
@@ -272,6 +278,6 @@ fn every_row_can_be_reached_and_says_why() {
         }
     }
     for key in (0..16).filter(|&key| key != 0xC) {
-        assert!(lookup(cause(key, 0xFE, 0xFE)).is_some(), "key {key:#x} has no row");
+        assert!(lookup(key, 0xFE, 0xFE).is_some(), "key {key:#x} has no row");
     }
 }

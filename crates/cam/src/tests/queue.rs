@@ -3,22 +3,14 @@
 use alloc::vec::Vec;
 
 use flysch_api::block::{Operation, Request};
-use flysch_api::command::Command;
-use flysch_api::machine::Instant;
+use flysch_api::command::Scsi;
+use flysch_api::data::Data;
+use flysch_api::machine::{DmaSlice, Instant};
 
 use crate::queue::Queue;
 
-fn queue(wishes: u16, parts: u16) -> Queue {
-    let blank = Command {
-        lun: 0,
-        cdb: [0; 16],
-        direction: flysch_api::command::Direction::None,
-        data: flysch_api::machine::DmaSlice::EMPTY,
-        attribute: flysch_api::command::TaskAttribute::Simple,
-        deadline: Instant::NEVER,
-        token: 0,
-    };
-    Queue::new(wishes, parts, &blank)
+fn queue(wishes: u16, parts: u16) -> Queue<Scsi> {
+    Queue::new(wishes, parts)
 }
 
 fn request() -> Request {
@@ -27,7 +19,7 @@ fn request() -> Request {
         force_unit_access: false,
         offset: 8192,
         length: 4096,
-        buffer: flysch_api::machine::DmaSlice { address: 64, len: 4096 },
+        data: Data::One(DmaSlice { address: 64, len: 4096 }),
         token: 9,
         accepted: Instant::START,
     }
@@ -42,12 +34,12 @@ fn every_slot_is_handed_out_once() {
     assert_eq!((queue.wish(1).lba, queue.wish(1).blocks), (2, 1));
     let parts: Vec<_> = (0..3).map(|_| queue.take_part(1).unwrap()).collect();
     assert_eq!(parts, [1, 3, 4], "its own first");
-    assert_eq!((queue.take_part(1), queue.wish(1).open), (None, 3));
+    assert_eq!((queue.take_part(1), queue.course(1).open), (None, 3));
     assert_eq!(queue.take_part(0), Some(0), "which nobody else gets");
     for part in parts {
         assert_eq!(queue.release_part(part), 1);
     }
-    assert_eq!(queue.wish(1).open, 0);
+    assert_eq!(queue.course(1).open, 0);
     queue.release_wish(2);
     assert_eq!(queue.take_wish(&request(), 12), Some(2));
 }

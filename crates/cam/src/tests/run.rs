@@ -2,11 +2,12 @@
 
 use core::cell::Cell;
 
-use flysch_api::command::{Command, Direction, Ended, NotStarted, TaskAttribute};
-use flysch_api::machine::{Clock, DmaSlice, Instant, Wake};
+use flysch_api::command::{Command, Direction, Ended, NotStarted, Ordering, Scsi, Token};
+use flysch_api::data::Data;
+use flysch_api::machine::{Clock, Instant, Wake};
 
 use super::fake::{Fake, Fate, at};
-use crate::run;
+use crate::{Family, run};
 
 /// Goes to every instant that is waited for.
 pub(super) struct Skipping(Cell<Instant>);
@@ -29,15 +30,15 @@ impl Clock for Skipping {
     }
 }
 
-fn flush() -> Command {
+fn flush() -> Command<Scsi> {
     Command {
-        lun: 0,
-        cdb: crate::cdb::synchronize_cache(),
+        unit: 0,
+        payload: Scsi::flush(),
         direction: Direction::None,
-        data: DmaSlice::EMPTY,
-        attribute: TaskAttribute::Simple,
+        data: Data::NONE,
+        ordering: Ordering::Simple,
         deadline: at(100),
-        token: 77,
+        token: Token::new(77),
     }
 }
 
@@ -46,10 +47,10 @@ fn a_command_comes_back_with_its_outcome() {
     let clock = Skipping::new();
     let mut port = Fake::new(2, 4096, 4096);
     port.not_started.push_back(NotStarted::Full);
-    let outcome = run(&mut port, &clock, &flush()).unwrap();
-    assert_eq!((outcome.token, outcome.ended), (77, Ended::Status(0)));
+    let outcome = run(&mut port, &clock, flush()).unwrap();
+    assert_eq!((outcome.token.number(), outcome.ended), (77, Ended::Good));
     port.script.push_back(Fate::End(Ended::TimedOut));
-    assert_eq!(run(&mut port, &clock, &flush()).unwrap().ended, Ended::TimedOut);
+    assert_eq!(run(&mut port, &clock, flush()).unwrap().ended, Ended::TimedOut);
 }
 
 #[test]
@@ -57,11 +58,11 @@ fn a_port_that_takes_or_ends_nothing_does_not_keep_us_for_ever() {
     let clock = Skipping::new();
     let mut port = Fake::new(2, 4096, 4096);
     port.not_started.extend([NotStarted::Full; 1000]);
-    assert_eq!(run(&mut port, &clock, &flush()), Err(NotStarted::Full));
+    assert_eq!(run(&mut port, &clock, flush()), Err(NotStarted::Full));
     assert!(clock.now() >= at(100));
     port.not_started = [NotStarted::Gone].into();
-    assert_eq!(run(&mut port, &clock, &flush()), Err(NotStarted::Gone));
+    assert_eq!(run(&mut port, &clock, flush()), Err(NotStarted::Gone));
     port.script.push_back(Fate::Hold);
     let late = Command { deadline: clock.now().after_nanos(1), ..flush() };
-    assert_eq!(run(&mut port, &clock, &late), Err(NotStarted::Gone));
+    assert_eq!(run(&mut port, &clock, late), Err(NotStarted::Gone));
 }

@@ -5,7 +5,10 @@ use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::command::{Command, Ended, Limits, NotStarted, Outcome, Port, SenseBytes};
+use flysch_api::command::{
+    Command, Declined, Ended, Failure, Limits, Outcome, Port, Scsi, ScsiStatus, SenseBytes,
+};
+use flysch_api::data::{Data, SegmentLimits};
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::scsi::vpd::{BlockLimits, LogicalBlockProvisioning, VpdPage};
@@ -25,7 +28,8 @@ struct Device {
     memory: DmaRegion,
     /// (unit, operation code, byte 2): answers in turn, the last one for ever.
     answers: BTreeMap<(u8, u8, u8), VecDeque<Answer>>,
-    done: VecDeque<Outcome>,
+    done: VecDeque<(Outcome, Failure<Scsi>)>,
+    failure: Failure<Scsi>,
 }
 
 impl Device {
@@ -34,6 +38,7 @@ impl Device {
             memory: DmaRegion::zeroed(8192, 0x4000),
             answers: BTreeMap::new(),
             done: VecDeque::new(),
+            failure: Failure::default(),
         }
     }
 
@@ -88,37 +93,31 @@ impl Device {
 }
 
 impl Port for Device {
+    type Protocol = Scsi;
+
     fn limits(&self) -> &Limits {
-        &Limits { slots: 1, transfer_max: 4096, alignment: 4 }
+        &Limits { slots: 1, transfer_max: 4096, segments: SegmentLimits::NONE }
     }
 
     fn memory(&self) -> &DmaRegion {
         &self.memory
     }
 
-    fn start(&mut self, command: &Command, now: Instant) -> Result<(), NotStarted> {
-        let code = command.cdb[0];
-        let page = if code == 0x9E { 0 } else { command.cdb[2] };
-        let key = (command.lun, code, page);
-        let mut outcome = Outcome {
-            token: command.token,
-            ended: Ended::Status(0),
-            residual: 0,
-            sense: SenseBytes::default(),
-            issued: now,
-            device_done: None,
-            seen: now,
-        };
-        let there = self.answers.keys().any(|k| k.0 == command.lun);
+    fn start(&mut self, command: Command<Scsi>, issued: Instant) -> Result<(), Declined> {
+        let cdb = command.payload.0;
+        let page = if cdb[0] == 0x9E { 0 } else { cdb[2] };
+        let unit = LogicalUnitNumber::from_bits(command.unit).to_ufs().unwrap();
+        let key = (unit, cdb[0], page);
+        let there = self.answers.keys().any(|k| k.0 == unit);
         let queue = self.answers.get_mut(&key);
         let none = match () {
-            () if code == 0x12 && page == 0 && command.cdb[1] == 1 => {
+            () if cdb[0] == 0x12 && page == 0 && cdb[1] == 1 => {
                 Answer::Data(vec![0, 0, 0, 5, 0, 0x80, 0x83, 0xB0, 0xB2])
             }
             () if there => Answer::Sense(5, 0x20, 0),
-            () => Answer::End(Ended::NoLogicalUnit),
+            () => Answer::End(Ended::NoUnit),
         };
-        let standard = page != 0 || command.cdb[1] == 0 || code != 0x12;
+        let standard = page != 0 || cdb[1] == 0 || cdb[0] != 0x12;
         let answer = match queue {
             Some(queue) if standard && queue.len() > 1 => queue.pop_front().unwrap(),
             Some(queue) if standard => match &queue[0] {
@@ -128,36 +127,50 @@ impl Port for Device {
             },
             _ => none,
         };
-        match answer {
+        let mut failure = Failure::default();
+        let ended = match answer {
             Answer::Data(bytes) => {
-                let length = bytes.len().min(command.data.len as usize);
+                let Data::One(buffer) = command.data else { panic!("a scan has no lists") };
+                let length = bytes.len().min(buffer.len as usize);
                 if length > 0 {
-                    let at = self.memory.offset_of(command.data.address, length).unwrap();
+                    let at = self.memory.offset_of(buffer.address, length).unwrap();
                     self.memory.write(at, &bytes[..length]);
                 }
-                outcome.residual = command.data.len - length as u32;
+                failure.residual = buffer.len - length as u32;
+                if failure.residual == 0 { Ended::Good } else { Ended::Answered }
             }
             Answer::Sense(key, asc, ascq) => {
-                outcome.ended = Ended::Status(2);
-                outcome.sense.len = 18;
-                outcome.sense.bytes =
-                    [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, asc, ascq, 0, 0, 0, 0];
+                let sense = [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, asc, ascq, 0, 0, 0, 0];
+                failure.status = ScsiStatus { status: 2, sense: SenseBytes::new(&sense) };
+                Ended::Answered
             }
-            Answer::End(ended) => outcome.ended = ended,
-        }
-        self.done.push_back(outcome);
+            Answer::End(ended) => ended,
+        };
+        let outcome = Outcome { issued, device_done: None, token: command.token, ended };
+        self.done.push_back((outcome, failure));
         Ok(())
     }
 
     fn ring(&mut self, _now: Instant) {}
 
     fn poll(&mut self, _now: Instant) -> Option<Outcome> {
-        self.done.pop_front()
+        let (outcome, failure) = self.done.pop_front()?;
+        self.failure = failure;
+        Some(outcome)
+    }
+
+    fn failure(&self) -> Failure<Scsi> {
+        self.failure
     }
 
     fn poll_at(&self) -> Option<Instant> {
         None
     }
+}
+
+/// The one-byte numbers of the units.
+fn luns(units: &[scan::Peripheral]) -> Vec<u8> {
+    units.iter().map(|unit| unit.lun.to_ufs().unwrap()).collect()
 }
 
 fn scanned(device: &mut Device) -> Result<Vec<scan::Peripheral>, Error> {
@@ -172,15 +185,15 @@ fn a_disk_tells_everything() {
     device.unit(0);
     device.unit(5);
     let units = scanned(&mut device).unwrap();
-    assert_eq!(units.iter().map(|unit| unit.lun).collect::<Vec<_>>(), [0, 5]);
+    assert_eq!(luns(&units), [0, 5]);
     let unit = &units[1];
     assert_eq!(unit.to_string(), "<ACME Flash disk 0042>");
     assert_eq!(unit.serial_number.as_deref(), Some(&b"S-0001"[..]));
     assert_eq!(unit.identifier.as_deref(), Some(&[5, 1, 2, 3, 4, 5, 6, 7][..]), "NAA over T10");
     assert!(unit.ready && unit.pages.contains(&VpdPage::BlockLimits));
     let shape = unit.shape().unwrap();
-    assert_eq!((shape.block_size, shape.blocks, shape.lun), (4096, 65536, 5));
-    assert_eq!((shape.transfer_blocks_max, shape.unmap_blocks_max), (256, 4096));
+    assert_eq!((shape.block_size, shape.blocks, shape.unit), (4096, 65536, 5 << 48));
+    assert_eq!((shape.transfer_blocks_max, shape.delete_blocks_max), (256, 4096));
     assert!(shape.write_cache && shape.force_unit_access && shape.write_protected);
     let lacking: Vec<_> = unit.faults.iter().map(|fault| fault.name).collect();
     assert_eq!(lacking, ["MODE SENSE(10) control page"]);
@@ -206,8 +219,8 @@ fn a_unit_that_lacks_answers_is_there_and_the_others_too() {
     device.data(1, 0x12, 0, &[0x1E; 36]);
     device.answer(2, 0x12, 0, Answer::Sense(4, 0x44, 0));
     let units = scanned(&mut device).unwrap();
-    assert_eq!(units.iter().map(|unit| unit.lun).collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(units[1].shape(), Err(Error::NotADisk { lun: 1 }));
+    assert_eq!(luns(&units), [0, 1]);
+    assert_eq!(units[1].shape(), Err(Error::NotADisk { unit: 1 << 48 }));
 }
 
 #[test]
@@ -218,7 +231,7 @@ fn capacity_comes_from_the_short_form_where_that_is_all() {
     device.answers.remove(&(0, 0x9E, 0));
     device.data(0, 0x25, 0, &[0, 0, 0, 99, 0, 0, 2, 0]);
     let shape = scanned(&mut device).unwrap()[0].shape().unwrap();
-    assert_eq!((shape.blocks, shape.block_size, shape.unmap_blocks_max), (100, 512, 0));
+    assert_eq!((shape.blocks, shape.block_size, shape.delete_blocks_max), (100, 512, 0));
     device.answers.remove(&(0, 0x25, 0));
     device.data(0, 0x25, 0, &[0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 2, 0]);
     assert_eq!(scanned(&mut device).unwrap()[0].capacity, None);
@@ -229,13 +242,15 @@ fn devices_without_unit_0_or_without_report_luns_are_found() {
     let mut device = Device::new();
     device.luns(0x81, &[7]);
     device.unit(7);
-    assert_eq!(scanned(&mut device).unwrap()[0].lun, 7);
+    assert_eq!(luns(&scanned(&mut device).unwrap()), [7]);
     device.answers.remove(&(0x81, 0xA0, 0));
-    assert_eq!(scanned(&mut device).unwrap()[0].lun, 7);
+    assert_eq!(luns(&scanned(&mut device).unwrap()), [7]);
     let scratch = device.memory.carve(0, 1024);
     device.data(0xD0, 0x12, 0, &[0x1E; 36]);
-    let units = scan_luns(&mut device, &Skipping::new(), &scratch, &[0xD0]).unwrap();
-    assert_eq!(units.iter().map(|unit| unit.lun).collect::<Vec<_>>(), [7, 0xD0]);
+    let units =
+        scan_luns(&mut device, &Skipping::new(), &scratch, &[LogicalUnitNumber::from_ufs(0xD0)])
+            .unwrap();
+    assert_eq!(luns(&units), [7, 0xD0]);
 }
 
 #[test]
@@ -244,7 +259,7 @@ fn no_unit_and_no_room_are_told() {
     assert_eq!(scanned(&mut device), Ok(Vec::new()));
     device.answer(0, 0x12, 0, Answer::End(Ended::TimedOut));
     let text = scanned(&mut device).unwrap_err().to_string();
-    assert_eq!(text, "INQUIRY to logical unit 0x00: no answer in time");
+    assert_eq!(text, "INQUIRY to logical unit 0: no answer in time");
     let small = device.memory.carve(0, 512);
     let refused = scan(&mut device, &Skipping::new(), &small);
     assert_eq!(refused, Err(Error::Scratch { needed: 1024, got: 512 }));

@@ -3,9 +3,10 @@
 //! Theory. Ring pointers are byte offsets. The submission tail and the completion head are ours,
 //! the others the controller's. A consumed completion entry is zeroed, so a new one shows in memory
 //! as a command descriptor address that is not zero: while nothing happened, looking costs no
-//! register access. Because nothing promises that an entry of 32 bytes appears at once, the tail
-//! register decides how far entries may be read; it is read once per batch, and the head register
-//! is written once per batch.
+//! register access. (Where memory is not coherent the ring is the controller's alone: nothing is
+//! zeroed, and every look reads the tail register.) Because nothing promises that an entry of 32
+//! bytes appears at once, the tail register decides how far entries may be read; it is read once
+//! per batch, and the head register is written once per batch.
 //!
 //! Which slot an entry belongs to follows from the address of its command descriptor, which every
 //! version of the interface gives back; the task tag is there from 4.1 on only.
@@ -73,8 +74,9 @@ impl Mcq {
 
     /// Starts over with empty rings at the offsets the controller stands at; it may keep its
     /// pointers across a reset.
-    pub(crate) fn restart(&mut self, starts: Starts) {
+    pub(crate) fn restart(&mut self, starts: Starts, registers: &impl Registers) {
         self.completion.fill(0, self.completion.len(), 0);
+        registers.sync_for_device(self.completion.span(0, self.completion.len()));
         self.registers = starts.registers;
         self.tail = starts.submission as usize;
         self.tail_rung = self.tail;
@@ -83,8 +85,9 @@ impl Mcq {
     }
 
     #[inline]
-    pub(crate) fn post(&mut self, entry: &[u8; ENTRY]) {
+    pub(crate) fn post(&mut self, entry: &[u8; ENTRY], registers: &impl Registers) {
         self.submission.write(self.tail, entry);
+        registers.sync_for_device(self.submission.span(self.tail, ENTRY));
         self.tail = next(self.tail, self.submission.len());
     }
 
@@ -97,12 +100,15 @@ impl Mcq {
     }
 
     #[inline]
-    pub(crate) fn take(&mut self, registers: &impl Registers) -> Option<Done> {
+    pub(crate) fn take<R: Registers>(&mut self, registers: &R) -> Option<Done> {
         while self.head != self.batch_end {
             let mut bytes = [0; cqe::LENGTH];
+            registers.sync_for_cpu(self.completion.span(self.head, ENTRY));
             self.completion.read(self.head, &mut bytes);
             let entry = Cqe::parse(&bytes);
-            self.completion.store64(self.head + UCD_OFFSET, 0);
+            if R::COHERENT {
+                self.completion.store64(self.head + UCD_OFFSET, 0);
+            }
             self.head = next(self.head, self.completion.len());
             if self.head == self.batch_end {
                 registers.write32(self.registers.completion + mcq::CQHP, self.head as u32);
@@ -127,8 +133,9 @@ impl Mcq {
     }
 
     #[inline]
-    pub(crate) fn refill(&mut self, registers: &impl Registers) -> bool {
-        self.completion.load64(self.head + UCD_OFFSET) != 0 && self.refill_from_tail(registers)
+    pub(crate) fn refill<R: Registers>(&mut self, registers: &R) -> bool {
+        let quiet = R::COHERENT && self.completion.load64(self.head + UCD_OFFSET) == 0;
+        !quiet && self.refill_from_tail(registers)
     }
 
     /// Believes the tail register alone: also right if the device wrote nothing into the entry.
@@ -140,10 +147,11 @@ impl Mcq {
         self.head != self.batch_end
     }
 
-    /// Believes memory alone, for a controller that is switched off.
-    pub(crate) fn refill_from_memory(&mut self) {
+    /// Believes memory alone, for a controller that is switched off. Where memory is not coherent
+    /// it tells nothing, and what nobody saw counts as lost in the reset.
+    pub(crate) fn refill_from_memory<R: Registers>(&mut self, _: &R) {
         let mut end = self.head;
-        while self.completion.load64(end + UCD_OFFSET) != 0 {
+        while R::COHERENT && self.completion.load64(end + UCD_OFFSET) != 0 {
             end = next(end, self.completion.len());
             if end == self.head {
                 break;
@@ -189,13 +197,14 @@ mod tests {
         McqRegisters { submission: 0x1000, completion: 0x101C, completion_interrupt: 0x1024 };
 
     fn queue() -> (Mcq, DmaRegion, DmaRegion) {
-        let memory = DmaRegion::zeroed(8192, 0x10_0000);
+        let memory = DmaRegion::zeroed(16384, 0x10_0000);
         let submission = memory.carve(0, 3 * ENTRY);
         let completion = memory.carve(1024, 6 * ENTRY);
         let descriptors = memory.carve(4096, 2 * slot::LENGTH);
         let rings = (submission.clone(), completion.clone());
         let mut queue = Mcq::new(rings, &descriptors, 0x10_0800);
-        queue.restart(Starts { submission: 32, completion: 0, registers: REGISTERS });
+        let starts = Starts { submission: 32, completion: 0, registers: REGISTERS };
+        queue.restart(starts, &File::default());
         (queue, submission, completion)
     }
 
@@ -203,8 +212,8 @@ mod tests {
     fn tail_wraps_and_rings_once_per_batch() {
         let (mut queue, submission, _) = queue();
         let file = File::default();
-        queue.post(&[1; ENTRY]);
-        queue.post(&[2; ENTRY]);
+        queue.post(&[1; ENTRY], &file);
+        queue.post(&[2; ENTRY], &file);
         assert!(file.0.borrow().is_empty());
         queue.ring(&file);
         assert_eq!(file.read32(0x1004), 0, "from 32 over 64 to 0");
@@ -219,7 +228,7 @@ mod tests {
         assert!(!queue.refill(&file));
         completion.store64(0, (0x10_1000_u64 | 3).to_le());
         assert!(!queue.refill(&file), "the tail has not moved yet");
-        completion.store64(32, 0x10_1100_u64.to_le());
+        completion.store64(32, 0x10_1900_u64.to_le());
         completion.store32(32 + STATUS_OFFSET, 7_u32.to_le());
         completion.store64(64, 0x10_0800_u64.to_le());
         completion.store64(96, 0x10_1080_u64.to_le());

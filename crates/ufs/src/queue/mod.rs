@@ -14,7 +14,8 @@ pub(crate) use mcq::{Mcq, McqRegisters};
 pub(crate) use sdq::Sdq;
 
 use crate::layout::ENTRY;
-use flysch_api::command::Ended;
+use flysch_api::command::{Ended, Token};
+use flysch_api::data::Data;
 use flysch_api::machine::{Instant, Registers};
 
 /// One ended queue entry.
@@ -40,10 +41,10 @@ pub(crate) enum Queue {
 impl Queue {
     /// Puts an entry where the controller will look for it. It sees it after [`ring`](Self::ring).
     #[inline]
-    pub(crate) fn post(&mut self, slot: usize, entry: &[u8; ENTRY]) {
+    pub(crate) fn post(&mut self, slot: usize, entry: &[u8; ENTRY], registers: &impl Registers) {
         match self {
-            Self::Sdq(queue) => queue.post(slot, entry),
-            Self::Mcq(queue) => queue.post(entry),
+            Self::Sdq(queue) => queue.post(slot, entry, registers),
+            Self::Mcq(queue) => queue.post(entry, registers),
         }
     }
 
@@ -60,7 +61,7 @@ impl Queue {
     #[inline]
     pub(crate) fn take(&mut self, registers: &impl Registers) -> Option<Done> {
         match self {
-            Self::Sdq(queue) => queue.take(),
+            Self::Sdq(queue) => queue.take(registers),
             Self::Mcq(queue) => queue.take(registers),
         }
     }
@@ -91,9 +92,9 @@ impl Queue {
 
     /// How a slot that is no longer looked at stands in memory; `None` where only a completion
     /// entry would tell.
-    pub(crate) fn status(&self, slot: usize) -> Option<u8> {
+    pub(crate) fn status(&self, slot: usize, registers: &impl Registers) -> Option<u8> {
         match self {
-            Self::Sdq(queue) => Some(queue.status(slot)),
+            Self::Sdq(queue) => Some(queue.status(slot, registers)),
             Self::Mcq(_) => None,
         }
     }
@@ -126,9 +127,9 @@ pub(crate) enum Verdict {
     Cause(Ended),
 }
 
-/// One place in a lane's queue, with the token that owes an outcome. The token is taken out when
+/// One place in a lane's queue, with the token that owes an outcome. The token is moved out when
 /// the outcome is made, so there cannot be two.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) phase: Phase,
     pub(crate) lun: u8,
@@ -136,9 +137,11 @@ pub(crate) struct Slot {
     pub(crate) abort: bool,
     pub(crate) verdict: Verdict,
     pub(crate) expected: u32,
-    pub(crate) owed: u32,
+    pub(crate) owed: Option<Token>,
     pub(crate) deadline: Instant,
     pub(crate) issued: Instant,
+    /// What the device writes, where it has to be synchronised back.
+    pub(crate) incoming: Data,
 }
 
 impl Slot {
@@ -148,9 +151,10 @@ impl Slot {
         abort: false,
         verdict: Verdict::Ocs(0),
         expected: 0,
-        owed: 0,
+        owed: None,
         deadline: Instant::NEVER,
         issued: Instant::START,
+        incoming: Data::NONE,
     };
 }
 

@@ -6,6 +6,9 @@ use flysch_wire::ufs::utrd::{STATUS_OFFSET, UtrdStatus};
 
 /// A lane's range of slots in the transfer request list. The doorbell is write-one-to-set, so
 /// lanes with disjoint ranges write it without knowing of each other.
+///
+/// Both sides write the entries, side by side: a machine whose memory is not coherent must
+/// synchronise it by 32 bytes or less, or map the driver's memory uncached.
 #[derive(Debug)]
 pub(crate) struct Sdq {
     list: DmaRegion,
@@ -29,8 +32,10 @@ impl Sdq {
     }
 
     #[inline]
-    pub(crate) fn post(&mut self, slot: usize, entry: &[u8; ENTRY]) {
-        self.list.write((self.first + slot) * ENTRY, entry);
+    pub(crate) fn post(&mut self, slot: usize, entry: &[u8; ENTRY], registers: &impl Registers) {
+        let at = (self.first + slot) * ENTRY;
+        self.list.write(at, entry);
+        registers.sync_for_device(self.list.span(at, ENTRY));
         self.posted |= self.bit(slot);
     }
 
@@ -44,7 +49,7 @@ impl Sdq {
     }
 
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<Done> {
+    pub(crate) fn take(&mut self, registers: &impl Registers) -> Option<Done> {
         if self.batch == 0 {
             return None;
         }
@@ -52,13 +57,15 @@ impl Sdq {
         self.batch &= self.batch - 1;
         self.issued &= !(1 << at);
         let slot = at - self.first;
-        Some(Done { slot, ocs: self.status(slot) })
+        Some(Done { slot, ocs: self.status(slot, registers) })
     }
 
     /// Overall command status of a slot as it stands in memory.
     #[inline]
-    pub(crate) fn status(&self, slot: usize) -> u8 {
-        let word = self.list.load32((self.first + slot) * ENTRY + STATUS_OFFSET);
+    pub(crate) fn status(&self, slot: usize, registers: &impl Registers) -> u8 {
+        let at = (self.first + slot) * ENTRY;
+        registers.sync_for_cpu(self.list.span(at, ENTRY));
+        let word = self.list.load32(at + STATUS_OFFSET);
         UtrdStatus::from_bits(u32::from_le(word)).ocs().into_bits()
     }
 
@@ -110,7 +117,7 @@ mod tests {
         let mut entry = [0; ENTRY];
         entry[STATUS_OFFSET] = Ocs::Invalid.into_bits();
         for slot in [0, 3, 4] {
-            queue.post(slot, &entry);
+            queue.post(slot, &entry, &doorbell);
         }
         queue.ring(&doorbell);
         assert_eq!(doorbell.0.get(), 0x1901, "another lane's slot is left alone");
@@ -118,9 +125,9 @@ mod tests {
         list.fill((8 + 3) * ENTRY + STATUS_OFFSET, 1, 0);
         doorbell.0.set(0x101);
         assert!(queue.refill(&doorbell));
-        assert_eq!(queue.take(), Some(Done { slot: 3, ocs: 0 }));
-        assert_eq!(queue.take(), Some(Done { slot: 4, ocs: 0xF }));
-        assert_eq!(queue.take(), None);
+        assert_eq!(queue.take(&doorbell), Some(Done { slot: 3, ocs: 0 }));
+        assert_eq!(queue.take(&doorbell), Some(Done { slot: 4, ocs: 0xF }));
+        assert_eq!(queue.take(&doorbell), None);
         assert!(!queue.refill(&doorbell));
         queue.forget(0);
         doorbell.0.set(0);

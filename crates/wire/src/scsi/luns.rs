@@ -1,5 +1,7 @@
 //! Logical unit numbers (SAM-6 4.7) and REPORT LUNS data (SPC-6).
 
+use core::fmt;
+
 use crate::bytes::{array, be32, put};
 use crate::error::Error;
 
@@ -14,7 +16,7 @@ const WELL_KNOWN: u8 = 0xC1;
 const WLUN_ID: u8 = 0x80;
 
 /// A logical unit number as SCSI transports it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogicalUnitNumber(pub [u8; LUN_LENGTH]);
 
 impl LogicalUnitNumber {
@@ -39,9 +41,33 @@ impl LogicalUnitNumber {
         }
     }
 
+    /// The eight bytes as one big-endian number.
+    #[inline]
+    pub const fn to_bits(self) -> u64 {
+        u64::from_be_bytes(self.0)
+    }
+
+    /// The number whose eight bytes, as one big-endian number, are these.
+    #[inline]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits.to_be_bytes())
+    }
+
     /// Whether it is a well-known logical unit.
     pub const fn is_well_known(self) -> bool {
         self.0[0] == WELL_KNOWN
+    }
+}
+
+/// Small numbers in decimal, everything else as its significant bytes in hexadecimal (`c144h` is
+/// the RPMB unit of UFS).
+impl fmt::Display for LogicalUnitNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.to_ufs()) {
+            ([0 | 0x40, ..], Some(number)) => write!(f, "{number}"),
+            ([a, b, 0, 0, 0, 0, 0, 0], _) => write!(f, "{:02x}{:02x}h", a, b),
+            _ => write!(f, "{:016x}h", self.to_bits()),
+        }
     }
 }
 

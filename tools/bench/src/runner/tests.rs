@@ -1,4 +1,5 @@
 use core::cell::Cell;
+use core::ops::Range;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
@@ -6,8 +7,9 @@ use std::time::Duration;
 use flysch_api::block::{
     Cause, Completion, Device, Error as BlockError, Geometry, Operation, Refused, Request,
 };
+use flysch_api::data::SegmentLimits;
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
-use flysch_api::trace::Stamps;
+use flysch_api::trace::Passage;
 
 use super::*;
 use crate::verify::Method;
@@ -79,6 +81,7 @@ impl TestDisk {
                 block_size: 512,
                 blocks: bytes as u64 / 512,
                 transfer_max: 1 << 20,
+                segments: SegmentLimits::NONE,
                 queue_depth: 8,
                 can_delete: true,
                 read_only: false,
@@ -105,17 +108,18 @@ impl TestDisk {
         if let Fault::FailFrom(offset) = self.fault
             && request.offset + request.length > offset
         {
-            return Err(BlockError::Medium(Cause { key: 3, asc: 0x11, ascq: 0 }));
+            return Err(BlockError::Medium(Cause::sense(3, 0x11, 0)));
         }
-        let at = self.memory.offset_of(request.buffer.address, request.buffer.len as usize);
         match request.operation {
             Operation::Read => {
-                self.memory.write(at.unwrap(), &self.content[start..start + length]);
+                self.copy(request, |memory, at, place| {
+                    memory.write(at, &self.content[start + place.start..start + place.end]);
+                });
             }
             Operation::Write => {
                 self.writes += 1;
                 let mut data = vec![0; length];
-                self.memory.read(at.unwrap(), &mut data);
+                self.copy(request, |memory, at, place| memory.read(at, &mut data[place]));
                 let (start, length) = match self.fault {
                     Fault::LoseWrite(n) if n == self.writes => (start, 0),
                     Fault::Tear(n) if n == self.writes => (start, length / 2),
@@ -127,6 +131,17 @@ impl TestDisk {
             Operation::Flush | Operation::Delete => {}
         }
         Ok(())
+    }
+
+    /// Every range of a request's data: where it is in memory, and its place in the data.
+    fn copy(&self, request: &Request, mut copy: impl FnMut(&DmaRegion, usize, Range<usize>)) {
+        let mut done = 0;
+        for range in request.data.ranges(&self.memory) {
+            let range = range.unwrap();
+            let at = self.memory.offset_of(range.address, range.len as usize).unwrap();
+            copy(&self.memory, at, done..done + range.len as usize);
+            done += range.len as usize;
+        }
     }
 
     fn schedule(&self) {
@@ -176,14 +191,9 @@ impl Device for TestDisk {
         self.issued.pop_front();
         self.schedule();
         let result = self.perform(&request);
-        let stamps = Stamps {
-            accepted: request.accepted,
-            issued,
-            device_done: Some(done),
-            seen: now,
-            delivered: now,
-        };
-        Some(Completion { token: request.token, result, stamps })
+        let accepted = request.accepted;
+        let passage = Passage { accepted, issued, device_done: Some(done), seen: now };
+        Some(Completion { token: request.token, result, passage })
     }
 
     fn poll_at(&self) -> Option<Instant> {

@@ -1,8 +1,9 @@
 //! One worker: keeps its queue full, counts what comes back.
 
 use flysch_api::block::{Completion, Device, Operation, Refused, Request};
+use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Instant};
-use flysch_api::trace::Record;
+use flysch_api::trace::{Record, Stamps};
 
 use super::checking::{self, Checker};
 use super::pace::Pacer;
@@ -610,16 +611,18 @@ impl<'a> Worker<'a> {
     pub(super) fn complete(
         &mut self,
         completion: &Completion,
+        now: Instant,
         memory: &DmaRegion,
         shared: &mut Shared,
     ) -> Record {
+        let stamps = completion.passage.delivered(now);
         let index = completion.token as u16;
         let slot = self.slots[usize::from(index)];
         self.free.push(index);
         self.completed += 1;
-        self.last = completion.stamps.delivered;
+        self.last = now;
         let record = Record {
-            stamps: completion.stamps,
+            stamps,
             offset: slot.offset,
             length: slot.length,
             slot: self.lane_slot.wrapping_add(index),
@@ -631,10 +634,10 @@ impl<'a> Worker<'a> {
         match slot.purpose {
             Purpose::Data(direction) if plain => {
                 if let Some(statistics) = &mut self.statistics.directions[direction.index()] {
-                    statistics.record(&completion.stamps, slot.length);
+                    statistics.record(&stamps, slot.length);
                 }
             }
-            _ => self.complete_other(&slot, completion, memory, shared),
+            _ => self.complete_other(&slot, (completion.result, &stamps), memory, shared),
         }
         record
     }
@@ -644,28 +647,28 @@ impl<'a> Worker<'a> {
     fn complete_other(
         &mut self,
         slot: &Slot,
-        completion: &Completion,
+        (result, stamps): (Result<(), flysch_api::block::Error>, &Stamps),
         memory: &DmaRegion,
         shared: &mut Shared,
     ) {
         let range = (slot.offset, slot.length);
         let wrote = matches!(slot.purpose, Purpose::Data(Direction::Write | Direction::Trim));
         if let (true, Some(checker)) = (wrote, &self.checker) {
-            let keep = slot.purpose == Purpose::Data(Direction::Write) && completion.result.is_ok();
+            let keep = slot.purpose == Purpose::Data(Direction::Write) && result.is_ok();
             checker.after_write(shared, range, keep);
         }
         if slot.purpose == Purpose::Flush {
             self.flushing.in_flight = false;
         }
-        if let Err(error) = completion.result {
+        if let Err(error) = result {
             return self.fail_request(slot, error);
         }
         match slot.purpose {
-            Purpose::Flush => self.statistics.flush.record(completion.stamps.total_nanos()),
+            Purpose::Flush => self.statistics.flush.record(stamps.total_nanos()),
             Purpose::Check => self.check(slot, memory, shared),
             Purpose::Data(direction) => {
                 if let Some(statistics) = &mut self.statistics.directions[direction.index()] {
-                    statistics.record(&completion.stamps, slot.length);
+                    statistics.record(stamps, slot.length);
                 }
                 let reads = self.checker.as_ref().is_some_and(|checker| checker.checks_reads());
                 if direction == Direction::Read && reads {
@@ -748,16 +751,18 @@ fn operation_of(purpose: Purpose) -> Operation {
 #[inline]
 fn request_of(slot: &Slot, token: u64, accepted: Instant) -> Request {
     let operation = operation_of(slot.purpose);
-    let buffer = match operation {
-        Operation::Read | Operation::Write => DmaSlice { len: slot.length, ..slot.buffer },
-        Operation::Flush | Operation::Delete => DmaSlice::EMPTY,
+    let data = match operation {
+        Operation::Read | Operation::Write => {
+            Data::One(DmaSlice { len: slot.length, ..slot.buffer })
+        }
+        Operation::Flush | Operation::Delete => Data::NONE,
     };
     Request {
         operation,
         force_unit_access: false,
         offset: slot.offset,
         length: u64::from(slot.length),
-        buffer,
+        data,
         token,
         accepted,
     }

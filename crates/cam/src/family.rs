@@ -1,0 +1,120 @@
+//! What a disk needs to know of a command set, one implementation per file: [`da`](mod@crate::da).
+//!
+//! A family belongs to a protocol: the disk over a port is of the family of the port's language, so
+//! requests become commands by direct calls.
+
+use flysch_api::block::Error;
+use flysch_api::command::{Ended, Failure, Protocol};
+
+use crate::recover::Attention;
+
+/// Longest parameter list of a delete, bytes: what a disk's scratch memory has for each command.
+pub const DELETE_LIST_MAX: usize = 32;
+
+/// A command set that disks are made of.
+pub trait Family: Protocol {
+    /// What CAM calls such a disk.
+    const NAME: &'static str;
+
+    /// Reads (or writes) `blocks` blocks from `lba`; `force_unit_access` only where the unit has
+    /// it.
+    fn transfer(write: bool, lba: u64, blocks: u32, force_unit_access: bool) -> Self::Payload;
+
+    /// Empties the unit's volatile write cache.
+    fn flush() -> Self::Payload;
+
+    /// Gives up the content of a range; writes the parameter list and answers its length.
+    fn delete(lba: u64, blocks: u32, list: &mut [u8; DELETE_LIST_MAX]) -> (Self::Payload, usize);
+
+    /// What an end other than [`Ended::Good`] means. `moves_data`: a residual is data missing.
+    fn verdict(ended: Ended, failure: &Failure<Self>, moves_data: bool) -> Verdict;
+}
+
+/// What to do with a command that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It was carried out.
+    Succeed,
+    /// Issue it again, at most so many times; counts.
+    Retry(u8),
+    /// Issue it again; does not count.
+    Requeue,
+    /// Issue it again after a pause that doubles each time; counts.
+    BackOff,
+    /// Issue it again every [`POLL_READY_MS`], up to [`POLL_READY_TRIES`] times.
+    PollReady,
+    /// The device's queue is full: fewer commands at once, again when another one ended.
+    Throttle,
+    /// It failed; trying again cannot help.
+    Fail,
+}
+
+/// Pause between attempts while a unit becomes ready, milliseconds (CAM polls at this pace).
+pub const POLL_READY_MS: u32 = 500;
+/// Attempts while a unit becomes ready: a minute in all.
+pub const POLL_READY_TRIES: u8 = 120;
+
+/// What kind of trouble an end was: what is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// None that is counted.
+    None,
+    /// Carried out with the device's own error correction or retries.
+    Recovered,
+    /// A write failed after it was reported done; this command was not carried out.
+    Deferred,
+    /// The medium.
+    Medium,
+    /// The device.
+    Hardware,
+    /// The device gave up and asks to try again.
+    Aborted,
+    /// The device tells of an event.
+    Attention(Attention),
+    /// Busy, not ready.
+    Busy,
+    /// The device's queue is full.
+    QueueFull,
+    /// The deadline passed.
+    TimedOut,
+    /// Lost in a reset or an abort.
+    Reset,
+    /// The host controller's own error.
+    Host,
+    /// Ended well but short.
+    Short,
+}
+
+/// What to do about an end, and what to call it if that does not help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The cure.
+    pub action: Action,
+    /// The failure in the words of the block layer.
+    pub error: Error,
+    /// What kind of trouble it was.
+    pub trouble: Trouble,
+}
+
+impl Verdict {
+    /// A verdict.
+    pub const fn new(action: Action, error: Error, trouble: Trouble) -> Self {
+        Self { action, error, trouble }
+    }
+
+    /// About an end without an answer of the device: the same in every language.
+    pub fn without_answer(ended: Ended, code: u32) -> Self {
+        match ended {
+            Ended::Good | Ended::Answered => Self::new(Action::Succeed, Error::Gone, Trouble::None),
+            Ended::NoUnit | Ended::Gone => Self::new(Action::Fail, Error::Gone, Trouble::None),
+            Ended::TimedOut => {
+                Self::new(Action::Retry(u8::MAX), Error::TimedOut, Trouble::TimedOut)
+            }
+            // A victim of somebody else's recovery: it did nothing wrong itself.
+            Ended::Aborted | Ended::Reset => {
+                Self::new(Action::Requeue, Error::Reset, Trouble::Reset)
+            }
+            Ended::Host => Self::new(Action::Retry(u8::MAX), Error::Host(code), Trouble::Host),
+        }
+    }
+}
