@@ -22,8 +22,11 @@ fn build() -> PathBuf {
     // features and build it all a second time.
     cargo.args(["build", "--quiet", "--workspace", "--bin", "flysch"]);
     cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in a target folder"));
-    if profile.ends_with("release") {
-        cargo.arg("--release");
+    match profile.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => {}
+        Some(name) => {
+            cargo.args(["--profile", name]);
+        }
     }
     let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo runs");
     assert!(status.success(), "the command does not build");

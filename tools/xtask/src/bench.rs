@@ -25,7 +25,15 @@ const FIGURES: [Figure; 8] = [
     Figure {
         name: "instructions",
         title: "Instructions per 4 KiB read",
-        command: &["run", "--quiet", "--release", "--package", "flysch-sim", "--", "instructions"],
+        command: &[
+            "run",
+            "--quiet",
+            "--profile=dist",
+            "--package",
+            "flysch-sim",
+            "--",
+            "instructions",
+        ],
         show: as_printed,
     },
     Figure {
@@ -34,11 +42,12 @@ const FIGURES: [Figure; 8] = [
         command: &[
             "test",
             "--quiet",
-            "--release",
+            "--profile=dist",
             "--package",
             "flysch-bench",
             "--test",
-            "against_fio",
+            "peers",
+            "against_fio::",
             "--",
             "--ignored",
             "--nocapture",
@@ -51,7 +60,7 @@ const FIGURES: [Figure; 8] = [
         command: &[
             "run",
             "--quiet",
-            "--release",
+            "--profile=dist",
             "--",
             "bench",
             "--on=ufs,clock=virtual",
@@ -66,31 +75,31 @@ const FIGURES: [Figure; 8] = [
     Figure {
         name: "seeds",
         title: "Seeds of the fault plan",
-        command: &["run", "--quiet", "--release", "--package", "flysch-sim", "--", "seeds"],
+        command: &["run", "--quiet", "--profile=dist", "--package", "flysch-sim", "--", "seeds"],
         show: as_printed,
     },
     Figure {
         name: "table",
         title: "Queue depths on the model",
-        command: &["run", "--quiet", "--release", "--", "bench"],
+        command: &["run", "--quiet", "--profile=dist", "--", "bench"],
         show: as_printed,
     },
     Figure {
         name: "raw-flash",
         title: "Raw flash: extraction, opening and mounts",
-        command: &["build", "--quiet", "--release", "--package", "flysch-cli"],
+        command: &["build", "--quiet", "--profile=dist", "--package", "flysch-cli"],
         show: raw_flash::measure,
     },
     Figure {
         name: "image-create",
         title: "Raw flash: images made",
-        command: &["build", "--quiet", "--release", "--package", "flysch-cli"],
+        command: &["build", "--quiet", "--profile=dist", "--package", "flysch-cli"],
         show: image_create::measure,
     },
     Figure {
         name: "mount",
         title: "Raw flash: mounts that can be changed, against the directory they lie in",
-        command: &["build", "--quiet", "--release", "--package", "flysch-cli"],
+        command: &["build", "--quiet", "--profile=dist", "--package", "flysch-cli"],
         show: mount::measure,
     },
 ];

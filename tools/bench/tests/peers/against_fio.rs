@@ -1,7 +1,7 @@
 //! The runner's own cost per request against that of fio's null engine, in one run.
 //!
 //! Timing is no unit test: run it alone, optimised, with
-//! `cargo test --release -p flysch-bench --test peers against_fio:: -- --ignored --nocapture`.
+//! `cargo test --profile dist -p flysch-bench --test peers against_fio:: -- --ignored --nocapture`.
 
 use std::process::Command;
 
