@@ -5,17 +5,23 @@
 //! one is newer. A newer copy made by UBI itself (wear levelling, atomic LEB change) has the copy
 //! flag and a checksum over its data: if that does not fit, the copy was not finished and the older
 //! one still counts.
+//!
+//! A page that was cut late may read well now and not the next time, or the other way round. So
+//! each block is judged once: what was read of the LEB written last is kept ([`Fresh`]), and blocks
+//! that were judged to be no copy are remembered, so that who writes can make both verdicts true on
+//! the flash before anything relies on them.
 
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::Flash;
 use flysch_wire::ubi::{
-    Compatibility, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader, VolumeRecord,
-    fastmap,
+    Compatibility, HeaderError, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VidHeader, VolumeKind,
+    VolumeRecord, fastmap,
 };
 
 use crate::blocks::{Block, Claim, Claims, Content, Headers, Offsets, Reader, Votes};
@@ -88,6 +94,8 @@ pub struct Ubi<F> {
     findings: Vec<Finding>,
     sequence_max: u64,
     by_fastmap: bool,
+    /// What was read of the LEB written last stands for it.
+    fresh: Option<Arc<Fresh>>,
 }
 
 /// What the blocks are read for.
@@ -113,11 +121,24 @@ pub(crate) struct Evidence {
     pub(crate) unreadable: Option<u32>,
     /// Two blocks of one LEB with one sequence number other than 0.
     pub(crate) equal: Option<(u32, u32)>,
-    /// The copy that was written last, if an older one is still there: power may have gone just
-    /// before it was wholly programmed, so that it reads well today and not tomorrow.
-    pub(crate) fresh: Option<u32>,
+    /// The LEB that was written last, if that may have been cut short.
+    pub(crate) fresh: Option<Fresh>,
+    /// Blocks that were found to be no copy of a LEB, and may look like one the next time.
+    pub(crate) rejected: Vec<u32>,
     /// The volume table; empty if both copies are lost.
     pub(crate) records: Vec<Option<VolumeRecord>>,
+}
+
+/// A LEB whose block was written last of all: power may have gone just before its last page was
+/// wholly programmed, so that it reads well today and not tomorrow. What was read is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Fresh {
+    pub(crate) peb: u32,
+    pub(crate) vid: VidHeader,
+    /// All that it holds.
+    pub(crate) data: Vec<u8>,
+    /// Blocks with what the LEB held before.
+    pub(crate) older: Vec<u32>,
 }
 
 /// What attaching collects on its way.
@@ -130,6 +151,8 @@ pub(crate) struct Attach<'f, F: ?Sized> {
     pub(crate) claims: Claims,
     pub(crate) findings: Vec<Finding>,
     pub(crate) sequence_max: u64,
+    /// Highest sequence number of a fastmap's blocks. LEBs written before are wholly there.
+    pub(crate) sequence_map: u64,
 }
 
 impl<F: Flash> Ubi<F> {
@@ -173,8 +196,21 @@ impl<F: Flash> Ubi<F> {
         let volumes = table::volumes(&mut attach);
         let Attach { reader, offsets, blocks, findings, sequence_max, evidence, .. } = attach;
         let image = reader.image;
-        let ubi =
-            Self { flash, image, offsets, blocks, volumes, findings, sequence_max, by_fastmap };
+        let fresh = match purpose {
+            Purpose::Read => evidence.fresh.clone().map(Arc::new),
+            Purpose::Write => None,
+        };
+        let ubi = Self {
+            flash,
+            image,
+            offsets,
+            blocks,
+            volumes,
+            findings,
+            sequence_max,
+            by_fastmap,
+            fresh,
+        };
         Ok((ubi, evidence))
     }
 
@@ -256,7 +292,8 @@ impl<F: Flash> Ubi<F> {
         F: Clone,
     {
         let info = self.volumes.iter().find(|volume| volume.id == id)?;
-        Some(UbiVolume::new(self.flash.clone(), self.image, self.offsets, info))
+        let flash = self.flash.clone();
+        Some(UbiVolume::new(flash, (self.image, self.offsets), info, self.fresh.clone()))
     }
 }
 
@@ -277,6 +314,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
             claims: Claims::new(),
             findings: Vec::new(),
             sequence_max: 0,
+            sequence_map: 0,
         }
     }
 
@@ -386,7 +424,10 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
             // A header that was being written, or an erase that error correction notices.
             (Ok(_), Err(_)) => {
                 let ruin = self.reader.is_ruin(peb, self.offsets.data);
-                ruin.then_some(Content::Stale)
+                ruin.then(|| {
+                    self.evidence.rejected.push(peb);
+                    Content::Stale
+                })
             }
             _ => None,
         }
@@ -411,6 +452,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
                 if vid.volume == fastmap::SUPERBLOCK_VOLUME {
                     self.evidence.anchors.push((vid.sequence, peb));
                 }
+                self.sequence_map = self.sequence_map.max(vid.sequence);
                 return Ok(Content::Fastmap);
             }
             if vid.compatibility == Compatibility::Reject {
@@ -428,32 +470,51 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
     /// Lets one copy of each LEB win; the others become stale.
     fn choose(&mut self) {
         let mut claims = core::mem::take(&mut self.claims);
+        let mut newest: Option<Fresh> = None;
         for ((volume, lnum), copies) in &mut claims {
             copies.sort_by_key(|claim| core::cmp::Reverse(claim.vid.sequence));
             self.warn_equal(*volume, *lnum, copies);
-            let winner = (0..copies.len() - 1).find(|&at| self.is_whole(&copies[at]));
-            let winner = copies.remove(winner.unwrap_or(copies.len() - 1));
-            let last = winner.vid.sequence == self.sequence_max;
-            if last && winner.vid.copy && !copies.is_empty() {
-                self.evidence.fresh = Some(winner.peb);
+            let mut data = None;
+            while copies.len() > 1 && copies[0].vid.copy {
+                data = self.reader.data_of_copy(copies[0].peb, self.offsets, &copies[0].vid);
+                if data.is_some() {
+                    break;
+                }
+                let unfinished = copies.remove(0);
+                self.reject(&unfinished);
             }
-            for loser in copies.drain(..) {
-                self.blocks[loser.peb as usize].content = Content::Stale;
+            let winner = copies.remove(0);
+            let older: Vec<u32> = copies.drain(..).map(|loser| loser.peb).collect();
+            for &loser in &older {
+                self.blocks[loser as usize].content = Content::Stale;
             }
             copies.push(winner);
+            if newest.as_ref().is_none_or(|newest| winner.vid.sequence > newest.vid.sequence) {
+                let Claim { peb, vid } = winner;
+                newest = Some(Fresh { peb, vid, data: data.unwrap_or_default(), older });
+            }
         }
         self.claims = claims;
+        self.evidence.fresh = newest.filter(|newest| self.may_be_cut(newest));
     }
 
-    /// Whether a copy may be believed although an older one exists.
-    fn is_whole(&mut self, claim: &Claim) -> bool {
-        if !claim.vid.copy || self.reader.data_fits(claim.peb, self.offsets, &claim.vid) {
-            return true;
-        }
+    /// Whether the last page of the LEB written last may have been cut short: not if anything was
+    /// written after it.
+    fn may_be_cut(&self, newest: &Fresh) -> bool {
+        let Fresh { peb, vid, data, .. } = newest;
+        let end = self.offsets.data + data.len() as u32;
+        // Static volumes have their update marker until all is there.
+        let is_kind = vid.kind == VolumeKind::Dynamic || !data.is_empty();
+        is_kind && vid.sequence > self.sequence_map && self.reader.is_erased(*peb, end)
+    }
+
+    /// An unfinished copy, though an older one exists.
+    fn reject(&mut self, claim: &Claim) {
         let place = Place { peb: Some(claim.peb), leb: Some(claim.vid.lnum), offset: None };
         let problem = String::from("an unfinished copy; the older one is used");
         self.note(Severity::Note, "LEB copy", problem, place);
-        false
+        self.blocks[claim.peb as usize].content = Content::Stale;
+        self.evidence.rejected.push(claim.peb);
     }
 
     fn warn_equal(&mut self, volume: u32, lnum: u32, copies: &[Claim]) {

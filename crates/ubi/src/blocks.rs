@@ -147,10 +147,16 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         self.flash.read(self.start(peb) + u64::from(offsets.data), buffer).is_ok()
     }
 
-    /// Whether the first `data_size` data bytes fit the checksum in the header.
-    pub(crate) fn data_fits(&self, peb: u32, offsets: Offsets, vid: &VidHeader) -> bool {
+    /// The first `data_size` data bytes, if they fit the checksum in the header.
+    pub(crate) fn data_of_copy(
+        &self,
+        peb: u32,
+        offsets: Offsets,
+        vid: &VidHeader,
+    ) -> Option<Vec<u8>> {
         let mut data = alloc::vec![0; vid.data_size as usize];
-        self.data(peb, offsets, &mut data) && crc32(&data) == vid.data_crc
+        let fits = self.data(peb, offsets, &mut data) && crc32(&data) == vid.data_crc;
+        fits.then_some(data)
     }
 
     /// Whether everything from `offset` on is erased.

@@ -68,6 +68,8 @@ pub(crate) fn attach<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Result<bo
     attach.blocks = blocks.finish(attach, header.bad)?;
     // Linux leaves the superblock's own number 0.
     attach.sequence_max = superblock.sequence.max(locations_newest(attach, own));
+    let begun = attach.evidence.anchors.iter().map(|anchor| anchor.0).max();
+    attach.sequence_map = attach.sequence_max.max(begun.unwrap_or(0));
     for &peb in pools.iter().flat_map(Pool::pebs) {
         scan(attach, peb)?;
     }

@@ -1,6 +1,7 @@
 //! Reading one volume.
 
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use flysch_api::finding::{Finding, Place, Severity};
@@ -8,6 +9,7 @@ use flysch_api::flash::{self, Corrected, Flash, Kind};
 use flysch_api::volume::{Geometry, LebState, Volume};
 use flysch_wire::ubi::{VID_HEADER_SIZE, VidHeader, VolumeKind, crc32};
 
+use crate::attach::Fresh;
 use crate::{Image, Offsets, VolumeInfo};
 
 /// Unmapped LEBs that a volume may have behind its last one: 32 GiB of flash with blocks of
@@ -25,10 +27,17 @@ pub struct UbiVolume<F> {
     offsets: Offsets,
     info: VolumeInfo,
     geometry: flash::Geometry,
+    /// A block whose content was read while attaching, for the last time.
+    fresh: Option<Arc<Fresh>>,
 }
 
 impl<F: Flash> UbiVolume<F> {
-    pub(crate) fn new(flash: F, image: Image, offsets: Offsets, info: &VolumeInfo) -> Self {
+    pub(crate) fn new(
+        flash: F,
+        (image, offsets): (Image, Offsets),
+        info: &VolumeInfo,
+        fresh: Option<Arc<Fresh>>,
+    ) -> Self {
         let size = u64::from(info.leb_size) * u64::from(info.reserved_pebs);
         let below = flash.geometry();
         let geometry = flash::Geometry {
@@ -39,7 +48,7 @@ impl<F: Flash> UbiVolume<F> {
             oob_available: 0,
             ..*below
         };
-        Self { flash, image, offsets, info: info.clone(), geometry }
+        Self { flash, image, offsets, info: info.clone(), geometry, fresh }
     }
 
     /// What the volume table says of it.
@@ -61,6 +70,12 @@ impl<F: Flash> UbiVolume<F> {
 
     fn start(&self, peb: u32) -> u64 {
         self.image.start + u64::from(peb) * u64::from(self.image.peb_size)
+    }
+
+    /// The content of a LEB if it was read while attaching.
+    fn fresh(&self, lnum: u32) -> Option<&[u8]> {
+        let fresh = self.fresh.as_ref()?;
+        (self.peb(lnum) == Some(fresh.peb)).then_some(&fresh.data[..])
     }
 
     fn locate(&self, lnum: u32, offset: u32) -> Option<u64> {
@@ -126,6 +141,13 @@ impl<F: Flash> Volume for UbiVolume<F> {
         if lnum >= self.info.reserved_pebs || end > u64::from(self.info.leb_size) {
             return Err(flash::Error::OutOfRange);
         }
+        if let Some(data) = self.fresh(lnum) {
+            let known = data.get(offset as usize..).unwrap_or_default();
+            let (there, behind) = buffer.split_at_mut(known.len().min(buffer.len()));
+            there.copy_from_slice(&known[..there.len()]);
+            behind.fill(0xff);
+            return Ok(Corrected::NONE);
+        }
         // A block that the image's end cuts short is served as far as it is there.
         let at = self.locate(lnum, offset);
         let size = self.flash.geometry().size;
@@ -141,6 +163,9 @@ impl<F: Flash> Volume for UbiVolume<F> {
     fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
         if u64::from(offset) + len as u64 > u64::from(self.info.leb_size) {
             return None;
+        }
+        if let Some(data) = self.fresh(lnum) {
+            return data.get(offset as usize..)?.get(..len);
         }
         self.flash.point(self.locate(lnum, offset)?, len)
     }

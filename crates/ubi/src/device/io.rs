@@ -138,14 +138,18 @@ impl<F: FlashMut> Io<F> {
         }
     }
 
-    /// Whether the first and the last unit of the data read as erased: an erase that was cut short
-    /// leaves other blocks.
+    /// Whether the place of the second header and the first and the last unit of the data read as
+    /// erased, without a bit corrected: what was cut short leaves other blocks.
     pub(crate) fn looks_erased(&self, peb: u32) -> bool {
-        let size = self.shape.write_size.clamp(64, self.shape.leb_size());
-        let mut unit = vec![0; size as usize];
-        [0, self.shape.leb_size() - size].into_iter().all(|offset| {
-            let read = self.read_data(peb, offset, &mut unit);
-            read.is_ok() && unit.iter().all(|&byte| byte == 0xff)
+        let Shape { image, offsets, write_size, header_unit } = self.shape;
+        let size = write_size.clamp(64, self.shape.leb_size());
+        let header = offsets.vid_header - offsets.vid_header % header_unit;
+        let mut unit = vec![0; size.max(header_unit) as usize];
+        let places = [(header, header_unit), (offsets.data, size), (image.peb_size - size, size)];
+        places.into_iter().all(|(offset, len)| {
+            let unit = &mut unit[..len as usize];
+            let read = self.read(peb, offset, unit);
+            read.is_ok_and(|it| it.bits == 0) && unit.iter().all(|&byte| byte == 0xff)
         })
     }
 

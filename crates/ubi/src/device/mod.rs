@@ -22,9 +22,11 @@
 //! - *Update*: update marker set, LEBs given up, written, the queue emptied, marker cleared.
 //! - *Erase*: the erase counter header follows the erase. A block without one gets the mean. On NOR
 //!   both headers are spoilt first, because an erase cut short there may leave them whole.
-//! - *A page cut short* may read well today and not tomorrow, or as if it were erased. So the copy
-//!   that was written last is written again at attach while the older one is there, and the free
-//!   blocks that would have been taken next are erased before they are.
+//! - *A page cut short* may read well today and not tomorrow, or as if it were erased. So a block
+//!   is judged once, when it is attached, and before anything relies on it that is made true: the
+//!   LEB that was written last is written again from what was read of it, while its older content
+//!   is there; what was found to be no copy is erased; so are the free blocks that would have been
+//!   taken next, before they are.
 //! - *Fastmap*: while one is true, blocks are taken only from its pools, which attaching looks at;
 //!   a new one is written from blocks of the old one's pools, and the old one's first block is
 //!   erased before anything else changes.
@@ -47,6 +49,7 @@ mod open;
 mod pools;
 mod seen;
 mod update;
+mod verdict;
 mod volume;
 mod volumes;
 mod wear;

@@ -68,7 +68,8 @@ impl<F: FlashMut> Device<F> {
             return Ok(device);
         }
         device.adopt_fastmap(&fastmap);
-        device.distrust(evidence.fresh)?;
+        device.distrust();
+        device.execute(&evidence)?;
         device.mend_table()?;
         if options.autoresize {
             device.autoresize()?;
@@ -76,12 +77,9 @@ impl<F: FlashMut> Device<F> {
         Ok(device)
     }
 
-    /// Takes care of what may have been programmed when the power went, although it does not look
-    /// so: a page cut short reads as if it were erased, or well for a while.
-    ///
-    /// The last copy that was written is written again while the older one is still there. The
-    /// blocks that would have been taken next are erased before they are taken.
-    fn distrust(&mut self, fresh: Option<u32>) -> Result<(), Error> {
+    /// Blocks that would have been taken next may have been programmed when the power went,
+    /// although they look erased: they are erased before they are taken.
+    fn distrust(&mut self) {
         if self.wear.pools.is_some() {
             let fastmap = self.fastmap_blocks() as usize;
             let next = self.wear.pools.as_mut().map_or_else(Vec::new, |p| p.take_next(fastmap));
@@ -95,12 +93,6 @@ impl<F: FlashMut> Device<F> {
                 }
             }
         }
-        // An allocation that has to erase could erase the older copy.
-        if let Some(peb) = fresh.filter(|_| self.wear.free_count() > 0) {
-            self.begin()?;
-            self.move_away(peb)?;
-        }
-        Ok(())
     }
 
     /// Enters the used blocks into their volumes' maps.
@@ -306,7 +298,7 @@ fn sort_blocks(
         }
         match block.content {
             Content::Bad => wear.set_aside(peb, State::Bad),
-            Content::Free if block.erase_counter.is_some() => wear.add_free(peb),
+            Content::Free if block.erase_counter.is_some() && !block.scrub => wear.add_free(peb),
             Content::Used { volume, lnum } => {
                 wear.settle(peb, volume, lnum);
                 if block.scrub || block.erase_counter.is_none() {

@@ -4,6 +4,7 @@ mod fastmap;
 mod faults;
 mod ram;
 mod table;
+mod verdict;
 
 use std::vec::Vec;
 

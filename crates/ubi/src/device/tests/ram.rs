@@ -18,6 +18,16 @@ pub(super) enum Cut {
     After,
 }
 
+/// A page that reads otherwise each time.
+#[derive(Clone)]
+pub(super) struct Shaky {
+    pub(super) start: u64,
+    /// How often it was read.
+    pub(super) looks: Cell<u32>,
+    /// Whether it reads well that time.
+    pub(super) is_good: fn(u32) -> bool,
+}
+
 #[derive(Clone)]
 pub(super) struct Ram {
     geometry: Geometry,
@@ -34,6 +44,8 @@ pub(super) struct Ram {
     pub(super) flipping: BTreeSet<u32>,
     /// Reads from these blocks fail, until they are erased.
     pub(super) unreadable: BTreeSet<u32>,
+    /// A page that was cut late, until its block is erased.
+    pub(super) shaky: Option<Shaky>,
     /// Operations until the power goes.
     pub(super) left: Option<(u64, Cut)>,
     pub(super) operations: u64,
@@ -63,6 +75,7 @@ impl Ram {
             weak: BTreeSet::new(),
             flipping: BTreeSet::new(),
             unreadable: BTreeSet::new(),
+            shaky: None,
             left: None,
             operations: 0,
             pages_read: Cell::new(0),
@@ -143,6 +156,13 @@ impl Flash for Ram {
         let block = self.geometry.block_of(offset);
         if self.unreadable.contains(&block) {
             return Err(Error::Uncorrectable { offset });
+        }
+        if let Some(Shaky { start, looks, is_good }) = &self.shaky
+            && (offset..offset + buffer.len() as u64).contains(start)
+            && !is_good(looks.replace(looks.get() + 1))
+        {
+            buffer[(start - offset) as usize] ^= 0x10;
+            return Err(Error::Uncorrectable { offset: *start });
         }
         Ok(match self.flipping.contains(&block) {
             true => Corrected { bits: 3, worst_step: 3 },
@@ -231,6 +251,8 @@ impl FlashMut for Ram {
         self.programmed[range.start / unit..range.end / unit].fill(false);
         self.flipping.remove(&block);
         self.unreadable.remove(&block);
+        let geometry = self.geometry;
+        self.shaky.take_if(|shaky| geometry.block_of(shaky.start) == block);
         Ok(())
     }
 

@@ -1,0 +1,114 @@
+//! Pages that were cut late, and read otherwise each time.
+
+use std::cell::Cell;
+use std::vec;
+
+use flysch_api::volume::LebState;
+
+use super::ram::Shaky;
+use super::*;
+use crate::{Image, Options, Ubi};
+
+const LEBS: u32 = 6;
+
+/// A device whose LEB 0 holds `data(1, 1024)`, on the flash for good.
+fn device() -> Device<Ram> {
+    let mut device = format(Ram::nand(24));
+    device.create(&NewVolume::dynamic(b"a", LEBS)).unwrap();
+    write(&mut device, 0, 0, 0, &data(1, 1024));
+    device.sync().unwrap();
+    device
+}
+
+/// Where page `page` of a LEB's data lies.
+fn place(device: &mut Device<Ram>, lnum: u32, page: u64) -> u64 {
+    let (offset, size) = (u64::from(device.offsets().data), u64::from(device.image().peb_size));
+    match device.volume_mut(0).unwrap().state(lnum) {
+        LebState::Mapped(Some(peb)) => u64::from(peb) * size + offset + page * 512,
+        state => panic!("LEB {lnum} is {state:?}"),
+    }
+}
+
+/// Power went in the last page of a change of LEB 0 to `data(2, 1536)`.
+fn changed(is_good: fn(u32) -> bool) -> Ram {
+    let mut device = device();
+    change(&mut device, 0, 0, &data(2, 1536));
+    let page = place(&mut device, 0, 2);
+    let mut flash = device.into_flash();
+    flash.shaky = Some(Shaky { start: page, looks: Cell::new(0), is_good });
+    flash
+}
+
+fn assert_begins(device: &mut Device<Ram>, lnum: u32, bytes: &[u8], what: &str) {
+    assert!(leb(device, 0, lnum).starts_with(bytes), "{what}: LEB {lnum}");
+}
+
+#[test]
+fn a_copy_that_was_believed_stays_though_it_is_not_readable_again() {
+    let mut device = attach(changed(|look| look == 0));
+    assert_begins(&mut device, 0, &data(2, 1536), "attached");
+    let mut device = attach(device.into_flash());
+    assert_begins(&mut device, 0, &data(2, 1536), "attached again");
+    device.sync().unwrap();
+    let mut device = attach(device.into_flash());
+    assert_begins(&mut device, 0, &data(2, 1536), "attached without the older copy");
+}
+
+#[test]
+fn who_only_reads_reads_a_copy_once() {
+    let flash = changed(|look| look == 0);
+    let image = Image { start: 0, peb_size: 4096, pebs: 24, image_sequence: 0x1234 };
+    let ubi = Ubi::attach(&flash, image, &Options::default()).unwrap();
+    let volume = ubi.volume(0).unwrap();
+    for _ in 0..2 {
+        let mut bytes = vec![0; 2048];
+        let _ = volume.read(0, 0, &mut bytes).unwrap();
+        assert_eq!(bytes[..1536], data(2, 1536));
+        assert!(bytes[1536..].iter().all(|&byte| byte == 0xff));
+    }
+}
+
+#[test]
+fn a_copy_that_was_not_believed_never_is() {
+    let mut device = attach(changed(|look| look > 0));
+    assert_begins(&mut device, 0, &data(1, 1024), "attached");
+    write(&mut device, 0, 0, 1024, &data(3, 512));
+    let mut device = attach(device.into_flash());
+    assert_begins(&mut device, 0, &[data(1, 1024), data(3, 512)].concat(), "attached again");
+}
+
+#[test]
+fn what_was_written_behind_a_copy_is_not_lost() {
+    let mut device = device();
+    change(&mut device, 0, 0, &data(2, 512));
+    write(&mut device, 0, 0, 512, &data(3, 512));
+    let mut device = attach(device.into_flash());
+    assert_begins(&mut device, 0, &[data(2, 512), data(3, 512)].concat(), "attached");
+}
+
+#[test]
+fn an_empty_block_gets_a_firm_header_before_data() {
+    let mut device = device();
+    device.volume_mut(0).unwrap().map(3).unwrap();
+    let header = place(&mut device, 3, 0) - 512;
+    let mut flash = device.into_flash();
+    flash.shaky = Some(Shaky { start: header, looks: Cell::new(0), is_good: |look| look == 0 });
+    let mut device = attach(flash);
+    write(&mut device, 0, 3, 0, &data(4, 512));
+    let mut device = attach(device.into_flash());
+    assert_begins(&mut device, 3, &data(4, 512), "attached again");
+}
+
+#[test]
+fn a_header_that_was_not_readable_never_is() {
+    let mut device = device();
+    device.volume_mut(0).unwrap().unmap(0).unwrap();
+    device.volume_mut(0).unwrap().map(0).unwrap();
+    let header = place(&mut device, 0, 0) - 512;
+    let mut flash = device.into_flash();
+    flash.shaky = Some(Shaky { start: header, looks: Cell::new(0), is_good: |look| look > 0 });
+    let mut device = attach(flash);
+    assert_begins(&mut device, 0, &data(1, 1024), "come back");
+    let mut device = attach(device.into_flash());
+    assert_begins(&mut device, 0, &data(1, 1024), "attached again");
+}
