@@ -109,15 +109,50 @@ impl Scratch {
     }
 }
 
+/// Bytes that were read of a place where a write may have been cut short. It may read otherwise the
+/// next time: they stand for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) lnum: u32,
+    pub(crate) offset: u32,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Held {
+    /// Puts what it has of the bytes at `offset` into `buffer`.
+    fn lay_over(&self, offset: u32, buffer: &mut [u8]) {
+        let skip = self.offset.saturating_sub(offset) as usize;
+        let from = offset.saturating_sub(self.offset) as usize;
+        let (Some(to), Some(from)) = (buffer.get_mut(skip..), self.bytes.get(from..)) else {
+            return;
+        };
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    }
+
+    fn touches(&self, at: Location) -> bool {
+        let end = u64::from(self.offset) + self.bytes.len() as u64;
+        self.lnum == at.lnum
+            && u64::from(at.offset) < end
+            && self.offset < at.offset.saturating_add(at.length)
+    }
+}
+
 /// A volume, seen as nodes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Access<V> {
     pub(crate) volume: V,
     pub(crate) leb_size: u32,
     pub(crate) lebs: u32,
+    /// What the last look showed of the places that are not looked at again.
+    pub(crate) held: Vec<Held>,
 }
 
 impl<V: Volume> Access<V> {
+    /// The LEB has other content now: it is read again.
+    pub(crate) fn let_go(&mut self, lnum: u32) {
+        self.held.retain(|held| held.lnum != lnum);
+    }
+
     /// Where something is, with the physical erase block if there is one.
     pub(crate) fn place(&self, lnum: u32, offset: u32) -> Place {
         let peb = match self.volume.state(lnum) {
@@ -138,15 +173,21 @@ impl<V: Volume> Access<V> {
         if lnum >= self.lebs || end > u64::from(self.leb_size) {
             return Err(Cause::Misplaced);
         }
-        if let Some(bytes) = self.volume.point(lnum, offset, length as usize) {
+        let is_held = self.held.iter().any(|held| held.touches(at));
+        if !is_held && let Some(bytes) = self.volume.point(lnum, offset, length as usize) {
             return Ok(bytes);
         }
         let room = scratch.room(length as usize);
         match self.volume.read(lnum, offset, room) {
             // What error correction could not repair, the node's CRC judges.
-            Ok(_) | Err(flash::Error::Uncorrectable { .. }) => Ok(room),
-            Err(error) => Err(Cause::Flash(error)),
+            Ok(_) | Err(flash::Error::Uncorrectable { .. }) => {}
+            Err(error) => return Err(Cause::Flash(error)),
         }
+        if is_held {
+            let held = self.held.iter().filter(|held| held.lnum == lnum);
+            held.for_each(|held| held.lay_over(offset, room));
+        }
+        Ok(room)
     }
 
     /// A whole LEB.

@@ -21,7 +21,7 @@ use crate::index::{Index, Lowest, Visit};
 use crate::master::{self, Chosen};
 use crate::overlay::Overlay;
 use crate::rebuild::{self, Lost};
-use crate::replay::{self, Bud, Journal};
+use crate::replay::{self, Bud, Journal, Seen};
 use crate::scan::{Item, Scan};
 use crate::store::Store;
 
@@ -74,6 +74,8 @@ pub struct Ubifs<V> {
     pub(crate) master: Option<Chosen>,
     pub(crate) lpt: Option<LptFormat>,
     pub(crate) buds: Vec<Bud>,
+    /// What else was seen of the journal.
+    pub(crate) seen: Seen,
     pub(crate) findings: Vec<Finding>,
     pub(crate) lost: Lost,
 }
@@ -88,7 +90,8 @@ impl<V: Volume> Ubifs<V> {
         if !(64..=LEB_SIZE_MAX).contains(&geometry.leb_size) {
             return Err(OpenError::LebSize(geometry.leb_size));
         }
-        let access = Access { volume, leb_size: geometry.leb_size, lebs: geometry.lebs };
+        let (leb_size, lebs) = (geometry.leb_size, geometry.lebs);
+        let access = Access { volume, leb_size, lebs, held: Vec::new() };
         let mut findings = Vec::new();
         let (superblock, layout) = match read_superblock(&access, &mut findings) {
             Some((superblock, layout)) => (superblock, layout),
@@ -104,7 +107,8 @@ impl<V: Volume> Ubifs<V> {
         };
         let lpt = LptFormat::new(&superblock).ok();
         let lost = Vec::new();
-        let mut this = Self { store, master: None, lpt, buds: Vec::new(), findings, lost };
+        let (buds, seen) = (Vec::new(), Seen::default());
+        let mut this = Self { store, master: None, lpt, buds, seen, findings, lost };
         this.start(options);
         Ok(this)
     }
@@ -118,16 +122,17 @@ impl<V: Volume> Ubifs<V> {
         }
         let dirty = self.is_unclean();
         let log = match &self.master {
-            Some(chosen) if !whole => replay::read_log(
-                &self.store.access,
-                &self.store.layout,
-                &chosen.master,
-                &mut self.findings,
-            ),
+            Some(chosen) if !whole => {
+                replay::read_log(&self.store, &chosen.master, &mut self.findings)
+            }
             _ => Err(replay::LogLost),
         };
         match log {
-            Ok(buds) => self.buds = buds,
+            Ok(log) => {
+                self.buds.clone_from(&log.buds);
+                self.store.access.held.extend(log.tail.clone());
+                self.seen.log = Some(log);
+            }
             Err(replay::LogLost) => {
                 whole = true;
                 let place = Place::default();
@@ -187,7 +192,10 @@ impl<V: Volume> Ubifs<V> {
     fn replay(&mut self, dirty: bool) {
         let journal = Journal::new(&self.store.superblock, dirty);
         let access = &self.store.access;
-        let mut entries = replay::read_buds(access, &journal, &self.buds, &mut self.findings);
+        let read = replay::read_buds(access, &journal, &self.buds, &mut self.findings);
+        let (mut entries, held) = (read.entries, read.held);
+        self.seen.buds = read.seen;
+        self.store.access.held.extend(held);
         let rebuilt = !self.lost.is_empty();
         if rebuilt {
             for &(first, last) in &self.lost {

@@ -15,12 +15,12 @@ use flysch_api::finding::{Finding, Severity};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
     BLOCK_SIZE, BranchFormat, Group, HEADER_SIZE, Header, JOURNAL_HEADS, Key, Layout, Master,
-    MasterFlags, NODE_ALIGNMENT, Node, NodeError, NodeKind, Superblock,
+    MasterFlags, NODE_ALIGNMENT, Node, NodeError, NodeKind, Superblock, align8,
 };
 
-use crate::access::{Access, Cause, Fault, Location, Scratch, finding};
+use crate::access::{Access, Cause, Fault, Held, Location, Scratch, finding};
 use crate::scan::{Item, Scan};
-use crate::store::field;
+use crate::store::{Store, field};
 
 /// A LEB of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,14 +64,83 @@ const GC_HEAD: u32 = 0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogLost;
 
-/// Reads the log from the commit on.
+/// The log, as one look showed it.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundLog {
+    /// The LEBs of the journal.
+    pub(crate) buds: Vec<Bud>,
+    /// Behind everything that was written.
+    pub(crate) head: (u32, u32),
+    /// Behind the last node, in the same LEB.
+    pub(crate) end: u32,
+    /// Commit start and references, each once.
+    pub(crate) nodes: Vec<u8>,
+    /// The highest sequence number.
+    pub(crate) sequence: u64,
+    /// The end, which may have been cut short.
+    pub(crate) tail: Option<Held>,
+}
+
+/// What one look at the journal showed. A page that was cut late may read otherwise the next time,
+/// so who writes goes by this and does not look again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// The log; `None` if it can not be followed.
+    pub(crate) log: Option<FoundLog>,
+    pub(crate) buds: SeenBuds,
+}
+
+/// What one look at the buds showed, beside their nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SeenBuds {
+    /// Where each ends.
+    pub(crate) ends: Vec<BudEnd>,
+    /// The highest sequence number.
+    pub(crate) sequence: u64,
+    /// The highest number of an inode that a node speaks of.
+    pub(crate) inode: u64,
+}
+
+/// Where a bud ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BudEnd {
+    /// Behind the last node that counts; behind all that was written if it is not torn.
+    pub(crate) at: u32,
+    /// Something that is no node follows, or nodes that do not count.
+    pub(crate) is_torn: bool,
+}
+
+impl SeenBuds {
+    fn note(&mut self, header: Header, bytes: &[u8], format: BranchFormat) {
+        self.sequence = self.sequence.max(header.sequence);
+        let inode = match Node::decode(header, bytes, format) {
+            Ok(Node::Inode(node)) => node.key.inode().into(),
+            Ok(Node::Data(node)) => node.key.inode().into(),
+            Ok(Node::Entry(node)) => node.inode.max(node.key.inode().into()),
+            _ => 0,
+        };
+        self.inode = self.inode.max(inode);
+    }
+}
+
+/// Reads the log from the commit on, once.
 pub(crate) fn read_log<V: Volume>(
-    access: &Access<V>,
-    layout: &Layout,
+    store: &Store<V>,
     master: &Master,
     findings: &mut Vec<Finding>,
-) -> Result<Vec<Bud>, LogLost> {
-    let mut log = Log { access, layout, master, findings, start: None, buds: Vec::new() };
+) -> Result<FoundLog, LogLost> {
+    let (access, layout) = (&store.access, &store.layout);
+    let found = FoundLog {
+        buds: Vec::new(),
+        head: (master.log_lnum, 0),
+        end: 0,
+        nodes: Vec::new(),
+        sequence: 0,
+        tail: None,
+    };
+    let dirty = master.flags.contains(MasterFlags::DIRTY);
+    let journal = Journal::new(&store.superblock, dirty);
+    let mut log = Log { access, layout, master, journal, findings, start: None, found };
     let lebs = layout.log.end - layout.log.start;
     for step in 0..lebs {
         let from_first = (master.log_lnum - layout.log.start + step) % lebs;
@@ -84,17 +153,18 @@ pub(crate) fn read_log<V: Volume>(
             }
         }
     }
-    Ok(log.buds)
+    Ok(log.found)
 }
 
 struct Log<'l, V> {
     access: &'l Access<V>,
     layout: &'l Layout,
     master: &'l Master,
+    journal: Journal,
     findings: &'l mut Vec<Finding>,
     /// Sequence number of the commit start node.
     start: Option<u64>,
-    buds: Vec<Bud>,
+    found: FoundLog,
 }
 
 impl<V: Volume> Log<'_, V> {
@@ -108,45 +178,62 @@ impl<V: Volume> Log<'_, V> {
         };
         let mut scratch = Scratch::new();
         let leb = access.leb(lnum, &mut scratch).map_err(|c| fault(0, NodeKind::CommitStart, c))?;
-        let mut any = false;
+        let end = Scan::new(leb, 0).end();
+        let (mut any, mut good, mut is_torn) = (false, 0, false);
         for item in Scan::new(leb, 0) {
             match item {
                 Item::Node { offset, header, bytes } => {
                     if self.start.is_some_and(|start| header.sequence < start) {
-                        return Ok(false);
+                        break;
                     }
-                    let node = self
-                        .node(offset, header, bytes)
+                    self.node(offset, header, bytes)
                         .map_err(|cause| fault(offset, header.kind, cause))?;
-                    any |= node;
+                    (any, good) = (true, offset + align8(header.length));
                 }
                 Item::Garbage { range, error } => {
-                    // A commit cut short may have torn the first write to the next LEB.
+                    // The last write may be torn, and the first one of a commit cut short.
                     let some = any || self.start.is_some();
-                    let torn = self.master.flags.contains(MasterFlags::DIRTY) && some;
-                    if !torn || range.1 < Scan::new(leb, 0).end() {
+                    let torn = self.journal.dirty && some;
+                    if !torn || !self.journal.is_last_write(leb, range.0, end) {
                         return Err(fault(range.0, NodeKind::CommitStart, Cause::Node(error)));
                     }
                     let problem = format!("the last write was cut short ({error})");
                     let place = access.place(lnum, range.0);
                     self.findings.push(finding(Severity::Note, "log", problem, place));
+                    is_torn = true;
+                    break;
                 }
             }
         }
         if self.start.is_none() {
             return Err(fault(0, NodeKind::CommitStart, Cause::Mismatch("commit start")));
         }
-        Ok(any)
+        if any || is_torn {
+            self.end_at(lnum, leb, (good, end));
+        }
+        Ok(any && !is_torn)
     }
 
-    fn node(&mut self, offset: u32, header: Header, bytes: &[u8]) -> Result<bool, Cause> {
+    /// The log ends here, unless it goes on in the next LEB.
+    fn end_at(&mut self, lnum: u32, leb: &[u8], (good, end): (u32, u32)) {
+        self.found.head = (lnum, end.max(good));
+        self.found.end = good;
+        let tail = self.journal.tail(lnum, leb, (good, end));
+        self.found.tail = self.journal.dirty.then_some(tail);
+    }
+
+    fn node(&mut self, offset: u32, header: Header, bytes: &[u8]) -> Result<(), Cause> {
         let parsed = Node::decode(header, bytes, BranchFormat::default()).map_err(Cause::Node)?;
+        let found = &mut self.found;
+        found.sequence = found.sequence.max(header.sequence);
+        let mut is_new = false;
         match (parsed, self.start) {
             (Node::CommitStart(start), None) => {
                 if start.commit != self.master.commit || offset != 0 {
                     return Err(Cause::Mismatch("commit number"));
                 }
                 self.start = Some(header.sequence);
+                is_new = true;
             }
             (Node::CommitStart(_), Some(_)) if offset == 0 => {}
             (Node::Reference(reference), Some(_)) => {
@@ -159,14 +246,19 @@ impl<V: Volume> Log<'_, V> {
                 let bud =
                     Bud { lnum: reference.lnum, start: reference.offset, head: reference.head };
                 // A commit repeats the references of the buds that stay open.
-                if !self.buds.iter().any(|known| known.lnum == bud.lnum) {
-                    self.buds.push(bud);
+                is_new = !found.buds.iter().any(|known| known.lnum == bud.lnum);
+                if is_new {
+                    found.buds.push(bud);
                 }
             }
             (Node::Authentication(_), _) => {}
             _ => return Err(Cause::Mismatch("type than a log has")),
         }
-        Ok(true)
+        if is_new {
+            found.nodes.extend_from_slice(bytes);
+            found.nodes.resize(found.nodes.len().next_multiple_of(NODE_ALIGNMENT as usize), 0);
+        }
+        Ok(())
     }
 }
 
@@ -178,6 +270,8 @@ pub(crate) struct Journal {
     pub(crate) dirty: bool,
     /// Bytes that are written at once at most; power loss leaves nothing else in disorder.
     pub(crate) write_size: u32,
+    /// Writes begin and end at multiples of this.
+    pub(crate) unit: u32,
 }
 
 impl Journal {
@@ -186,7 +280,18 @@ impl Journal {
     pub(crate) fn new(superblock: &Superblock, dirty: bool) -> Self {
         let nor = superblock.min_io_size <= NODE_ALIGNMENT;
         let write_size = if nor { 1024 } else { superblock.min_io_size };
-        Self { format: superblock.branch_format(), dirty, write_size }
+        let unit = superblock.min_io_size.max(NODE_ALIGNMENT);
+        Self { format: superblock.branch_format(), dirty, write_size, unit }
+    }
+
+    /// What may have been written last in a LEB, as it was read: from the write that good nodes end
+    /// in to the one behind all that was written.
+    fn tail(&self, lnum: u32, leb: &[u8], (good, end): (u32, u32)) -> Held {
+        let size = self.write_size;
+        let start = good.saturating_sub(1) / size * size;
+        let stop = u64::from(end.max(good)).next_multiple_of(size.into()) + u64::from(size);
+        let stop = stop.min(leb.len() as u64) as usize;
+        Held { lnum, offset: start, bytes: leb[start as usize..stop].into() }
     }
 
     /// Whether garbage at `start`, behind which nothing was written from `end` on, can be the last
@@ -204,24 +309,33 @@ impl Journal {
     }
 }
 
-/// Reads every bud, in the order the nodes were written.
+/// The nodes of all buds, in the order they were written, and what else one look showed.
+pub(crate) struct ReadBuds {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) seen: SeenBuds,
+    /// The ends that may have been cut short.
+    pub(crate) held: Vec<Held>,
+}
+
+/// Reads every bud, once.
 pub(crate) fn read_buds<V: Volume>(
     access: &Access<V>,
     journal: &Journal,
     buds: &[Bud],
     findings: &mut Vec<Finding>,
-) -> Vec<Entry> {
-    let mut entries = Vec::new();
+) -> ReadBuds {
+    let mut read = ReadBuds { entries: Vec::new(), seen: SeenBuds::default(), held: Vec::new() };
     for (at, bud) in buds.iter().enumerate() {
         let later = &buds[at + 1..];
         let last = !later.iter().any(|other| other.head == bud.head && is_written(access, other));
         let may_be_torn = journal.dirty && last;
         let grouped = bud.head != GC_HEAD;
         let part = Part { lnum: bud.lnum, start: bud.start, may_be_torn, grouped };
-        entries.extend(read_part(access, journal, part, findings));
+        let end = read_part(access, journal, part, (&mut read, findings));
+        read.seen.ends.push(end);
     }
-    entries.sort_by_key(|entry| entry.sequence);
-    entries
+    read.entries.sort_by_key(|entry| entry.sequence);
+    read
 }
 
 /// Whether anything was written to a bud.
@@ -242,13 +356,13 @@ struct Part {
     grouped: bool,
 }
 
-/// Reads the nodes of a bud.
+/// Reads the nodes of a bud; tells where it ends.
 fn read_part<V: Volume>(
     access: &Access<V>,
     journal: &Journal,
     part: Part,
-    findings: &mut Vec<Finding>,
-) -> Vec<Entry> {
+    (read, findings): (&mut ReadBuds, &mut Vec<Finding>),
+) -> BudEnd {
     let mut scratch = Scratch::new();
     let mut found: Vec<(Group, Option<Entry>)> = Vec::new();
     let leb = match access.leb(part.lnum, &mut scratch) {
@@ -256,13 +370,20 @@ fn read_part<V: Volume>(
         Err(cause) => {
             let place = access.place(part.lnum, part.start);
             findings.push(finding(Severity::Lost, "journal", format!("{cause}"), place));
-            return Vec::new();
+            return BudEnd { at: access.leb_size, is_torn: false };
         }
     };
     let end = Scan::new(leb, part.start).end();
+    // Behind the last node, and behind the last one that is not in an incomplete group.
+    let (mut behind, mut good, mut is_torn) = (part.start, part.start, false);
     for item in Scan::new(leb, part.start) {
         match item {
             Item::Node { offset, header, bytes } => {
+                read.seen.note(header, bytes, journal.format);
+                behind = offset + align8(header.length);
+                if !part.grouped || header.group != Group::More {
+                    good = behind;
+                }
                 match entry(part.lnum, offset, header, bytes, journal.format) {
                     Ok(entry) => found.push((header.group, entry)),
                     Err(cause) => {
@@ -273,6 +394,7 @@ fn read_part<V: Volume>(
                 }
             }
             Item::Garbage { range, error } => {
+                is_torn = true;
                 let place = access.place(part.lnum, range.0);
                 if part.may_be_torn && journal.is_last_write(leb, range.0, end) {
                     let problem = format!("the last write was cut short ({error})");
@@ -287,7 +409,13 @@ fn read_part<V: Volume>(
         }
     }
     drop_incomplete_group(access, part, &mut found, findings);
-    found.into_iter().filter_map(|(_, entry)| entry).collect()
+    if part.may_be_torn {
+        read.held.push(journal.tail(part.lnum, leb, (good, end)));
+    }
+    read.entries.extend(found.into_iter().filter_map(|(_, entry)| entry));
+    let end = end.max(behind);
+    is_torn |= good < behind || !end.is_multiple_of(journal.unit);
+    BudEnd { at: if is_torn { good } else { end }.min(access.leb_size), is_torn }
 }
 
 /// Nodes at the end that wait for the rest of their group never happened.

@@ -163,11 +163,13 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     fn change_leb(&mut self, lnum: u32, bytes: &[u8]) -> Result<(), Error> {
+        self.fs.store.access.let_go(lnum);
         let changed = self.volume_mut().change(lnum, bytes);
         changed.map_err(|error| self.refused(lnum, 0, error))
     }
 
     fn unmap_leb(&mut self, lnum: u32) -> Result<(), Error> {
+        self.fs.store.access.let_go(lnum);
         let unmapped = self.volume_mut().unmap(lnum);
         unmapped.map_err(|error| self.refused(lnum, 0, error))
     }

@@ -15,7 +15,7 @@ use flysch_api::vfs::Error;
 use flysch_api::volume::{LebState, VolumeMut};
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{
-    Group, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, Node, SUPERBLOCK_LEB,
+    Group, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, NODE_ALIGNMENT, Node, SUPERBLOCK_LEB,
     SUPERBLOCK_NODE_SIZE, SuperblockFlags, align8,
 };
 
@@ -28,7 +28,7 @@ use crate::access::{Fault, Location, Scratch};
 use crate::lpt::Lpt;
 use crate::master::bad_fields;
 use crate::open::{OpenError, Options, Ubifs};
-use crate::scan::{Item, Scan};
+use crate::replay::{BudEnd, FoundLog};
 
 /// Why a file system could not be opened for writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,23 +64,10 @@ fn read_only<T>(why: impl Into<String>) -> Result<T, MountError> {
     Err(MountError::ReadOnly(why.into()))
 }
 
-/// What lies in the journal's LEBs.
-#[derive(Default)]
-struct Found {
-    sequence: u64,
-    inode: u64,
-    /// Of each bud: where it ends, and whether that end was torn.
-    ends: Vec<(u32, bool)>,
-}
-
-/// The log as it lies on the flash.
-pub(super) struct FoundLog {
-    /// Behind its last node.
-    pub(super) head: (u32, u32),
-    /// Commit start and references, each once.
-    nodes: Vec<u8>,
-    sequence: u64,
-}
+/// How often a place is read to tell whether it reads the same each time.
+const LOOKS: usize = 4;
+/// How often without error correction, which would tell of cells that read as either.
+const LOOKS_UNCORRECTED: usize = 16;
 
 impl<V: VolumeMut> UbifsMut<V> {
     /// Opens the file system on `volume` for reading and writing.
@@ -106,19 +93,22 @@ impl<V: VolumeMut> UbifsMut<V> {
         let fs = Ubifs::open(buffered, options).map_err(MountError::Open)?;
         let mut this = Self::prepare(fs)?;
         let unclean = this.master.flags.contains(MasterFlags::DIRTY);
-        let found = this.scan_buds();
-        let log = this.scan_log()?;
-        this.sequence = this.sequence.max(found.sequence).max(log.sequence);
-        this.highest_inode = this.highest_inode.max(found.inode);
+        let seen = core::mem::take(&mut this.fs.seen);
+        let Some(log) = seen.log else { return read_only("the log is lost") };
+        this.sequence = this.sequence.max(seen.buds.sequence).max(log.sequence);
+        this.highest_inode = this.highest_inode.max(seen.buds.inode);
         this.random = this.sequence ^ u64::from_le_bytes(first_8(&this.fs.store.superblock.uuid));
-        this.account(&found.ends)?;
+        this.account(&seen.buds.ends)?;
         this.believable()?;
         this.recover_master(unclean)?;
-        this.log.head = log.head;
+        let (lnum, end) = log.head;
+        this.log.head = (lnum, end.next_multiple_of(this.unit()));
         this.fix_up()?;
         if unclean {
-            this.recover(&found, &log)?;
+            this.recover(&seen.buds.ends, &log)?;
         }
+        // What could not be trusted is written anew, and what else was looked at is firm.
+        this.fs.store.access.held.clear();
         this.take_gc_leb();
         this.grow()?;
         if unclean {
@@ -218,82 +208,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         leb.map(Vec::from).map_err(|_| Error::Medium(place))
     }
 
-    /// Goes through the journal once more: what was written last, and where.
-    fn scan_buds(&self) -> Found {
-        let mut found = Found::default();
-        for bud in &self.fs.buds {
-            let (mut end, mut torn) = (bud.start, false);
-            let Ok(leb) = self.whole_leb(bud.lnum) else {
-                found.ends.push((self.leb_size(), false));
-                continue;
-            };
-            let mut scan = Scan::new(&leb, bud.start);
-            let mut open_group = false;
-            for item in &mut scan {
-                let Item::Node { offset, header, bytes } = item else {
-                    torn = true;
-                    break;
-                };
-                found.sequence = found.sequence.max(header.sequence);
-                let node = Node::decode(header, bytes, self.fs.store.format());
-                found.inode = found.inode.max(node.map_or(0, |node| inode_of(&node)));
-                open_group = bud.head != GC as u32 && header.group == Group::More;
-                if !open_group {
-                    end = offset + align8(header.length);
-                }
-            }
-            torn |= open_group || !scan.end().is_multiple_of(self.unit());
-            if !torn {
-                end = scan.end().max(bud.start);
-            }
-            found.ends.push((end.min(self.leb_size()), torn));
-        }
-        found
-    }
-
-    /// Goes through the log once more.
-    pub(super) fn scan_log(&self) -> Result<FoundLog, MountError> {
-        let mut log = FoundLog { head: (self.master.log_lnum, 0), nodes: Vec::new(), sequence: 0 };
-        let mut start = None;
-        let mut known: Vec<u32> = Vec::new();
-        let mut lnum = self.master.log_lnum;
-        for _ in self.fs.store.layout.log.clone() {
-            let leb = self.whole_leb(lnum)?;
-            let mut any = false;
-            let mut scan = Scan::new(&leb, 0);
-            for item in &mut scan {
-                let Item::Node { header, bytes, .. } = item else { continue };
-                if start.is_some_and(|start| header.sequence < start) {
-                    break;
-                }
-                any = true;
-                log.sequence = log.sequence.max(header.sequence);
-                let node = Node::decode(header, bytes, self.fs.store.format());
-                let wanted = match node {
-                    Ok(Node::CommitStart(_)) => start.is_none(),
-                    Ok(Node::Reference(it)) if !known.contains(&it.lnum) => {
-                        known.push(it.lnum);
-                        true
-                    }
-                    _ => false,
-                };
-                start = start.or(Some(header.sequence));
-                if wanted {
-                    log.nodes.extend_from_slice(bytes);
-                    log.nodes.resize(log.nodes.len().next_multiple_of(8), 0);
-                }
-            }
-            if !any {
-                break;
-            }
-            log.head = (lnum, scan.end().next_multiple_of(self.unit()));
-            lnum = self.next_log_leb(lnum);
-        }
-        if start.is_none() { read_only("the log is lost") } else { Ok(log) }
-    }
-
     /// Counts what the journal changed about each LEB.
-    fn account(&mut self, ends: &[(u32, bool)]) -> Result<(), Error> {
+    fn account(&mut self, ends: &[BudEnd]) -> Result<(), Error> {
         let leb_size = self.leb_size();
         let mut gone = Vec::new();
         let mut come = Vec::new();
@@ -331,11 +247,11 @@ impl<V: VolumeMut> UbifsMut<V> {
             self.space.release(at);
         }
         let buds: Vec<_> = self.fs.buds.iter().copied().zip(ends.iter().copied()).collect();
-        for (bud, (end, _)) in buds {
+        for (bud, end) in buds {
             self.log.bud_bytes += u64::from(leb_size - bud.start);
             self.space.change(bud.lnum, |leb| {
                 leb.taken = true;
-                leb.free = (leb_size - end).min(leb_size - leb.used);
+                leb.free = (leb_size - end.at).min(leb_size - leb.used);
             });
         }
         for at in come {
@@ -370,8 +286,9 @@ impl<V: VolumeMut> UbifsMut<V> {
             _ => false,
         };
         let end = self.master_at + size;
-        let good = same && self.is_erased(MASTER_LEB, end) && self.is_erased(MASTER_LEB + 1, end);
-        if good && !unclean {
+        let is_good =
+            |lnum| self.is_erased(lnum, end) && self.is_firm(lnum, self.master_at, end + size);
+        if !unclean && same && is_good(MASTER_LEB) && is_good(MASTER_LEB + 1) {
             return Ok(());
         }
         let flags = MasterFlags(self.master.flags.0 | MasterFlags::RECOVERY.0);
@@ -388,14 +305,34 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(())
     }
 
-    /// Writes back what an unclean stop left torn.
-    fn recover(&mut self, found: &Found, log: &FoundLog) -> Result<(), Error> {
+    /// Whether a place reads the same each time, with hardly a bit to correct: a write that was cut
+    /// short, or not even begun as it seems, does not.
+    fn is_firm(&self, lnum: u32, start: u32, end: u32) -> bool {
+        let read = |bytes: &mut [u8]| self.volume().read(lnum, start, bytes);
+        let mut first = alloc::vec![0; (end.min(self.leb_size()) - start) as usize];
+        let mut again = first.clone();
+        let Ok(corrected) = read(&mut first) else { return false };
+        let looks = match self.volume().point(lnum, start, 1) {
+            // Memory.
+            Some(_) => 1,
+            None if self.unit() > NODE_ALIGNMENT => LOOKS,
+            None => LOOKS_UNCORRECTED,
+        };
+        let mut is_clean = corrected.bits == 0;
+        for _ in 1..looks {
+            is_clean &= read(&mut again).is_ok_and(|it| it.bits == 0) && first == again;
+        }
+        is_clean
+    }
+
+    /// Writes back what an unclean stop left torn, as it was seen when it was read.
+    fn recover(&mut self, ends: &[BudEnd], log: &FoundLog) -> Result<(), Error> {
         let buds = self.fs.buds.clone();
-        for (at, (bud, (end, torn))) in buds.iter().zip(&found.ends).enumerate() {
+        for (at, (bud, end)) in buds.iter().zip(ends).enumerate() {
             // A write cut short may look erased, or good this once: it is written anew.
             let last = !buds[at + 1..].iter().any(|other| other.head == bud.head);
-            if *torn || last {
-                let end = self.cut_leb(bud.lnum, *end)?;
+            if end.is_torn || last {
+                let end = self.cut_leb(bud.lnum, end.at)?;
                 let free = self.leb_size() - end;
                 self.space.change(bud.lnum, |leb| leb.free = free);
             }
@@ -437,17 +374,24 @@ impl<V: VolumeMut> UbifsMut<V> {
     fn recover_log(&mut self, log: &FoundLog) -> Result<(), Error> {
         let mut nodes = log.nodes.clone();
         pad(&mut nodes, self.unit() as usize);
-        if nodes.len() > self.leb_size() as usize {
-            return Ok(());
-        }
         let tail = self.log.tail;
-        self.change_leb(tail, &nodes)?;
+        let mut used = alloc::vec![tail];
+        if nodes.len() <= self.leb_size() as usize {
+            self.change_leb(tail, &nodes)?;
+            self.log.head = (tail, nodes.len() as u32);
+        } else {
+            // It stays as it is up to its last node.
+            let (lnum, _) = log.head;
+            self.log.head = (lnum, self.cut_leb(lnum, log.end)?);
+            while used.last() != Some(&lnum) {
+                used.push(self.next_log_leb(used[used.len() - 1]));
+            }
+        }
         for lnum in self.fs.store.layout.log.clone() {
-            if lnum != tail && self.volume().state(lnum) != LebState::Unmapped {
+            if !used.contains(&lnum) && self.volume().state(lnum) != LebState::Unmapped {
                 self.unmap_leb(lnum)?;
             }
         }
-        self.log.head = (tail, nodes.len() as u32);
         Ok(())
     }
 
@@ -586,14 +530,4 @@ fn first_8(bytes: &[u8; 16]) -> [u8; 8] {
     let mut first = [0; 8];
     first.copy_from_slice(&bytes[..8]);
     first
-}
-
-/// The highest inode number a node of the journal speaks of.
-fn inode_of(node: &Node<'_>) -> u64 {
-    match node {
-        Node::Inode(node) => node.key.inode().into(),
-        Node::Data(node) => node.key.inode().into(),
-        Node::Entry(node) => node.inode.max(node.key.inode().into()),
-        _ => 0,
-    }
 }

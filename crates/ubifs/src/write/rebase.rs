@@ -29,6 +29,7 @@ use crate::lpt::Lpt;
 use crate::master::{Chosen, INODE_WATERMARK};
 use crate::open::Ubifs;
 use crate::overlay::Overlay;
+use crate::replay::read_log;
 use crate::scan::{Item, Scan};
 
 /// A name to be written into a directory.
@@ -135,6 +136,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             this.make_gc_leb()?;
         }
         this.fix_up()?;
+        this.fs.store.access.held.clear();
         Ok(this)
     }
 
@@ -176,10 +178,11 @@ impl<V: VolumeMut> UbifsMut<V> {
     fn find_log(&mut self) {
         let (tail, log) = (self.master.log_lnum, self.fs.store.layout.log.clone());
         if log.contains(&tail)
-            && let Ok(found) = self.scan_log()
+            && let Ok(found) = read_log(&self.fs.store, &self.master, &mut Vec::new())
         {
+            let (lnum, end) = found.head;
             self.log.tail = tail;
-            self.log.head = found.head;
+            self.log.head = (lnum, end.next_multiple_of(self.unit()));
         }
     }
 

@@ -3,5 +3,6 @@
 mod chips;
 mod cuts;
 mod full;
+mod late;
 mod seeds;
 mod wear;
