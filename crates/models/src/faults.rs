@@ -245,7 +245,15 @@ impl Injector {
         }
     }
 
-    /// Whether anything can ever go wrong: one branch for the caller's fast path.
+    /// From now on `plan` says what goes wrong: its opportunities are counted from now. Counters
+    /// and log go on, and so do the random streams.
+    pub fn arm(&mut self, plan: Plan) {
+        self.active = !plan.is_empty();
+        self.plan = plan;
+        self.seen = [0; Kind::ALL.len()];
+    }
+
+    /// Whether anything can go wrong: one branch for the caller's fast path.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.active

@@ -94,6 +94,16 @@ pub enum Store {
 }
 
 impl Store {
+    /// Why the machine below could not do what was asked, in words: the first time it could not.
+    /// The device tells its host an error of its medium; this is what was behind it.
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Memory(_) => None,
+            #[cfg(feature = "std")]
+            Self::File(store) => store.failure(),
+        }
+    }
+
     /// A store in memory; takes memory only for what is written.
     pub fn memory(len: u64) -> Self {
         Self::Memory(MemoryStore::new(len))

@@ -190,9 +190,10 @@ impl<M: Machine> Core<M> {
         let reply = self.checked_query(query)?;
         Ok(match query.kind() {
             Kind::Descriptor(id) => {
-                // Both bytes every descriptor starts with.
+                // Both bytes every descriptor but one starts with.
                 let good = reply.bytes().first_chunk().is_some_and(|[length, idn]| {
-                    *length >= 2 && DescriptorId::from_bits(*idn) == id
+                    let has_no_type = id == DescriptorId::Fbo;
+                    *length >= 2 && (has_no_type || DescriptorId::from_bits(*idn) == id)
                 });
                 if !good {
                     return Err(Error::Descriptor(id.name()).into());

@@ -38,6 +38,29 @@ fn wait_until(what: &str, ready: impl Fn() -> bool) {
 }
 
 #[test]
+fn a_killed_qemu_is_told_as_what_it_is() {
+    for release in releases() {
+        let target = format!("ufs@qemu,size=64M,qemu={}", release.program.display());
+        let child = flysch()
+            .args(["bench", "--on", &target, "--rw=randread", "--runtime=60", "--time_based"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_until("QEMU starts", || !qemus_of(child.id()).is_empty());
+        std::thread::sleep(Duration::from_millis(1500));
+        for qemu in qemus_of(child.id()) {
+            kill_process(Pid::from_raw(qemu).unwrap(), Signal::KILL).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("QEMU ended (signal: 9"), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}
+
+#[test]
 fn every_command_works_on_both_releases() {
     for release in releases() {
         let works = |words: &str, part: &str| {

@@ -137,7 +137,8 @@ fn a_full_file_system_leaves_no_half_file() {
                   \"$1\" copy \"$3\" kept; echo \"kept $?\"; \
                   \"$1\" bench --on null --rw=read --number_ios=50000 --trace tr > /dev/null; \
                   echo \"trace $?\"; \"$1\" copy \"$3\" file:image,size=4M; echo \"image $?\"; \
-                  ls -A; cat kept";
+                  \"$1\" bench --on ufs,image=unit,size=16M --rw=write --size=8M > /dev/null; \
+                  echo \"unit $?\"; ls -A; cat kept";
     let output = std::process::Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
         .args([&program, disk.as_os_str(), data.as_os_str()])
@@ -150,8 +151,8 @@ fn a_full_file_system_leaves_no_half_file() {
         eprintln!("{line}");
         return;
     }
-    let expected = "new 1\nkept 1\ntrace 1\nimage 1\nkept\nold\n";
+    let expected = "new 1\nkept 1\ntrace 1\nimage 1\nunit 1\nkept\nold\n";
     assert_eq!(ran.stdout, expected, "{}", ran.stderr);
     assert!(!ran.stderr.contains(".part"), "{}", ran.stderr);
-    assert_eq!(ran.stderr.matches("No space left").count(), 3, "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("No space left").count(), 5, "{}", ran.stderr);
 }

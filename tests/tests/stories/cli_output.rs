@@ -81,6 +81,9 @@ fn descriptors_are_shown_by_the_names_of_the_specification() {
     );
     assert!(printed("ufs descriptor device --raw").starts_with("00: 59 00"));
     assert_eq!(json("ufs descriptor geometry")["bDescriptorType"], 7);
+    // The one descriptor whose second byte is no type.
+    assert_eq!(json("ufs descriptor 0x0A")["bLength"], 18);
+    assert!(!printed("ufs descriptor").contains("no sense"));
 }
 
 #[test]
@@ -90,7 +93,22 @@ fn help_completions_and_manual_page_are_there() {
         assert!(help.contains(command), "{command}");
     }
     assert!(printed("completions bash").contains("_flysch"));
-    assert!(printed("man").contains(".TH flysch"));
+    let mut pages = vec![String::new()];
+    let mut count = 0;
+    while let Some(words) = pages.pop() {
+        let page = printed(&format!("man {words}"));
+        let name = format!("flysch {words}").trim().replace(' ', "-");
+        assert!(page.contains(&format!(".TH {name} 1")), "{words}: {}", &page[..200]);
+        count += 1;
+        // Every page that another refers to can be printed.
+        for line in page.replace('\\', "").lines().filter(|line| line.starts_with("flysch-")) {
+            let Some(referred) = line.strip_suffix("(1)") else { continue };
+            let below = referred.strip_prefix(&format!("{name}-")).expect("a command below");
+            pages.push(format!("{words} {below}").trim().to_owned());
+        }
+    }
+    assert!(count > 20, "{count} pages");
+    assert_eq!(run("man bench nonsense").status, 2);
     assert!(printed("targets").contains("ufs@qemu"));
 }
 

@@ -87,6 +87,9 @@ pub struct File {
     done: VecDeque<Completion>,
     /// Data on its way between the file and DMA memory.
     scratch: Vec<u8>,
+    path: PathBuf,
+    /// The first time that there was no room on the disk of this machine.
+    failure: Option<String>,
 }
 
 impl File {
@@ -126,7 +129,14 @@ impl File {
             waiting: Vec::with_capacity(QUEUE_DEPTH as usize),
             done: VecDeque::with_capacity(QUEUE_DEPTH as usize),
             scratch: Vec::new(),
+            path: path.to_owned(),
+            failure: None,
         })
+    }
+
+    /// Why the machine could not take more, if that happened.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     fn perform(&mut self, request: &Request) -> io::Result<()> {
@@ -253,6 +263,12 @@ impl Device for File {
         for index in 0..self.waiting.len() {
             let request = self.waiting[index];
             let result = self.perform(&request);
+            if let Err(error) = &result
+                && matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+            {
+                let path = self.path.display();
+                self.failure.get_or_insert_with(|| format!("{path}: cannot write: {error}"));
+            }
             let result = result.map_err(|error| error_of(&error, request.operation));
             let end = self.clock.now();
             let passage = Passage {

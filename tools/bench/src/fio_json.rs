@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::calendar::ctime;
 use crate::published::Published;
 use crate::results::{
-    Areas, DirectionResults, JobResults, LATENCY_LIMITS, Latency, Results, TargetResults,
+    Areas, DirectionResults, Incident, JobResults, LATENCY_LIMITS, Latency, Results, TargetResults,
     VerifyResults,
 };
 
@@ -40,6 +40,8 @@ struct Target<'a> {
     clock: &'a str,
     block_size: u32,
     bytes: u64,
+    /// By who tells, then by what.
+    incidents: BTreeMap<&'a str, BTreeMap<&'a str, u64>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,6 +71,10 @@ struct Job<'a> {
     latency_ns: Shares,
     latency_us: Shares,
     latency_ms: Shares,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_err: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_error: Option<i32>,
     latency_depth: u32,
     latency_target: u64,
     latency_percentile: f64,
@@ -195,6 +201,12 @@ impl<'a> Document<'a> {
             clock: &target.clock,
             block_size: target.block_size,
             bytes: target.bytes,
+            incidents: Incident::grouped(&target.incidents)
+                .map(|(source, group)| {
+                    let counts = group.iter().map(|it| (it.what.as_str(), it.count));
+                    (source, counts.collect())
+                })
+                .collect(),
         };
         let jobs = results
             .targets
@@ -252,6 +264,8 @@ impl<'a> Job<'a> {
             latency_ns,
             latency_us,
             latency_ms,
+            total_err: job.tolerates.then_some(job.failures),
+            first_error: job.tolerates.then_some(job.first_error),
             latency_depth: job.iodepth,
             latency_target: 0,
             latency_percentile: 100.0,

@@ -33,6 +33,8 @@ impl core::fmt::Debug for PlayOptions<'_> {
 pub struct Played {
     /// One result per worker, or per group that reports together.
     pub jobs: Vec<JobResults>,
+    /// All workers together of each job that has several which report apart.
+    pub totals: Vec<JobResults>,
     /// The traces of all stages, if they were asked for.
     pub traces: Vec<Ring>,
 }
@@ -120,8 +122,7 @@ pub fn play<D: Device, C: Clock>(
             ..Options::default()
         };
         let outcome = runner::run(lanes, clock, &assignments, run_options)?;
-        let results = report(&members, &assignments, &outcome.workers, &usage);
-        played.jobs.extend(results);
+        report(&members, &assignments, (&outcome.workers, &usage), &mut played);
         played.traces.extend(outcome.traces);
     }
     Ok(played)
@@ -152,13 +153,14 @@ fn assign<'a, D: Device>(
     Ok((assignments, members))
 }
 
-/// One result per worker, or one for all workers of a group that report together.
+/// One result per worker and one for all of a job, or one for all workers of a group that report
+/// together.
 fn report(
     members: &[Member<'_>],
     assignments: &[Assignment],
-    outcomes: &[WorkerOutcome],
-    usage: &Usage,
-) -> Vec<JobResults> {
+    (outcomes, usage): (&[WorkerOutcome], &Usage),
+    played: &mut Played,
+) {
     let cpu = usage.since();
     let result = |job: &Job, group: u32, workload: &Workload, outcomes: &[&WorkerOutcome]| {
         let about = About {
@@ -170,14 +172,18 @@ fn report(
         };
         JobResults::of(workload, outcomes, about)
     };
-    let mut results = Vec::new();
     let mut reported: Vec<u32> = Vec::new();
     for member in members {
         let first = &assignments[member.workers.start].workload;
         if !member.job.settings.group_reporting {
             for worker in member.workers.clone() {
                 let workload = &assignments[worker].workload;
-                results.push(result(member.job, member.group, workload, &[&outcomes[worker]]));
+                let one = result(member.job, member.group, workload, &[&outcomes[worker]]);
+                played.jobs.push(one);
+            }
+            if member.workers.len() > 1 {
+                let all: Vec<_> = outcomes[member.workers.clone()].iter().collect();
+                played.totals.push(result(member.job, member.group, first, &all));
             }
         } else if !reported.contains(&member.group) {
             reported.push(member.group);
@@ -186,10 +192,9 @@ fn report(
                 .filter(|other| other.job.settings.group_reporting && other.group == member.group);
             let workers = same.flat_map(|other| other.workers.clone());
             let group: Vec<&WorkerOutcome> = workers.map(|worker| &outcomes[worker]).collect();
-            results.push(result(member.job, member.group, first, &group));
+            played.jobs.push(result(member.job, member.group, first, &group));
         }
     }
-    results
 }
 
 /// Simulated time each cell of the depth table is measured for, after a tenth of it to warm up.
@@ -265,6 +270,12 @@ mod tests {
         ];
         assert_eq!(seen, expected);
         assert_eq!(played.traces.len(), 4);
+        let totals: Vec<_> = played
+            .totals
+            .iter()
+            .map(|job| (job.name.as_str(), job.workers, job.read.as_ref().unwrap().requests))
+            .collect();
+        assert_eq!(totals, [("a", 3, 768)]);
     }
 
     #[test]

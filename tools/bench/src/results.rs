@@ -38,6 +38,62 @@ pub struct TargetResults {
     pub bytes: u64,
     /// One per worker, or per group of workers that report together.
     pub jobs: Vec<JobResults>,
+    /// All workers together of each job that has several which report apart.
+    pub totals: Vec<JobResults>,
+    /// What went wrong meanwhile, and what was done about it.
+    pub incidents: Vec<Incident>,
+}
+
+/// Something that went wrong, or was done about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incident {
+    /// Who tells: `injected` (faults on purpose), `power` (writes that losses of power hit), `disk`
+    /// (the command layer), `driver`.
+    pub source: String,
+    /// What.
+    pub what: String,
+    /// How often.
+    pub count: u64,
+}
+
+impl Incident {
+    /// What happened between two looks at the same counters: those that went up.
+    pub fn between(before: &[Self], after: &[Self]) -> Vec<Self> {
+        let earlier = |now: &Self| {
+            let same = |then: &&Self| then.source == now.source && then.what == now.what;
+            before.iter().find(same).map_or(0, |then| then.count)
+        };
+        let risen = after.iter().map(|now| {
+            let count = now.count.saturating_sub(earlier(now));
+            Self { count, ..now.clone() }
+        });
+        risen.filter(|incident| incident.count > 0).collect()
+    }
+
+    /// By who tells, in the order of appearance.
+    pub fn grouped(incidents: &[Self]) -> impl Iterator<Item = (&str, &[Self])> {
+        incidents.chunk_by(|a, b| a.source == b.source).map(|group| (&group[0].source[..], group))
+    }
+}
+
+impl TargetResults {
+    /// Each job as a whole: the total of those whose workers report apart.
+    pub fn wholes(&self) -> impl Iterator<Item = &JobResults> {
+        let is_part = |job: &JobResults, total: &JobResults| {
+            job.name == total.name && job.group == total.group && job.workers == 1
+        };
+        let mut told: Vec<&JobResults> = Vec::new();
+        self.jobs.iter().filter_map(move |job| {
+            let Some(total) = self.totals.iter().find(|total| is_part(job, total)) else {
+                return Some(job);
+            };
+            if told.iter().any(|other| std::ptr::eq(*other, total)) {
+                return None;
+            }
+            told.push(total);
+            Some(total)
+        })
+    }
 }
 
 /// What one job, or a group of jobs that report together, did.
@@ -61,13 +117,21 @@ pub struct JobResults {
     pub block_bytes: u32,
     /// Requests in flight per worker.
     pub iodepth: u32,
-    /// errno-like code of the failure that ended it, 0 if none did: 5 for a failed request, 84 for
-    /// data that is not what was written.
+    /// errno-like code, as fio tells it: 5 for a failed request that ended it, 84 for data that is
+    /// not what was written, even if that was tolerated, else 0.
     pub error: i32,
-    /// That failure in words.
+    /// The failure that ended it, in words.
     pub failure: Option<String>,
     /// Failures in all, tolerated ones included.
     pub failures: u64,
+    /// Whether `continue_on_error` tolerates any.
+    pub tolerates: bool,
+    /// Code of the first failure, tolerated or not; 0 if there was none.
+    pub first_error: i32,
+    /// The first failure in words.
+    pub first_failure: Option<String>,
+    /// The percentiles that were asked for; empty: fio's default list.
+    pub percentiles: Vec<f64>,
     /// Length of the measurement, nanoseconds of the target's clock.
     pub runtime_nanos: u64,
     /// Reads, if there were any.
@@ -208,6 +272,8 @@ pub struct SampleSummary {
 pub struct VerifyResults {
     /// Checksum method, by fio's name.
     pub method: String,
+    /// Whether anything was to be checked: not with `do_verify=0`.
+    pub checked: bool,
     /// Bytes that are as they should be.
     pub bytes: u64,
     /// Units that are not.

@@ -78,6 +78,8 @@ pub struct WorkerOutcome {
     pub verified: Option<Verified>,
     /// The failure that ended it, if one did.
     pub failure: Option<Failure>,
+    /// The first failure, tolerated or not.
+    pub first: Option<Failure>,
     /// Failures in all, tolerated ones included.
     pub failures: u64,
 }
@@ -85,6 +87,8 @@ pub struct WorkerOutcome {
 /// What a worker checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
+    /// Whether anything was to be checked.
+    pub checked: bool,
     /// Bytes that are as they should be.
     pub bytes: u64,
     /// Units that are not.
@@ -111,13 +115,19 @@ pub enum Failure {
         error: block::Error,
     },
     /// It did not bring back what was written.
-    #[error("verify at offset {offset}: {mismatch}")]
+    #[error("verify of the block at offset {offset}: {mismatch}{}", at_device(*offset, mismatch))]
     Verify {
         /// First byte of the unit.
         offset: u64,
         /// What is wrong with it.
         mismatch: crate::verify::Mismatch,
     },
+}
+
+/// Where on the device the first wrong byte is.
+fn at_device(offset: u64, mismatch: &crate::verify::Mismatch) -> String {
+    let first = mismatch.first_byte();
+    first.map_or_else(String::new, |first| format!(" (offset {})", offset + first as u64))
 }
 
 /// Why a run cannot start, or cannot go on.

@@ -5,7 +5,9 @@ mod format;
 
 use std::fmt::Write as _;
 
-use crate::results::{Areas, DirectionResults, JobResults, Latency, Results, TargetResults};
+use crate::results::{
+    Areas, DirectionResults, Incident, JobResults, Latency, Results, TargetResults,
+};
 use format::{binary_size, rate, share, time};
 
 /// The percentiles in every table of areas.
@@ -46,12 +48,27 @@ fn clock_note(target: &TargetResults) -> Option<&'static str> {
 
 fn write_target(out: &mut String, target: &TargetResults) -> std::fmt::Result {
     writeln!(out, "{}", headline(target))?;
-    for job in &target.jobs {
+    for job in target.jobs.iter().chain(&target.totals) {
         writeln!(out)?;
         write_job(out, job)?;
     }
+    write_incidents(out, target)?;
     if let Some(note) = clock_note(target) {
         writeln!(out, "\n{note}")?;
+    }
+    Ok(())
+}
+
+/// What went wrong and what was done about it, a line for each who tells.
+fn write_incidents(out: &mut String, target: &TargetResults) -> std::fmt::Result {
+    if target.incidents.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nWhat went wrong meanwhile, and what was done about it")?;
+    for (source, group) in Incident::grouped(&target.incidents) {
+        let told: Vec<String> =
+            group.iter().map(|incident| format!("{} {}", incident.what, incident.count)).collect();
+        writeln!(out, "  {source:<9} {}", told.join(", "))?;
     }
     Ok(())
 }
@@ -64,6 +81,10 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
         writeln!(out, "  {description}")?;
     }
     let seconds = job.runtime_nanos as f64 / 1e9;
+    let percentiles = match job.percentiles.as_slice() {
+        [] => &COLUMNS[..],
+        wanted => wanted,
+    };
     for (direction, results) in job.directions() {
         let DirectionResults { iops, bandwidth, requests, bytes, .. } = results;
         let mib = bandwidth / f64::from(1 << 20);
@@ -75,38 +96,59 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
             rate(*iops),
             binary_size(*bytes),
         )?;
-        write_areas(out, results)?;
+        write_areas(out, results, percentiles)?;
     }
     if let Some(sync) = &job.sync {
         writeln!(out, "  flush  {} flushes   {}", sync.count, latency_words(sync))?;
     }
     if let Some(verified) = &job.verified {
-        let ending = match verified.mismatches {
-            0 => "all as written".to_string(),
-            n => format!("{n} MISMATCHES"),
-        };
-        let size = binary_size(verified.bytes);
         let (bytes, method) = (verified.bytes, &verified.method);
-        writeln!(out, "  verify {size} ({bytes} bytes) verified with {method}, {ending}")?;
+        let size = binary_size(bytes);
+        match verified.mismatches {
+            _ if !verified.checked => {
+                writeln!(out, "  verify written with {method}, nothing read back (do_verify=0)")?;
+            }
+            0 => writeln!(
+                out,
+                "  verify {size} ({bytes} bytes) verified with {method}, all as written"
+            )?,
+            n => {
+                let blocks = if n == 1 { "block is" } else { "blocks are" };
+                writeln!(
+                    out,
+                    "  verify {size} ({bytes} bytes) verified with {method}, \
+                     {n} {blocks} NOT AS WRITTEN"
+                )?;
+            }
+        }
         for told in &verified.first {
             writeln!(out, "         {told}")?;
         }
     }
     if job.failures > 0 {
-        let cause = job.failure.as_deref().unwrap_or("all tolerated by continue_on_error");
-        writeln!(out, "  failed {} of the requests; {cause}", job.failures)?;
+        let first = job.first_failure.as_deref().unwrap_or_default();
+        let cause = match &job.failure {
+            Some(failure) => failure.clone(),
+            None => format!("tolerated by continue_on_error, the first: {first}"),
+        };
+        let requests = if job.failures == 1 { "request" } else { "requests" };
+        writeln!(out, "  failed {} {requests}; {cause}", job.failures)?;
     }
     Ok(())
 }
 
 /// The rows under a direction: its areas, all of them together, the software's share.
-fn write_areas(out: &mut String, results: &DirectionResults) -> std::fmt::Result {
+fn write_areas(
+    out: &mut String,
+    results: &DirectionResults,
+    percentiles: &[f64],
+) -> std::fmt::Result {
     let Areas { file_system, submission, device, completion, software_percent } = &results.areas;
-    writeln!(
-        out,
-        "    {:<12}{:>10}{:>10}{:>10}{:>10}{:>10}",
-        "", "mean", "p50", "p99", "p99.9", "max"
-    )?;
+    write!(out, "    {:<12}{:>10}", "", "mean")?;
+    for percent in percentiles {
+        write!(out, "{:>10}", format!("p{percent}"))?;
+    }
+    writeln!(out, "{:>10}", "max")?;
     let rows = [
         ("file system", file_system.as_ref()),
         ("submission", Some(submission)),
@@ -117,8 +159,8 @@ fn write_areas(out: &mut String, results: &DirectionResults) -> std::fmt::Result
     for (name, latency) in rows {
         let Some(latency) = latency else { continue };
         write!(out, "    {name:<12}{:>10}", time(latency.mean))?;
-        for percent in COLUMNS {
-            write!(out, "{:>10}", percentile(latency, percent))?;
+        for percent in percentiles {
+            write!(out, "{:>10}", percentile(latency, *percent))?;
         }
         writeln!(out, "{:>10}", time(latency.max as f64))?;
     }
@@ -131,8 +173,9 @@ fn percentile(latency: &Latency, percent: f64) -> String {
 }
 
 fn latency_words(latency: &Latency) -> String {
-    let (mean, p99) = (time(latency.mean), percentile(latency, 99.0));
-    format!("mean {mean}, p99 {p99}, max {}", time(latency.max as f64))
+    let p99 = latency.percentile(99.0).map(|nanos| format!("p99 {}, ", time(nanos as f64)));
+    let (mean, max) = (time(latency.mean), time(latency.max as f64));
+    format!("mean {mean}, {}max {max}", p99.unwrap_or_default())
 }
 
 /// One row per job and direction, one column per target, ratios to the first target.
@@ -140,19 +183,19 @@ fn write_comparison(out: &mut String, results: &Results) -> std::fmt::Result {
     let Some(first) = results.targets.first() else { return Ok(()) };
     writeln!(out, "\nSide by side, IOPS and ratio to {}", first.target)?;
     let width = results.targets.iter().map(|target| target.target.len()).max();
-    let width = width.unwrap_or(0).clamp(18, 30) + 2;
+    let width = width.unwrap_or(0).max(18) + 2;
     write!(out, "{:<26}", "")?;
     for target in &results.targets {
         write!(out, "{:>width$}", target.target)?;
     }
     writeln!(out)?;
-    for (index, job) in first.jobs.iter().enumerate() {
+    for (index, job) in first.wholes().enumerate() {
         for (direction, base) in job.directions() {
             let depth =
                 if results.is_table { format!(" qd {}", job.iodepth) } else { String::new() };
             write!(out, "{:<26}", format!("{}{depth} {direction}", job.name))?;
             for target in &results.targets {
-                let other = target.jobs.get(index);
+                let other = target.wholes().nth(index);
                 let other = other.and_then(|j| j.directions().find(|(d, _)| *d == direction));
                 let cell = other.map_or_else(
                     || "-".to_string(),

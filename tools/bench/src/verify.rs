@@ -18,8 +18,8 @@
 //! | 40 | 4 or 16 | checksum of the rest of the unit |
 //!
 //! The offset tells misplaced data, the seed tells stale data (an earlier write's number comes
-//! back out of it), and the payload, made from the seed alone, tells at which byte a torn unit
-//! starts to differ.
+//! back out of it), and the payload, made from the seed alone, tells which bytes differ: a few
+//! bits, or all from a byte on as in a torn write.
 
 pub(crate) mod versions;
 
@@ -214,13 +214,34 @@ pub enum Mismatch {
     },
     /// This was written by another run.
     OtherRun,
-    /// The header is right, the payload is right up to this byte of the unit, then differs.
+    /// The unit is as written but for some bits.
+    Flipped {
+        /// First byte of the unit that differs.
+        first: usize,
+        /// Last byte that differs.
+        last: usize,
+        /// Bits that differ.
+        bits: u32,
+    },
+    /// The header is right, but a run of the payload's bytes is something else.
     Torn {
-        /// First byte that differs.
-        at: usize,
+        /// First byte of the unit that differs.
+        first: usize,
+        /// Last byte that differs.
+        last: usize,
     },
     /// The payload does not fit its checksum.
     Checksum,
+}
+
+impl Mismatch {
+    /// The first byte of the unit that is wrong, where that can be told.
+    pub fn first_byte(&self) -> Option<usize> {
+        match self {
+            Self::Flipped { first, .. } | Self::Torn { first, .. } => Some(*first),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Mismatch {
@@ -238,7 +259,16 @@ impl fmt::Display for Mismatch {
                 write!(f, "stale: write {found} is there, write {expected} is lost")
             }
             Self::OtherRun => f.write_str("stale: written by an earlier run"),
-            Self::Torn { at } => write!(f, "torn: the data differs from byte {at} on"),
+            Self::Flipped { first, bits: 1, .. } => write!(f, "1 bit is flipped, in byte {first}"),
+            Self::Flipped { first, last, bits } if first == last => {
+                write!(f, "{bits} bits are flipped, in byte {first}")
+            }
+            Self::Flipped { first, last, bits } => {
+                write!(f, "{bits} bits are flipped, in bytes {first} to {last}")
+            }
+            Self::Torn { first, last } => {
+                write!(f, "torn: bytes {first} to {last} are not what was written")
+            }
             Self::Checksum => f.write_str("the data does not fit its checksum"),
         }
     }
@@ -258,11 +288,19 @@ pub fn check(
     let u16_at = |at: usize| u16::from_le_bytes([unit[at], unit[at + 1]]);
     let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-    if u16_at(0) != MAGIC {
-        return Err(Mismatch::NoHeader { found: u16_at(0) });
-    }
-    if u32_at(36) != crc32c_raw(&unit[..36]) {
-        return Err(Mismatch::HeaderDamaged);
+    let is_header = |header: &[u8; HEADER_LEN]| {
+        header.starts_with(&MAGIC.to_le_bytes())
+            && header.ends_with(&crc32c_raw(&header[..36]).to_le_bytes())
+    };
+    let header: &[u8; HEADER_LEN] = unit.first_chunk().ok_or(Mismatch::HeaderDamaged)?;
+    if !is_header(header) {
+        let may_be_one = (u16_at(0) ^ MAGIC).count_ones() <= 1;
+        let flipped = may_be_one.then(|| flipped_bit(header, is_header)).flatten();
+        return Err(match (flipped, u16_at(0)) {
+            (Some(first), _) => Mismatch::Flipped { first, last: first, bits: 1 },
+            (None, MAGIC) => Mismatch::HeaderDamaged,
+            (None, found) => Mismatch::NoHeader { found },
+        });
     }
     let (length, code, seed) = (u32_at(4), u16_at(2), u64_at(8));
     if length as usize != unit.len() || Method::from_code(code) != Some(method) {
@@ -288,14 +326,48 @@ pub fn check(
     if unit[HEADER_LEN..payload_at] == checksum[..method.len()] {
         return Ok(());
     }
-    let mut random = Random::new(seed);
-    let same = unit[payload_at..].chunks(8).take_while(|word| {
-        let bytes = random.bits().to_le_bytes();
-        **word == bytes[..word.len()]
+    let mut written = vec![0; unit.len() - HEADER_LEN];
+    fill(&mut written[method.len()..], seed);
+    // The checksum of what was written, not of what is there.
+    let right = method.checksum(&written[method.len()..]);
+    written[..method.len()].copy_from_slice(&right[..method.len()]);
+    Err(difference(&unit[HEADER_LEN..], &written, HEADER_LEN))
+}
+
+/// The byte with the one flipped bit that keeps `header` from being one.
+fn flipped_bit(
+    header: &[u8; HEADER_LEN],
+    is_header: impl Fn(&[u8; HEADER_LEN]) -> bool,
+) -> Option<usize> {
+    let mut header = *header;
+    let bit = (0..HEADER_LEN * 8).find(|bit| {
+        let mask = 1 << (bit % 8);
+        header[bit / 8] ^= mask;
+        let is_right = is_header(&header);
+        header[bit / 8] ^= mask;
+        is_right
     });
-    match same.count() * 8 {
-        0 => Err(Mismatch::Checksum),
-        right => Err(Mismatch::Torn { at: (payload_at + right).min(unit.len()) }),
+    bit.map(|bit| bit / 8)
+}
+
+/// How what was `read` at byte `at` of a unit differs from what was `written`.
+fn difference(read: &[u8], written: &[u8], at: usize) -> Mismatch {
+    /// Bytes that by chance are all different.
+    const CHANCE: usize = 8;
+    let differ =
+        || read.iter().zip(written).enumerate().filter(|(_, (read, written))| read != written);
+    let (count, bits) = differ().fold((0, 0), |(count, bits), (_, (read, written))| {
+        (count + 1, bits + (read ^ written).count_ones())
+    });
+    let mut places = differ().map(|(place, _)| at + place);
+    let Some(first) = places.next() else { return Mismatch::Checksum };
+    let last = places.next_back().unwrap_or(first);
+    let length = last + 1 - first;
+    match () {
+        // All of it is something else: another program's, or nothing that could be compared.
+        () if count * 2 > read.len() && first <= at + 16 => Mismatch::Checksum,
+        () if length > CHANCE && count * 2 > length => Mismatch::Torn { first, last },
+        () => Mismatch::Flipped { first, last, bits },
     }
 }
 

@@ -12,7 +12,7 @@ use flysch_api::machine::Clock;
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{self, Demand, PlayError, PlayOptions, Played};
 use flysch_bench::published::Column;
-use flysch_bench::results::{Results, TargetResults};
+use flysch_bench::results::{Incident, Results, TargetResults};
 use flysch_bench::{csv, fio_json, report, text};
 use flysch_rig::{ClockKind, Needs, Stack, Target, Visitor};
 
@@ -79,7 +79,8 @@ fn parse_clock(text: &str) -> Result<ClockKind, String> {
     match text {
         "virtual" => Ok(ClockKind::Virtual),
         "hybrid" => Ok(ClockKind::Hybrid),
-        _ => Err("use virtual or hybrid".to_string()),
+        "real" => Ok(ClockKind::Real),
+        _ => Err(format!("--clock {text}: use virtual, hybrid or real")),
     }
 }
 
@@ -190,8 +191,13 @@ fn run_on(
     let mut show = |fraction: f64| progress.set((fraction * 1000.0) as u64);
     let trace_records = if arguments.trace.is_some() { arguments.trace_records.max(1) } else { 0 };
     let options = PlayOptions { trace_records, progress: Some(&mut show) };
+    let before = stack.incidents();
     let played = stack.visit(Play { file, options });
     drop(progress);
+    if let Some(why) = stack.failure() {
+        return Err(Failure::of(name, why));
+    }
+    let incidents = Incident::between(&before, &stack.incidents());
     let mut played = played.map_err(|error| match error {
         PlayError::Run(flysch_bench::runner::Error::Stalled { .. }) => Failure::of(name, error),
         refused => Failure::usage(format!("{name}: {refused}")),
@@ -208,6 +214,8 @@ fn run_on(
         block_size: geometry.block_size,
         bytes: geometry.bytes(),
         jobs: played.jobs,
+        totals: played.totals,
+        incidents,
     };
     Ok((results, played.traces))
 }
@@ -288,9 +296,11 @@ fn milliseconds_since_1970() -> u64 {
 /// A job that failed fails the command, after everything was said.
 fn first_failure(results: &Results) -> Result<(), Failure> {
     for target in &results.targets {
-        if let Some(job) = target.jobs.iter().find(|job| job.error != 0) {
-            let cause = job.failure.as_deref().unwrap_or("failed");
-            return Err(Failure::failed(format!("{}: job {}: {cause}", target.target, job.name)));
+        for job in &target.jobs {
+            if let Some(cause) = &job.failure {
+                let (target, name) = (&target.target, &job.name);
+                return Err(Failure::failed(format!("{target}: job {name}: {cause}")));
+            }
         }
     }
     Ok(())

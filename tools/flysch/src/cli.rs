@@ -44,8 +44,12 @@ pub(crate) enum Command {
         /// The shell.
         shell: Shell,
     },
-    /// Print the manual page.
-    Man,
+    /// Print a manual page: of the command, or of one of its commands.
+    Man {
+        /// Whose, such as `bench`, or `image create`.
+        #[arg(value_name = "COMMAND")]
+        words: Vec<String>,
+    },
 }
 
 /// Ends the command for words it does not understand. A value that cannot be read is told in one

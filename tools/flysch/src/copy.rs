@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     // The source first: if it is not there, nothing of the sink is made.
     let mut from_stack = from.open(&Needs::default())?;
-    let mut source = Source::open(&from, from_stack.as_mut(), arguments.skip)?;
+    let source = Source::open(&from, from_stack.as_mut(), arguments.skip)?;
     let there = source.length();
     if let (Some(wanted), Some(there)) = (arguments.length, there)
         && wanted > there
@@ -69,9 +69,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let length = arguments.length.or(there);
     let mut to_stack = to.open(&Needs::default())?;
-    let mut sink = Sink::open(&to, to_stack.as_mut(), arguments.seek)?;
-    let is_stdout = sink.is_standard_output();
-    if is_stdout {
+    let sink = Sink::open(&to, to_stack.as_mut(), arguments.seek)?;
+    if sink.is_standard_output() {
         output.give_away();
     }
     if arguments.verify && !sink.can_be_read() {
@@ -83,28 +82,46 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         let (room, length) = (show(room), show(length));
         return Err(Failure::of(to, format!("has room for {room}, and {length} are to be copied")));
     }
+    let is_silent = sink.is_standard_output() && !output.json();
     let begun = Instant::now();
-    let hashes = copy(&mut source, &mut sink, length)?;
-    let bytes = hashes.bytes;
-    if arguments.verify {
-        verify(&mut sink, &hashes)?;
-    }
-    sink.finish(bytes)?;
-    drop(source);
-    for stack in [&mut from_stack, &mut to_stack].into_iter().flatten() {
-        stack.keep();
-    }
+    let copied = copy_all((source, sink), length, arguments.verify);
     let seconds = begun.elapsed().as_secs_f64();
-    if is_stdout && !output.json() {
-        return Ok(());
+    let mut stacks = [(&from, &mut from_stack), (&to, &mut to_stack)];
+    let ends = stacks.iter_mut().filter_map(|(end, stack)| Some((end, stack.as_mut()?)));
+    let bytes = ends.fold(copied, |copied, (end, stack)| match copied {
+        Ok(bytes) => {
+            stack.keep();
+            Ok(bytes)
+        }
+        Err(failure) => Err(failure.behind(end, stack)),
+    })?;
+    match is_silent {
+        true => Ok(()),
+        false => report(bytes, seconds, arguments.verify, output),
     }
+}
+
+fn report(bytes: u64, seconds: f64, verified: bool, output: &mut Output) -> Result<(), Failure> {
     if output.json() {
-        let verified = arguments.verify;
         return output.value(&json!({ "bytes": bytes, "seconds": seconds, "verified": verified }));
     }
     let rate = size::display((bytes as f64 / seconds.max(1e-9)) as u64);
-    let verified = if arguments.verify { ", verified" } else { "" };
+    let verified = if verified { ", verified" } else { "" };
     output.line(format!("{} copied in {seconds:.1} s, {rate}/s{verified}", show(bytes)))
+}
+
+/// Copies, checks and ends the copy; tells how many bytes it is.
+fn copy_all(
+    (mut source, mut sink): (Source<'_>, Sink<'_>),
+    length: Option<u64>,
+    verifies: bool,
+) -> Result<u64, Failure> {
+    let hashes = copy(&mut source, &mut sink, length)?;
+    if verifies {
+        verify(&mut sink, &hashes)?;
+    }
+    sink.finish(hashes.bytes)?;
+    Ok(hashes.bytes)
 }
 
 fn show(bytes: u64) -> String {

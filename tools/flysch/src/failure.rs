@@ -3,6 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use flysch_rig::Stack;
+
 /// Why the command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -39,6 +41,14 @@ impl Failure {
     /// Did not work, on this object.
     pub(crate) fn of(object: impl std::fmt::Display, cause: impl std::fmt::Display) -> Self {
         Self::Failed(format!("{object}: {cause}"))
+    }
+
+    /// The cause behind it, where the stack knows one: a device can only tell what it saw.
+    pub(crate) fn behind(self, target: impl std::fmt::Display, stack: &Stack) -> Self {
+        match (stack.failure(), self) {
+            (Some(why), Self::Failed(_)) => Self::of(target, why),
+            (_, other) => other,
+        }
     }
 
     /// Says what happened and gives the status to end with.

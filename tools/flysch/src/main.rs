@@ -43,6 +43,6 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Image(arguments) => image::run(arguments, output),
         Command::Targets => targets::run(output),
         Command::Completions { shell } => shell::completions(*shell, output),
-        Command::Man => shell::man(output),
+        Command::Man { words } => shell::man(words, output),
     }
 }

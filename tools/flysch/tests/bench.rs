@@ -96,6 +96,191 @@ fn everything_written_is_verified_on_model_and_file() {
     }
 }
 
+/// A file of 64 KiB with stamped blocks, two bits of which are flipped: in bytes 9000 and 30000.
+fn with_flipped_bits(folder: &Path) -> String {
+    let path = folder.join("disk").display().to_string();
+    let target = format!("--on=file:{path},size=64k");
+    good(&[&target, "--rw=write", "--verify=crc32c"]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[9000] ^= 0x10;
+    bytes[30000] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_flipped_bit_is_told_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = format!("--on=file:{}", with_flipped_bits(folder.path()));
+    let output = flysch(&[&target, "--rw=read", "--verify=crc32c"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let words = "verify of the block at offset 8192: 1 bit is flipped, in byte 808 (offset 9000)";
+    assert!(text.contains(words), "{text}");
+    assert!(text.contains("2 blocks are NOT AS WRITTEN"), "{text}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("offset 9000"), "{errors}");
+}
+
+/// `error`, `total_err` and `first_error` of the only job, and the requests that were done.
+fn errors_of(results: &Value) -> [Option<i64>; 4] {
+    let job = &results["jobs"][0];
+    let number = |name: &str| job[name].as_i64();
+    let done = job["read"]["total_ios"].as_i64();
+    [number("error"), number("total_err"), number("first_error"), done]
+}
+
+#[test]
+fn tolerated_errors_are_told_as_fio_tells_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = with_flipped_bits(folder.path());
+    let target = format!("--on=file:{path}");
+    for (tolerated, expected) in [
+        ("none", None),
+        ("verify", Some([Some(84), Some(2), Some(84), Some(16)])),
+        ("all", Some([Some(84), Some(2), Some(84), Some(16)])),
+    ] {
+        let tolerance = format!("--continue_on_error={tolerated}");
+        let ours = flysch(&["--json", &target, "--rw=read", "--verify=crc32c", &tolerance]);
+        let seen = errors_of(&serde_json::from_slice(&ours.stdout).unwrap());
+        let is_tolerated = expected.is_some();
+        assert_eq!(ours.status.code(), Some(i32::from(!is_tolerated)), "{tolerated}");
+        match expected {
+            Some(expected) => assert_eq!(seen, expected, "{tolerated}"),
+            None => assert_eq!((seen[0], seen[1], seen[2]), (Some(84), None, None)),
+        }
+        let fio = Command::new("fio")
+            .args(["--name=job", "--size=64k", "--rw=read", "--verify=crc32c"])
+            .args(["--output-format=json", &format!("--filename={path}"), &tolerance])
+            .output();
+        let Ok(fio) = fio else {
+            eprintln!("skipped: fio is not installed (apt install fio)");
+            continue;
+        };
+        assert_eq!(fio.status.code(), ours.status.code(), "{tolerated}");
+        let text = String::from_utf8_lossy(&fio.stdout).into_owned();
+        let theirs = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
+        let theirs = errors_of(&theirs);
+        assert_eq!(theirs[..3], seen[..3], "{tolerated}: {text}");
+    }
+}
+
+#[test]
+fn faults_and_what_was_done_about_them_are_in_every_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report").display().to_string();
+    // Counted from the open disk: bring-up takes none of them away.
+    let target = "--on=ufs,size=64M,clock=virtual,faults=timeout:n5+transient:n50+uic:n9";
+    let job = ["--rw=randread", "--iodepth=4", "--number_ios=200", "--report", &report];
+    let text = good(&[&[target], &job[..]].concat());
+    assert!(text.contains("injected  timeout 1, transient 1, uic 1\n"), "{text}");
+    let line = |who: &str| text.lines().find(|line| line.starts_with(&format!("  {who} ")));
+    assert!(line("disk").is_some_and(|line| line.contains("retries")), "{text}");
+    assert!(line("driver").is_some_and(|line| line.contains("overdue 1")), "{text}");
+    let page = std::fs::read_to_string(folder.path().join("report/index.html")).unwrap();
+    assert!(page.contains("<td>timeout</td><td>1</td>"));
+    let results = json(&[&[target], &job[..]].concat());
+    let incidents = &results["flysch"]["targets"][0]["incidents"];
+    assert_eq!(incidents["injected"]["timeout"], 1, "{incidents}");
+    assert!(incidents["driver"]["overdue"].as_u64() > Some(0), "{incidents}");
+    // A loss of power costs what was not flushed.
+    let target = "--on=ufs,size=64M,clock=virtual,faults=power:n100";
+    let text = good(&[target, "--rw=randwrite", "--iodepth=8", "--number_ios=300"]);
+    assert!(text.contains("  power     blocks lost "), "{text}");
+    let clean = good(&["--on=ufs,size=64M,clock=virtual", "--rw=read", "--number_ios=5"]);
+    assert!(!clean.contains("went wrong"), "{clean}");
+}
+
+#[test]
+fn workers_that_report_apart_are_also_told_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report").display().to_string();
+    let text = good(&[
+        "--on=ufs,clock=virtual",
+        "--rw=read",
+        "--bs=1m",
+        "--numjobs=4",
+        "--size=16m",
+        "--report",
+        &report,
+    ]);
+    assert_eq!(text.matches("64 requests, 64 MiB").count(), 1, "{text}");
+    assert_eq!(text.matches("16 requests, 16 MiB").count(), 4, "{text}");
+    assert!(text.contains("job: read, 1m, queue depth 1, 4 workers"), "{text}");
+    let page = std::fs::read_to_string(folder.path().join("report/index.html")).unwrap();
+    assert!(page.contains("<td>1</td><td>4</td>"), "depth and workers of the only row");
+    assert_eq!(page.matches("<td>4</td>").count(), 1);
+}
+
+#[test]
+fn a_report_speaks_of_published_figures_where_there_are_some() {
+    let page = |words: &[&str]| {
+        let report = ["--on=ufs,clock=virtual,size=16M", "--number_ios=20", "--report=-", "--json"];
+        good(&[&report, words].concat())
+    };
+    let with = page(&["--rw=randread", "--bs=4k"]);
+    assert!(with.contains("Dashed: published figures") && with.contains("FreeBSD, published"));
+    // No such block size, no such depth, more workers than were measured.
+    for words in [
+        &["--rw=randread", "--bs=8k"][..],
+        &["--rw=randread", "--bs=4k", "--iodepth=5"],
+        &["--rw=randread", "--bs=4k", "--numjobs=2", "--group_reporting"],
+    ] {
+        let without = page(words);
+        let speaks = without.contains("ublished figures") || without.contains(", published");
+        assert!(!speaks, "{words:?}");
+    }
+}
+
+#[test]
+fn headings_of_the_report_stand_over_their_columns() {
+    let page = good(&[
+        "--on=ufs,clock=virtual,size=16M",
+        "--rw=randread",
+        "--number_ios=500",
+        "--report=-",
+    ]);
+    let table = page.split("<table>").nth(1).unwrap();
+    let cells = |from: &str, tag: &str| -> Vec<String> {
+        let tag = format!("<{tag}");
+        let parts = from.split(&tag).skip(1).filter(|part| part.starts_with([' ', '>']));
+        let text = |part: &str| part.split_once('>').unwrap().1.split("</").next().unwrap().into();
+        parts.map(text).collect()
+    };
+    let heading = cells(table.split("</thead>").next().unwrap(), "th");
+    let row = cells(table.split("<tbody>").nth(1).unwrap(), "td");
+    // The first cell of a row is its heading.
+    let value = |name: &str| -> f64 {
+        let place = heading.iter().position(|cell| cell == name).unwrap();
+        row[place - 1].parse().unwrap()
+    };
+    let (p50, p99, p999) = (value("50 %"), value("99 %"), value("99.9 %"));
+    assert!(p50 < p99 && p99 <= p999, "{p50} {p99} {p999}");
+    assert!(value("device") > value("submission"));
+    assert_eq!((value("depth"), value("workers")), (1.0, 1.0));
+}
+
+#[test]
+fn options_that_were_passed_over_are_heeded() {
+    let text = good(&[
+        "--on=ufs,clock=virtual,size=16M",
+        "--rw=randread",
+        "--number_ios=50",
+        "--percentile_list=10:99.99",
+    ]);
+    assert!(text.contains("mean       p10    p99.99       max"), "{text}");
+    let text = good(&["--on=ufs,size=16M", "--clock=real", "--rw=read", "--number_ios=5"]);
+    assert!(text.contains("real clock"), "{text}");
+    let text = good(&[
+        "--on=ufs,clock=virtual,size=16M",
+        "--rw=write",
+        "--size=64k",
+        "--verify=md5",
+        "--do_verify=0",
+    ]);
+    assert!(text.contains("verify written with md5, nothing read back (do_verify=0)"), "{text}");
+}
+
 #[test]
 fn targets_are_compared_and_files_written() {
     let folder = tempfile::tempdir().unwrap();

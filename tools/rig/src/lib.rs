@@ -9,6 +9,7 @@
 pub mod blocks;
 mod error;
 mod image;
+mod incidents;
 pub mod size;
 mod stack;
 mod target;

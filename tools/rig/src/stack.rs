@@ -5,6 +5,7 @@ use flysch_api::machine::Clock;
 use flysch_bench::clock::RealClock;
 use flysch_bench::file::{File, Options as FileOptions};
 use flysch_bench::null::Null;
+use flysch_bench::results::Incident;
 use flysch_files::Made;
 use flysch_models::ufs::Threaded;
 
@@ -171,6 +172,31 @@ impl Stack {
             Self::UfsQemu(ufs) => ufs.description(),
             Self::File(plain) => plain.description(),
             Self::Null(plain) => plain.description(),
+        }
+    }
+
+    /// Everything that went wrong so far: faults on purpose, writes that losses of power hit, what
+    /// the command layer and the driver counted.
+    pub fn incidents(&self) -> Vec<Incident> {
+        match self {
+            Self::Ufs(ufs, _) => ufs.incidents(),
+            Self::UfsThreaded(ufs) => ufs.incidents(),
+            Self::UfsQemu(ufs) => ufs.incidents(),
+            Self::File(_) | Self::Null(_) => Vec::new(),
+        }
+    }
+
+    /// Why the machine beneath ended or could not do its work, in words: QEMU's end, a full disk
+    /// of this machine. The device could only tell an error of its own.
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            Self::Ufs(ufs, _) => ufs.failure(),
+            Self::UfsThreaded(ufs) => ufs.failure(),
+            Self::UfsQemu(ufs) => ufs.failure(),
+            Self::File(plain) => {
+                plain.lanes.iter().filter_map(File::failure).next().map(str::to_owned)
+            }
+            Self::Null(_) => None,
         }
     }
 

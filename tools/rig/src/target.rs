@@ -62,6 +62,11 @@ pub const KINDS: [Kind; 4] = [
             key("wb", "on|off", "WriteBooster (off)"),
             key("clock", "virtual|hybrid|real", "whose time: see docs/command.md (hybrid)"),
             key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
+            key(
+                "faults-from",
+                "open|power",
+                "since when they count: the disk is open, or power is on (open)",
+            ),
             key("seed", "NUMBER", "seed of the faults and of the media's variation (1)"),
         ],
     },
@@ -127,8 +132,30 @@ pub struct UfsTarget {
     pub clock: ClockKind,
     /// What goes wrong.
     pub faults: Plan,
+    /// Since when.
+    pub faults_from: FaultsFrom,
     /// Seed of everything random.
     pub seed: u64,
+}
+
+/// Since when a plan of faults counts its opportunities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FaultsFrom {
+    /// The stack is open: all of it hits the workload.
+    #[default]
+    Open,
+    /// Power is on: bring-up and scan are hit, too.
+    Power,
+}
+
+impl FaultsFrom {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "open" => Some(Self::Open),
+            "power" => Some(Self::Power),
+            _ => None,
+        }
+    }
 }
 
 /// Whose time counts.
@@ -187,6 +214,7 @@ impl Default for UfsTarget {
             write_booster: false,
             clock: ClockKind::default(),
             faults: Plan::none(),
+            faults_from: FaultsFrom::default(),
             seed: 1,
         }
     }
@@ -403,6 +431,7 @@ impl UfsTarget {
             write_booster: pairs.get("wb", on_off)?.unwrap_or(default.write_booster),
             clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
             faults: pairs.faults()?,
+            faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
             seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
         };
         if target.lu >= target.lus {

@@ -2,10 +2,11 @@
 
 use flysch_api::block::{self, Completion, Geometry, Refused, Request};
 use flysch_api::machine::{DmaRegion, Identity, Instant, Machine, Wake};
+use flysch_bench::results::Incident;
 use flysch_cam::scan::SCRATCH_BYTES;
 use flysch_cam::{Disk, Peripheral, Shape};
 use flysch_files::Made;
-use flysch_models::faults::{Kind, Trigger};
+use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::store::{FileStore, Store};
 use flysch_models::ufs::{Config, Threaded, Ufs as Model, UnitConfig};
@@ -15,8 +16,9 @@ use flysch_wire::ufs::registers::{Cap, Ver};
 
 use crate::error::Error;
 use crate::image::Image;
+use crate::incidents::{self, Witness};
 use crate::stack::{Needs, Open};
-use crate::target::{ClockKind, QemuTarget, UfsTarget};
+use crate::target::{ClockKind, FaultsFrom, QemuTarget, UfsTarget};
 use crate::ticks::ticks;
 
 /// Size of a modelled logical unit where nothing else says it.
@@ -137,7 +139,7 @@ pub(crate) fn open_threaded(target: &UfsTarget, needs: &Needs) -> Result<Ufs<Thr
     })
 }
 
-fn open_model<M: Machine>(
+fn open_model<M: Witness>(
     target: &UfsTarget,
     needs: &Needs,
     start: impl FnOnce(Model, DmaRegion) -> Result<M, Error>,
@@ -154,6 +156,9 @@ fn open_model<M: Machine>(
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
     ufs.description = format!("UFS model {profile}, {}", queues(target.mcq));
     ufs.made = image.and_then(|image| image.made);
+    if target.faults_from == FaultsFrom::Open {
+        ufs.machine.arm(target.faults.clone());
+    }
     Ok(ufs)
 }
 
@@ -172,7 +177,10 @@ fn model_config(target: &UfsTarget, size: u64) -> Result<Config, Error> {
         units,
         queues: target.mcq.map_or(default.queues, u32::from),
         volatile_cache: target.faults.trigger(Kind::PowerLoss) != Trigger::Never,
-        faults: target.faults.clone(),
+        faults: match target.faults_from {
+            FaultsFrom::Power => target.faults.clone(),
+            FaultsFrom::Open => Plan::none(),
+        },
         seed: target.seed,
         ..default
     })
@@ -298,6 +306,21 @@ impl<M: Machine> Ufs<M> {
 
     fn host_mut(&mut self) -> &mut Host<M> {
         self.lanes[0].disk.port_mut().host_mut().expect("the first port carries the host")
+    }
+}
+
+impl<M: Witness> Ufs<M> {
+    /// Everything that went wrong so far.
+    pub(crate) fn incidents(&self) -> Vec<Incident> {
+        let mut all = self.machine.injected();
+        all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
+        all.extend(incidents::of_driver(self.host().errors()));
+        all
+    }
+
+    /// Why the machine ended or could not do its work.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.machine.failure()
     }
 }
 

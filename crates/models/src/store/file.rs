@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::string::{String, ToString};
+use std::sync::OnceLock;
 use std::vec;
 use std::vec::Vec;
 
@@ -22,6 +24,8 @@ pub struct FileStore {
     path: PathBuf,
     len: u64,
     scratch: Vec<u8>,
+    /// The first access that failed, in words.
+    failure: OnceLock<String>,
 }
 
 impl FileStore {
@@ -51,11 +55,23 @@ impl FileStore {
         if has < len {
             return Err(StoreError::TooSmall { path: path.to_path_buf(), has, needs: len });
         }
-        Ok(Self { file, path: path.to_path_buf(), len, scratch: vec![0; SCRATCH] })
+        Ok(Self {
+            file,
+            path: path.to_path_buf(),
+            len,
+            scratch: vec![0; SCRATCH],
+            failure: OnceLock::new(),
+        })
     }
 
     fn failed(&self, action: &'static str, cause: std::io::Error) -> StoreError {
-        StoreError::File { path: self.path.clone(), action, cause }
+        let error = StoreError::File { path: self.path.clone(), action, cause };
+        self.failure.get_or_init(|| error.to_string());
+        error
+    }
+
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), StoreError> {
@@ -145,7 +161,6 @@ impl FileStore {
 mod tests {
     use super::*;
     use crate::store::Store;
-    use std::string::ToString;
 
     #[test]
     fn a_file_keeps_what_was_written_and_gives_space_back() {
@@ -167,6 +182,18 @@ mod tests {
         }
         store.read(0, &memory, 0, 8192).unwrap();
         assert_eq!((memory.load32(0), memory.load32(4096)), (0, 0x7777_7777));
+    }
+
+    #[test]
+    fn the_first_failure_is_remembered() {
+        let mut store = Store::File(FileStore::open(Path::new("/dev/full"), 0).unwrap());
+        assert_eq!(store.failure(), None);
+        let Store::File(file) = &mut store else { return };
+        file.len = 8192;
+        let memory = DmaRegion::zeroed(4096, 0);
+        assert!(store.write(0, &memory, 0, 4096).is_err());
+        let told = store.failure().unwrap();
+        assert!(told.starts_with("/dev/full: cannot write: No space left"), "{told}");
     }
 
     #[test]

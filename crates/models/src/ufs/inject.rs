@@ -207,7 +207,11 @@ impl Ufs {
             )
         };
         self.events.retain(|event| !of_device(event));
-        self.device.cache.lose(&mut self.device.units, &mut self.faults)
+        let loss = self.device.cache.lose(&mut self.device.units, &mut self.faults)?;
+        self.lost.survived += loss.survived;
+        self.lost.vanished += loss.vanished;
+        self.lost.torn += loss.torn;
+        Ok(loss)
     }
 
     /// Power comes back after [`cut_power`](Self::cut_power): a written configuration descriptor

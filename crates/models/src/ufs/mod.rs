@@ -45,6 +45,7 @@ mod transfer;
 mod uic;
 mod writebooster;
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -58,7 +59,7 @@ pub use config::{Config, ConfigError, UnitConfig};
 pub use threaded::Threaded;
 
 use crate::events::Events;
-use crate::faults::Injector;
+use crate::faults::{Injector, Plan};
 use crate::machine::Model;
 use controller::Registers;
 use device::Device;
@@ -116,6 +117,8 @@ pub struct Ufs {
     device: Device,
     events: Events<Event>,
     faults: Injector,
+    /// What losses of power did.
+    lost: Loss,
     /// When the device finished, by slot (single doorbell) or by queue and task tag.
     done: Arc<[AtomicU64]>,
     scratch: Vec<u8>,
@@ -148,6 +151,7 @@ impl Ufs {
             media: Media::new(config.profile.timing, config.seed),
             events: Events::with_capacity(2 * tasks + 64),
             faults: Injector::new(config.faults.clone(), config.seed),
+            lost: Loss::default(),
             done: (0..SLOTS.max(queues << 8)).map(|_| AtomicU64::new(0)).collect(),
             scratch: vec![0; SCRATCH],
             idle_awaited: false,
@@ -215,6 +219,23 @@ impl Ufs {
     /// What went wrong so far.
     pub fn faults(&self) -> &Injector {
         &self.faults
+    }
+
+    /// From now on `plan` says what goes wrong, its opportunities counted from now. What went wrong
+    /// before stays counted.
+    pub fn arm_faults(&mut self, plan: Plan) {
+        self.faults.arm(plan);
+    }
+
+    /// What all losses of power so far did to writes that were reported done and not yet safe.
+    pub fn lost(&self) -> Loss {
+        self.lost
+    }
+
+    /// Why this machine could not keep or give the data of a unit, in words, if that happened.
+    pub fn store_failure(&self) -> Option<String> {
+        let units = self.device.units.iter().flatten();
+        units.filter_map(|unit| unit.store.failure()).next().map(Into::into)
     }
 
     fn at(&mut self, nanos: u64, event: Event) {

@@ -33,6 +33,8 @@ struct Sample {
     block_size: u32,
     /// Requests in flight per worker.
     depth: u32,
+    /// Workers whose rates are added up.
+    workers: u32,
     bytes_per_second: f64,
     requests_per_second: f64,
     /// Latency from acceptance to delivery at [`PERCENTILES`], nanoseconds.
@@ -51,7 +53,7 @@ const AREAS: [&str; 3] = ["submission", "device", "completion"];
 impl Sample {
     /// Everything that was measured, in the order of the results.
     fn all(results: &Results) -> Vec<Self> {
-        let jobs = results.targets.iter().flat_map(|t| t.jobs.iter().map(move |job| (t, job)));
+        let jobs = results.targets.iter().flat_map(|t| t.wholes().map(move |job| (t, job)));
         let samples = jobs.flat_map(|(target, job)| {
             let single = job.directions().count() == 1;
             job.directions().map(move |(name, direction)| {
@@ -73,6 +75,7 @@ impl Sample {
             pattern: job.rw.clone(),
             block_size: job.block_bytes,
             depth: job.iodepth,
+            workers: job.workers,
             bytes_per_second: d.bandwidth,
             requests_per_second: d.iops,
             percentiles: PERCENTILES.map(|(percent, ..)| d.lat.percentile(percent)),
@@ -90,12 +93,16 @@ pub fn render(results: &Results, command: &str) -> String {
     let samples = &Sample::all(results);
     let jobs = Job::group(samples);
     let targets = distinct(samples.iter().map(|sample| sample.target.as_str()));
-    let sections = [
+    let mut sections = [
         section("throughput", &jobs, |job| vec![job.throughput(&targets)]),
         section("latency", &jobs, |job| job.per_target(&targets, Job::latency)),
         section("areas", &jobs, |job| job.per_target(&targets, Job::areas)),
         section("software", &jobs, |job| job.per_target(&targets, Job::software)),
     ];
+    let has_published = jobs.iter().any(Job::has_published);
+    if !has_published {
+        sections[0].about = "Measured here.";
+    }
     let target = |(number, name): (usize, &&str)| Item::line(name, &colour(number));
     let page = Page {
         title: "Flysch benchmark",
@@ -105,7 +112,7 @@ pub fn render(results: &Results, command: &str) -> String {
         version: &results.version,
         targets: targets.iter().enumerate().map(target).collect(),
         sections,
-        tables: jobs.iter().map(Job::table).collect(),
+        tables: jobs.iter().map(Job::table).chain(incidents(results)).collect(),
     };
     let mut environment = Environment::new();
     environment
@@ -267,7 +274,8 @@ impl<'a> Job<'a> {
             self.series(target, &colour(number), value, unit)
         });
         let published = Published::about(self.pattern, self.block_size).into_iter();
-        let published = published.map(|p| self.series(p.name, p.class, |depth| p.at(depth), unit));
+        let published = published
+            .map(|p| self.series(p.name, p.class, |depth| p.at(depth, self.workers()), unit));
         let chart = Chart {
             id: format!("throughput-{}", self.number),
             title: self.title(),
@@ -278,6 +286,18 @@ impl<'a> Job<'a> {
             series: published.chain(measured).filter(has_values).collect(),
         };
         self.figure(chart, String::new())
+    }
+
+    /// Workers whose rates are added up.
+    fn workers(&self) -> u32 {
+        self.samples.first().map_or(1, |sample| sample.workers)
+    }
+
+    /// Whether there are published figures for it at any of its depths.
+    fn has_published(&self) -> bool {
+        let published = Published::about(self.pattern, self.block_size);
+        let at = |depth| published.iter().any(|p| p.at(depth, self.workers()).is_some());
+        self.depths.iter().any(|depth| at(*depth))
     }
 
     /// One figure for each target that did this job.
@@ -372,34 +392,31 @@ impl<'a> Job<'a> {
     }
 
     fn table(&self) -> Table {
-        let published = Published::about(self.pattern, self.block_size);
-        let mut heading = vec![
-            "target",
-            "depth",
-            "MiB/s",
-            "IOPS",
-            "50 %",
-            "99 %",
-            "99.9 %",
-            "submission",
-            "device",
-            "completion",
-            "software %",
-        ];
+        let mut published = Published::about(self.pattern, self.block_size);
+        let workers = self.workers();
+        published.retain(|p| self.depths.iter().any(|depth| p.at(*depth, workers).is_some()));
+        let mut heading = vec!["target", "depth", "workers", "MiB/s", "IOPS"];
+        // From the least to the greatest, as one reads; the chart has them from top to bottom.
+        let percentiles = || (0..PERCENTILES.len()).rev();
+        heading.extend(percentiles().map(|place| PERCENTILES[place].1));
+        heading.extend(AREAS);
+        heading.push("software %");
         heading.extend(published.iter().map(|p| p.name));
         let (_, rate) = self.unit();
         let row = |s: &&Sample| {
             let mut cells = vec![
                 s.target.clone(),
                 s.depth.to_string(),
+                s.workers.to_string(),
                 short(s.bytes_per_second / f64::from(1 << 20)),
                 format!("{:.0}", s.requests_per_second),
             ];
             let microseconds = |nanos: u64| short(nanos as f64 / 1e3);
-            cells.extend(s.percentiles.map(|p| p.map_or("-".into(), microseconds)));
+            let percentile = |place: usize| s.percentiles[place].map_or("-".into(), microseconds);
+            cells.extend(percentiles().map(percentile));
             cells.extend(s.areas.map(|nanos| short(nanos / 1e3)));
             cells.push(short(s.software_percent));
-            cells.extend(published.iter().map(|p| match p.at(s.depth) {
+            cells.extend(published.iter().map(|p| match p.at(s.depth, s.workers) {
                 Some(figure) => {
                     let percent = (rate(s) / figure - 1.0) * 100.0;
                     format!("{figure} ({percent:+.1} %)")
@@ -410,6 +427,23 @@ impl<'a> Job<'a> {
         };
         Table { caption: self.title(), heading, rows: self.samples.iter().map(row).collect() }
     }
+}
+
+/// What went wrong on each target, if anything did.
+fn incidents(results: &Results) -> impl Iterator<Item = Table> {
+    let with_some = results.targets.iter().filter(|target| !target.incidents.is_empty());
+    with_some.map(|target| Table {
+        caption: format!(
+            "What went wrong meanwhile, and what was done about it · {}",
+            target.target
+        ),
+        heading: vec!["who tells", "what", "count"],
+        rows: target
+            .incidents
+            .iter()
+            .map(|it| vec![it.source.clone(), it.what.clone(), it.count.to_string()])
+            .collect(),
+    })
 }
 
 fn has_values(series: &Series) -> bool {

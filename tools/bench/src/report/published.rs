@@ -41,9 +41,10 @@ impl Published {
         table.chain(board).collect()
     }
 
-    /// The figure at a queue depth.
-    pub(super) fn at(&self, depth: u32) -> Option<f64> {
+    /// The figure of so many workers at a queue depth: most were measured with one.
+    pub(super) fn at(&self, depth: u32, workers: u32) -> Option<f64> {
         match self.source {
+            Source::FreeBsd(_) | Source::Linux(_) if workers > 1 => None,
             Source::FreeBsd(column) => column.published(depth).map(|p| p.freebsd),
             Source::Linux(column) => column.published(depth).map(|p| p.linux),
             Source::Always(figure) => Some(figure),
@@ -63,10 +64,11 @@ mod tests {
     #[test]
     fn figures_are_found_by_workload_and_depth() {
         let found = Published::about("randread", 4096);
-        let at = |depth| found.iter().map(|p| p.at(depth)).collect::<Vec<_>>();
-        assert_eq!((at(32), at(3)), (vec![Some(114.2), Some(142.0)], vec![None, None]));
+        let at = |depth, workers| found.iter().map(|p| p.at(depth, workers)).collect::<Vec<_>>();
+        assert_eq!((at(32, 1), at(3, 1)), (vec![Some(114.2), Some(142.0)], vec![None, None]));
+        assert_eq!(at(32, 4), [None, None]);
         let board = Published::about("write", 1 << 20);
-        assert_eq!((board.len(), board[0].at(7)), (1, Some(333.0)));
+        assert_eq!((board.len(), board[0].at(7, 8)), (1, Some(333.0)));
         assert_eq!(Published::about("randread", 8192), []);
     }
 }

@@ -9,7 +9,7 @@ use super::{
 use crate::histogram::{DEFAULT_PERCENTILES, Histogram};
 use crate::runner::{Failure, WorkerOutcome};
 use crate::statistics::{DirectionStatistics, Samples, Statistics};
-use crate::workload::{Direction, Workload};
+use crate::workload::{Direction, Tolerance, Workload};
 
 impl Latency {
     /// The summary of `histogram` with these percentiles.
@@ -99,6 +99,10 @@ impl JobResults {
             used.map(|(_, d)| DirectionResults::of(d, sum.runtime_nanos, percentiles))
         };
         let failure = outcomes.iter().find_map(|outcome| outcome.failure);
+        let first = outcomes.iter().find_map(|outcome| outcome.first);
+        let verify_failed = outcomes
+            .iter()
+            .any(|outcome| outcome.verified.as_ref().is_some_and(|it| it.mismatches > 0));
         let verified = verified(workload, outcomes);
         Self {
             name: workload.name.clone(),
@@ -111,12 +115,15 @@ impl JobResults {
             block_bytes: workload.block_max(),
             iodepth: workload.depth,
             error: match failure {
-                None => 0,
-                Some(Failure::Request { .. }) => 5,
-                Some(Failure::Verify { .. }) => 84,
+                None if verify_failed => BAD_DATA,
+                other => code(other),
             },
             failure: failure.map(|failure| failure.to_string()),
+            tolerates: workload.tolerance != Tolerance::default(),
+            first_error: code(first),
+            first_failure: first.map(|failure| failure.to_string()),
             failures: outcomes.iter().map(|outcome| outcome.failures).sum(),
+            percentiles: about.percentiles.clone(),
             runtime_nanos: sum.runtime_nanos,
             read: direction(Direction::Read),
             write: direction(Direction::Write),
@@ -133,10 +140,24 @@ impl JobResults {
     }
 }
 
+/// EILSEQ.
+const BAD_DATA: i32 = 84;
+/// EIO.
+const FAILED: i32 = 5;
+
+fn code(failure: Option<Failure>) -> i32 {
+    match failure {
+        None => 0,
+        Some(Failure::Request { .. }) => FAILED,
+        Some(Failure::Verify { .. }) => BAD_DATA,
+    }
+}
+
 fn verified(workload: &Workload, outcomes: &[&WorkerOutcome]) -> Option<VerifyResults> {
     let method = workload.verify?.method.to_string();
     let mut sum = VerifyResults { method, ..VerifyResults::default() };
     for verified in outcomes.iter().filter_map(|outcome| outcome.verified.as_ref()) {
+        sum.checked |= verified.checked;
         sum.bytes += verified.bytes;
         sum.mismatches += verified.mismatches;
         sum.first.extend_from_slice(&verified.first);

@@ -44,16 +44,18 @@ pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
             continue;
         }
         let only_reads = worker.job.mix == Mix::Only(Direction::Read);
+        let reads = verify.is_some_and(|verify| verify.only || only_reads);
+        let read_back = worker.job.writes() && verify.is_some_and(|verify| verify.read_back);
         worker.set_checker(Checker {
             worker: worker.id,
             method: verify.map(|verify| verify.method),
             unit,
-            reads: verify.is_some_and(|verify| verify.only || only_reads),
-            read_back: worker.job.writes() && verify.is_some_and(|verify| verify.read_back),
+            reads,
+            read_back,
             next: 0,
             at_end: false,
             began: Instant::START,
-            result: Verified::default(),
+            result: Verified { checked: reads || read_back, ..Verified::default() },
         });
     }
     Ok(Shared { versions, scratch: vec![0; length as usize], writing: false, turn: 0 })

@@ -393,7 +393,7 @@ fn lost_misplaced_and_torn_writes_are_told_apart() {
     for (fault, word, units) in [
         (Fault::LoseWrite(400), "stale: write", 1),
         (Fault::LoseWrite(100), "no verify header", 1),
-        (Fault::Tear(400), "torn: the data differs", 1),
+        (Fault::Tear(400), "torn: bytes ", 1),
         (Fault::Misplace(512), "misplaced: this was written for", 2),
     ] {
         let loops = if fault == Fault::LoseWrite(100) { 1 } else { 2 };

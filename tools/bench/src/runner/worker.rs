@@ -115,6 +115,7 @@ pub(super) struct Worker<'a> {
     sample_at: Instant,
     last: Instant,
     failure: Option<Failure>,
+    first: Option<Failure>,
     failures: u64,
 }
 
@@ -263,6 +264,7 @@ impl<'a> Worker<'a> {
             sample_at: Instant::NEVER,
             last: Instant::START,
             failure: None,
+            first: None,
             failures: 0,
         }
     }
@@ -717,6 +719,7 @@ impl<'a> Worker<'a> {
     /// Counts a failure; unless it is tolerated the worker ends.
     fn fail(&mut self, failure: Failure, tolerated: bool) {
         self.failures += 1;
+        self.first.get_or_insert(failure);
         if tolerated {
             return;
         }
@@ -733,6 +736,7 @@ impl<'a> Worker<'a> {
             statistics: self.statistics,
             verified: self.checker.and_then(|checker| checker.finish()),
             failure: self.failure,
+            first: self.first,
             failures: self.failures,
         }
     }

@@ -36,6 +36,7 @@ pub(super) fn write(out: &mut String, target: &TargetResults) -> std::fmt::Resul
         let cause = job.failure.as_deref().unwrap_or("tolerated");
         writeln!(out, "{} at queue depth {}: {cause}", job.name, job.iodepth)?;
     }
+    super::write_incidents(out, target)?;
     write_areas(out, target)
 }
 

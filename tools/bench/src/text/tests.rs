@@ -53,6 +53,7 @@ fn target(name: &str, jobs: Vec<JobResults>) -> TargetResults {
         block_size: 4096,
         bytes: 4 << 30,
         jobs,
+        ..Default::default()
     }
 }
 
@@ -80,6 +81,7 @@ fn a_job_says_rate_areas_and_what_was_verified() {
     let verified = crate::results::VerifyResults {
         method: "crc32c".into(),
         bytes: 1 << 30,
+        checked: true,
         ..Default::default()
     };
     job.verified = Some(verified);
@@ -96,6 +98,37 @@ fn a_job_says_rate_areas_and_what_was_verified() {
         assert!(text.contains(words), "{words}\n{text}");
     }
     assert!(!text.contains("Side by side"));
+}
+
+#[test]
+fn asked_percentiles_failures_and_what_was_not_checked_are_told() {
+    let told = |change: &dyn Fn(&mut JobResults)| {
+        let mut job = job("a", 8, 1000.0);
+        change(&mut job);
+        render(&Results { targets: vec![target("ufs", vec![job])], ..Default::default() })
+    };
+    let text = told(&|job| {
+        job.percentiles = vec![50.0, 99.99];
+        let lat = &mut job.read.as_mut().unwrap().lat;
+        lat.percentiles = vec![Percentile { percent: 99.99, nanos: 777_000 }];
+    });
+    assert!(text.contains("mean       p50    p99.99       max\n"), "{text}");
+    let all = text.lines().find(|line| line.starts_with("    all ")).unwrap();
+    let cells: Vec<&str> = all.split_whitespace().collect();
+    assert_eq!(cells[..6], ["all", "141", "us", "-", "777", "us"], "{all}");
+    let verified = |mismatches, checked| {
+        told(&|job| {
+            let method = "md5".to_string();
+            let verified =
+                crate::results::VerifyResults { method, mismatches, checked, ..Default::default() };
+            job.verified = Some(verified);
+            job.failures = mismatches;
+        })
+    };
+    assert!(verified(1, true).contains("1 block is NOT AS WRITTEN"));
+    assert!(verified(1, true).contains("failed 1 request; "));
+    assert!(verified(2, true).contains("2 blocks are NOT AS WRITTEN"));
+    assert!(verified(0, false).contains("nothing read back (do_verify=0)"));
 }
 
 #[test]

@@ -62,10 +62,13 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         What::Power(arguments) => power::run(arguments, control, output),
         What::Errors => errors::run(control, output),
     };
-    if done.is_ok() {
-        stack.keep();
+    match done {
+        Ok(()) => {
+            stack.keep();
+            Ok(())
+        }
+        Err(failure) => Err(failure.behind(&description, &stack)),
     }
-    done
 }
 
 /// Puts a query that answers a number.

@@ -15,7 +15,7 @@ fn bare_kinds_have_their_defaults() {
 #[test]
 fn every_key_is_read() {
     let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,gear=3,wb=on,\
-                clock=virtual,faults=timeout:0.1+uic:n5,seed=7";
+                clock=virtual,faults=timeout:0.1+uic:n5,faults-from=power,seed=7";
     let expected = UfsTarget {
         profile: OK3576,
         size: Some(512 << 20),
@@ -27,6 +27,7 @@ fn every_key_is_read() {
         write_booster: true,
         clock: ClockKind::Virtual,
         faults: "timeout:0.1,uic:n5".parse().unwrap(),
+        faults_from: FaultsFrom::Power,
         seed: 7,
     };
     assert_eq!(text.parse(), Ok(Target::Ufs(expected)));

@@ -1,0 +1,104 @@
+//! What went wrong on a stack, from everybody who counts, and why it ended.
+
+use flysch_api::machine::Machine;
+use flysch_bench::results::Incident;
+use flysch_cam::Statistics;
+use flysch_models::faults::{Kind, Plan};
+use flysch_models::machine::Inline;
+use flysch_models::ufs::{Threaded, Ufs as Model};
+use flysch_ufs::ErrorLog;
+
+/// A machine that knows more than its driver sees.
+pub trait Witness: Machine {
+    /// Faults on purpose, and the writes that losses of power hit.
+    fn injected(&self) -> Vec<Incident> {
+        Vec::new()
+    }
+
+    /// Why it ended, or could not do its work: the cause behind what the driver was told.
+    fn failure(&self) -> Option<String>;
+
+    /// Lets `plan` happen, counted from now.
+    fn arm(&self, plan: Plan) {
+        let _ = plan;
+    }
+}
+
+impl Witness for Inline<Model> {
+    fn injected(&self) -> Vec<Incident> {
+        self.with_model(|model| of_model(model))
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.with_model(|model| model.store_failure())
+    }
+
+    fn arm(&self, plan: Plan) {
+        self.with_model(|model| model.arm_faults(plan));
+    }
+}
+
+impl Witness for Threaded {
+    fn injected(&self) -> Vec<Incident> {
+        self.with_model(|model| of_model(model)).unwrap_or_default()
+    }
+
+    fn failure(&self) -> Option<String> {
+        match self.with_model(|model| model.store_failure()) {
+            Some(failure) => failure,
+            None => Some("the thread of the model ended: a fault of this program".into()),
+        }
+    }
+
+    fn arm(&self, plan: Plan) {
+        self.with_model(|model| model.arm_faults(plan));
+    }
+}
+
+impl Witness for flysch_qemu::Machine {
+    fn failure(&self) -> Option<String> {
+        self.ended()
+    }
+}
+
+fn incident(source: &str, what: &str, count: u64) -> Incident {
+    Incident { source: source.into(), what: what.into(), count }
+}
+
+fn of_model(model: &Model) -> Vec<Incident> {
+    let faults = model.faults();
+    let count = |kind: Kind| incident("injected", kind.name(), faults.count(kind));
+    let mut all: Vec<Incident> = Kind::ALL.into_iter().map(count).collect();
+    let lost = model.lost();
+    all.push(incident("power", "blocks lost", lost.vanished));
+    all.push(incident("power", "blocks torn", lost.torn));
+    all
+}
+
+/// What the command layer counts, of all lanes together.
+pub(crate) fn of_disks<'a>(disks: impl Iterator<Item = &'a Statistics> + Clone) -> Vec<Incident> {
+    type Get = fn(&Statistics) -> u64;
+    let kinds: [(&str, Get); 14] = [
+        ("retries", |s| s.retries),
+        ("timeouts", |s| s.timeouts),
+        ("lost in resets", |s| s.resets),
+        ("host errors", |s| s.host_errors),
+        ("medium errors", |s| s.medium_errors),
+        ("hardware errors", |s| s.hardware_errors),
+        ("aborted commands", |s| s.aborted_commands),
+        ("unit attentions", |s| s.unit_attentions),
+        ("deferred errors", |s| s.deferred_errors),
+        ("recovered", |s| s.recovered),
+        ("busy", |s| s.busy),
+        ("task set full", |s| s.task_set_full),
+        ("short transfers", |s| s.short_transfers),
+        ("strays", |s| s.strays),
+    ];
+    let sum = |(what, get): (&str, Get)| incident("disk", what, disks.clone().map(get).sum());
+    kinds.into_iter().map(sum).collect()
+}
+
+/// What the driver counts.
+pub(crate) fn of_driver(log: &ErrorLog) -> impl Iterator<Item = Incident> + '_ {
+    log.counts().map(|(kind, count)| incident("driver", kind.name(), count))
+}
