@@ -11,6 +11,10 @@
 use core::fmt;
 use core::ops::{ControlFlow, Range};
 
+mod flags;
+
+pub use flags::FileFlags;
+
 use crate::finding::Place;
 
 /// An inode number: the name of a file inside one file system.
@@ -153,6 +157,8 @@ pub struct Attributes {
     pub changed: Timestamp,
     /// Device nodes only; zero for every other kind.
     pub device: DeviceNumber,
+    /// What `lsattr` shows; none where the format has none.
+    pub flags: FileFlags,
 }
 
 /// One name of a directory. "." and ".." are never listed.
@@ -230,6 +236,8 @@ pub enum Error {
     FileTooLarge,
     /// The caller asked for what can not be; the text says what (`EINVAL`).
     Invalid(&'static str),
+    /// A flag of the file forbids it: it is immutable or append-only (`EPERM`).
+    Protected(FileFlags),
 }
 
 impl fmt::Display for Error {
@@ -252,6 +260,10 @@ impl fmt::Display for Error {
             Self::TooManyLinks => f.write_str("the file has all the names the format can count"),
             Self::FileTooLarge => f.write_str("the file would be longer than the format holds"),
             Self::Invalid(what) => f.write_str(what),
+            Self::Protected(flags) if flags.contains(FileFlags::IMMUTABLE) => {
+                f.write_str("immutable: nothing of it can be changed (chattr -i)")
+            }
+            Self::Protected(_) => f.write_str("append-only: nothing else is allowed (chattr -a)"),
         }
     }
 }
@@ -342,6 +354,8 @@ pub struct Changes {
     pub accessed: Option<Timestamp>,
     /// Last change of content.
     pub modified: Option<Timestamp>,
+    /// What `chattr` sets: all of them.
+    pub flags: Option<FileFlags>,
 }
 
 /// What a rename does with a file that has the new name already (`renameat2`).
@@ -435,7 +449,8 @@ pub trait FileSystemMut: FileSystem {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`] and [`Error::NoContent`] for a size,
-    /// [`Error::FileTooLarge`], [`Error::NoSpace`], [`Error::ReadOnly`].
+    /// [`Error::FileTooLarge`], [`Error::NoSpace`], [`Error::ReadOnly`]; [`Error::Unsupported`] for
+    /// flags that the format does not have.
     fn set_attributes(
         &mut self,
         inode: Inode,

@@ -6,8 +6,8 @@ use core::ops::Range;
 
 use flysch_api::flash::Flash;
 use flysch_api::vfs::{
-    Attributes, DeviceNumber, Entry, Error, FileKind, FileSystem, Inode, NameVisitor, Statistics,
-    Timestamp, Visitor,
+    Attributes, DeviceNumber, Entry, Error, FileFlags, FileKind, FileSystem, Inode, NameVisitor,
+    Statistics, Timestamp, Visitor,
 };
 use flysch_wire::jffs2::{self, DeviceData, Dirent, NAME_LEN_MAX, ROOT_INO};
 
@@ -246,6 +246,7 @@ impl<F: Flash> FileSystem for Jffs2<F> {
             modified: seconds(0),
             changed: seconds(0),
             device: DeviceNumber::default(),
+            flags: FileFlags::default(),
         };
         if kind == FileKind::Directory {
             // Linux counts one more for the root.

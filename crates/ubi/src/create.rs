@@ -269,6 +269,14 @@ impl Maker {
         self.volumes[index].usable
     }
 
+    /// LEBs that volume number `index` has.
+    ///
+    /// # Panics
+    /// If there is no volume `index`.
+    pub fn lebs(&self, index: usize) -> u32 {
+        self.volumes[index].record.reserved_pebs
+    }
+
     /// Makes block `lnum` of the layout volume, 0 or 1, in `out`, which gets a block's length.
     pub fn layout_block(&self, lnum: u32, out: &mut Vec<u8>) {
         let header = VidHeader {

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 use core::ops::{ControlFlow, Range};
 
 use flysch_api::vfs::{
-    Attributes, DeviceNumber, Entry, Error, FileKind, FileSystem, Inode, NameVisitor, Statistics,
-    Timestamp, Visitor,
+    Attributes, DeviceNumber, Entry, Error, FileFlags, FileKind, FileSystem, Inode, NameVisitor,
+    Statistics, Timestamp, Visitor,
 };
 use flysch_api::volume::Volume;
 use flysch_compress::Method;
@@ -478,7 +478,34 @@ pub(crate) fn describe(node: &InodeNode<'_>, size: u64) -> Result<Attributes, &'
         modified: time(node.modified),
         changed: time(node.changed),
         device,
+        flags: flags(node.flags),
     })
+}
+
+/// UBIFS's flags and those of `chattr`.
+const FLAGS: [(InodeFlags, FileFlags); 5] = [
+    (InodeFlags::COMPRESS, FileFlags::COMPRESS),
+    (InodeFlags::SYNC, FileFlags::SYNC),
+    (InodeFlags::IMMUTABLE, FileFlags::IMMUTABLE),
+    (InodeFlags::APPEND, FileFlags::APPEND),
+    (InodeFlags::DIRSYNC, FileFlags::DIRSYNC),
+];
+
+fn flags(node: InodeFlags) -> FileFlags {
+    let set = FLAGS.iter().filter(|(ours, _)| node.contains(*ours));
+    set.fold(FileFlags::default(), |all, (_, flag)| all.with(*flag))
+}
+
+/// A node's flags with those of `chattr` in place of its own; `None` if UBIFS lacks one of them.
+pub(crate) fn node_flags(node: InodeFlags, wanted: FileFlags) -> Option<InodeFlags> {
+    let known = FLAGS.iter().fold(FileFlags::default(), |all, (_, flag)| all.with(*flag));
+    if wanted.without(known) != FileFlags::default() {
+        return None;
+    }
+    Some(InodeFlags(FLAGS.iter().fold(node.0, |all, (ours, flag)| match wanted.contains(*flag) {
+        true => all | ours.0,
+        false => all & !ours.0,
+    })))
 }
 
 /// What is shown of a directory whose inode is lost.
@@ -497,6 +524,7 @@ fn ruined(inode: Inode) -> Attributes {
         modified: never,
         changed: never,
         device: DeviceNumber::default(),
+        flags: FileFlags::default(),
     }
 }
 

@@ -8,8 +8,9 @@ use alloc::vec::Vec;
 use core::ops::{Bound, ControlFlow};
 
 use flysch_api::vfs::{
-    Attributes, Changes, DeviceNumber, Entry, Error, FileKind, FileSystem, FileSystemMut, Inode,
-    NameVisitor, NewFile, Rename, Statistics, Timestamp, Visitor, XattrChange,
+    Attributes, Changes, DeviceNumber, Entry, Error, FileFlags, FileKind, FileSystem,
+    FileSystemMut, Inode, NameVisitor, NewFile, Rename, Statistics, Timestamp, Visitor,
+    XattrChange,
 };
 
 /// Longest name, bytes.
@@ -29,6 +30,8 @@ pub struct Memory {
     /// Bytes of content it takes.
     capacity: u64,
     used: u64,
+    /// Files that were synced one by one.
+    synced: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -91,7 +94,7 @@ impl Memory {
         };
         let mut files = BTreeMap::new();
         files.insert(Inode(1), File::new(Inode(1), &root, now));
-        Self { files, next: 2, capacity, used: 0 }
+        Self { files, next: 2, capacity, used: 0, synced: 0 }
     }
 
     /// Names of a directory and what they name; none for anything else.
@@ -99,6 +102,11 @@ impl Memory {
         let names = self.files.get(&directory).map(|file| &file.directory.names);
         let pair = |(name, (_, inode)): (&Vec<u8>, &(u64, Inode))| (name.clone(), *inode);
         names.into_iter().flatten().map(pair).collect()
+    }
+
+    /// How often single files were synced.
+    pub fn synced(&self) -> u64 {
+        self.synced
     }
 
     /// Gives a file the owner, permissions and times of another.
@@ -234,6 +242,7 @@ impl File {
             modified: now,
             changed: now,
             device: new.device,
+            flags: FileFlags::default(),
         };
         Self { attributes, content, directory: Directory::default(), xattrs: BTreeMap::new() }
     }
@@ -439,6 +448,7 @@ impl FileSystemMut for Memory {
         attributes.group = changes.group.unwrap_or(attributes.group);
         attributes.accessed = changes.accessed.unwrap_or(attributes.accessed);
         attributes.modified = changes.modified.unwrap_or(attributes.modified);
+        attributes.flags = changes.flags.unwrap_or(attributes.flags);
         Ok(())
     }
 
@@ -486,7 +496,8 @@ impl FileSystemMut for Memory {
         Ok(())
     }
 
-    fn sync(&mut self, _: Option<Inode>) -> Result<(), Error> {
+    fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error> {
+        self.synced += u64::from(inode.is_some());
         Ok(())
     }
 

@@ -167,6 +167,7 @@ impl FileSystem for Tree {
                 FileKind::CharacterDevice => DeviceNumber { major: 1, minor: 3 },
                 _ => DeviceNumber::default(),
             },
+            flags: Default::default(),
         })
     }
 

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
 use flysch_api::vfs::{
-    Attributes, Changes, DeviceNumber, Error, FileKind, Inode, NewFile, Rename, Timestamp,
-    XattrChange,
+    Attributes, Changes, DeviceNumber, Error, FileFlags, FileKind, FileSystemMut, Inode, NewFile,
+    Rename, Timestamp, XattrChange,
 };
 use fuser::{RenameFlags, Request, TimeOrNow};
 
@@ -66,10 +66,73 @@ pub(crate) fn changes(
         size,
         accessed: accessed.map(time),
         modified: modified.map(time),
+        flags: None,
     }
 }
 
+/// Whether times become the current time, if they are changed.
+pub(crate) fn is_now(times: [&Option<TimeOrNow>; 2]) -> bool {
+    !times.iter().any(|time| matches!(time, Some(TimeOrNow::SpecificTime(_))))
+}
+
+/// Whether names of a directory are written at once.
+fn is_dirsync(directory: &Attributes) -> bool {
+    directory.flags.intersects(FileFlags::DIRSYNC.with(FileFlags::SYNC))
+}
+
 impl Door {
+    /// Puts a change on the medium, if it must be there when its call returns.
+    pub(crate) fn settle(
+        &self,
+        fs: &mut dyn FileSystemMut,
+        inode: Inode,
+        is_sync: bool,
+    ) -> Result<(), Error> {
+        if is_sync || self.store.is_through() { fs.sync(Some(inode)) } else { Ok(()) }
+    }
+
+    pub(crate) fn write_at(&self, inode: Inode, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        self.store.change(|fs| {
+            let file = fs.attributes(inode)?;
+            file.may_write_at(offset)?;
+            let len = fs.write(inode, offset, data, now())?;
+            self.settle(fs, inode, file.flags.contains(FileFlags::SYNC))?;
+            Ok(len)
+        })
+    }
+
+    /// Changes attributes as far as flags allow; see [`Attributes::may_change`].
+    pub(crate) fn set(
+        &self,
+        inode: Inode,
+        changes: &Changes,
+        (is_now, is_open): (bool, bool),
+    ) -> Result<Attributes, Error> {
+        self.store.change(|fs| {
+            let file = fs.attributes(inode)?;
+            file.may_change(changes, is_now, is_open)?;
+            fs.set_attributes(inode, changes, now())?;
+            self.settle(fs, inode, file.flags.contains(FileFlags::SYNC))?;
+            fs.attributes(inode)
+        })
+    }
+
+    pub(crate) fn link_to(
+        &self,
+        inode: Inode,
+        directory: Inode,
+        name: &OsStr,
+    ) -> Result<Attributes, Error> {
+        self.store.change(|fs| {
+            let above = fs.attributes(directory)?;
+            above.may_gain_name()?;
+            fs.attributes(inode)?.may_be_linked()?;
+            fs.link(inode, directory, name.as_bytes(), now())?;
+            self.settle(fs, directory, is_dirsync(&above))?;
+            fs.attributes(inode)
+        })
+    }
+
     /// Makes a file for the one who asks.
     pub(crate) fn make(
         &self,
@@ -80,6 +143,7 @@ impl Door {
     ) -> Result<Attributes, Error> {
         self.store.change(|fs| {
             let above = fs.attributes(directory)?;
+            above.may_gain_name()?;
             let mut permissions = (wanted.permissions & 0o7777) as u16;
             let mut group = request.gid();
             if above.permissions & SET_GROUP_ID != 0 {
@@ -97,12 +161,19 @@ impl Door {
                 target: wanted.target,
             };
             let inode = fs.create(directory, name.as_bytes(), &file, now())?;
+            self.settle(fs, directory, is_dirsync(&above))?;
             fs.attributes(inode)
         })
     }
 
     pub(crate) fn remove(&self, directory: Inode, name: &OsStr) -> Result<(), Error> {
-        self.store.change(|fs| fs.remove(directory, name.as_bytes(), now()))
+        self.store.change(|fs| {
+            let above = fs.attributes(directory)?;
+            let file = fs.lookup(directory, name.as_bytes())?;
+            above.may_lose_name(&fs.attributes(file)?)?;
+            fs.remove(directory, name.as_bytes(), now())?;
+            self.settle(fs, directory, is_dirsync(&above))
+        })
     }
 
     pub(crate) fn rename(
@@ -124,10 +195,18 @@ impl Door {
         let keeps = flags.contains(RenameFlags::RENAME_NOREPLACE);
         let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
         let renamed = self.store.change(|fs| {
-            if keeps && fs.lookup(to.0, to.1).is_ok() {
+            let (file, replaced) = (fs.lookup(from.0, from.1)?, fs.lookup(to.0, to.1).ok());
+            if keeps && replaced.is_some() {
                 return Err(Error::Exists);
             }
-            fs.rename(from, to, how, now())
+            let above = [fs.attributes(from.0)?, fs.attributes(to.0)?];
+            above[0].may_lose_name(&fs.attributes(file)?)?;
+            match replaced {
+                Some(inode) => above[1].may_lose_name(&fs.attributes(inode)?)?,
+                None => above[1].may_gain_name()?,
+            }
+            fs.rename(from, to, how, now())?;
+            self.settle(fs, to.0, above.iter().any(is_dirsync))
         });
         match renamed {
             // So says renameat2(2) of flags that a file system does not know.
@@ -150,7 +229,10 @@ impl Door {
             _ => None,
         };
         self.store.change(|fs| {
+            let file = fs.attributes(inode)?;
+            file.may_change_xattrs()?;
             fs.set_xattr(inode, name, change, now)?;
+            self.settle(fs, inode, file.flags.contains(FileFlags::SYNC))?;
             let Some(list) = list else { return Ok(()) };
             let kept = fs.attributes(inode)?.permissions & !0o777;
             let permissions = Some(kept | list.bits);

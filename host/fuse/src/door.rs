@@ -9,13 +9,14 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use flysch_api::vfs::{
-    Attributes, DeviceNumber, Error, FileKind, FileSystem, Inode, Timestamp, XattrChange,
+    Attributes, Changes, DeviceNumber, Error, FileFlags, FileKind, FileSystem, Inode, Timestamp,
+    XattrChange,
 };
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::PANIC;
@@ -30,6 +31,12 @@ const NOT_AT_ALL: Duration = Duration::ZERO;
 const TARGET_MAX: usize = 4096;
 /// Longest value of an extended attribute, bytes.
 const VALUE_MAX: usize = 64 << 10;
+/// Reading and setting what `chattr` sets; the values are words of 32 bits, whatever the call says.
+const GET_FLAGS: u32 = libc::FS_IOC_GETFLAGS as u32;
+const SET_FLAGS: u32 = libc::FS_IOC_SETFLAGS as u32;
+/// The same of XFS, with fields that are not for others (`FS_IOC_FSGETXATTR`, `struct fsxattr`).
+const GET_EXTENDED: u32 = 0x801C_581F;
+const EXTENDED_SIZE: usize = 28;
 /// Offsets of directory entries start behind "." and "..".
 const DOTS: u64 = 2;
 
@@ -73,6 +80,7 @@ fn errno(error: Error) -> Errno {
         Error::TooManyLinks => Errno::EMLINK,
         Error::FileTooLarge => Errno::EFBIG,
         Error::Invalid(_) => Errno::EINVAL,
+        Error::Protected(_) => Errno::EPERM,
         _ => Errno::EIO,
     }
 }
@@ -97,6 +105,17 @@ fn file_type(kind: FileKind) -> FileType {
         FileKind::Fifo => FileType::NamedPipe,
         FileKind::Socket => FileType::Socket,
     }
+}
+
+/// Flags as XFS has them (`FS_XFLAG_*`), in the first word.
+fn extended(flags: FileFlags) -> [u8; EXTENDED_SIZE] {
+    let known =
+        [(FileFlags::IMMUTABLE, 0x8_u32), (FileFlags::APPEND, 0x10), (FileFlags::SYNC, 0x20)];
+    let set = known.iter().filter(|(flag, _)| flags.contains(*flag));
+    let word = set.fold(0, |all, (_, bit)| all | bit);
+    let mut bytes = [0; EXTENDED_SIZE];
+    bytes[..4].copy_from_slice(&word.to_ne_bytes());
+    bytes
 }
 
 /// FUSE carries device numbers in Linux's 4-byte form.
@@ -161,6 +180,7 @@ impl Door {
             modified: Timestamp::default(),
             changed: Timestamp::default(),
             device: Default::default(),
+            flags: FileFlags::default(),
         })
     }
 
@@ -277,9 +297,63 @@ impl Filesystem for Door {
         }
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // There is nothing to open: the kernel need not ask again, and keeps its pages.
-        reply.error(Errno::ENOSYS);
+    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _guard = PanicGuard(self);
+        if self.store.is_fixed() {
+            // There is nothing to open: the kernel need not ask again, and keeps its pages.
+            return reply.error(Errno::ENOSYS);
+        }
+        // Of flags that forbid writing the kernel does not know.
+        let allowed = match flags.0 & libc::O_ACCMODE {
+            libc::O_RDONLY => Ok(()),
+            _ => self.store.read(|fs| {
+                let file = fs.attributes(self.inode(number))?;
+                file.may_open_to_write(flags.0 & libc::O_APPEND != 0)
+            }),
+        };
+        match allowed {
+            Ok(()) => {
+                let keep = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+                reply.opened(FileHandle(0), keep);
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        input: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        let _guard = PanicGuard(self);
+        let inode = self.inode(number);
+        match (command, input.first_chunk::<4>()) {
+            (GET_FLAGS, _) => match self.store.read(|fs| fs.attributes(inode)) {
+                Ok(file) => reply.ioctl(0, &file.flags.0.to_ne_bytes()),
+                Err(error) => reply.error(errno(error)),
+            },
+            // Linux asks so before it sets them.
+            (GET_EXTENDED, _) => match self.store.read(|fs| fs.attributes(inode)) {
+                Ok(file) => reply.ioctl(0, &extended(file.flags)),
+                Err(error) => reply.error(errno(error)),
+            },
+            // Who may is checked by the kernel.
+            (SET_FLAGS, Some(flags)) => {
+                let flags = Some(FileFlags(u32::from_ne_bytes(*flags)));
+                let changes = Changes { flags, ..Changes::default() };
+                match self.set(inode, &changes, (true, false)) {
+                    Ok(_) => reply.ioctl(0, &[]),
+                    Err(error) => reply.error(errno(error)),
+                }
+            }
+            _ => reply.error(Errno::ENOTTY),
+        }
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -470,7 +544,7 @@ impl Filesystem for Door {
         accessed: Option<TimeOrNow>,
         modified: Option<TimeOrNow>,
         _: Option<SystemTime>,
-        _: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
@@ -478,13 +552,10 @@ impl Filesystem for Door {
         reply: ReplyAttr,
     ) {
         let _guard = PanicGuard(self);
-        let (inode, now) = (self.inode(number), change::now());
-        let changes = change::changes(mode, (owner, group), size, (accessed, modified), now);
-        let changed = self.store.change(|fs| {
-            fs.set_attributes(inode, &changes, now)?;
-            fs.attributes(inode)
-        });
-        match changed {
+        let how = (change::is_now([&accessed, &modified]), handle.is_some());
+        let times = (accessed, modified);
+        let changes = change::changes(mode, (owner, group), size, times, change::now());
+        match self.set(self.inode(number), &changes, how) {
             Ok(attributes) => reply.attr(&FOREVER, &self.file_attr(&attributes)),
             Err(error) => reply.error(errno(error)),
         }
@@ -550,11 +621,7 @@ impl Filesystem for Door {
     fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _guard = PanicGuard(self);
         let (inode, directory) = (self.inode(number), self.inode(parent));
-        let linked = self.store.change(|fs| {
-            fs.link(inode, directory, name.as_bytes(), change::now())?;
-            fs.attributes(inode)
-        });
-        self.reply_made(linked, reply);
+        self.reply_made(self.link_to(inode, directory, name), reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -595,8 +662,7 @@ impl Filesystem for Door {
         reply: ReplyWrite,
     ) {
         let _guard = PanicGuard(self);
-        let inode = self.inode(number);
-        match self.store.change(|fs| fs.write(inode, offset, data, change::now())) {
+        match self.write_at(self.inode(number), offset, data) {
             // No longer than the request, which has 32 bits.
             Ok(len) => reply.written(len as u32),
             Err(error) => reply.error(errno(error)),

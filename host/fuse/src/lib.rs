@@ -5,7 +5,8 @@
 //! what it has read once it does not ask for again. Requests are answered by several threads.
 //!
 //! A mount that can be changed passes every change on at once. It is on the medium after `fsync`,
-//! after five seconds, or when the mount ends.
+//! a moment after the last change, after five seconds, or when the mount ends; at once where a
+//! flag of the file or the mount says so.
 //!
 //! [`Mounted`] ends in one of three ways: somebody unmounts it, a signal asks for it, or a request
 //! handler panics. In each of them it is gone from the directory tree when [`Mounted::wait`]
@@ -43,6 +44,8 @@ pub struct Options {
     /// Let device nodes and set-user-id bits in the image count. They are ignored otherwise: who
     /// made an image should not get rights by it.
     pub trusted: bool,
+    /// Every change is on the medium when its call returns (`mount -o sync`).
+    pub write_through: bool,
 }
 
 /// A mounted file system. Dropping it unmounts it.
@@ -100,11 +103,26 @@ pub fn mount(
 /// # Errors
 /// As [`mount`].
 pub fn mount_read_write(fs: Shared, at: &Path, options: &Options) -> io::Result<Mounted> {
-    start(Store::changing(fs), at, options)
+    start(Store::changing(fs, options.write_through), at, options)
+}
+
+/// The full path of `at`, if a file system can be mounted there.
+///
+/// # Errors
+/// When it is not there, or no directory: Linux would let a file system hide a file.
+pub fn mount_point(at: &Path) -> io::Result<PathBuf> {
+    let path = at.canonicalize()?;
+    match path.is_dir() {
+        true => Ok(path),
+        false => {
+            let why = "is no directory, and a file system is mounted on a directory";
+            Err(io::Error::new(io::ErrorKind::NotADirectory, why))
+        }
+    }
 }
 
 fn start(store: Store, at: &Path, options: &Options) -> io::Result<Mounted> {
-    let path = at.canonicalize()?;
+    let path = mount_point(at)?;
     let is_root = rustix::process::geteuid().is_root();
     let statistics = store.read(|fs| fs.statistics());
     let (wake, waker) = io::pipe()?;

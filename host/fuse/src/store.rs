@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -15,6 +15,9 @@ pub type Shared = Arc<RwLock<dyn FileSystemMut + Send + Sync>>;
 /// What was changed is on the medium after so long at the latest, as Linux's write-back has it
 /// (`dirty_writeback_centisecs`).
 const WRITE_BACK: Duration = Duration::from_secs(5);
+/// And after so long when nothing more is changed: `sync` and `syncfs` do not reach a FUSE mount,
+/// so whoever calls them has what he wants soon after.
+const QUIET: Duration = Duration::from_millis(200);
 
 /// What a door opens.
 #[derive(Clone)]
@@ -24,9 +27,20 @@ pub(crate) enum Store {
     /// Everything may.
     Changing {
         fs: Shared,
-        /// Something was changed since the last sync of everything.
-        is_dirty: Arc<AtomicBool>,
+        /// What happened since the last sync of everything.
+        since: Arc<Since>,
+        /// Every change is on the medium when its call returns.
+        is_through: bool,
     },
+}
+
+/// What happened since the last sync of everything.
+#[derive(Debug, Default)]
+pub(crate) struct Since {
+    /// Something was changed.
+    is_dirty: AtomicBool,
+    /// Changes of all times, to see whether there are more.
+    changes: AtomicU64,
 }
 
 impl fmt::Debug for Store {
@@ -36,8 +50,13 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    pub(crate) fn changing(fs: Shared) -> Self {
-        Self::Changing { fs, is_dirty: Arc::default() }
+    pub(crate) fn changing(fs: Shared, is_through: bool) -> Self {
+        Self::Changing { fs, since: Arc::default(), is_through }
+    }
+
+    /// Whether every change is on the medium when its call returns.
+    pub(crate) fn is_through(&self) -> bool {
+        matches!(self, Self::Changing { is_through: true, .. })
     }
 
     pub(crate) fn is_fixed(&self) -> bool {
@@ -63,10 +82,11 @@ impl Store {
     ) -> Result<R, Error> {
         match self {
             Self::Fixed(_) => Err(Error::ReadOnly),
-            Self::Changing { fs, is_dirty } => {
+            Self::Changing { fs, since, .. } => {
                 // Whoever panicked in the middle of a change left nobody knows what.
                 let mut fs = fs.write().map_err(|_| Error::ReadOnly)?;
-                is_dirty.store(true, Ordering::Relaxed);
+                since.is_dirty.store(true, Ordering::Relaxed);
+                since.changes.fetch_add(1, Ordering::Relaxed);
                 change(&mut *fs)
             }
         }
@@ -74,8 +94,8 @@ impl Store {
 
     /// Puts everything on the medium.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        let Self::Changing { fs, is_dirty } = self else { return Ok(()) };
-        if !is_dirty.swap(false, Ordering::Relaxed) {
+        let Self::Changing { fs, since, .. } = self else { return Ok(()) };
+        if !since.is_dirty.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         let mut fs = fs.write().map_err(|_| io::Error::other("a change was left half done"))?;
@@ -83,10 +103,24 @@ impl Store {
             .map_err(|error| io::Error::other(format!("not everything was written: {error}")))
     }
 
-    /// Writes back from time to time until the other end of `stop` is dropped.
+    /// Writes back from time to time until the other end of `stop` is dropped: when there was a
+    /// change and none after it for a while, or when there were some for long.
     pub(crate) fn write_back(&self, stop: &Receiver<()>) -> io::Result<()> {
-        while stop.recv_timeout(WRITE_BACK) == Err(RecvTimeoutError::Timeout) {
-            self.sync()?;
+        let Self::Changing { since, .. } = self else { return Ok(()) };
+        let mut seen = since.changes.load(Ordering::Relaxed);
+        let mut dirty_for = Duration::ZERO;
+        while stop.recv_timeout(QUIET) == Err(RecvTimeoutError::Timeout) {
+            let changes = since.changes.load(Ordering::Relaxed);
+            let is_quiet = changes == seen;
+            seen = changes;
+            dirty_for = match since.is_dirty.load(Ordering::Relaxed) {
+                true => dirty_for + QUIET,
+                false => Duration::ZERO,
+            };
+            if is_quiet || dirty_for >= WRITE_BACK {
+                self.sync()?;
+                dirty_for = Duration::ZERO;
+            }
         }
         Ok(())
     }

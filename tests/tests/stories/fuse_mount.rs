@@ -23,7 +23,12 @@ fn is_mounted(directory: &Path) -> bool {
 fn mount(image: &Path, directory: &Path) -> Mounted {
     std::fs::create_dir_all(directory).unwrap();
     // Device nodes are compared, so they must count.
-    let options = Options { source: image.display().to_string(), threads: 2, trusted: true };
+    let options = Options {
+        source: image.display().to_string(),
+        threads: 2,
+        trusted: true,
+        write_through: false,
+    };
     let mounted = flysch_fuse::mount(open(image), directory, &options).unwrap();
     assert!(is_mounted(mounted.path()));
     mounted

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, RwLock};
 
-use crate::image_common::{differences, is_root, make_tree, snapshot};
+use crate::image_common::{allowed, differences, is_root, make_tree, snapshot};
 use flysch_api::vfs::{FileSystem, Timestamp};
 use flysch_fuse::{Mounted, Options};
 use flysch_vfs::Memory;
@@ -21,7 +21,8 @@ fn mount(at: &Path) -> Option<(Mounted, Arc<RwLock<Memory>>)> {
     std::fs::create_dir_all(at).unwrap();
     let start = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
     let fs = Arc::new(RwLock::new(Memory::new(64 << 20, start)));
-    let options = Options { source: "memory".into(), threads: 2, trusted: true };
+    let options =
+        Options { source: "memory".into(), threads: 2, trusted: true, ..Options::default() };
     let mounted = flysch_fuse::mount_read_write(fs.clone(), at, &options).unwrap();
     Some((mounted, fs))
 }
@@ -140,5 +141,90 @@ fn content_is_written_mapped_directly_and_cut() {
 
     let full = std::fs::write(at.join("large"), vec![1; 65 << 20]).unwrap_err();
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    mounted.unmount().unwrap();
+}
+
+/// Beside what Linux allows on a file system of its own.
+#[test]
+fn immutable_and_append_only_files_are_what_they_are_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let (at, host) = (folder.path().join("mount"), folder.path().join("host"));
+    let Some((mounted, _)) = mount(&at) else { return };
+    std::fs::create_dir(&host).unwrap();
+    for flag in ['i', 'a'] {
+        let found = allowed(&at, flag).expect("the mount has flags");
+        let Some(expected) = allowed(&host, flag) else { continue };
+        assert_eq!(found, expected, "+{flag}");
+        assert_eq!(found.is_empty(), flag == 'i', "+{flag}: {found:?}");
+    }
+    mounted.unmount().unwrap();
+}
+
+/// What asks to be written through is on the medium when the call returns.
+#[test]
+fn what_is_synchronous_is_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("mount");
+    let Some((mounted, fs)) = mount(&at) else { return };
+    let synced = || fs.read().unwrap().synced();
+    let syncs = |what: &str, is_sync: bool, act: &mut dyn FnMut()| {
+        let before = synced();
+        act();
+        assert_eq!(synced() > before, is_sync, "{what}");
+    };
+    let open = |flags: rustix::fs::OFlags| {
+        let mut options = File::options();
+        options.write(true).create(true).custom_flags(flags.bits().cast_signed());
+        options.open(at.join("file")).unwrap()
+    };
+    use rustix::fs::{IFlags, OFlags};
+    let plain = open(OFlags::empty());
+    syncs("plain", false, &mut || plain.write_all_at(b"x", 0).unwrap());
+    for flags in [OFlags::SYNC, OFlags::DSYNC, OFlags::SYNC | OFlags::DIRECT] {
+        let file = open(flags);
+        syncs(&format!("{flags:?}"), true, &mut || file.write_all_at(&[1; 4096], 4096).unwrap());
+    }
+    rustix::fs::ioctl_setflags(&plain, IFlags::SYNC).unwrap();
+    assert_eq!(rustix::fs::ioctl_getflags(&plain).unwrap(), IFlags::SYNC);
+    syncs("chattr +S", true, &mut || plain.write_all_at(b"y", 9).unwrap());
+    syncs("chattr +S", true, &mut || plain.set_len(3).unwrap());
+    rustix::fs::ioctl_setflags(&plain, IFlags::empty()).unwrap();
+    syncs("chattr -S", false, &mut || plain.write_all_at(b"z", 9).unwrap());
+
+    std::fs::create_dir(at.join("names")).unwrap();
+    let names = File::open(at.join("names")).unwrap();
+    let name = |name: &str| at.join("names").join(name);
+    syncs("plain names", false, &mut || std::fs::write(name("a"), "").unwrap());
+    rustix::fs::ioctl_setflags(&names, IFlags::DIRSYNC).unwrap();
+    syncs("create", true, &mut || std::fs::write(name("b"), "").unwrap());
+    syncs("rename", true, &mut || std::fs::rename(name("b"), name("c")).unwrap());
+    syncs("link", true, &mut || std::fs::hard_link(name("c"), name("d")).unwrap());
+    syncs("unlink", true, &mut || std::fs::remove_file(name("c")).unwrap());
+    mounted.unmount().unwrap();
+}
+
+/// `sync` does not reach a FUSE mount. With write-through it need not; else all is there a moment
+/// after the last change.
+#[test]
+fn a_mount_can_be_synchronous_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("mount");
+    let Some((mounted, fs)) = mount(&at) else { return };
+    mounted.unmount().unwrap();
+    let options = Options { source: "memory".into(), write_through: true, ..Options::default() };
+    let mounted = flysch_fuse::mount_read_write(fs.clone(), &at, &options).unwrap();
+    let mut before = fs.read().unwrap().synced();
+    let mut more = |what: &str| {
+        let now = fs.read().unwrap().synced();
+        assert!(std::mem::replace(&mut before, now) < now, "{what}");
+    };
+    std::fs::create_dir(at.join("d")).unwrap();
+    more("mkdir");
+    std::fs::write(at.join("d/f"), "content").unwrap();
+    more("write");
+    std::fs::set_permissions(at.join("d/f"), PermissionsExt::from_mode(0o600)).unwrap();
+    more("chmod");
+    std::fs::remove_file(at.join("d/f")).unwrap();
+    more("unlink");
     mounted.unmount().unwrap();
 }

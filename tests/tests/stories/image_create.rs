@@ -275,7 +275,7 @@ fn what_cannot_be_is_refused() {
     let ubifs = "ubifs -r TREE -m 2048 -e 126976 -o no";
     refused(&format!("{ubifs} -c 15"), 1, &["15 LEBs"]);
     refused("ubifs -r TREE -m 512 -e 15360 -c 40 -x none -o no", 1, &["needed and 40 is"]);
-    refused(&format!("{ubifs} --pebs 20"), 1, &["15 LEBs"]);
+    refused(&format!("{ubifs} --pebs 20"), 1, &["--pebs", "15 for a volume"]);
     refused(&format!("{ubifs} --key file"), 2, &["--key", "encrypted"]);
     refused(&format!("{ubifs} --auth-key file"), 2, &["signed"]);
     refused("ubifs -r TREE -m 2048 -e 126976 -o tree/no", 2, &["the directory it is made of"]);
@@ -319,7 +319,7 @@ fn the_bytes_of_mkfs_ubifs() {
         "-m 8 -e 65408 -c 300 -k test -f 5 -p 2 -F",
         "-m 4096 -e 253952 -c 100 -j 3MiB -R 1MiB -l 8",
     ] {
-        let ours = format!("ubifs -r chain {words} -x none --all-times -o ours");
+        let ours = format!("ubifs -r chain {words} -x none --all-times --whole-seconds -o ours");
         let mut arguments: Vec<&str> = words.split_whitespace().collect();
         let theirs = bench.path("theirs");
         arguments.extend(["-x", "none", "-r", chain.to_str().unwrap(), "-o"]);
@@ -374,6 +374,10 @@ fn the_bytes_of_ubinize() {
     let bench = Bench::new();
     fs::write(bench.path("kernel"), vec![0x5a; 300_001]).unwrap();
     bench.made("ubifs -r TREE -m 2048 -e 126976 -c 400 -o root");
+    // For all geometries: a UBIFS would be for one.
+    let mut root = fs::read(bench.path("root")).unwrap();
+    root[0] ^= 1;
+    fs::write(bench.path("root"), root).unwrap();
     let ini = "; volumes\n\
         [Root-FS]\nmode=ubi\nimage = root\nvol_id=1\nvol_name=rootfs\nvol_flags=autoresize\n\
         [kernel]\nmode=ubi\nimage=kernel\nvol_id=0\nvol_type=static\nvol_name=\"kernel\"\n\
@@ -403,4 +407,51 @@ fn the_bytes_of_ubinize() {
     assert!(fs::read(bench.path("c")).unwrap() == fs::read(bench.path("d")).unwrap());
     let [a, b] = ["a", "b"].map(|name| fs::read(bench.path(name)).unwrap());
     assert!(a == b, "the image sequence number follows from the content");
+}
+
+/// A UBIFS that Linux would not mount from the volume is refused when the volume is made, with the
+/// option that puts it right; a chip that is too small is that option's fault.
+#[test]
+fn what_does_not_go_together_is_refused() {
+    let bench = Bench::new();
+    bench.made("ubifs -r TREE -m 2048 -e 126976 -c 100 -o fs");
+    let ini = |more: &str| {
+        let text =
+            format!("[v]\nmode=ubi\nimage=fs\nvol_id=0\nvol_type=dynamic\nvol_name=root\n{more}\n");
+        fs::write(bench.path("ini"), text).unwrap();
+    };
+    for (more, options, told) in [
+        ("", "-p 128KiB -m 2048", ""),
+        ("vol_flags=autoresize", "-p 128KiB -m 2048", ""),
+        ("", "-p 128KiB -m 2048 -s 512", "for LEBs of 126976 bytes, and these have 129024"),
+        ("", "-p 256KiB -m 2048", "make it with -e 258048"),
+        ("vol_alignment=4096", "-p 128KiB -m 2048", ""),
+        ("vol_alignment=65536", "-p 128KiB -m 2048", "make it with -e 65536"),
+        ("", "-p 128KiB -m 512 -O 3584", "for I/O units of 2048 bytes, and these have 512"),
+    ] {
+        ini(more);
+        let ran = bench.create(&format!("ubi {options} -o ubi ini"));
+        assert_eq!(ran.status, i32::from(!told.is_empty()), "{options}: {}", ran.stderr);
+        assert!(ran.stderr.contains(told), "{options}: {}", ran.stderr);
+    }
+    // What the superblock says is more than what the file has.
+    let bytes = fs::read(bench.path("fs")).unwrap();
+    fs::write(bench.path("fs"), &bytes[..3 * 126_976]).unwrap();
+    ini("");
+    let ran = bench.create("ubi -p 128KiB -m 2048 -o ubi ini");
+    assert!(
+        ran.status == 1 && ran.stderr.contains("and the volume has 3: name a"),
+        "{}",
+        ran.stderr
+    );
+
+    for (options, told) in [
+        ("--pebs 5", "--pebs: a chip of 5 erase blocks leaves 0 for a volume"),
+        ("--pebs 20", "it needs 22 erase blocks or more"),
+        ("--chip-size 1MiB", "--chip-size: a chip of 8 erase blocks"),
+    ] {
+        let ran = bench.create(&format!("ubifs -r TREE -m 2048 -e 126976 {options} -o none"));
+        assert!(ran.status == 1 && ran.stderr.contains(told), "{options}: {}", ran.stderr);
+        assert!(!bench.path("none").exists());
+    }
 }

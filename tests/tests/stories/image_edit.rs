@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::image_common::{
-    Noise, Seen, differences, has_mtd_utils, is_root, make_tree, snapshot, without_access_lists,
-    without_xattrs,
+    FLAGGED, Noise, Seen, allowed, differences, has_mtd_utils, is_root, make_tree, snapshot,
+    without_access_lists, without_xattrs,
 };
 use flysch_tests::command::{Ran, flysch, run_in};
 
@@ -259,4 +259,210 @@ fn a_mount_killed_at_any_moment_leaves_what_was_synced() {
     assert!(real.len() <= 1, "{different:?}");
     mounted.unmount();
     good(&run_in("image check image", folder));
+}
+
+/// The same changes to a file system of the host and to an image: what becomes of set-id bits,
+/// capabilities, and of what is made in set-group-id directories.
+#[test]
+fn privileges_go_as_linux_takes_them() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // A program that may bind to low ports (`vfs_cap_data`, version 2).
+    const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let digits: String = CAPABILITY.iter().map(|byte| format!("{byte:02x}")).collect();
+    fs::create_dir(folder.join("host")).unwrap();
+    fs::write(folder.join("host/probe"), "").unwrap();
+    let capable = |path: &Path| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(path, "security.capability", &CAPABILITY, flags).is_ok()
+    };
+    let has_capabilities = capable(&folder.join("host/probe"));
+    fs::remove_file(folder.join("host/probe")).unwrap();
+    good(&run_in("image create ubifs -m 512 -e 15872 -c 300 -o image", folder));
+    fs::write(folder.join("content"), "new").unwrap();
+    rustix::fs::chown(folder.join("content"), rustix::fs::Uid::from_raw(4).into(), None).unwrap();
+
+    // The shell's words, and those of `edit` where they are others; @ is the file.
+    let actions = [
+        ("chown 5:6 @", ""),
+        ("chown 0 @", ""),
+        ("chown :7 @", ""),
+        ("truncate -s 3 @", ""),
+        ("truncate -s 50 @", ""),
+        ("cat content > @", "put - @"),
+        ("cp -a --remove-destination content @", "put content @"),
+        ("chmod u+w @", ""),
+    ];
+    let (mut shell, mut script) = (vec!["umask 022".to_string()], vec![]);
+    let mut both = |line: String, edit: String| {
+        shell.push(line.replace(" /", " host/"));
+        script.push(edit);
+    };
+    let mut files = vec![];
+    for mode in ["4755", "2755", "6755", "2644", "6644", "755"] {
+        for (number, (action, edit)) in actions.iter().enumerate() {
+            let path = format!("/{mode}-{number}");
+            let make = format!("put content {path}\nchown 0:0 {path}\nchmod {mode} {path}");
+            let capability = match has_capabilities {
+                true => format!("\nsetfattr -n security.capability -v 0x{digits} {path}"),
+                false => String::new(),
+            };
+            let edit = if edit.is_empty() { action } else { edit };
+            both(action.replace('@', &path), edit.replace('@', &path));
+            files.push((path, mode, make + &capability));
+        }
+    }
+    for line in [
+        "mkdir /sg",
+        "chown 3:33 /sg",
+        "chmod 2775 /sg",
+        "touch /sg/file",
+        "mkdir /sg/folder",
+        "mkdir -m 700 /sg/private",
+        "ln -s nowhere /sg/link",
+        "mknod /sg/pipe p",
+        "mkdir /sg/folder/below",
+        "touch /outside",
+        "mv /outside /sg/moved",
+    ] {
+        both(line.into(), line.into());
+    }
+    both("cp -a content /sg/put".into(), "put content /sg/put".into());
+    both("cat content > /sg/new".into(), "put - /sg/new".into());
+
+    for (path, mode, _) in &files {
+        let path = folder.join(format!("host{path}"));
+        fs::write(&path, "new").unwrap();
+        let mode = u32::from_str_radix(mode, 8).unwrap();
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(capable(&path), has_capabilities);
+    }
+    let output =
+        Command::new("sh").args(["-e", "-c", &shell.join("\n")]).current_dir(folder).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let make: Vec<&str> = files.iter().map(|(_, _, make)| &make[..]).collect();
+    fs::write(folder.join("make"), make.join("\n")).unwrap();
+    good(&run_in("image edit image --script make", folder));
+    // Standard input can be read once, so what reads it stands alone.
+    let (piped, lines): (Vec<_>, Vec<_>) =
+        script.into_iter().partition(|line| line.starts_with("put - "));
+    fs::write(folder.join("script"), lines.join("\n")).unwrap();
+    good(&run_in("image edit image --script script", folder));
+    for line in piped {
+        let mut command = flysch();
+        command.args(["image", "edit", "image"]).args(line.split(' ')).current_dir(folder);
+        let ran = command.stdin(File::open(folder.join("content")).unwrap()).output().unwrap();
+        assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
+    }
+    contents(folder);
+    let trees = ["host", "out"].map(|tree| {
+        let output = Command::new("find")
+            .args([tree, "-exec", "touch", "-h", "-d", "@1000", "{}", "+"])
+            .current_dir(folder)
+            .output();
+        assert!(output.unwrap().status.success());
+        snapshot(&folder.join(tree))
+    });
+    let different = differences(&trees[0], &trees[1]);
+    assert!(different.is_empty(), "{}", different.join("\n"));
+    assert!(trees[0].len() > 50);
+}
+
+/// Immutable and append-only files, beside what Linux allows.
+#[test]
+fn flags_forbid_what_they_forbid_elsewhere() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("host")).unwrap();
+    good(&run_in("image create ubifs -m 512 -e 15872 -c 300 -o empty", folder));
+    fs::write(folder.join("old"), "old\n").unwrap();
+    for flag in ['i', 'a'] {
+        let Some(expected) = allowed(&folder.join("host"), flag) else { return };
+        let fill = format!("put old f\nput old y\nmkdir d\nput old d/old\nchattr +{flag} f d\n");
+        fs::write(folder.join("fill"), fill).unwrap();
+        good(&run_in("image edit empty -o image --script fill", folder));
+        let shown = run_in("image ls image --flags", folder).stdout;
+        let line = if flag == 'i' { "--i-c /f" } else { "---ac /f" };
+        assert!(shown.lines().any(|it| it == line), "{shown}");
+        for (action, edit) in FLAGGED.iter().filter(|(_, edit)| !edit.is_empty()) {
+            let ran = run_in(&format!("image edit image -n {edit}"), folder);
+            assert_eq!(
+                ran.status == 0,
+                expected.contains(action),
+                "+{flag} {edit}: {}",
+                ran.stderr
+            );
+            let why = if flag == 'i' { "immutable" } else { "append-only" };
+            assert!(ran.status == 0 || ran.stderr.contains(why), "{edit}: {}", ran.stderr);
+        }
+        good(&run_in(&format!("image edit image chattr -{flag} f d"), folder));
+        good(&run_in("image edit image rm -r f d", folder));
+    }
+    for (edit, status, why) in [
+        ("chattr +q y", 2, "there are: i, a, S, D, c"),
+        ("chattr i y", 2, "such as +i"),
+        ("chattr +i nothing", 1, "no such file"),
+    ] {
+        let ran = run_in(&format!("image edit image {edit}"), folder);
+        assert_eq!(ran.status, status, "{edit}: {}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{edit}: {}", ran.stderr);
+    }
+    good(&run_in("image check image", folder));
+}
+
+/// Where the format has them: UBIFS.
+#[test]
+fn times_keep_their_nanoseconds() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("tree")).unwrap();
+    let time = |nanoseconds| std::time::UNIX_EPOCH + Duration::new(1_600_000_000, nanoseconds);
+    for (name, nanoseconds) in [("tree/a", 123_456_789), ("b", 987_654_321)] {
+        let file = File::create(folder.join(name)).unwrap();
+        file.set_modified(time(nanoseconds)).unwrap();
+    }
+    good(&run_in("image create ubifs -r tree -m 512 -e 15872 -c 300 -o image", folder));
+    good(&run_in("image edit image put b /b", folder));
+    good(&run_in("image edit image touch -d @1600000000.000000007 /c", folder));
+    if is_root() && Path::new("/dev/fuse").exists() {
+        let mounted = mount(folder);
+        let file = File::create(mounted.at.join("d")).unwrap();
+        file.set_modified(time(999_999_999)).unwrap();
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), time(999_999_999));
+        drop(file);
+        mounted.unmount();
+    } else {
+        good(&run_in("image edit image touch -d @1600000000.999999999 /d", folder));
+    }
+    contents(folder);
+    for (name, nanoseconds) in
+        [("a", 123_456_789), ("b", 987_654_321), ("c", 7), ("d", 999_999_999)]
+    {
+        let metadata = fs::metadata(folder.join("out").join(name)).unwrap();
+        assert_eq!(metadata.modified().unwrap(), time(nanoseconds), "{name}");
+    }
+    good(&run_in("image create ubifs -r tree -m 512 -e 15872 --whole-seconds -o image", folder));
+    contents(folder);
+    assert_eq!(fs::metadata(folder.join("out/a")).unwrap().modified().unwrap(), time(0));
+}
+
+/// What goes wrong with a copy is told of the image.
+#[test]
+fn nobody_hears_of_a_temporary_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("image"), vec![3; 100_000]).unwrap();
+    for command in ["image edit image mkdir /d", "image edit image -o other mkdir /d"] {
+        let ran = run_in(command, folder);
+        assert_eq!(ran.status, 1);
+        assert!(ran.stderr.starts_with("flysch: image: no UBI, UBIFS or JFFS2"), "{}", ran.stderr);
+    }
 }

@@ -97,6 +97,19 @@ fn one_changes_an_image_at_a_time() {
     assert_eq!(ran.status, 1, "{}", ran.stderr);
 }
 
+/// A file would be hidden by what is mounted on it.
+#[test]
+fn only_a_directory_is_mounted_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("file"), "content").unwrap();
+    for image in ["file", "--rw file", "--rw nor,fs=jffs2", "--rw nothing"] {
+        let ran = run_in(&format!("image mount {image} file"), folder);
+        assert_eq!(ran.status, 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains("file: is no directory, and"), "{}", ran.stderr);
+    }
+}
+
 #[test]
 fn a_chip_keeps_what_was_synced_when_its_power_goes() {
     if !can_mount() {

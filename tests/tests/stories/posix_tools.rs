@@ -43,7 +43,8 @@ fn exercise(fs: &Shared) {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("mount");
     std::fs::create_dir(&at).unwrap();
-    let options = Options { source: "exercise".into(), threads: 2, trusted: true };
+    let options =
+        Options { source: "exercise".into(), threads: 2, trusted: true, write_through: false };
     let mounted = flysch_fuse::mount_read_write(fs.clone(), &at, &options).unwrap();
     let operations = operations();
     run(Command::new(fsx)

@@ -126,6 +126,11 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 
 impl Source {
     fn open(&self) -> Result<Image, Failure> {
+        self.open_at(&self.path)
+    }
+
+    /// Opens the image at `path`: this one, or a copy of it that nobody knows the name of.
+    fn open_at(&self, path: &Path) -> Result<Image, Failure> {
         let options = Options {
             erase_size: self.erase_size,
             page_size: self.page_size,
@@ -135,15 +140,15 @@ impl Source {
             offset: self.offset,
         };
         match &self.oob {
-            Some(oob) => Image::open_with_oob(&self.path, oob, &options),
-            None => Image::open(&self.path, &options),
+            Some(oob) => Image::open_with_oob(path, oob, &options),
+            None => Image::open(path, &options),
         }
         .map_err(|error| Failure::of(self.path.display(), error))
     }
 
     /// The one file system that is meant, in the image at `path`, so that it can be changed.
     fn open_writable(&self, path: &Path, room: &Room) -> Result<Writable, Failure> {
-        let image = Self { path: path.to_path_buf(), ..self.clone() }.open()?;
+        let image = self.open_at(path)?;
         let volumes = self.volumes(&image)?;
         let with_files: Vec<_> =
             volumes.iter().filter(|(_, volume)| volume.file_system().is_some()).collect();

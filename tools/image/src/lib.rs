@@ -28,7 +28,8 @@ pub use cache::CachedFlash;
 pub use check::{Checked, check};
 pub use chip::{CHIP_KEYS, ChipTarget, OnChip};
 pub use edit::{
-    Clause, EditError, Editor, ModeChange, OwnerChange, Put, PutOptions, Reach, tree_bytes,
+    Clause, EditError, Editor, FlagChange, ModeChange, OwnerChange, Put, PutOptions, Reach,
+    tree_bytes,
 };
 pub use extract::{Extraction, Failure, Options as ExtractOptions, Progress, extract, extract_raw};
 pub use flysch_mtd::Scheme as EccScheme;

@@ -6,8 +6,8 @@
 use std::ops::{ControlFlow, Range};
 
 use flysch_api::vfs::{
-    Attributes, DeviceNumber, Entry, Error, FileKind, FileSystem, Inode, NameVisitor, Statistics,
-    Timestamp, Visitor,
+    Attributes, DeviceNumber, Entry, Error, FileFlags, FileKind, FileSystem, Inode, NameVisitor,
+    Statistics, Timestamp, Visitor,
 };
 
 use crate::open::SharedFileSystem;
@@ -62,6 +62,7 @@ impl WithLost {
             modified: never,
             changed: never,
             device: DeviceNumber::default(),
+            flags: FileFlags::default(),
         }
     }
 

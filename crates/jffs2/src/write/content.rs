@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::{Flash, FlashMut};
-use flysch_api::vfs::{Changes, Error, FileKind, Timestamp};
+use flysch_api::vfs::{Changes, Error, FileFlags, FileKind, Timestamp};
 use flysch_wire::jffs2::{Compression, Inode};
 
 use super::gc::DATA_LEN_MIN;
@@ -325,6 +325,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
         changes: &Changes,
         now: Timestamp,
     ) -> Result<(), Error> {
+        if changes.flags.is_some_and(|flags| flags != FileFlags::default()) {
+            return Err(Error::Unsupported("JFFS2 has no flags"));
+        }
         let before = self.loaded_mut(ino)?.attributes;
         let mut after = before;
         if let Some(permissions) = changes.permissions {

@@ -6,8 +6,9 @@ use core::ops::Range;
 
 use flysch_api::flash::{Flash, FlashMut};
 use flysch_api::vfs::{
-    Attributes, Changes, DeviceNumber, Entry, Error, FileKind, FileSystem, FileSystemMut, Inode,
-    NameVisitor, NewFile, Rename, Statistics, Timestamp, Visitor, XattrChange,
+    Attributes, Changes, DeviceNumber, Entry, Error, FileFlags, FileKind, FileSystem,
+    FileSystemMut, Inode, NameVisitor, NewFile, Rename, Statistics, Timestamp, Visitor,
+    XattrChange,
 };
 use flysch_wire::jffs2::{DeviceData, NAME_LEN_MAX, ROOT_INO};
 
@@ -80,6 +81,7 @@ impl<F: Flash> FileSystem for Jffs2Mut<F> {
             modified: seconds(own.mtime),
             changed: seconds(own.ctime),
             device,
+            flags: FileFlags::default(),
         })
     }
 

@@ -125,9 +125,8 @@ fn type_code(kind: FileKind) -> u8 {
     }
 }
 
-/// Times have whole seconds, as the superblock says.
 fn time(time: Timestamp) -> (u64, u32) {
-    (time.seconds as u64, 0)
+    (time.seconds as u64, time.nanoseconds)
 }
 
 /// What the extended attributes take, as their host's inode tells it.

@@ -1,6 +1,6 @@
 //! Inodes: reading them into memory, changing attributes, deleting what nobody uses.
 
-use flysch_api::vfs::{Changes, Error, FileKind, Timestamp};
+use flysch_api::vfs::{Changes, Error, FileFlags, FileKind, Timestamp};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{InodeFlags, Key, Node};
 
@@ -8,6 +8,7 @@ use super::budget::Need;
 use super::cache::Record;
 use super::{BASE, UbifsMut};
 use crate::access::Scratch;
+use crate::file::node_flags;
 
 /// A time as nodes have it.
 pub(super) fn stamp(time: Timestamp) -> (u64, u32) {
@@ -88,6 +89,15 @@ impl<V: VolumeMut> UbifsMut<V> {
                 _ => return Err(Error::NoContent),
             }
             self.check_size(size)?;
+        }
+        if let Some(flags) = changes.flags {
+            let why = "a flag that UBIFS does not have";
+            let flags = match kind(&record) {
+                Some(FileKind::Directory) => flags,
+                _ => flags.without(FileFlags::DIRSYNC),
+            };
+            record.node.flags =
+                node_flags(record.node.flags, flags).ok_or(Error::Unsupported(why))?;
         }
         let known = self.cache.inode(record.number()).is_some();
         let bytes = if known { 0 } else { record.cost() };

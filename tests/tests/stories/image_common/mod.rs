@@ -297,3 +297,52 @@ pub(crate) fn wrong(image: &Path) -> Vec<String> {
     });
     wrong
 }
+
+/// What flags of chattr may forbid: for the shell, and for `flysch image edit` where it has that.
+pub(crate) const FLAGGED: [(&str, &str); 17] = [
+    ("echo x > f", "put - f"),
+    ("echo x >> f", ""),
+    ("truncate -s 1 f", "truncate -s 1 f"),
+    ("rm f", "rm f"),
+    ("mv f g", "mv f g"),
+    ("mv y f", "mv y f"),
+    ("ln f h", "ln f h"),
+    ("chmod 600 f", "chmod 600 f"),
+    ("chown 7:8 f", "chown 7:8 f"),
+    ("touch f", "touch f"),
+    ("touch -d @5 f", "touch -d @5 f"),
+    ("touch d/new", "touch d/new"),
+    ("mkdir d/sub", "mkdir d/sub"),
+    ("rm d/old", "rm d/old"),
+    ("mv d/old g", "mv d/old g"),
+    ("mv y d/y", "mv y d/y"),
+    ("chmod 700 d", "chmod 700 d"),
+];
+
+/// Which of [`FLAGGED`] work in `folder` on a file and a directory that have `flag`, by the shell.
+/// `None` where flags can not be set.
+pub(crate) fn allowed(folder: &Path, flag: char) -> Option<Vec<&'static str>> {
+    let shell = |script: &str| {
+        Command::new("sh").args(["-c", script]).current_dir(folder).output().unwrap()
+    };
+    let clear = "chattr -ia f d 2>/dev/null; rm -rf f g h y d";
+    let mut allowed = vec![];
+    for (action, _) in FLAGGED {
+        let fill = "echo old > f; echo y > y; mkdir d; echo old > d/old";
+        let output = shell(&format!("{clear}; {fill}; chattr +{flag} f d"));
+        if !output.status.success() {
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            shell(clear);
+            println!("skipped: chattr in {}: {error}", folder.display());
+            return None;
+        }
+        let output = shell(action);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        match output.status.success() {
+            true => allowed.push(action),
+            false => assert!(error.contains("not permitted"), "+{flag} {action}: {error}"),
+        }
+    }
+    shell(clear);
+    Some(allowed)
+}

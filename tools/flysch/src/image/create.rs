@@ -76,6 +76,16 @@ struct Chip {
 }
 
 impl Chip {
+    /// Whether its size is said.
+    fn is_named(&self) -> bool {
+        self.pebs.is_some() || self.chip_size.is_some()
+    }
+
+    /// The option that says it.
+    fn option(&self) -> &'static str {
+        if self.pebs.is_some() { "--pebs" } else { "--chip-size" }
+    }
+
     /// Erase blocks of `peb_size` bytes.
     fn pebs(&self, peb_size: u32) -> Result<Option<u32>, Failure> {
         let by_size = self.chip_size.map(|size| size / u64::from(peb_size.max(1)));

@@ -36,6 +36,10 @@ pub(super) struct Arguments {
     /// Bytes of the flash the image is for, where it is smaller: there is that much room.
     #[arg(long, value_name = "BYTES", value_parser = parse_offset, requires = "rw")]
     flash_size: Option<u64>,
+    /// Put every change on the medium before its call returns, as `mount -o sync`: `sync` and
+    /// `syncfs` are not passed on to FUSE mounts (`fsync`, O_SYNC and chattr +S are).
+    #[arg(long, requires = "rw")]
+    sync: bool,
     /// Let device nodes and set-user-id bits in the image count.
     #[arg(long)]
     trusted: bool,
@@ -47,10 +51,13 @@ pub(super) struct Arguments {
 /// Mounts, and stays until the mount ends.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let fail = |error| Failure::of(arguments.directory.display(), error);
+    // Before the image is taken, or a chip formatted.
+    flysch_fuse::mount_point(&arguments.directory).map_err(fail)?;
     let options = Options {
         source: arguments.source.path.display().to_string(),
         threads: arguments.threads,
         trusted: arguments.trusted,
+        write_through: arguments.sync,
     };
     if ChipTarget::is_meant(&arguments.source.path) {
         return run_on_chip(arguments, &options, output);

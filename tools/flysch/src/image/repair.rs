@@ -267,7 +267,7 @@ fn repair_one(
     volume: &Volume,
     (level, more): (Level, u32),
 ) -> Result<Result<(), RepairFailure>, Failure> {
-    let opened = Source { path: path.to_path_buf(), ..source.clone() }.open()?;
+    let opened = source.open_at(path)?;
     let same = opened
         .volumes()
         .find(|other| other.name == volume.name && other.id == volume.id)

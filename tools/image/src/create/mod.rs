@@ -70,6 +70,8 @@ pub struct TreeOptions {
     /// Times of the last read and change are the source's; without it they are that of the last
     /// change of content, so that the same tree gives the same image however often it was read.
     pub all_times: bool,
+    /// Times are cut to whole seconds, as mkfs.ubifs stores them.
+    pub whole_seconds: bool,
     /// Every file belongs to root.
     pub squash_owners: bool,
     /// Extended attributes are left out.
@@ -83,6 +85,7 @@ impl TreeOptions {
         let times = if self.all_times { times } else { [modified; 3] };
         times.map(|time| match self.latest {
             Some(latest) if time.seconds >= latest => Timestamp { seconds: latest, nanoseconds: 0 },
+            _ if self.whole_seconds => Timestamp { nanoseconds: 0, ..time },
             _ => time,
         })
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flysch_ubi::create::{ImageOptions, Maker, NewVolume};
 use flysch_wire::ubi::{VolumeFlags, VolumeKind};
+use flysch_wire::ubifs::{BranchFormat, Node, SUPERBLOCK_NODE_SIZE};
 
 use super::{CreateError, Making};
 
@@ -76,12 +77,57 @@ impl UbiPlan {
         };
         plan.options.image_sequence = sequence;
         plan.maker = Maker::new(plan.options).map_err(CreateError::Options)?;
-        for section in &plan.sections {
+        for (index, section) in plan.sections.iter().enumerate() {
             let volume = section.volume.clone();
             let title = format!("{name}: volume `{}`", volume.name);
-            plan.maker.add(volume).map_err(|why| CreateError::refused(title, why))?;
+            let refuse = |why| CreateError::refused(&title, why);
+            plan.maker.add(volume).map_err(refuse)?;
+            plan.check_ubifs(index).map_err(|error| match error {
+                CreateError::Options(why) => refuse(why),
+                other => other,
+            })?;
         }
         Ok(plan)
+    }
+
+    /// Whether the volume is one that Linux mounts, if its image is a UBIFS.
+    fn check_ubifs(&self, index: usize) -> Result<(), CreateError> {
+        let Section { volume, image: Some(path) } = &self.sections[index] else { return Ok(()) };
+        let fail = |error| CreateError::source(path.display(), error);
+        let mut start = Vec::new();
+        let file = File::open(path).map_err(fail)?;
+        file.take(SUPERBLOCK_NODE_SIZE as u64).read_to_end(&mut start).map_err(fail)?;
+        let Ok((_, Node::Superblock(found))) = Node::parse(&start, BranchFormat::default()) else {
+            return Ok(());
+        };
+        let (leb_size, lebs) = (self.maker.usable(index), self.maker.lebs(index));
+        // UBIFS takes flash that is written by smaller units for this.
+        let unit = self.options.min_io_size.max(8);
+        let grows = volume.flags.contains(VolumeFlags::AUTORESIZE);
+        let path = path.display();
+        let why = if found.leb_size != leb_size {
+            format!(
+                "{path} is a UBIFS for LEBs of {} bytes, and these have {leb_size}: make it with \
+                 -e {leb_size}, or give -p, -m, -s and -O as they were meant",
+                found.leb_size
+            )
+        } else if found.min_io_size != unit {
+            format!(
+                "{path} is a UBIFS for I/O units of {} bytes, and these have {unit}: make it with \
+                 -m {}",
+                found.min_io_size, self.options.min_io_size
+            )
+        } else if found.leb_count > lebs && !grows {
+            format!(
+                "{path} is a UBIFS of {} LEBs, and the volume has {lebs}: name a vol_size of {} or \
+                 more",
+                found.leb_count,
+                u64::from(found.leb_count) * u64::from(leb_size)
+            )
+        } else {
+            return Ok(());
+        };
+        Err(CreateError::Options(why))
     }
 
     /// Whether the volumes fit a chip of `pebs` erase blocks.

@@ -2,6 +2,7 @@
 
 mod mode;
 mod owner;
+mod privileges;
 mod put;
 
 use std::io;
@@ -17,6 +18,7 @@ use crate::tree::{DEPTH_MAX, children};
 
 pub use mode::{Clause, ModeChange};
 pub use owner::OwnerChange;
+pub use privileges::FlagChange;
 pub use put::{Put, PutOptions, tree_bytes};
 
 /// Why an edit was not made.
@@ -149,8 +151,9 @@ impl<'f> Editor<'f> {
         depth: usize,
     ) -> Result<(), EditError> {
         let inode = self.fs.lookup(directory, name).map_err(at(path))?;
-        let kind = self.fs.attributes(inode).map_err(at(path))?.kind;
-        if kind == FileKind::Directory && depth > 0 {
+        let file = self.attributes(inode, path)?;
+        self.attributes(directory, path)?.may_lose_name(&file).map_err(at(path))?;
+        if file.kind == FileKind::Directory && depth > 0 {
             let (below, listed) = children(&*self.fs, inode);
             listed.map_err(at(path))?;
             for child in below {
@@ -196,7 +199,8 @@ impl<'f> Editor<'f> {
         Ok(())
     }
 
-    /// Makes an empty file, directory, device node, FIFO or socket, owned by 0:0.
+    /// Makes an empty file, directory, device node, FIFO or socket, owned by 0:0, or the group of a
+    /// set-group-id directory.
     ///
     /// # Errors
     /// When the name is taken, or there is no place for it.
@@ -209,10 +213,10 @@ impl<'f> Editor<'f> {
     ) -> Result<(), EditError> {
         let file = NewFile { kind, permissions, owner: 0, group: 0, device, target: &[] };
         let (directory, name) = self.place(path)?;
-        self.fs.create(directory, name, &file, self.now).map(drop).map_err(at(path))
+        self.create_in(directory, name, &file, path).map(drop)
     }
 
-    /// Makes a symlink to `target`, owned by 0:0.
+    /// Makes a symlink to `target`, owned as by [`make`](Self::make).
     ///
     /// # Errors
     /// As [`make`](Self::make).
@@ -226,7 +230,7 @@ impl<'f> Editor<'f> {
             target,
         };
         let (directory, name) = self.place(path)?;
-        self.fs.create(directory, name, &file, self.now).map(drop).map_err(at(path))
+        self.create_in(directory, name, &file, path).map(drop)
     }
 
     /// Gives the file at `existing` one more name.
@@ -236,6 +240,8 @@ impl<'f> Editor<'f> {
     pub fn link(&mut self, existing: &[u8], path: &[u8]) -> Result<(), EditError> {
         let inode = self.resolve(existing)?;
         let (directory, name) = self.place(path)?;
+        self.attributes(inode, existing)?.may_be_linked().map_err(at(existing))?;
+        self.attributes(directory, path)?.may_gain_name().map_err(at(path))?;
         self.fs.link(inode, directory, name, self.now).map_err(at(path))
     }
 
@@ -246,13 +252,21 @@ impl<'f> Editor<'f> {
     /// When it is not there, or can not go there.
     pub fn rename(&mut self, from: &[u8], to: &[u8], into: bool) -> Result<(), EditError> {
         let (old_directory, old) = self.place(from)?;
-        self.fs.lookup(old_directory, old).map_err(at(from))?;
+        let moved = self.fs.lookup(old_directory, old).map_err(at(from))?;
+        let moved = self.attributes(moved, from)?;
+        self.attributes(old_directory, from)?.may_lose_name(&moved).map_err(at(from))?;
         let (new_directory, new) = match self.directory(to) {
             Some(directory) => (directory, old),
             None if into => return Err(refused(to, "several files go into a directory only")),
             None => self.place(to)?,
         };
         let replaced = self.fs.lookup(new_directory, new).ok();
+        let above = self.attributes(new_directory, to)?;
+        match replaced {
+            Some(inode) => above.may_lose_name(&self.attributes(inode, to)?),
+            None => above.may_gain_name(),
+        }
+        .map_err(at(to))?;
         let places = ((old_directory, old), (new_directory, new));
         self.fs.rename(places.0, places.1, Rename::Replace, self.now).map_err(at(to))?;
         replaced.map_or(Ok(()), |inode| self.fs.forget(inode).map_err(at(to)))
@@ -303,10 +317,10 @@ impl<'f> Editor<'f> {
         change: &dyn Fn(&Attributes) -> Changes,
         depth: usize,
     ) -> Result<(), EditError> {
-        let attributes = self.fs.attributes(inode).map_err(at(path))?;
+        let attributes = self.attributes(inode, path)?;
         let changes = change(&attributes);
         if changes != Changes::default() {
-            self.fs.set_attributes(inode, &changes, self.now).map_err(at(path))?;
+            self.set(inode, path, &changes, false)?;
         }
         if depth == 0 || attributes.kind != FileKind::Directory {
             return Ok(());
@@ -337,9 +351,10 @@ impl<'f> Editor<'f> {
             }
             self.make(path, FileKind::Regular, 0o644, DeviceNumber::default())?;
         }
-        let time = Some(time.unwrap_or(self.now));
-        let changes = Changes { accessed: time, modified: time, ..Changes::default() };
-        self.change(path, &|_| changes, Reach::default())
+        let inode = self.follow(path)?;
+        let set = Some(time.unwrap_or(self.now));
+        let changes = Changes { accessed: set, modified: set, ..Changes::default() };
+        self.set(inode, path, &changes, time.is_none())
     }
 
     /// Sets or removes an extended attribute.
@@ -354,6 +369,7 @@ impl<'f> Editor<'f> {
         link_itself: bool,
     ) -> Result<(), EditError> {
         let inode = if link_itself { self.resolve(path) } else { self.follow(path) }?;
+        self.attributes(inode, path)?.may_change_xattrs().map_err(at(path))?;
         self.fs.set_xattr(inode, name, change, self.now).map_err(at(path))
     }
 }

@@ -106,8 +106,13 @@ impl Editor<'_> {
         options: PutOptions,
     ) -> Result<Put, EditError> {
         let (directory, name) = self.place(path)?;
-        let (owner, group) = (options.owner.unwrap_or(0), options.group.unwrap_or(0));
-        let permissions = options.permissions.unwrap_or(0o644);
+        // A file that is there stays whose it was, as with the shell's `>`.
+        let there = self.fs.lookup(directory, name).and_then(|inode| self.fs.attributes(inode));
+        let there = there.ok().filter(|there| there.kind == FileKind::Regular);
+        let is_new = there.is_none();
+        let old = there.map_or((0, 0, 0o644), |it| (it.owner, it.group, it.permissions));
+        let (owner, group) = (options.owner.unwrap_or(old.0), options.group.unwrap_or(old.1));
+        let permissions = options.permissions.unwrap_or(old.2);
         let mut run = Run { editor: self, options, links: HashMap::new(), put: Put::default() };
         let file = NewFile {
             kind: FileKind::Regular,
@@ -117,7 +122,11 @@ impl Editor<'_> {
             device: DeviceNumber::default(),
             target: &[],
         };
-        let inode = run.create(&Place { directory, name, path }, &file)?;
+        let place = Place { directory, name, path };
+        let inode = match is_new && options.group.is_none() {
+            true => run.editor.create_in(directory, name, &file, path)?,
+            false => run.create(&place, &file)?,
+        };
         let mut piece = vec![0; PIECE];
         let mut offset = 0;
         loop {
@@ -181,8 +190,7 @@ impl Run<'_, '_> {
             group: Some(self.options.group.unwrap_or(metadata.gid())),
             ..Changes::default()
         };
-        let now = self.editor.now;
-        self.editor.fs.set_attributes(inode, &changes, now).map_err(at(path))?;
+        self.editor.set(inode, path, &changes, false)?;
         self.put.files += 1;
         self.below(source, inode, path, 0)?;
         self.xattrs(source, inode, path)?;
@@ -249,9 +257,7 @@ impl Run<'_, '_> {
         let Place { directory, name, path } = *place;
         let now = self.editor.now;
         let there = match self.editor.fs.lookup(directory, name) {
-            Err(Error::NotFound) => {
-                return self.editor.fs.create(directory, name, file, now).map_err(at(path));
-            }
+            Err(Error::NotFound) => return self.new_file(place, file),
             other => other.map_err(at(path))?,
         };
         let attributes = self.editor.fs.attributes(there).map_err(at(path))?;
@@ -264,17 +270,28 @@ impl Run<'_, '_> {
                     size: (file.kind == FileKind::Regular).then_some(0),
                     ..Changes::default()
                 };
-                self.editor.fs.set_attributes(there, &changes, now).map_err(at(path))?;
+                self.editor.set(there, path, &changes, false)?;
                 Ok(there)
             }
             (FileKind::Directory, _) => Err(refused(path, "a directory is in the way")),
             (_, FileKind::Directory) => Err(refused(path, "something is there, no directory")),
             _ => {
+                let above = self.editor.attributes(directory, path)?;
+                above.may_lose_name(&attributes).map_err(at(path))?;
                 self.editor.fs.remove(directory, name, now).map_err(at(path))?;
                 self.editor.fs.forget(there).map_err(at(path))?;
-                self.editor.fs.create(directory, name, file, now).map_err(at(path))
+                self.new_file(place, file)
             }
         }
+    }
+
+    /// Makes a file with just the owner, group and permissions that are named: what a directory
+    /// hands down, `cp -a` puts right again.
+    fn new_file(&mut self, place: &Place<'_>, file: &NewFile<'_>) -> Result<Inode, EditError> {
+        let Place { directory, name, path } = *place;
+        let above = self.editor.attributes(directory, path)?;
+        above.may_gain_name().map_err(at(path))?;
+        self.editor.fs.create(directory, name, file, self.editor.now).map_err(at(path))
     }
 
     fn link(&mut self, inode: Inode, place: &Place<'_>) -> Result<(), EditError> {
@@ -285,6 +302,8 @@ impl Run<'_, '_> {
             Ok(_) => self.editor.remove_in(directory, name, path, 0)?,
             Err(_) => {}
         }
+        let above = self.editor.attributes(directory, path)?;
+        above.may_gain_name().map_err(at(path))?;
         self.put.files += 1;
         self.editor.fs.link(inode, directory, name, now).map_err(at(path))
     }

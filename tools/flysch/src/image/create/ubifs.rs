@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use flysch_image::create::{Making, TreeOptions, UbifsOptions, UbifsWritten, create_ubifs};
+use flysch_image::create::{
+    CreateError, Making, TreeOptions, UbifsOptions, UbifsWritten, create_ubifs,
+};
 use flysch_ubi::create::lebs_on_chip;
 use flysch_ubifs::create::{CreateOptions, LZO_THOROUGH, Packing};
-use flysch_wire::ubifs::{Compression, KeyHash};
+use flysch_wire::ubifs::{Compression, KeyHash, LEBS_MIN};
 use serde_json::json;
 
 use super::{Chip, Source, parse_bytes, parse_word, report, target, watch};
@@ -67,6 +69,9 @@ pub(super) struct Arguments {
     /// The file system's id; without, made from its content.
     #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
     uuid: Option<[u8; 16]>,
+    /// Cut times to whole seconds, as mkfs.ubifs stores them.
+    #[arg(long)]
+    whole_seconds: bool,
     #[command(flatten)]
     chip: Chip,
     /// Bytes of a physical erase block, for --chip-size; without, the next power of two.
@@ -166,12 +171,13 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     arguments.refused.check()?;
     let path = arguments.output.as_deref().or(arguments.target.as_deref());
     let options = arguments.options()?;
-    let tree = arguments.source.tree(TreeOptions::default(), path)?;
+    let wanted = TreeOptions { whole_seconds: arguments.whole_seconds, ..TreeOptions::default() };
+    let tree = arguments.source.tree(wanted, path)?;
     let target = target(path, output)?;
     let making = Making::default();
-    let written = watch(tree.bytes(), &making, || {
-        create_ubifs(&tree, &options, target.sink.file(), &making)
-    })?;
+    let written =
+        watch(tree.bytes(), &making, || create_ubifs(&tree, &options, target.sink.file(), &making))
+            .map_err(|error| arguments.blame(error))?;
     target.finish()?;
     let mut notes = [tree.notes(), &written.notes].concat();
     notes.extend(little_room(&written));
@@ -288,10 +294,24 @@ impl Arguments {
         let pebs = self.chip.pebs(self.peb_size.unwrap_or(guess))?;
         match pebs.map(|pebs| (pebs, lebs_on_chip(pebs))) {
             None => Ok(None),
-            Some((pebs, 0)) => {
-                Err(Failure::usage(format!("a chip of {pebs} erase blocks is too small for UBI")))
-            }
+            Some((pebs, lebs)) if lebs < LEBS_MIN => Err(Failure::failed(format!(
+                "{}: a chip of {pebs} erase blocks leaves {lebs} for a volume and the least UBIFS \
+                 takes {LEBS_MIN}: it needs {} erase blocks or more",
+                self.chip.option(),
+                (pebs..).find(|&pebs| lebs_on_chip(pebs) >= LEBS_MIN).unwrap_or(u32::MAX),
+            ))),
             Some((_, lebs)) => Ok(Some(lebs)),
+        }
+    }
+
+    /// Says which option it was that left too little room.
+    fn blame(&self, error: CreateError) -> Failure {
+        match (error, self.max_leb_cnt, self.chip.is_named()) {
+            (CreateError::Options(why), None, true) if why.contains("LEBs") => {
+                let option = self.chip.option();
+                Failure::of(option, format!("the chip is too small: {why}"))
+            }
+            (error, ..) => error.into(),
         }
     }
 }

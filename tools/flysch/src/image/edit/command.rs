@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use flysch_api::vfs::{Attributes, Changes, DeviceNumber, FileKind, Timestamp, XattrChange};
-use flysch_image::{EditError, Editor, ModeChange, OwnerChange, Put, PutOptions, Reach};
+use flysch_image::{
+    EditError, Editor, FlagChange, ModeChange, OwnerChange, Put, PutOptions, Reach,
+};
 
 use super::parse::{self, Value};
 use crate::image::parse_offset;
@@ -124,9 +126,22 @@ pub(super) enum Edit {
         #[arg(value_name = "PATH", required = true)]
         paths: Vec<OsString>,
     },
+    /// Change flags: i immutable, a append-only, S content and D names written at once, c
+    /// compressed.
+    Chattr {
+        /// Everything below, too.
+        #[arg(short, long, short_alias = 'R')]
+        recursive: bool,
+        /// Flags to add (+i), to remove (-a), or all of them (=S).
+        #[arg(value_name = "FLAGS", allow_hyphen_values = true)]
+        flags: FlagChange,
+        /// Paths in the image.
+        #[arg(value_name = "PATH", required = true)]
+        paths: Vec<OsString>,
+    },
     /// Set when files were last read and changed; one that is not there is made.
     Touch {
-        /// The time, UTC: 2026-11-22T09:30:00 or @SECONDS; else now.
+        /// The time, UTC: 2026-11-22T09:30:00.5 or @SECONDS; else now.
         #[arg(short, long, value_name = "TIME", value_parser = parse::date)]
         date: Option<Timestamp>,
         /// Make no files.
@@ -261,6 +276,10 @@ impl Edit {
                 let changes = Changes { owner, group, ..Changes::default() };
                 let reach = Reach { recursive: *recursive, link_itself: *no_dereference };
                 each(paths, |path| editor.change(path, &|_| changes, reach))
+            }
+            Self::Chattr { recursive, flags, paths } => {
+                let reach = Reach { recursive: *recursive, link_itself: false };
+                each(paths, |path| editor.change_flags(path, *flags, reach))
             }
             Self::Touch { date, no_create, paths } => {
                 each(paths, |path| editor.touch(path, *date, !no_create))

@@ -31,14 +31,32 @@ pub(super) fn value(text: &str) -> Result<Value, String> {
     bytes.map(Value).ok_or_else(|| format!("`{text}` is no even number of hexadecimal digits"))
 }
 
-/// `@SECONDS`, or `YYYY-MM-DD`, maybe with `HH:MM[:SS]` behind a space or `T`, maybe `Z`: UTC.
+/// `@SECONDS`, or `YYYY-MM-DD`, maybe with `HH:MM[:SS]` behind a space or `T`, maybe `Z`: UTC. Each
+/// may have up to nine decimals.
 pub(super) fn date(text: &str) -> Result<Timestamp, String> {
     let wrong = || format!("`{text}` is no time such as 2026-11-22T09:30:00 (UTC) or @1700000000");
-    let seconds = match text.strip_prefix('@') {
+    let clean = text.strip_suffix('Z').unwrap_or(text);
+    let (whole, decimals) = clean.split_once('.').map_or((clean, None), |(a, b)| (a, Some(b)));
+    let seconds: Option<i64> = match whole.strip_prefix('@') {
         Some(seconds) => seconds.parse().ok(),
-        None => calendar(text.strip_suffix('Z').unwrap_or(text)),
+        // Decimals of minutes are none.
+        None if decimals.is_some() && whole.matches(':').count() < 2 => None,
+        None => calendar(whole),
     };
-    seconds.map(|seconds| Timestamp { seconds, nanoseconds: 0 }).ok_or_else(wrong)
+    let nanoseconds = decimals.map_or(Some(0), nanoseconds).ok_or_else(wrong)?;
+    let seconds = seconds.ok_or_else(wrong)?;
+    // Nanoseconds count forward, before 1970 too.
+    Ok(match (whole.starts_with("@-"), nanoseconds) {
+        (true, 1..) => Timestamp { seconds: seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
+        _ => Timestamp { seconds, nanoseconds },
+    })
+}
+
+/// Decimals of a second.
+fn nanoseconds(decimals: &str) -> Option<u32> {
+    let is_number = decimals.bytes().all(|byte| byte.is_ascii_digit());
+    let fits = is_number && (1..=9).contains(&decimals.len());
+    fits.then(|| format!("{decimals:0<9}").parse().ok())?
 }
 
 fn calendar(text: &str) -> Option<i64> {
@@ -86,9 +104,23 @@ mod tests {
             assert_eq!(date(text).unwrap().seconds.to_string(), expected.trim(), "{text}");
         }
         assert_eq!(date("@-5").unwrap().seconds, -5);
-        for text in
-            ["", "@", "2026", "2026-02-29", "2026-13-01", "2026-1-1 24:00", "2026-1-1 1:2:3:4"]
-        {
+        let whole = |text| date(text).map(|time| (time.seconds, time.nanoseconds));
+        assert_eq!(whole("@7.25"), Ok((7, 250_000_000)));
+        assert_eq!(whole("@-7.25"), Ok((-8, 750_000_000)));
+        assert_eq!(whole("1970-01-01 00:00:09.000000001Z"), Ok((9, 1)));
+        for text in [
+            "",
+            "@",
+            "2026",
+            "2026-02-29",
+            "2026-13-01",
+            "2026-1-1 24:00",
+            "2026-1-1 1:2:3:4",
+            "@1.",
+            "@1.x",
+            "2026-01-01.5",
+            "@1.0123456789",
+        ] {
             assert!(date(text).is_err(), "{text}");
         }
     }
