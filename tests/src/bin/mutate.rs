@@ -1,7 +1,9 @@
-//! `mutate [--repair] [--count N] [--first SEED] [--prepared DIR] [--keep DIR]`: many mutated
+//! `mutate [--repair] [--count N] [--first SEED] [--prepared DIR] [--keep DIR] [--shard I/N]
+//! [--out FILE]`: many mutated
 //! images through check, extract, edit and repair, or (`--repair`) through a repair that is judged
 //! by what was in the image before. Ends with status 1 if one does not go as it must; `--keep`
-//! saves those.
+//! saves those. `--shard` takes the seeds that are I modulo N; `--out` keeps a line of JSON for
+//! each seed, and seeds that are in the file are left out.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -10,13 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use flysch_tests::shard::{Ledger, Shard};
 use flysch_tests::{damage, mutate};
 use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
 
 /// An image that takes more processor time than this, on whatever machine, is taken for a hang.
 const HANG: Duration = Duration::from_secs(120);
-const USAGE: &str =
-    "usage: mutate [--repair] [--count N] [--first SEED] [--prepared DIR] [--keep DIR]";
+const USAGE: &str = "usage: mutate [--repair] [--count N] [--first SEED] [--prepared DIR] \
+     [--keep DIR] [--shard I/N] [--out FILE]";
 
 struct Arguments {
     repair: bool,
@@ -24,6 +28,8 @@ struct Arguments {
     first: u64,
     prepared: Option<PathBuf>,
     keep: Option<PathBuf>,
+    shard: Shard,
+    out: Option<PathBuf>,
 }
 
 fn arguments() -> Option<Arguments> {
@@ -33,6 +39,8 @@ fn arguments() -> Option<Arguments> {
         first: 1,
         prepared: std::env::var_os("FLYSCH_UBIFS_IMAGES").map(PathBuf::from),
         keep: None,
+        shard: Shard::default(),
+        out: None,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -45,6 +53,8 @@ fn arguments() -> Option<Arguments> {
             "--count" => found.count = value.parse().ok()?,
             "--first" => found.first = value.parse().ok()?,
             "--keep" => found.keep = Some(value.into()),
+            "--shard" => found.shard = value.parse().ok()?,
+            "--out" => found.out = Some(value.into()),
             "--prepared" => found.prepared = Some(value.into()),
             _ => return None,
         }
@@ -122,11 +132,31 @@ fn all(arguments: &Arguments, mut one: impl FnMut(u64) -> Result<(), String>) ->
     let current = Arc::new(AtomicU64::new(0));
     watch(&current);
     let mut bad = 0;
+    let repair = arguments.repair;
+    let key = |line: &Value| Some(format!("{} {}", line.get("seed")?, line.get("repair")?));
+    let ledger = arguments.out.as_deref().map(|path| {
+        Ledger::open(path, key).unwrap_or_else(|why| {
+            eprintln!("mutate: {why}");
+            std::process::exit(2);
+        })
+    });
     for seed in arguments.first..arguments.first.saturating_add(arguments.count) {
+        let is_done = |ledger: &Ledger| ledger.has(&format!("{seed} {repair}"));
+        if !arguments.shard.has(seed) || ledger.as_ref().is_some_and(is_done) {
+            continue;
+        }
         current.store(seed, Ordering::Relaxed);
-        if let Err(problem) = one(seed) {
+        let problem = one(seed).err();
+        if let Some(problem) = &problem {
             println!("{problem}");
             bad += 1;
+        }
+        if let Some(ledger) = &ledger {
+            let line = json!({ "seed": seed, "repair": repair, "problem": problem });
+            ledger.add(&line.to_string()).unwrap_or_else(|why| {
+                eprintln!("mutate: {why}");
+                std::process::exit(2);
+            });
         }
     }
     let seconds = spent().saturating_sub(begun).as_secs();

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use flysch_models::faults::{Kind, Plan as Faults};
 use flysch_models::flash::Tear;
 use flysch_sim::cuts::campaign::{self, Campaign, Only, Space};
-use flysch_sim::cuts::probe::Mistake;
+use flysch_sim::cuts::mistakes::Mistake;
 use flysch_sim::cuts::report::Merged;
 use flysch_sim::cuts::setting::World;
 use flysch_sim::cuts::workloads::{WORKLOADS, Workload};
@@ -19,6 +19,8 @@ use flysch_sim::world::{self, Totals, Wish};
 use flysch_tests::shard::{Ledger, Shard};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+
+use crate::End;
 
 /// Options of `cuts`.
 #[derive(Args)]
@@ -51,7 +53,8 @@ pub(crate) struct Cuts {
     /// Decides what cuts leave in the cells; several seeds are several throws of the dice.
     #[arg(long, conflicts_with_all = ["world", "campaign"])]
     seed: Option<u64>,
-    /// A mistake to plant, to see it found: reordered, skipped-sync, skipped-erase.
+    /// A mistake to plant, to see it found: reordered, skipped-sync, skipped-erase, second-look,
+    /// late-move, lost-tail, old-fastmap.
     #[arg(long)]
     plant: Option<Mistake>,
     /// The workloads and what they are; with --campaign the worlds that would be run.
@@ -139,8 +142,8 @@ fn progress(len: u64) -> ProgressBar {
 }
 
 impl Cuts {
-    /// Runs; says whether all was well.
-    pub(crate) fn run(self) -> Result<bool, String> {
+    /// Runs.
+    pub(crate) fn run(self) -> Result<End, String> {
         let tears: Result<Vec<Tear>, _> =
             self.tears.chars().map(|letter| letter.to_string().parse()).collect();
         let plan = cuts::Plan {
@@ -159,7 +162,7 @@ impl Cuts {
         }
         if self.list {
             WORKLOADS.iter().for_each(|one| println!("{:<20} {}", one.name, one.about));
-            return Ok(true);
+            return Ok(End::Good);
         }
         some(&self.worlds()?, self.workload.is_some() || self.world.is_some(), &plan)
     }
@@ -185,21 +188,22 @@ impl Cuts {
         Ok(worlds)
     }
 
-    fn campaign(self, plan: cuts::Plan) -> Result<bool, String> {
+    fn campaign(self, plan: cuts::Plan) -> Result<End, String> {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let jobs = self.jobs.unwrap_or(jobs);
         let (shard, only, worlds) = (self.shard, self.only, self.worlds);
         let campaign = Campaign { shard, only, worlds, plan, jobs };
         let space = Space::new();
         let chosen = campaign.chosen(&space);
-        if chosen.is_empty() {
+        let everywhere = Campaign { shard: Shard::default(), worlds: Some(1), ..campaign.clone() };
+        if chosen.is_empty() && everywhere.chosen(&space).is_empty() {
             return Err("there is no such world; --campaign --list names all".into());
         }
         if self.list {
             for number in chosen {
                 println!("{number:>7} {}", space.world(number));
             }
-            return Ok(true);
+            return Ok(End::Good);
         }
         let ledger = self.out.as_deref().map(|path| Ledger::open(path, campaign::key_of));
         let ledger = ledger.transpose()?;
@@ -234,12 +238,15 @@ impl Cuts {
         if stopped {
             println!("stopped; the same command goes on{}", self.out.map_or(" with --out", |_| ""));
         }
-        Ok(total.wrong == 0 && !stopped)
+        Ok(match (total.wrong, stopped) {
+            (0, true) => End::Stopped,
+            (wrong, _) => End::of(wrong == 0),
+        })
     }
 }
 
-/// Cuts these worlds; says whether all was well.
-fn some(worlds: &[World], is_named: bool, plan: &cuts::Plan) -> Result<bool, String> {
+/// Cuts these worlds.
+fn some(worlds: &[World], is_named: bool, plan: &cuts::Plan) -> Result<End, String> {
     let (mut tried, mut good) = (0, true);
     for world in worlds {
         let World { workload, setting } = world;
@@ -263,12 +270,12 @@ fn some(worlds: &[World], is_named: bool, plan: &cuts::Plan) -> Result<bool, Str
         good &= report.failed == 0;
     }
     println!("{tried} cuts tried");
-    Ok(good)
+    Ok(End::of(good))
 }
 
 impl Results {
-    /// Says whether nothing was wrong.
-    pub(crate) fn run(self) -> Result<bool, String> {
+    /// Merges and tells.
+    pub(crate) fn run(self) -> Result<End, String> {
         let Self::Report { files, json } = self;
         let mut merged = Merged::default();
         for path in files {
@@ -280,13 +287,13 @@ impl Results {
             true => println!("{}", serde_json::to_string(&merged).map_err(|e| e.to_string())?),
             false => print!("{merged}"),
         }
-        Ok(merged.is_good())
+        Ok(End::of(merged.is_good()))
     }
 }
 
 impl Seeds {
-    /// Says whether all was well.
-    pub(crate) fn run(self) -> Result<bool, String> {
+    /// Runs every seed.
+    pub(crate) fn run(self) -> Result<End, String> {
         let key = |value: &Value| {
             let (seed, requests) = (value.get("seed")?, value.get("requests")?);
             Some(format!("{seed} {requests}"))
@@ -304,8 +311,8 @@ impl Seeds {
             }
             if stop.load(Ordering::Relaxed) {
                 println!("stopped before seed {seed}");
-                good = false;
-                break;
+                print(&totals);
+                return Ok(if good { End::Stopped } else { End::Wrong });
             }
             let plan = self.faults.clone();
             let outcome = world::run(&Wish { seed, requests, plan, mistake: None });
@@ -331,7 +338,7 @@ impl Seeds {
             }
         }
         print(&totals);
-        Ok(good)
+        Ok(End::of(good))
     }
 }
 

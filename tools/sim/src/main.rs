@@ -55,27 +55,49 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let good = match Arguments::parse().task {
+    let end = match Arguments::parse().task {
         Task::Seeds(seeds) => told(seeds.run()),
         Task::Cuts(cuts) => told(cuts.run()),
         Task::Campaign(results) => told(results.run()),
-        Task::Wear { seed, blocks, endurance, threshold } => {
-            wear_out(&wear::Plan { seed, blocks, endurance, threshold, ..wear::Plan::default() })
-        }
+        Task::Wear { seed, blocks, endurance, threshold } => End::of(wear_out(&wear::Plan {
+            seed,
+            blocks,
+            endurance,
+            threshold,
+            ..wear::Plan::default()
+        })),
         Task::Path { layer, queue, count } => {
             path::run(layer, queue, count);
-            true
+            End::Good
         }
-        Task::Instructions => told(instructions()),
+        Task::Instructions => told(instructions().map(End::of)),
     };
-    if good { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    ExitCode::from(end as u8)
 }
 
-/// What could not be done is told, and is not well.
-fn told(outcome: Result<bool, String>) -> bool {
+/// How it ended; the number is the status of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// All was well.
+    Good = 0,
+    /// Something was wrong.
+    Wrong = 1,
+    /// What was asked for could not be done.
+    Failed = 2,
+    /// Ctrl-C ended it before its time.
+    Stopped = 130,
+}
+
+impl End {
+    fn of(good: bool) -> Self {
+        if good { Self::Good } else { Self::Wrong }
+    }
+}
+
+fn told(outcome: Result<End, String>) -> End {
     outcome.unwrap_or_else(|why| {
         eprintln!("flysch-sim: {why}");
-        false
+        End::Failed
     })
 }
 

@@ -26,11 +26,13 @@ const MEMORY_MAX: &str = "-rss_limit_mb=2048";
 struct Options {
     minutes: u64,
     only: Vec<String>,
+    /// The targets whose place among all is the first modulo the second.
+    shard: (usize, usize),
 }
 
 impl Options {
     fn parse(words: &[String]) -> Result<Self, Failure> {
-        let mut options = Self { minutes: 10, only: vec![] };
+        let mut options = Self { minutes: 10, only: vec![], shard: (0, 1) };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value =
@@ -45,6 +47,15 @@ impl Options {
                     })?;
                 }
                 "--only" => options.only.push(value()?.clone()),
+                "--shard" => {
+                    let text = value()?;
+                    let parts = text.split_once('/').and_then(|(index, of)| {
+                        Some((index.parse::<usize>().ok()?, of.parse::<usize>().ok()?))
+                    });
+                    options.shard = parts.filter(|(index, of)| index < of).ok_or_else(|| {
+                        Failure::Usage(format!("`{text}` is no shard; one is I/N, from 0/N on"))
+                    })?;
+                }
                 other => return Err(Failure::Usage(format!("unknown option `{other}`"))),
             }
         }
@@ -60,11 +71,14 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     if let Some(unknown) = options.only.iter().find(|name| !targets.contains(name)) {
         return Err(Failure::Usage(format!("there is no fuzz target `{unknown}`")));
     }
-    let wanted = |name: &&String| options.only.is_empty() || options.only.contains(name);
+    let (index, of) = options.shard;
+    let wanted = |(place, name): &(usize, &String)| {
+        place % of == index && (options.only.is_empty() || options.only.contains(name))
+    };
     let programs = build(workspace, &folder)?;
     println!("{:<18} {:>12} {:>8} {:>9}  result", "target", "inputs", "edges", "corpus");
     let mut findings = vec![];
-    for name in targets.iter().filter(wanted) {
+    for (_, name) in targets.iter().enumerate().filter(wanted) {
         let ran = fuzz(&folder, &programs.join(name), name, options.minutes)?;
         println!(
             "{name:<18} {:>12} {:>8} {:>9}  {}",
@@ -173,7 +187,14 @@ mod tests {
             Options::parse(&words)
         };
         assert!(parse(&["--minutes", "3", "--only", "ubi"]).is_ok());
-        for words in [&["--minutes"][..], &["--minutes", "x"], &["--minutes", "0"], &["--fast"]] {
+        assert_eq!(parse(&["--shard", "2/3"]).ok().map(|options| options.shard), Some((2, 3)));
+        for words in [
+            &["--minutes"][..],
+            &["--minutes", "x"],
+            &["--minutes", "0"],
+            &["--fast"],
+            &["--shard", "3/3"],
+        ] {
             assert!(matches!(parse(words), Err(Failure::Usage(_))), "{words:?}");
         }
     }

@@ -30,12 +30,15 @@ tasks
   fuzz     run the fuzz targets, with a nightly compiler
              --minutes N   each for N minutes (10)
              --only TARGET run this one (may be repeated)
+             --shard I/N   of all targets the I-th of every N
   matrix   trees through every kind of image of mtd-utils and out again
              small         a fiftieth of the large ones
              TREES         some of ABCET
   mutate   many mutated flash images through check and extract
              --count N     so many (1000)
              --first SEED  from this one on
+             --shard I/N   only seeds that are I modulo N
+             --out FILE    a line of JSON for each seed; those in it are left out
              --prepared DIR  also the images of mtd-utils' fsck.ubifs tests there
   bench    measure every figure of docs/bench.md and print its tables
              --only FIGURE, --list as above

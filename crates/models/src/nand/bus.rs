@@ -95,6 +95,12 @@ impl NandChip {
         self.sense(number, first, &mut sensed)?;
         let (place, page) = self.place(number)?;
         let block = &self.blocks[place];
+        let part = column - first..column - first + buffer.len();
+        if !self.config.wears && block.torn(page).is_none() {
+            // Nothing can be wrong in it.
+            buffer.copy_from_slice(&sensed[part]);
+            return Ok(Corrected::NONE);
+        }
         let erased = [0xFF; 64];
         let intended = match block.torn(page) {
             Some(torn) => Some(&torn.intended[..]),
@@ -104,6 +110,9 @@ impl NandChip {
         let mut failed = Ok(());
         for (index, sensed) in sensed.chunks_mut(step).enumerate() {
             let at = first + index * step;
+            if intended.is_some_and(|intended| intended[at..at + sensed.len()] == *sensed) {
+                continue;
+            }
             let chunks = sensed.chunks(erased.len()).enumerate();
             let bits: u32 = chunks
                 .map(|(n, sensed)| {
@@ -125,7 +134,7 @@ impl NandChip {
                 None => sensed.fill(0xFF),
             }
         }
-        buffer.copy_from_slice(&sensed[column - first..column - first + buffer.len()]);
+        buffer.copy_from_slice(&sensed[part]);
         failed.map(|()| corrected)
     }
 

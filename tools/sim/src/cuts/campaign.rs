@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use flysch_models::flash::Tear;
+use flysch_models::random::Random;
 use flysch_tests::shard::{Ledger, Shard};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,15 +17,13 @@ use super::{Plan, Report};
 
 /// Seeds of every other coordinate.
 pub const SEEDS: u64 = 20;
-/// What separates neighbours in the list: the golden ratio, so that every part of it is a sample
-/// of all.
-const STRIDE: u64 = 2_654_435_761;
+/// Decides the order of the list.
+const ORDER: u64 = 0x5EED;
 
 /// All worlds, in their order.
 #[derive(Debug)]
 pub struct Space {
     worlds: Vec<World>,
-    stride: u64,
 }
 
 impl Space {
@@ -35,9 +34,12 @@ impl Space {
             let fitting = WORKLOADS.iter().filter(|workload| workload.fits(&setting));
             worlds.extend(fitting.map(|workload| World { workload, setting }));
         }
-        let len = worlds.len() as u64;
-        let stride = (STRIDE % len..).find(|stride| gcd(*stride, len) == 1).unwrap_or(1);
-        Self { worlds, stride }
+        // Shuffled: every part of the list, and every shard, is a sample of all.
+        let mut random = Random::new(ORDER);
+        for left in (1..worlds.len()).rev() {
+            worlds.swap(left, random.below(left as u64 + 1) as usize);
+        }
+        Self { worlds }
     }
 
     /// How many there are.
@@ -52,8 +54,7 @@ impl Space {
 
     /// World `number`, from 0 to [`len`](Self::len) - 1.
     pub fn world(&self, number: u64) -> World {
-        let place = u128::from(number) * u128::from(self.stride) % u128::from(self.len());
-        self.worlds[place as usize]
+        self.worlds[number as usize]
     }
 }
 
@@ -61,10 +62,6 @@ impl Default for Space {
     fn default() -> Self {
         Self::new()
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn settings() -> Vec<Setting> {

@@ -19,7 +19,8 @@ use flysch_vfs::Memory;
 
 use super::Scenario;
 use super::chip::Chip;
-use super::probe::{Mistake, Probe};
+use super::mistakes::Mistake;
+use super::probe::Probe;
 use super::setting::User;
 use super::tree::{Node, Tree};
 use super::ubi::rules;
@@ -628,26 +629,26 @@ impl<S: Stack> Scenario for FileScenario<S> {
         let mut fs = self.stack.mount(flash.clone()).map_err(place)?;
         let found = Tree::of(&**fs, None).map_err(place)?;
         knowledge.allows(&found, &Rules::of::<S>()).map_err(place)?;
-        match Tree::of(&**fs, None) {
-            Ok(again) if again == found => {}
-            Ok(_) => return Err(place("read again, before a sync, it is something else".into())),
-            Err(problem) => return Err(place(format!("read again, before a sync: {problem}"))),
-        }
+        let second = match Tree::of(&**fs, None) {
+            Ok(again) => found.difference(&again).map_or(Ok(()), Err),
+            Err(problem) => Err(problem),
+        };
+        second.map_err(|what| place(format!("read again, before a sync: {what}")))?;
         fs.sync(None).map_err(|e| place(format!("the first sync: {e}")))?;
         drop(fs);
         self.check(&flash).map_err(place)?;
         flash.disarm();
         let mut fs = self.stack.mount(flash.clone()).map_err(place)?;
         let again = Tree::of(&**fs, None).map_err(place)?;
-        if found != again {
-            return Err(place("another mount shows something else than the first".into()));
+        if let Some(what) = found.difference(&again) {
+            return Err(place(format!("another mount shows something else: {what}")));
         }
         let goes_on = go_on(&mut **fs).map_err(place)?;
         self.leave(fs).map_err(|e| place(format!("closing after going on: {e}")))?;
         let fs = self.stack.mount(flash.clone()).map_err(place)?;
         let end = Tree::of(&**fs, None).map_err(place)?;
-        if end != goes_on {
-            return Err(place("going on: another mount shows something else".into()));
+        if let Some(what) = goes_on.difference(&end) {
+            return Err(place(format!("going on: another mount shows something else: {what}")));
         }
         drop(fs);
         self.check(&flash).map_err(place)?;

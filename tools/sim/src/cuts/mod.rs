@@ -12,6 +12,7 @@
 pub mod campaign;
 pub mod chip;
 pub mod files;
+pub mod mistakes;
 pub mod probe;
 pub mod report;
 pub mod setting;
@@ -127,7 +128,7 @@ pub struct Plan {
     /// Operations that fail, counted from 0 from the start of the workload.
     pub failing: Vec<u64>,
     /// A mistake planted between the stack and the chip.
-    pub mistake: Option<probe::Mistake>,
+    pub mistake: Option<mistakes::Mistake>,
 }
 
 impl Default for Plan {
@@ -227,13 +228,14 @@ pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<R
     let start = chip.operations();
     plan.failing.iter().for_each(|number| chip.power_mut().fail_at(start + number));
     let report = Rc::new(RefCell::new(Report::default()));
+    let mistake = plan.mistake.filter(|mistake| !mistake.is_of_recovery());
     let mut points = vec![];
     if plan.only.is_none() {
         // Once without a cut, to learn how long it is.
-        let probe = Probe::new(chip.clone(), None, plan.mistake);
+        let probe = Probe::new(chip.clone(), None, mistake);
         let outcome = scenario.run(probe.clone(), &Rc::new(RefCell::new(knowledge.clone())));
         match outcome {
-            Err(problem) if plan.mistake.is_none() => return Err(problem),
+            Err(problem) if mistake.is_none() => return Err(problem),
             _ => points = plan.spread(probe.with(Chip::operations) - start),
         }
     }
@@ -247,13 +249,13 @@ pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<R
         cuts: CutList::default(),
         start,
     };
-    let probe = Probe::new(chip, Some(Rc::new(cutter)), plan.mistake);
+    let probe = Probe::new(chip, Some(Rc::new(cutter)), mistake);
     let outcome = scenario.run(probe.clone(), &knowledge);
     let mut report = report.borrow().clone();
     report.operations = probe.with(Chip::operations) - start;
     report.remark = scenario.remark(&knowledge.borrow());
     match outcome {
-        Err(problem) if plan.mistake.is_none() => Err(problem),
+        Err(problem) if mistake.is_none() => Err(problem),
         Err(problem) => {
             report.fail(&CutList::default(), problem);
             Ok(report)
@@ -341,7 +343,8 @@ impl<S: Scenario + 'static> Hook for Cutter<S> {
             };
             Rc::new(cutter) as Rc<dyn Hook>
         });
-        let probe = Probe::new(chip, deeper, None);
+        let mistake = self.plan.mistake.filter(|mistake| mistake.is_of_recovery());
+        let probe = Probe::new(chip, deeper, mistake);
         let knowledge = knowledge.borrow().clone();
         let outcome = guarded(|| self.scenario.recover(probe, &knowledge));
         if let Err(problem) = outcome {

@@ -1,6 +1,6 @@
 //! A flash that forks the world at every program and erase.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -9,6 +9,7 @@ use flysch_models::flash::Tear;
 use flysch_models::random::Random;
 
 use super::chip::Chip;
+use super::mistakes::{Mistake, Planted};
 
 /// Least bytes that are programmed in one operation.
 const PROGRAM_MIN: usize = 64;
@@ -29,42 +30,10 @@ pub trait Hook {
     fn forked(&self, operation: u64, tear: Tear, chip: Chip);
 }
 
-/// A mistake planted between the stack and the chip, to prove that it is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mistake {
-    /// Every program is held back until something is done to another block: the wrong order.
-    Reordered,
-    /// Requests to make things durable are reported done and not passed on. It is the workload that
-    /// leaves them out.
-    SkippedSync,
-    /// One erase in three is reported done and was not.
-    SkippedErase,
-}
-
-impl std::str::FromStr for Mistake {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "reordered" => Ok(Self::Reordered),
-            "skipped-sync" => Ok(Self::SkippedSync),
-            "skipped-erase" => Ok(Self::SkippedErase),
-            _ => Err("mistakes are reordered, skipped-sync and skipped-erase"),
-        }
-    }
-}
-
-/// A program that was not done yet though it was reported done.
-#[derive(Clone, Debug)]
-struct Held {
-    offset: u64,
-    data: Vec<u8>,
-}
-
-struct State {
-    chip: Chip,
-    held: Option<Held>,
-    erases: u64,
+/// A chip, and what mistakes remember.
+pub(super) struct State {
+    pub chip: Chip,
+    pub planted: Planted,
 }
 
 /// A flash over a chip model. Clones are the same flash: one mounts it, another watches.
@@ -95,7 +64,7 @@ impl Probe {
     /// A flash over `chip` that tells `hook` of forks.
     pub fn new(chip: Chip, hook: Option<Rc<dyn Hook>>, mistake: Option<Mistake>) -> Self {
         let geometry = *chip.geometry();
-        let state = State { chip, held: None, erases: 0 };
+        let state = State { chip, planted: Planted::default() };
         let (state, hook) = (Rc::new(RefCell::new(state)), Rc::new(RefCell::new(hook)));
         Self { geometry, state, hook, patience: Rc::default(), mistake }
     }
@@ -178,38 +147,16 @@ impl Probe {
         (len / PROGRAM_MIN) as u64 + 2
     }
 
-    /// Does the program that was held back.
-    fn let_go(&self) -> Result<(), Error> {
-        let held = self.state.borrow_mut().held.take();
-        match held {
-            Some(Held { offset, data }) => {
-                self.operate(Self::programs(data.len()), |chip| chip.program(offset, &data))
-            }
-            None => Ok(()),
-        }
+    pub(super) fn state(&self) -> RefMut<'_, State> {
+        self.state.borrow_mut()
     }
 
-    fn held_block(&self) -> Option<u32> {
-        let state = self.state.borrow();
-        state.held.as_ref().map(|held| self.geometry.block_of(held.offset))
+    pub(super) fn program_rightly(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.operate(Self::programs(data.len()), |chip| chip.program(offset, data))
     }
 
-    /// Programs now, or later if that mistake is planted.
-    fn program_or_hold(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
-        if self.mistake != Some(Mistake::Reordered) {
-            return self.operate(Self::programs(data.len()), |chip| chip.program(offset, data));
-        }
-        match self.held_block() {
-            Some(block) if block != self.geometry.block_of(offset) => {
-                self.operate(Self::programs(data.len()), |chip| chip.program(offset, data))?;
-                self.let_go()
-            }
-            _ => {
-                self.let_go()?;
-                self.state.borrow_mut().held = Some(Held { offset, data: data.to_vec() });
-                Ok(())
-            }
-        }
+    pub(super) fn erase_rightly(&self, block: u32) -> Result<(), Error> {
+        self.operate(TABLE_OPERATIONS, |chip| chip.erase(block))
     }
 }
 
@@ -220,15 +167,11 @@ impl Flash for Probe {
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
         self.is_there()?;
-        let state = self.state.borrow();
-        let result = state.chip.read(offset, buffer);
-        if let Some(held) = &state.held {
-            let start = held.offset.saturating_sub(offset) as usize;
-            let skip = offset.saturating_sub(held.offset) as usize;
-            let bytes = held.data.iter().skip(skip);
-            buffer.iter_mut().skip(start).zip(bytes).for_each(|(cell, byte)| *cell &= byte);
+        let result = self.state.borrow().chip.read(offset, buffer);
+        if self.mistake.is_none() {
+            return result;
         }
-        result
+        self.read_wrongly(offset, buffer, result)
     }
 
     fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
@@ -245,7 +188,7 @@ impl Flash for Probe {
 impl FlashMut for Probe {
     fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.is_there()?;
-        self.program_or_hold(offset, data)
+        self.program_wrongly(offset, data)
     }
 
     fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
@@ -255,18 +198,7 @@ impl FlashMut for Probe {
 
     fn erase(&mut self, block: u32) -> Result<(), Error> {
         self.is_there()?;
-        if self.mistake == Some(Mistake::SkippedErase) {
-            let mut state = self.state.borrow_mut();
-            state.erases += 1;
-            if state.erases.is_multiple_of(3) {
-                return Ok(());
-            }
-        }
-        if self.held_block() == Some(block) {
-            self.let_go()?;
-        }
-        self.operate(TABLE_OPERATIONS, |chip| chip.erase(block))?;
-        self.let_go()
+        self.erase_wrongly(block)
     }
 
     fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
@@ -276,7 +208,7 @@ impl FlashMut for Probe {
 
     fn sync(&mut self) -> Result<(), Error> {
         self.is_there()?;
-        self.let_go()?;
+        self.sync_wrongly()?;
         self.operate(TABLE_OPERATIONS, FlashMut::sync)
     }
 }

@@ -64,6 +64,33 @@ impl Tree {
         Ok(tree)
     }
 
+    /// The first thing that is another in `other`, in words; `None` when all is the same.
+    pub(super) fn difference(&self, other: &Self) -> Option<String> {
+        if let Some((place, _)) = self.names.iter().find(|(at, it)| other.names.get(at) != Some(it))
+        {
+            return Some(format!("{} is gone or another", String::from_utf8_lossy(&place.1)));
+        }
+        if let Some(place) = other.names.keys().find(|place| !self.names.contains_key(*place)) {
+            return Some(format!("{} has come up", String::from_utf8_lossy(&place.1)));
+        }
+        let nodes = self.nodes.iter().map(|(inode, node)| (inode, node, other.nodes.get(inode)));
+        for (inode, one, two) in nodes {
+            let Some(two) = two else { return Some(format!("inode {inode} is gone")) };
+            if one.attributes != two.attributes {
+                let (one, two) = (one.attributes, two.attributes);
+                return Some(format!("inode {inode} was {one:?} and is {two:?}"));
+            }
+            let mut pairs = one.content.iter().zip(two.content.iter());
+            if let Some(at) = pairs.position(|(one, two)| one != two) {
+                return Some(format!("inode {inode} has another byte {at}"));
+            }
+            if one.xattrs != two.xattrs {
+                return Some(format!("inode {inode} has other extended attributes"));
+            }
+        }
+        (self != other).then(|| "something is another".to_string())
+    }
+
     pub(super) fn names_of(&self, inode: u64) -> impl Iterator<Item = &(u64, Vec<u8>)> {
         self.names.iter().filter(move |(_, named)| **named == inode).map(|(name, _)| name)
     }
@@ -75,6 +102,11 @@ impl Node {
         // Not compared: the last read, and what each format counts in its own way.
         attributes.accessed = Timestamp::default();
         attributes.blocks = 0;
+        if attributes.kind == FileKind::Directory {
+            // In JFFS2 they follow from the names, and from removals as long as these are kept.
+            attributes.modified = Timestamp::default();
+            attributes.changed = Timestamp::default();
+        }
         let mut content = vec![];
         if matches!(attributes.kind, FileKind::Regular | FileKind::Symlink) {
             content.resize(attributes.size as usize, 0);

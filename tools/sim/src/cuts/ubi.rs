@@ -12,7 +12,8 @@ use flysch_wire::ubi::VolumeKind;
 
 use super::Scenario;
 use super::chip::Chip;
-use super::probe::{Mistake, Probe};
+use super::mistakes::Mistake;
+use super::probe::Probe;
 use super::setting::User;
 
 /// A year, nanoseconds.
