@@ -9,6 +9,7 @@
 //! | [`Nand`] | the pages of a chip, with error correction and bad blocks in software |
 //! | [`Dump`] | the same over a storage with out-of-band bytes behind every page |
 //! | [`Partition`] | some erase blocks of another flash |
+//! | [`LowerPages`] | a multi-level chip used with one bit per cell |
 //! | [`Concat`] | several flashes, one behind the other |
 //!
 //! What an image holds and how it is laid out is found by [`detect`].
@@ -25,6 +26,7 @@ pub mod detect;
 mod dump;
 mod ecc;
 mod image;
+mod lower_pages;
 mod oob;
 mod partition;
 mod storage;
@@ -32,6 +34,7 @@ mod storage;
 pub use dump::{Dump, DumpPages, Nand, PageFormat};
 pub use ecc::{Bch, Ecc, Scheme};
 pub use image::Image;
+pub use lower_pages::LowerPages;
 pub use oob::OobLayout;
 pub use partition::{Concat, Partition};
 pub use storage::{Storage, StorageMut};

@@ -27,6 +27,7 @@ mod blocks;
 pub mod create;
 mod device;
 mod fastmap;
+mod gluebi;
 mod locate;
 mod table;
 mod volume;
@@ -40,6 +41,7 @@ pub use device::{
     Account, Device, DeviceOptions, DeviceVolume, Error, FormatOptions, NewVolume, ReadOnly,
     Statistics, Update,
 };
+pub use gluebi::Gluebi;
 pub use locate::{Image, find_images};
 pub use table::VolumeInfo;
 pub use volume::UbiVolume;

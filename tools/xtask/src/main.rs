@@ -34,12 +34,14 @@ tasks
   matrix   trees through every kind of image of mtd-utils and out again
              small         a fiftieth of the large ones
              TREES         some of ABCET
-  mutate   many mutated flash images through check and extract
+  mutate   many mutated flash images through check, extract, edit and repair
+             --repair      through a repair that is judged by what was in them before
              --count N     so many (1000)
              --first SEED  from this one on
              --shard I/N   only seeds that are I modulo N
              --out FILE    a line of JSON for each seed; those in it are left out
              --prepared DIR  also the images of mtd-utils' fsck.ubifs tests there
+             --keep DIR    put those there that go wrong
   bench    measure every figure of docs/bench.md and print its tables
              --only FIGURE, --list as above
 

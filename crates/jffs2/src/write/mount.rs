@@ -46,7 +46,10 @@ fn check_geometry(geometry: &Geometry) -> Result<(), MountError> {
         return Err(MountError::TooLarge);
     }
     if geometry.kind == FlashKind::MlcNand {
-        return refuse("JFFS2 is not for MLC NAND");
+        return refuse(
+            "MLC NAND loses pages written before when power is cut; use it in SLC mode \
+             (flysch_mtd::LowerPages, or slc-mode of the partition in Linux)",
+        );
     }
     if geometry.blocks() < BLOCKS_MIN {
         return refuse("it has fewer than 5 erase blocks");
@@ -96,9 +99,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let mut build = Build::new(&mut fs, found);
         build.torn.extend(&shaky);
         let built = build.run();
-        fs.make_obsolete(&built.cut_off, &shaky);
+        let left = fs.make_obsolete(&built.cut_off, shaky);
         fs.resume(&built.ends);
-        fs.leave(&shaky);
+        fs.leave(&left);
         fs.drop_doubles(built.doubles);
         Ok(fs)
     }
@@ -141,18 +144,27 @@ impl<F: FlashMut> Jffs2Mut<F> {
 
     /// Where bits can be cleared one by one, nodes that were cut off are marked: nobody has to find
     /// out again what they are. Linux marks all that do not count, if it writes no summaries.
-    fn make_obsolete(&mut self, cut_off: &[u64], shaky: &[u32]) {
+    /// Returns the blocks to be left: the shaky ones, and those with such nodes where UBI, which
+    /// programs nothing twice, lies over flash without pages.
+    fn make_obsolete(&mut self, cut_off: &[u64], mut shaky: Vec<u32>) -> Vec<u32> {
         if self.medium.unit() > 1 {
-            return;
+            return shaky;
+        }
+        if self.blocks.geometry.kind == FlashKind::UbiVolume {
+            shaky.extend(cut_off.iter().map(|offset| self.blocks.geometry.block_of(*offset)));
+            shaky.sort_unstable();
+            shaky.dedup();
+            return shaky;
         }
         for &offset in cut_off {
             // Shaky blocks will be erased.
             let is_kept = !shaky.contains(&self.blocks.geometry.block_of(offset));
             // A node that stays unmarked is told to be cut off by its checksum.
             if is_kept && self.medium.make_obsolete(offset).is_err() {
-                return;
+                break;
             }
         }
+        shaky
     }
 
     /// Directories that have two names, because the power was cut between the new one and the
@@ -566,6 +578,7 @@ impl<'f, F: Flash> Build<'f, F> {
     fn block_state(&mut self, number: u32) -> State {
         let facts = self.found.blocks[number as usize];
         let marker = self.fs.medium.marker();
+        let is_ubi = self.fs.blocks.geometry.kind == FlashKind::UbiVolume;
         let block = self.fs.blocks.block(number);
         block.padded = facts.padded;
         block.end = facts.end;
@@ -580,21 +593,25 @@ impl<'f, F: Flash> Build<'f, F> {
                 facts.cleanmarker_len == len && facts.end <= len.next_multiple_of(4)
             }
             Marker::Oob => facts.end == 0 && self.fs.medium.has_oob_marker(number),
+            // A LEB may be mapped and empty by a header that does not read the same each time: it
+            // is given up before it is written to, which costs nothing where it is not mapped.
+            Marker::None if is_ubi => false,
             // Nobody could tell an interrupted erase; Linux does not ask either.
             Marker::None => facts.end == 0,
         };
         if is_marked { State::Free } else { State::Erasable }
     }
 
-    /// Where in a block writing may go on: behind everything, on NAND one page further, because the
-    /// next one may be half programmed and look erased.
+    /// Where in a block writing may go on: behind everything, on NAND and UBI over it one page
+    /// further, because the next one may be half programmed and look erased.
     fn resume_at(&self, number: u32) -> u32 {
         let geometry = self.fs.blocks.geometry;
         let block = &self.fs.blocks.blocks[number as usize];
         let last = block.raws.last().map_or(0, |raw| raw.at.saturating_add(raw.space()));
         let end = block.end.max(last);
         let unit = geometry.write_size.max(4);
-        let skip = if geometry.kind.is_nand() { unit } else { 0 };
+        let has_pages = geometry.kind == FlashKind::UbiVolume && geometry.write_size > 1;
+        let skip = if geometry.kind.is_nand() || has_pages { unit } else { 0 };
         end.div_ceil(unit).saturating_mul(unit).saturating_add(skip).min(geometry.erase_size)
     }
 

@@ -169,7 +169,8 @@ pub(super) fn whole(geometry: &flash::Geometry, options: &DeviceOptions) -> Resu
     let write_size = options.write_size.unwrap_or(geometry.write_size);
     if geometry.kind == Kind::MlcNand {
         return Err(Error::Shape(
-            "MLC NAND loses pages written before when power is cut; use it in SLC mode",
+            "MLC NAND loses pages written before when power is cut; use it in SLC mode \
+             (flysch_mtd::LowerPages, or slc-mode of the partition in Linux)",
         ));
     }
     if !write_size.is_power_of_two()

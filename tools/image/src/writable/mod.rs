@@ -13,7 +13,7 @@ use flysch_api::flash::{Geometry, Kind};
 use flysch_api::vfs::{FileSystem, FileSystemMut};
 use flysch_jffs2::{Jffs2, Jffs2Mut, WriteOptions};
 use flysch_mtd::detect::Content;
-use flysch_ubi::{Device, DeviceOptions, Offsets};
+use flysch_ubi::{Device, DeviceOptions, DeviceVolume, Gluebi, Offsets};
 use flysch_ubifs::{FlatImage, Ubifs, UbifsMut};
 use flysch_wire::ubi::VolumeFlags;
 
@@ -21,6 +21,9 @@ use self::bare::BareVolume;
 pub(crate) use self::flash::{AnyFlash, Trim};
 use crate::lock::{Exclusive, Lock};
 use crate::open::{Contents, Image, Part, SharedFlash, Volume};
+
+/// A volume that a file system has for itself.
+type UbiVolumeMut = DeviceVolume<Device<AnyFlash>, AnyFlash>;
 
 /// A file system that one at a time changes.
 pub type SharedMut = Arc<RwLock<dyn FileSystemMut + Send + Sync>>;
@@ -159,17 +162,19 @@ impl Image {
         }
         let info = device.volumes().iter().find(|info| info.id == id);
         let info = info.ok_or(WritableError::NoFileSystem)?;
-        let Some(Contents::Ubifs(fs)) =
-            part.volumes.iter().find(|volume| volume.id == Some(id)).map(|volume| &volume.contents)
-        else {
-            return Err(format("only UBIFS can be changed in a UBI volume"));
+        let contents = part.volumes.iter().find(|volume| volume.id == Some(id));
+        let (fs, unit): (&dyn FileSystem, _) = match contents.map(|volume| &volume.contents) {
+            Some(Contents::Ubifs(fs)) => (&**fs, fs.superblock().min_io_size),
+            // Nothing in it tells; the headers of UBI do.
+            Some(Contents::Jffs2(fs)) => (&**fs, unit_of(part, device.offsets())),
+            _ => return Err(format("only UBIFS and JFFS2 can be changed in a UBI volume")),
         };
-        let lebs = missing_lebs(&**fs, room, info.leb_size);
+        let lebs = missing_lebs(fs, room, info.leb_size);
         // Blocks that must be there: all volumes in full, UBI's own, some to work with.
         let reserved: u64 = device.volumes().iter().map(|info| u64::from(info.reserved_pebs)).sum();
         let wanted = reserved + u64::from(lebs) + UBI_SPARE;
         let there = u64::from(device.image().pebs);
-        let geometry = geometry(part, fs.superblock().min_io_size, device.offsets());
+        let geometry = geometry(part, unit, device.offsets());
         let flash = self.open_flash(part, geometry, room, wanted.saturating_sub(there))?;
         let options = DeviceOptions {
             // On its flash the volume takes the space it asks for; a file stays what it is.
@@ -186,12 +191,22 @@ impl Image {
         if info.flags.contains(VolumeFlags::AUTORESIZE) && !options.autoresize && more > 0 {
             device.resize(id, info.reserved_pebs + more).map_err(format)?;
         }
-        let fs = UbifsMut::open(device.into_volume(id).map_err(format)?).map_err(format)?;
+        let volume = device.into_volume(id).map_err(format)?;
         let trim = self.trim(part, room);
-        Ok(Writable::new(fs, move |fs| {
-            let volume = fs.close().map_err(format)?;
+        let end = move |volume: UbiVolumeMut| {
             volume.into_device().detach().map_err(format)?;
             trim.map_or(Ok(()), Trim::run)
+        };
+        let Some(Contents::Jffs2(fs)) = contents.map(|volume| &volume.contents) else {
+            let fs = UbifsMut::open(volume).map_err(format)?;
+            return Ok(Writable::new(fs, move |fs| end(fs.close().map_err(format)?)));
+        };
+        let options = WriteOptions { order: Some(fs.facts().order), ..WriteOptions::default() };
+        let flash = Gluebi::new(volume, &geometry);
+        let fs = Jffs2Mut::mount(flash, &options).map_err(format)?;
+        Ok(Writable::new(fs, move |mut fs: Jffs2Mut<Gluebi<UbiVolumeMut>>| {
+            fs.sync(None).map_err(format)?;
+            end(fs.into_flash().into_volume())
         }))
     }
 
@@ -265,6 +280,17 @@ fn missing_lebs(fs: &dyn FileSystem, room: &Room, leb_size: u32) -> u32 {
     }
     let lebs = (wanted - wanted.min(free)).div_ceil(leb_size.max(1).into()) + RESERVE;
     u32::try_from(lebs).unwrap_or(u32::MAX)
+}
+
+/// Bytes that UBI writes together in this part, by where its headers and its data lie: they are
+/// multiples of that, and on NAND the data begin with a page.
+fn unit_of(part: &Part, offsets: Offsets) -> u32 {
+    let found = part.region.geometry.write_size;
+    if found > 1 {
+        return found;
+    }
+    // NOR has the headers of 64 bytes right behind each other.
+    if offsets.data <= 128 { 1 } else { 1 << offsets.data.trailing_zeros().min(31) }
 }
 
 /// The flash as the file system on it must have seen it: the file itself does not tell its pages.

@@ -9,7 +9,7 @@ use flysch_api::vfs::{FileSystemMut, Timestamp};
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_models::random::Random;
-use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume, Ubi};
+use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, Gluebi, NewVolume, Ubi};
 use flysch_ubifs::create::{CreateOptions, NewInode};
 use flysch_ubifs::{Ubifs, UbifsMut};
 use flysch_wire::ubifs::Compression;
@@ -58,6 +58,26 @@ pub struct Jffs2Stack {
 impl fmt::Debug for Jffs2Stack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Jffs2Stack").finish_non_exhaustive()
+    }
+}
+
+/// JFFS2 on the one volume of a UBI device, as on Linux's gluebi.
+pub struct Jffs2UbiStack {
+    /// The chip.
+    pub chip: Chip,
+    /// LEBs of the volume.
+    pub lebs: u32,
+    /// How it is mounted.
+    pub options: WriteOptions,
+    /// How the device works.
+    pub device: DeviceOptions,
+    /// Who uses it.
+    pub user: User,
+}
+
+impl fmt::Debug for Jffs2UbiStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jffs2UbiStack").finish_non_exhaustive()
     }
 }
 
@@ -207,6 +227,55 @@ impl Stack for Jffs2Stack {
         let mut findings = vec![];
         let mut report = |finding| findings.push(finding);
         flysch_jffs2::check(flash.clone(), self.options.order, &mut report).map_err(text)?;
+        Ok(findings)
+    }
+}
+
+impl Stack for Jffs2UbiStack {
+    const RENAME_DOUBLES: bool = true;
+    const LEFT_BEHIND: Severity = Severity::Inconsistent;
+    const SPLITS_BLOCKS: bool = true;
+
+    fn chip(&self) -> Chip {
+        self.chip.clone()
+    }
+
+    fn make(&self, flash: Probe) -> Result<(), String> {
+        let format = FormatOptions::new(0x4321);
+        let mut device = Device::format(flash, &format, &self.device).map_err(text)?;
+        let lebs = self.lebs.min(device.account().available);
+        device.create(&NewVolume::dynamic(b"root", lebs)).map_err(text)?;
+        self.mount(device.detach().map_err(text)?)?.close()
+    }
+
+    fn mount(&self, flash: Probe) -> Result<Box<dyn Mounted>, String> {
+        let mut device =
+            Device::attach(flash, &self.device).map_err(|e| format!("attaching: {e}"))?;
+        if self.user != User::Bare {
+            background(&mut device)?;
+        }
+        let id = device.find(b"root").ok_or("the volume is gone")?;
+        let below = *device.flash().geometry();
+        let flash = Gluebi::new(device.into_volume(id).map_err(text)?, &below);
+        let fs = Jffs2Mut::mount(flash, &self.options).map_err(|e| format!("mounting: {e}"))?;
+        let close = |mut fs: Jffs2Mut<Gluebi<UbiVolume>>| {
+            fs.sync(None).map_err(|e| format!("unmounting: {e}"))?;
+            let device = fs.into_flash().into_volume().into_device();
+            device.detach().map(drop).map_err(|e| format!("detaching: {e}"))
+        };
+        Ok(Box::new(Open { fs, close }))
+    }
+
+    fn check(&self, flash: &Probe) -> Result<Vec<Finding>, String> {
+        let images = flysch_ubi::find_images(flash, Some(flash.geometry().erase_size));
+        let image = *images.first().ok_or("no UBI is found any more")?;
+        let options = flysch_ubi::Options::default();
+        let ubi = Ubi::attach(flash.clone(), image, &options).map_err(text)?;
+        let mut findings = ubi.findings().to_vec();
+        let info = ubi.volumes().iter().find(|info| info.name == b"root");
+        let volume = info.and_then(|info| ubi.volume(info.id)).ok_or("the volume is gone")?;
+        let mut report = |finding| findings.push(finding);
+        flysch_jffs2::check(volume, self.options.order, &mut report).map_err(text)?;
         Ok(findings)
     }
 }

@@ -12,7 +12,7 @@ use flysch_wire::ubifs::Compression;
 use super::chip::Chip;
 use super::files::{self, FileScenario};
 use super::setting::{Gear, Part, Setting, User};
-use super::stacks::{Jffs2Stack, UbifsStack};
+use super::stacks::{Jffs2Stack, Jffs2UbiStack, UbifsStack};
 use super::ubi::{Step, UbiScenario};
 use super::{Plan, Report, explore, steps};
 
@@ -43,6 +43,7 @@ enum Kind {
     Ubi { blocks: u32, before: fn() -> Vec<Step>, steps: fn() -> Vec<Step>, how: Device },
     Ubifs { compression: Compression, before: Files, steps: Files },
     Jffs2 { before: Files, steps: Files },
+    Jffs2Ubi { before: Files, steps: Files },
 }
 
 /// How a workload wants its device.
@@ -108,7 +109,7 @@ const FASTMAP: Device = Device { gear: Gear::Fastmap, ..PLAIN };
 const MOVING: Device = Device { wear_threshold: 2, ..PLAIN };
 
 /// All of them.
-pub const WORKLOADS: [Workload; 20] = [
+pub const WORKLOADS: [Workload; 22] = [
     small(
         "ubi-write",
         "LEBs written, given up, mapped and written again",
@@ -236,6 +237,21 @@ pub const WORKLOADS: [Workload; 20] = [
         false,
         (|_, kib| steps::fill(kib * 9 / 10), |seed, kib| steps::full(seed, 120, kib * 9 / 10)),
     ),
+    Workload {
+        name: "jffs2-ubi",
+        about: "files on JFFS2 in a UBI volume",
+        is_small: true,
+        kind: Kind::Jffs2Ubi { before: steps::nothing, steps: steps::basic },
+    },
+    Workload {
+        name: "jffs2-ubi-random",
+        about: "random changes on JFFS2 in a UBI volume",
+        is_small: false,
+        kind: Kind::Jffs2Ubi {
+            before: steps::nothing,
+            steps: |seed, _| steps::random(seed, 300, false),
+        },
+    },
 ];
 
 impl Workload {
@@ -252,6 +268,7 @@ impl Workload {
                 possible && setting.user != User::Several && (!how.ages || setting.is_new_die())
             }
             Kind::Ubifs { .. } => possible,
+            Kind::Jffs2Ubi { .. } => possible && setting.user != User::Several,
             // A clean marker and the first node are two programs of a page: not for such chips.
             Kind::Jffs2 { .. } => {
                 possible
@@ -308,6 +325,15 @@ impl Workload {
                 let lebs = UBIFS_LEBS;
                 let stack = UbifsStack { chip, lebs, compression, journal: None, options, user };
                 let (before, steps) = (before(seed, kib), steps(seed, kib));
+                explore(&Rc::new(FileScenario { stack, before, steps, user, seed }), &plan)
+            }
+            Kind::Jffs2Ubi { before, steps } => {
+                let chip = setting.chip(UBIFS_BLOCKS, false);
+                let (kib, lebs) = (capacity(&chip, JFFS2_BLOCKS), JFFS2_BLOCKS);
+                let order = Some(ByteOrder::Little);
+                let (before, steps) = (before(seed, kib), steps(seed, kib));
+                let (device, options) = (options, WriteOptions { order, ..Default::default() });
+                let stack = Jffs2UbiStack { chip, lebs, options, device, user };
                 explore(&Rc::new(FileScenario { stack, before, steps, user, seed }), &plan)
             }
             Kind::Jffs2 { before, steps } => {

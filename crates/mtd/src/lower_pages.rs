@@ -1,0 +1,180 @@
+//! A multi-level chip used with one bit per cell: the lower page of each pair alone.
+
+use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind, OobMode};
+
+/// The lower pages of a chip with two bits per cell as a flash of its own (Linux: the partition
+/// flag `slc-mode`, `MTD_SLC_ON_MLC_EMULATION`).
+///
+/// Programming the upper page of a pair that is cut off takes the lower one with it, whatever was
+/// in that and whenever it was written: neither UBI nor JFFS2 can stand it, and both refuse such
+/// chips. With the upper pages left alone nothing of that kind happens; half of the capacity is the
+/// price. What was written to all pages before is not found in this mode.
+///
+/// The pairs are those that Linux knows of all its paired chips (`mtd_pairing_dist3`): the lower
+/// pages are 0, 1, 3, 5 and so on, the upper ones 2, 4, 6 and so on, and the last.
+///
+/// A page of such a chip is programmed once: no free out-of-band bytes are offered, so that JFFS2
+/// writes no clean markers there.
+#[derive(Clone, Debug)]
+pub struct LowerPages<F> {
+    flash: F,
+    /// Pages in a block of this flash.
+    pages: u32,
+    geometry: Geometry,
+}
+
+impl<F: Flash> LowerPages<F> {
+    /// The lower pages of `flash`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when it is no multi-level NAND, or its blocks have no pairs.
+    pub fn new(flash: F) -> Result<Self, Error> {
+        let whole = *flash.geometry();
+        let all = whole.pages_per_block();
+        let is_paired = all >= 4 && all.is_multiple_of(2);
+        if whole.kind != Kind::MlcNand || !is_paired {
+            return Err(Error::Unsupported);
+        }
+        let pages = all / 2;
+        let erase_size = pages * whole.write_size;
+        let size = u64::from(erase_size) * u64::from(whole.blocks());
+        let (kind, oob_available) = (Kind::Nand, 0);
+        let geometry = Geometry { kind, size, erase_size, oob_available, ..whole };
+        Ok(Self { flash, pages, geometry })
+    }
+
+    /// The flash below.
+    pub fn flash(&self) -> &F {
+        &self.flash
+    }
+
+    /// Gives the flash below back.
+    pub fn into_flash(self) -> F {
+        self.flash
+    }
+
+    /// Where a byte lies on the flash below.
+    fn below(&self, offset: u64) -> u64 {
+        let unit = u64::from(self.geometry.write_size);
+        let (page, inside) = (offset / unit, offset % unit);
+        let (block, index) = (page / u64::from(self.pages), page % u64::from(self.pages));
+        let lower = (2 * index).saturating_sub(1);
+        block * u64::from(self.flash.geometry().erase_size) + lower * unit + inside
+    }
+
+    /// An error at `below` of the flash below, of a page that here begins at `at`.
+    fn translate(error: Error, below: u64, at: u64) -> Error {
+        let here = |offset: u64| at + offset.saturating_sub(below);
+        match error {
+            Error::Uncorrectable { offset } => Error::Uncorrectable { offset: here(offset) },
+            Error::ProgramFailed { offset } => Error::ProgramFailed { offset: here(offset) },
+            other => other,
+        }
+    }
+
+    /// Bytes from `offset` to the end of its page, `len` at most.
+    fn in_page(&self, offset: u64, len: usize) -> usize {
+        let unit = u64::from(self.geometry.write_size);
+        ((unit - offset % unit) as usize).min(len)
+    }
+}
+
+impl<F: Flash> Flash for LowerPages<F> {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry.check(offset, buffer.len())?;
+        let (mut corrected, mut failed) = (Corrected::NONE, None);
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let (page, behind) = rest.split_at_mut(self.in_page(at, rest.len()));
+            let below = self.below(at);
+            match self.flash.read(below, page) {
+                Ok(found) => corrected += found,
+                // The bytes are there all the same, and so are the pages behind.
+                Err(error @ Error::Uncorrectable { .. }) => {
+                    failed.get_or_insert(Self::translate(error, below, at));
+                }
+                Err(error) => return Err(error),
+            }
+            (at, rest) = (at + page.len() as u64, behind);
+        }
+        failed.map_or(Ok(corrected), Err)
+    }
+
+    fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry.check(offset, 1)?;
+        let below = self.below(offset);
+        let read = self.flash.read_oob(below, mode, buffer);
+        read.map_err(|error| Self::translate(error, below, offset))
+    }
+
+    fn is_bad(&self, block: u32) -> Result<bool, Error> {
+        self.flash.is_bad(block)
+    }
+}
+
+impl<F: FlashMut> FlashMut for LowerPages<F> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.geometry.check(offset, data.len())?;
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let (page, behind) = rest.split_at(self.in_page(at, rest.len()));
+            let below = self.below(at);
+            let done = self.flash.program(below, page);
+            done.map_err(|error| Self::translate(error, below, at))?;
+            (at, rest) = (at + page.len() as u64, behind);
+        }
+        Ok(())
+    }
+
+    fn program_oob(&mut self, offset: u64, mode: OobMode, data: &[u8]) -> Result<(), Error> {
+        self.geometry.check(offset, 1)?;
+        let below = self.below(offset);
+        let done = self.flash.program_oob(below, mode, data);
+        done.map_err(|error| Self::translate(error, below, offset))
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), Error> {
+        self.flash.erase(block)
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
+        self.flash.mark_bad(block)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.flash.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Image;
+
+    #[test]
+    fn the_lower_pages_are_those_that_linux_pairs() {
+        let geometry = Geometry { kind: Kind::MlcNand, ..Geometry::nand(0, 16 * 512, 512, 512) };
+        let image = Image::new(alloc::vec![0xFF; 4 * 16 * 512], geometry);
+        let mut lower = LowerPages::new(image).unwrap();
+        assert_eq!((lower.geometry().kind, lower.geometry().erase_size), (Kind::Nand, 8 * 512));
+        assert_eq!(lower.geometry().blocks(), 4);
+        let pages: alloc::vec::Vec<u8> = (0..8 * 512).map(|at| (at / 512) as u8).collect();
+        lower.program(8 * 512, &pages).unwrap();
+        let mut found = [0; 1024];
+        assert_eq!(lower.read(8 * 512 + 300, &mut found), Ok(Corrected::NONE));
+        assert!(found[..212].iter().all(|&byte| byte == 0) && found[212..724] == [1; 512]);
+        let whole = lower.into_flash();
+        // nand_pairing_dist3: pages 0, 1, 3 ... 13 of 16.
+        for (index, page) in [0_u64, 1, 3, 5, 7, 9, 11, 13].into_iter().enumerate() {
+            let mut byte = [0xAA];
+            let _none = whole.read((16 + page) * 512, &mut byte).unwrap();
+            assert_eq!(byte, [index as u8], "page {page}");
+        }
+        let single = Image::new(alloc::vec![0xFF; 8192], Geometry::nand(0, 8192, 512, 512));
+        assert!(LowerPages::new(single).is_err());
+    }
+}

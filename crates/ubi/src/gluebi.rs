@@ -1,0 +1,114 @@
+//! A volume as flash, for file systems that know erase blocks and not LEBs (Linux: gluebi).
+
+use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind};
+use flysch_api::volume::{Volume, VolumeMut};
+
+/// A volume presented as flash: its erase blocks are the LEBs, its unit of writing that of the
+/// volume. There are no out-of-band bytes and no bad blocks: those are UBI's affair.
+///
+/// ```text
+/// let volume = device.into_volume(id)?;
+/// let below = *volume.device().flash().geometry();
+/// let mut fs = Jffs2Mut::mount(Gluebi::new(volume, &below), &WriteOptions::default())?;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Gluebi<V> {
+    volume: V,
+    geometry: Geometry,
+}
+
+impl<V: Volume> Gluebi<V> {
+    /// `volume` over a flash of the shape `below`, of which it has the error correction.
+    pub fn new(volume: V, below: &Geometry) -> Self {
+        let own = volume.geometry();
+        let unit = own.write_size.unwrap_or(below.write_size);
+        let geometry = Geometry {
+            kind: Kind::UbiVolume,
+            size: u64::from(own.leb_size) * u64::from(own.lebs),
+            erase_size: own.leb_size,
+            write_size: unit,
+            sub_page_size: unit,
+            oob_size: 0,
+            oob_available: 0,
+            ..*below
+        };
+        Self { volume, geometry }
+    }
+
+    /// The volume below.
+    pub fn volume(&self) -> &V {
+        &self.volume
+    }
+
+    /// Gives the volume back.
+    pub fn into_volume(self) -> V {
+        self.volume
+    }
+
+    /// The LEB that `offset` lies in, and where in it.
+    fn place(&self, offset: u64) -> (u32, u32) {
+        let lnum = self.geometry.block_of(offset);
+        (lnum, (offset - self.geometry.block_start(lnum)) as u32)
+    }
+}
+
+impl<V: Volume> Flash for Gluebi<V> {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
+        self.geometry.check(offset, buffer.len())?;
+        let (mut corrected, mut failed) = (Corrected::NONE, None);
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let (lnum, inside) = self.place(at);
+            let length = rest.len().min((self.geometry.erase_size - inside) as usize);
+            let (part, behind) = rest.split_at_mut(length);
+            match self.volume.read(lnum, inside, part) {
+                Ok(found) => corrected += found,
+                // The bytes are there all the same, and so are those behind them.
+                Err(Error::Uncorrectable { .. }) => {
+                    failed.get_or_insert(Error::Uncorrectable { offset: at });
+                }
+                Err(error) => return Err(error),
+            }
+            (at, rest) = (at + length as u64, behind);
+        }
+        failed.map_or(Ok(corrected), Err)
+    }
+
+    fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.geometry.check(offset, len).ok()?;
+        let (lnum, inside) = self.place(offset);
+        let fits = len <= (self.geometry.erase_size - inside) as usize;
+        if fits { self.volume.point(lnum, inside, len) } else { None }
+    }
+}
+
+impl<V: VolumeMut> FlashMut for Gluebi<V> {
+    fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.geometry.check(offset, data.len())?;
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let (lnum, inside) = self.place(at);
+            let length = rest.len().min((self.geometry.erase_size - inside) as usize);
+            let (part, behind) = rest.split_at(length);
+            self.volume.write(lnum, inside, part)?;
+            (at, rest) = (at + length as u64, behind);
+        }
+        Ok(())
+    }
+
+    /// The LEB is given up, and what was in it is gone when this returns: a power cut does not
+    /// bring it back.
+    fn erase(&mut self, block: u32) -> Result<(), Error> {
+        self.geometry.check_block(block)?;
+        self.volume.unmap(block)?;
+        self.volume.sync()
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.volume.sync()
+    }
+}
