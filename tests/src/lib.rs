@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod apart;
 pub mod command;
 pub mod damage;
-pub mod instant;
 pub mod matrix;
 pub mod mutate;
 pub mod qemu;

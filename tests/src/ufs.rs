@@ -1,5 +1,6 @@
 //! The UFS driver on the UFS model: a machine, a host, plain reads and writes.
 
+use crate::apart::Apart;
 use flysch_api::command::{Command, Direction, Ended, Ordering, Outcome, Port as _, Scsi, Token};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Identity, Instant, Machine};
@@ -7,8 +8,13 @@ use flysch_models::machine::{Inline, Mode};
 use flysch_models::ufs::{Config, Ufs};
 use flysch_ufs::{Host, Options, Port};
 
-/// The model under a virtual clock.
-pub type Model = Inline<Ufs>;
+/// The model under a virtual clock, on a machine whose memory is not coherent: whatever these
+/// stories show holds on such machines, too.
+pub type Model = Apart<Inline<Ufs>>;
+
+/// Bytes that are synchronised at once. In the transfer request list of the single doorbell both
+/// sides write entries of 32 bytes side by side, so no more than that will do.
+const LINE: u32 = 32;
 
 /// DMA memory of a test machine: the driver's part first, then buffers.
 const DRIVER: usize = 1 << 20;
@@ -17,9 +23,14 @@ const ADDRESS: u64 = 0x1_0000_0000;
 
 /// A modelled machine in its power-on state.
 pub fn machine(config: Config) -> Model {
+    machine_with_lines(config, LINE)
+}
+
+/// As [`machine`], with cache lines of `line` bytes.
+pub fn machine_with_lines(config: Config, line: u32) -> Model {
     let memory = DmaRegion::zeroed(DRIVER + BUFFERS, ADDRESS);
     let ufs = Ufs::new(config, memory.clone()).expect("a sensible configuration");
-    Inline::new(ufs, memory, Identity::default(), Mode::Virtual)
+    Apart::new(Inline::new(ufs, memory, Identity::default(), Mode::Virtual), line)
 }
 
 /// A host that is up.
@@ -40,19 +51,66 @@ pub fn buffer(machine: &impl Machine, n: usize, len: u32) -> DmaSlice {
     machine.memory().slice(DRIVER + n * (256 << 10), len)
 }
 
+/// A list of these ranges, in the last page of buffer `n`.
+pub fn list(machine: &impl Machine, n: usize, ranges: &[DmaSlice]) -> Data {
+    let at = DRIVER + (n + 1) * (256 << 10) - 4096;
+    Data::list(machine.memory(), at, ranges).expect("room for the list")
+}
+
+/// `bytes` bytes in `count` segments of buffer `n`, of odd lengths, at odd offsets and out of
+/// order, with the list of them.
+pub fn segments(machine: &impl Machine, n: usize, bytes: u32, count: u32) -> Data {
+    let base = buffer(machine, n, 0).address;
+    let mut left = bytes;
+    let ranges = (0..count).map(|i| {
+        let odd = bytes / count / 8 * (4 + 4 * (i * 7 % 3)) / 4 * 4;
+        let len = if i + 1 == count { left } else { odd.clamp(4, left - 4 * (count - 1 - i)) };
+        left -= len;
+        // Places far enough apart for the longest, each at its own offset into its place.
+        let place = u64::from(i * 5 % 131) * 1600 + u64::from(i % 8) * 4;
+        DmaSlice { address: base + if i + 1 == count { 131 * 1600 } else { place }, len }
+    });
+    let ranges: Vec<_> = ranges.collect();
+    list(machine, n, &ranges)
+}
+
+/// A place for so many bytes, of which only the length matters.
+pub fn whole(bytes: u32) -> DmaSlice {
+    DmaSlice { address: 0, len: bytes }
+}
+
 /// Fills a buffer with bytes that depend on `seed`.
 pub fn fill(machine: &impl Machine, slice: DmaSlice, seed: u64) {
-    let bytes: Vec<u8> = pattern(seed).take(slice.len as usize).collect();
-    let at = machine.memory().offset_of(slice.address, bytes.len()).expect("a buffer");
-    machine.memory().write(at, &bytes);
+    fill_data(machine, &slice.into(), seed);
+}
+
+/// As [`fill`], for data of any shape.
+pub fn fill_data(machine: &impl Machine, data: &Data, seed: u64) {
+    let memory = machine.memory();
+    let mut bytes = pattern(seed);
+    for range in data.ranges(memory) {
+        let range = range.expect("a list");
+        let part: Vec<u8> = bytes.by_ref().take(range.len as usize).collect();
+        let at = memory.offset_of(range.address, part.len()).expect("a buffer");
+        memory.write(at, &part);
+    }
 }
 
 /// Whether a buffer holds what [`fill`] put there.
 pub fn holds(machine: &impl Machine, slice: DmaSlice, seed: u64) -> bool {
-    let mut bytes = vec![0; slice.len as usize];
-    let at = machine.memory().offset_of(slice.address, bytes.len()).expect("a buffer");
-    machine.memory().read(at, &mut bytes);
-    bytes.into_iter().eq(pattern(seed).take(slice.len as usize))
+    data_holds(machine, &slice.into(), seed)
+}
+
+/// As [`holds`], for data of any shape.
+pub fn data_holds(machine: &impl Machine, data: &Data, seed: u64) -> bool {
+    let memory = machine.memory();
+    let mut bytes = pattern(seed);
+    data.ranges(memory).all(|range| {
+        let range = range.expect("a list");
+        let mut part = vec![0; range.len as usize];
+        memory.read(memory.offset_of(range.address, part.len()).expect("a buffer"), &mut part);
+        part.into_iter().eq(bytes.by_ref().take(range.len as usize))
+    })
 }
 
 fn pattern(seed: u64) -> impl Iterator<Item = u8> {

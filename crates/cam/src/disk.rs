@@ -549,6 +549,7 @@ where
         self.port.memory()
     }
 
+    #[inline]
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         if self.gone {
             return Err(Refused::Invalid(BlockError::Gone));
@@ -565,6 +566,7 @@ where
         self.port.ring(now);
     }
 
+    #[inline]
     fn poll(&mut self, now: Instant) -> Option<Completion> {
         while let Some(outcome) = self.port.poll(now) {
             if let Some(completion) = self.finish_single(&outcome, now) {

@@ -255,7 +255,7 @@ impl<M: Machine> Host<M> {
         (at != Instant::NEVER).then_some(at)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll_lane(&mut self, now: Instant) -> Option<Outcome> {
         if now >= self.job_at || !self.lane.shared.is_quiet(self.lane.obeyed) {
             self.drive(now);
@@ -263,13 +263,19 @@ impl<M: Machine> Host<M> {
         if !self.lane.has_work() {
             return None;
         }
-        if let outcome @ Some(_) = self.lane.poll(now) {
-            return outcome;
+        // It was just seen that the lane obeys.
+        match self.lane.take_outcome(now) {
+            None => self.look_after_lane(now),
+            outcome => outcome,
         }
+    }
+
+    /// The lane had nothing; perhaps it found something overdue or wrong just now.
+    #[inline(never)]
+    fn look_after_lane(&mut self, now: Instant) -> Option<Outcome> {
         if self.lane.shared.is_quiet(self.lane.obeyed) {
             return None;
         }
-        // The lane found something overdue or wrong just now.
         self.drive(now);
         self.lane.poll(now)
     }

@@ -10,10 +10,10 @@ use alloc::sync::Arc;
 use alloc::vec;
 use flysch_api::command::{Ended, Limits, Outcome};
 use flysch_api::data::{SegmentLimits, Walk};
-use flysch_api::machine::{Instant, Machine};
+use flysch_api::machine::{DmaArray, Instant, Machine};
 use flysch_wire::ufs::prdt;
 use flysch_wire::ufs::registers::{HCS, Hcs, IE, IS, Interrupts, PowerModeStatus};
-use flysch_wire::ufs::utrd::{self, Ocs};
+use flysch_wire::ufs::utrd::{Ocs, Utrd};
 
 /// Causes of completions, which lanes clear.
 pub(crate) const COMPLETIONS: Interrupts =
@@ -77,7 +77,8 @@ impl<M: Machine> Lane<M> {
             interrupts: options.interrupts,
             armed: false,
             management: None,
-            descriptors,
+            regions: DmaArray::new(descriptors.clone()),
+            descriptors: DmaArray::new(descriptors),
             data: machine.memory().clone(),
             limits: Limits { slots: depth as u32, transfer_max: options.transfer_max, segments },
             walk: Walk::new(segments, options.transfer_max, machine.memory(), layout.whole()),
@@ -168,11 +169,15 @@ impl<M: Machine> Lane<M> {
     fn decide(&mut self, slot: usize, verdict: Verdict) {
         let Some(token) = self.slots[slot].owed.take() else { return };
         let outcome = match verdict {
-            Verdict::Ocs(ocs) => self.complete(slot, token, ocs),
+            Verdict::Ocs(ocs) => {
+                self.slots[slot].phase = Phase::Free;
+                self.complete(Done { slot, ocs }, token, self.slots[slot].issued)
+            }
             Verdict::Cause(ended) => {
                 let Slot { issued, expected, .. } = self.slots[slot];
                 self.trouble = Trouble::nothing_moved(expected);
-                self.free_slot(slot);
+                self.slots[slot].phase = Phase::Free;
+                self.give_back(slot);
                 Outcome { issued, device_done: None, token, ended }
             }
         };
@@ -442,12 +447,12 @@ impl<M: Machine> Lane<M> {
     }
 
     /// Issues the device management command in the reserved slot.
-    pub(crate) fn issue_management(&mut self, entry: &[u8; utrd::LENGTH], now: Instant) {
+    pub(crate) fn issue_management(&mut self, entry: &Utrd, now: Instant) {
         if let Some(management) = self.management {
             if self.obeyed.runs() {
                 self.ring(now);
             }
-            self.queue.post(management.slot, entry, &self.machine);
+            self.queue.post(management.slot, entry.to_words(), &self.machine);
             self.queue.ring(&self.machine);
         }
     }

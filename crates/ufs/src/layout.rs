@@ -15,16 +15,14 @@ pub(crate) const TASK_ENTRY: usize = 80;
 /// | bytes | what |
 /// |---|---|
 /// | 0x00..0x20 | COMMAND UPIU |
-/// | 0x20..0xA0 | physical region entries of one range, 8 x 16 |
+/// | 0x20..0x30 | the physical region entry of data in one segment |
 /// | 0xC0..0x100 | RESPONSE UPIU |
-/// | 0x100..0x900 | physical region entries of a list, 128 x 16 |
+/// | 0x100..0x900 | physical region entries of all other data, 128 x 16 |
 ///
 /// The stride is no power of two, so that the slots' first lines spread over the cache.
 pub(crate) mod slot {
     pub(crate) const LENGTH: usize = 0x900;
     pub(crate) const PRDT: usize = 0x20;
-    /// Entries there.
-    pub(crate) const PRDT_ENTRIES: u32 = 8;
     pub(crate) const LIST: usize = 0x100;
     /// Entries there: segments of one command (Linux: 128).
     pub(crate) const LIST_ENTRIES: u16 = 128;

@@ -17,7 +17,7 @@ use flysch_wire::ufs::upiu::{
     QueryResponse, ResponseUpiu, TransactionCode,
 };
 use flysch_wire::ufs::utrd::{
-    self, CommandType, DataDirection, Ocs, UcdSpan, Utrd, UtrdHeader, UtrdStatus,
+    CommandType, DataDirection, Ocs, UcdSpan, Utrd, UtrdHeader, UtrdStatus,
 };
 
 /// Longest descriptor: its length is one byte.
@@ -152,9 +152,7 @@ impl Exchange {
                 .with_length(u16::from(data_in != 0))
                 .with_offset((layout::PRDT / 4) as u16),
         };
-        let mut bytes = [0; utrd::LENGTH];
-        entry.emit(&mut bytes);
-        lane.issue_management(&bytes, core.now);
+        lane.issue_management(&entry, core.now);
     }
 
     fn request(&self) -> [u8; upiu::LENGTH] {

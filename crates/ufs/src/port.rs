@@ -16,7 +16,7 @@ use alloc::sync::Arc;
 use flysch_api::command::{self, Command, Declined, Direction, Ended, Failure, Limits, NotStarted};
 use flysch_api::command::{Ordering, Outcome, Scsi, ScsiStatus, SenseBytes, Token};
 use flysch_api::data::{BadData, Data, Walk};
-use flysch_api::machine::{DmaRegion, Instant, Machine};
+use flysch_api::machine::{DmaArray, DmaRegion, DmaSlice, Instant, Machine};
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::ufs::prdt::{self, PrdtEntry};
 use flysch_wire::ufs::upiu::{
@@ -24,7 +24,7 @@ use flysch_wire::ufs::upiu::{
     TaskAttribute,
 };
 use flysch_wire::ufs::utrd::{
-    self, CommandType, DataDirection, Ocs, UcdSpan, Utrd, UtrdHeader, UtrdStatus,
+    CommandType, DataDirection, Ocs, UcdSpan, Utrd, UtrdHeader, UtrdStatus,
 };
 
 const SCSI_GOOD: u8 = 0;
@@ -119,7 +119,7 @@ impl<M: Machine> command::Port for Port<M> {
         &self.lane_ref().data
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
         self.lane_mut().start(command, now)
     }
@@ -129,7 +129,7 @@ impl<M: Machine> command::Port for Port<M> {
         self.lane_mut().ring(now);
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, now: Instant) -> Option<Outcome> {
         match &mut self.inner {
             Inner::Host(host) => host.poll_lane(now),
@@ -147,6 +147,12 @@ impl<M: Machine> command::Port for Port<M> {
             Inner::Lane(lane) => lane.poll_at(),
         }
     }
+}
+
+/// A segment as the words of a physical region entry.
+#[inline(always)]
+fn region_words(segment: DmaSlice) -> [u64; 2] {
+    PrdtEntry { address: segment.address, length: segment.len }.to_words()
 }
 
 /// One lane: a queue pair or slot range with everything its slots need.
@@ -183,7 +189,9 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) interrupts: bool,
     pub(crate) armed: bool,
     pub(crate) management: Option<Management>,
-    pub(crate) descriptors: DmaRegion,
+    pub(crate) descriptors: DmaArray<{ descriptor::LENGTH }>,
+    /// The same memory as physical region entries.
+    pub(crate) regions: DmaArray<{ prdt::LENGTH }>,
     pub(crate) data: DmaRegion,
     pub(crate) limits: Limits,
     /// Checks data and makes physical region entries of it.
@@ -237,7 +245,7 @@ impl<M: Machine> Lane<M> {
         self.first_tag.wrapping_add(slot as u8)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn start(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
         let declined = |why, token| Err(Declined { why, token });
         if self.parked || self.shared.order() != self.obeyed {
@@ -258,7 +266,7 @@ impl<M: Machine> Lane<M> {
             }
         };
         let entry = self.entry(slot, command.direction, prdt);
-        self.queue.post(slot, &entry, &self.machine);
+        self.queue.post(slot, entry.to_words(), &self.machine);
         let place = &mut self.slots[slot];
         place.phase = Phase::Started;
         place.lun = lun;
@@ -286,15 +294,24 @@ impl<M: Machine> Lane<M> {
     }
 
     /// COMMAND UPIU and physical regions; gives where the regions are and how many.
-    #[inline]
+    #[inline(always)]
     fn write_descriptor(
         &self,
         slot: usize,
         lun: u8,
         command: &Command<Scsi>,
     ) -> Result<UcdSpan, BadData> {
-        let at = slot * descriptor::LENGTH;
-        let prdt = self.write_regions(at, &command.data, command.direction)?;
+        const ONE: UcdSpan =
+            UcdSpan::new().with_length(1).with_offset((descriptor::PRDT / 4) as u16);
+        let block = self.descriptors.get(slot);
+        let prdt = match self.walk.one(&command.data) {
+            Some(range) if command.direction != Direction::None => {
+                block.put::<{ descriptor::PRDT }, 2>(region_words(range));
+                self.machine.sync_for_device(range);
+                ONE
+            }
+            _ => self.write_regions(slot, &command.data, command.direction)?,
+        };
         let flags = CommandFlags::new()
             .with_attr(match command.ordering {
                 Ordering::Simple => TaskAttribute::Simple,
@@ -303,68 +320,55 @@ impl<M: Machine> Lane<M> {
             })
             .with_r(command.direction == Direction::FromDevice)
             .with_w(command.direction == Direction::ToDevice);
-        let mut unit = CommandUpiu::new(lun, self.tag(slot), flags, command.payload.0);
-        unit.expected_data_transfer_length = command.data.len();
-        let mut bytes = [0; upiu::LENGTH];
-        unit.emit(&mut bytes);
-        self.descriptors.write(at, &bytes);
+        let (tag, length) = (self.tag(slot), command.data.len());
+        let unit = CommandUpiu::words(lun, tag, flags, length, &command.payload.0);
+        block.put::<0, { upiu::LENGTH / 8 }>(unit);
         // Whatever the device does not overwrite must not look like an answer.
-        self.descriptors.store32(at + descriptor::RESPONSE, u32::MAX);
-        self.machine.sync_for_device(self.descriptors.span(at, descriptor::LIST));
+        block.put::<{ descriptor::RESPONSE }, 1>([u64::MAX]);
+        let memory = self.descriptors.region();
+        self.machine.sync_for_device(memory.span(slot * descriptor::LENGTH, descriptor::LIST));
         Ok(prdt)
     }
 
-    /// The data as physical regions, checked on the way.
-    #[inline]
+    /// Data that is not plainly one segment, as physical regions, checked on the way.
+    #[inline(never)]
     fn write_regions(
         &self,
-        at: usize,
+        slot: usize,
         data: &Data,
         direction: Direction,
     ) -> Result<UcdSpan, BadData> {
         if direction == Direction::None && !data.is_empty() {
             return Err(BadData::Length);
         }
-        let short = descriptor::PRDT_ENTRIES * prdt::ENTRY_MAX;
-        let table = match data {
-            Data::One(range) if range.len <= short => descriptor::PRDT,
-            _ => descriptor::LIST,
-        };
+        let at = slot * descriptor::LENGTH + descriptor::LIST;
+        let first = at / prdt::LENGTH;
         let count = self.walk.run(data, |n, segment| {
-            let entry = PrdtEntry { address: segment.address, length: segment.len };
-            let [address, length] = entry.to_words();
-            let place = at + table + n as usize * prdt::LENGTH;
-            self.descriptors.store64(place, address);
-            self.descriptors.store64(place + 8, length);
+            self.regions.get(first + n as usize).put::<0, 2>(region_words(segment));
             self.machine.sync_for_device(segment);
         })?;
-        if table == descriptor::LIST {
-            let len = count as usize * prdt::LENGTH;
-            self.machine.sync_for_device(self.descriptors.span(at + table, len));
-        }
-        Ok(UcdSpan::new().with_length(count as u16).with_offset((table / 4) as u16))
+        let memory = self.descriptors.region();
+        self.machine.sync_for_device(memory.span(at, count as usize * prdt::LENGTH));
+        Ok(UcdSpan::new().with_length(count as u16).with_offset((descriptor::LIST / 4) as u16))
     }
 
     #[inline]
-    fn entry(&self, slot: usize, direction: Direction, prdt: UcdSpan) -> [u8; utrd::LENGTH] {
+    fn entry(&self, slot: usize, direction: Direction, prdt: UcdSpan) -> Utrd {
         let dd = match direction {
             Direction::None => DataDirection::None,
             Direction::ToDevice => DataDirection::ToDevice,
             Direction::FromDevice => DataDirection::FromDevice,
         };
-        let entry = Utrd {
+        Utrd {
             header: UtrdHeader::new().with_i(true).with_dd(dd).with_ct(CommandType::UfsStorage),
             dun: 0,
             status: UtrdStatus::PENDING,
-            ucd_base: self.descriptors.address() + (slot * descriptor::LENGTH) as u64,
+            ucd_base: self.descriptors.region().address() + (slot * descriptor::LENGTH) as u64,
             response: UcdSpan::new()
                 .with_length((descriptor::RESPONSE_LENGTH / 4) as u16)
                 .with_offset((descriptor::RESPONSE / 4) as u16),
             prdt,
-        };
-        let mut bytes = [0; utrd::LENGTH];
-        entry.emit(&mut bytes);
-        bytes
+        }
     }
 
     #[inline]
@@ -381,27 +385,26 @@ impl<M: Machine> Lane<M> {
         self.queue.ring(&self.machine);
     }
 
-    #[inline]
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Outcome> {
         if self.shared.order() != self.obeyed {
             self.wake(now);
         }
+        self.take_outcome(now)
+    }
+
+    /// The next outcome, for a lane that obeys the standing order.
+    #[inline(always)]
+    pub(crate) fn take_outcome(&mut self, now: Instant) -> Option<Outcome> {
         loop {
-            match self.queue.take(&self.machine) {
-                Some(done) => {
-                    if let Some((slot, token)) = self.settle(done) {
-                        return Some(self.complete(slot, token, done.ocs));
-                    }
+            if let Some(done) = self.queue.take(&self.machine) {
+                if let outcome @ Some(_) = self.settle(done) {
+                    return outcome;
                 }
-                None => {
-                    if !self.ended.is_empty() {
-                        return self.take_ended();
-                    }
-                    if !self.has_work() || !self.look() {
-                        self.idle(now);
-                        return None;
-                    }
-                }
+            } else if !self.ended.is_empty() {
+                return self.take_ended();
+            } else if !self.has_work() || !self.look() {
+                self.idle(now);
+                return None;
             }
         }
     }
@@ -425,25 +428,27 @@ impl<M: Machine> Lane<M> {
         self.in_flight != 0 || self.management.is_some()
     }
 
-    /// The slot of an ended queue entry with its token, if its outcome is this lane's to deliver
-    /// now.
-    #[inline]
-    fn settle(&mut self, done: Done) -> Option<(usize, Token)> {
+    /// The outcome of an ended queue entry, if it is this lane's to deliver now.
+    #[inline(always)]
+    fn settle(&mut self, done: Done) -> Option<Outcome> {
         if let Some(slot) = self.slots.get_mut(done.slot)
             && slot.phase == Phase::Issued
             && let Some(token) = slot.owed.take()
         {
-            return Some((done.slot, token));
+            slot.phase = Phase::Free;
+            let issued = slot.issued;
+            return Some(self.complete(done, token, issued));
         }
         self.unusual(done);
         None
     }
 
-    /// Makes the outcome of a slot from what controller and device said, and frees the slot.
-    #[inline]
-    pub(crate) fn complete(&mut self, slot: usize, token: Token, ocs: u8) -> Outcome {
+    /// Makes the outcome of an ended slot from what controller and device said, and gives the slot
+    /// back.
+    #[inline(always)]
+    pub(crate) fn complete(&mut self, done: Done, token: Token, issued: Instant) -> Outcome {
+        let Done { slot, ocs } = done;
         let device_done = self.machine.device_done(self.device_queue(), self.tag(slot).into());
-        let issued = self.slots[slot].issued;
         if !M::COHERENT {
             self.sync_incoming(slot);
         }
@@ -452,7 +457,7 @@ impl<M: Machine> Lane<M> {
         } else {
             self.overall_error(slot, ocs)
         };
-        self.free_slot(slot);
+        self.give_back(slot);
         Outcome { issued, device_done, token, ended }
     }
 
@@ -464,12 +469,25 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_response(&mut self, slot: usize) -> Ended {
         let at = slot * descriptor::LENGTH + descriptor::RESPONSE;
+        let memory = self.descriptors.region();
+        self.machine.sync_for_cpu(memory.span(at, descriptor::RESPONSE_LENGTH));
+        let words = self.descriptors.get(slot).get::<{ descriptor::RESPONSE }, 2>();
+        if ResponseUpiu::is_plainly_good(words, self.tag(slot)) {
+            Ended::Good
+        } else {
+            self.read_other_response(slot)
+        }
+    }
+
+    /// An answer that is not plainly good, or none.
+    #[cold]
+    fn read_other_response(&mut self, slot: usize) -> Ended {
+        let at = slot * descriptor::LENGTH + descriptor::RESPONSE;
         let mut bytes = [0; upiu::LENGTH];
-        self.machine.sync_for_cpu(self.descriptors.span(at, descriptor::RESPONSE_LENGTH));
-        self.descriptors.read(at, &mut bytes);
+        self.descriptors.region().read(at, &mut bytes);
         let response = match ResponseUpiu::parse(&bytes) {
             Ok(response) if response.header.task_tag == self.tag(slot) => response,
             _ => return self.no_answer(slot, Ocs::Invalid.into_bits()),
@@ -484,10 +502,9 @@ impl<M: Machine> Lane<M> {
         if good && residual == 0 { Ended::Good } else { self.read_failure(at, &response, residual) }
     }
 
-    #[cold]
     fn read_failure(&mut self, at: usize, response: &ResponseUpiu, residual: u32) -> Ended {
         let mut bytes = [0; RESPONSE_LENGTH_MAX];
-        self.descriptors.read(at, &mut bytes);
+        self.descriptors.region().read(at, &mut bytes);
         let sense = response.sense(&bytes);
         let sense = &sense[..sense.len().min(SENSE_LENGTH_MAX)];
         let status = response.header.status;
@@ -524,8 +541,7 @@ impl<M: Machine> Lane<M> {
     }
 
     #[inline]
-    pub(crate) fn free_slot(&mut self, slot: usize) {
-        self.slots[slot].phase = Phase::Free;
+    pub(crate) fn give_back(&mut self, slot: usize) {
         self.free.put(slot);
         self.in_flight -= 1;
         if self.dead != 0 {

@@ -36,6 +36,29 @@ fn content(block: u64, generation: u32, bytes: &mut [u8]) {
     }
 }
 
+/// The first `bytes` bytes of the slot at `start`: as one range, or, two times of three, as a list
+/// of pieces of odd lengths at odd offsets, of which there may be more than a command has segments.
+/// The list is at the end of the slot.
+fn data_of(data: &DmaRegion, start: u64, bytes: u64, random: &mut Random) -> Data {
+    let longest = [0, 2048, 65536][random.below(3) as usize];
+    if longest == 0 {
+        return data.slice(start as usize, bytes as u32).into();
+    }
+    let longest = longest.max(bytes / 512);
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    while at < bytes {
+        let len = (4 + random.below(longest / 4) * 4).min(bytes - at);
+        pieces.push(data.slice((start + at) as usize, len as u32));
+        at += len;
+    }
+    Data::list(data, (start + SLOT - LIST) as usize, &pieces).expect("room for the list")
+}
+
+/// Memory of one request, and at its end room for the list of its segments.
+const SLOT: u64 = 3 << 20;
+const LIST: u64 = 128 << 10;
+
 /// Writes ranges of random place and length over blocks `first..first + count`, reading some back
 /// in between, then reads everything and compares it with what was written last.
 fn hammer(
@@ -45,7 +68,6 @@ fn hammer(
     (first, count): (u64, u64),
     rounds: u32,
 ) {
-    const SLOT: u64 = 3 << 20;
     let mut random = Random(0x1234_5678_9ABC_DEF1 + first);
     let mut generations = vec![0_u32; count as usize];
     let mut bytes = vec![0; BLOCK as usize];
@@ -55,7 +77,7 @@ fn hammer(
         let mut block = random.below(16);
         for slot in 0..data.len() as u64 / SLOT {
             let longest = [1, 2, 8, 64, 600][random.below(5) as usize];
-            let blocks = (1 + random.below(longest)).min(SLOT / BLOCK);
+            let blocks = (1 + random.below(longest)).min((SLOT - LIST) / BLOCK);
             if block + blocks > count {
                 break;
             }
@@ -64,7 +86,7 @@ fn hammer(
                 content(first + block + i, round, &mut bytes);
                 data.write((slot * SLOT + i * BLOCK) as usize, &bytes);
             }
-            let slice = data.slice((slot * SLOT) as usize, (blocks * BLOCK) as u32);
+            let slice = data_of(data, slot * SLOT, blocks * BLOCK, &mut random);
             let (offset, length) = ((first + block) * BLOCK, blocks * BLOCK);
             requests.push(request(Operation::Write, offset, length, slice, machine));
             block += blocks + random.below(count / 8);
@@ -77,9 +99,9 @@ fn hammer(
     }
     let mut block = 0;
     while block < count {
-        let blocks = (1 + random.below(SLOT / BLOCK)).min(count - block);
-        let slice = data.slice(0, (blocks * BLOCK) as u32);
-        data.fill(0, slice.len as usize, 0xEE);
+        let blocks = (1 + random.below((SLOT - LIST) / BLOCK)).min(count - block);
+        data.fill(0, (blocks * BLOCK) as usize, 0xEE);
+        let slice = data_of(data, 0, blocks * BLOCK, &mut random);
         let (offset, length) = ((first + block) * BLOCK, blocks * BLOCK);
         let read = request(Operation::Read, offset, length, slice, machine);
         assert_eq!(carry_out(disk, machine, &[read])[0].result, Ok(()));

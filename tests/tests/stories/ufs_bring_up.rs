@@ -2,7 +2,9 @@
 //! what can be tried again is.
 
 use flysch_api::command::Port as _;
-use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Registers, Wake};
+use flysch_api::machine::{
+    Clock, DmaRegion, DmaSlice, Identity, Instant, Machine, Registers, Wake,
+};
 use flysch_models::ufs::Config;
 use flysch_tests::ufs::{Model, buffer, done, machine, read};
 use flysch_ufs::{Cause, Error, Host, LinkLimits, Options, QueueMode};
@@ -80,6 +82,16 @@ impl Tampered {
 }
 
 impl Registers for Tampered {
+    const COHERENT: bool = Model::COHERENT;
+
+    fn sync_for_device(&self, range: DmaSlice) {
+        self.model.sync_for_device(range);
+    }
+
+    fn sync_for_cpu(&self, range: DmaSlice) {
+        self.model.sync_for_cpu(range);
+    }
+
     fn read32(&self, offset: u32) -> u32 {
         let value = self.model.read32(offset);
         match (self.fault, offset) {

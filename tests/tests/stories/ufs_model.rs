@@ -1,10 +1,15 @@
 //! The UFS driver on the UFS model: bring-up, reads and writes, in both queue designs.
 
-use flysch_api::command::{Ended, Port as _, ScsiStatus};
-use flysch_api::machine::Clock;
+use flysch_api::command::{Command, Ended, NotStarted, Port as _, ScsiStatus};
+use flysch_api::data::BadData;
+use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Machine as _};
 use flysch_models::ufs::Config;
-use flysch_tests::ufs::{buffer, done, fill, finish, holds, host, machine, ports, read, write};
+use flysch_tests::ufs::{
+    buffer, data_holds, done, fill, fill_data, finish, holds, host, list, machine,
+    machine_with_lines, ports, read, segments, wait, whole, write,
+};
 use flysch_ufs::{Options, QueueMode, State};
+use flysch_wire::ufs::utrd::Ocs;
 
 fn modes() -> [Options; 4] {
     let sdq = Options { queue: QueueMode::Sdq, ..Options::default() };
@@ -116,5 +121,111 @@ fn many_lanes_share_one_controller() {
                 assert!(holds(&machine, data, round * 4 + n as u64));
             }
         }
+    }
+}
+
+/// Data in one range and in lists of all shapes, there and back.
+#[test]
+fn lists_of_segments_come_back() {
+    for options in modes() {
+        // Queues share no line of 64 bytes between host and device.
+        let line = if options.queue == QueueMode::Mcq { 64 } else { 32 };
+        let machine = machine_with_lines(Config::default(), line);
+        let mut ports = ports(&machine, options);
+        let port = &mut ports[0];
+        done(port, &machine, read(0, buffer(&machine, 0, 4096)));
+        for (n, count) in [1, 2, 3, 7, 8, 31, 127, 128].into_iter().enumerate() {
+            let bytes = 8192 * (1 + n as u32 % 4);
+            let (out, back) =
+                (segments(&machine, 0, bytes, count), segments(&machine, 1, bytes, count));
+            fill_data(&machine, &out, n as u64);
+            done(port, &machine, Command { data: out, ..write(100, whole(bytes)) });
+            done(port, &machine, Command { data: back, ..read(100, whole(bytes)) });
+            assert!(data_holds(&machine, &back, n as u64), "{count} segments of {bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn bad_lists_never_reach_the_device() {
+    for options in modes() {
+        let machine = machine(Config::default());
+        let mut ports = ports(&machine, options);
+        let port = &mut ports[0];
+        let one = buffer(&machine, 0, 4096);
+        let at = |offset: u64, len| DmaSlice { address: one.address + offset, len };
+        let memory = machine.memory();
+        let own = DmaSlice { address: memory.address() + 4096, len: 2048 };
+        let far = DmaSlice { address: memory.address() + memory.len() as u64 - 1024, len: 2048 };
+        let many: Vec<_> = (0..129).map(|n| at(n * 64, 32)).collect();
+        for (ranges, bad) in [
+            (vec![at(0, 2048), at(1024, 2048)], BadData::Overlap),
+            (vec![at(0, 2048), at(4098, 2048)], BadData::Misaligned),
+            (vec![at(0, 2050), at(4096, 2046)], BadData::Misaligned),
+            (vec![at(0, 2048), own], BadData::Outside),
+            (vec![at(0, 2048), far], BadData::Outside),
+            (many, BadData::TooMany),
+        ] {
+            let list = list(&machine, 2, &ranges);
+            let why = port.start(Command { data: list, ..read(0, one) }, machine.now());
+            let why = why.map_err(|declined| declined.why);
+            assert_eq!(why, Err(NotStarted::BadData(bad)), "{ranges:x?}");
+        }
+        assert_eq!(port.poll_at(), None, "nothing was started");
+        let own = Command { data: own.into(), ..read(0, one) };
+        let why = port.start(own, machine.now()).map_err(|declined| declined.why);
+        assert_eq!(why, Err(NotStarted::BadData(BadData::Outside)), "the driver's own memory");
+        done(port, &machine, read(0, one));
+    }
+}
+
+/// Thousands of ranges come and go around and under the transfers, as behind a virtual IOMMU.
+#[test]
+fn memory_comes_and_goes_while_commands_run() {
+    for options in modes() {
+        let machine = machine(Config::default());
+        let mut ports = ports(&machine, options);
+        let port = &mut ports[0];
+        let first = buffer(&machine, 0, 4096);
+        done(port, &machine, read(0, first));
+        // Behind the machine's own memory there is none.
+        let beyond = machine.memory().address() + machine.memory().len() as u64;
+        let window = |n: u64| DmaRegion::zeroed(4096, beyond + n * 8192);
+        let (mut good, mut started) = (0, 0);
+        for round in 0..2000_u64 {
+            machine.with_model(|model| {
+                let memory = model.memory_mut();
+                memory.map(window(round), true).expect("a hole");
+                if round >= 3 {
+                    assert_eq!(memory.unmap(beyond + (round - 3) * 8192, 4096), 1);
+                }
+            });
+            let data = buffer(&machine, round as usize % 32, 4096);
+            started += u32::from(port.start(read(round as u32, data), machine.now()).is_ok());
+            port.ring(machine.now());
+            while let Some(outcome) = port.poll(machine.now()) {
+                good += u32::from(outcome.ended == Ended::Good);
+            }
+            machine.wait(port.poll_at());
+        }
+        while good < started {
+            good += u32::from(wait(port, &machine).ended == Ended::Good);
+        }
+        assert_eq!(machine.with_model(|model| model.memory_mut().ranges()), 4);
+        // The data's own memory goes while the command is in the device.
+        let all = machine.with_model(|model| model.memory_mut().clone());
+        port.start(read(1, first), machine.now()).expect("room");
+        port.ring(machine.now());
+        let (base, len) = (machine.memory().address(), machine.memory().len() as u64);
+        machine.with_model(|model| {
+            model.memory_mut().unmap(base, len);
+            // What the driver needs to be answered stays.
+            let driver = machine.device_memory().carve(0, 1 << 20);
+            model.memory_mut().map(driver, true).expect("nothing is there");
+        });
+        assert_eq!(wait(port, &machine).ended, Ended::Host);
+        assert_eq!(port.failure().code, u32::from(Ocs::InvalidPrdtAttributes.into_bits()));
+        machine.with_model(|model| *model.memory_mut() = all);
+        done(port, &machine, read(1, first));
     }
 }

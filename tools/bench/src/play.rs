@@ -71,7 +71,7 @@ impl Demand {
                 let depth = count.saturating_mul(work.depth);
                 sum.workers = sum.workers.saturating_add(count);
                 sum.depth = sum.depth.saturating_add(depth);
-                let stride = u64::from(work.block_max()).next_multiple_of(4096);
+                let stride = runner::buffers::stride(work);
                 sum.memory = sum.memory.saturating_add(stride.saturating_mul(u64::from(depth)));
             }
             Self {

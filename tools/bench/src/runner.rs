@@ -7,6 +7,7 @@
 //! The clock is read once per request on the way down (its `accepted`) and once on the way up (its
 //! `delivered`, which is also the `seen` of the next completion), and twice per round.
 
+pub(crate) mod buffers;
 mod checking;
 mod pace;
 mod worker;

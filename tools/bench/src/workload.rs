@@ -223,6 +223,9 @@ pub struct Workload {
     pub block_size: [BlockSize; 3],
     /// Offsets of random requests are multiples of this; `None`: of the shortest request.
     pub align: Option<u32>,
+    /// Segments of each request's data: 1 is one range, more are a list of pieces with odd lengths
+    /// and places.
+    pub segments: u32,
     /// Requests kept in flight.
     pub depth: u32,
     /// First byte used on the device.
@@ -270,6 +273,7 @@ impl Default for Workload {
             order: Order::Sequential { gap: 0 },
             block_size: [const { BlockSize::Fixed(4096) }; 3],
             align: None,
+            segments: 1,
             depth: 1,
             offset: 0,
             size: None,

@@ -4,6 +4,5 @@
 
 pub mod cuts;
 pub mod oracle;
-pub mod path;
 pub mod wear;
 pub mod world;

@@ -6,7 +6,6 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use flysch_sim::path::{self, BUDGETS, Layer, Queue};
 use flysch_sim::wear;
 
 /// Whole stacks under one seed.
@@ -41,17 +40,6 @@ enum Task {
         #[arg(long, default_value_t = 256)]
         threshold: u32,
     },
-    /// Read 4 KiB again and again on a controller that costs nothing, to be run under callgrind.
-    Path {
-        /// How much of the stack.
-        layer: Layer,
-        /// Which queue design.
-        queue: Queue,
-        /// How many reads.
-        count: u32,
-    },
-    /// Count the instructions of one 4 KiB read with callgrind; fails beyond the budget.
-    Instructions,
 }
 
 fn main() -> ExitCode {
@@ -66,11 +54,6 @@ fn main() -> ExitCode {
             threshold,
             ..wear::Plan::default()
         })),
-        Task::Path { layer, queue, count } => {
-            path::run(layer, queue, count);
-            End::Good
-        }
-        Task::Instructions => told(instructions().map(End::of)),
     };
     ExitCode::from(end as u8)
 }
@@ -126,16 +109,4 @@ fn wear_out(plan: &wear::Plan) -> bool {
         None => println!("the device takes changes"),
     }
     report.end.is_some() && report.widest <= plan.threshold + plan.threshold / 8
-}
-
-fn instructions() -> Result<bool, String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    println!("| 4 KiB read | queue | instructions | budget |\n|---|---|--:|--:|");
-    let mut good = true;
-    for (layer, queue, budget) in BUDGETS {
-        let count = path::count(&program, layer, queue)?;
-        good &= count <= budget;
-        println!("| {layer:?} | {queue:?} | {count} | {budget} |");
-    }
-    Ok(good)
 }

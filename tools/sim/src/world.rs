@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use flysch_api::block::{Completion, Device, Operation, Refused, Request};
 use flysch_api::data::Data;
-use flysch_api::machine::{Clock, DmaRegion, Instant, Machine, Wake};
+use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Instant, Machine, Wake};
 use flysch_cam::{Disk, scan};
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::machine::{Inline, Mode};
@@ -145,6 +145,8 @@ struct World {
     machine: UfsMachine,
     lanes: Vec<Lane>,
     data: DmaRegion,
+    /// Where the lists of segments begin in the machine's memory.
+    lists: usize,
     random: Random,
     oracle: Oracle,
     pending: BTreeMap<u64, Pending>,
@@ -158,6 +160,8 @@ struct World {
     compared: u64,
 }
 
+/// Room for the longest list of segments, bytes: a segment is 512 bytes at least.
+const LIST: usize = BUFFER / 512 * flysch_api::data::ENTRY;
 const BUFFER: usize = (REQUEST_BLOCKS_MAX * BLOCK as u64) as usize;
 
 impl World {
@@ -172,7 +176,8 @@ impl World {
         let driver_len = Host::<UfsMachine>::memory_len(&options) + 4096;
         let scratch_len = Disk::<Port<UfsMachine>>::scratch_bytes(256).max(scan::SCRATCH_BYTES);
         let buffers = usize::from(lanes) * usize::from(depth);
-        let total = buffers * BUFFER + driver_len + usize::from(lanes) * scratch_len;
+        let lists = buffers * BUFFER + driver_len + usize::from(lanes) * scratch_len;
+        let total = lists + buffers * LIST;
         let memory = DmaRegion::zeroed(total.next_multiple_of(4096), MEMORY_ADDRESS);
         let config = Config {
             units: vec![Some(UnitConfig::memory(BLOCKS * u64::from(BLOCK)))],
@@ -214,6 +219,7 @@ impl World {
         let losses = machine.with_model(|model| model.faults().count(Kind::PowerLoss));
         Ok(Self {
             data: machine.memory().carve(0, buffers * BUFFER),
+            lists,
             machine,
             lanes: open,
             random,
@@ -346,13 +352,13 @@ impl World {
         let token = self.next_token;
         self.next_token += 1;
         let now = self.machine.now();
-        let buffer = self.data.slice(place * BUFFER, bytes as u32);
+        let data = self.data_of(place, bytes as u32);
         let request = Request {
             operation,
             force_unit_access: forced,
             offset: first * u64::from(BLOCK),
             length: bytes as u64,
-            data: if has_data { Data::One(buffer) } else { Data::NONE },
+            data: if has_data { data } else { Data::NONE },
             token,
             accepted: now,
         };
@@ -388,6 +394,25 @@ impl World {
                 Ok(true)
             }
         }
+    }
+
+    /// A request's data, in one piece or, every other time, as a list: of whole blocks, pieces
+    /// that no block ends with, or more segments than a command has. The bytes lie as in one
+    /// piece, so that comparing them needs no list.
+    fn data_of(&mut self, place: usize, bytes: u32) -> Data {
+        let whole = self.data.slice(place * BUFFER, bytes);
+        if bytes == 0 || self.random.below(2) == 0 {
+            return Data::One(whole);
+        }
+        let piece = [4096, 3332, 512, 64 * 1024 + 4][self.random.below(4) as usize];
+        let ranges: Vec<DmaSlice> = (0..bytes.div_ceil(piece))
+            .map(|n| DmaSlice {
+                address: whole.address + u64::from(n * piece),
+                len: piece.min(bytes - n * piece),
+            })
+            .collect();
+        let at = self.lists + place * LIST;
+        Data::list(self.machine.memory(), at, &ranges).expect("room for the list")
     }
 
     /// A request that was never taken: its write did not happen.

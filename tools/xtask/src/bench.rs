@@ -25,15 +25,7 @@ const FIGURES: [Figure; 8] = [
     Figure {
         name: "instructions",
         title: "Instructions per 4 KiB read",
-        command: &[
-            "run",
-            "--quiet",
-            "--profile=dist",
-            "--package",
-            "flysch-sim",
-            "--",
-            "instructions",
-        ],
+        command: &["run", "--quiet", "--profile=dist", "--package", "flysch-cost"],
         show: as_printed,
     },
     Figure {

@@ -28,7 +28,7 @@ struct Context<'a> {
 }
 
 /// In this order: what is quick and most often wrong comes first.
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step { name: "format", needs: &["rustfmt"], run: format },
     Step { name: "layers", needs: &[], run: |c| verdict(layers::check(c.workspace)?) },
     Step { name: "tidy", needs: &[], run: |c| verdict(tidy::check(c.workspace)?) },
@@ -38,6 +38,7 @@ const STEPS: [Step; 13] = [
     Step { name: "deny", needs: &["cargo-deny"], run: deny },
     Step { name: "unit", needs: &[], run: unit },
     Step { name: "stories", needs: &[], run: stories },
+    Step { name: "cost", needs: &["valgrind"], run: cost },
     Step { name: "qemu", needs: &["qemu"], run: qemu },
     Step { name: "bare-metal", needs: &["qemu", BARE_TARGET], run: bare_metal },
     Step { name: "fuzz", needs: &[], run: fuzz },
@@ -48,6 +49,8 @@ const STEPS: [Step; 13] = [
 const BARE_TARGET: &str = "x86_64-unknown-none";
 /// The Linux guest: `cargo xtask lab` builds it and runs its tests.
 const LAB: &str = "flysch-lab";
+/// Counts the instructions of the hot paths.
+const COST: &str = "flysch-cost";
 /// The test program that needs QEMU.
 const QEMU: &str = "qemu";
 /// The module of the QEMU stories that boots the example without a system.
@@ -247,6 +250,13 @@ fn qemu(context: &Context<'_>) -> Result<Outcome, String> {
     let targets = context.targets(|_, test| test == QEMU);
     context.run_tests(&targets, &["--skip", BARE_METAL])?;
     Ok(context.needs.lacks(&["qemu-11"]).map_or(Outcome::Passed, Outcome::Skipped))
+}
+
+/// That the hot paths keep their budgets of instructions, in the profile of the figures.
+fn cost(context: &Context<'_>) -> Result<Outcome, String> {
+    let count = ["run", "--locked", "--quiet", "--profile=dist", "--package", COST];
+    shell::run(&mut context.cargo(&count))?;
+    Ok(Outcome::Passed)
 }
 
 fn bare_metal(context: &Context<'_>) -> Result<Outcome, String> {

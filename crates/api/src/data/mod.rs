@@ -99,6 +99,19 @@ impl Data {
         }
     }
 
+    /// The first `len` bytes, or all if there are fewer.
+    #[inline]
+    pub const fn shortened(mut self, first: u32) -> Self {
+        match &mut self {
+            Self::One(DmaSlice { len, .. }) | Self::List { len, .. } => {
+                if first < *len {
+                    *len = first;
+                }
+            }
+        }
+        self
+    }
+
     /// Whether there are none.
     #[inline]
     pub const fn is_empty(&self) -> bool {
@@ -207,11 +220,8 @@ impl ListPart {
 #[inline]
 fn read_entry(memory: &DmaRegion, at: u64) -> Result<(u64, u64), BadData> {
     let offset = memory.offset_of(at, ENTRY).map_err(|_| BadData::List)?;
-    let mut bytes = [0; ENTRY];
-    memory.read(offset, &mut bytes);
-    let word = |bytes: [u8; 8]| u64::from_ne_bytes(bytes);
-    let (address, len) = bytes.split_at(8);
-    Ok((word(address.try_into().unwrap_or_default()), word(len.try_into().unwrap_or_default())))
+    let [address, len] = memory.words(offset);
+    Ok((address, len))
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ fn segments(limits: SegmentLimits, ranges: &[DmaSlice]) -> Result<Vec<DmaSlice>,
 fn placed(walk: &Walk, data: &Data) -> Result<Vec<DmaSlice>, BadData> {
     let mut out = Vec::new();
     let count = walk.run(data, |n, segment| {
+        // Data that is not plainly good is begun anew.
+        out.truncate(n as usize);
         assert_eq!(n as usize, out.len());
         out.push(segment);
     })?;

@@ -1,6 +1,6 @@
 use core::fmt;
 
-use super::{Data, ENTRY, read_entry};
+use super::{Data, ENTRY};
 use crate::machine::{DmaRegion, DmaSlice};
 
 /// Most segments any port may say it takes: what is checked is checked on the stack.
@@ -138,6 +138,10 @@ impl fmt::Display for BadData {
 impl core::error::Error for BadData {}
 
 /// Translates data into segments for a device, and checks it in the same step.
+///
+/// Data that is plainly good - aligned, short enough for a segment each, in the part of memory
+/// where data usually is - is known by a few comparisons. Everything else goes the long way, which
+/// cuts what must be cut and names what is wrong.
 #[derive(Clone, Debug)]
 pub struct Walk {
     limits: SegmentLimits,
@@ -146,6 +150,38 @@ pub struct Walk {
     memory: DmaRegion,
     /// Device addresses that data must stay away from: where they begin, and how many.
     reserved: (u64, u64),
+    plain: Plain,
+}
+
+/// What makes a range plainly good.
+#[derive(Clone, Copy, Debug)]
+struct Plain {
+    /// The longest stretch of memory without reserved addresses: where it begins and its length.
+    start: u64,
+    len: u64,
+    /// Bits that may not be set in an address, from `start`, or a length.
+    mask: u64,
+    /// Longest range that is one segment; 0 if that cannot be told by the length.
+    one: u64,
+    /// As `one`, for the ranges of a list.
+    list: u64,
+}
+
+impl Plain {
+    fn new(limits: &SegmentLimits, longest: u32, memory: &DmaRegion, reserved: (u64, u64)) -> Self {
+        let (first, end) = (memory.address(), memory.address() + memory.len() as u64);
+        let before = (first, reserved.0.clamp(first, end));
+        let after = (reserved.0.saturating_add(reserved.1).clamp(first, end), end);
+        let length = |part: &(u64, u64)| part.1 - part.0;
+        let (start, end) = if length(&before) > length(&after) { before } else { after };
+        let alignment = u64::from(limits.alignment);
+        let start = start.next_multiple_of(alignment);
+        let len = end.saturating_sub(start);
+        let one = if limits.boundary == 0 { limits.length.min(longest) } else { 0 };
+        let one = u64::from(one).min(len);
+        let list = if limits.inner == 1 { one } else { 0 };
+        Self { start, len, mask: alignment - 1, one, list }
+    }
 }
 
 impl Walk {
@@ -166,106 +202,111 @@ impl Walk {
         assert!(boundary == 0 || boundary.is_power_of_two());
         assert!(length % alignment == 0 || length == u32::MAX);
         let reserved = (reserved.address(), reserved.len() as u64);
-        Self { limits, longest, memory: memory.clone(), reserved }
+        let plain = Plain::new(&limits, longest, memory, reserved);
+        Self { limits, longest, memory: memory.clone(), reserved, plain }
     }
 
     /// Hands every segment of `data` to `place` in order, with its number; answers how many there
-    /// are. On an error what was placed so far is not to be used.
+    /// are. Data that is not plainly good may be handed out a second time from the first segment
+    /// on; on an error what was placed is not to be used.
     ///
     /// # Errors
     /// What is wrong with the data.
-    #[inline]
+    #[inline(always)]
     pub fn run(&self, data: &Data, mut place: impl FnMut(u32, DmaSlice)) -> Result<u32, BadData> {
-        if data.len() > self.longest {
-            return Err(BadData::Length);
-        }
-        match *data {
-            Data::One(range) if range.len == 0 => Ok(0),
-            Data::One(range) => {
-                self.limits.check_range(range, &self.memory)?;
-                if self.is_reserved(range.address, u64::from(range.len)) {
-                    return Err(BadData::Outside);
-                }
-                self.cut(0, range, &mut place)
-            }
+        let plain = match *data {
+            Data::One(_) => self.one(data).map(|range| {
+                place(0, range);
+                1
+            }),
             Data::List { entries, count, skip, len } => {
-                self.run_list(data, (entries, count, skip, len), &mut place)
+                self.plain_list((entries, count, skip, len), &mut place)
             }
+        };
+        match plain {
+            Some(count) => Ok(count),
+            None => self.run_any(data, &mut place),
         }
     }
 
+    /// The one segment that `data` is, if it is plainly that: the common case, for a driver that
+    /// has a shorter way for it than [`run`](Self::run).
+    #[inline(always)]
+    pub fn one(&self, data: &Data) -> Option<DmaSlice> {
+        let Data::One(range) = *data else { return None };
+        let Plain { start, len, mask, one, .. } = self.plain;
+        let (at, bytes) = (range.address.wrapping_sub(start), u64::from(range.len));
+        // `one` is not above `len`, so the subtraction is behind its condition.
+        let plain = bytes.wrapping_sub(1) < one && at <= len - bytes && (at | bytes) & mask == 0;
+        plain.then_some(range)
+    }
+
+    /// A list of plainly good ranges that do not overlap; `None` if it is anything else.
+    #[inline(always)]
+    fn plain_list(
+        &self,
+        (entries, count, mut skip, mut left): (u64, u32, u32, u32),
+        place: &mut impl FnMut(u32, DmaSlice),
+    ) -> Option<u32> {
+        let Plain { start, len, mask, list, .. } = self.plain;
+        if count > self.limits.count.into() || left > self.longest {
+            return None;
+        }
+        let mut entry = self.memory.offset_of(entries, count as usize * ENTRY).ok()?;
+        let (mut n, mut end, mut bits) = (0, 0, 0);
+        while left > 0 && n < count {
+            let [address, whole] = self.memory.words(entry);
+            let bytes = whole.wrapping_sub(skip.into());
+            let at = address.wrapping_add(skip.into()).wrapping_sub(start);
+            // Ascending ranges cannot overlap.
+            if bytes.wrapping_sub(1) >= list || at > len - bytes || at < end {
+                return None;
+            }
+            let take = (bytes as u32).min(left);
+            bits |= at | u64::from(take);
+            end = at + u64::from(take);
+            place(n, DmaSlice { address: start + at, len: take });
+            (skip, n) = (0, n + 1);
+            left -= take;
+            entry += ENTRY;
+        }
+        (left == 0 && bits & mask == 0).then_some(n)
+    }
+
+    /// Any data: checks each thing by itself, and cuts.
+    #[cold]
+    #[inline(never)]
+    fn run_any(&self, data: &Data, place: &mut impl FnMut(u32, DmaSlice)) -> Result<u32, BadData> {
+        if data.len() > self.longest {
+            return Err(BadData::Length);
+        }
+        self.check(data)?;
+        let mut n = 0;
+        for range in data.ranges(&self.memory) {
+            let mut range = range?;
+            while range.len > 0 {
+                if n >= u32::from(self.limits.count) {
+                    return Err(BadData::TooMany);
+                }
+                let len = self.limits.piece(range.address, range.len);
+                place(n, DmaSlice { address: range.address, len });
+                n += 1;
+                range.address += u64::from(len);
+                range.len -= len;
+            }
+        }
+        Ok(n)
+    }
+
     /// Whether some of `len` bytes at `address` are reserved.
-    #[inline]
     fn is_reserved(&self, address: u64, len: u64) -> bool {
         let (start, reserved) = self.reserved;
         address.wrapping_sub(start) < reserved
             || (start.wrapping_sub(address) < len && reserved > 0)
     }
 
-    /// Places a range as segment `n` and following; answers the number after.
-    #[inline]
-    fn cut(
-        &self,
-        mut n: u32,
-        mut range: DmaSlice,
-        place: &mut impl FnMut(u32, DmaSlice),
-    ) -> Result<u32, BadData> {
-        loop {
-            if n >= u32::from(self.limits.count) {
-                return Err(BadData::TooMany);
-            }
-            let len = self.limits.piece(range.address, range.len);
-            place(n, DmaSlice { address: range.address, len });
-            n += 1;
-            if len == range.len {
-                return Ok(n);
-            }
-            range.address += u64::from(len);
-            range.len -= len;
-        }
-    }
-
-    /// Lists whose ranges ascend, as most do, cannot overlap: nothing but a comparison each.
-    #[inline]
-    fn run_list(
-        &self,
-        data: &Data,
-        (mut entries, count, mut skip, mut left): (u64, u32, u32, u32),
-        place: &mut impl FnMut(u32, DmaSlice),
-    ) -> Result<u32, BadData> {
-        let (mut n, mut ranges) = (0, 0);
-        let (mut first, mut end, mut ascends) = (u64::MAX, 0, true);
-        while left > 0 {
-            if ranges == count {
-                return Err(BadData::Short);
-            }
-            let (address, len) = read_entry(&self.memory, entries)?;
-            if len <= u64::from(skip) {
-                return Err(BadData::Empty);
-            }
-            let range = DmaSlice {
-                address: address.wrapping_add(u64::from(skip)),
-                len: (len - u64::from(skip)).min(u64::from(left)) as u32,
-            };
-            self.limits.check_range(range, &self.memory)?;
-            ascends &= range.address >= end;
-            first = first.min(range.address);
-            end = range.address + u64::from(range.len);
-            n = self.cut(n, range, place)?;
-            (skip, ranges) = (0, ranges + 1);
-            left -= range.len;
-            entries = entries.wrapping_add(ENTRY as u64);
-        }
-        let plain = ascends && self.limits.inner == 1;
-        if plain && (n == 0 || !self.is_reserved(first, end - first)) {
-            return Ok(n);
-        }
-        self.check_thoroughly(data).map(|()| n)
-    }
-
-    /// What a comparison with the range before cannot tell.
-    #[cold]
-    fn check_thoroughly(&self, data: &Data) -> Result<(), BadData> {
+    /// Everything there is to check but the number of segments.
+    fn check(&self, data: &Data) -> Result<(), BadData> {
         let mut sorted = [DmaSlice::EMPTY; SEGMENTS_MAX];
         let mut count = 0;
         let inner = u64::from(self.limits.inner) - 1;
@@ -273,6 +314,7 @@ impl Walk {
         for range in data.ranges(&self.memory) {
             let range = range?;
             let place = sorted.get_mut(count).ok_or(BadData::TooMany)?;
+            self.limits.check_range(range, &self.memory)?;
             if self.is_reserved(range.address, u64::from(range.len)) {
                 return Err(BadData::Outside);
             }

@@ -8,6 +8,7 @@
 //! but cannot make an access leave the range.
 
 use core::fmt;
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -214,6 +215,17 @@ impl DmaRegion {
         unsafe { core::ptr::write_bytes(to, byte, len) }
     }
 
+    /// Reads native-endian words of 64 bits from `offset` on: a plain copy, of any alignment.
+    ///
+    /// # Panics
+    /// If they are not inside the region.
+    #[inline]
+    pub fn words<const WORDS: usize>(&self, offset: usize) -> [u64; WORDS] {
+        let from = self.at(offset, 8 * WORDS);
+        // SAFETY: `at` checked the range; any bytes are words.
+        unsafe { from.cast::<[u64; WORDS]>().read_unaligned() }
+    }
+
     /// Reads the native-endian 32-bit word at `offset` (4-byte aligned) in one access; stores the
     /// device made before it are visible afterwards (acquire).
     ///
@@ -276,6 +288,86 @@ impl DmaRegion {
         }
         // SAFETY: the offset was just checked to be inside the allocation behind `base`.
         unsafe { self.base.as_ptr().add(offset) }
+    }
+}
+
+/// A region as an array of blocks of `LEN` bytes: a ring, or what belongs to each slot. Its memory
+/// is checked once, when it is made; an access costs the comparison that any array's costs.
+#[derive(Clone, Debug)]
+pub struct DmaArray<const LEN: usize> {
+    region: DmaRegion,
+    count: usize,
+}
+
+impl<const LEN: usize> DmaArray<LEN> {
+    /// As many whole blocks as `region` holds.
+    ///
+    /// # Panics
+    /// If the region does not start at a multiple of 8.
+    pub fn new(region: DmaRegion) -> Self {
+        const { assert!(LEN.is_multiple_of(8) && LEN > 0) };
+        assert!((region.base.as_ptr() as usize).is_multiple_of(8), "unaligned array of blocks");
+        let count = region.len() / LEN;
+        Self { region, count }
+    }
+
+    /// Blocks.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The memory.
+    pub const fn region(&self) -> &DmaRegion {
+        &self.region
+    }
+
+    /// The block of this number.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline]
+    pub fn get(&self, index: usize) -> DmaBlock<'_, LEN> {
+        if index >= self.count {
+            outside(index.saturating_mul(LEN), LEN, self.region.len);
+        }
+        // SAFETY: `index` is below the number of whole blocks of the region.
+        let base = unsafe { self.region.base.add(index * LEN) };
+        DmaBlock { base, _region: PhantomData }
+    }
+}
+
+/// `LEN` bytes of a [`DmaRegion`] that are known to be inside it.
+///
+/// Every place is a constant, and a place outside does not compile. Words are in the byte order of
+/// the machine; they are plain copies, ordered by the register accesses around them.
+#[derive(Clone, Copy, Debug)]
+pub struct DmaBlock<'a, const LEN: usize> {
+    base: NonNull<u8>,
+    _region: PhantomData<&'a DmaRegion>,
+}
+
+impl<const LEN: usize> DmaBlock<'_, LEN> {
+    /// Writes words from byte `AT` on.
+    #[inline(always)]
+    pub fn put<const AT: usize, const WORDS: usize>(self, words: [u64; WORDS]) {
+        const { assert!(AT.is_multiple_of(8) && AT + 8 * WORDS <= LEN) };
+        // SAFETY: the block is `LEN` bytes of a region, aligned to 8 bytes, and lives as long as
+        // that; `AT` and the length were checked above.
+        unsafe { self.base.add(AT).cast::<[u64; WORDS]>().write(words) }
+    }
+
+    /// Reads words from byte `AT` on.
+    #[inline(always)]
+    pub fn get<const AT: usize, const WORDS: usize>(self) -> [u64; WORDS] {
+        const { assert!(AT.is_multiple_of(8) && AT + 8 * WORDS <= LEN) };
+        // SAFETY: as in `put`; any bytes are words.
+        unsafe { self.base.add(AT).cast::<[u64; WORDS]>().read() }
     }
 }
 

@@ -4,10 +4,14 @@
 //! a [`DmaRegion`], is called with `now`, and answers with the next instant it wants to be called
 //! at. Whoever drives the core owns the [`Clock`].
 
+#[cfg(feature = "alloc")]
+mod guest;
 mod memory;
 mod time;
 
-pub use memory::{DmaRegion, DmaSlice, OutOfRange};
+#[cfg(feature = "alloc")]
+pub use guest::{GuestMemory, MapError, RANGES_MAX};
+pub use memory::{DmaArray, DmaBlock, DmaRegion, DmaSlice, OutOfRange};
 pub use time::Instant;
 
 /// A window of 32-bit device registers, and what orders them with DMA memory.

@@ -1,5 +1,6 @@
 //! Commands on their way through the device: UPIU in, media, data, answer out.
 
+use flysch_api::machine::{DmaRegion, OutOfRange};
 use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey, Status};
 use flysch_wire::ufs::upiu::{
     CommandFlags, CommandUpiu, Header, NopIn, RESPONSE_LENGTH_MAX, Reject, ResponseFlags,
@@ -13,7 +14,7 @@ use super::parameters::Reset;
 use super::power;
 use super::sense::Sense;
 use super::task::{TaskRef, Work};
-use super::transfer::Parts;
+use super::transfer::{Part, Parts};
 use super::{Event, Ufs};
 use crate::store::StoreError;
 
@@ -191,8 +192,8 @@ impl Ufs {
         let moved = u64::from(len.min(task.expected));
         let unit = self.device.unit_mut(unit).expect("units change only while no task lives");
         let memory = &self.memory;
-        let copied = copy(Parts::new(memory, task, moved), |done, at, len| {
-            unit.store.read(offset + done, memory, at, len)
+        let copied = copy(Parts::new(memory, task, moved), true, |done, (region, at), len| {
+            unit.store.read(offset + done, region, at, len)
         });
         match copied {
             Ok(()) => self.respond(index, Status::Good, None, len),
@@ -221,8 +222,8 @@ impl Ufs {
             kept = device.cache.keep(number, unit, (offset, bytes), mark);
         }
         let memory = &self.memory;
-        let copied = copy(Parts::new(memory, task, moved), |done, at, len| {
-            unit.store.write(offset + done, memory, at, len)
+        let copied = copy(Parts::new(memory, task, moved), false, |done, (region, at), len| {
+            unit.store.write(offset + done, region, at, len)
         });
         let lba = offset >> unit.block_shift;
         match copied.and(kept.map_err(|_| Failed::Store)) {
@@ -274,14 +275,13 @@ impl Ufs {
     #[inline]
     pub(super) fn answer(&mut self, index: u16, unit: &[u8]) {
         let task = self.tasks.get(index);
-        let at = task.ucd_at + task.response.offset_bytes();
+        let at = task.ucd.wrapping_add(task.response.offset_bytes() as u64);
         if unit.len() > task.response.response_bytes() {
             return self.finish(index, Ocs::MismatchResponseUpiuSize);
         }
-        if at + unit.len() > self.memory.len() {
+        if self.memory.write(at, unit).is_err() {
             return self.finish(index, Ocs::InvalidCommandTableAttributes);
         }
-        self.memory.write(at, unit);
         self.finish(index, Ocs::Success);
     }
 
@@ -416,11 +416,21 @@ enum Failed {
 #[inline]
 fn copy(
     parts: Parts<'_>,
-    mut one: impl FnMut(u64, usize, usize) -> Result<(), StoreError>,
+    to_host: bool,
+    mut one: impl FnMut(u64, (&DmaRegion, usize), usize) -> Result<(), StoreError>,
 ) -> Result<(), Failed> {
+    let memory = parts.memory;
     for part in parts {
-        let part = part.map_err(Failed::Transfer)?;
-        one(part.done, part.at, part.len).map_err(|_| Failed::Store)?;
+        let Part { address, done, len } = part.map_err(Failed::Transfer)?;
+        memory.pieces((address, len), to_host, |region, at, place| {
+            one(done + place.start as u64, (region, at), place.len()).map_err(|_| Failed::Store)
+        })?;
     }
     Ok(())
+}
+
+impl From<OutOfRange> for Failed {
+    fn from(_: OutOfRange) -> Self {
+        Self::Transfer(Ocs::InvalidPrdtAttributes)
+    }
 }

@@ -357,13 +357,12 @@ impl Ufs {
             return false;
         }
         let address = queue.sq_base + u64::from(queue.sqhp);
-        let Ok(at) = self.memory.offset_of(address, utrd::LENGTH) else {
+        let mut bytes = [0; utrd::LENGTH];
+        if self.memory.read(address, &mut bytes).is_err() {
             self.bus_error();
             return false;
-        };
+        }
         queue.sqhp = (queue.sqhp + utrd::LENGTH as u32) % queue.sq_bytes();
-        let mut bytes = [0; utrd::LENGTH];
-        self.memory.read(at, &mut bytes);
         let utrd = Utrd::parse(&bytes);
         if utrd.header.ct() == CommandType::Nullified {
             return true;
@@ -442,12 +441,11 @@ impl Ufs {
     fn write_completion(&mut self, number: usize, entry: &Cqe) {
         let queue = &mut self.queues[number];
         let address = queue.cq_base + u64::from(queue.cqtp);
-        let Ok(at) = self.memory.offset_of(address, cqe::LENGTH) else {
-            return self.bus_error();
-        };
         let mut bytes = [0; cqe::LENGTH];
         entry.emit(&mut bytes);
-        self.memory.write(at, &bytes);
+        if self.memory.write(address, &bytes).is_err() {
+            return self.bus_error();
+        }
         queue.cqtp = (queue.cqtp + cqe::LENGTH as u32) % queue.cq_bytes().max(1);
         self.silent += u64::from(!queue.cqie.teps() || !self.registers.ie.cqes());
         if self.loses_interrupt(entry.nexus.task_tag()) {

@@ -51,7 +51,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use flysch_api::machine::{DmaRegion, Instant};
+use flysch_api::machine::{GuestMemory, Instant};
 
 pub use cache::Loss;
 pub use config::{Config, ConfigError, UnitConfig};
@@ -104,7 +104,7 @@ enum Event {
 /// A modelled UFS device with its host controller.
 #[derive(Debug)]
 pub struct Ufs {
-    memory: DmaRegion,
+    memory: GuestMemory,
     profile: Profile,
     seed: u64,
     registers: Registers,
@@ -136,7 +136,7 @@ impl Ufs {
     ///
     /// # Errors
     /// A value of `config` that makes no device.
-    pub fn new(config: Config, memory: DmaRegion) -> Result<Self, ConfigError> {
+    pub fn new(config: Config, memory: impl Into<GuestMemory>) -> Result<Self, ConfigError> {
         config.check()?;
         let tasks = SLOTS.max(config.active_commands as usize);
         let queues = config.queues as usize;
@@ -159,8 +159,14 @@ impl Ufs {
             silent: 0,
             now: Instant::START,
             device: Device::new(config),
-            memory,
+            memory: memory.into(),
         })
+    }
+
+    /// The memory the controller sees, to be mapped and unmapped at any time: a transfer that
+    /// finds a range gone ends with a bus error or with the overall status that says so.
+    pub fn memory_mut(&mut self) -> &mut GuestMemory {
+        &mut self.memory
     }
 
     /// Reads the register at `offset` (4-byte aligned) at `now`.

@@ -80,11 +80,9 @@ impl Ufs {
             return Err(QueryResult::InvalidLength);
         }
         let mut descriptor = [0; LENGTH_MAX];
-        let at = self.tasks.get(index).ucd_at + request.header.data_offset();
-        if at + len > self.memory.len() {
-            return Err(QueryResult::GeneralFailure);
-        }
-        self.memory.read(at, &mut descriptor[..len]);
+        let at = self.tasks.get(index).ucd.wrapping_add(request.header.data_offset() as u64);
+        let read = self.memory.read(at, &mut descriptor[..len]);
+        read.map_err(|_| QueryResult::GeneralFailure)?;
         self.device.write_configuration(fields.index, &descriptor[..len])
     }
 

@@ -49,16 +49,15 @@ impl Ufs {
 
     fn fetch_slot(&mut self, slot: u8) {
         let address = self.registers.utrlba + u64::from(slot) * utrd::LENGTH as u64;
-        let Ok(utrd_at) = self.memory.offset_of(address, utrd::LENGTH) else {
-            return self.bus_error();
-        };
         let mut bytes = [0; utrd::LENGTH];
-        self.memory.read(utrd_at, &mut bytes);
+        if self.memory.read(address, &mut bytes).is_err() {
+            return self.bus_error();
+        }
         let index = self.tasks.take_slot(slot);
         let task = self.tasks.get_mut(index);
         task.queue = 0;
         task.slot = slot;
-        task.utrd_at = utrd_at;
+        task.utrd = address;
         self.fetched(index, &Utrd::parse(&bytes));
     }
 
@@ -73,14 +72,10 @@ impl Ufs {
         let ucd = task.ucd;
         let wrong =
             utrd.header.ct() != CommandType::UfsStorage || !ucd.is_multiple_of(UCD_ALIGNMENT);
-        let found = self.memory.offset_of(ucd, task.request.len());
+        let found = self.memory.read(ucd, &mut task.request);
         let ocs = match found {
-            Ok(ucd_at) if !wrong && !utrd.header.ce() => {
-                task.ucd_at = ucd_at;
-                self.memory.read(ucd_at, &mut task.request);
-                None
-            }
-            Ok(_) if utrd.header.ce() => Some(Ocs::InvalidCryptoConfiguration),
+            Ok(()) if !wrong && !utrd.header.ce() => None,
+            Ok(()) if utrd.header.ce() => Some(Ocs::InvalidCryptoConfiguration),
             _ => Some(Ocs::InvalidCommandTableAttributes),
         };
         match ocs {
@@ -101,9 +96,8 @@ impl Ufs {
         }
         let task = self.tasks.get(index);
         let tag = task.tag;
-        let (slot, interrupt, utrd_at) = (task.slot, task.interrupt, task.utrd_at);
-        let status = UtrdStatus::new().with_ocs(ocs).into_bits().to_le();
-        self.memory.store32(utrd_at + utrd::STATUS_OFFSET, status);
+        let (slot, interrupt, utrd) = (task.slot, task.interrupt, task.utrd);
+        self.write_status(utrd, ocs);
         self.tasks.release(index, false);
         self.done[usize::from(slot)].store(self.now.nanos(), Ordering::Relaxed);
         self.start_held_back();
@@ -119,6 +113,14 @@ impl Ufs {
             r.raise(Interrupts::new().with_utrcs(true));
         } else {
             self.aggregate();
+        }
+    }
+
+    /// Writes the overall command status into the UTRD at a device address.
+    fn write_status(&mut self, utrd: u64, ocs: Ocs) {
+        let status = UtrdStatus::new().with_ocs(ocs).into_bits().to_le();
+        if self.memory.store32(utrd + utrd::STATUS_OFFSET as u64, status).is_err() {
+            self.bus_error();
         }
     }
 
@@ -141,9 +143,8 @@ impl Ufs {
                 continue;
             }
             if self.tasks.get(index).state != State::Free {
-                let utrd_at = self.tasks.get(index).utrd_at;
-                let status = UtrdStatus::new().with_ocs(Ocs::Aborted).into_bits().to_le();
-                self.memory.store32(utrd_at + utrd::STATUS_OFFSET, status);
+                let utrd = self.tasks.get(index).utrd;
+                self.write_status(utrd, Ocs::Aborted);
                 self.device.forget(self.tasks.name(index));
                 self.tasks.release(index, false);
             }
@@ -178,14 +179,17 @@ impl Ufs {
             return;
         }
         let address = self.registers.utmrlba + u64::from(slot) * utmrd::LENGTH as u64;
-        let Ok(at) = self.memory.offset_of(address, utmrd::LENGTH) else {
+        let at = |offset: usize| address.wrapping_add(offset as u64);
+        let (mut header, mut request) = ([0; 4], [0; 32]);
+        let read = self
+            .memory
+            .read(at(utmrd::HEADER_OFFSET), &mut header)
+            .and_then(|()| self.memory.read(at(utmrd::REQUEST_OFFSET), &mut request));
+        if read.is_err() {
             return self.bus_error();
-        };
-        let mut header = [0; 4];
-        self.memory.read(at + utmrd::HEADER_OFFSET, &mut header);
+        }
         let interrupt = UtmrdHeader::from_bits(u32::from_le_bytes(header)).i();
-        let mut request = [0; 32];
-        self.memory.read(at + utmrd::REQUEST_OFFSET, &mut request);
+        let mut written = Ok(());
         let ocs = match TaskRequest::parse(&request) {
             _ if self.link.state != LinkState::Up => TaskOcs::PeerCommunicationFailure,
             Err(_) => TaskOcs::InvalidAttributes,
@@ -194,12 +198,15 @@ impl Ufs {
                 let unit = TaskResponse::new(request.header.task_tag, request.lun, response);
                 let mut bytes = [0; 32];
                 unit.emit(&mut bytes);
-                self.memory.write(at + utmrd::RESPONSE_OFFSET, &bytes);
+                written = self.memory.write(at(utmrd::RESPONSE_OFFSET), &bytes);
                 TaskOcs::Success
             }
         };
         let status = u32::from(ocs.into_bits()).to_le();
-        self.memory.store32(at + utmrd::STATUS_OFFSET, status);
+        let stored = self.memory.store32(at(utmrd::STATUS_OFFSET), status);
+        if written.and(stored).is_err() {
+            return self.bus_error();
+        }
         self.registers.utmrldbr &= !(1 << slot);
         if interrupt {
             self.registers.raise(Interrupts::new().with_utmrcs(true));

@@ -69,11 +69,10 @@ pub(super) struct Task {
     pub(super) slot: u8,
     /// UTRD.I.
     pub(super) interrupt: bool,
-    /// Where the UTRD is in DMA memory (single doorbell).
-    pub(super) utrd_at: usize,
-    /// Device address of the UCD, and where that is in DMA memory.
+    /// Device address of the UTRD (single doorbell).
+    pub(super) utrd: u64,
+    /// Device address of the UCD.
     pub(super) ucd: u64,
-    pub(super) ucd_at: usize,
     pub(super) response: UcdSpan,
     pub(super) prdt: UcdSpan,
     /// The request UPIU.

@@ -1,23 +1,23 @@
 //! Data between DMA memory and the device, through the PRDT of a command.
 
-use flysch_api::machine::DmaRegion;
+use flysch_api::machine::GuestMemory;
 use flysch_wire::ufs::prdt::{self, PrdtEntry};
 use flysch_wire::ufs::utrd::Ocs;
 
 use super::task::Task;
 
-/// A part of a command's data: where it is in DMA memory, where in the data, how long.
+/// A part of a command's data: its device address, where it is in the data, how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    pub(super) at: usize,
+    pub(super) address: u64,
     pub(super) done: u64,
     pub(super) len: usize,
 }
 
 /// The parts of the first `len` bytes of a command's data buffer.
 pub(super) struct Parts<'a> {
-    memory: &'a DmaRegion,
-    /// Where the next entry is in DMA memory, and how many are left.
+    pub(super) memory: &'a GuestMemory,
+    /// Device address of the next entry, and how many are left.
     entry_at: u64,
     entries: u16,
     done: u64,
@@ -27,27 +27,26 @@ pub(super) struct Parts<'a> {
 impl<'a> Parts<'a> {
     /// Walks the PRDT of `task`.
     #[inline]
-    pub(super) fn new(memory: &'a DmaRegion, task: &Task, len: u64) -> Self {
-        let entry_at = task.ucd_at as u64 + task.prdt.offset_bytes() as u64;
+    pub(super) fn new(memory: &'a GuestMemory, task: &Task, len: u64) -> Self {
+        let entry_at = task.ucd.wrapping_add(task.prdt.offset_bytes() as u64);
         Self { memory, entry_at, entries: task.prdt.length(), done: 0, len }
     }
 
-    fn entry(&mut self) -> Result<(usize, usize), Ocs> {
+    fn entry(&mut self) -> Result<(u64, usize), Ocs> {
         if self.entries == 0 {
             return Err(Ocs::MismatchDataBufferSize);
         }
-        let address = self.memory.address() + self.entry_at;
-        let at = self.memory.offset_of(address, prdt::LENGTH);
-        let at = at.map_err(|_| Ocs::InvalidPrdtAttributes)?;
         let mut bytes = [0; prdt::LENGTH];
-        self.memory.read(at, &mut bytes);
+        let read = self.memory.read(self.entry_at, &mut bytes);
+        read.map_err(|_| Ocs::InvalidPrdtAttributes)?;
         self.entries -= 1;
-        self.entry_at += prdt::LENGTH as u64;
+        self.entry_at = self.entry_at.wrapping_add(prdt::LENGTH as u64);
         let entry = PrdtEntry::parse(&bytes);
         let len = (self.len - self.done).min(u64::from(entry.length)) as usize;
-        match self.memory.offset_of(entry.address, len) {
-            Ok(at) if entry.is_aligned() => Ok((at, len)),
-            _ => Err(Ocs::InvalidPrdtAttributes),
+        if entry.is_aligned() && self.memory.contains(entry.address, len) {
+            Ok((entry.address, len))
+        } else {
+            Err(Ocs::InvalidPrdtAttributes)
         }
     }
 }
@@ -61,8 +60,8 @@ impl Iterator for Parts<'_> {
             return None;
         }
         match self.entry() {
-            Ok((at, len)) => {
-                let part = Part { at, done: self.done, len };
+            Ok((address, len)) => {
+                let part = Part { address, done: self.done, len };
                 self.done += len as u64;
                 Some(Ok(part))
             }
@@ -75,19 +74,21 @@ impl Iterator for Parts<'_> {
 }
 
 /// Copies `data` into the buffer of `task`.
-pub(super) fn scatter(memory: &DmaRegion, task: &Task, data: &[u8]) -> Result<(), Ocs> {
+pub(super) fn scatter(memory: &GuestMemory, task: &Task, data: &[u8]) -> Result<(), Ocs> {
     for part in Parts::new(memory, task, data.len() as u64) {
         let part = part?;
-        memory.write(part.at, &data[part.done as usize..][..part.len]);
+        let written = memory.write(part.address, &data[part.done as usize..][..part.len]);
+        written.map_err(|_| Ocs::InvalidPrdtAttributes)?;
     }
     Ok(())
 }
 
 /// Fills `data` from the buffer of `task`.
-pub(super) fn gather(memory: &DmaRegion, task: &Task, data: &mut [u8]) -> Result<(), Ocs> {
+pub(super) fn gather(memory: &GuestMemory, task: &Task, data: &mut [u8]) -> Result<(), Ocs> {
     for part in Parts::new(memory, task, data.len() as u64) {
         let part = part?;
-        memory.read(part.at, &mut data[part.done as usize..][..part.len]);
+        let read = memory.read(part.address, &mut data[part.done as usize..][..part.len]);
+        read.map_err(|_| Ocs::InvalidPrdtAttributes)?;
     }
     Ok(())
 }

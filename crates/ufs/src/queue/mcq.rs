@@ -1,21 +1,21 @@
 //! A queue pair of UFS 4.0: a submission ring and a completion ring in memory.
 //!
-//! Theory. Ring pointers are byte offsets. The submission tail and the completion head are ours,
-//! the others the controller's. A consumed completion entry is zeroed, so a new one shows in memory
-//! as a command descriptor address that is not zero: while nothing happened, looking costs no
-//! register access. (Where memory is not coherent the ring is the controller's alone: nothing is
-//! zeroed, and every look reads the tail register.) Because nothing promises that an entry of 32
-//! bytes appears at once, the tail register decides how far entries may be read; it is read once
-//! per batch, and the head register is written once per batch.
+//! Theory. The controller's ring pointers are byte offsets, ours entry numbers. The submission
+//! tail and the completion head are ours, the others the controller's. A consumed completion entry
+//! is zeroed, so a new one shows in memory as a command descriptor address that is not zero: while
+//! nothing happened, looking costs no register access. (Where memory is not coherent the ring is
+//! the controller's alone: nothing is zeroed, and every look reads the tail register.) Because
+//! nothing promises that an entry of 32 bytes appears at once, the tail register decides how far
+//! entries may be read; it is read once per batch, and the head register is written once per batch.
 //!
 //! Which slot an entry belongs to follows from the address of its command descriptor, which every
 //! version of the interface gives back; the task tag is there from 4.1 on only.
 
-use super::{Done, MANAGEMENT};
+use super::{Done, MANAGEMENT, STRANGER};
 use crate::layout::{ENTRY, slot};
 use crate::shared::Starts;
-use flysch_api::machine::{DmaRegion, Registers};
-use flysch_wire::ufs::cqe::{self, Cqe, UCD_OFFSET};
+use flysch_api::machine::{DmaArray, DmaRegion, Registers};
+use flysch_wire::ufs::cqe::{CqeStatus, CqeUcd, STATUS_OFFSET, UCD_OFFSET};
 use flysch_wire::ufs::registers::{CqInterrupts, mcq};
 
 /// Where the run-time registers of one queue pair are, bytes from the start of the register space.
@@ -29,26 +29,27 @@ pub(crate) struct McqRegisters {
     pub(crate) completion_interrupt: u32,
 }
 
+/// Address and status are in the first and third word of an entry.
+const _: () = assert!(UCD_OFFSET == 0 && STATUS_OFFSET == 16);
+
 /// A lane's queue pair.
 #[derive(Debug)]
 pub(crate) struct Mcq {
-    submission: DmaRegion,
-    completion: DmaRegion,
+    submission: DmaArray<ENTRY>,
+    completion: DmaArray<ENTRY>,
     registers: McqRegisters,
     /// Device address of the lane's first command descriptor, and how many there are.
     descriptors: u64,
     slots: usize,
     /// Device address of the command descriptor of device management.
     management: u64,
-    /// Where the next entry goes.
+    /// The number of the next entry.
     tail: usize,
     /// What the controller was last told.
     tail_rung: usize,
-    /// Where the next completion will be, and the end of the present batch.
+    /// The number of the next completion, and the end of the present batch.
     head: usize,
     batch_end: usize,
-    /// Entries that named no command of this lane.
-    pub(crate) strangers: u32,
 }
 
 impl Mcq {
@@ -58,8 +59,8 @@ impl Mcq {
         management: u64,
     ) -> Self {
         Self {
-            submission: rings.0,
-            completion: rings.1,
+            submission: DmaArray::new(rings.0),
+            completion: DmaArray::new(rings.1),
             registers: McqRegisters::default(),
             descriptors: descriptors.address(),
             slots: descriptors.len() / slot::LENGTH,
@@ -68,81 +69,93 @@ impl Mcq {
             tail_rung: 0,
             head: 0,
             batch_end: 0,
-            strangers: 0,
         }
     }
 
     /// Starts over with empty rings at the offsets the controller stands at; it may keep its
     /// pointers across a reset.
     pub(crate) fn restart(&mut self, starts: Starts, registers: &impl Registers) {
-        self.completion.fill(0, self.completion.len(), 0);
-        registers.sync_for_device(self.completion.span(0, self.completion.len()));
+        let ring = self.completion.region();
+        ring.fill(0, ring.len(), 0);
+        registers.sync_for_device(ring.span(0, ring.len()));
         self.registers = starts.registers;
-        self.tail = starts.submission as usize;
+        self.tail = starts.submission as usize / ENTRY;
         self.tail_rung = self.tail;
-        self.head = starts.completion as usize;
+        self.head = starts.completion as usize / ENTRY;
         self.batch_end = self.head;
     }
 
     #[inline]
-    pub(crate) fn post(&mut self, entry: &[u8; ENTRY], registers: &impl Registers) {
-        self.submission.write(self.tail, entry);
-        registers.sync_for_device(self.submission.span(self.tail, ENTRY));
+    pub(crate) fn post(&mut self, entry: [u64; ENTRY / 8], registers: &impl Registers) {
+        self.submission.get(self.tail).put::<0, { ENTRY / 8 }>(entry);
+        registers.sync_for_device(self.submission.region().span(self.tail * ENTRY, ENTRY));
         self.tail = next(self.tail, self.submission.len());
     }
 
     #[inline]
     pub(crate) fn ring(&mut self, registers: &impl Registers) {
         if self.tail != self.tail_rung {
-            registers.write32(self.registers.submission + mcq::SQTP, self.tail as u32);
+            let tail = (self.tail * ENTRY) as u32;
+            registers.write32(self.registers.submission + mcq::SQTP, tail);
             self.tail_rung = self.tail;
         }
     }
 
     #[inline]
     pub(crate) fn take<R: Registers>(&mut self, registers: &R) -> Option<Done> {
-        while self.head != self.batch_end {
-            let mut bytes = [0; cqe::LENGTH];
-            registers.sync_for_cpu(self.completion.span(self.head, ENTRY));
-            self.completion.read(self.head, &mut bytes);
-            let entry = Cqe::parse(&bytes);
-            if R::COHERENT {
-                self.completion.store64(self.head + UCD_OFFSET, 0);
-            }
-            self.head = next(self.head, self.completion.len());
-            if self.head == self.batch_end {
-                registers.write32(self.registers.completion + mcq::CQHP, self.head as u32);
-            }
-            if let Some(slot) = self.slot_of(entry.ucd.base()) {
-                return Some(Done { slot, ocs: entry.status.ocs().into_bits() });
-            }
-            self.strangers = self.strangers.saturating_add(1);
+        if self.head == self.batch_end {
+            return None;
         }
-        None
+        registers.sync_for_cpu(self.completion.region().span(self.head * ENTRY, ENTRY));
+        let entry = self.completion.get(self.head);
+        let [ucd, _, status] = entry.get::<UCD_OFFSET, 3>();
+        if R::COHERENT {
+            entry.put::<UCD_OFFSET, 1>([0]);
+        }
+        self.head = next(self.head, self.completion.len());
+        if self.head == self.batch_end {
+            let head = (self.head * ENTRY) as u32;
+            registers.write32(self.registers.completion + mcq::CQHP, head);
+        }
+        let slot = self.slot_of(CqeUcd::from_bits(u64::from_le(ucd)).base());
+        let status = CqeStatus::from_bits(u64::from_le(status) as u32);
+        Some(Done { slot, ocs: status.ocs().into_bits() })
     }
 
+    /// The slot whose command descriptor is at a device address; [`STRANGER`] if none is.
     #[inline]
-    fn slot_of(&self, ucd: u64) -> Option<usize> {
+    fn slot_of(&self, ucd: u64) -> usize {
         let offset = ucd.wrapping_sub(self.descriptors);
-        let slot = (offset / slot::LENGTH as u64) as usize;
-        if offset.is_multiple_of(slot::LENGTH as u64) && slot < self.slots {
-            Some(slot)
-        } else {
-            (ucd == self.management).then_some(MANAGEMENT)
+        // 32 bits are enough for all slots there can be, and divide in fewer steps.
+        let slot = offset as u32 / slot::LENGTH as u32;
+        if u64::from(slot) * slot::LENGTH as u64 == offset && (slot as usize) < self.slots {
+            return slot as usize;
         }
+        self.other(ucd)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other(&self, ucd: u64) -> usize {
+        if ucd == self.management { MANAGEMENT } else { STRANGER }
     }
 
     #[inline]
     pub(crate) fn refill<R: Registers>(&mut self, registers: &R) -> bool {
-        let quiet = R::COHERENT && self.completion.load64(self.head + UCD_OFFSET) == 0;
+        let quiet = R::COHERENT && self.is_empty_at(self.head);
         !quiet && self.refill_from_tail(registers)
+    }
+
+    #[inline]
+    fn is_empty_at(&self, at: usize) -> bool {
+        self.completion.region().load64(at * ENTRY + UCD_OFFSET) == 0
     }
 
     /// Believes the tail register alone: also right if the device wrote nothing into the entry.
     pub(crate) fn refill_from_tail(&mut self, registers: &impl Registers) -> bool {
         let tail = registers.read32(self.registers.completion + mcq::CQTP) as usize;
-        if tail < self.completion.len() && tail.is_multiple_of(ENTRY) {
-            self.batch_end = tail;
+        if tail / ENTRY < self.completion.len() && tail.is_multiple_of(ENTRY) {
+            self.batch_end = tail / ENTRY;
         }
         self.head != self.batch_end
     }
@@ -151,7 +164,7 @@ impl Mcq {
     /// it tells nothing, and what nobody saw counts as lost in the reset.
     pub(crate) fn refill_from_memory<R: Registers>(&mut self, _: &R) {
         let mut end = self.head;
-        while R::COHERENT && self.completion.load64(end + UCD_OFFSET) != 0 {
+        while R::COHERENT && !self.is_empty_at(end) {
             end = next(end, self.completion.len());
             if end == self.head {
                 break;
@@ -167,11 +180,10 @@ impl Mcq {
     }
 }
 
-/// The offset of the entry after the one at `at`.
+/// The number of the entry after `at` in a ring of `len`.
 #[inline]
 fn next(at: usize, len: usize) -> usize {
-    let next = at + ENTRY;
-    if next < len { next } else { 0 }
+    if at + 1 < len { at + 1 } else { 0 }
 }
 
 #[cfg(test)]
@@ -179,7 +191,6 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
     use core::cell::RefCell;
-    use flysch_wire::ufs::cqe::STATUS_OFFSET;
 
     #[derive(Default)]
     struct File(RefCell<BTreeMap<u32, u32>>);
@@ -212,8 +223,8 @@ mod tests {
     fn tail_wraps_and_rings_once_per_batch() {
         let (mut queue, submission, _) = queue();
         let file = File::default();
-        queue.post(&[1; ENTRY], &file);
-        queue.post(&[2; ENTRY], &file);
+        queue.post([0x0101_0101_0101_0101; 4], &file);
+        queue.post([0x0202_0202_0202_0202; 4], &file);
         assert!(file.0.borrow().is_empty());
         queue.ring(&file);
         assert_eq!(file.read32(0x1004), 0, "from 32 over 64 to 0");
@@ -237,8 +248,8 @@ mod tests {
         assert_eq!(queue.take(&file), Some(Done { slot: 0, ocs: 0 }));
         assert_eq!(queue.take(&file), Some(Done { slot: 1, ocs: 7 }));
         assert_eq!(queue.take(&file), Some(Done { slot: MANAGEMENT, ocs: 0 }));
+        assert_eq!(queue.take(&file), Some(Done { slot: STRANGER, ocs: 0 }));
         assert_eq!(queue.take(&file), None);
-        assert_eq!(queue.strangers, 1);
         assert_eq!(file.read32(0x101C), 128, "the head follows once per batch");
     }
 

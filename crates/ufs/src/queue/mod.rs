@@ -30,6 +30,8 @@ pub(crate) struct Done {
 /// [`Done::slot`] of the device management command in MCQ: its command descriptor belongs to no
 /// slot.
 pub(crate) const MANAGEMENT: usize = usize::MAX;
+/// [`Done::slot`] of an entry that names no command of this lane.
+pub(crate) const STRANGER: usize = usize::MAX - 1;
 
 /// A lane's share of the controller's queues.
 #[derive(Debug)]
@@ -41,7 +43,12 @@ pub(crate) enum Queue {
 impl Queue {
     /// Puts an entry where the controller will look for it. It sees it after [`ring`](Self::ring).
     #[inline]
-    pub(crate) fn post(&mut self, slot: usize, entry: &[u8; ENTRY], registers: &impl Registers) {
+    pub(crate) fn post(
+        &mut self,
+        slot: usize,
+        entry: [u64; ENTRY / 8],
+        registers: &impl Registers,
+    ) {
         match self {
             Self::Sdq(queue) => queue.post(slot, entry, registers),
             Self::Mcq(queue) => queue.post(entry, registers),

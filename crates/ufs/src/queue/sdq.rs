@@ -1,6 +1,6 @@
 use super::Done;
 use crate::layout::ENTRY;
-use flysch_api::machine::{DmaRegion, Registers};
+use flysch_api::machine::{DmaArray, DmaRegion, Registers};
 use flysch_wire::ufs::registers::UTRLDBR;
 use flysch_wire::ufs::utrd::{STATUS_OFFSET, UtrdStatus};
 
@@ -11,7 +11,7 @@ use flysch_wire::ufs::utrd::{STATUS_OFFSET, UtrdStatus};
 /// synchronise it by 32 bytes or less, or map the driver's memory uncached.
 #[derive(Debug)]
 pub(crate) struct Sdq {
-    list: DmaRegion,
+    list: DmaArray<ENTRY>,
     /// The lane's first slot in the list.
     first: usize,
     /// Slots posted and not yet rung, bits of the doorbell register.
@@ -24,7 +24,7 @@ pub(crate) struct Sdq {
 
 impl Sdq {
     pub(crate) fn new(list: DmaRegion, first: usize) -> Self {
-        Self { list, first, posted: 0, issued: 0, batch: 0 }
+        Self { list: DmaArray::new(list), first, posted: 0, issued: 0, batch: 0 }
     }
 
     fn bit(&self, slot: usize) -> u32 {
@@ -32,10 +32,15 @@ impl Sdq {
     }
 
     #[inline]
-    pub(crate) fn post(&mut self, slot: usize, entry: &[u8; ENTRY], registers: &impl Registers) {
-        let at = (self.first + slot) * ENTRY;
-        self.list.write(at, entry);
-        registers.sync_for_device(self.list.span(at, ENTRY));
+    pub(crate) fn post(
+        &mut self,
+        slot: usize,
+        entry: [u64; ENTRY / 8],
+        registers: &impl Registers,
+    ) {
+        let at = self.first + slot;
+        self.list.get(at).put::<0, { ENTRY / 8 }>(entry);
+        registers.sync_for_device(self.list.region().span(at * ENTRY, ENTRY));
         self.posted |= self.bit(slot);
     }
 
@@ -63,10 +68,11 @@ impl Sdq {
     /// Overall command status of a slot as it stands in memory.
     #[inline]
     pub(crate) fn status(&self, slot: usize, registers: &impl Registers) -> u8 {
-        let at = (self.first + slot) * ENTRY;
-        registers.sync_for_cpu(self.list.span(at, ENTRY));
-        let word = self.list.load32(at + STATUS_OFFSET);
-        UtrdStatus::from_bits(u32::from_le(word)).ocs().into_bits()
+        let at = self.first + slot;
+        registers.sync_for_cpu(self.list.region().span(at * ENTRY, ENTRY));
+        // Ordered after the doorbell that was read: what the device wrote before is here.
+        let [word] = self.list.get(at).get::<STATUS_OFFSET, 1>();
+        UtrdStatus::from_bits(u64::from_le(word) as u32).ocs().into_bits()
     }
 
     #[inline]
@@ -114,10 +120,9 @@ mod tests {
         let list = DmaRegion::zeroed(1024, 0);
         let mut queue = Sdq::new(list.clone(), 8);
         let doorbell = Doorbell(Cell::new(0x1));
-        let mut entry = [0; ENTRY];
-        entry[STATUS_OFFSET] = Ocs::Invalid.into_bits();
+        let entry = [0, u64::from(Ocs::Invalid.into_bits()).to_le(), 0, 0];
         for slot in [0, 3, 4] {
-            queue.post(slot, &entry, &doorbell);
+            queue.post(slot, entry, &doorbell);
         }
         queue.ring(&doorbell);
         assert_eq!(doorbell.0.get(), 0x1901, "another lane's slot is left alone");

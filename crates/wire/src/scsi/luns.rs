@@ -29,7 +29,13 @@ impl LogicalUnitNumber {
 
     /// UFS's one-byte form; `None` if the number has none: another addressing method, or a
     /// number beyond 127. Flat space addressing of a small number is understood.
+    #[inline]
     pub const fn to_ufs(self) -> Option<u8> {
+        // The usual case: peripheral device addressing, as one comparison.
+        let bits = self.to_bits();
+        if bits & !(0x7F << 48) == 0 {
+            return Some((bits >> 48) as u8);
+        }
         let [first, second, rest @ ..] = self.0;
         if !matches!(rest, [0, 0, 0, 0, 0, 0]) || second & WLUN_ID != 0 {
             return None;

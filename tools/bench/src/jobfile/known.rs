@@ -66,6 +66,7 @@ const FAMILIES: [Family; 21] = [
             "norandommap",
             "rw_sequencer",
             "iodepth",
+            "segments",
             "size",
             "io_size",
             "offset",

@@ -11,6 +11,8 @@ use crate::workload::{
 
 /// Workers per job, at most.
 const NUMJOBS_MAX: u64 = 4096;
+/// Most segments of one request.
+const SEGMENTS_MAX: u64 = 4096;
 /// Longest request, bytes.
 const BLOCK_MAX: u64 = 1 << 30;
 
@@ -111,6 +113,7 @@ impl Settings {
                 work.align = Some(block(first, base)?);
             }
             "iodepth" => work.depth = count(u64::from(crate::runner::DEPTH_MAX))? as u32,
+            "segments" => work.segments = count(SEGMENTS_MAX)? as u32,
             "numjobs" => self.numjobs = count(NUMJOBS_MAX)? as u32,
             "loops" => work.loops = count(u64::from(u32::MAX))? as u32,
             "number_ios" => work.requests_max = Some(number()?).filter(|&count| count > 0),

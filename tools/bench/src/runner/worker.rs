@@ -2,9 +2,10 @@
 
 use flysch_api::block::{Completion, Device, Operation, Refused, Request};
 use flysch_api::data::Data;
-use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Instant};
+use flysch_api::machine::{Clock, DmaRegion, Instant};
 use flysch_api::trace::{Record, Stamps};
 
+use super::buffers;
 use super::checking::{self, Checker};
 use super::pace::Pacer;
 use super::{Assignment, DEPTH_MAX, Error, Failure, Shared, WORKERS_MAX, WorkerOutcome};
@@ -38,12 +39,17 @@ enum Purpose {
 /// One place in the worker's queue.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    buffer: DmaSlice,
-    /// Where the buffer is in the device's memory.
-    buffer_at: usize,
+    /// Room for the longest request's data.
+    data: Data,
     offset: u64,
     length: u32,
     purpose: Purpose,
+}
+
+impl Slot {
+    fn new(data: Data) -> Self {
+        Self { data, offset: 0, length: 0, purpose: Purpose::Flush }
+    }
 }
 
 /// A request that is made but could not be issued yet.
@@ -155,7 +161,8 @@ pub(super) fn prepare<'a, D: Device>(
                 used.len() - 1
             }
         };
-        let slots = deal(job, lane.memory(), &mut used[at].1)?;
+        let slots = buffers::deal(job, lane.memory(), &mut used[at].1)?;
+        let slots = slots.into_iter().map(Slot::new).collect::<Box<[_]>>();
         let before = workers.iter().filter(|w| w.lane == assignment.lane);
         let lane_slot = before.map(|w| w.slots.len() as u16).fold(0, u16::wrapping_add);
         workers.push(Worker::new(id as u16, assignment, region, slots, lane_slot));
@@ -201,29 +208,6 @@ impl Region {
         }
         Ok(Self { offset: job.offset, size })
     }
-}
-
-/// The slots of a worker with their buffers, taken from `memory` behind the first `used` bytes.
-fn deal(job: &Workload, memory: &DmaRegion, used: &mut u64) -> Result<Box<[Slot]>, Error> {
-    let length = u64::from(job.block_max());
-    let stride = length.next_multiple_of(4096);
-    let start = *used;
-    *used += stride * u64::from(job.depth);
-    if *used > memory.len() as u64 {
-        let (needed, memory) = (*used, memory.len() as u64);
-        return Err(Error::Memory { job: job.name.clone(), needed, memory });
-    }
-    let mut content = vec![0; length as usize];
-    let slots = (0..u64::from(job.depth)).map(|index| {
-        let buffer_at = (start + index * stride) as usize;
-        checking::fill_buffer(&job.fill, &mut content, mix(job.seed).wrapping_add(index));
-        if job.writes() {
-            memory.write(buffer_at, &content);
-        }
-        let buffer = memory.slice(buffer_at, length as u32);
-        Slot { buffer, buffer_at, offset: 0, length: 0, purpose: Purpose::Flush }
-    });
-    Ok(slots.collect())
 }
 
 impl<'a> Worker<'a> {
@@ -554,7 +538,7 @@ impl<'a> Worker<'a> {
         if self.job.fill == Fill::Refill && step.direction == Direction::Write {
             let content = &mut shared.scratch[..step.length as usize];
             checking::fill_buffer(&Fill::Refill, content, mix(step.offset ^ clock.now().nanos()));
-            memory.write(place.buffer_at, content);
+            buffers::write(memory, &place.data, content);
         }
         if step.direction == Direction::Write {
             self.count_write();
@@ -582,7 +566,7 @@ impl<'a> Worker<'a> {
             let is_write = slot.purpose == Purpose::Data(Direction::Write);
             let range = (offset, length);
             if checker.before_write(shared, range, is_write, clock.now()) {
-                memory.write(slot.buffer_at, &shared.scratch[..length as usize]);
+                buffers::write(memory, &slot.data, &shared.scratch[..length as usize]);
             }
         }
         self.held.take()
@@ -599,7 +583,7 @@ impl<'a> Worker<'a> {
             self.flushing = Flushing { writes: 0, wanted: false, in_flight: true };
         } else if self.phase == Phase::Checking {
             let checker = self.checker.as_mut()?;
-            let (offset, length) = checker.next_range(shared, place.buffer.len)?;
+            let (offset, length) = checker.next_range(shared, place.data.len())?;
             (place.offset, place.length, place.purpose) = (offset, length, Purpose::Check);
         } else {
             return None;
@@ -682,7 +666,7 @@ impl<'a> Worker<'a> {
 
     fn check(&mut self, slot: &Slot, memory: &DmaRegion, shared: &mut Shared) {
         let Some(checker) = &mut self.checker else { return };
-        memory.read(slot.buffer_at, &mut shared.scratch[..slot.length as usize]);
+        buffers::read(memory, &slot.data, &mut shared.scratch[..slot.length as usize]);
         let read_back = slot.purpose == Purpose::Check;
         if let Some(failure) = checker.check(shared, (slot.offset, slot.length), read_back) {
             self.fail(failure, self.job.tolerance.verify);
@@ -756,9 +740,7 @@ fn operation_of(purpose: Purpose) -> Operation {
 fn request_of(slot: &Slot, token: u64, accepted: Instant) -> Request {
     let operation = operation_of(slot.purpose);
     let data = match operation {
-        Operation::Read | Operation::Write => {
-            Data::One(DmaSlice { len: slot.length, ..slot.buffer })
-        }
+        Operation::Read | Operation::Write => slot.data.shortened(slot.length),
         Operation::Flush | Operation::Delete => Data::NONE,
     };
     Request {

@@ -28,7 +28,7 @@ const FLAGS: [&str; 20] = [
 ];
 
 /// What the options that `--help` lists do: (name, value, help).
-const LISTED: [(&str, &str, &str); 42] = [
+const LISTED: [(&str, &str, &str); 43] = [
     ("name", "NAME", "Name of the job"),
     ("description", "TEXT", "Words about the job"),
     ("rw", "PATTERN", "read, write, trim, randread, randwrite, randtrim, rw, randrw, trimwrite"),
@@ -37,6 +37,7 @@ const LISTED: [(&str, &str, &str); 42] = [
     ("bssplit", "SIZE/%:...", "Request sizes with their shares"),
     ("ba", "SIZE", "Alignment of random offsets (bs)"),
     ("iodepth", "N", "Requests kept in flight per worker (1)"),
+    ("segments", "N", "Pieces of each request's data: lists of odd lengths and places (1)"),
     ("numjobs", "N", "Workers (1)"),
     ("size", "SIZE|%", "Bytes of the device used (all)"),
     ("offset", "SIZE|%", "First byte used (0)"),

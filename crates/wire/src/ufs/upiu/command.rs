@@ -1,6 +1,6 @@
 //! COMMAND and RESPONSE (JESD220 10.7.1, 10.7.2).
 
-use super::{Header, LENGTH, TransactionCode};
+use super::{DeviceInformation, Header, LENGTH, TransactionCode};
 use crate::bytes::{array, be16, be32, put};
 use crate::code::code;
 use crate::error::Error;
@@ -146,11 +146,33 @@ impl CommandUpiu {
         ]
     }
 
+    /// A COMMAND with this expected length as four words that, stored one after the other in the
+    /// byte order of this machine, give the same bytes as [`emit`](Self::emit).
+    #[inline]
+    pub const fn words(
+        lun: u8,
+        task_tag: u8,
+        flags: CommandFlags,
+        length: u32,
+        cdb: &[u8; 16],
+    ) -> [u64; 4] {
+        let [first, second] = Self::cdb_words(cdb);
+        let head = pair_of(Self::first_word(lun, task_tag, flags), 0);
+        [head, pair_of(0, Self::expected_length_word(length)), first, second]
+    }
+
     /// The flags.
     #[inline]
     pub const fn flags(&self) -> CommandFlags {
         CommandFlags::from_bits(self.header.flags)
     }
+}
+
+/// Two words of 32 bits in the order of their addresses, as one of this machine's byte order.
+#[inline]
+const fn pair_of(first: u32, second: u32) -> u64 {
+    let (first, second) = (first.to_le() as u64, second.to_le() as u64);
+    (first | second << 32).to_le()
 }
 
 /// RESPONSE, without its sense data.
@@ -184,6 +206,19 @@ impl ResponseUpiu {
     #[inline]
     pub(super) fn after(header: Header, bytes: &[u8; LENGTH]) -> Self {
         Self { header, residual_transfer_count: be32(bytes, 12) }
+    }
+
+    /// Whether a unit that begins with these words, in the byte order of this machine, is the
+    /// answer to the command of this tag and says that all went well: target success, SCSI status
+    /// GOOD, nothing missing, and no event to look after.
+    #[inline]
+    pub const fn is_plainly_good(words: [u64; 2], task_tag: u8) -> bool {
+        const RESPONSE: u8 = TransactionCode::Response.into_bits();
+        const EVENT: u8 = DeviceInformation::new().with_event_alert(true).into_bits();
+        const HEAD: u64 = u64::from_ne_bytes([0xFF, 0, 0, 0xFF, 0, 0, 0xFF, 0xFF]);
+        const REST: u64 = u64::from_ne_bytes([0, EVENT, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]);
+        let head = u64::from_ne_bytes([RESPONSE, 0, 0, task_tag, 0, 0, 0, 0]);
+        words[0] & HEAD == head && words[1] & REST == 0
     }
 
     /// Writes the unit, reserved fields as zero.

@@ -31,6 +31,17 @@ pub struct InstantMachine {
     memory: DmaRegion,
     /// Moves by one nanosecond per look.
     time: Rc<Cell<u64>>,
+    order: Rc<Cell<Order>>,
+}
+
+/// In which order the commands of one doorbell end, on a submission queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As they came.
+    #[default]
+    AsIssued,
+    /// Every seventh first, and so on: far from it.
+    Shuffled,
 }
 
 impl InstantMachine {
@@ -40,6 +51,7 @@ impl InstantMachine {
             registers: Rc::new([const { Cell::new(0) }; WORDS]),
             memory: DmaRegion::zeroed(len, 0x1_0000_0000),
             time: Rc::new(Cell::new(0)),
+            order: Rc::default(),
         };
         let cap = Cap::new().with_nutrs(31).with_nutmrs(7).with_addressing_64bit(true);
         machine.set(CAP, cap.with_mcqs(true).into_bits());
@@ -54,6 +66,11 @@ impl InstantMachine {
             machine.set(bank + mcq::CQISAO, block + CQ_INTERRUPT_BLOCK);
         }
         machine
+    }
+
+    /// Chooses the order in which commands end.
+    pub fn set_order(&self, order: Order) {
+        self.order.set(order);
     }
 
     #[inline]
@@ -76,7 +93,7 @@ impl InstantMachine {
     }
 
     #[inline(never)]
-    fn ring_list(&self, mut slots: u32) {
+    fn carry_out_list(&self, mut slots: u32) {
         use flysch_wire::ufs::registers::{UTRLBA, UTRLBAU};
         let list = self.at(self.address(UTRLBA, UTRLBAU), 1024);
         while slots != 0 {
@@ -88,24 +105,29 @@ impl InstantMachine {
     }
 
     #[inline(never)]
-    fn ring_queue(&self, queue: u32, tail: u32) {
+    fn carry_out_queue(&self, queue: u32, tail: u32) {
         let (bank, block) = (BANK + queue * mcq::STRIDE, RUN_TIME + queue * RUN_TIME_STRIDE);
         let entries = ring_entries(SqAttr::from_bits(self.get(bank + mcq::SQATTR)).size());
         let answers = ring_entries(CqAttr::from_bits(self.get(bank + mcq::CQATTR)).size());
         let submission = self.at(self.address(bank + mcq::SQLBA, bank + mcq::SQUBA), 32);
         let completion = self.at(self.address(bank + mcq::CQLBA, bank + mcq::CQUBA), 32);
-        let mut head = self.get(block + mcq::SQHP);
+        let head = self.get(block + mcq::SQHP);
         let mut end = self.get(block + CQ_BLOCK + mcq::CQTP);
-        while head != tail {
-            let ucd = self.execute(submission + head as usize);
+        let count = (tail + entries * 32 - head) % (entries * 32) / 32;
+        for n in 0..count {
+            let n = match self.order.get() {
+                // 7 has no divisor in common with a power of two.
+                Order::Shuffled if count.is_power_of_two() => n * 7 % count,
+                _ => n,
+            };
+            let ucd = self.execute(submission + ((head + n * 32) % (entries * 32)) as usize);
             let entry = Cqe { ucd: CqeUcd::pack(ucd, queue as u8), ..Cqe::default() };
             let mut bytes = [0; cqe::LENGTH];
             entry.emit(&mut bytes);
             self.memory.write(completion + end as usize, &bytes);
-            head = (head + 32) % (entries * 32);
             end = (end + 32) % (answers * 32);
         }
-        self.set(block + mcq::SQHP, head);
+        self.set(block + mcq::SQHP, tail);
         self.set(block + CQ_BLOCK + mcq::CQTP, end);
     }
 
@@ -158,9 +180,17 @@ impl Registers for InstantMachine {
 
     #[inline]
     fn write32(&self, offset: u32, value: u32) {
+        self.ring_or_write(offset, value);
+    }
+}
+
+impl InstantMachine {
+    /// What a write does; a function of its own, so that it is not counted.
+    #[inline(never)]
+    fn ring_or_write(&self, offset: u32, value: u32) {
         let run_time = offset.wrapping_sub(RUN_TIME);
         match offset {
-            UTRLDBR => self.ring_list(value),
+            UTRLDBR => self.carry_out_list(value),
             IS => self.set(IS, self.get(IS) & !value),
             HCE => {
                 self.set(HCE, value);
@@ -175,7 +205,7 @@ impl Registers for InstantMachine {
             }
             RUN_TIME.. if run_time % RUN_TIME_STRIDE == mcq::SQTP => {
                 self.set(offset, value);
-                self.ring_queue(run_time / RUN_TIME_STRIDE, value);
+                self.carry_out_queue(run_time / RUN_TIME_STRIDE, value);
             }
             _ => self.set(offset, value),
         }

@@ -1,0 +1,7 @@
+//! What the software path of one I/O costs, in instructions, and the budgets it must keep.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod instant;
+pub mod measure;
+pub mod path;

@@ -1,0 +1,61 @@
+//! `flysch-cost`: counts the instructions of the hot paths and holds them against their budgets.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use flysch_cost::measure;
+use flysch_cost::path::{self, CASES};
+
+const USAGE: &str = "\
+usage: flysch-cost [NAME...]      count the named cases (all of them without a name) with callgrind
+                                  and print them as a table; fails if one is over its budget
+       flysch-cost run NAME READS do so many reads of one case, to be looked at with callgrind
+       flysch-cost --help";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        ["run", name, reads] => run(name, reads),
+        _ => check(&words),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("flysch-cost: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn case(name: &str) -> Result<&'static path::Case, String> {
+    let names = || CASES.map(|case| case.name).join(", ");
+    let found = CASES.iter().find(|case| case.name == name);
+    found.ok_or_else(|| format!("there is no case `{name}`; there are {}", names()))
+}
+
+fn run(name: &str, reads: &str) -> Result<(), String> {
+    let count = reads.parse().map_err(|_| format!("`{reads}` is not a number of reads"))?;
+    path::run(case(name)?, count);
+    Ok(())
+}
+
+fn check(names: &[&str]) -> Result<(), String> {
+    let named: Vec<_> = names.iter().map(|name| case(name)).collect::<Result<_, _>>()?;
+    let wanted = if named.is_empty() { CASES.iter().collect() } else { named };
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut over = Vec::new();
+    println!("| 4 KiB read | instructions | budget |\n|---|--:|--:|");
+    for case in wanted {
+        let count = measure::count(&program, case)?;
+        println!("| {} | {count} | {} |", case.what, case.budget);
+        if count > case.budget {
+            over.push(format!("{} takes {count}, {} are allowed", case.name, case.budget));
+        }
+    }
+    if over.is_empty() { Ok(()) } else { Err(over.join("; ")) }
+}
