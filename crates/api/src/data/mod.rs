@@ -1,6 +1,6 @@
 //! The data of a request: one range of DMA memory, or a list of them.
 //!
-//! Theory. A list lies in DMA memory itself, as an array of [`Segment`]s that its owner - whoever
+//! Theory. A list lies in DMA memory itself, as an array of [`DmaSlice`]s that its owner - whoever
 //! made the request - filled before it submitted it. A request names it by address, so requests
 //! and commands stay small values without lifetimes, and splitting one never copies a list: a part
 //! of it is the same list with another beginning and length ([`Data::part`]).
