@@ -5,14 +5,14 @@ use super::*;
 #[test]
 fn worlds_are_read_as_they_are_written() {
     for text in [
-        "ubifs-basic/die4/bad0/new/unstable/tool/plain/1",
+        "ubifs/die4/bad0/new/unstable/tool/plain/1",
         "jffs2-full/nor-parallel/bad0/new/fading/hasty/plain/20",
     ] {
         assert_eq!(text.parse::<World>().unwrap().to_string(), text);
     }
     for (text, says) in [
-        ("ubifs-basic/die4", "looks like"),
-        ("ubifs-basic/die5/bad0/new/unstable/tool/plain/1", "there is no chip 'die5'"),
+        ("ubifs/die4", "looks like"),
+        ("ubifs/die5/bad0/new/unstable/tool/plain/1", "there is no chip 'die5'"),
         ("none/die4/bad0/new/unstable/tool/plain/1", "there is no workload 'none'"),
     ] {
         let problem = text.parse::<World>().unwrap_err();
