@@ -209,7 +209,9 @@ pub fn through(source: &Source, kind: &Kind, folder: &Path) -> Result<u64, Vec<S
     let is_erased = bytes.is_empty();
     // An empty tree is an empty image: as much erased flash as one likes.
     fs::write(&path, if is_erased { vec![0xFF; 1 << 20] } else { bytes }).expect("written");
-    let image = Image::open(&path, &Options::default()).map_err(|e| vec![e.to_string()])?;
+    // Erased flash tells nothing of itself; any size of its blocks will do.
+    let options = Options { erase_size: is_erased.then_some(1 << 16), ..Options::default() };
+    let image = Image::open(&path, &options).map_err(|e| vec![e.to_string()])?;
     let mut lines = vec![];
     let is_wrong = flysch_image::check(&image, &mut |found| lines.push(found.finding.to_string()));
     if !is_wrong {
