@@ -109,7 +109,7 @@ fn story() {
 /// Starts [`story`] and answers the child and the process id of its QEMU.
 fn child(end: &str, program: &std::path::Path) -> (std::process::Child, u32) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "story", "--nocapture"])
+        .args(["--exact", "life::story", "--nocapture"])
         .env(STORY, end)
         .env("FLYSCH_TEST_PROGRAM", program)
         .stdout(Stdio::piped())

@@ -39,7 +39,9 @@ fn everything_the_device_has_can_be_read() {
             let index = if id == DescriptorId::String { 1 } else { 0 };
             match host.read_descriptor(&machine, id, index) {
                 Ok(bytes) => {
-                    assert_eq!(bytes.as_slice()[1], id.into_bits());
+                    // This one alone has no byte that says what it is.
+                    let is_typed = id != DescriptorId::Fbo;
+                    assert!(!is_typed || bytes.as_slice()[1] == id.into_bits(), "{id}");
                     assert_eq!(usize::from(bytes.as_slice()[0]), bytes.as_slice().len());
                 }
                 Err(error) => assert_eq!(id, DescriptorId::Fbo, "{error}"),
