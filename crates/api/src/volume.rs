@@ -51,21 +51,6 @@ pub trait Volume {
     }
 }
 
-impl<V: Volume + ?Sized> Volume for &V {
-    fn geometry(&self) -> Geometry {
-        (**self).geometry()
-    }
-    fn state(&self, lnum: u32) -> LebState {
-        (**self).state(lnum)
-    }
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
-        (**self).read(lnum, offset, buffer)
-    }
-    fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
-        (**self).point(lnum, offset, len)
-    }
-}
-
 /// Logical erase blocks that can be changed.
 ///
 /// Erases, bit-flips and bad blocks are the volume's own affair: a write that meets a worn block
@@ -113,35 +98,51 @@ pub trait VolumeMut: Volume {
     fn sync(&mut self) -> Result<(), Error>;
 }
 
-impl<V: Volume + ?Sized> Volume for &mut V {
-    fn geometry(&self) -> Geometry {
-        (**self).geometry()
-    }
-    fn state(&self, lnum: u32) -> LebState {
-        (**self).state(lnum)
-    }
-    fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
-        (**self).read(lnum, offset, buffer)
-    }
-    fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
-        (**self).point(lnum, offset, len)
-    }
+macro_rules! forward_volume_mut {
+    ($($pointer:ty),*) => {$(
+        impl<V: VolumeMut + ?Sized> VolumeMut for $pointer {
+            fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
+                (**self).write(lnum, offset, data)
+            }
+            fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
+                (**self).change(lnum, data)
+            }
+            fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
+                (**self).unmap(lnum)
+            }
+            fn map(&mut self, lnum: u32) -> Result<(), Error> {
+                (**self).map(lnum)
+            }
+            fn sync(&mut self) -> Result<(), Error> {
+                (**self).sync()
+            }
+        }
+    )*};
 }
 
-impl<V: VolumeMut + ?Sized> VolumeMut for &mut V {
-    fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
-        (**self).write(lnum, offset, data)
-    }
-    fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error> {
-        (**self).change(lnum, data)
-    }
-    fn unmap(&mut self, lnum: u32) -> Result<(), Error> {
-        (**self).unmap(lnum)
-    }
-    fn map(&mut self, lnum: u32) -> Result<(), Error> {
-        (**self).map(lnum)
-    }
-    fn sync(&mut self) -> Result<(), Error> {
-        (**self).sync()
-    }
+forward_volume_mut!(&mut V);
+#[cfg(feature = "alloc")]
+forward_volume_mut!(alloc::boxed::Box<V>);
+
+macro_rules! forward_volume {
+    ($($pointer:ty),*) => {$(
+        impl<V: Volume + ?Sized> Volume for $pointer {
+            fn geometry(&self) -> Geometry {
+                (**self).geometry()
+            }
+            fn state(&self, lnum: u32) -> LebState {
+                (**self).state(lnum)
+            }
+            fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
+                (**self).read(lnum, offset, buffer)
+            }
+            fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
+                (**self).point(lnum, offset, len)
+            }
+        }
+    )*};
 }
+
+forward_volume!(&V, &mut V);
+#[cfg(feature = "alloc")]
+forward_volume!(alloc::boxed::Box<V>, alloc::sync::Arc<V>);

@@ -245,7 +245,7 @@ fn change(image: &Image, volume: &Volume) -> Result<(), String> {
 /// The same with an index that is trusted, as those do who can not wait at a mount.
 fn change_trusting(volume: &Volume) -> Result<(), String> {
     let say = |error: &dyn std::fmt::Display| error.to_string();
-    let Contents::Ubifs(fs) = &volume.contents else { return Err("it is no UBIFS in UBI".into()) };
+    let Contents::Ubifs(fs) = &volume.contents else { return Err("it is no UBIFS".into()) };
     let lebs = Lebs::copy(fs.volume(), fs.superblock().min_io_size);
     let options = flysch_ubifs::Options { index: IndexUse::Trust };
     let mut fs = UbifsMut::open_with(lebs, &options).map_err(|error| say(&error))?;

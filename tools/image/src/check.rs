@@ -77,7 +77,6 @@ fn check_volume(volume: &Volume, tell: &mut dyn FnMut(Finding)) {
     }
     match &volume.contents {
         Contents::Ubifs(fs) => fs.check().into_iter().for_each(tell),
-        Contents::BareUbifs(fs) => fs.check().into_iter().for_each(tell),
         Contents::Jffs2(fs) => {
             let order = fs.facts().order;
             if let Err(error) = flysch_jffs2::check(fs.flash(), Some(order), tell) {

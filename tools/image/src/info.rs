@@ -153,7 +153,6 @@ pub fn volume_facts(volume: &Volume) -> Vec<Fact> {
             facts.push(fact("superblock", SUPERBLOCK_LOST));
         }
         Contents::Ubifs(fs) => ubifs_facts(fs.superblock(), fs.is_unclean(), &mut facts),
-        Contents::BareUbifs(fs) => ubifs_facts(fs.superblock(), fs.is_unclean(), &mut facts),
         Contents::Jffs2(fs) => {
             let found = fs.facts();
             facts.push(fact("byte order", found.order));

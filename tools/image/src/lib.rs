@@ -36,7 +36,8 @@ pub use flysch_mtd::Scheme as EccScheme;
 pub use info::{Fact, facts, faults, volume_facts};
 pub use lock::Exclusive;
 pub use open::{
-    Contents, Device, Image, OpenError, Options, Part, SharedFileSystem, SharedFlash, Volume, names,
+    Contents, Device, Image, OpenError, Options, Part, SharedFileSystem, SharedFlash, SharedVolume,
+    Volume, names,
 };
 pub use path::{PathError, follow, resolve};
 pub use repair::{RepairFailure, restore_backup, write_backup};

@@ -22,6 +22,8 @@ use crate::storage::{FileStorage, Window};
 
 /// A flash that any thread may read.
 pub type SharedFlash = Arc<dyn Flash + Send + Sync>;
+/// Logical erase blocks that any thread may read: of UBI, or one behind the other.
+pub type SharedVolume = Arc<dyn flysch_api::volume::Volume + Send + Sync>;
 /// A file system that any thread may read.
 pub type SharedFileSystem = Arc<dyn FileSystem + Send + Sync>;
 pub(crate) type SharedStorage = Arc<dyn Storage + Send + Sync>;
@@ -148,10 +150,8 @@ pub type Device = Ubi<SharedFlash>;
 
 /// What a volume holds.
 pub enum Contents {
-    /// UBIFS in a UBI volume.
-    Ubifs(Arc<Ubifs<UbiVolume<SharedFlash>>>),
-    /// UBIFS without UBI.
-    BareUbifs(Arc<Ubifs<FlatImage<SharedFlash>>>),
+    /// UBIFS, in a UBI volume or without UBI.
+    Ubifs(Arc<Ubifs<SharedVolume>>),
     /// JFFS2 on flash.
     Jffs2(Arc<Jffs2<SharedFlash>>),
     /// Something that is no file system.
@@ -164,7 +164,6 @@ impl std::fmt::Debug for Contents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Ubifs(_) => "Ubifs",
-            Self::BareUbifs(_) => "BareUbifs",
             Self::Jffs2(_) => "Jffs2",
             Self::Raw(_) => "Raw",
             Self::Broken(..) => "Broken",
@@ -195,7 +194,6 @@ impl Contents {
     pub fn is_without_superblock(&self) -> bool {
         match self {
             Self::Ubifs(fs) => fs.is_without_superblock(),
-            Self::BareUbifs(fs) => fs.is_without_superblock(),
             Self::Jffs2(_) | Self::Raw(_) | Self::Broken(..) => false,
         }
     }
@@ -206,7 +204,6 @@ impl Volume {
     pub fn file_system(&self) -> Option<SharedFileSystem> {
         match &self.contents {
             Contents::Ubifs(fs) => Some(fs.clone()),
-            Contents::BareUbifs(fs) => Some(fs.clone()),
             Contents::Jffs2(fs) => Some(fs.clone()),
             Contents::Raw(_) | Contents::Broken(..) => None,
         }
@@ -217,7 +214,6 @@ impl Volume {
     pub fn file_system_with_lost(&self) -> Option<SharedFileSystem> {
         Some(match &self.contents {
             Contents::Ubifs(fs) => Arc::new(WithLost::new(fs.clone(), fs.unreachable())),
-            Contents::BareUbifs(fs) => Arc::new(WithLost::new(fs.clone(), fs.unreachable())),
             Contents::Jffs2(fs) => {
                 let order = Some(fs.facts().order);
                 let fs = Jffs2::mount_keeping_nameless(fs.flash().clone(), order).ok()?;
@@ -239,7 +235,7 @@ impl Volume {
     /// Short name of what it holds.
     pub fn format(&self) -> &'static str {
         match &self.contents {
-            Contents::Ubifs(_) | Contents::BareUbifs(_) => "ubifs",
+            Contents::Ubifs(_) => "ubifs",
             Contents::Jffs2(_) => "jffs2",
             Contents::Raw(_) => "raw",
             Contents::Broken(..) => "broken",
@@ -415,8 +411,8 @@ impl Part {
     fn open_ubifs(&mut self) {
         let contents = match FlatImage::open(self.flash.clone()) {
             None => Contents::Broken(self.flash.clone(), "the superblock is damaged".into()),
-            Some(volume) => match Ubifs::open(volume, &flysch_ubifs::Options::default()) {
-                Ok(fs) => Contents::BareUbifs(Arc::new(fs)),
+            Some(volume) => match open_ubifs(Arc::new(volume)) {
+                Ok(fs) => Contents::Ubifs(Arc::new(fs)),
                 Err(error) => Contents::Broken(self.flash.clone(), error.to_string()),
             },
         };
@@ -432,6 +428,10 @@ impl Part {
             Err(error) => self.failure = Some(error.to_string()),
         }
     }
+}
+
+fn open_ubifs(volume: SharedVolume) -> Result<Ubifs<SharedVolume>, flysch_ubifs::OpenError> {
+    Ubifs::open(volume, &flysch_ubifs::Options::default())
 }
 
 fn ubi_volume(ubi: UbiVolume<SharedFlash>) -> Volume {
@@ -464,7 +464,7 @@ fn ubi_contents(ubi: &UbiVolume<SharedFlash>) -> Contents {
     if let Some(order) = first {
         return jffs2(order);
     }
-    match Ubifs::open(ubi.clone(), &flysch_ubifs::Options::default()) {
+    match open_ubifs(Arc::new(ubi.clone())) {
         Ok(fs) => Contents::Ubifs(Arc::new(fs)),
         Err(flysch_ubifs::OpenError::NotUbifs) => {
             // The first block of a JFFS2 may be damaged, or not written yet.

@@ -9,19 +9,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
 use flysch_api::vfs::Timestamp;
-use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_models::nand::{Config, NandChip};
 use flysch_models::nor::NorChip;
 use flysch_mtd::Nand;
 use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
-use flysch_ubifs::UbifsMut;
 use flysch_ubifs::create::{CreateOptions, NewInode};
 
 pub use target::{CHIP_KEYS, ChipTarget};
 
 use self::target::{NewFileSystem, Profile, page_format};
 use crate::lock::Exclusive;
-use crate::writable::{Writable, WritableError, format};
+use crate::writable::{AnyFlash, Writable, WritableError, format};
 
 /// The name of the UBI volume that is made on an erased chip.
 const VOLUME: &[u8] = b"flysch";
@@ -158,7 +156,7 @@ enum Found {
     Other,
 }
 
-fn look_at(flash: &ChipFlash) -> Result<Found, Error> {
+fn look_at(flash: &dyn Flash) -> Result<Found, Error> {
     let geometry = *flash.geometry();
     let mut found = Found::Nothing;
     let mut start = [0; 64];
@@ -222,7 +220,7 @@ impl ChipTarget {
         let mut flash = ChipFlash { chip: self.chip()?, busy, lost_power: lost_power.clone() };
         let mut found = look_at(&flash)?;
         if (found, self.new) == (Found::Nothing, NewFileSystem::Ubifs) {
-            flash = make_ubifs(flash, self.seed)?;
+            make_ubifs(Box::new(&mut flash), self.seed)?;
             found = Found::Ubi;
         }
         if let Some((number, tear)) = self.cut {
@@ -234,14 +232,17 @@ impl ChipTarget {
             power.cut_at(at, tear);
         }
         let fs = match found {
-            Found::Ubi => open_ubifs(flash, volume)?,
-            Found::Nothing | Found::Other => open_jffs2(flash)?,
+            Found::Ubi => open_ubifs(Box::new(flash), volume)?,
+            Found::Nothing | Found::Other => {
+                let flash: AnyFlash = Box::new(flash);
+                Writable::jffs2(Box::new(flash), None, None)?
+            }
         };
         Ok(OnChip { fs, lost_power })
     }
 }
 
-fn make_ubifs(flash: ChipFlash, seed: u64) -> Result<ChipFlash, WritableError> {
+fn make_ubifs(flash: AnyFlash, seed: u64) -> Result<(), WritableError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     let now = Timestamp { seconds, nanoseconds: now.subsec_nanos() };
@@ -255,10 +256,10 @@ fn make_ubifs(flash: ChipFlash, seed: u64) -> Result<ChipFlash, WritableError> {
     let options = CreateOptions::new(write_size, volume.device().leb_size(), lebs);
     let root = NewInode::directory(now);
     flysch_ubifs::create::format(&mut volume, &options, &root).map_err(format)?;
-    volume.into_device().detach().map_err(format)
+    volume.into_device().detach().map(drop).map_err(format)
 }
 
-fn open_ubifs(flash: ChipFlash, wanted: Option<&str>) -> Result<Writable, WritableError> {
+fn open_ubifs(flash: AnyFlash<'static>, wanted: Option<&str>) -> Result<Writable, WritableError> {
     let device = Device::attach(flash, &DeviceOptions::default()).map_err(format)?;
     let names: Vec<(u32, String)> = device
         .volumes()
@@ -274,16 +275,5 @@ fn open_ubifs(flash: ChipFlash, wanted: Option<&str>) -> Result<Writable, Writab
         return Err(format(format_args!("name one volume with --volume; there are: {there}")));
     };
     let volume = device.into_volume(*id).map_err(format)?;
-    let fs = UbifsMut::open(volume).map_err(format)?;
-    Ok(Writable::new(fs, |fs: UbifsMut<_>| {
-        let volume = fs.close().map_err(format)?;
-        volume.into_device().detach().map(drop).map_err(format)
-    }))
-}
-
-fn open_jffs2(flash: ChipFlash) -> Result<Writable, WritableError> {
-    let fs = Jffs2Mut::mount(flash, &WriteOptions::default()).map_err(format)?;
-    Ok(Writable::new(fs, |mut fs: Jffs2Mut<ChipFlash>| {
-        flysch_api::vfs::FileSystemMut::sync(&mut fs, None).map_err(format)
-    }))
+    Writable::ubifs(Box::new(volume), None)
 }

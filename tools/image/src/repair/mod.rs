@@ -12,14 +12,14 @@ use flysch_api::vfs::Error;
 use flysch_api::volume::Volume as _;
 use flysch_mtd::Image as PlainImage;
 use flysch_mtd::Storage;
-use flysch_ubi::{Device, DeviceOptions};
+use flysch_ubi::DeviceOptions;
 use flysch_ubifs::repair::{self, Change, Level, RepairError, Report};
-use flysch_ubifs::{FlatImage, MountError};
+use flysch_ubifs::{FlatImage, MountError, Ubifs};
 use flysch_wire::ubi::VolumeFlags;
 
-use crate::open::{Contents, Image, Part, Volume};
+use crate::open::{Contents, Image, Part, SharedVolume, Volume};
 use crate::storage::{FileStorage, Window};
-use crate::writable::{Room, UBI_SPARE, geometry};
+use crate::writable::{AnyFlash, OwnVolume, Room, UBI_SPARE, UbiDevice, geometry};
 
 /// Why there is no repair.
 #[derive(Debug, thiserror::Error)]
@@ -76,14 +76,13 @@ impl Image {
         if self.device.is_some() {
             return Err(unfit("a device is not repaired where it is: dump it, repair the dump"));
         }
-        match (&volume.contents, &volume.ubi) {
-            (Contents::Ubifs(_), Some(ubi)) => Ok(repair::survey(ubi.clone())?),
-            (Contents::BareUbifs(fs), _) => Ok(repair::survey(fs.volume().clone())?),
-            (Contents::Jffs2(_), _) => Err(unfit(
+        match &volume.contents {
+            Contents::Ubifs(fs) => Ok(repair::survey(fs.volume().clone())?),
+            Contents::Jffs2(_) => Err(unfit(
                 "JFFS2 has nothing but nodes: each mount leaves out what is damaged, so there is \
                  nothing that a repair could mend; `image extract` saves what is there",
             )),
-            (Contents::Broken(_, why), _) => Err(RepairFailure::Unfit(format!(
+            Contents::Broken(_, why) => Err(RepairFailure::Unfit(format!(
                 "it cannot be repaired: {why}, and there is no copy of that"
             ))),
             _ => Err(unfit("there is no file system in it")),
@@ -104,11 +103,9 @@ impl Image {
     ) -> Result<Report, RepairFailure> {
         let part = self.part_of(volume)?;
         let _lock = self.lock_for_writing().map_err(failed)?;
-        match (&volume.contents, volume.id) {
-            (Contents::BareUbifs(_), _) => self.repair_bare(part, (level, now)),
-            (_, Some(_)) if volume.ubi.is_some() => {
-                self.repair_in_ubi((part, volume), (level, now, more))
-            }
+        match (&volume.contents, &volume.ubi) {
+            (_, Some(_)) => self.repair_in_ubi((part, volume), (level, now, more)),
+            (Contents::Ubifs(fs), None) => self.repair_bare((part, fs), (level, now)),
             _ => Err(unfit("only UBI and UBIFS can be repaired")),
         }
     }
@@ -145,7 +142,7 @@ impl Image {
             erase_corrupt: level >= Level::DangerDefault,
             ..DeviceOptions::default()
         };
-        let mut device = Device::attach(flash, &options).map_err(failed)?;
+        let mut device = UbiDevice::attach(flash, &options).map_err(failed)?;
         if !plan.changes.is_empty() {
             ubi::settle(&mut device).map_err(failed)?;
         }
@@ -155,18 +152,20 @@ impl Image {
         }
         let mut report = Report::default();
         if fs.is_some() {
-            let volume = device.into_volume(info.id).map_err(failed)?;
+            let volume: OwnVolume = Box::new(device.into_volume(info.id).map_err(failed)?);
             let (volume, done) = repair::repair(volume, level, now)?;
-            (device, report) = (volume.into_device(), done);
+            volume.rest().map_err(failed)?;
+            report = done;
+        } else {
+            device.detach().map_err(failed)?;
         }
-        device.detach().map_err(failed)?;
         self.trim(part, &room).map_or(Ok(()), |trim| trim.run().map_err(failed))?;
         Ok(report)
     }
 
     fn repair_bare(
         &self,
-        part: &Part,
+        (part, fs): (&Part, &Ubifs<SharedVolume>),
         (level, now): (Level, u64),
     ) -> Result<Report, RepairFailure> {
         if self.page_format.is_some() {
@@ -175,19 +174,14 @@ impl Image {
         let mut storage = FileStorage::open_writable(&self.path).map_err(failed)?;
         let start = part.region.range.start + self.offset;
         let old = storage.size();
-        let Some(fs) = part.volumes.iter().find_map(|volume| match &volume.contents {
-            Contents::BareUbifs(fs) => Some(fs),
-            _ => None,
-        }) else {
-            return Err(unfit("only UBIFS can be repaired"));
-        };
         let leb_size = fs.superblock().leb_size;
         let most = fs.superblock().leb_count_max.min(fs.superblock().leb_count.saturating_add(16));
         let len = u64::from(most) * u64::from(leb_size);
         storage.grow(start + len).map_err(failed)?;
         let window = Window { storage, start, len };
-        let flash = PlainImage::new(window, Geometry::nor(len, leb_size));
+        let flash: AnyFlash = Box::new(PlainImage::new(window, Geometry::nor(len, leb_size)));
         let image = FlatImage::open(flash).ok_or_else(|| unfit("the superblock is lost"))?;
+        let image: OwnVolume = Box::new(image);
         let (image, report) = repair::repair(image, level, now)?;
         let mut lebs = image.geometry().lebs;
         let mut bytes = vec![0; leb_size as usize];

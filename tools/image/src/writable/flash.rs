@@ -11,7 +11,7 @@ use super::{Room, WritableError};
 use crate::open::{Image, Part};
 use crate::storage::{FileStorage, Window};
 
-pub(crate) type AnyFlash = Box<dyn FlashMut + Send + Sync>;
+pub(crate) type AnyFlash<'a> = Box<dyn FlashMut + Send + Sync + 'a>;
 
 impl Image {
     /// What to cut off in the end of what `open_flash` adds; nothing if the user named a size.
@@ -32,7 +32,7 @@ impl Image {
         geometry: Geometry,
         room: &Room,
         more: u64,
-    ) -> Result<AnyFlash, WritableError> {
+    ) -> Result<AnyFlash<'static>, WritableError> {
         if self.device.is_some() {
             let device = MtdDevice::open(&self.path, Access::Write)?;
             let whole = *device.geometry();

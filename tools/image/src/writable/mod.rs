@@ -9,22 +9,59 @@ mod flash;
 
 use std::sync::{Arc, RwLock};
 
-use flysch_api::flash::{Geometry, Kind};
+use flysch_api::flash::{FlashMut, Geometry, Kind};
 use flysch_api::vfs::{FileSystem, FileSystemMut};
+use flysch_api::volume::VolumeMut;
 use flysch_jffs2::{Jffs2, Jffs2Mut, WriteOptions};
 use flysch_mtd::detect::Content;
 use flysch_ubi::{Device, DeviceOptions, DeviceVolume, Gluebi, Offsets};
 use flysch_ubifs::{FlatImage, Ubifs, UbifsMut};
+use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubi::VolumeFlags;
 
 use self::bare::BareVolume;
 pub(crate) use self::flash::{AnyFlash, Trim};
 use crate::lock::{Exclusive, Lock};
-use crate::open::{Contents, Image, Part, SharedFlash, Volume};
+use crate::open::{Contents, Image, Part, SharedFlash, SharedVolume, Volume};
 
-/// A volume that a file system has for itself.
-type UbiVolumeMut = DeviceVolume<Device<AnyFlash>, AnyFlash>;
+/// A UBI device that changes.
+pub(crate) type UbiDevice<'a> = Device<AnyFlash<'a>>;
+type UbiVolumeMut = DeviceVolume<UbiDevice<'static>, AnyFlash<'static>>;
 
+/// What a file system has for itself, and leaves as an unmount would: of one type whatever it is,
+/// so that each file system is compiled once.
+pub(crate) trait Rest {
+    /// Nothing comes after this.
+    fn rest(self: Box<Self>) -> Result<(), WritableError> {
+        Ok(())
+    }
+}
+
+/// Logical erase blocks for a UBIFS.
+pub(crate) trait RestingVolume: VolumeMut + Rest + Send + Sync {}
+impl<V: VolumeMut + Rest + Send + Sync> RestingVolume for V {}
+pub(crate) type OwnVolume = Box<dyn RestingVolume>;
+
+/// Flash for a JFFS2.
+pub(crate) trait RestingFlash: FlashMut + Rest + Send + Sync {}
+impl<F: FlashMut + Rest + Send + Sync> RestingFlash for F {}
+pub(crate) type OwnFlash = Box<dyn RestingFlash>;
+
+impl Rest for UbiVolumeMut {
+    fn rest(self: Box<Self>) -> Result<(), WritableError> {
+        self.into_device().detach().map(drop).map_err(format)
+    }
+}
+
+impl Rest for Gluebi<UbiVolumeMut> {
+    fn rest(self: Box<Self>) -> Result<(), WritableError> {
+        Box::new(self.into_volume()).rest()
+    }
+}
+
+impl Rest for AnyFlash<'_> {}
+impl Rest for FlatImage<AnyFlash<'_>> {}
+impl Rest for BareVolume<AnyFlash<'_>> {}
 /// A file system that one at a time changes.
 pub type SharedMut = Arc<RwLock<dyn FileSystemMut + Send + Sync>>;
 /// Blocks that UBI needs beside its volumes' to work with.
@@ -86,8 +123,32 @@ impl std::fmt::Debug for Writable {
 }
 
 impl Writable {
+    /// A UBIFS on `volume`; `trim` comes after its end.
+    pub(crate) fn ubifs(volume: OwnVolume, trim: Option<Trim>) -> Result<Self, WritableError> {
+        let fs = UbifsMut::open(volume).map_err(format)?;
+        Ok(Self::new(fs, move |fs: UbifsMut<OwnVolume>| {
+            fs.close().map_err(format)?.rest()?;
+            trim.map_or(Ok(()), Trim::run)
+        }))
+    }
+
+    /// A JFFS2 on `flash`, in that byte order if it is empty; `trim` comes after its end.
+    pub(crate) fn jffs2(
+        flash: OwnFlash,
+        order: Option<ByteOrder>,
+        trim: Option<Trim>,
+    ) -> Result<Self, WritableError> {
+        let options = WriteOptions { order, ..WriteOptions::default() };
+        let fs = Jffs2Mut::mount(flash, &options).map_err(format)?;
+        Ok(Self::new(fs, move |mut fs: Jffs2Mut<OwnFlash>| {
+            fs.sync(None).map_err(format)?;
+            fs.into_flash().rest()?;
+            trim.map_or(Ok(()), Trim::run)
+        }))
+    }
+
     /// A file system, and how it comes to rest.
-    pub(crate) fn new<T: FileSystemMut + Send + Sync + 'static>(
+    fn new<T: FileSystemMut + Send + Sync + 'static>(
         fs: T,
         close: impl FnOnce(T) -> Result<(), WritableError> + 'static,
     ) -> Self {
@@ -129,13 +190,11 @@ impl Image {
         let holds = |part: &&Part| part.volumes.iter().any(|other| std::ptr::eq(other, volume));
         let part = self.parts.iter().find(holds).ok_or(WritableError::NoFileSystem)?;
         let lock = self.lock_for_writing()?;
-        let writable = match (part.region.content, volume.id) {
-            (Content::Ubi { .. }, Some(id)) => self.open_ubi_volume(part, id, room),
-            _ => match &volume.contents {
-                Contents::Jffs2(fs) => self.open_jffs2(part, fs, room),
-                Contents::BareUbifs(fs) => self.open_bare(part, fs, room),
-                _ => Err(WritableError::NoFileSystem),
-            },
+        let writable = match (part.region.content, volume.id, &volume.contents) {
+            (Content::Ubi { .. }, Some(id), _) => self.open_ubi_volume(part, id, room),
+            (_, _, Contents::Jffs2(fs)) => self.open_jffs2(part, fs, room),
+            (_, _, Contents::Ubifs(fs)) => self.open_bare(part, fs, room),
+            _ => Err(WritableError::NoFileSystem),
         }?;
         Ok(Writable { lock, ..writable })
     }
@@ -193,21 +252,13 @@ impl Image {
         }
         let volume = device.into_volume(id).map_err(format)?;
         let trim = self.trim(part, room);
-        let end = move |volume: UbiVolumeMut| {
-            volume.into_device().detach().map_err(format)?;
-            trim.map_or(Ok(()), Trim::run)
-        };
-        let Some(Contents::Jffs2(fs)) = contents.map(|volume| &volume.contents) else {
-            let fs = UbifsMut::open(volume).map_err(format)?;
-            return Ok(Writable::new(fs, move |fs| end(fs.close().map_err(format)?)));
-        };
-        let options = WriteOptions { order: Some(fs.facts().order), ..WriteOptions::default() };
-        let flash = Gluebi::new(volume, &geometry);
-        let fs = Jffs2Mut::mount(flash, &options).map_err(format)?;
-        Ok(Writable::new(fs, move |mut fs: Jffs2Mut<Gluebi<UbiVolumeMut>>| {
-            fs.sync(None).map_err(format)?;
-            end(fs.into_flash().into_volume())
-        }))
+        match contents.map(|volume| &volume.contents) {
+            Some(Contents::Jffs2(fs)) => {
+                let order = Some(fs.facts().order);
+                Writable::jffs2(Box::new(Gluebi::new(volume, &geometry)), order, trim)
+            }
+            _ => Writable::ubifs(Box::new(volume), trim),
+        }
     }
 
     fn open_jffs2(
@@ -230,20 +281,13 @@ impl Image {
         let Content::Jffs2(order) = part.region.content else {
             return Err(WritableError::NoFileSystem);
         };
-        let options = WriteOptions { order: Some(order), ..WriteOptions::default() };
-        let fs = Jffs2Mut::mount(flash, &options).map_err(format)?;
-        let trim = self.trim(part, room);
-        Ok(Writable::new(fs, move |mut fs: Jffs2Mut<AnyFlash>| {
-            fs.sync(None).map_err(format)?;
-            drop(fs);
-            trim.map_or(Ok(()), Trim::run)
-        }))
+        Writable::jffs2(Box::new(flash), Some(order), self.trim(part, room))
     }
 
     fn open_bare(
         &self,
         part: &Part,
-        fs: &Ubifs<FlatImage<SharedFlash>>,
+        fs: &Ubifs<SharedVolume>,
         room: &Room,
     ) -> Result<Writable, WritableError> {
         if self.device.is_some() || self.page_format.is_some() {
@@ -259,10 +303,7 @@ impl Image {
         let room = Room { bytes: Some(room.bytes.unwrap_or(0)), ..*room };
         let flash = self.open_flash(part, geometry, &room, wanted.saturating_sub(there))?;
         let volume = BareVolume::new(FlatImage::new(flash, leb_size, 0), &self.path)?;
-        let fs = UbifsMut::open(volume).map_err(format)?;
-        Ok(Writable::new(fs, |fs: UbifsMut<BareVolume<AnyFlash>>| {
-            fs.close().map(drop).map_err(format)
-        }))
+        Writable::ubifs(Box::new(volume), None)
     }
 }
 
