@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
     let flash = Image::new(image, Geometry::nor(0, LEB_SIZE as u32));
     for index in [IndexUse::Verify, IndexUse::Trust, IndexUse::Rebuild] {
         let volume = FlatImage::new(&flash, LEB_SIZE as u32, LEBS as u32);
-        let Ok(fs) = Ubifs::open(volume, &Options { index }) else { continue };
+        let Ok(fs) = Ubifs::open(volume, &Options { index, keys: None }) else { continue };
         let _ = (fs.check(), fs.statistics(), fs.unreachable());
         let mut budget = 500;
         walk(&fs, Inode(1), &mut budget);

@@ -11,6 +11,8 @@ use flysch_api::vfs::{Error, Inode};
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::{Header, NODE_ALIGNMENT, NodeError, NodeKind};
 
+use crate::auth::HashAlgorithm;
+
 /// Where a node lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
@@ -33,6 +35,10 @@ pub(crate) enum Cause {
     Mismatch(&'static str),
     /// The place is none where such a node can lie.
     Misplaced,
+    /// A good node, and not the one that was signed.
+    Hash,
+    /// A good node that nothing signed vouches for.
+    Unproven,
 }
 
 impl fmt::Display for Cause {
@@ -42,6 +48,10 @@ impl fmt::Display for Cause {
             Self::Flash(error) => error.fmt(f),
             Self::Mismatch(what) => write!(f, "the node here has another {what}"),
             Self::Misplaced => f.write_str("no such node can lie here"),
+            Self::Hash => f.write_str("authentication failed: it has another hash than was signed"),
+            Self::Unproven => {
+                f.write_str("authentication failed: no hash that was signed covers it")
+            }
         }
     }
 }
@@ -145,6 +155,8 @@ pub(crate) struct Access<V> {
     pub(crate) lebs: u32,
     /// What the last look showed of the places that are not looked at again.
     pub(crate) held: Vec<Held>,
+    /// How nodes are hashed, if they have to have the hashes that were signed.
+    pub(crate) verify: Option<HashAlgorithm>,
 }
 
 impl<V: Volume> Access<V> {
@@ -188,6 +200,34 @@ impl<V: Volume> Access<V> {
             held.for_each(|held| held.lay_over(offset, room));
         }
         Ok(room)
+    }
+
+    /// An index node, CRC verified, and the hash that its branch says.
+    pub(crate) fn index_node<'b>(
+        &'b self,
+        at: Location,
+        hash: &[u8],
+        scratch: &'b mut Scratch,
+    ) -> Result<(Header, &'b [u8]), Fault> {
+        let (header, bytes) = self.node(at, NodeKind::Index, scratch)?;
+        self.genuine(at, NodeKind::Index, (bytes, hash))?;
+        Ok((header, bytes))
+    }
+
+    /// Whether a node that was read has the hash that its branch says, if that matters.
+    pub(crate) fn genuine(
+        &self,
+        at: Location,
+        kind: NodeKind,
+        (node, hash): (&[u8], &[u8]),
+    ) -> Result<(), Fault> {
+        match self.verify {
+            Some(algorithm) if !algorithm.hash(node).fits(hash) => {
+                let place = self.place(at.lnum, at.offset);
+                Err(Fault { structure: kind.name(), place, cause: Cause::Hash })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A whole LEB.

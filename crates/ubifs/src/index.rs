@@ -20,6 +20,7 @@ use flysch_wire::ubifs::{
 };
 
 use crate::access::{Access, Cause, Fault, Location, Scratch};
+use crate::auth::Digest;
 use crate::overlay::Overlay;
 use cache::NodeCache;
 
@@ -46,6 +47,8 @@ pub(crate) trait Visit {
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     pub(crate) root: Location,
+    /// Authenticated file systems: of the root.
+    pub(crate) root_hash: Digest,
     pub(crate) format: BranchFormat,
     pub(crate) fanout: usize,
     /// Of the tree below `root`; another root, and it no longer counts.
@@ -87,12 +90,13 @@ impl Lowest {
     }
 
     /// The nodes that may hold keys from `first` to `last`.
-    fn between(&self, first: Key, last: Key) -> impl Iterator<Item = Child> + '_ {
+    fn between(&self, first: Key, last: Key) -> impl Iterator<Item = Child<'static>> + '_ {
         // Names with one hash may begin in the node before the one that starts with it.
         let start = self.nodes.partition_point(|node| node.0 < first).saturating_sub(1);
         let wanted = self.nodes[start..].iter().take_while(move |node| node.0 <= last);
         (start..).zip(wanted).map(|(number, &(key, at))| Child {
             at,
+            hash: &[],
             level: Some(0),
             key: Some(key),
             first: if number == 0 { Key::MIN } else { key },
@@ -116,8 +120,10 @@ struct Walk<'w, V> {
 
 /// A branch to an index node, and the keys that may be below it.
 #[derive(Clone, Copy)]
-struct Child {
+struct Child<'h> {
     at: Location,
+    /// The node's hash, if it has to have one.
+    hash: &'h [u8],
     level: Option<u16>,
     /// The branch's key; none for the root.
     key: Option<Key>,
@@ -129,11 +135,13 @@ impl Index {
     /// The tree below `root`, which takes about `bytes`.
     pub(crate) fn new(root: Location, format: BranchFormat, fanout: usize, bytes: u64) -> Self {
         let node_max = flysch_wire::ubifs::INDEX_NODE_SIZE + fanout * format.branch_size();
-        Self { root, format, fanout, lowest: None, cache: NodeCache::new(node_max, bytes) }
+        let cache = NodeCache::new(node_max, bytes);
+        Self { root, root_hash: Digest::NONE, format, fanout, lowest: None, cache }
     }
 
     /// A commit put the root elsewhere; the tree takes `bytes` now.
-    pub(crate) fn moved(&mut self, root: Location, bytes: u64) {
+    pub(crate) fn moved(&mut self, root: Location, hash: Digest, bytes: u64) {
+        self.root_hash = hash;
         if self.root != root {
             (self.root, self.lowest) = (root, None);
         }
@@ -152,15 +160,15 @@ impl Index {
         self.cache.forget(at);
     }
 
-    /// The index node at a place that another one named, its CRC verified now or before.
+    /// The index node at a place that another one named, its CRC and hash verified now or before.
     pub(crate) fn node<'b, V: Volume>(
         &self,
         access: &'b Access<V>,
-        at: Location,
+        (at, hash): (Location, &[u8]),
         scratch: &'b mut Scratch,
     ) -> Result<(Header, &'b [u8]), Fault> {
         if access.volume.point(at.lnum, at.offset, at.length as usize).is_some() {
-            return access.node(at, NodeKind::Index, scratch);
+            return access.index_node(at, hash, scratch);
         }
         let length = at.length as usize;
         if length <= Scratch::INLINE && self.cache.get(at, scratch.room(length)) {
@@ -169,7 +177,7 @@ impl Index {
                 return Ok((header, scratch.room(length)));
             }
         }
-        let (header, bytes) = access.node(at, NodeKind::Index, scratch)?;
+        let (header, bytes) = access.index_node(at, hash, scratch)?;
         self.cache.put(at, bytes);
         Ok((header, bytes))
     }
@@ -189,7 +197,8 @@ impl Index {
         (first, last): (Key, Key),
         visit: &mut dyn Visit,
     ) -> ControlFlow<()> {
-        let Some(lowest) = self.lowest.as_ref().filter(|lowest| lowest.root == self.root) else {
+        let usable = |lowest: &&Lowest| lowest.root == self.root && access.verify.is_none();
+        let Some(lowest) = self.lowest.as_ref().filter(usable) else {
             let mut walk =
                 Walk { cached: true, access, layout, index: self, overlay, first, last, visit };
             return walk.whole();
@@ -228,16 +237,17 @@ impl<V: Volume> Walk<'_, V> {
         if self.overlay.covers(self.first, self.last) {
             return ControlFlow::Continue(());
         }
-        let at = self.index.root;
-        self.descend(Child { at, level: None, key: None, first: Key::MIN, last: Key::MAX })
+        let (at, hash) = (self.index.root, self.index.root_hash.bytes());
+        let (first, last) = (Key::MIN, Key::MAX);
+        self.descend(Child { at, hash, level: None, key: None, first, last })
     }
 
-    fn descend(&mut self, child: Child) -> ControlFlow<()> {
+    fn descend(&mut self, child: Child<'_>) -> ControlFlow<()> {
         let access = self.access;
         let mut scratch = Scratch::new();
         let read = match self.cached {
-            true => self.index.node(access, child.at, &mut scratch),
-            false => access.node(child.at, NodeKind::Index, &mut scratch),
+            true => self.index.node(access, (child.at, child.hash), &mut scratch),
+            false => access.index_node(child.at, child.hash, &mut scratch),
         };
         let (header, bytes) = match read {
             Ok(found) if self.layout.main.contains(&child.at.lnum) => found,
@@ -270,6 +280,7 @@ impl<V: Volume> Walk<'_, V> {
             } else if !self.overlay.covers(branch.key, last) {
                 self.descend(Child {
                     at: location(&branch),
+                    hash: branch.hash,
                     level: Some(node.level - 1),
                     key: Some(branch.key),
                     first: if at == 0 { child.first } else { branch.key },
@@ -280,14 +291,14 @@ impl<V: Volume> Walk<'_, V> {
         ControlFlow::Continue(())
     }
 
-    fn lose(&mut self, child: Child, cause: Cause) -> ControlFlow<()> {
+    fn lose(&mut self, child: Child<'_>, cause: Cause) -> ControlFlow<()> {
         let place = self.access.place(child.at.lnum, child.at.offset);
         let fault = Fault { structure: NodeKind::Index.name(), place, cause };
         self.visit.lost(fault, child.first, child.last)
     }
 
     /// The rules of a tree that can be judged at one node.
-    fn check(&self, node: &IndexNode<'_>, child: Child) -> Result<(), Cause> {
+    fn check(&self, node: &IndexNode<'_>, child: Child<'_>) -> Result<(), Cause> {
         let field = |name| Err(Cause::Node(NodeError::Field(name)));
         if child.level.is_some_and(|level| level != node.level) || node.level >= LEVELS_MAX {
             return field("level");

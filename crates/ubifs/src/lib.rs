@@ -19,11 +19,13 @@ extern crate std;
 
 mod access;
 mod apply;
+mod auth;
 mod check;
 pub mod create;
 mod file;
 mod flat;
 mod index;
+mod keys;
 mod lpt;
 mod master;
 mod nokey;
@@ -41,7 +43,9 @@ mod write;
 mod tests;
 
 pub use access::Location;
+pub use auth::{AuthError, AuthKey, HashAlgorithm, Proof, Verified};
 pub use flat::FlatImage;
+pub use keys::Keys;
 pub use open::{IndexUse, OpenError, Options, Ubifs};
 pub use replay::Bud;
 pub use write::{MountError, UbifsMut};

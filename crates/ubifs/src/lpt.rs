@@ -14,6 +14,7 @@ use flysch_wire::ubifs::lpt::{
 use flysch_wire::ubifs::{DATA_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, LPT_FANOUT, Master};
 
 use crate::access::{Access, Cause, Fault, Location, Scratch};
+use crate::auth::{Digest, HashAlgorithm, Hasher};
 
 /// A node of the tree.
 #[derive(Clone, Copy, Debug, Default)]
@@ -151,6 +152,19 @@ impl Lpt {
             let nodes = pnodes.div_ceil(LPT_FANOUT.pow(level as u32)).max(1);
             cnodes.resize(nodes, Cnode::default());
         }
+    }
+
+    /// Hash over all leaves that were ever written, in their order.
+    pub(crate) fn hash(&self, algorithm: HashAlgorithm) -> Digest {
+        let mut hasher = Hasher::new(algorithm);
+        let mut bytes = alloc::vec![0; self.format.pnode_size];
+        let written = self.levels[0].iter().enumerate().filter(|(_, cnode)| cnode.place.is_some());
+        for (at, _) in written {
+            bytes.fill(0);
+            self.pnode(at).emit(&self.format, &mut bytes);
+            hasher.update(&bytes);
+        }
+        hasher.finish()
     }
 
     /// Properties of the main area's LEBs as stored.

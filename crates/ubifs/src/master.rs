@@ -16,6 +16,7 @@ use flysch_wire::ubifs::{
 };
 
 use crate::access::{Access, Scratch, finding};
+use crate::auth::{Auth, AuthError, Proof, is_unsigned};
 use crate::scan::{Item, Scan};
 
 /// Inode numbers from here on are refused (`INUM_WATERMARK`).
@@ -30,6 +31,7 @@ struct Found {
     /// Everything but the header, without the HMAC: each copy is signed for itself, with its own
     /// sequence number.
     content: Vec<u8>,
+    node: Vec<u8>,
     /// Something that is no node follows.
     torn: bool,
 }
@@ -42,14 +44,19 @@ pub(crate) struct Chosen {
     pub(crate) offset: u32,
     /// The node's sequence number.
     pub(crate) sequence: u64,
+    /// How it was found to be genuine, if it had to be.
+    pub(crate) proof: Option<Proof>,
 }
 
-/// Chooses the master node; `None` if there is no good one.
+/// Chooses the master node.
+///
+/// # Errors
+/// There is no good one, or it is not what was signed.
 pub(crate) fn choose<V: Volume>(
     access: &Access<V>,
-    superblock: &Superblock,
+    (superblock, auth): (&Superblock, Option<&Auth>),
     findings: &mut Vec<Finding>,
-) -> Option<Chosen> {
+) -> Result<Chosen, AuthError> {
     let mut torn = Vec::new();
     let first = find(access, MASTER_LEB, findings, &mut torn);
     let second = find(access, MASTER_LEB + 1, findings, &mut torn);
@@ -76,10 +83,31 @@ pub(crate) fn choose<V: Volume>(
         let sequence = |found: &Option<Found>| found.as_ref().map(|found| found.header.sequence);
         sequence(&first) >= sequence(&second)
     });
-    let (found, lnum) = if take_first { (first?, MASTER_LEB) } else { (second?, MASTER_LEB + 1) };
+    let (found, lnum) = if take_first { (first, MASTER_LEB) } else { (second, MASTER_LEB + 1) };
+    let found = found.ok_or(AuthError::Lost("master node"))?;
+    let proof = match auth {
+        Some(auth) => Some(prove(auth, superblock, &found).ok_or(AuthError::Changed {
+            structure: "master node",
+            place: access.place(lnum, found.offset),
+        })?),
+        None => None,
+    };
     let mut master = found.master;
     grow(&mut master, superblock);
-    Some(Chosen { master, lnum, offset: found.offset, sequence: found.header.sequence })
+    let (offset, sequence) = (found.offset, found.header.sequence);
+    Ok(Chosen { master, lnum, offset, sequence, proof })
+}
+
+/// How a master node is found to be genuine: by its HMAC, or, as a signing tool makes it, by the
+/// hash in the superblock, which knows nothing of the header.
+fn prove(auth: &Auth, superblock: &Superblock, found: &Found) -> Option<Proof> {
+    let hmac = found.master.hmac;
+    if is_unsigned(&hmac) {
+        let hash = auth.hash(&found.node[HEADER_SIZE..]);
+        return hash.fits(&superblock.master_hash).then_some(Proof::Hash);
+    }
+    let wanted = auth.hmac_of_node(&found.node, MASTER_HMAC.start);
+    wanted.fits(&hmac).then_some(Proof::Hmac)
 }
 
 /// A file system that grew says so in the superblock first; the sums follow.
@@ -141,7 +169,8 @@ fn find<V: Volume>(
                     let content =
                         [&bytes[HEADER_SIZE..MASTER_HMAC.start], &bytes[MASTER_HMAC.end..]];
                     let content = content.concat();
-                    found = Some(Found { offset, header, master, content, torn: false });
+                    let node = bytes.into();
+                    found = Some(Found { offset, header, master, content, node, torn: false });
                 }
             }
             Item::Node { offset, header, .. } => {

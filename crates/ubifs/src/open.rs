@@ -1,8 +1,10 @@
 //! Opening: superblock, master node, index, journal, orphans.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::ControlFlow;
@@ -12,12 +14,16 @@ use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{
     Branch, FORMAT_VERSION, Index as IndexNode, Key, LEB_SIZE_MAX, LOG_LEB, Layout, MasterFlags,
-    Node, NodeKind, SUPERBLOCK_LEB, SUPERBLOCK_NODE_SIZE, Superblock, SuperblockFlags,
+    Node, NodeKind, SUPERBLOCK_HMAC, SUPERBLOCK_LEB, SUPERBLOCK_NODE_SIZE, Superblock,
+    SuperblockFlags,
 };
 
-use crate::access::{Access, Fault, Location, Scratch, finding};
+use crate::access::{Access, Cause, Fault, Location, Scratch, finding};
 use crate::apply::{Mode, apply};
+use crate::auth::{Auth, AuthError, AuthKey, Digest, Proof, Verified, is_unsigned};
 use crate::index::{Index, Lowest, Visit};
+use crate::keys::Keys;
+use crate::lpt::Lpt;
 use crate::master::{self, Chosen};
 use crate::overlay::Overlay;
 use crate::rebuild::{self, Lost};
@@ -38,10 +44,19 @@ pub enum IndexUse {
 }
 
 /// How to open.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What to make of the index.
     pub index: IndexUse,
+    /// Keys, if there are any. An authenticated file system is verified with its key, and what is
+    /// not as it was signed is refused; without, nothing is verified and everything is read.
+    pub keys: Option<Arc<Keys>>,
+}
+
+impl Options {
+    fn auth_key(&self) -> Option<&AuthKey> {
+        self.keys.as_ref().and_then(|keys| keys.auth.as_ref())
+    }
 }
 
 /// Why there is nothing to open.
@@ -52,6 +67,8 @@ pub enum OpenError {
     NotUbifs,
     /// The LEBs are smaller or larger than UBIFS can have.
     LebSize(u32),
+    /// A key was given, and the image is not what was signed with it.
+    Authentication(AuthError),
 }
 
 impl fmt::Display for OpenError {
@@ -59,11 +76,18 @@ impl fmt::Display for OpenError {
         match self {
             Self::NotUbifs => f.write_str("no UBIFS here: no superblock and no file system nodes"),
             Self::LebSize(size) => write!(f, "LEBs of {size} bytes cannot hold UBIFS"),
+            Self::Authentication(error) => error.fmt(f),
         }
     }
 }
 
 impl core::error::Error for OpenError {}
+
+impl From<AuthError> for OpenError {
+    fn from(error: AuthError) -> Self {
+        Self::Authentication(error)
+    }
+}
 
 /// An opened file system.
 ///
@@ -78,6 +102,9 @@ pub struct Ubifs<V> {
     pub(crate) seen: Seen,
     pub(crate) findings: Vec<Finding>,
     pub(crate) lost: Lost,
+    verified: Option<Verified>,
+    /// The LEB properties are not what was signed.
+    pub(crate) properties_forged: bool,
 }
 
 impl<V: Volume> Ubifs<V> {
@@ -85,18 +112,35 @@ impl<V: Volume> Ubifs<V> {
     ///
     /// Whatever is damaged is left out and told by [`findings`](Self::findings); only if nothing
     /// at all is there, opening fails.
+    ///
+    /// # Errors
+    /// [`OpenError`]; with the key of an authenticated file system also if the key is wrong, or if
+    /// superblock, master node, log or journal are not what was signed with it. Damage to other
+    /// parts is told, and an error for the files concerned: nothing is made up for it then.
     pub fn open(volume: V, options: &Options) -> Result<Self, OpenError> {
         let geometry = volume.geometry();
         if !(64..=LEB_SIZE_MAX).contains(&geometry.leb_size) {
             return Err(OpenError::LebSize(geometry.leb_size));
         }
         let (leb_size, lebs) = (geometry.leb_size, geometry.lebs);
-        let access = Access { volume, leb_size, lebs, held: Vec::new() };
+        let mut access = Access { volume, leb_size, lebs, held: Vec::new(), verify: None };
         let mut findings = Vec::new();
         let (superblock, layout) = match read_superblock(&access, &mut findings) {
             Some((superblock, layout)) => (superblock, layout),
+            None if options.auth_key().is_some() => {
+                return Err(AuthError::Lost("superblock").into());
+            }
             None => salvage(&access)?,
         };
+        let (auth, verified) = match options.auth_key() {
+            Some(key) => {
+                let auth = Auth::of(&superblock, key)?;
+                let verified = prove_superblock(&access, &superblock, &auth)?;
+                (Some(Box::new(auth)), Some(verified))
+            }
+            None => (None, None),
+        };
+        access.verify = auth.as_ref().map(|auth| auth.algorithm());
         let store = Store {
             access,
             superblock,
@@ -104,21 +148,35 @@ impl<V: Volume> Ubifs<V> {
             index: None,
             overlay: Overlay::default(),
             sizes: BTreeMap::new(),
+            auth,
         };
         let lpt = LptFormat::new(&superblock).ok();
         let lost = Vec::new();
         let (buds, seen) = (Vec::new(), Seen::default());
-        let mut this = Self { store, master: None, lpt, buds, seen, findings, lost };
-        this.start(options);
+        let mut this = Self {
+            store,
+            master: None,
+            lpt,
+            buds,
+            seen,
+            findings,
+            lost,
+            verified,
+            properties_forged: false,
+        };
+        this.start(options)?;
         Ok(this)
     }
 
     /// Everything behind the superblock.
-    fn start(&mut self, options: &Options) {
-        note_features(&self.store.superblock, &mut self.findings);
+    fn start(&mut self, options: &Options) -> Result<(), OpenError> {
+        self.note_features();
         let mut whole = options.index == IndexUse::Rebuild || self.lpt.is_none();
         if let Some(lpt) = self.lpt {
-            whole |= !self.read_master(&lpt);
+            whole |= !self.read_master(&lpt)?;
+        }
+        if whole && self.store.auth.is_some() {
+            return Err(AuthError::Lost("index").into());
         }
         let dirty = self.is_unclean();
         let log = match &self.master {
@@ -133,6 +191,9 @@ impl<V: Volume> Ubifs<V> {
                 self.store.access.held.extend(log.tail.clone());
                 self.seen.log = Some(log);
             }
+            Err(replay::LogLost) if self.store.auth.is_some() => {
+                return Err(AuthError::Lost("log").into());
+            }
             Err(replay::LogLost) => {
                 whole = true;
                 let place = Place::default();
@@ -141,19 +202,26 @@ impl<V: Volume> Ubifs<V> {
             }
         }
         self.lost = self.lost_ranges(whole, options.index);
-        self.replay(dirty);
+        self.replay(dirty)?;
         if dirty && !self.has_no_orphans() {
             self.kill_orphans();
         }
+        self.prove_properties();
+        Ok(())
     }
 
     /// Chooses the master node and takes the index root from it; `false` if it names none.
-    fn read_master(&mut self, lpt: &LptFormat) -> bool {
+    fn read_master(&mut self, lpt: &LptFormat) -> Result<bool, AuthError> {
         let store = &mut self.store;
-        let Some(chosen) = master::choose(&store.access, &store.superblock, &mut self.findings)
-        else {
-            return false;
+        let by = (&store.superblock, store.auth.as_deref());
+        let chosen = match master::choose(&store.access, by, &mut self.findings) {
+            Ok(chosen) => chosen,
+            Err(_) if store.auth.is_none() => return Ok(false),
+            Err(error) => return Err(error),
         };
+        if let (Some(verified), Some(proof)) = (&mut self.verified, chosen.proof) {
+            verified.master = proof;
+        }
         let master = chosen.master;
         let bad = master::bad_fields(&master, &store.superblock, &store.layout, lpt);
         for field in &bad {
@@ -163,13 +231,18 @@ impl<V: Volume> Ubifs<V> {
         }
         self.master = Some(chosen);
         if bad.iter().any(|field| ["root_lnum", "root_len", "log_lnum"].contains(field)) {
-            return false;
+            return Ok(false);
         }
         let root =
             Location { lnum: master.root_lnum, offset: master.root_offs, length: master.root_len };
         let fanout = store.superblock.fanout as usize;
-        store.index = Some(Index::new(root, store.format(), fanout, master.index_size));
-        true
+        let mut index = Index::new(root, store.format(), fanout, master.index_size);
+        index.root_hash = match &store.auth {
+            Some(auth) => auth.stored(&master.root_hash),
+            None => Digest::NONE,
+        };
+        store.index = Some(index);
+        Ok(true)
     }
 
     /// Which keys the index does not reach.
@@ -182,6 +255,10 @@ impl<V: Volume> Ubifs<V> {
             return Vec::new();
         }
         let (mut lost, lowest) = verify(&self.store, &mut self.findings);
+        if self.store.auth.is_some() {
+            // Nothing vouches for what else lies on the flash.
+            return Vec::new();
+        }
         if let (Some(index), true) = (&mut self.store.index, lost.is_empty()) {
             index.remember(lowest);
         }
@@ -189,10 +266,15 @@ impl<V: Volume> Ubifs<V> {
         lost
     }
 
-    fn replay(&mut self, dirty: bool) {
+    fn replay(&mut self, dirty: bool) -> Result<(), AuthError> {
         let journal = Journal::new(&self.store.superblock, dirty);
         let access = &self.store.access;
-        let read = replay::read_buds(access, &journal, &self.buds, &mut self.findings);
+        let hashes = self.seen.log.as_ref().map_or(&[][..], |log| &log.hashes);
+        let auth = self.store.auth.as_deref_mut().map(|auth| (auth, hashes));
+        let read = replay::read_buds(access, &journal, (&self.buds, auth), &mut self.findings);
+        if let Some(place) = read.forged {
+            return Err(AuthError::Changed { structure: "journal", place });
+        }
         let (mut entries, held) = (read.entries, read.held);
         self.seen.buds = read.seen;
         self.store.access.held.extend(held);
@@ -207,6 +289,7 @@ impl<V: Volume> Ubifs<V> {
         }
         apply(&mut self.store, &entries, Mode { mend_sizes: dirty, rebuilt });
         self.store.resolve_names();
+        Ok(())
     }
 
     /// Deletes what had no name left when power was lost.
@@ -239,6 +322,48 @@ impl<V: Volume> Ubifs<V> {
                 store.remove_inode(inode);
             }
         }
+    }
+
+    fn note_features(&mut self) {
+        let flags = self.store.superblock.flags;
+        let mut note = |text: &str| {
+            let place = Place::default();
+            self.findings.push(finding(Severity::Note, "superblock", String::from(text), place));
+        };
+        match self.verified {
+            Some(Verified { superblock: Proof::Unverified, .. }) => {
+                note("the superblock is signed, and the signature is not verified");
+            }
+            None if flags.contains(SuperblockFlags::AUTHENTICATION) => {
+                note("the image is authenticated; without its key nothing is verified");
+            }
+            _ => {}
+        }
+        if flags.contains(SuperblockFlags::ENCRYPTION) {
+            note("the image has encrypted files; they cannot be read");
+        }
+    }
+
+    /// Holds the LEB properties against their hash.
+    fn prove_properties(&mut self) {
+        let (Some(auth), Some(chosen), Some(format)) = (&self.store.auth, &self.master, self.lpt)
+        else {
+            return;
+        };
+        let unit = self.store.superblock.min_io_size;
+        // One that cannot be read is told by the check.
+        let Ok(lpt) = Lpt::read(&self.store.access, (format, unit), &chosen.master) else { return };
+        if !lpt.hash(auth.algorithm()).fits(&chosen.master.lpt_hash) {
+            let place = self.store.access.place(chosen.master.lpt_lnum, chosen.master.lpt_offs);
+            let problem = format!("{}", Cause::Hash);
+            self.findings.push(finding(Severity::Inconsistent, "LEB properties", problem, place));
+            self.properties_forged = true;
+        }
+    }
+
+    /// What was verified with the key; `None` if there was no key.
+    pub fn verified(&self) -> Option<&Verified> {
+        self.verified.as_ref()
     }
 
     /// What was found to be wrong while opening.
@@ -367,17 +492,30 @@ fn salvage<V: Volume>(access: &Access<V>) -> Result<(Superblock, Layout), OpenEr
     Ok((superblock, Layout { leb_size, log: none.clone(), lpt: none.clone(), orphans: none, main }))
 }
 
-fn note_features(superblock: &Superblock, findings: &mut Vec<Finding>) {
-    let features = [
-        (SuperblockFlags::AUTHENTICATION, "the image is authenticated; hashes are not verified"),
-        (SuperblockFlags::ENCRYPTION, "the image has encrypted files; they cannot be read"),
-    ];
-    for (flag, text) in features {
-        if superblock.flags.contains(flag) {
-            let text = String::from(text);
-            findings.push(finding(Severity::Note, "superblock", text, Place::default()));
-        }
+/// Holds the superblock against its HMAC. One with a signature instead is taken as it is.
+fn prove_superblock<V: Volume>(
+    access: &Access<V>,
+    superblock: &Superblock,
+    auth: &Auth,
+) -> Result<Verified, AuthError> {
+    let algorithm = auth.algorithm();
+    let verified = |superblock| Verified { algorithm, superblock, master: Proof::Unverified };
+    if is_unsigned(&superblock.hmac) {
+        return Ok(verified(Proof::Unverified));
     }
+    if !auth.well_known().fits(&superblock.hmac_wkm) {
+        return Err(AuthError::Key);
+    }
+    let length = SUPERBLOCK_NODE_SIZE as u32;
+    let at = Location { lnum: SUPERBLOCK_LEB, offset: 0, length };
+    let mut scratch = Scratch::new();
+    let node = access.node(at, NodeKind::Superblock, &mut scratch);
+    let (_, node) = node.map_err(|_| AuthError::Lost("superblock"))?;
+    if !auth.hmac_of_node(node, SUPERBLOCK_HMAC.start).fits(&superblock.hmac) {
+        let place = access.place(SUPERBLOCK_LEB, 0);
+        return Err(AuthError::Changed { structure: "superblock", place });
+    }
+    Ok(verified(Proof::Hmac))
 }
 
 /// Reads every index node once; returns the ranges that cannot be reached, and where the nodes of
@@ -387,6 +525,7 @@ fn verify<V: Volume>(store: &Store<V>, findings: &mut Vec<Finding>) -> (Lost, Lo
     const INDEX_NODE_MIN: u64 = 48;
     struct Verify<'f> {
         findings: &'f mut Vec<Finding>,
+        severity: Severity,
         lost: Lost,
         lowest: Lowest,
         left: u64,
@@ -411,14 +550,20 @@ fn verify<V: Volume>(store: &Store<V>, findings: &mut Vec<Finding>) -> (Lost, Lo
         }
 
         fn lost(&mut self, fault: Fault, first: Key, last: Key) -> ControlFlow<()> {
-            self.findings.push(fault.finding(Severity::Inconsistent));
+            self.findings.push(fault.finding(self.severity));
             self.lost.push((first, last));
             ControlFlow::Continue(())
         }
     }
     let nowhere = Location { lnum: 0, offset: 0, length: 0 };
     let root = store.index.as_ref().map_or(nowhere, |index| index.root);
-    let mut verify = Verify { findings, lost: Vec::new(), lowest: Lowest::new(root), left: 0 };
+    // What is lost can be collected from the nodes unless they must be vouched for.
+    let severity = match store.auth {
+        Some(_) => Severity::Lost,
+        None => Severity::Inconsistent,
+    };
+    let lowest = Lowest::new(root);
+    let mut verify = Verify { findings, severity, lost: Vec::new(), lowest, left: 0 };
     let Some(index) = &store.index else { return (verify.lost, verify.lowest) };
     let lebs = u64::from(store.layout.main.end - store.layout.main.start);
     verify.left = lebs * u64::from(store.layout.leb_size) / INDEX_NODE_MIN;

@@ -11,7 +11,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use flysch_api::finding::{Finding, Severity};
+use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
     BLOCK_SIZE, BranchFormat, Group, HEADER_SIZE, Header, JOURNAL_HEADS, Key, Layout, Master,
@@ -19,6 +19,7 @@ use flysch_wire::ubifs::{
 };
 
 use crate::access::{Access, Cause, Fault, Held, Location, Scratch, finding};
+use crate::auth::{Auth, Digest, Hasher};
 use crate::scan::{Item, Scan};
 use crate::store::{Store, field};
 
@@ -79,6 +80,10 @@ pub(crate) struct FoundLog {
     pub(crate) sequence: u64,
     /// The end, which may have been cut short.
     pub(crate) tail: Option<Held>,
+    /// Authenticated file systems: over commit start and references, up to that of each bud.
+    pub(crate) hashes: Vec<Hasher>,
+    /// The same over all of them.
+    pub(crate) hasher: Option<Hasher>,
 }
 
 /// What one look at the journal showed. A page that was cut late may read otherwise the next time,
@@ -137,6 +142,8 @@ pub(crate) fn read_log<V: Volume>(
         nodes: Vec::new(),
         sequence: 0,
         tail: None,
+        hashes: Vec::new(),
+        hasher: access.verify.map(Hasher::new),
     };
     let dirty = master.flags.contains(MasterFlags::DIRTY);
     let journal = Journal::new(&store.superblock, dirty);
@@ -254,6 +261,12 @@ impl<V: Volume> Log<'_, V> {
             (Node::Authentication(_), _) => {}
             _ => return Err(Cause::Mismatch("type than a log has")),
         }
+        if let (true, Some(hasher)) = (is_new, &mut found.hasher) {
+            hasher.update(bytes);
+            if header.kind == NodeKind::Reference {
+                found.hashes.push(hasher.clone());
+            }
+        }
         if is_new {
             found.nodes.extend_from_slice(bytes);
             found.nodes.resize(found.nodes.len().next_multiple_of(NODE_ALIGNMENT as usize), 0);
@@ -315,23 +328,37 @@ pub(crate) struct ReadBuds {
     pub(crate) seen: SeenBuds,
     /// The ends that may have been cut short.
     pub(crate) held: Vec<Held>,
+    /// Authenticated file systems: the first authentication node, or first node after the last one,
+    /// that is not as it was signed.
+    pub(crate) forged: Option<Place>,
+}
+
+impl ReadBuds {
+    fn forge(&mut self, place: Place) {
+        self.forged.get_or_insert(place);
+    }
 }
 
 /// Reads every bud, once.
 pub(crate) fn read_buds<V: Volume>(
     access: &Access<V>,
     journal: &Journal,
-    buds: &[Bud],
+    (buds, auth): (&[Bud], Option<(&mut Auth, &[Hasher])>),
     findings: &mut Vec<Finding>,
 ) -> ReadBuds {
-    let mut read = ReadBuds { entries: Vec::new(), seen: SeenBuds::default(), held: Vec::new() };
+    let mut read =
+        ReadBuds { entries: Vec::new(), seen: SeenBuds::default(), held: Vec::new(), forged: None };
+    let mut auth = auth;
     for (at, bud) in buds.iter().enumerate() {
         let later = &buds[at + 1..];
         let last = !later.iter().any(|other| other.head == bud.head && is_written(access, other));
         let may_be_torn = journal.dirty && last;
         let grouped = bud.head != GC_HEAD;
-        let part = Part { lnum: bud.lnum, start: bud.start, may_be_torn, grouped };
-        let end = read_part(access, journal, part, (&mut read, findings));
+        let part = Part { lnum: bud.lnum, start: bud.start, last, may_be_torn, grouped };
+        let proving = auth.as_mut().and_then(|(auth, hashes)| {
+            hashes.get(at).map(|hash| Proving { auth, hasher: hash.clone(), pending: Vec::new() })
+        });
+        let end = read_part(access, journal, (part, proving), (&mut read, findings));
         read.seen.ends.push(end);
     }
     read.entries.sort_by_key(|entry| entry.sequence);
@@ -350,6 +377,8 @@ fn is_written<V: Volume>(access: &Access<V>, bud: &Bud) -> bool {
 struct Part {
     lnum: u32,
     start: u32,
+    /// It is the last one of its head.
+    last: bool,
     /// The last write may have been cut short.
     may_be_torn: bool,
     /// Groups of nodes were written whole. Garbage collection moves single nodes, as they are.
@@ -360,7 +389,7 @@ struct Part {
 fn read_part<V: Volume>(
     access: &Access<V>,
     journal: &Journal,
-    part: Part,
+    (part, mut proving): (Part, Option<Proving<'_>>),
     (read, findings): (&mut ReadBuds, &mut Vec<Finding>),
 ) -> BudEnd {
     let mut scratch = Scratch::new();
@@ -376,13 +405,17 @@ fn read_part<V: Volume>(
     let end = Scan::new(leb, part.start).end();
     // Behind the last node, and behind the last one that is not in an incomplete group.
     let (mut behind, mut good, mut is_torn) = (part.start, part.start, false);
+    // Nodes that an authentication node covers.
+    let mut covered = 0;
     for item in Scan::new(leb, part.start) {
         match item {
             Item::Node { offset, header, bytes } => {
                 read.seen.note(header, bytes, journal.format);
                 behind = offset + align8(header.length);
-                if !part.grouped || header.group != Group::More {
-                    good = behind;
+                match judge(&mut proving, part, (offset, header, bytes)) {
+                    Verdict::Counts => (good, covered) = (behind, found.len()),
+                    Verdict::Waits => {}
+                    Verdict::Forged => read.forge(access.place(part.lnum, offset)),
                 }
                 match entry(part.lnum, offset, header, bytes, journal.format) {
                     Ok(entry) => found.push((header.group, entry)),
@@ -408,7 +441,12 @@ fn read_part<V: Volume>(
             }
         }
     }
-    drop_incomplete_group(access, part, &mut found, findings);
+    if proving.is_none() {
+        drop_incomplete_group(access, part, &mut found, findings);
+    } else if good < behind {
+        found.truncate(covered);
+        drop_unauthenticated(access, (part, good), (read, findings));
+    }
     if part.may_be_torn {
         read.held.push(journal.tail(part.lnum, leb, (good, end)));
     }
@@ -416,6 +454,61 @@ fn read_part<V: Volume>(
     let end = end.max(behind);
     is_torn |= good < behind || !end.is_multiple_of(journal.unit);
     BudEnd { at: if is_torn { good } else { end }.min(access.leb_size), is_torn }
+}
+
+/// Authenticates the nodes of a bud.
+struct Proving<'a> {
+    auth: &'a mut Auth,
+    hasher: Hasher,
+    /// Nodes that nothing vouches for yet.
+    pending: Vec<(Location, Digest)>,
+}
+
+/// What a node of a bud is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It counts, and everything before it.
+    Counts,
+    /// It counts when a later one does.
+    Waits,
+    /// An authentication node that does not go with what is before it.
+    Forged,
+}
+
+fn judge(
+    proving: &mut Option<Proving<'_>>,
+    part: Part,
+    (offset, header, bytes): (u32, Header, &[u8]),
+) -> Verdict {
+    let Some(Proving { auth, hasher, pending }) = proving else {
+        let more = part.grouped && header.group == Group::More;
+        return if more { Verdict::Waits } else { Verdict::Counts };
+    };
+    if header.kind != NodeKind::Authentication {
+        hasher.update(bytes);
+        let at = Location { lnum: part.lnum, offset, length: header.length };
+        pending.push((at, auth.hash(bytes)));
+        return Verdict::Waits;
+    }
+    if !auth.vouches(hasher, bytes) {
+        return Verdict::Forged;
+    }
+    pending.drain(..).for_each(|(at, hash)| auth.know(at, hash));
+    Verdict::Counts
+}
+
+/// Nodes at the end that nothing authenticates never happened; other buds have none.
+fn drop_unauthenticated<V: Volume>(
+    access: &Access<V>,
+    (part, good): (Part, u32),
+    (read, findings): (&mut ReadBuds, &mut Vec<Finding>),
+) {
+    let place = access.place(part.lnum, good);
+    if !part.last {
+        read.forge(place);
+    }
+    let problem = String::from("nodes that nothing authenticates are dropped");
+    findings.push(finding(Severity::Note, "journal", problem, place));
 }
 
 /// Nodes at the end that wait for the rest of their group never happened.

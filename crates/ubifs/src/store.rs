@@ -8,11 +8,12 @@ use core::ops::ControlFlow;
 use flysch_api::vfs::Error;
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
-    Branch, BranchFormat, DirectoryEntry, EntryKind, InodeNode, Key, KeyHash, KeyKind, Layout,
-    Node, NodeError, NodeKind, Superblock,
+    Branch, BranchFormat, DirectoryEntry, EntryKind, HEADER_SIZE, InodeNode, Key, KeyHash, KeyKind,
+    Layout, Node, NodeError, NodeKind, Superblock,
 };
 
 use crate::access::{Access, Cause, Fault, Location, Scratch};
+use crate::auth::{Auth, Digest};
 use crate::index::{Index, Visit, location};
 use crate::overlay::Overlay;
 
@@ -27,6 +28,8 @@ pub(crate) struct Store<V> {
     pub(crate) overlay: Overlay,
     /// Sizes of files that grew after their inode was last written.
     pub(crate) sizes: BTreeMap<u32, u64>,
+    /// What vouches for nodes, given the key of an authenticated file system.
+    pub(crate) auth: Option<Box<Auth>>,
 }
 
 /// A name as it was found.
@@ -51,6 +54,31 @@ impl Visit for Each<'_> {
 
     fn lost(&mut self, fault: Fault, _first: Key, _last: Key) -> ControlFlow<()> {
         self.fault.get_or_insert(fault);
+        ControlFlow::Continue(())
+    }
+}
+
+/// Looks for the branch that leads to a node, and holds its hash against the node's.
+struct Vouch {
+    at: Location,
+    hash: Digest,
+    vouched: bool,
+    /// What there is to say else.
+    fault: Fault,
+}
+
+impl Visit for Vouch {
+    fn leaf(&mut self, branch: &Branch<'_>, _from: Location) -> ControlFlow<()> {
+        if location(branch) != self.at {
+            return ControlFlow::Continue(());
+        }
+        self.vouched = self.hash.fits(branch.hash);
+        self.fault.cause = Cause::Hash;
+        ControlFlow::Break(())
+    }
+
+    fn lost(&mut self, fault: Fault, _first: Key, _last: Key) -> ControlFlow<()> {
+        self.fault = fault;
         ControlFlow::Continue(())
     }
 }
@@ -278,8 +306,33 @@ impl<V: Volume> Store<V> {
         scratch: &'b mut Scratch,
     ) -> Result<Node<'b>, Fault> {
         let (header, bytes) = self.access.node(at, kind, scratch)?;
+        if let Some(auth) = &self.auth {
+            self.prove(auth, at, (kind, bytes))?;
+        }
         Node::decode(header, bytes, self.format())
             .map_err(|error| self.fault(at, kind, Cause::Node(error)))
+    }
+
+    /// Whether the journal or the committed index vouches for a node of the main area.
+    pub(crate) fn prove(
+        &self,
+        auth: &Auth,
+        at: Location,
+        (kind, bytes): (NodeKind, &[u8]),
+    ) -> Result<(), Fault> {
+        let hash = auth.hash(bytes);
+        if let Some(known) = auth.known(at) {
+            let same = known.fits(hash.bytes());
+            return if same { Ok(()) } else { Err(self.fault(at, kind, Cause::Hash)) };
+        }
+        let fault = self.fault(at, kind, Cause::Unproven);
+        let mut vouch = Vouch { at, hash, vouched: false, fault };
+        let key = bytes.get(HEADER_SIZE..).and_then(Key::parse);
+        if let (Some(key), Some(index)) = (key, &self.index) {
+            let area = (&self.access, &self.layout);
+            let _ = index.leaves(area, &Overlay::default(), (key, key), &mut vouch);
+        }
+        if vouch.vouched { Ok(()) } else { Err(vouch.fault) }
     }
 
     pub(crate) fn fault(&self, at: Location, kind: NodeKind, cause: Cause) -> Fault {

@@ -89,7 +89,7 @@ fn nodes_alone_tell_the_same() {
     let expected = host_tree(tree.path());
     let format = FORMATS[1];
     let ubi = ubinize(&mkfs(tree.path(), &format, "zstd", &[]), &format);
-    let options = Options { index: flysch_ubifs::IndexUse::Rebuild };
+    let options = Options { index: flysch_ubifs::IndexUse::Rebuild, keys: None };
     let (found, _) = through_ubi(ubi, &format, &options);
     assert_eq!(differences(&expected, &found), Vec::<String>::new());
 }

@@ -11,6 +11,8 @@ use flysch_wire::ubifs::{
     SuperblockFlags,
 };
 
+use crate::auth::HashAlgorithm;
+
 /// Fewest LEBs of each area.
 const LOG_LEBS_MIN: u32 = 2;
 const LPT_LEBS_MIN: u32 = 2;
@@ -57,6 +59,9 @@ pub struct CreateOptions {
     pub space_fixup: bool,
     /// Names carry cookies, as file systems made by Linux have them: format version 5 instead of 4.
     pub double_hash: bool,
+    /// Nodes are hashed by this and what they hang on has an HMAC
+    /// ([`Builder::authenticated`](super::Builder::authenticated)); format version 5, with cookies.
+    pub authentication: Option<HashAlgorithm>,
     /// Unique id; made from the content if there is none.
     pub uuid: Option<[u8; 16]>,
 }
@@ -77,6 +82,7 @@ impl CreateOptions {
             compression: Compression::Lzo,
             space_fixup: false,
             double_hash: false,
+            authentication: None,
             uuid: None,
         }
     }
@@ -106,7 +112,7 @@ impl CreateOptions {
             journal_heads: 1,
             fanout: self.fanout,
             lsave_count: LSAVE_COUNT,
-            format_version: if self.double_hash { 5 } else { 4 },
+            format_version: if self.is_new_format() { 5 } else { 4 },
             default_compression: self.compression.code(),
             reserved_owner: 0,
             reserved_group: 0,
@@ -116,7 +122,11 @@ impl CreateOptions {
             ro_compat_version: 0,
             hmac: [0; HASH_MAX],
             hmac_wkm: [0; HASH_MAX],
-            hash_algorithm: if self.double_hash { 0xffff } else { 0 },
+            hash_algorithm: match self.authentication {
+                Some(algorithm) => algorithm.code(),
+                None if self.is_new_format() => 0xffff,
+                None => 0,
+            },
             master_hash: [0; HASH_MAX],
         };
         size_lpt(&mut superblock)?;
@@ -130,13 +140,25 @@ impl CreateOptions {
         Ok(superblock)
     }
 
+    /// Whether it has what Linux's own file systems have.
+    pub(super) fn is_new_format(&self) -> bool {
+        self.double_hash || self.authentication.is_some()
+    }
+
+    fn branch_size(&self) -> usize {
+        BRANCH_SIZE + self.authentication.map_or(0, |algorithm| algorithm.hash(&[]).bytes().len())
+    }
+
     fn flags(&self) -> SuperblockFlags {
         let mut flags = 0;
         if self.space_fixup {
             flags |= SuperblockFlags::SPACE_FIXUP.0;
         }
-        if self.double_hash {
+        if self.is_new_format() {
             flags |= SuperblockFlags::DOUBLE_HASH.0;
+        }
+        if self.authentication.is_some() {
+            flags |= SuperblockFlags::AUTHENTICATION.0;
         }
         SuperblockFlags(flags)
     }
@@ -212,7 +234,8 @@ impl CreateOptions {
 
     /// Bytes to reserve on flash so that the user sees as many free as asked for.
     fn reserved(&self) -> u64 {
-        let index_node = INDEX_NODE_SIZE as u64 + u64::from(self.fanout) * BRANCH_SIZE as u64;
+        let index_node =
+            INDEX_NODE_SIZE as u64 + u64::from(self.fanout) * self.branch_size() as u64;
         let half = if self.fanout > 3 { u64::from(self.fanout >> 1) } else { 2 };
         let block = u64::from(BLOCK_SIZE);
         let factor = DATA_NODE_SIZE as u64 + block + index_node * 3 / (half - 1);
@@ -265,7 +288,7 @@ impl Needs {
         // At the end of a LEB less is lost than the next node is long.
         let lost = (INODE_NODE_SIZE + INLINE_DATA_MAX) as u64;
         let data = self.bytes.div_ceil(leb_size.saturating_sub(lost).max(1));
-        let index_node = (INDEX_NODE_SIZE + options.fanout as usize * BRANCH_SIZE)
+        let index_node = (INDEX_NODE_SIZE + options.fanout as usize * options.branch_size())
             .next_multiple_of(NODE_ALIGNMENT as usize) as u64;
         let fanout = u64::from(options.fanout.max(2));
         let mut row = self.nodes;

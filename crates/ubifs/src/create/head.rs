@@ -6,11 +6,14 @@ use core::ops::Range;
 
 use flysch_wire::ubifs::lpt::LebProperties;
 use flysch_wire::ubifs::{
-    Group, NODE_ALIGNMENT, Node, PADDING_BYTE, PADDING_NODE_SIZE, Superblock, align8,
+    Group, MASTER_HMAC, NODE_ALIGNMENT, Node, PADDING_BYTE, PADDING_NODE_SIZE, SUPERBLOCK_HMAC,
+    Superblock, align8,
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{CreateError, LebSink};
+use crate::access::Location;
+use crate::auth::{Auth, Digest};
 
 /// Where a node lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,12 @@ pub(super) struct Place {
     pub(super) lnum: u32,
     pub(super) offset: u32,
     pub(super) length: u32,
+}
+
+impl From<Place> for Location {
+    fn from(Place { lnum, offset, length }: Place) -> Self {
+        Self { lnum, offset, length }
+    }
 }
 
 /// The LEB being filled.
@@ -33,6 +42,8 @@ pub(super) struct Head<S> {
     buffer: Vec<u8>,
     sequence: u64,
     properties: Vec<LebProperties>,
+    /// What hashes nodes and signs, if it is to be done.
+    pub(super) auth: Option<Auth>,
 }
 
 impl<S: LebSink> Head<S> {
@@ -54,6 +65,7 @@ impl<S: LebSink> Head<S> {
             buffer: vec![0; superblock.leb_size as usize],
             sequence: 0,
             properties: Vec::new(),
+            auth: None,
         }
     }
 
@@ -88,6 +100,9 @@ impl<S: LebSink> Head<S> {
         let out = &mut self.buffer[self.offset as usize..end as usize];
         node.emit(sequence, Group::None, out);
         out[length as usize..].fill(0xff);
+        if let Some(auth) = &mut self.auth {
+            auth.know(place.into(), auth.hash(&out[..length as usize]));
+        }
         self.offset = end;
         Ok(place)
     }
@@ -142,6 +157,13 @@ impl<S: LebSink> Head<S> {
         let sequence = self.next_sequence();
         let mut content = vec![0; node.size().next_multiple_of(self.write_size as usize)];
         let length = node.emit(sequence, Group::None, &mut content) as u32;
+        if let Some(auth) = &self.auth {
+            match node {
+                Node::Superblock(_) => auth.sign(&mut content, SUPERBLOCK_HMAC.start),
+                Node::Master(_) => auth.sign(&mut content, MASTER_HMAC.start),
+                _ => {}
+            }
+        }
         let end = align8(length);
         content[length as usize..end as usize].fill(0xff);
         pad(&mut content, end, self.write_size);
@@ -169,6 +191,12 @@ impl<S: LebSink> Head<S> {
         uuid[6] = uuid[6] & 0x0f | 0x80;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         superblock.uuid = uuid;
+    }
+
+    /// Hash of a node that was written; none unless nodes are hashed.
+    pub(super) fn hash_of(&self, place: Place) -> Digest {
+        let known = self.auth.as_ref().and_then(|auth| auth.known(place.into()));
+        known.copied().unwrap_or(Digest::NONE)
     }
 
     pub(super) fn into_sink(self) -> S {

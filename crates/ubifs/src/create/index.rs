@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_wire::ubifs::{BRANCH_SIZE, Branch, BranchFormat, Index, Key, KeyKind, Node, align8};
+use flysch_wire::ubifs::{Branch, Index, Key, KeyKind, Node, align8};
 
 use super::head::Place;
 use super::{Builder, CreateError, LebSink};
@@ -57,18 +57,21 @@ impl<S: LebSink> Builder<S> {
         let mut below: Vec<(Key, Place)> =
             leaves.into_iter().map(|leaf| (leaf.key, leaf.place)).collect();
         let fanout = self.superblock.fanout as usize;
-        let mut branches = vec![0; fanout * BRANCH_SIZE];
+        let format = self.superblock.branch_format();
+        let mut branches = vec![0; fanout * format.branch_size()];
         let mut size = 0;
         let mut level = 0;
         loop {
             let mut above = Vec::with_capacity(below.len().div_ceil(fanout));
             for children in below.chunks(fanout) {
-                let out = &mut branches[..children.len() * BRANCH_SIZE];
-                for ((key, place), out) in children.iter().zip(out.chunks_mut(BRANCH_SIZE)) {
+                let out = &mut branches[..children.len() * format.branch_size()];
+                let outs = out.chunks_mut(format.branch_size());
+                for ((key, place), out) in children.iter().zip(outs) {
+                    let hash = self.head.hash_of(*place);
                     let Place { lnum, offset, length } = *place;
-                    Branch { lnum, offset, length, key: *key, hash: &[] }.write(out);
+                    Branch { lnum, offset, length, key: *key, hash: hash.bytes() }.write(out);
                 }
-                let node = Node::Index(Index::new(level, BranchFormat::default(), out));
+                let node = Node::Index(Index::new(level, format, out));
                 let place = self.head.append(&node)?;
                 size += u64::from(align8(place.length));
                 above.push((children[0].0, place));

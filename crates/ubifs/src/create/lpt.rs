@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 use flysch_wire::ubifs::lpt::{LebProperties, LptFormat, LptPlace, Lsave, Ltab, Nnode, Pnode};
 use flysch_wire::ubifs::{DATA_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, LPT_FANOUT};
 
+use crate::auth::{Digest, HashAlgorithm, Hasher};
+
 /// A LEB of the tree and what is in it.
 pub(super) struct LptLeb {
     /// Which LEB.
@@ -30,6 +32,8 @@ pub(super) struct NewLpt {
     pub(super) lsave: Option<LptPlace>,
     /// Where writing goes on.
     pub(super) head: LptPlace,
+    /// Hash of the leaves, if there is to be one.
+    pub(super) hash: Digest,
 }
 
 /// Writes nodes one behind the other.
@@ -40,6 +44,8 @@ struct Writer {
     lebs: Vec<LptLeb>,
     /// Free and dirty bytes of the LEBs before it.
     ltab: Vec<(u32, u32)>,
+    /// Over the leaves.
+    hasher: Option<Hasher>,
 }
 
 impl Writer {
@@ -82,6 +88,10 @@ impl Writer {
                 lebs[..group.len()].copy_from_slice(group);
                 let place = self.reserve(format.pnode_size);
                 Pnode { number, lebs }.emit(&format, self.bytes(place));
+                if let Some(mut hasher) = self.hasher.take() {
+                    hasher.update(&self.bytes(place)[..format.pnode_size]);
+                    self.hasher = Some(hasher);
+                }
                 place
             })
             .collect()
@@ -117,9 +127,14 @@ fn number(depth: u32, at: u32) -> u32 {
 }
 
 /// Writes the tree over the properties of the LEBs of the main area.
-pub(super) fn build(format: &LptFormat, write_size: u32, properties: &[LebProperties]) -> NewLpt {
+pub(super) fn build(
+    format: &LptFormat,
+    write_size: u32,
+    (properties, hash): (&[LebProperties], Option<HashAlgorithm>),
+) -> NewLpt {
     debug_assert_eq!(properties.len(), format.main_lebs as usize);
-    let mut writer = Writer { format: *format, write_size, lebs: vec![], ltab: vec![] };
+    let hasher = hash.map(Hasher::new);
+    let mut writer = Writer { format: *format, write_size, lebs: vec![], ltab: vec![], hasher };
     let leaves = writer.pnodes(properties);
     let root = writer.nnodes(leaves);
     let lsave = format.big.then(|| {
@@ -136,7 +151,8 @@ pub(super) fn build(format: &LptFormat, write_size: u32, properties: &[LebProper
     Ltab::emit(entries, format, writer.bytes(ltab));
     let last = writer.lebs.last().expect("the table lies in it");
     let head = LptPlace { lnum: last.lnum, offset: last.content.len() as u32 };
-    NewLpt { lebs: writer.lebs, root, ltab, lsave, head }
+    let hash = writer.hasher.map_or(Digest::NONE, |hasher| hasher.finish());
+    NewLpt { lebs: writer.lebs, root, ltab, lsave, head, hash }
 }
 
 /// Dead and dark bytes of a LEB of data with `space` bytes free or dirty: what no node fits into,

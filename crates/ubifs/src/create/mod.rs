@@ -33,6 +33,7 @@ pub use geometry::{CreateOptions, Needs};
 pub use inode::{NewInode, XattrRefusal, check_xattr};
 pub use pack::{LZO_THOROUGH, Packing, pack};
 
+use crate::auth::{Auth, AuthKey};
 use head::Head;
 use index::Leaf;
 
@@ -139,6 +140,13 @@ impl<S: LebSink> Builder<S> {
     /// # Errors
     /// [`CreateError::Options`].
     pub fn new(options: &CreateOptions, sink: S) -> Result<Self, CreateError<S::Error>> {
+        match options.authentication {
+            None => Self::start(options, sink),
+            Some(_) => Err(CreateError::Options("authentication needs a key".into())),
+        }
+    }
+
+    fn start(options: &CreateOptions, sink: S) -> Result<Self, CreateError<S::Error>> {
         // Only areas before the main one are placed now; the count of LEBs is known in the end.
         let mut superblock =
             options.superblock(options.leb_count_max).map_err(CreateError::Options)?;
@@ -156,6 +164,25 @@ impl<S: LebSink> Builder<S> {
             names: Vec::new(),
             highest_inode: FIRST_INODE,
         })
+    }
+
+    /// Starts a file system that is authenticated with `key`: nodes are hashed as
+    /// [`CreateOptions::authentication`] says.
+    ///
+    /// # Errors
+    /// [`CreateError::Options`].
+    pub fn authenticated(
+        options: &CreateOptions,
+        key: &AuthKey,
+        sink: S,
+    ) -> Result<Self, CreateError<S::Error>> {
+        let mut builder = Self::start(options, sink)?;
+        if let Some(algorithm) = options.authentication {
+            let auth = Auth::new(algorithm, key);
+            builder.superblock.hmac_wkm = auth.well_known().padded();
+            builder.head.auth = Some(auth);
+        }
+        Ok(builder)
     }
 
     /// Inode number of the root directory.
@@ -263,6 +290,7 @@ impl<S: LebSink> Builder<S> {
             lpt_hash: [0; 64],
             hmac: [0; 64],
         };
+        master.root_hash = self.head.hash_of(root).padded();
         self.write_lpt(&properties, &mut master)?;
         self.head.single(MASTER_LEB, &Node::Master(master))?;
         self.head.single(MASTER_LEB + 1, &Node::Master(master))?;
@@ -289,7 +317,9 @@ impl<S: LebSink> Builder<S> {
     ) -> Result<(), CreateError<S::Error>> {
         let format = LptFormat::new(&self.superblock)
             .map_err(|error| CreateError::Options(alloc::format!("{error}")))?;
-        let lpt = lpt::build(&format, self.superblock.min_io_size, properties);
+        let hash = self.head.auth.as_ref().map(Auth::algorithm);
+        let lpt = lpt::build(&format, self.superblock.min_io_size, (properties, hash));
+        master.lpt_hash = lpt.hash.padded();
         for leb in &lpt.lebs {
             self.head.put(leb.lnum, &leb.content)?;
         }
@@ -345,7 +375,25 @@ pub fn format<V: flysch_api::volume::VolumeMut>(
     options: &CreateOptions,
     root: &NewInode<'_>,
 ) -> Result<Created, CreateError<flysch_api::flash::Error>> {
-    let mut builder = Builder::new(options, OnVolume(volume))?;
+    fill(Builder::new(options, OnVolume(volume))?, root)
+}
+
+/// Makes an empty authenticated file system on a volume, as [`format`] does.
+///
+/// # Errors
+/// [`CreateError`].
+pub fn format_authenticated<V: flysch_api::volume::VolumeMut>(
+    volume: V,
+    (options, key): (&CreateOptions, &AuthKey),
+    root: &NewInode<'_>,
+) -> Result<Created, CreateError<flysch_api::flash::Error>> {
+    fill(Builder::authenticated(options, key, OnVolume(volume))?, root)
+}
+
+fn fill<V: flysch_api::volume::VolumeMut>(
+    mut builder: Builder<OnVolume<V>>,
+    root: &NewInode<'_>,
+) -> Result<Created, CreateError<flysch_api::flash::Error>> {
     let creation = builder.creation_sequence();
     builder.inode(Builder::<OnVolume<V>>::ROOT, creation, root)?;
     let (created, mut sink) = builder.finish()?;

@@ -225,7 +225,7 @@ impl<V: Volume> Survey<V> {
                 finding,
             }));
         }
-        let options = Options { index: IndexUse::Rebuild };
+        let options = Options { index: IndexUse::Rebuild, keys: None };
         let fs = Ubifs::open(fs.store.access.volume, &options).map_err(RepairError::Open)?;
         let mut plan = Plan::new(&fs, &[]);
         plan.add_structures(structures);

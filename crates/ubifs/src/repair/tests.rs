@@ -277,7 +277,8 @@ fn lebs_that_the_volume_does_not_have_cost_nothing() {
     let fs = Ubifs::open(&memory, &Options::default()).unwrap();
     let told = fs.check().iter().any(|it| it.problem.contains("LEBs, the volume has 64"));
     assert!(told, "{:#?}", fs.check());
-    let fs = Ubifs::open(&memory, &Options { index: crate::IndexUse::Rebuild }).unwrap();
+    let fs =
+        Ubifs::open(&memory, &Options { index: crate::IndexUse::Rebuild, keys: None }).unwrap();
     assert!(content(&fs, "d0/f0").is_some());
     assert!(matches!(survey(&memory), Err(RepairError::Unrepairable(_))));
 }

@@ -112,7 +112,7 @@ fn a_flipped_bit_is_never_handed_out() {
 fn a_trusted_index_is_an_error_where_it_is_damaged() {
     let mut image = sample();
     image.volume.lebs[INDEX_LEB as usize][40] ^= 1;
-    let options = Options { index: IndexUse::Trust };
+    let options = Options { index: IndexUse::Trust, keys: None };
     let fs = Ubifs::open(image.volume.clone(), &options).unwrap();
     let (good, bad) = survey(&fs);
     assert!(good < 11 && bad > 0, "{good} {bad}");
@@ -200,7 +200,9 @@ fn mutated_images_never_panic() {
             fix_checksum(&mut broken, lnum, at);
         }
         for index in [IndexUse::Verify, IndexUse::Trust, IndexUse::Rebuild] {
-            let Ok(fs) = Ubifs::open(broken.volume.clone(), &Options { index }) else { continue };
+            let Ok(fs) = Ubifs::open(broken.volume.clone(), &Options { index, keys: None }) else {
+                continue;
+            };
             let _ = (fs.check(), fs.statistics());
             walk(&fs, Inode(1), 0);
         }

@@ -58,9 +58,14 @@ impl<V: VolumeMut> UbifsMut<V> {
         let mut live = self.live_nodes(victim, &content)?;
         // Content of a file lies together, in its order; what is small fills the end.
         live.sort_by_key(|node| (node.key.kind() != KeyKind::Data, node.key));
+        let auth_size = self.auth_size();
+        let mut is_open = false;
         for node in live {
             let length = align8(node.at.length);
-            if !self.has_room(GC, length) {
+            if !self.has_room(GC, length + auth_size) {
+                if is_open {
+                    self.authenticate_moved()?;
+                }
                 self.switch_gc_head()?;
             }
             let mut bytes: Vec<u8> = content[node.at.offset as usize..]
@@ -70,6 +75,10 @@ impl<V: VolumeMut> UbifsMut<V> {
                 .collect();
             bytes.resize(length as usize, 0);
             let to = Location { length: node.at.length, ..self.append(GC, &bytes)? };
+            if let Some(auth) = &mut self.fs.store.auth {
+                auth.journal(GC, to, &bytes);
+                is_open = true;
+            }
             self.space.release(node.at);
             self.space.acquire(to);
             let overlay = &mut self.fs.store.overlay;
@@ -77,6 +86,9 @@ impl<V: VolumeMut> UbifsMut<V> {
                 Some((_, name)) => overlay.move_name(node.key, &name, Some(node.at), Some(to)),
                 None => overlay.set(node.key, to),
             }
+        }
+        if is_open {
+            self.authenticate_moved()?;
         }
         if self.space.leb(victim).used != 0 {
             return Err(Error::Damaged { structure: "LEB properties", place }.into());
@@ -120,6 +132,9 @@ impl<V: VolumeMut> UbifsMut<V> {
                 None => store.find(key)?,
             };
             if current == Some(at) {
+                if let Some(auth) = &store.auth {
+                    store.prove(auth, at, (header.kind, bytes))?;
+                }
                 live.push(Live { key, at, name: name.map(|(kind, name)| (kind, name.into())) });
             }
         }

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use flysch_api::vfs::Error;
 use flysch_api::volume::{LebState, VolumeMut};
 use flysch_wire::ubifs::{
-    CommitStart, Group, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, Node, ORPHAN_NODE_SIZE,
-    Orphans, REFERENCE_NODE_SIZE, Reference,
+    CommitStart, Group, MASTER_HMAC, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, Node,
+    ORPHAN_NODE_SIZE, Orphans, REFERENCE_NODE_SIZE, Reference,
 };
 
 use super::UbifsMut;
@@ -50,15 +50,23 @@ impl<V: VolumeMut> UbifsMut<V> {
         master.gc_lnum = self.gc_leb().unwrap_or(u32::MAX);
         self.space.fill_master(&mut master);
         self.write_lpt(&mut master)?;
+        let root_hash = self.hash_of(root);
+        if let Some(auth) = &self.fs.store.auth {
+            master.root_hash = root_hash.padded();
+            master.lpt_hash = self.lpt.hash(auth.algorithm()).padded();
+        }
         self.write_orphans(&mut master)?;
         self.believable()?;
         self.write_master(master)?;
         let (format, fanout) = (self.fs.store.format(), self.fs.store.superblock.fanout as usize);
         match &mut self.fs.store.index {
-            Some(index) => index.moved(root, self.index_size),
+            Some(index) => index.moved(root, root_hash, self.index_size),
             index => *index = Some(Index::new(root, format, fanout, self.index_size)),
         }
         self.fs.store.overlay = Overlay::default();
+        if let Some(auth) = &mut self.fs.store.auth {
+            auth.forget();
+        }
         self.index_growth = 0;
         self.changed = false;
         self.give_up_old(log_start, open)
@@ -87,6 +95,10 @@ impl<V: VolumeMut> UbifsMut<V> {
         let commit = self.master.commit + 1;
         let start = Node::CommitStart(CommitStart { commit });
         start.emit(self.next_sequence(), Group::None, &mut bytes);
+        if let Some(auth) = &mut self.fs.store.auth {
+            auth.restart_log();
+            auth.log(&bytes);
+        }
         let mut open = Vec::new();
         for head in 0..self.fs.store.access.volume.heads.len() {
             let state = &self.fs.store.access.volume.heads[head];
@@ -100,6 +112,10 @@ impl<V: VolumeMut> UbifsMut<V> {
             let at = bytes.len();
             bytes.resize(at + REFERENCE_NODE_SIZE, 0);
             reference.emit(self.next_sequence(), Group::None, &mut bytes[at..]);
+            if let Some(auth) = &mut self.fs.store.auth {
+                auth.log(&bytes[at..]);
+                auth.open_bud(head);
+            }
         }
         super::buffered::pad(&mut bytes, self.unit() as usize);
         if self.volume().state(lnum) != LebState::Unmapped {
@@ -179,6 +195,16 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(())
     }
 
+    /// A master node, signed if it has to be.
+    pub(super) fn emit_master(&mut self, master: Master) -> Vec<u8> {
+        let mut bytes = alloc::vec![0; MASTER_NODE_SIZE];
+        Node::Master(master).emit(self.next_sequence(), Group::None, &mut bytes);
+        if let Some(auth) = &self.fs.store.auth {
+            auth.sign(&mut bytes, MASTER_HMAC.start);
+        }
+        bytes
+    }
+
     /// Writes the master node behind the last one, first copy first.
     pub(super) fn write_master(&mut self, master: Master) -> Result<(), Error> {
         let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.unit());
@@ -186,9 +212,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         if offset + size > self.leb_size() {
             offset = 0;
         }
-        let mut bytes = alloc::vec![0; MASTER_NODE_SIZE];
-        let node = Node::Master(master);
-        node.emit(self.next_sequence(), Group::None, &mut bytes);
+        let mut bytes = self.emit_master(master);
         super::buffered::pad(&mut bytes, self.unit() as usize);
         for lnum in [MASTER_LEB, MASTER_LEB + 1] {
             if offset == 0 {

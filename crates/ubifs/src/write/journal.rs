@@ -28,7 +28,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         head: usize,
         nodes: &[Node<'_>],
     ) -> Result<Vec<Location>, Error> {
-        let length = nodes.iter().map(|node| align8(node.size() as u32)).sum();
+        let length: u32 = nodes.iter().map(|node| align8(node.size() as u32)).sum();
+        let length = length + self.auth_size();
         self.reserve(head, length)?;
         let mut bytes = alloc::vec![0; length as usize];
         let mut at = 0;
@@ -43,15 +44,48 @@ impl<V: VolumeMut> UbifsMut<V> {
             places.push((at as u32, size));
             at += align8(size) as usize;
         }
-        let start = self.append(head, &bytes)?;
-        let place = |(offset, length)| Location { offset: start.offset + offset, length, ..start };
-        Ok(places.into_iter().map(place).collect())
+        let (lnum, start) = self.end_of(head);
+        let place = |(offset, length)| Location { lnum, offset: start + offset, length };
+        let places: Vec<Location> = places.into_iter().map(place).collect();
+        if self.fs.store.auth.is_some() {
+            self.authenticate(head, &places, (&mut bytes, at));
+        }
+        self.append(head, &bytes)?;
+        Ok(places)
+    }
+
+    /// Bytes of the node that goes behind those of each operation in authenticated file systems.
+    pub(super) fn auth_size(&self) -> u32 {
+        self.fs.store.auth.as_ref().map_or(0, |auth| auth.node_size())
+    }
+
+    /// Where a head goes on: LEB and offset.
+    fn end_of(&self, head: usize) -> (u32, u32) {
+        let buffered = &self.fs.store.access.volume.heads[head];
+        (buffered.lnum.unwrap_or(0), buffered.end())
+    }
+
+    /// Puts an authentication node behind the nodes of an operation.
+    fn authenticate(&mut self, head: usize, places: &[Location], (bytes, end): (&mut [u8], usize)) {
+        let start = places.first().map_or(0, |first| first.offset);
+        let sequence = self.next_sequence();
+        let Some(auth) = &mut self.fs.store.auth else { return };
+        for at in places {
+            auth.journal(head, *at, &bytes[(at.offset - start) as usize..]);
+        }
+        auth.emit(head, sequence, &mut bytes[end..]);
+    }
+
+    /// Puts an authentication node behind what garbage collection has moved.
+    pub(super) fn authenticate_moved(&mut self) -> Result<(), Error> {
+        let mut bytes = alloc::vec![0; self.auth_size() as usize];
+        self.authenticate(super::GC, &[], (&mut bytes, 0));
+        self.append(super::GC, &bytes).map(drop)
     }
 
     /// Appends whole nodes to a head that has room; tells where they begin.
     pub(super) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<Location, Error> {
-        let buffered = &self.fs.store.access.volume.heads[head];
-        let (lnum, offset) = (buffered.lnum.unwrap_or(0), buffered.end());
+        let (lnum, offset) = self.end_of(head);
         let length = bytes.len() as u32;
         self.changed = true;
         let appended = self.fs.store.access.volume.append(head, bytes);
@@ -62,8 +96,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Puts what a head holds back on the flash.
     pub(super) fn sync_head(&mut self, head: usize) -> Result<(), Error> {
-        let buffered = &self.fs.store.access.volume.heads[head];
-        let (lnum, offset) = (buffered.lnum.unwrap_or(0), buffered.end());
+        let (lnum, offset) = self.end_of(head);
         let synced = self.fs.store.access.volume.sync_head(head);
         let Some((lnum, end)) = synced.map_err(|error| self.refused(lnum, offset, error))? else {
             return Ok(());
@@ -167,6 +200,10 @@ impl<V: VolumeMut> UbifsMut<V> {
             Node::Reference(Reference { lnum: bud.lnum, offset: bud.start, head: bud.head });
         let mut bytes = alloc::vec![0; REFERENCE_NODE_SIZE];
         reference.emit(self.next_sequence(), Group::None, &mut bytes);
+        if let Some(auth) = &mut self.fs.store.auth {
+            auth.log(&bytes);
+            auth.open_bud(bud.head as usize);
+        }
         super::buffered::pad(&mut bytes, unit as usize);
         self.write_leb(lnum, offset, &bytes)?;
         self.log.head = (lnum, offset + size);

@@ -11,13 +11,15 @@ use core::ops::ControlFlow;
 use flysch_api::vfs::Error;
 use flysch_api::volume::{LebState, VolumeMut};
 use flysch_wire::ubifs::{
-    BRANCH_SIZE, Branch, Group, INDEX_NODE_SIZE, Index as IndexNode, Key, Node, NodeKind, align8,
+    Branch, Group, INDEX_NODE_SIZE, Index as IndexNode, Key, Node, NodeKind, align8,
 };
 
 use super::{Stop, UbifsMut};
-use crate::access::{Cause, Location, Scratch};
+use crate::access::{Cause, Fault, Location, Scratch};
+use crate::auth::Digest;
 use crate::index::location;
 use crate::overlay::NameChange;
+use crate::store::Store;
 
 /// A branch: the smallest key below it, and where it leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,20 +174,30 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Reads a committed index node.
-    pub(super) fn index_node(&self, at: Location) -> Result<(u16, Vec<Entry>), Error> {
+    pub(super) fn index_node(&mut self, at: Location) -> Result<(u16, Vec<Entry>), Error> {
         let mut scratch = Scratch::new();
-        let store = &self.fs.store;
-        let (header, bytes) = match &store.index {
-            Some(index) => index.node(&store.access, at, &mut scratch)?,
-            None => store.access.node(at, NodeKind::Index, &mut scratch)?,
+        let hash = self.hash_of(at);
+        let Store { access, index, auth, superblock, .. } = &mut self.fs.store;
+        let (header, bytes) = match index {
+            Some(index) => index.node(access, (at, hash.bytes()), &mut scratch)?,
+            None => access.index_node(at, hash.bytes(), &mut scratch)?,
         };
-        match Node::decode(header, bytes, store.format()) {
+        let bad = |cause| {
+            let place = access.place(at.lnum, at.offset);
+            Error::from(Fault { structure: NodeKind::Index.name(), place, cause })
+        };
+        match Node::decode(header, bytes, superblock.branch_format()) {
             Ok(Node::Index(node)) => {
+                if let Some(auth) = auth {
+                    for branch in node.branches() {
+                        auth.learn(location(&branch), branch.hash);
+                    }
+                }
                 let entries = node.branches().map(|it| Entry { key: it.key, at: location(&it) });
                 Ok((node.level, entries.collect()))
             }
-            Ok(_) => Err(store.mismatch(at, NodeKind::Index).into()),
-            Err(error) => Err(store.fault(at, NodeKind::Index, Cause::Node(error)).into()),
+            Ok(_) => Err(bad(Cause::Mismatch("key"))),
+            Err(error) => Err(bad(Cause::Node(error))),
         }
     }
 
@@ -325,12 +337,19 @@ impl<V: VolumeMut> UbifsMut<V> {
         level: u16,
         entries: &[Entry],
     ) -> Result<Entry, Error> {
-        let mut branches = alloc::vec![0; entries.len() * BRANCH_SIZE];
-        for (entry, out) in entries.iter().zip(branches.chunks_exact_mut(BRANCH_SIZE)) {
-            let Location { lnum, offset, length } = entry.at;
-            Branch { lnum, offset, length, key: entry.key, hash: &[] }.write(out);
-        }
         let format = self.fs.store.format();
+        let mut branches = alloc::vec![0; entries.len() * format.branch_size()];
+        for (entry, out) in entries.iter().zip(branches.chunks_exact_mut(format.branch_size())) {
+            let Location { lnum, offset, length } = entry.at;
+            let hash = match &self.fs.store.auth {
+                Some(auth) => match auth.known(entry.at) {
+                    Some(hash) => hash.bytes(),
+                    None => return Err(self.unproven(entry.at)),
+                },
+                None => &[],
+            };
+            Branch { lnum, offset, length, key: entry.key, hash }.write(out);
+        }
         let node = Node::Index(IndexNode::new(level, format, &branches));
         let length = (INDEX_NODE_SIZE + branches.len()) as u32;
         let mut bytes = alloc::vec![0; align8(length) as usize];
@@ -341,9 +360,24 @@ impl<V: VolumeMut> UbifsMut<V> {
         if let Some(index) = &self.fs.store.index {
             index.keep(at, &bytes[..length as usize]);
         }
+        if let Some(auth) = &mut self.fs.store.auth {
+            auth.know(at, auth.hash(&bytes[..length as usize]));
+        }
         self.space.acquire(at);
         self.index_size += u64::from(align8(length));
         Ok(Entry { key: entries[0].key, at })
+    }
+
+    fn unproven(&self, at: Location) -> Error {
+        self.fs.store.fault(at, NodeKind::Index, Cause::Unproven).into()
+    }
+
+    /// Hash of an index node that is to be the root; none unless authenticated.
+    pub(super) fn hash_of(&self, root: Location) -> Digest {
+        let store = &self.fs.store;
+        let known = store.auth.as_ref().and_then(|auth| auth.known(root));
+        let old = store.index.as_ref().filter(|index| index.root == root);
+        known.copied().or(old.map(|index| index.root_hash)).unwrap_or(Digest::NONE)
     }
 
     /// Finds a place for an index node and puts it there.

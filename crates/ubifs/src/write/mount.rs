@@ -15,8 +15,8 @@ use flysch_api::vfs::Error;
 use flysch_api::volume::{LebState, VolumeMut};
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{
-    Group, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, NODE_ALIGNMENT, Node, SUPERBLOCK_LEB,
-    SUPERBLOCK_NODE_SIZE, SuperblockFlags, align8,
+    Group, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, NODE_ALIGNMENT, Node,
+    SUPERBLOCK_HMAC, SUPERBLOCK_LEB, SUPERBLOCK_NODE_SIZE, SuperblockFlags, align8,
 };
 
 use super::buffered::{Buffered, pad};
@@ -25,6 +25,7 @@ use super::journal::Log;
 use super::space::Space;
 use super::{GC, Stop, UbifsMut};
 use crate::access::{Fault, Location, Scratch};
+use crate::auth::is_unsigned;
 use crate::lpt::Lpt;
 use crate::master::bad_fields;
 use crate::open::{OpenError, Options, Ubifs};
@@ -95,6 +96,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         let unclean = this.master.flags.contains(MasterFlags::DIRTY);
         let seen = core::mem::take(&mut this.fs.seen);
         let Some(log) = seen.log else { return read_only("the log is lost") };
+        if let (Some(auth), Some(hasher)) = (&mut this.fs.store.auth, &log.hasher) {
+            auth.resume_log(hasher.clone());
+        }
         this.sequence = this.sequence.max(seen.buds.sequence).max(log.sequence);
         this.highest_inode = this.highest_inode.max(seen.buds.inode);
         this.random = this.sequence ^ u64::from_le_bytes(first_8(&this.fs.store.superblock.uuid));
@@ -103,6 +107,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         this.recover_master(unclean)?;
         let (lnum, end) = log.head;
         this.log.head = (lnum, end.next_multiple_of(this.unit()));
+        this.take_over_signed()?;
         this.fix_up()?;
         if unclean {
             this.recover(&seen.buds.ends, &log)?;
@@ -123,7 +128,8 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Refuses what can not be written for what its superblock says.
     fn refuse(fs: &Ubifs<Buffered<V>>) -> Result<(), MountError> {
         let superblock = fs.store.superblock;
-        if superblock.flags.contains(SuperblockFlags::AUTHENTICATION) {
+        let is_authenticated = superblock.flags.contains(SuperblockFlags::AUTHENTICATION);
+        if is_authenticated && fs.store.auth.is_none() {
             return read_only("it is authenticated, and the key to sign changes is not at hand");
         }
         if superblock.flags.contains(SuperblockFlags::ENCRYPTION) {
@@ -165,6 +171,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         let worst = fs.findings.iter().find(|finding| finding.severity == Severity::Lost);
         if let Some(finding) = worst {
             return read_only(format!("{finding}; repair it first"));
+        }
+        if fs.properties_forged {
+            return read_only("authentication failed: the LEB properties are not what was signed");
         }
         if !fs.lost.is_empty() || fs.store.index.is_none() {
             return read_only("a part of the index is damaged; repair it first");
@@ -292,9 +301,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             return Ok(());
         }
         let flags = MasterFlags(self.master.flags.0 | MasterFlags::RECOVERY.0);
-        let mut bytes = alloc::vec![0; MASTER_NODE_SIZE];
-        let node = Node::Master(Master { flags, ..self.master });
-        node.emit(self.next_sequence(), Group::None, &mut bytes);
+        let mut bytes = self.emit_master(Master { flags, ..self.master });
         pad(&mut bytes, self.unit() as usize);
         self.change_leb(MASTER_LEB, &bytes)?;
         self.change_leb(MASTER_LEB + 1, &bytes)?;
@@ -323,6 +330,16 @@ impl<V: VolumeMut> UbifsMut<V> {
             is_clean &= read(&mut again).is_ok_and(|it| it.bits == 0) && first == again;
         }
         is_clean
+    }
+
+    /// Puts HMACs in the place of a signature: the master node first, whose hash the signed
+    /// superblock has as long as there is none in it.
+    fn take_over_signed(&mut self) -> Result<(), Error> {
+        if self.fs.store.auth.is_none() || !is_unsigned(&self.fs.store.superblock.hmac) {
+            return Ok(());
+        }
+        self.mark_dirty()?;
+        self.write_superblock()
     }
 
     /// Writes back what an unclean stop left torn, as it was seen when it was read.
@@ -486,8 +503,14 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     pub(super) fn write_superblock(&mut self) -> Result<(), Error> {
         let mut bytes = alloc::vec![0; SUPERBLOCK_NODE_SIZE];
+        if let Some(auth) = &self.fs.store.auth {
+            self.fs.store.superblock.hmac_wkm = auth.well_known().padded();
+        }
         let node = Node::Superblock(self.fs.store.superblock);
         node.emit(self.next_sequence(), Group::None, &mut bytes);
+        if let Some(auth) = &self.fs.store.auth {
+            auth.sign(&mut bytes, SUPERBLOCK_HMAC.start);
+        }
         pad(&mut bytes, self.unit() as usize);
         self.change_leb(SUPERBLOCK_LEB, &bytes)
     }

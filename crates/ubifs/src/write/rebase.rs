@@ -95,7 +95,13 @@ impl<V: VolumeMut> UbifsMut<V> {
         let log_start = fs.store.layout.log.start;
         let space = Space::new(&superblock, &fs.store.layout.main, &[]);
         let master_at = fs.master.as_ref().map_or(0, |chosen| chosen.offset);
-        fs.master.get_or_insert(Chosen { master, lnum: MASTER_LEB, offset: 0, sequence });
+        fs.master.get_or_insert(Chosen {
+            master,
+            lnum: MASTER_LEB,
+            offset: 0,
+            sequence,
+            proof: None,
+        });
         fs.store.index = None;
         fs.store.overlay = state.kept.clone();
         fs.store.sizes = BTreeMap::new();

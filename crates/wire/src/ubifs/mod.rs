@@ -55,6 +55,8 @@ pub const PADDING_NODE_SIZE: usize = 28;
 pub const SUPERBLOCK_NODE_SIZE: usize = 4096;
 /// Bytes of a master node.
 pub const MASTER_NODE_SIZE: usize = 512;
+/// Bytes of a superblock node that hold its HMAC.
+pub const SUPERBLOCK_HMAC: core::ops::Range<usize> = 128..192;
 /// Bytes of a master node that hold its HMAC.
 pub const MASTER_HMAC: core::ops::Range<usize> = 296..360;
 /// Bytes of a log reference node.

@@ -209,7 +209,8 @@ impl<'t> Stacks<'t> {
         let attached = self.meter.reading();
         let volume = Metered::new(volume, Layer::Ubi, &self.meter);
         let entered = self.meter.enter(Layer::FileSystem);
-        let fs = UbifsMut::open_with(volume, &Options { index }).map_err(at("mount of UBIFS"))?;
+        let fs = UbifsMut::open_with(volume, &Options { index, keys: None })
+            .map_err(at("mount of UBIFS"))?;
         drop(entered);
         let mounted = self.meter.reading() - attached;
         Ok((Mounted::Ubifs(Box::new(fs)), attached - start, mounted))

@@ -1,5 +1,6 @@
 //! Writing against a model in memory, with remounts and power cuts.
 
+mod auth;
 mod figures;
 mod memory;
 mod mkfs;
@@ -7,6 +8,7 @@ mod model;
 
 use std::format;
 use std::string::ToString;
+use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 
@@ -17,8 +19,8 @@ use flysch_api::vfs::{
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_wire::ubifs::Compression;
 
-use crate::create::{CreateOptions, NewInode, format};
-use crate::{Options, Ubifs, UbifsMut};
+use crate::create::{CreateOptions, NewInode, format, format_authenticated};
+use crate::{AuthKey, HashAlgorithm, Keys, Options, Ubifs, UbifsMut};
 use memory::Ram;
 
 const ROOT: Inode = Inode(1);
@@ -41,9 +43,29 @@ fn empty((leb_size, lebs, unit): (u32, u32, u32), compression: Compression) -> R
     ram
 }
 
+/// An empty authenticated file system, and what opens it.
+fn authenticated((leb_size, lebs, unit): (u32, u32, u32)) -> (Ram, Options) {
+    let mut ram = Ram::new(leb_size, lebs, unit);
+    let authentication = Some(HashAlgorithm::Sha256);
+    let options =
+        CreateOptions { authentication, ..CreateOptions::new(unit.max(8), leb_size, lebs) };
+    let key = AuthKey::new(b"a key of any length", authentication);
+    let root = NewInode::directory(at(1));
+    format_authenticated(&mut ram, (&options, &key), &root).unwrap();
+    (ram, with_key(key))
+}
+
+fn with_key(key: AuthKey) -> Options {
+    Options { keys: Some(Arc::new(Keys { auth: Some(key) })), ..Options::default() }
+}
+
 /// Nothing but notes is found.
 fn assert_sound(ram: &Ram, what: &str) {
-    let fs = Ubifs::open(ram, &Options::default()).unwrap();
+    assert_sound_with(ram, &Options::default(), what);
+}
+
+fn assert_sound_with(ram: &Ram, options: &Options, what: &str) {
+    let fs = Ubifs::open(ram, options).unwrap_or_else(|error| panic!("{what}: {error}"));
     let damage: Vec<_> =
         fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect();
     assert!(damage.is_empty(), "{what}: {damage:#?}");

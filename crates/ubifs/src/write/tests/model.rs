@@ -15,8 +15,8 @@ use flysch_api::vfs::{
 use flysch_wire::ubifs::Compression;
 
 use super::memory::Ram;
-use super::{ROOT, assert_sound, at, content, empty, new_file};
-use crate::UbifsMut;
+use super::{ROOT, assert_sound_with, at, authenticated, content, empty, new_file};
+use crate::{Options, UbifsMut};
 
 type Id = u32;
 /// Path, kind, links and extended attributes.
@@ -333,11 +333,17 @@ struct Run {
     no_space: u64,
     cuts: u64,
     prefix: &'static str,
+    /// How it is opened.
+    options: Options,
 }
 
 impl Run {
     fn new(ram: Ram, seed: u64) -> Self {
-        let fs = UbifsMut::open(ram).unwrap();
+        Self::with(ram, seed, Options::default())
+    }
+
+    fn with(ram: Ram, seed: u64, options: Options) -> Self {
+        let fs = UbifsMut::open_with(ram, &options).unwrap();
         let model = Model::new();
         Self {
             fs: Some(Box::new(fs)),
@@ -351,6 +357,7 @@ impl Run {
             no_space: 0,
             cuts: 0,
             prefix: "n",
+            options,
         }
     }
 
@@ -580,8 +587,9 @@ impl Run {
         let ram = self.fs().volume().clone();
         match self.fs.take().unwrap().close() {
             Ok(ram) => {
-                assert_sound(&ram, &format!("seed {} step {}", self.seed, self.step));
-                self.fs = Some(Box::new(UbifsMut::open(ram).unwrap()));
+                let what = format!("seed {} step {}", self.seed, self.step);
+                assert_sound_with(&ram, &self.options, &what);
+                self.fs = Some(Box::new(UbifsMut::open_with(ram, &self.options).unwrap()));
                 self.compare();
                 self.since = vec![self.model.clone()];
                 self.versions.clear();
@@ -618,23 +626,23 @@ impl Run {
         ram.power_up(seed);
         let what = format!("seed {} step {} cut {}", self.seed, self.step, self.cuts);
         // What the reader sees is what recovery makes durable.
-        let seen = read(&crate::Ubifs::open(&*ram, &crate::Options::default()).unwrap());
+        let seen = read(&crate::Ubifs::open(&*ram, &self.options).unwrap());
         // The power goes during recovery, too.
         for _ in 0..self.next(3) {
             let mut other = ram.clone();
             other.cut_in = Some(self.next(40));
-            let _ = UbifsMut::open(&mut other);
+            let _ = UbifsMut::open_with(&mut other, &self.options);
             other.power_up(seed);
             *ram = other;
         }
-        let fs = match UbifsMut::open(ram.clone()) {
+        let fs = match UbifsMut::open_with(ram.clone(), &self.options) {
             Ok(fs) => fs,
             Err(error) => {
-                let reader = crate::Ubifs::open(&*ram, &crate::Options::default()).unwrap();
+                let reader = crate::Ubifs::open(&*ram, &self.options).unwrap();
                 panic!("{what}: {error}: {:#?}", reader.findings());
             }
         };
-        assert_sound(fs.volume(), &what);
+        assert_sound_with(fs.volume(), &self.options, &what);
         let found = read(&fs);
         assert_eq!(found.shape(), seen.shape(), "{what}: reader and recovery");
         let shape = found.shape();
@@ -768,4 +776,18 @@ fn power_cuts_lead_to_a_state_that_was() {
         cuts += run.cuts;
     }
     assert!(cuts > 15 * seeds(), "{cuts} cuts");
+}
+
+/// The same with everything signed: only what is authenticated counts, and all of it is verified.
+#[test]
+fn authenticated_power_cuts_lead_to_a_state_that_was() {
+    let mut cuts = 0;
+    for seed in 0..seeds() {
+        let (ram, options) = authenticated(GEOMETRIES[seed as usize % 3]);
+        let mut run = go(Run::with(ram, 200 + seed, options), true, 1500);
+        run.fs.as_mut().unwrap().fs.store.access.volume.volume.cut_in = None;
+        run.remount();
+        cuts += run.cuts;
+    }
+    assert!(cuts > 10 * seeds(), "{cuts} cuts");
 }

@@ -1,0 +1,461 @@
+//! Authentication: hashes from the master node down to every node, and HMACs where they begin.
+//!
+//! | what | vouched for by |
+//! |---|---|
+//! | superblock, master node | an HMAC in them, or - as a signing tool makes them - a signature of the superblock and a hash of the master node in it |
+//! | nodes of the index, and those it leads to | a hash in the branch; of the root in the master node |
+//! | LEB properties | a hash over all leaves of their tree in the master node |
+//! | journal | authentication nodes: an HMAC over commit start, references and all nodes before it in the bud |
+//!
+//! Facts: Linux `fs/ubifs/auth.c` and `Documentation/filesystems/ubifs-authentication.rst`.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::finding::Place;
+use flysch_wire::ubifs::{
+    Authentication, Group, HASH_MAX, HEADER_SIZE, Header, JOURNAL_HEADS, Node, Superblock,
+    SuperblockFlags,
+};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest as _, Sha224, Sha256, Sha384, Sha512};
+use zeroize::Zeroizing;
+
+use crate::access::Location;
+
+/// What is signed with the key so that a wrong key can be told from a changed image.
+const WELL_KNOWN_MESSAGE: &[u8] = b"UBIFS";
+
+/// How nodes are hashed (`auth_hash_name`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HashAlgorithm {
+    /// SHA-224.
+    Sha224,
+    /// SHA-256.
+    Sha256,
+    /// SHA-384.
+    Sha384,
+    /// SHA-512.
+    Sha512,
+}
+
+impl HashAlgorithm {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Sha224, Self::Sha256, Self::Sha384, Self::Sha512];
+
+    /// By Linux's number (`enum hash_algo`).
+    pub fn from_code(code: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.code() == code)
+    }
+
+    /// By Linux's name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// Linux's number of it.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Sha256 => 4,
+            Self::Sha384 => 5,
+            Self::Sha512 => 6,
+            Self::Sha224 => 7,
+        }
+    }
+
+    /// Linux's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sha224 => "sha224",
+            Self::Sha256 => "sha256",
+            Self::Sha384 => "sha384",
+            Self::Sha512 => "sha512",
+        }
+    }
+
+    /// Hash of a whole node.
+    pub(crate) fn hash(self, node: &[u8]) -> Digest {
+        let mut hasher = Hasher::new(self);
+        hasher.update(node);
+        hasher.finish()
+    }
+}
+
+/// The key of an authenticated file system: any bytes.
+///
+/// It is cleared when it is dropped, and not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AuthKey {
+    bytes: Zeroizing<Vec<u8>>,
+    algorithm: Option<HashAlgorithm>,
+}
+
+impl AuthKey {
+    /// The key in `bytes`; `algorithm` is what the image has to be hashed by, if that is to be
+    /// insisted on (Linux: `auth_hash_name`).
+    pub fn new(bytes: &[u8], algorithm: Option<HashAlgorithm>) -> Self {
+        Self { bytes: Zeroizing::new(bytes.into()), algorithm }
+    }
+
+    /// What the image has to be hashed by.
+    pub fn algorithm(&self) -> Option<HashAlgorithm> {
+        self.algorithm
+    }
+}
+
+impl fmt::Debug for AuthKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthKey").field("algorithm", &self.algorithm).finish_non_exhaustive()
+    }
+}
+
+/// Why an image is not taken for what its owner signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AuthError {
+    /// A key was given, and the image says that it is not authenticated.
+    NotAuthenticated,
+    /// The image is hashed by something else than was asked for: Linux's number.
+    Algorithm(u16),
+    /// The key is not the one the image was signed with.
+    Key,
+    /// A part is not as it was when it was signed.
+    Changed {
+        /// Which.
+        structure: &'static str,
+        /// Where it lies.
+        place: Place,
+    },
+    /// A part that all else hangs on cannot be read.
+    Lost(&'static str),
+}
+
+impl fmt::Display for AuthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAuthenticated => f.write_str(
+                "a key was given, and the superblock says that this UBIFS is not authenticated",
+            ),
+            Self::Algorithm(code) => match HashAlgorithm::from_code(*code) {
+                Some(algorithm) => write!(f, "its nodes are hashed by {}", algorithm.name()),
+                None => write!(
+                    f,
+                    "its nodes are hashed by an algorithm, number {code}, that is not known"
+                ),
+            },
+            Self::Key => f.write_str("the key is not the one it was signed with"),
+            Self::Changed { structure, place } => {
+                write!(f, "authentication failed: the {structure}")?;
+                if let Some(leb) = place.leb {
+                    write!(f, " at LEB {leb}")?;
+                }
+                if let Some(offset) = place.offset {
+                    write!(f, " offset {offset}")?;
+                }
+                f.write_str(" is not what was signed")
+            }
+            Self::Lost(structure) => {
+                write!(f, "the {structure} cannot be read, and nothing else can be authenticated")
+            }
+        }
+    }
+}
+
+impl core::error::Error for AuthError {}
+
+/// How a part of an image was found to be genuine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// By an HMAC with the key.
+    Hmac,
+    /// By a hash in the superblock, which a signature covers.
+    Hash,
+    /// Not at all: it has a signature, which was not looked at.
+    Unverified,
+}
+
+impl Proof {
+    /// A word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hmac => "hmac",
+            Self::Hash => "hash",
+            Self::Unverified => "signature not verified",
+        }
+    }
+}
+
+/// What was verified when a file system was opened with its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// How nodes are hashed.
+    pub algorithm: HashAlgorithm,
+    /// The superblock.
+    pub superblock: Proof,
+    /// The master node.
+    pub master: Proof,
+}
+
+/// A hash or an HMAC.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Digest {
+    bytes: [u8; HASH_MAX],
+    length: u8,
+}
+
+impl Digest {
+    pub(crate) const NONE: Self = Self { bytes: [0; HASH_MAX], length: 0 };
+
+    pub(crate) fn new(from: &[u8]) -> Self {
+        let mut bytes = [0; HASH_MAX];
+        bytes[..from.len()].copy_from_slice(from);
+        Self { bytes, length: from.len() as u8 }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    /// As the fields of superblock and master node hold it.
+    pub(crate) fn padded(&self) -> [u8; HASH_MAX] {
+        self.bytes
+    }
+
+    /// Whether `stored`, which may go on with something else, begins with it.
+    pub(crate) fn fits(&self, stored: &[u8]) -> bool {
+        // All bytes are looked at: how many fit is nobody's business.
+        let differ =
+            self.bytes().iter().zip(stored).fold(0, |all, (one, other)| all | (one ^ other));
+        stored.len() >= self.bytes().len() && differ == 0
+    }
+}
+
+macro_rules! each {
+    ($of:expr, $inner:ident => $do:expr) => {
+        match $of {
+            Self::Sha224($inner) => $do,
+            Self::Sha256($inner) => $do,
+            Self::Sha384($inner) => $do,
+            Self::Sha512($inner) => $do,
+        }
+    };
+}
+
+/// A hash under way.
+#[derive(Clone)]
+pub(crate) enum Hasher {
+    Sha224(Sha224),
+    Sha256(Sha256),
+    Sha384(Sha384),
+    Sha512(Sha512),
+}
+
+impl fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hasher")
+    }
+}
+
+impl Hasher {
+    pub(crate) fn new(algorithm: HashAlgorithm) -> Self {
+        match algorithm {
+            HashAlgorithm::Sha224 => Self::Sha224(Sha224::new()),
+            HashAlgorithm::Sha256 => Self::Sha256(Sha256::new()),
+            HashAlgorithm::Sha384 => Self::Sha384(Sha384::new()),
+            HashAlgorithm::Sha512 => Self::Sha512(Sha512::new()),
+        }
+    }
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        each!(self, hasher => hasher.update(bytes));
+    }
+
+    /// The hash of everything so far; it can go on.
+    pub(crate) fn finish(&self) -> Digest {
+        each!(self, hasher => Digest::new(&hasher.clone().finalize()))
+    }
+}
+
+/// An HMAC that has its key.
+#[derive(Clone)]
+enum Keyed {
+    Sha224(Hmac<Sha224>),
+    Sha256(Hmac<Sha256>),
+    Sha384(Hmac<Sha384>),
+    Sha512(Hmac<Sha512>),
+}
+
+impl Keyed {
+    fn new(algorithm: HashAlgorithm, key: &[u8]) -> Self {
+        const ANY: &str = "an HMAC takes keys of any length";
+        match algorithm {
+            HashAlgorithm::Sha224 => Self::Sha224(Hmac::new_from_slice(key).expect(ANY)),
+            HashAlgorithm::Sha256 => Self::Sha256(Hmac::new_from_slice(key).expect(ANY)),
+            HashAlgorithm::Sha384 => Self::Sha384(Hmac::new_from_slice(key).expect(ANY)),
+            HashAlgorithm::Sha512 => Self::Sha512(Hmac::new_from_slice(key).expect(ANY)),
+        }
+    }
+
+    fn of(&self, parts: &[&[u8]]) -> Digest {
+        each!(self, hmac => {
+            let mut hmac = hmac.clone();
+            parts.iter().for_each(|part| hmac.update(part));
+            Digest::new(&hmac.finalize().into_bytes())
+        })
+    }
+}
+
+/// What authenticates one file system, and is authenticated by it.
+#[derive(Clone)]
+pub(crate) struct Auth {
+    algorithm: HashAlgorithm,
+    key: Keyed,
+    /// Hashes of nodes by their place: of those in the journal, and, while an index is written, of
+    /// those it leads to.
+    known: BTreeMap<(u32, u32), Digest>,
+    /// Over commit start and references of the log.
+    log: Hasher,
+    /// Over the log as it was when the head's bud was referred to, and the bud.
+    heads: [Hasher; JOURNAL_HEADS],
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Auth").field("algorithm", &self.algorithm).finish_non_exhaustive()
+    }
+}
+
+impl Auth {
+    pub(crate) fn new(algorithm: HashAlgorithm, key: &AuthKey) -> Self {
+        let hasher = Hasher::new(algorithm);
+        Self {
+            algorithm,
+            key: Keyed::new(algorithm, &key.bytes),
+            known: BTreeMap::new(),
+            heads: core::array::from_fn(|_| hasher.clone()),
+            log: hasher,
+        }
+    }
+
+    /// What goes with an image, by its superblock.
+    pub(crate) fn of(superblock: &Superblock, key: &AuthKey) -> Result<Self, AuthError> {
+        if !superblock.flags.contains(SuperblockFlags::AUTHENTICATION) {
+            return Err(AuthError::NotAuthenticated);
+        }
+        let code = superblock.hash_algorithm;
+        let algorithm = HashAlgorithm::from_code(code).ok_or(AuthError::Algorithm(code))?;
+        match key.algorithm {
+            Some(wanted) if wanted != algorithm => Err(AuthError::Algorithm(code)),
+            _ => Ok(Self::new(algorithm, key)),
+        }
+    }
+
+    pub(crate) fn algorithm(&self) -> HashAlgorithm {
+        self.algorithm
+    }
+
+    /// A hash as a field of superblock or master node holds it.
+    pub(crate) fn stored(&self, field: &[u8; HASH_MAX]) -> Digest {
+        Digest::new(&field[..self.well_known().bytes().len()])
+    }
+
+    pub(crate) fn hash(&self, node: &[u8]) -> Digest {
+        self.algorithm.hash(node)
+    }
+
+    /// What tells whether a key is the right one.
+    pub(crate) fn well_known(&self) -> Digest {
+        self.key.of(&[WELL_KNOWN_MESSAGE])
+    }
+
+    /// The HMAC of a node that has it at `at`: of everything behind magic and CRC but itself.
+    pub(crate) fn hmac_of_node(&self, node: &[u8], at: usize) -> Digest {
+        let length = self.well_known().bytes().len();
+        self.key.of(&[&node[8..at], &node[at + length..]])
+    }
+
+    /// Puts the HMAC into the node that [`Node::emit`] wrote to the start of `node`.
+    pub(crate) fn sign(&self, node: &mut [u8], at: usize) {
+        let Ok(header) = Header::parse(node) else { return };
+        let node = &mut node[..header.length as usize];
+        let hmac = self.hmac_of_node(node, at);
+        node[at..at + hmac.bytes().len()].copy_from_slice(hmac.bytes());
+        header.emit(node);
+    }
+
+    /// Whether an authentication node goes with what was hashed before it.
+    pub(crate) fn vouches(&self, hasher: &Hasher, node: &[u8]) -> bool {
+        let hmac = self.key.of(&[hasher.finish().bytes()]);
+        node.len() == HEADER_SIZE + hmac.bytes().len() && hmac.fits(&node[HEADER_SIZE..])
+    }
+
+    /// Bytes of an authentication node, aligned.
+    pub(crate) fn node_size(&self) -> u32 {
+        let hmac = self.well_known().bytes().len();
+        flysch_wire::ubifs::align8((HEADER_SIZE + hmac) as u32)
+    }
+
+    /// The log begins anew.
+    pub(crate) fn restart_log(&mut self) {
+        self.log = Hasher::new(self.algorithm);
+    }
+
+    /// A commit start or reference was written to the log.
+    pub(crate) fn log(&mut self, node: &[u8]) {
+        self.log.update(node);
+    }
+
+    /// The log that was read is gone on with.
+    pub(crate) fn resume_log(&mut self, log: Hasher) {
+        self.log = log;
+    }
+
+    /// The last reference of the log is that of this head's bud.
+    pub(crate) fn open_bud(&mut self, head: usize) {
+        self.heads[head] = self.log.clone();
+    }
+
+    /// A node goes to `at`, by a journal head.
+    pub(crate) fn journal(&mut self, head: usize, at: Location, node: &[u8]) {
+        let node = &node[..at.length as usize];
+        self.heads[head].update(node);
+        self.know(at, self.hash(node));
+    }
+
+    /// The authentication node that goes behind what a journal head wrote.
+    pub(crate) fn emit(&self, head: usize, sequence: u64, out: &mut [u8]) {
+        let hmac = self.key.of(&[self.heads[head].finish().bytes()]);
+        let node = Node::Authentication(Authentication { hmac: hmac.bytes() });
+        node.emit(sequence, Group::None, out);
+    }
+
+    /// The node at this place has this hash.
+    pub(crate) fn know(&mut self, at: Location, hash: Digest) {
+        self.known.insert((at.lnum, at.offset), hash);
+    }
+
+    /// As [`know`](Self::know), by a branch of the committed index, which may be history: what the
+    /// journal has put there since counts.
+    pub(crate) fn learn(&mut self, at: Location, hash: &[u8]) {
+        self.known.entry((at.lnum, at.offset)).or_insert_with(|| Digest::new(hash));
+    }
+
+    /// The hash of the node at a place, unless only the committed index has it.
+    pub(crate) fn known(&self, at: Location) -> Option<&Digest> {
+        self.known.get(&(at.lnum, at.offset))
+    }
+
+    /// The committed index has all hashes.
+    pub(crate) fn forget(&mut self) {
+        self.known.clear();
+    }
+}
+
+/// Whether a field for an HMAC is empty, as a tool that signs with a certificate leaves it.
+pub(crate) fn is_unsigned(hmac: &[u8; HASH_MAX]) -> bool {
+    hmac.iter().all(|&byte| byte == 0)
+}
+
+#[cfg(test)]
+mod tests;
