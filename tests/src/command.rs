@@ -33,6 +33,21 @@ fn build() -> PathBuf {
     profile.join("flysch")
 }
 
+/// Whether a program of this machine that a test needs is not there; tells so, and fails where
+/// nothing may be skipped (`CI=true`).
+///
+/// # Panics
+/// If it is missing there.
+pub fn lacks(program: &str) -> bool {
+    let is_missing = Command::new(program).arg("-V").output().is_err();
+    if is_missing {
+        let line = format!("skipped: {program} is not installed");
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{line}");
+        eprintln!("{line}");
+    }
+    is_missing
+}
+
 /// What a run of the command left behind.
 #[derive(Clone, Debug)]
 pub struct Ran {

@@ -56,13 +56,7 @@ const fn format(
 /// # Panics
 /// With `CI=true` if they are missing.
 pub fn tools_missing() -> bool {
-    let missing = Command::new("mkfs.ubifs").arg("-V").output().is_err();
-    if missing {
-        let line = "skipped: mkfs.ubifs of mtd-utils is not installed";
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{line}");
-        eprintln!("{line}");
-    }
-    missing
+    crate::command::lacks("mkfs.ubifs")
 }
 
 fn run(command: &mut Command) {

@@ -106,6 +106,68 @@ fn own_images_are_repaired_and_restored() {
     }
 }
 
+/// The command, killed at each call by which it changes something.
+#[test]
+fn a_repair_that_is_killed_is_done_by_the_same_command() {
+    /// Calls that change files and names; standard output is none of them.
+    const CALLS: &str = "pwrite64,ftruncate,fsync,fdatasync,link,linkat,rename,unlink";
+    if command::lacks("strace") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let run = |words: &str| command::run_in(words, folder);
+    fs::create_dir(folder.join("tree")).unwrap();
+    fs::write(folder.join("tree/file"), vec![7; 20_000]).unwrap();
+    let made = "image create ubifs -r tree -m 512 -e 15872 -c 32 -x none -o inner";
+    assert_eq!(run(made).status, 0);
+    let mut damaged = fs::read(folder.join("inner")).unwrap();
+    [1, 2].into_iter().for_each(|lnum| spoil_total_free(&mut damaged[lnum * 15872..]));
+    let words = "image repair inner --backup saved";
+    let start = |damaged: &[u8]| {
+        let _ = fs::remove_file(folder.join("saved"));
+        fs::write(folder.join("inner"), damaged).unwrap();
+    };
+    let whole = |when: &str| {
+        assert_eq!(run("image check inner").status, 0, "{when}");
+        let back = run("image repair inner --restore saved");
+        assert_eq!(back.status, 0, "{when}: {}", back.stderr);
+        assert!(fs::read(folder.join("inner")).unwrap() == damaged, "{when}: restored");
+    };
+    start(&damaged);
+    assert_eq!(run(words).status, 1);
+    whole("undisturbed");
+    let mut killed = 0;
+    for call in CALLS.split(',') {
+        for number in 1.. {
+            start(&damaged);
+            let mut strace = Command::new("strace");
+            let kill = format!("inject={call}:signal=SIGKILL:when={number}");
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+            strace.args(["-e", &kill]).arg(command::flysch().get_program());
+            let output = strace.args(words.split(' ')).current_dir(folder).output().unwrap();
+            if let Some(status) = output.status.code() {
+                assert_eq!(status, 1, "{}", String::from_utf8_lossy(&output.stderr));
+                break;
+            }
+            killed += 1;
+            let when = format!("killed at {call} {number}");
+            let is_done = fs::read(folder.join("inner")).unwrap() != damaged;
+            let again = run(words);
+            assert_eq!(again.status, i32::from(!is_done), "{when}: {}", again.stderr);
+            whole(&when);
+        }
+    }
+    assert!(killed > 10, "{killed} calls only: are there others by now?");
+    // Somebody else's file of that name.
+    start(&damaged);
+    fs::write(folder.join("saved"), "mine").unwrap();
+    let refused = run(words);
+    assert_eq!(refused.status, 8, "{}", refused.stderr);
+    assert_eq!(fs::read(folder.join("saved")).unwrap(), b"mine");
+    assert!(fs::read(folder.join("inner")).unwrap() == damaged);
+}
+
 /// UBI below the file systems: a copy of its table, headers, blocks of somebody else.
 #[test]
 fn ubi_itself_is_repaired() {

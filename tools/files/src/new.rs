@@ -137,6 +137,9 @@ impl NewFile {
     pub fn keep_new(self) -> io::Result<()> {
         self.temporary.file.sync_all()?;
         // The other name goes with the temporary file.
-        std::fs::hard_link(&self.temporary.path, &self.path)
+        std::fs::hard_link(&self.temporary.path, &self.path)?;
+        // What is done next may rely on this name.
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
 }

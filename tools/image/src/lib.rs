@@ -40,7 +40,7 @@ pub use open::{
     Volume, names,
 };
 pub use path::{PathError, follow, resolve};
-pub use repair::{RepairFailure, restore_backup, write_backup};
+pub use repair::{RepairFailure, is_backup_of, restore_backup, write_backup};
 pub use storage::FileStorage;
 pub use tree::{Node, walk};
 pub use writable::{Room, SharedMut, Writable, WritableError};

@@ -7,7 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use flysch_api::finding::Place;
 use flysch_files::NewFile;
-use flysch_image::{Contents, Image, RepairFailure, Volume, restore_backup, write_backup};
+use flysch_image::{
+    Contents, Image, RepairFailure, Volume, is_backup_of, restore_backup, write_backup,
+};
 use flysch_ubifs::repair::{Change, Level, RepairError, Report};
 use serde::Serialize;
 
@@ -282,8 +284,11 @@ fn save(old: &Path, new: &Path, block: u32, backup: &Path) -> std::io::Result<u6
     let blocks = write_backup(old, new, block, &mut out)?;
     out.flush()?;
     drop(out);
-    // Never over another backup.
-    file.keep_new()?;
+    // Never over another backup, but over what the same repair left when it was killed.
+    match is_backup_of(backup, old)? {
+        true => file.keep()?,
+        false => file.keep_new()?,
+    }
     Ok(blocks)
 }
 

@@ -1,7 +1,7 @@
 //! Blocks of an image as they were before a repair.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -51,46 +51,104 @@ pub fn write_backup(old: &Path, new: &Path, block: u32, out: &mut dyn Write) -> 
     Ok(blocks)
 }
 
+/// One block of a backup.
+struct Saved {
+    /// Where it was in the image.
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+/// A backup as it is read.
+struct Backup<'r> {
+    input: &'r mut dyn Read,
+    /// Bytes of the image that it was made of.
+    size: u64,
+}
+
+impl<'r> Backup<'r> {
+    fn open(input: &'r mut dyn Read) -> io::Result<Self> {
+        let mut head = [0; 20];
+        input.read_exact(&mut head).map_err(|_| bad("it is no backup of a repair"))?;
+        let (magic, rest) = head.split_at(8);
+        if magic != MAGIC {
+            return Err(bad("it is no backup of a repair"));
+        }
+        Ok(Self { input, size: number(&rest[4..]) })
+    }
+
+    /// The next block, if there is one.
+    fn next(&mut self) -> io::Result<Option<Saved>> {
+        let mut head = [0; 16];
+        match self.input.read(&mut head[..1])? {
+            0 => return Ok(None),
+            _ => self.input.read_exact(&mut head[1..])?,
+        }
+        let (at, len, crc) = (number(&head[..8]), number(&head[8..12]), number(&head[12..]));
+        if len > BLOCK_MAX.into() || at.checked_add(len).is_none_or(|end| end > self.size) {
+            return Err(bad("the backup is damaged: a block lies outside the image"));
+        }
+        let mut bytes = vec![0; len as usize];
+        self.input.read_exact(&mut bytes)?;
+        if u64::from(crc32(&bytes)) != crc {
+            return Err(bad("the backup is damaged: bad CRC of a block"));
+        }
+        Ok(Some(Saved { at, bytes }))
+    }
+}
+
+fn bad(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// Whether the file at `backup` is a backup of the image at `path` as it is now, so that a newer
+/// one of the same image says all that it does: left by a repair that was killed behind it.
+///
+/// # Errors
+/// Of reading the image.
+pub fn is_backup_of(backup: &Path, path: &Path) -> io::Result<bool> {
+    let Ok(file) = File::open(backup) else { return Ok(false) };
+    let mut input = BufReader::new(file);
+    let image = File::open(path)?;
+    let Ok(mut backup) = Backup::open(&mut input) else { return Ok(false) };
+    if backup.size != image.metadata()?.len() {
+        return Ok(false);
+    }
+    let mut there = Vec::new();
+    loop {
+        match backup.next() {
+            Ok(None) => return Ok(true),
+            Ok(Some(Saved { at, bytes })) => {
+                there.resize(bytes.len(), 0);
+                image.read_exact_at(&mut there, at)?;
+                if there != bytes {
+                    return Ok(false);
+                }
+            }
+            Err(_) => return Ok(false),
+        }
+    }
+}
+
 /// Puts a backup's blocks back into the image at `path`; tells how many.
 ///
 /// # Errors
 /// Of reading and writing, and [`io::ErrorKind::InvalidData`] if it is no backup or damaged; the
 /// image may then be half restored.
 pub fn restore_backup(backup: &mut dyn Read, path: &Path) -> io::Result<u64> {
-    let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-    let mut head = [0; 20];
-    backup.read_exact(&mut head).map_err(|_| bad("it is no backup of a repair"))?;
-    let (magic, rest) = head.split_at(8);
-    if magic != MAGIC {
-        return Err(bad("it is no backup of a repair"));
-    }
-    let number = |bytes: &[u8]| {
-        bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
-    };
-    let size = number(&rest[4..]);
+    let mut backup = Backup::open(backup)?;
     let mut storage = FileStorage::open_writable(path)?;
-    storage.grow(size)?;
+    storage.grow(backup.size)?;
     let mut blocks = 0;
-    loop {
-        let mut head = [0; 16];
-        match backup.read(&mut head[..1])? {
-            0 => break,
-            _ => backup.read_exact(&mut head[1..])?,
-        }
-        let (at, len, crc) = (number(&head[..8]), number(&head[8..12]), number(&head[12..]));
-        if len > BLOCK_MAX.into() || at.checked_add(len).is_none_or(|end| end > size) {
-            return Err(bad("the backup is damaged: a block lies outside the image"));
-        }
-        let mut bytes = vec![0; len as usize];
-        backup.read_exact(&mut bytes)?;
-        if u64::from(crc32(&bytes)) != crc {
-            return Err(bad("the backup is damaged: bad CRC of a block"));
-        }
+    while let Some(Saved { at, bytes }) = backup.next()? {
         storage.write_at(at, &bytes).map_err(|error| io::Error::other(error.to_string()))?;
         blocks += 1;
     }
     let file = File::options().write(true).open(path)?;
-    file.set_len(size)?;
+    file.set_len(backup.size)?;
     file.sync_all()?;
     Ok(blocks)
 }

@@ -3,7 +3,7 @@
 mod backup;
 mod ubi;
 
-pub use backup::{restore_backup, write_backup};
+pub use backup::{is_backup_of, restore_backup, write_backup};
 
 use std::fs::File;
 
