@@ -466,3 +466,22 @@ fn nobody_hears_of_a_temporary_name() {
         assert!(ran.stderr.starts_with("flysch: image: no UBI, UBIFS or JFFS2"), "{}", ran.stderr);
     }
 }
+
+/// A number in an image does not fill the disk.
+#[test]
+fn a_file_grows_no_further_than_is_sane_unless_it_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::create_dir(folder.join("tree")).unwrap();
+    fs::write(folder.join("tree/file"), vec![7; 20_000]).unwrap();
+    good(&run_in("image create ubifs -r tree -m 2048 -e 126976 --pebs 64 -o inner", folder));
+    let ini = "[v]\nmode=ubi\nimage=inner\nvol_id=0\nvol_type=dynamic\nvol_name=v\nvol_size=2GiB\n";
+    fs::write(folder.join("ini"), ini).unwrap();
+    good(&run_in("image create ubi -m 2048 -p 128KiB -o image ini", folder));
+    let before = fs::read(folder.join("image")).unwrap();
+    let refused = run_in("image edit image put ini /ini", folder);
+    assert_ne!(refused.status, 0);
+    assert!(refused.stderr.contains("--flash-size"), "{}", refused.stderr);
+    assert!(fs::read(folder.join("image")).unwrap() == before);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 4, "nothing is left behind");
+}

@@ -10,6 +10,10 @@ use flysch_mtd::{Storage, StorageMut};
 
 use crate::lock::Lock;
 
+/// Most bytes that a file grows by because of what stands in it: a damaged number there must not
+/// fill the disk. Whoever needs more names the size of the flash.
+pub(crate) const GROWTH_MAX: u64 = 1 << 30;
+
 /// An image file. It is read with plain reads, never mapped: a file that shrinks while it is read
 /// gives an error and not a crash.
 #[derive(Debug)]
@@ -41,8 +45,16 @@ impl FileStorage {
     }
 
     /// Makes the file `size` bytes long with erased bytes at its end; it never gets shorter.
-    pub(crate) fn grow(&mut self, size: u64) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::FileTooLarge`] if that is more than `most` bytes more, and of writing.
+    pub(crate) fn grow(&mut self, size: u64, most: u64) -> io::Result<()> {
         static ERASED: [u8; 64 << 10] = [0xFF; 64 << 10];
+        let more = size.saturating_sub(self.size);
+        if more > most {
+            let why = format!("it asks for {} MiB more than it has", more >> 20);
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+        }
         while self.size < size {
             let len = ERASED.len().min((size - self.size).try_into().unwrap_or(usize::MAX));
             self.file.write_all_at(&ERASED[..len], self.size)?;

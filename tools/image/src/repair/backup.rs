@@ -8,7 +8,7 @@ use std::path::Path;
 use flysch_mtd::StorageMut;
 use flysch_wire::ubifs::crc32;
 
-use crate::storage::FileStorage;
+use crate::storage::{FileStorage, GROWTH_MAX};
 
 /// A backup starts with this.
 const MAGIC: &[u8; 8] = b"FLYREPR1";
@@ -141,7 +141,7 @@ pub fn is_backup_of(backup: &Path, path: &Path) -> io::Result<bool> {
 pub fn restore_backup(backup: &mut dyn Read, path: &Path) -> io::Result<u64> {
     let mut backup = Backup::open(backup)?;
     let mut storage = FileStorage::open_writable(path)?;
-    storage.grow(backup.size)?;
+    storage.grow(backup.size, GROWTH_MAX)?;
     let mut blocks = 0;
     while let Some(Saved { at, bytes }) = backup.next()? {
         storage.write_at(at, &bytes).map_err(|error| io::Error::other(error.to_string()))?;

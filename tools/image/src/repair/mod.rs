@@ -18,7 +18,7 @@ use flysch_ubifs::{FlatImage, MountError, Ubifs};
 use flysch_wire::ubi::VolumeFlags;
 
 use crate::open::{Contents, Image, Part, SharedVolume, Volume};
-use crate::storage::{FileStorage, Window};
+use crate::storage::{FileStorage, GROWTH_MAX, Window};
 use crate::writable::{AnyFlash, OwnVolume, Room, UBI_SPARE, UbiDevice, geometry};
 
 /// Why there is no repair.
@@ -177,7 +177,7 @@ impl Image {
         let leb_size = fs.superblock().leb_size;
         let most = fs.superblock().leb_count_max.min(fs.superblock().leb_count.saturating_add(16));
         let len = u64::from(most) * u64::from(leb_size);
-        storage.grow(start + len).map_err(failed)?;
+        storage.grow(start + len, GROWTH_MAX).map_err(failed)?;
         let window = Window { storage, start, len };
         let flash: AnyFlash = Box::new(PlainImage::new(window, Geometry::nor(len, leb_size)));
         let image = FlatImage::open(flash).ok_or_else(|| unfit("the superblock is lost"))?;

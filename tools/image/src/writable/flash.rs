@@ -9,7 +9,7 @@ use flysch_mtd::{Dump, Image as PlainImage, Partition, Storage};
 
 use super::{Room, WritableError};
 use crate::open::{Image, Part};
-use crate::storage::{FileStorage, Window};
+use crate::storage::{FileStorage, GROWTH_MAX, Window};
 
 pub(crate) type AnyFlash<'a> = Box<dyn FlashMut + Send + Sync + 'a>;
 
@@ -56,7 +56,14 @@ impl Image {
             None if room.bytes.is_none() => old - start,
             None => (old - start).next_multiple_of(block) + more * block,
         };
-        storage.grow(start + len)?;
+        let most = match room.flash_size {
+            Some(_) => u64::MAX,
+            None => GROWTH_MAX.saturating_add(room.bytes.unwrap_or(0).saturating_mul(2)),
+        };
+        storage.grow(start + len, most).map_err(|error| match error.kind() {
+            std::io::ErrorKind::FileTooLarge => WritableError::NoRoom(error.to_string()),
+            _ => error.into(),
+        })?;
         let window = Window { storage, start, len };
         match &self.page_format {
             None => Ok(Box::new(PlainImage::new(window, geometry))),
