@@ -394,6 +394,8 @@ impl FileSystemMut for Memory {
         match (how, replaced) {
             (Rename::Keep, Some(_)) => return Err(Error::Exists),
             (Rename::Exchange, None) => return Err(Error::NotFound),
+            // Two names of one file, or twice the same name: nothing happens, as in Linux.
+            (_, Some(other)) if other == moved => return Ok(()),
             (Rename::Exchange, Some(other)) => {
                 if self.is_above(other, from.0) {
                     return Err(Error::Invalid("a directory can not be moved below itself"));
@@ -406,7 +408,6 @@ impl FileSystemMut for Memory {
                 self.file_mut(other)?.attributes.changed = now;
                 return Ok(());
             }
-            (_, Some(other)) if other == moved => return Ok(()),
             (_, Some(other)) => {
                 self.check_replace(moved, other)?;
                 self.take(to.0, to.1, other, now);

@@ -174,6 +174,11 @@ impl NandChip {
         &self.profile
     }
 
+    /// How it is.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Its supply, with the number of operations so far.
     pub fn power(&self) -> &Power {
         &self.power

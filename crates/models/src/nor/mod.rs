@@ -157,6 +157,11 @@ impl NorChip {
         }
     }
 
+    /// What torn cells do once the power is back.
+    pub fn aftermath(&self) -> Aftermath {
+        self.aftermath
+    }
+
     /// The same chip whose torn cells behave so.
     #[must_use]
     pub fn with_aftermath(mut self, aftermath: Aftermath) -> Self {

@@ -184,6 +184,17 @@ impl<F: FlashMut> Io<F> {
         }
     }
 
+    /// Marks a block bad; a marker that can not be programmed is tried again.
+    pub(crate) fn mark_bad(&mut self, peb: u32) -> Result<(), Error> {
+        let mut tries = 0;
+        loop {
+            match self.flash.mark_bad(peb) {
+                Err(Error::ProgramFailed { .. }) if tries < RETRIES => tries += 1,
+                result => return result,
+            }
+        }
+    }
+
     /// Clears the first word of each header that could still be taken for one.
     fn spoil_headers(&mut self, peb: u32) -> Result<(), Error> {
         let unit = self.shape.header_unit.max(4);

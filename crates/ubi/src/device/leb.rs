@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use flysch_api::flash::{self, Corrected, FlashMut};
 use flysch_wire::ubi::{VidHeader, VolumeKind, crc32};
 
-use super::{Device, Error, RETRIES, ReadOnly, UNMAPPED};
+use super::{BLOCK_TRIES, Device, Error, ReadOnly, UNMAPPED};
 
 impl<F: FlashMut> Device<F> {
     /// The block of a LEB.
@@ -115,7 +115,7 @@ impl<F: FlashMut> Device<F> {
         offset: u32,
         data: &[u8],
     ) -> Result<u32, Error> {
-        for _ in 0..=RETRIES {
+        for _ in 0..=BLOCK_TRIES {
             let peb = self.allocate()?;
             vid.sequence = self.next_sequence();
             let written = self.io.write_vid(peb, &vid);

@@ -72,13 +72,18 @@ pub use volumes::NewVolume;
 
 use crate::{Image, Offsets, VolumeInfo};
 use fastmap::Fastmaps;
-use io::{Io, RETRIES, Shape};
+use io::{Io, Shape};
 use wear::{State, Wear};
 
 /// A LEB without a block.
 const UNMAPPED: u32 = u32::MAX;
 /// Queued erases are overdue when no more than so many blocks are free, and one in 64.
 const FREE_LOW: u32 = 2;
+
+/// Blocks that are tried for one write after the first one failed. Linux stops after three; a LEB
+/// of many small pages on a chip that fails now and then needs more, and each block that fails is
+/// tried thoroughly before it is used again.
+const BLOCK_TRIES: u32 = 15;
 
 /// How a device works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -395,6 +400,7 @@ impl<F: FlashMut> Device<F> {
     /// # Errors
     /// [`Error::ReadOnly`] or [`Error::Flash`].
     pub fn sync(&mut self) -> Result<(), Error> {
+        self.collect_found();
         if self.wear.waiting_count() > 0 {
             self.begin()?;
             self.drain()?;
@@ -500,7 +506,7 @@ impl<F: FlashMut> Device<F> {
             let bad = self.account.bad;
             return Err(self.stop(ReadOnly::PoolEmpty { block: peb, bad }));
         }
-        if let Err(error) = self.io.flash.mark_bad(peb) {
+        if let Err(error) = self.io.mark_bad(peb) {
             self.wear.set_aside(peb, State::Kept);
             return Err(self.stop(ReadOnly::Flash(error)));
         }
@@ -512,7 +518,7 @@ impl<F: FlashMut> Device<F> {
 
     /// A block was being marked bad when power went: the marker may be half there.
     fn mark_again(&mut self, peb: u32) -> Result<(), Error> {
-        let marked = self.io.flash.mark_bad(peb);
+        let marked = self.io.mark_bad(peb);
         self.count_bad(peb);
         marked.map_err(|error| self.stop(ReadOnly::Flash(error)))
     }

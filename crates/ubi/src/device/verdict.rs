@@ -14,7 +14,7 @@
 use flysch_api::flash::FlashMut;
 use flysch_wire::ubi::VidHeader;
 
-use super::{Device, Error, RETRIES, ReadOnly, State};
+use super::{BLOCK_TRIES, Device, Error, ReadOnly, State};
 use crate::attach::{Evidence, Fresh};
 
 impl<F: FlashMut> Device<F> {
@@ -40,7 +40,7 @@ impl<F: FlashMut> Device<F> {
             return Ok(());
         }
         self.begin()?;
-        for _ in 0..=RETRIES {
+        for _ in 0..=BLOCK_TRIES {
             // Never so: two blocks are reserved for changes and moves.
             let Some(peb) = self.spare_block(&fresh.older)? else { return Ok(()) };
             let vid = VidHeader { sequence: self.next_sequence(), ..fresh.vid };

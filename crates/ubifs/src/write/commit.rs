@@ -261,6 +261,11 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(())
     }
 
+    pub(super) fn sync_volume(&mut self) -> Result<(), Error> {
+        let synced = self.volume_mut().sync();
+        synced.map_err(|error| self.refused(MASTER_LEB, 0, error))
+    }
+
     /// Writes everything, deletes what has no name, and leaves a clean file system; gives the
     /// volume back.
     ///
@@ -274,12 +279,13 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.write_back_all()?;
         self.commit()?;
         if self.master.flags.contains(MasterFlags::DIRTY) {
+            // What the commit gave up is gone before nobody looks for it any more.
+            self.sync_volume()?;
             let gone = MasterFlags::DIRTY.0 | MasterFlags::RECOVERY.0;
             let flags = MasterFlags(self.master.flags.0 & !gone);
             let gc_lnum = self.gc_leb().unwrap_or(u32::MAX);
             self.write_master(Master { flags, gc_lnum, ..self.master })?;
-            let synced = self.volume_mut().sync();
-            synced.map_err(|error| self.refused(MASTER_LEB, 0, error))?;
+            self.sync_volume()?;
         }
         Ok(self.fs.store.access.volume.volume)
     }

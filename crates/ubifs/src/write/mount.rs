@@ -422,7 +422,25 @@ impl<V: VolumeMut> UbifsMut<V> {
             record.node.size = size;
             self.write_inode(&record)?;
         }
+        self.empty_lebs_hold_nothing()?;
         self.commit()
+    }
+
+    /// What a LEB that counts as empty holds was given up before the stop. UBI may still have it,
+    /// or what is left of it when the power went during its erase: a fastmap does not tell.
+    fn empty_lebs_hold_nothing(&mut self) -> Result<(), Error> {
+        let leb_size = self.leb_size();
+        let is_empty = |lnum: u32, leb: &super::space::Leb| {
+            leb.free == leb_size && !leb.taken && lnum != self.index_head.0
+        };
+        let empty = self.space.lebs().filter(|(lnum, leb)| is_empty(*lnum, leb));
+        let empty = empty.map(|(lnum, _)| lnum);
+        for lnum in empty.collect::<Vec<u32>>() {
+            if self.volume().state(lnum) != LebState::Unmapped {
+                self.unmap_leb(lnum)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes the LEB that garbage collection starts with.

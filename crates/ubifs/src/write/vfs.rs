@@ -192,8 +192,7 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
                 self.commit()?;
             }
         }
-        let synced = self.volume_mut().sync();
-        synced.map_err(|error| self.refused(0, 0, error))
+        self.sync_volume()
     }
 
     fn forget(&mut self, inode: Inode) -> Result<(), Error> {

@@ -198,6 +198,29 @@ fn every_broken_promise_is_noticed() {
 }
 
 #[test]
+fn a_name_that_changes_places_with_itself_is_not_touched() {
+    let time = |seconds| Timestamp { seconds, nanoseconds: 0 };
+    let mut fs = Memory::new(1 << 20, time(1));
+    let root = fs.statistics().root;
+    let file = NewFile {
+        kind: FileKind::Regular,
+        permissions: 0o644,
+        owner: 0,
+        group: 0,
+        device: DeviceNumber::default(),
+        target: b"",
+    };
+    let inode = fs.create(root, b"a", &file, time(2)).unwrap();
+    fs.link(inode, root, b"b", time(3)).unwrap();
+    for (to, how) in [(b"a", Rename::Exchange), (b"b", Rename::Exchange), (b"b", Rename::Replace)] {
+        fs.rename((root, b"a"), (root, to), how, time(4)).unwrap();
+        assert_eq!(fs.attributes(inode).unwrap().changed, time(3));
+        assert_eq!(fs.attributes(root).unwrap().modified, time(3));
+        assert_eq!(fs.lookup(root, b"a"), Ok(inode));
+    }
+}
+
+#[test]
 fn want_of_space_is_no_mismatch() {
     let start = Timestamp { seconds: 5, nanoseconds: 7 };
     let mut fs = Memory::new(64 << 10, start);

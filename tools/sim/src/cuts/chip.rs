@@ -71,6 +71,14 @@ impl Chip {
         }
     }
 
+    /// Whether cells that were cut late read well at first and badly later.
+    pub fn fades(&self) -> bool {
+        match (self, self.cells()) {
+            (Self::Nor(chip), _) => chip.aftermath().fades,
+            (_, cells) => cells.is_some_and(|chip| chip.config().aftermath.fades),
+        }
+    }
+
     /// Lets time pass in which charge leaks from the cells; nothing on NOR, which does not age so.
     pub fn wait(&mut self, ns: u64) {
         if let Some(cells) = self.cells_mut() {

@@ -23,7 +23,7 @@ use super::mistakes::Mistake;
 use super::probe::Probe;
 use super::setting::User;
 use super::tree::{Node, Tree};
-use super::ubi::rules;
+use super::ubi::{judge, rules};
 
 /// Unit of content that is old or new as a whole.
 const BLOCK: usize = 4096;
@@ -667,10 +667,7 @@ impl<S: Stack> FileScenario<S> {
 
     fn check(&self, flash: &Probe) -> Result<(), String> {
         let findings = self.stack.check(flash)?;
-        match findings.iter().find(|finding| finding.severity > S::LEFT_BEHIND) {
-            Some(finding) => Err(format!("check: {finding}")),
-            None => Ok(()),
-        }
+        judge(flash, &findings, S::LEFT_BEHIND)
     }
 }
 
