@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 
 use flysch_wire::jffs2::Error as NodeError;
 
+use crate::stamp::Stamp;
+
 /// Bytes of an address unit: nodes start on multiples of it, so 32 bits reach 16 GiB.
 const UNIT: u64 = 4;
 
@@ -129,6 +131,8 @@ pub(crate) struct BlockFound {
     pub(crate) cleanmarker_len: u32,
     /// Bytes of padding nodes.
     pub(crate) padded: u32,
+    /// When it was opened, the last time, if that was met: a summary does not list it.
+    pub(crate) stamp: Option<Stamp>,
 }
 
 /// Everything a scan found, in the order of the flash.

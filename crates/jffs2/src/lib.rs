@@ -28,6 +28,7 @@ mod node;
 mod rtime;
 mod rubin;
 mod scan;
+mod stamp;
 mod summary;
 #[cfg(test)]
 mod tests;

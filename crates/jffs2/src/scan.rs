@@ -18,6 +18,7 @@ use flysch_wire::jffs2::{
 use crate::found::{
     Address, BlockFound, DirentRef, Found, NodeRef, Problem, Wrong, XattrRef, XrefRef,
 };
+use crate::stamp::Stamp;
 
 /// Longest node that is read across the end of a block.
 const CROSSING_MAX: u32 = 128 << 10;
@@ -221,6 +222,7 @@ impl<F: Flash> Scanner<'_, F> {
                 has_summary: true,
                 cleanmarker_len: summary.cleanmarker_len,
                 padded: summary.padded,
+                stamp: None,
             };
             self.found.may_miss_nodes |= self.after_erased;
         }
@@ -363,7 +365,11 @@ impl<F: Flash> Scanner<'_, F> {
                     self.facts().cleanmarker_len = total_len;
                 }
             }
-            NodeType::PADDING => self.facts().padded += padded(total_len) as u32,
+            NodeType::PADDING => {
+                let facts = self.facts();
+                facts.padded += padded(total_len) as u32;
+                facts.stamp = Stamp::parse(node).or(facts.stamp);
+            }
             other => match other.compatibility() {
                 Compatibility::Incompatible => {
                     self.problem(offset, Wrong::Incompatible(other.0));

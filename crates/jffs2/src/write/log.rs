@@ -14,6 +14,7 @@ use super::tables::{less, more};
 use crate::create::entry_of;
 use crate::found::{Address, NodeRef};
 use crate::node;
+use crate::stamp::Stamp;
 use crate::summary::{Collector, Facts, summary_len};
 
 /// Blocks that may be collected for one call, as a multiple of all there are, before the flash is
@@ -73,7 +74,8 @@ impl<F: Flash> Jffs2Mut<F> {
         let block = &self.blocks.blocks[number as usize];
         let entries = block.summary_len + more_entries;
         let summary = if self.summary { summary_len(entries as usize) as u32 } else { 0 };
-        Some(self.blocks.geometry.block_len(number).saturating_sub(block.end + summary))
+        let stamp = if self.stamps.is_due { Stamp::LEN as u32 } else { 0 };
+        Some(self.blocks.geometry.block_len(number).saturating_sub(block.end + summary + stamp))
     }
 
     /// Where a node is, for the user.
@@ -249,6 +251,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
             if let Some(number) = self.blocks.free.pop_front() {
                 let start = self.medium.marker_len();
                 self.blocks.open(number, start);
+                self.stamps.is_due = true;
                 return Ok(());
             }
             self.erase_one()?;
@@ -319,6 +322,22 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
     }
 
+    /// Writes the stamp of the current block, if it has none.
+    fn stamp(&mut self, number: u32) -> Result<(), FlashError> {
+        if !self.stamps.is_due {
+            return Ok(());
+        }
+        let own = self.stamps.next;
+        let stamp = Stamp { number: own, suspect: self.stamps.oldest.unwrap_or(own) };
+        let at = self.blocks.blocks[number as usize].end;
+        let offset = self.blocks.geometry.block_start(number) + u64::from(at);
+        self.medium.append(offset, &stamp.emit(self.order))?;
+        self.blocks.pad(number, Stamp::LEN as u32);
+        self.stamps.next = own.saturating_add(1);
+        self.stamps.is_due = false;
+        Ok(())
+    }
+
     /// Appends a node, for which there is room; returns where.
     pub(crate) fn append(&mut self, bytes: &[u8], new: NewNode) -> Result<Address, Error> {
         let raw = Raw {
@@ -333,9 +352,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
         padded.resize(bytes.len().next_multiple_of(4), 0xFF);
         loop {
             let number = self.blocks.current.expect("room was found");
+            let stamped = self.stamp(number);
             let at = self.blocks.blocks[number as usize].end;
             let address = self.blocks.address(number, at);
-            match self.medium.append(address.offset(), &padded) {
+            match stamped.and_then(|()| self.medium.append(address.offset(), &padded)) {
                 Ok(()) => {
                     self.blocks.push(Raw { at, ..raw });
                     return Ok(address);
@@ -351,7 +371,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
 
     /// Programming failed in the current block: the nodes that were not on the flash yet go
     /// elsewhere, and the block is collected soon.
-    fn program_failed(&mut self, number: u32) -> Result<(), Error> {
+    pub(super) fn program_failed(&mut self, number: u32) -> Result<(), Error> {
         self.activity.program_failures += 1;
         let (tail_at, tail_len) = self.medium.waiting();
         let base = self.blocks.geometry.block_start(number);

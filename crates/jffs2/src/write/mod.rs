@@ -97,6 +97,17 @@ pub struct Activity {
     pub program_failures: u64,
 }
 
+/// The stamps that blocks get when they are opened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stamps {
+    /// The number of the next one.
+    next: u32,
+    /// The lowest number of a block that was written last before the mount, and not left yet.
+    oldest: Option<u32>,
+    /// The current block has none of this mount.
+    is_due: bool,
+}
+
 /// A JFFS2 mounted for writing.
 #[derive(Debug)]
 pub struct Jffs2Mut<F> {
@@ -113,6 +124,7 @@ pub struct Jffs2Mut<F> {
     is_unsettled: bool,
     /// The block being collected.
     collected: Option<u32>,
+    stamps: Stamps,
     /// Nothing can be written any more.
     is_dead: bool,
     /// Parts and inodes in memory, about.

@@ -70,8 +70,10 @@ fn check_geometry(geometry: &Geometry) -> Result<(), MountError> {
 impl<F: FlashMut> Jffs2Mut<F> {
     /// Mounts `flash` for writing. Erased flash becomes an empty file system.
     ///
-    /// Nothing is written, unless the power was cut: of a directory that was getting a new name one
-    /// of its two names is removed, and a page that does not read firmly is not relied upon.
+    /// What the page that was written last holds is copied, with all that counts in its block, and
+    /// the block erased: power may have gone during its programming, and no look tells. Of a
+    /// directory that was getting a new name when the power was cut one of its two names is
+    /// removed.
     ///
     /// # Errors
     /// When there is no JFFS2, the flash cannot be read, or must not be written to.
@@ -83,8 +85,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
         };
         let mut medium = Medium::new(flash, order);
         let mut found = scan(&medium, order, Summaries::Use, &[])?;
-        let shaky = super::shaky::find(&mut medium, &found.blocks);
-        if !shaky.is_empty() {
+        let doubts = super::shaky::find(&mut medium, &found.blocks);
+        if !doubts.shaky.is_empty() {
             // What their last look showed counts, and nothing else.
             found = scan(&medium, order, Summaries::Use, &medium.frozen_pages())?;
         }
@@ -97,9 +99,15 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
         let mut fs = Self::empty(medium, order, options);
         let mut build = Build::new(&mut fs, found);
-        build.torn.extend(&shaky);
+        build.torn.extend(doubts.shaky.iter().chain(&doubts.last));
         let built = build.run();
-        let left = fs.make_obsolete(&built.cut_off, shaky);
+        fs.stamps.next = doubts.highest.saturating_add(1);
+        fs.stamps.oldest = doubts.oldest;
+        let mut left = doubts.shaky;
+        left.extend(fs.at_stake(&doubts.last));
+        left.sort_unstable();
+        left.dedup();
+        let left = fs.make_obsolete(&built.cut_off, left);
         fs.resume(&built.ends);
         fs.leave(&left);
         fs.drop_doubles(built.doubles);
@@ -119,6 +127,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
             may_miss_nodes: false,
             is_unsettled: true,
             collected: None,
+            stamps: super::Stamps::default(),
             is_dead: false,
             loaded: AtomicUsize::new(0),
             node: vec![],
@@ -137,8 +146,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let is_last_hope = self.blocks.available() == 0;
         let fitting = ends.iter().filter(|end| is_last_hope || !end.is_torn);
         if let Some(end) = fitting.min_by_key(|end| end.start) {
-            self.blocks.block(end.block).is_torn = end.is_torn;
+            // A summary would hide the stamp it gets now.
+            self.blocks.block(end.block).is_torn = true;
             self.blocks.resume(end.block, end.start);
+            self.stamps.is_due = true;
         }
     }
 
@@ -578,7 +589,6 @@ impl<'f, F: Flash> Build<'f, F> {
     fn block_state(&mut self, number: u32) -> State {
         let facts = self.found.blocks[number as usize];
         let marker = self.fs.medium.marker();
-        let is_ubi = self.fs.blocks.geometry.kind == FlashKind::UbiVolume;
         let block = self.fs.blocks.block(number);
         block.padded = facts.padded;
         block.end = facts.end;
@@ -595,9 +605,8 @@ impl<'f, F: Flash> Build<'f, F> {
             Marker::Oob => facts.end == 0 && self.fs.medium.has_oob_marker(number),
             // A LEB may be mapped and empty by a header that does not read the same each time: it
             // is given up before it is written to, which costs nothing where it is not mapped.
-            Marker::None if is_ubi => false,
-            // Nobody could tell an interrupted erase; Linux does not ask either.
-            Marker::None => facts.end == 0,
+            // Elsewhere nobody could tell an interrupted erase, and Linux does not ask.
+            Marker::None => false,
         };
         if is_marked { State::Free } else { State::Erasable }
     }

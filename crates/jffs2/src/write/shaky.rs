@@ -8,16 +8,23 @@
 //! checksums are, so what counts in the block is copied elsewhere, and then the block is erased,
 //! before anything else happens: the next mount sees firm copies of what this one saw, and nothing
 //! that this one did not.
+//!
+//! Cells may also read well for a while and badly from then on, which no look can tell. Where
+//! blocks are stamped ([`Stamp`]) it is known which was written last: its last page is taken for
+//! one that is not firm, however it reads. All other blocks that are stamped were written to their
+//! last page before another one was begun.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::{Error as FlashError, Flash, FlashMut, Geometry};
+use flysch_wire::jffs2::{Header, NodeType};
 
 use super::Jffs2Mut;
 use super::medium::{Frozen, Medium};
 use super::space::State;
 use crate::found::BlockFound;
+use crate::stamp::Stamp;
 
 /// How often a page is read that may be the last one written, if anything in it is wrong or if
 /// there is no error correction that would tell.
@@ -32,8 +39,56 @@ const ZEROS_MIN: usize = 64;
 /// Bytes looked at where there are no pages: more than any write buffer has.
 const BYTES: u32 = 1024;
 
-/// Looks at the last page of each block, freezes those that are not firm, and returns their blocks.
-pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Vec<u32> {
+/// What was found out about the pages that were written last.
+#[derive(Debug, Default)]
+pub(super) struct Doubts {
+    /// Blocks with pages that are not firm.
+    pub(super) shaky: Vec<u32>,
+    /// Blocks that may have been written last; their last pages are frozen as well.
+    pub(super) last: Vec<u32>,
+    /// The lowest number among the stamps of these.
+    pub(super) oldest: Option<u32>,
+    /// The highest number of all stamps.
+    pub(super) highest: u32,
+}
+
+impl Doubts {
+    /// By their stamps alone.
+    fn of_stamps<F: Flash>(medium: &Medium<F>, found: &[BlockFound]) -> Self {
+        let stamps = (0..).zip(found).filter_map(|(block, facts)| {
+            let stamp = facts.stamp.or_else(|| stamp_before_summary(medium, block, facts));
+            Some((block, stamp?))
+        });
+        let stamps: Vec<(u32, Stamp)> = stamps.collect();
+        let Some((_, newest)) = stamps.iter().max_by_key(|(_, stamp)| stamp.number) else {
+            return Self::default();
+        };
+        let first = newest.suspect.min(newest.number);
+        let last = || stamps.iter().filter(|(_, stamp)| stamp.number >= first);
+        Self {
+            shaky: vec![],
+            last: last().map(|(block, _)| *block).collect(),
+            oldest: last().map(|(_, stamp)| stamp.number).min(),
+            highest: newest.number,
+        }
+    }
+}
+
+/// The stamp of a block whose nodes were taken from its summary.
+fn stamp_before_summary<F: Flash>(
+    medium: &Medium<F>,
+    block: u32,
+    facts: &BlockFound,
+) -> Option<Stamp> {
+    let mut bytes = [0; Stamp::LEN];
+    let at = medium.geometry().block_start(block) + u64::from(medium.marker_len());
+    let is_read = facts.has_summary && medium.flash().read(at, &mut bytes).is_ok();
+    is_read.then(|| Stamp::parse(&bytes)).flatten()
+}
+
+/// Looks at the last page of each block, and freezes those that are not firm or were written last.
+pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Doubts {
+    let mut doubts = Doubts::of_stamps(medium, found);
     let mut shaky = vec![];
     for (block, facts) in (0..).zip(found) {
         if facts.is_bad || facts.written <= medium.marker_len() {
@@ -48,14 +103,18 @@ pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Ve
         };
         let behind = behind(medium.geometry(), block, facts.written);
         for (at, len, looks) in [Some(last), behind].into_iter().flatten() {
-            if let Some(frozen) = look(medium.flash(), at, len, looks) {
-                medium.freeze(at, frozen);
+            let Some((page, is_firm)) = look(medium.flash(), at, len, looks) else { continue };
+            if !is_firm {
                 shaky.push(block);
+            }
+            if !is_firm || doubts.last.contains(&block) {
+                medium.freeze(at, page);
             }
         }
     }
     shaky.dedup();
-    shaky
+    doubts.shaky = shaky;
+    doubts
 }
 
 /// Where the page lies that was written last, its length, and how often to look at it.
@@ -101,8 +160,9 @@ fn behind(geometry: &Geometry, block: u32, written: u32) -> Option<(u64, u32, us
     is_there.then(|| (geometry.block_start(block) + u64::from(start), page, LOOKS_CLEAN))
 }
 
-/// Reads a page until it is known to be firm, or not: then as it is to be taken.
-fn look<F: Flash>(flash: &F, at: u64, len: u32, looks_clean: usize) -> Option<Frozen> {
+/// Reads a page until it is known to be firm, or not. Returns it as it is to be taken, and whether
+/// it is; `None` where nothing can be read at all.
+fn look<F: Flash>(flash: &F, at: u64, len: u32, looks_clean: usize) -> Option<(Frozen, bool)> {
     let strength = flash.geometry().ecc_strength;
     let mut best: Option<Frozen> = None;
     let mut bytes = vec![0; len as usize];
@@ -130,14 +190,29 @@ fn look<F: Flash>(flash: &F, at: u64, len: u32, looks_clean: usize) -> Option<Fr
             _ => best = Some(Frozen { bytes: bytes.clone(), is_lost }),
         }
     }
-    best.filter(|_| !is_firm)
+    best.map(|page| (page, is_firm))
 }
 
 impl<F: FlashMut> Jffs2Mut<F> {
+    /// Blocks that were written last hold nothing that counts in their frozen pages, or are to be
+    /// left as well.
+    pub(super) fn at_stake(&self, last: &[u32]) -> Vec<u32> {
+        let is_at_stake = |number: &&u32| {
+            let start = self.blocks.geometry.block_start(**number);
+            let mut raws = self.blocks.blocks[**number as usize].raws.iter();
+            raws.any(|raw| {
+                let at = start + u64::from(raw.at);
+                !raw.is_dead && self.medium.is_frozen(at, raw.len as usize)
+            })
+        };
+        last.iter().filter(is_at_stake).copied().collect()
+    }
+
     /// Copies what counts out of these blocks and erases them. Without room for it they stay as
     /// they are, and the next mount tries again.
     pub(super) fn leave(&mut self, shaky: &[u32]) {
         if shaky.is_empty() {
+            self.stamps.oldest = None;
             return;
         }
         self.settle_all();
@@ -159,6 +234,35 @@ impl<F: FlashMut> Jffs2Mut<F> {
             if self.erase(number).is_err() {
                 return;
             }
+        }
+        if self.prove().is_ok() {
+            self.stamps.oldest = None;
+        }
+    }
+
+    /// Writes a page with nothing in it behind what was copied, so that the next mount, if nothing
+    /// else is written before, finds the copies firm and has nothing to copy.
+    fn prove(&mut self) -> Result<(), flysch_api::vfs::Error> {
+        let Some(number) = self.blocks.current.filter(|_| !self.stamps.is_due) else {
+            return Ok(());
+        };
+        let page = if self.medium.unit() > 1 { self.medium.unit() } else { BYTES };
+        let end = self.blocks.blocks[number as usize].end;
+        let len = end.next_multiple_of(page) + page - end;
+        if self.room_left(0).is_none_or(|left| left < len) {
+            return Ok(());
+        }
+        let mut bytes = vec![0; len as usize];
+        let header = Header { node_type: NodeType::PADDING, total_len: len };
+        header.emit(self.order, &mut bytes);
+        let offset = self.blocks.geometry.block_start(number) + u64::from(end);
+        match self.medium.append(offset, &bytes) {
+            Ok(()) => {
+                self.blocks.pad(number, len);
+                Ok(())
+            }
+            Err(FlashError::ProgramFailed { .. }) => self.program_failed(number),
+            Err(error) => Err(self.failed(error, offset)),
         }
     }
 
@@ -236,7 +340,8 @@ mod tests {
 
     fn looked(ecc_strength: u32, answers: &[Result<u32, ()>]) -> (Option<Frozen>, usize) {
         let flash = Fickle::new(ecc_strength, answers);
-        let frozen = look(&flash, 0, 512, LOOKS_CLEAN);
+        let looked = look(&flash, 0, 512, LOOKS_CLEAN);
+        let frozen = looked.and_then(|(page, is_firm)| (!is_firm).then_some(page));
         (frozen, flash.reads.get())
     }
 

@@ -201,6 +201,14 @@ impl Blocks {
         block.raws.push(raw);
     }
 
+    /// Bytes behind the last node of a block that are of no use were written.
+    pub(crate) fn pad(&mut self, number: u32, len: u32) {
+        let block = self.block(number);
+        block.end += len;
+        block.dead += len;
+        block.padded += len;
+    }
+
     /// A node does not count any more. Returns what it was.
     pub(crate) fn kill(&mut self, address: Address) -> Option<Raw> {
         let (number, at) = self.place(address);

@@ -271,7 +271,11 @@ impl Profile {
             write_size: self.page_size,
             sub_page_size: sub_page,
             oob_size: self.oob_size,
-            oob_available: self.free_oob().iter().map(|range| range.end - range.start).sum(),
+            // Nothing is put there beside a page's data where a page is programmed once.
+            oob_available: match self.programs_per_page {
+                1 => 0,
+                _ => self.free_oob().iter().map(|range| range.end - range.start).sum(),
+            },
             ecc_strength: 0,
             bitflip_threshold: 0,
         }

@@ -15,6 +15,8 @@ use crate::{Image, Offsets};
 
 /// How often a read, a write or an erase is tried again (`UBI_IO_RETRIES`).
 pub(crate) const RETRIES: u32 = 3;
+/// How often a pattern that did not read well is tried again.
+const TORTURE_REPEATS: u32 = 1;
 /// What a suspected block is filled with.
 const TORTURE_PATTERNS: [u8; 3] = [0xa5, 0x5a, 0x00];
 
@@ -212,18 +214,28 @@ impl<F: FlashMut> Io<F> {
     fn torture(&mut self, peb: u32) -> Result<(), Error> {
         let size = self.shape.image.peb_size as usize;
         let mut found: Vec<u8> = vec![0; size];
-        let failed = Err(Error::EraseFailed { block: peb });
         for pattern in TORTURE_PATTERNS {
-            self.erase_only(peb)?;
-            if !self.holds(peb, 0xff, &mut found) {
-                return failed;
-            }
-            self.flash.program(self.at(peb, 0), &vec![pattern; size])?;
-            if !self.holds(peb, pattern, &mut found) {
-                return failed;
+            // A cell that is broken shows again, others had their day: with codes that correct one
+            // bit every error counts as many, and half of all blocks would go.
+            let mut tries = 0;
+            while !self.bears(peb, pattern, &mut found)? {
+                tries += 1;
+                if tries > TORTURE_REPEATS {
+                    return Err(Error::EraseFailed { block: peb });
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether a block, erased and filled with `pattern`, reads as it should both times.
+    fn bears(&mut self, peb: u32, pattern: u8, found: &mut [u8]) -> Result<bool, Error> {
+        self.erase_only(peb)?;
+        if !self.holds(peb, 0xff, found) {
+            return Ok(false);
+        }
+        self.flash.program(self.at(peb, 0), &vec![pattern; found.len()])?;
+        Ok(self.holds(peb, pattern, found))
     }
 
     /// Whether a whole block reads as `pattern`, without so many bit errors that it were scrubbed.

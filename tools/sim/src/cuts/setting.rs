@@ -16,8 +16,8 @@ use super::workloads::{WORKLOADS, Workload};
 
 /// Erases that a worn chip has behind it, as a part of those it is made for.
 const WORN_PART: u32 = 10;
-/// Reads of a block that disturb it as much as all erases would, where reads disturb.
-const DISTURBING_READS: u32 = 2_000;
+/// Reads of each page of a block that disturb it as much as all erases would, where reads disturb.
+const DISTURBING_READS: u32 = 125;
 /// Bytes of a NOR block, of all the chip's: small worlds.
 const NOR_BLOCK: u32 = 16 << 10;
 
@@ -233,7 +233,7 @@ impl Setting {
             factory_bad: if self.bad == Bad::Two { 2 } else { 0 },
             wears: ages || disturbs || self.wear == Wear::Worn,
             corrects: software.is_none(),
-            disturbing_reads: if disturbs { DISTURBING_READS } else { 0 },
+            disturbing_reads: if disturbs { DISTURBING_READS * pages } else { 0 },
             aftermath,
         };
         let cells = NandChip::new(profile.clone(), config);

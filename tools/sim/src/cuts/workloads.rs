@@ -269,12 +269,8 @@ impl Workload {
             }
             Kind::Ubifs { .. } => possible,
             Kind::Jffs2Ubi { .. } => possible && setting.user != User::Several,
-            // A clean marker and the first node are two programs of a page: not for such chips.
             Kind::Jffs2 { .. } => {
-                possible
-                    && setting.user != User::Several
-                    && !setting.has_fastmap()
-                    && setting.part != Part::SingleLevel
+                possible && setting.user != User::Several && !setting.has_fastmap()
             }
         }
     }
