@@ -230,6 +230,8 @@ pub enum Error {
     ReadOnly,
     /// A name is longer than the format holds (`ENAMETOOLONG`).
     NameTooLong,
+    /// The file cannot get a name there, only a copy of it can (`EXDEV`).
+    CrossDevice,
     /// A file would get more names than the format counts (`EMLINK`).
     TooManyLinks,
     /// A file would get longer than the format holds (`EFBIG`).
@@ -257,6 +259,9 @@ impl fmt::Display for Error {
             Self::NoSpace => f.write_str("no space left"),
             Self::ReadOnly => f.write_str("the file system is read-only"),
             Self::NameTooLong => f.write_str("the name is too long for the format"),
+            Self::CrossDevice => {
+                f.write_str("it can only be copied there: it is encrypted otherwise")
+            }
             Self::TooManyLinks => f.write_str("the file has all the names the format can count"),
             Self::FileTooLarge => f.write_str("the file would be longer than the format holds"),
             Self::Invalid(what) => f.write_str(what),

@@ -15,8 +15,9 @@ use flysch_wire::ubifs::{
 };
 
 use crate::access::{Fault, Location, Scratch};
-use crate::nokey;
+use crate::crypt::{FileCipher, Use};
 use crate::open::Ubifs;
+use crate::sealed::{Names, decrypt_block};
 use crate::store::{Name, field, number};
 
 /// What an inode is, without its inline data.
@@ -28,7 +29,7 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    fn is_encrypted(&self) -> bool {
+    pub(crate) fn is_encrypted(&self) -> bool {
         self.flags.contains(InodeFlags::ENCRYPTED)
     }
 }
@@ -132,10 +133,18 @@ impl<V: Volume> Ubifs<V> {
 
     fn read_symlink(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
         self.with_inode(inode, |node, at| {
-            if node.data.is_empty() || node.data.contains(&0) {
+            let plain;
+            let target = match node.flags.contains(InodeFlags::ENCRYPTED) {
+                true => {
+                    plain = self.target(node)?;
+                    &plain[..]
+                }
+                false => node.data,
+            };
+            if target.is_empty() || target.contains(&0) {
                 return Err(self.bad_inode(at, "data_len"));
             }
-            let rest = usize::try_from(offset).ok().and_then(|from| node.data.get(from..));
+            let rest = usize::try_from(offset).ok().and_then(|from| target.get(from..));
             let rest = rest.unwrap_or(&[]);
             let length = rest.len().min(buffer.len());
             buffer[..length].copy_from_slice(&rest[..length]);
@@ -145,7 +154,7 @@ impl<V: Volume> Ubifs<V> {
 
     pub(crate) fn read_regular(
         &self,
-        inode: u32,
+        (inode, cipher): (u32, Option<&FileCipher>),
         size: u64,
         offset: u64,
         buffer: &mut [u8],
@@ -170,7 +179,8 @@ impl<V: Volume> Ubifs<V> {
             if filled < from {
                 buffer[filled..from].fill(0);
             }
-            match self.read_block((key, at), (offset, length), buffer, &mut scratch) {
+            let from = (key, at, cipher);
+            match self.read_block(from, (offset, length), buffer, &mut scratch) {
                 Ok(end) => {
                     filled = end;
                     ControlFlow::Continue(())
@@ -195,13 +205,21 @@ impl<V: Volume> Ubifs<V> {
     /// `offset` of the file; returns where it ends in there. What follows may be overwritten.
     fn read_block(
         &self,
-        (key, at): (Key, Location),
+        (key, at, cipher): (Key, Location, Option<&FileCipher>),
         (offset, length): (u64, usize),
         buffer: &mut [u8],
         scratch: &mut Scratch,
     ) -> Result<usize, Fault> {
         let data = self.data(key, at, scratch)?;
         let bad = || self.store.fault(at, NodeKind::Data, field("data"));
+        let mut room;
+        let data = match cipher {
+            Some(cipher) => {
+                room = [0; BLOCK_SIZE as usize];
+                decrypt_block(&data, cipher, &mut room).ok_or_else(bad)?
+            }
+            None => data,
+        };
         let start = u64::from(key.value()) * u64::from(BLOCK_SIZE);
         let size = data.size as usize;
         if start >= offset && (start - offset) as usize + size <= length {
@@ -234,31 +252,15 @@ impl<V: Volume> Ubifs<V> {
     }
 
     /// The entry as a directory shows it, `None` if it cannot be shown.
-    fn shown(&self, entry: &DirectoryEntry<'_>, encrypted: bool) -> Option<(Vec<u8>, FileKind)> {
+    fn shown(
+        &self,
+        entry: &DirectoryEntry<'_>,
+        encrypted: bool,
+        names: Option<&Names>,
+    ) -> Option<(Vec<u8>, FileKind)> {
         let kind = kind_of(entry.file_type)?;
-        let name = if encrypted {
-            nokey::encode(entry.name, entry.key.value())
-        } else {
-            Vec::from(entry.name)
-        };
+        let name = Self::shown_name(entry, encrypted, names)?;
         (is_name(&name) && entry.inode != 0).then_some((name, kind))
-    }
-
-    fn find_encrypted(&self, directory: u32, wanted: &[u8]) -> Result<Inode, Error> {
-        let mut found = None;
-        let walked = self.store.names(EntryKind::Directory, directory, 0, &mut |name| {
-            if let Ok(entry) = &name.entry
-                && nokey::encode(entry.name, entry.key.value()) == wanted
-            {
-                found = Some(Inode(entry.inode));
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        });
-        match found {
-            Some(inode) => Ok(inode),
-            None => Err(walked.err().map_or(Error::NotFound, Error::from)),
-        }
     }
 }
 
@@ -332,12 +334,17 @@ impl<V: Volume> FileSystem for Ubifs<V> {
 
     fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
         let (parent, stat) = self.directory(directory)?;
-        if stat.is_encrypted() {
-            return self.find_encrypted(parent, name);
-        }
         if !is_name(name) || name.len() > NAME_MAX {
             return Err(Error::NotFound);
         }
+        let stored;
+        let name = match stat.is_encrypted() {
+            true => {
+                stored = self.stored_name(parent, name)?.ok_or(Error::NotFound)?;
+                &stored[..]
+            }
+            false => name,
+        };
         match self.store.find_name(EntryKind::Directory, parent, name)? {
             Some((_, inode, _)) => Ok(Inode(inode)),
             None => Err(Error::NotFound),
@@ -346,7 +353,8 @@ impl<V: Volume> FileSystem for Ubifs<V> {
 
     fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
         let read = self.with_inode(inode, |node, at| {
-            describe(node, self.size_of(node)).map_err(|field| self.bad_inode(at, field))
+            let size = self.shown_size(node);
+            describe(node, size).map_err(|field| self.bad_inode(at, field))
         });
         match read {
             Err(error) if self.is_ruined_directory(inode, &error) => Ok(ruined(inode)),
@@ -356,6 +364,8 @@ impl<V: Volume> FileSystem for Ubifs<V> {
 
     fn list(&self, directory: Inode, after: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
         let (parent, stat) = self.directory(directory)?;
+        // Without the key, or a way to use it, names are shown as they are stored.
+        let names = if stat.is_encrypted() { self.names_of(parent).ok() } else { None };
         let from = (after >> 16).min(Key::VALUE_MAX.into()) as u32;
         let mut fault = None;
         let walked = self.store.names(EntryKind::Directory, parent, from, &mut |name| {
@@ -370,7 +380,7 @@ impl<V: Volume> FileSystem for Ubifs<V> {
                     return ControlFlow::Continue(());
                 }
             };
-            let Some((shown, kind)) = self.shown(entry, stat.is_encrypted()) else {
+            let Some((shown, kind)) = self.shown(entry, stat.is_encrypted(), names.as_ref()) else {
                 fault.get_or_insert(self.store.fault(name.at, NodeKind::Entry, field("name")));
                 return ControlFlow::Continue(());
             };
@@ -383,8 +393,14 @@ impl<V: Volume> FileSystem for Ubifs<V> {
     fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
         let stat = self.stat(inode)?;
         match stat.kind {
-            FileKind::Regular | FileKind::Symlink if stat.is_encrypted() => Err(Error::Encrypted),
-            FileKind::Regular => self.read_regular(number(inode.0)?, stat.size, offset, buffer),
+            FileKind::Regular => {
+                let number = number(inode.0)?;
+                let cipher = match stat.is_encrypted() {
+                    true => Some(self.cipher(number, Use::Contents)?),
+                    false => None,
+                };
+                self.read_regular((number, cipher.as_ref()), stat.size, offset, buffer)
+            }
             FileKind::Symlink => self.read_symlink(inode, offset, buffer),
             FileKind::Directory => Err(Error::IsDirectory),
             _ => Err(Error::NoContent),

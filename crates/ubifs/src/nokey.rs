@@ -1,25 +1,39 @@
-//! Names in encrypted directories, shown without the key.
+//! Names in encrypted directories, shown without the key, as Linux shows them.
 //!
-//! The stored bytes are a cipher's output. They are shown as base64url, which is a valid file name
-//! and different for different names; what would be too long is cut and marked with the hash.
+//! Base64url of: the name's hash, its cookie, the first 149 bytes that are stored, and of what is
+//! left of a longer name the SHA-256.
 
-use alloc::format;
 use alloc::vec::Vec;
 
-use flysch_wire::ubifs::NAME_MAX;
+use flysch_wire::ubifs::DirectoryEntry;
+use sha2::{Digest, Sha256};
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// Stored bytes shown of a name that is too long: 240 characters of base64, room for the hash.
-const CUT: usize = 180;
+/// Stored bytes that are shown whole.
+const WHOLE: usize = 149;
 
-/// The name to show for stored bytes.
-pub(crate) fn encode(stored: &[u8], hash: u32) -> Vec<u8> {
-    if stored.len().div_ceil(3) * 4 <= NAME_MAX {
-        return base64(stored);
+/// The name to show for an entry.
+pub(crate) fn encode(entry: &DirectoryEntry<'_>) -> Vec<u8> {
+    let whole = entry.name.len().min(WHOLE);
+    let mut bytes = Vec::with_capacity(8 + entry.name.len());
+    bytes.extend_from_slice(&entry.key.value().to_le_bytes());
+    bytes.extend_from_slice(&entry.cookie.to_le_bytes());
+    bytes.extend_from_slice(&entry.name[..whole]);
+    if entry.name.len() > WHOLE {
+        bytes.extend_from_slice(&Sha256::digest(&entry.name[WHOLE..]));
     }
-    let mut name = base64(&stored[..CUT]);
-    name.extend_from_slice(format!("~{hash:08x}").as_bytes());
-    name
+    base64(&bytes)
+}
+
+/// The hash of the name that is shown so; `None` if no name is.
+pub(crate) fn hash(shown: &[u8]) -> Option<u32> {
+    // Six characters hold four bytes.
+    let mut word = 0_u64;
+    for &character in shown.get(..6)? {
+        let value = ALPHABET.iter().position(|&other| other == character)?;
+        word = word << 6 | value as u64;
+    }
+    Some(((word >> 4) as u32).swap_bytes())
 }
 
 fn base64(bytes: &[u8]) -> Vec<u8> {
@@ -36,12 +50,25 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::encode;
+    use flysch_wire::ubifs::{EntryKind, Key};
+
+    use super::*;
 
     #[test]
     fn names_are_base64url_and_fit() {
-        assert_eq!(encode(b"fo", 0), b"Zm8");
-        assert_eq!(encode(b"foo\xff\xfe\xfd", 0), b"Zm9v__79");
-        assert_eq!(encode(&[7; 255], 0x1234).len(), 249);
+        let entry = |name| DirectoryEntry {
+            kind: EntryKind::Directory,
+            key: Key::entry(1, 0x1234_5678),
+            inode: 70,
+            file_type: 0,
+            cookie: 0x9abc_def0,
+            name,
+        };
+        // 78 56 34 12 f0 de bc 9a, then the name.
+        assert_eq!(encode(&entry(b"foo")), b"eFY0EvDevJpmb28");
+        assert_eq!(hash(b"eFY0EvDevJpmb28"), Some(0x1234_5678));
+        assert_eq!(encode(&entry(&[7; 149])).len(), 210);
+        assert_eq!(encode(&entry(&[7; 255])).len(), 252);
+        assert_eq!((hash(b"eFY0E"), hash(b"no name")), (None, None));
     }
 }

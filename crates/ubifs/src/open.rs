@@ -105,6 +105,7 @@ pub struct Ubifs<V> {
     verified: Option<Verified>,
     /// The LEB properties are not what was signed.
     pub(crate) properties_forged: bool,
+    pub(crate) keys: Option<Arc<Keys>>,
 }
 
 impl<V: Volume> Ubifs<V> {
@@ -163,6 +164,7 @@ impl<V: Volume> Ubifs<V> {
             lost,
             verified,
             properties_forged: false,
+            keys: options.keys.clone(),
         };
         this.start(options)?;
         Ok(this)
@@ -340,7 +342,10 @@ impl<V: Volume> Ubifs<V> {
             _ => {}
         }
         if flags.contains(SuperblockFlags::ENCRYPTION) {
-            note("the image has encrypted files; they cannot be read");
+            note(match self.keys.as_ref().is_some_and(|keys| !keys.masters.is_empty()) {
+                true => "the image has encrypted files; those whose key was given can be read",
+                false => "the image has encrypted files; without their keys they cannot be read",
+            });
         }
     }
 

@@ -77,6 +77,7 @@ fn errno(error: Error) -> Errno {
         Error::NoSpace => Errno::ENOSPC,
         Error::ReadOnly => Errno::EROFS,
         Error::NameTooLong => Errno::ENAMETOOLONG,
+        Error::CrossDevice => Errno::EXDEV,
         Error::TooManyLinks => Errno::EMLINK,
         Error::FileTooLarge => Errno::EFBIG,
         Error::Invalid(_) => Errno::EINVAL,

@@ -142,20 +142,35 @@ fn disk(tree: &Path, to: &Path) -> Result<(), Error> {
     run(make, "mke2fs")
 }
 
-/// Modules of the guest's kernel that Debian builds without fastmap, with it: UBI, and UBIFS, which
-/// knows UBI's structures.
-pub(crate) const FASTMAP: &str = "fastmap";
-pub(crate) const MODULES: [&str; 2] = ["ubi", "ubifs"];
+/// Modules of the guest's kernel with something that Debian builds them without.
+#[derive(Debug)]
+pub(crate) struct Modules {
+    /// What it is, and the folder they are in.
+    pub(crate) name: &'static str,
+    names: &'static [&'static str],
+    script: &'static str,
+}
 
-/// Builds [`MODULES`] from the kernel's sources in a Debian tree that goes afterwards.
-pub(crate) fn build_modules(folder: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+/// UBI with fastmap, and UBIFS, which knows UBI's structures.
+pub(crate) const FASTMAP: Modules =
+    Modules { name: "fastmap", names: &["ubi", "ubifs"], script: MAKE_MODULES };
+/// UBIFS with authentication.
+pub(crate) const SIGNED: Modules =
+    Modules { name: "authentication", names: &["ubifs"], script: include_str!("signed.sh") };
+
+/// Builds modules from the kernel's sources in a Debian tree that goes afterwards.
+pub(crate) fn build_modules(
+    folder: &Path,
+    modules: &Modules,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), Error> {
     let kernel = folder.join(KERNEL);
     let version = version_of(&fs::read(&kernel).map_err(Error::file(&kernel))?);
     let version = version.ok_or_else(|| Error::Failed {
         program: "linux".into(),
         said: format!("{} does not tell its version", kernel.display()),
     })?;
-    say("building UBI and UBIFS with fastmap");
+    say(&format!("building {} with {}", modules.names.join(" and "), modules.name));
     let scratch = tempfile::tempdir_in(folder).map_err(Error::file(folder))?;
     let tree = scratch.path().join("tree");
     let series: Vec<&str> = version.split('.').take(2).collect();
@@ -164,23 +179,23 @@ pub(crate) fn build_modules(folder: &Path, say: &mut dyn FnMut(&str)) -> Result<
         format!("linux-headers-{version},linux-source-{series},gcc,libc6-dev,make,kmod,xz-utils");
     bootstrap(&tree, &packages)?;
     let script = tree.join("build-modules");
-    fs::write(&script, MAKE_MODULES).map_err(Error::file(&script))?;
+    fs::write(&script, modules.script).map_err(Error::file(&script))?;
     let mut make = Command::new("chroot");
     make.arg(&tree).args(["/bin/sh", "/build-modules", &version, &series]);
     run(make, "make")?;
-    let to = folder.join(FASTMAP);
+    let to = folder.join(modules.name);
     fs::create_dir_all(&to).map_err(Error::file(&to))?;
-    for name in MODULES {
+    for name in modules.names {
         let from = tree.join(format!("build/{name}/{name}.ko"));
         fs::copy(&from, to.join(format!("{name}.ko"))).map_err(Error::file(&from))?;
     }
-    fs::write(to.join(STAMP), modules_recipe(folder)).map_err(Error::file(&to))
+    fs::write(to.join(STAMP), modules_recipe(folder, modules)).map_err(Error::file(&to))
 }
 
 /// Everything that decides what the modules are: how they are made, and the kernel.
-pub(crate) fn modules_recipe(folder: &Path) -> String {
+pub(crate) fn modules_recipe(folder: &Path, modules: &Modules) -> String {
     let kernel = fs::read(folder.join(KERNEL)).unwrap_or_default();
-    format!("{MAKE_MODULES}\n{}", version_of(&kernel).unwrap_or_default())
+    format!("{}\n{}", modules.script, version_of(&kernel).unwrap_or_default())
 }
 
 /// The version in the header of a kernel image (Documentation/arch/x86/boot.rst: `kernel_version`

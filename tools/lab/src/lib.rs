@@ -113,8 +113,10 @@ impl Lab {
             build::build(&folder, say)?;
         }
         let lab = Self { folder };
-        if lab.fastmap_modules().is_err() {
-            build::build_modules(&lab.folder, say)?;
+        for modules in [&build::FASTMAP, &build::SIGNED] {
+            if lab.modules(modules).is_err() {
+                build::build_modules(&lab.folder, modules, say)?;
+            }
         }
         Ok(lab)
     }
@@ -125,9 +127,22 @@ impl Lab {
     /// # Errors
     /// [`Error::NotBuilt`] if there are none, or for another kernel.
     pub fn fastmap_modules(&self) -> Result<PathBuf, Error> {
-        let folder = self.folder.join(build::FASTMAP);
+        self.modules(&build::FASTMAP)
+    }
+
+    /// The folder of `ubifs.ko` with authentication, for the guest's kernel, whose own module is
+    /// built without.
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`] if there is none, or for another kernel.
+    pub fn signed_modules(&self) -> Result<PathBuf, Error> {
+        self.modules(&build::SIGNED)
+    }
+
+    fn modules(&self, modules: &build::Modules) -> Result<PathBuf, Error> {
+        let folder = self.folder.join(modules.name);
         let stamp = std::fs::read_to_string(folder.join(build::STAMP)).unwrap_or_default();
-        let is_new = stamp == build::modules_recipe(&self.folder);
+        let is_new = stamp == build::modules_recipe(&self.folder, modules);
         if is_new { Ok(folder) } else { Err(Error::NotBuilt(folder)) }
     }
 

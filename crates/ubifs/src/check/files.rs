@@ -17,7 +17,7 @@ use flysch_wire::ubifs::{
 
 use super::Check;
 use crate::access::{Fault, Location, Scratch};
-use crate::file::{device_of, entry_size, is_name, kind_of, unpack};
+use crate::file::{device_of, entry_size, is_name, kind_of};
 use crate::store::Name;
 
 /// A directory without entries has this size.
@@ -137,7 +137,6 @@ impl<V: Volume> Check<'_, V> {
             Some(Info { said: Some(said), .. }) => said,
         };
         let start = u64::from(key.value()) * u64::from(BLOCK_SIZE);
-        let mut block = [0; BLOCK_SIZE as usize];
         if said.kind != Some(FileKind::Regular) {
             let problem = String::from("content of an inode that is no regular file");
             self.tell_inode(Severity::Inconsistent, problem, node);
@@ -145,9 +144,7 @@ impl<V: Volume> Check<'_, V> {
             let end = start + u64::from(data.size);
             let problem = format!("content up to {end} in a file of size {}", said.size);
             self.tell_inode(Severity::Inconsistent, problem, node);
-        } else if !said.flags.contains(InodeFlags::ENCRYPTED)
-            && unpack(&data, &mut block[..data.size as usize]).is_none()
-        {
+        } else if !self.unpacks(&data, said.flags.contains(InodeFlags::ENCRYPTED)) {
             let problem = format!("block {} cannot be decompressed", key.value());
             self.tell_inode(Severity::Lost, problem, node);
         }
@@ -197,14 +194,14 @@ impl<V: Volume> Check<'_, V> {
             }
             _ => {}
         }
-        self.target(entry, node, infos);
+        self.target(entry, (node, encrypted), infos);
     }
 
     /// What a name leads to.
     fn target(
         &mut self,
         entry: &DirectoryEntry<'_>,
-        node: (NodeKind, Location, u32),
+        (node, encrypted): ((NodeKind, Location, u32), bool),
         infos: &mut Infos,
     ) {
         let (shown, parent) = (entry.name.escape_ascii(), node.2);
@@ -233,7 +230,8 @@ impl<V: Volume> Check<'_, V> {
         }
         if info.names + info.xattr_names_of == 0 {
             info.parent = parent;
-            info.name = entry.name.into();
+            let encrypted = encrypted && entry.kind == EntryKind::Directory;
+            info.name = self.path_name(entry, (parent, encrypted));
         }
         let data_len = said.map_or(0, |said| said.data_len);
         match entry.kind {
@@ -267,6 +265,10 @@ impl<V: Volume> Check<'_, V> {
                 (false, _) => "no path leads to it",
             };
             self.tell_inode(Severity::Lost, problem.into(), node);
+        }
+        if said.flags.contains(InodeFlags::ENCRYPTED) && self.fs.store.context(inode).is_err() {
+            let problem = String::from("what says how it is encrypted is missing or damaged");
+            self.tell_inode(Severity::Lost, problem, node);
         }
         let is_directory = said.kind == Some(FileKind::Directory);
         let links = match is_directory {

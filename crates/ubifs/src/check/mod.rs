@@ -12,6 +12,7 @@
 
 pub(crate) mod files;
 mod lpt;
+mod sealed;
 mod space;
 mod tree;
 
@@ -32,12 +33,14 @@ use crate::scan::{Item, Scan};
 pub(crate) struct Check<'c, V> {
     fs: &'c Ubifs<V>,
     findings: Vec<Finding>,
+    last: sealed::Last,
 }
 
 impl<V: Volume> Ubifs<V> {
     /// Verifies every checksum and rule; what opening found comes first.
     pub fn check(&self) -> Vec<Finding> {
-        let mut check = Check { fs: self, findings: self.findings.clone() };
+        let mut check =
+            Check { fs: self, findings: self.findings.clone(), last: sealed::Last::default() };
         let usage = check.tree();
         let properties = check.lpt();
         check.space(&usage, properties.as_deref());

@@ -15,6 +15,7 @@ use super::{BASE, DATA, UbifsMut};
 use crate::access::Scratch;
 use crate::file::unpack;
 use crate::replay::truncated_blocks;
+use crate::sealed::decrypt_block;
 
 /// Shorter content is not compressed (`UBIFS_MIN_COMPR_LEN`).
 const COMPRESS_MIN: usize = 128;
@@ -44,6 +45,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             Some(FileKind::Directory) => return Err(Error::IsDirectory),
             _ => return Err(Error::NoContent),
         }
+        self.content_cipher(&record)?;
         self.check_size(offset.checked_add(data.len() as u64).ok_or(Error::FileTooLarge)?)?;
         let number = record.number();
         let mut done = 0;
@@ -102,19 +104,34 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.claim(need)?;
         let mut bytes: Box<Bytes> = Box::new([0; BLOCK_SIZE as usize]);
         if !new && !whole {
-            self.read_stored(key, &mut bytes)?;
+            self.read_stored(&record, key, &mut bytes)?;
         }
         Ok(Block { bytes, new })
     }
 
     /// Reads a block from the flash; what is not there stays as it is.
-    fn read_stored(&self, key: BlockKey, bytes: &mut Bytes) -> Result<(), Error> {
+    fn read_stored(
+        &mut self,
+        record: &Record,
+        key: BlockKey,
+        bytes: &mut Bytes,
+    ) -> Result<(), Error> {
         let key = Key::data(key.0, key.1);
+        self.content_cipher(record)?;
+        let cipher = self.cipher.as_ref().filter(|_| record.is_encrypted());
         let Some(at) = self.fs.store.find(key)? else { return Ok(()) };
         let mut scratch = Scratch::new();
         let data = self.fs.data(key, at, &mut scratch)?;
         let bad = || {
             self.fs.store.fault(at, flysch_wire::ubifs::NodeKind::Data, crate::store::field("data"))
+        };
+        let mut room;
+        let data = match cipher {
+            Some((_, cipher)) => {
+                room = [0; BLOCK_SIZE as usize];
+                decrypt_block(&data, cipher, &mut room).ok_or_else(bad)?
+            }
+            None => data,
         };
         unpack(&data, &mut bytes[..data.size as usize]).ok_or_else(|| bad().into())
     }
@@ -153,8 +170,13 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
         let key = Key::data(record.number(), block);
         let mut room = [0; BLOCK_SIZE as usize];
-        let node = Node::Data(pack(record, key, &bytes[..length], &mut room));
-        let places = self.journal(DATA, &[node])?;
+        let mut data = pack(record, key, &bytes[..length], &mut room);
+        let mut sealed;
+        if record.is_encrypted() {
+            sealed = [0; BLOCK_SIZE as usize];
+            data = self.seal_block(record, data, &mut sealed)?;
+        }
+        let places = self.journal(DATA, &[Node::Data(data)])?;
         self.set(key, places[0])
     }
 
@@ -187,13 +209,18 @@ impl<V: VolumeMut> UbifsMut<V> {
                     bytes.copy_from_slice(&cached.bytes[..]);
                     left = true;
                 }
-                None if left => self.read_stored((number, block), &mut bytes)?,
+                None if left => self.read_stored(record, (number, block), &mut bytes)?,
                 None => {}
             }
         }
         let mut room = [0; BLOCK_SIZE as usize];
         let key = Key::data(number, block);
-        let data = pack(record, key, &bytes[..rest.max(1)], &mut room);
+        let mut data = pack(record, key, &bytes[..rest.max(1)], &mut room);
+        let mut sealed;
+        if left && record.is_encrypted() {
+            sealed = [0; BLOCK_SIZE as usize];
+            data = self.seal_block(record, data, &mut sealed)?;
+        }
         let cut = Truncation { inode: number, old_size, new_size: size };
         let nodes = [Node::Inode(record.node()), Node::Truncation(cut), Node::Data(data)];
         let places = self.journal(BASE, &nodes[..if left { 3 } else { 2 }])?;

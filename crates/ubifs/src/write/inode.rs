@@ -89,6 +89,7 @@ impl<V: VolumeMut> UbifsMut<V> {
                 _ => return Err(Error::NoContent),
             }
             self.check_size(size)?;
+            self.content_cipher(&record)?;
         }
         if let Some(flags) = changes.flags {
             let why = "a flag that UBIFS does not have";

@@ -16,6 +16,7 @@
 //! | [`collect`] | garbage collection |
 //! | [`rebase`] | a commit that owes nothing to the one before, for repairs |
 //! | [`cache`], [`content`] | content waits in memory, bounded |
+//! | [`sealed`] | encrypted names and content |
 //! | [`names`], [`rename`], [`inode`], [`xattr`], [`vfs`] | the operations |
 
 mod budget;
@@ -32,6 +33,7 @@ mod mount;
 mod names;
 pub(crate) mod rebase;
 mod rename;
+mod sealed;
 mod space;
 mod tnc;
 mod vfs;
@@ -47,6 +49,7 @@ use flysch_api::vfs::Error;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{Master, NODE_ALIGNMENT};
 
+use crate::crypt::FileCipher;
 use crate::lpt::Lpt;
 use crate::open::Ubifs;
 pub(crate) use buffered::Buffered;
@@ -91,6 +94,8 @@ pub struct UbifsMut<V> {
     /// The last sequence number given out.
     sequence: u64,
     highest_inode: u64,
+    /// What encrypts the content of the file that was last asked for.
+    cipher: Option<(u32, FileCipher)>,
     /// For cookies.
     random: u64,
     /// The flash refused: nothing more is written.

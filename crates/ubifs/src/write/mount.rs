@@ -132,9 +132,6 @@ impl<V: VolumeMut> UbifsMut<V> {
         if is_authenticated && fs.store.auth.is_none() {
             return read_only("it is authenticated, and the key to sign changes is not at hand");
         }
-        if superblock.flags.contains(SuperblockFlags::ENCRYPTION) {
-            return read_only("it has encrypted files");
-        }
         if superblock.flags.0 & !SuperblockFlags::KNOWN.0 != 0 {
             return read_only(format!("unknown flags {:#x}", superblock.flags.0));
         }
@@ -202,6 +199,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             index_growth: 0,
             sequence,
             highest_inode: master.highest_inode,
+            cipher: None,
             random: 0,
             failed: false,
             changed: false,

@@ -12,6 +12,7 @@ use flysch_wire::ubifs::{
 use super::budget::{INODE_COST, Need};
 use super::cache::Record;
 use super::inode::{kind, stamp};
+use super::sealed::CONTEXT_COST;
 use super::{BASE, UbifsMut};
 use crate::file::{entry_size, is_name};
 
@@ -150,26 +151,45 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.writable()?;
         let mut parent = self.load_directory(directory)?;
         check_name(name)?;
+        let name = &*self.new_name(&parent, name)?;
         if self.find_entry(parent.number(), name)?.is_some() {
             return Err(Error::Exists);
         }
         let data = if file.kind == FileKind::Symlink { file.target.len() as u64 } else { 8 };
-        let bytes = entry_cost(name) + 2 * INODE_COST + data.next_multiple_of(8);
-        self.claim(Need { bytes, leaves: 2 })?;
-        let record = self.new_record(&parent, file, now)?;
+        let context = if parent.is_encrypted() { CONTEXT_COST } else { 0 };
+        let bytes = entry_cost(name) + 2 * INODE_COST + data.next_multiple_of(8) + context;
+        self.claim(Need { bytes, leaves: if context == 0 { 2 } else { 4 } })?;
+        let mut record = self.new_record(&parent, file, now)?;
+        let context = self.seal_new(&parent, &mut record, file)?;
         parent.node.size += entry_size(name);
         parent.node.links += u32::from(file.kind == FileKind::Directory);
         (parent.node.modified, parent.node.changed) = (stamp(now), stamp(now));
-        self.put_name(&parent, name, &record)?;
+        self.put_name(&parent, name, (&record, context.as_ref()))?;
         Ok(Inode(record.number().into()))
     }
 
     /// Writes entry, inode and directory, and takes them into account.
-    fn put_name(&mut self, parent: &Record, name: &[u8], record: &Record) -> Result<(), Error> {
+    fn put_name(
+        &mut self,
+        parent: &Record,
+        name: &[u8],
+        (record, context): (&Record, Option<&Record>),
+    ) -> Result<(), Error> {
         let to = (record.number(), file_type(kind(record)));
         let entry = self.entry(EntryKind::Directory, parent.number(), name, to);
         let nodes = [entry, Node::Inode(record.node()), Node::Inode(parent.node())];
-        let places = self.journal(BASE, &nodes)?;
+        let places = match context {
+            None => self.journal(BASE, &nodes)?,
+            Some(value) => {
+                let [entry, record_node, parent] = nodes;
+                let of_context = self.context_entry(record, value);
+                let value_node = Node::Inode(value.node());
+                let nodes = [of_context, value_node, entry, record_node, parent];
+                let places = self.journal(BASE, &nodes)?;
+                self.context_written((record, value), &places)?;
+                places[2..].to_vec()
+            }
+        };
         self.set_name(EntryKind::Directory, parent.number(), name, Some(places[0]))?;
         self.written(record, places[1])?;
         self.written(parent, places[2])?;
@@ -198,6 +218,8 @@ impl<V: VolumeMut> UbifsMut<V> {
             _ if record.node.links == u32::MAX => return Err(Error::TooManyLinks),
             _ => {}
         }
+        self.check_policy(&parent, &record)?;
+        let name = &*self.new_name(&parent, name)?;
         if self.find_entry(parent.number(), name)?.is_some() {
             return Err(Error::Exists);
         }
@@ -207,7 +229,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         record.node.changed = stamp(now);
         parent.node.size += entry_size(name);
         (parent.node.modified, parent.node.changed) = (stamp(now), stamp(now));
-        self.put_name(&parent, name, &record)
+        self.put_name(&parent, name, (&record, None))
     }
 
     /// Takes a name off a file that is about to be written.
@@ -250,6 +272,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         if name.len() > NAME_MAX || !is_name(name) {
             return Err(Error::NotFound);
         }
+        let name = &*self.old_name(&parent, name)?;
         let number = self.find_entry(parent.number(), name)?.ok_or(Error::NotFound)?;
         let mut record = self.load(number.into())?;
         let directory = kind(&record) == Some(FileKind::Directory);

@@ -121,6 +121,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             index_growth: 0,
             sequence,
             highest_inode: master.highest_inode,
+            cipher: None,
             random: sequence,
             failed: false,
             changed: true,

@@ -60,12 +60,14 @@ impl<V: VolumeMut> UbifsMut<V> {
         let old_parent = self.load_directory(from.0.0)?;
         let new_parent = self.load_directory(to.0.0)?;
         check_name(to.1)?;
-        let number = match crate::file::is_name(from.1) {
-            true => self.find_entry(old_parent.number(), from.1)?.ok_or(Error::NotFound)?,
-            false => return Err(Error::NotFound),
-        };
+        if !crate::file::is_name(from.1) {
+            return Err(Error::NotFound);
+        }
+        let old_name = &*self.old_name(&old_parent, from.1)?;
+        let new_name = &*self.new_name(&new_parent, to.1)?;
+        let number = self.find_entry(old_parent.number(), old_name)?.ok_or(Error::NotFound)?;
         let moved = self.load(number.into())?;
-        let replaced = match self.find_entry(new_parent.number(), to.1)? {
+        let replaced = match self.find_entry(new_parent.number(), new_name)? {
             Some(_) if how == Rename::Keep => return Err(Error::Exists),
             Some(other) => Some(self.load(other.into())?),
             None if how == Rename::Exchange => return Err(Error::NotFound),
@@ -74,15 +76,17 @@ impl<V: VolumeMut> UbifsMut<V> {
         if replaced.as_ref().is_some_and(|it| it.number() == number) {
             return Ok(());
         }
+        self.check_policy(&new_parent, &moved)?;
         let same = old_parent.number() == new_parent.number();
         let parents = Parents { from: old_parent, to: (!same).then_some(new_parent) };
         self.check_circle(&parents, Some(&moved), parents.to_number())?;
         if how == Rename::Exchange {
             let other = replaced.ok_or(Error::NotFound)?;
             self.check_circle(&parents, Some(&other), parents.from.number())?;
-            return self.exchange(parents, (from.1, &moved), (to.1, &other), now);
+            self.check_policy(&parents.from, &other)?;
+            return self.exchange(parents, (old_name, &moved), (new_name, &other), now);
         }
-        self.replace(parents, (from.1, moved), (to.1, replaced), (how, now))
+        self.replace(parents, (old_name, moved), (new_name, replaced), (how, now))
     }
 
     /// A directory does not go below itself: `target` must not lie below `moved`.

@@ -7,10 +7,12 @@ use flysch_api::vfs::{
     Rename, Statistics, Timestamp, Visitor, XattrChange,
 };
 use flysch_api::volume::VolumeMut;
-use flysch_wire::ubifs::{BLOCK_SIZE, InodeFlags, Key};
+use flysch_wire::ubifs::{BLOCK_SIZE, InodeFlags, Key, SuperblockFlags};
 
 use super::UbifsMut;
 use super::cache::Record;
+use super::inode::kind;
+use crate::crypt::{FileCipher, Use};
 use crate::file::describe;
 
 impl<V: VolumeMut> UbifsMut<V> {
@@ -18,6 +20,19 @@ impl<V: VolumeMut> UbifsMut<V> {
     fn waiting(&self, inode: Inode) -> Option<&Record> {
         let record = self.cache.inode(u32::try_from(inode.0).ok()?)?;
         (!record.has(InodeFlags::XATTR)).then_some(record)
+    }
+
+    /// What decrypts a file's content; none if it is not encrypted.
+    fn reading_cipher(&self, inode: Inode) -> Result<Option<FileCipher>, Error> {
+        if !self.superblock().flags.contains(SuperblockFlags::ENCRYPTION) {
+            return Ok(None);
+        }
+        let is_encrypted = match self.waiting(inode) {
+            Some(record) => record.is_encrypted(),
+            None => self.fs.stat(inode)?.is_encrypted(),
+        };
+        let number = crate::store::number(inode.0)?;
+        is_encrypted.then(|| self.fs.cipher(number, Use::Contents)).transpose()
     }
 
     /// Puts the blocks that wait over what was read from the flash.
@@ -67,6 +82,11 @@ impl<V: VolumeMut> FileSystem for UbifsMut<V> {
 
     fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
         match self.waiting(inode) {
+            Some(record) if kind(record) == Some(FileKind::Symlink) => {
+                let node = record.node();
+                describe(&node, self.fs.shown_size(&node))
+                    .map_err(|_| Error::Invalid("an inode of no kind"))
+            }
             Some(record) => describe(&record.node(), record.node.size)
                 .map_err(|_| Error::Invalid("an inode of no kind")),
             None => self.fs.attributes(inode),
@@ -83,7 +103,9 @@ impl<V: VolumeMut> FileSystem for UbifsMut<V> {
             return self.fs.read(inode, offset, buffer);
         }
         let number = crate::store::number(inode.0)?;
-        let length = self.fs.read_regular(number, attributes.size, offset, buffer)?;
+        let cipher = self.reading_cipher(inode)?;
+        let from = (number, cipher.as_ref());
+        let length = self.fs.read_regular(from, attributes.size, offset, buffer)?;
         self.read_waiting(number, offset, &mut buffer[..length]);
         Ok(length)
     }

@@ -18,7 +18,7 @@ use crate::file::entry_size;
 const LIST_MAX: u64 = 65_536;
 
 /// Bytes a value adds to its file's `xattr_size` (`CALC_XATTR_BYTES`).
-fn value_size(length: usize) -> u32 {
+pub(super) fn value_size(length: usize) -> u32 {
     (INODE_NODE_SIZE + length + 1).next_multiple_of(8) as u32
 }
 

@@ -46,6 +46,12 @@ impl Ram {
         }
     }
 
+    /// Whether these bytes stand somewhere.
+    pub(super) fn find(&self, bytes: &[u8]) -> bool {
+        let holds = |leb: &Leb| leb.bytes.windows(bytes.len()).any(|window| window == bytes);
+        self.lebs.iter().flatten().any(holds)
+    }
+
     pub(super) fn grow(&mut self, lebs: u32) {
         self.lebs.resize(lebs as usize, None);
     }

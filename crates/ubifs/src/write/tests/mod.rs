@@ -5,6 +5,7 @@ mod figures;
 mod memory;
 mod mkfs;
 mod model;
+mod sealed;
 
 use std::format;
 use std::string::ToString;
@@ -20,7 +21,9 @@ use flysch_api::volume::{Volume, VolumeMut};
 use flysch_wire::ubifs::Compression;
 
 use crate::create::{CreateOptions, NewInode, format, format_authenticated};
-use crate::{AuthKey, HashAlgorithm, Keys, Options, Ubifs, UbifsMut};
+use crate::{
+    AuthKey, CipherMode, HashAlgorithm, Keys, MasterKey, Options, Policy, Ubifs, UbifsMut,
+};
 use memory::Ram;
 
 const ROOT: Inode = Inode(1);
@@ -55,8 +58,38 @@ fn authenticated((leb_size, lebs, unit): (u32, u32, u32)) -> (Ram, Options) {
     (ram, with_key(key))
 }
 
+/// An empty file system in the format of Linux.
+fn newer((leb_size, lebs, unit): (u32, u32, u32)) -> Ram {
+    let mut ram = Ram::new(leb_size, lebs, unit);
+    let usual = CreateOptions::new(unit.max(8), leb_size, lebs);
+    let options = CreateOptions { double_hash: true, ..usual };
+    format(&mut ram, &options, &NewInode::directory(at(1))).unwrap();
+    ram
+}
+
 fn with_key(key: AuthKey) -> Options {
-    Options { keys: Some(Arc::new(Keys { auth: Some(key) })), ..Options::default() }
+    Options {
+        keys: Some(Arc::new(Keys { auth: Some(key), ..Keys::default() })),
+        ..Options::default()
+    }
+}
+
+/// The same file system with everything in its root directory encrypted.
+fn encrypted(ram: Ram, options: &Options, mode: CipherMode) -> (Ram, Options) {
+    let master = MasterKey::new(&[0x42; 64], None).unwrap();
+    let auth = options.keys.as_ref().and_then(|keys| keys.auth.clone());
+    // Version 1 for the oldest mode, as it was used.
+    let name = match mode {
+        CipherMode::Aes128Cbc => master.descriptor(),
+        _ => master.identifier(),
+    };
+    let keys = Keys { auth, masters: vec![master], entropy: Some([7; 32]) };
+    let options = Options { keys: Some(Arc::new(keys)), ..Options::default() };
+    let mut fs = UbifsMut::open_with(ram, &options).unwrap();
+    let policy = Policy::new(name, mode, 16).unwrap();
+    fs.encrypt(ROOT, &policy, at(1)).unwrap();
+    assert_eq!(fs.encrypt(ROOT, &policy, at(1)), Err(Error::Exists));
+    (fs.close().unwrap(), options)
 }
 
 /// Nothing but notes is found.
@@ -258,7 +291,7 @@ fn free_space_is_fixed_up_once() {
 #[test]
 fn what_cannot_be_written_is_refused_with_the_reason() {
     use flysch_wire::ubifs::{Group, Node, SUPERBLOCK_NODE_SIZE, SuperblockFlags};
-    for flag in [SuperblockFlags::AUTHENTICATION, SuperblockFlags::ENCRYPTION] {
+    for flag in [SuperblockFlags::AUTHENTICATION, SuperblockFlags(1 << 20)] {
         let mut ram = empty(SMALL, Compression::None);
         let reader = Ubifs::open(&ram, &Options::default()).unwrap();
         let mut superblock = *reader.superblock();

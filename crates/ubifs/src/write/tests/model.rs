@@ -15,8 +15,10 @@ use flysch_api::vfs::{
 use flysch_wire::ubifs::Compression;
 
 use super::memory::Ram;
-use super::{ROOT, assert_sound_with, at, authenticated, content, empty, new_file};
-use crate::{Options, UbifsMut};
+use super::{
+    ROOT, assert_sound_with, at, authenticated, content, empty, encrypted, new_file, newer,
+};
+use crate::{CipherMode, Options, UbifsMut};
 
 type Id = u32;
 /// Path, kind, links and extended attributes.
@@ -790,4 +792,22 @@ fn authenticated_power_cuts_lead_to_a_state_that_was() {
         cuts += run.cuts;
     }
     assert!(cuts > 10 * seeds(), "{cuts} cuts");
+}
+
+/// The same with all names, targets and contents encrypted, and half of it signed, too.
+#[test]
+fn encrypted_power_cuts_lead_to_a_state_that_was() {
+    let modes = [CipherMode::Aes256Xts, CipherMode::Adiantum, CipherMode::Aes128Cbc];
+    for seed in 0..seeds() {
+        let geometry = GEOMETRIES[seed as usize % 3];
+        let (ram, options) = match seed % 2 {
+            0 => authenticated(geometry),
+            _ => (newer(geometry), Options::default()),
+        };
+        let (ram, options) = encrypted(ram, &options, modes[seed as usize % 3]);
+        let mut run = go(Run::with(ram, 300 + seed, options), true, 1500);
+        run.fs.as_mut().unwrap().fs.store.access.volume.volume.cut_in = None;
+        run.remount();
+        assert!(run.cuts > 10, "{} cuts", run.cuts);
+    }
 }

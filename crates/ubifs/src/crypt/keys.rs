@@ -1,0 +1,136 @@
+//! Master keys, and the keys of files that follow from them.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use aes::Aes128;
+use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
+use flysch_api::vfs::Error;
+use hkdf::Hkdf;
+use sha2::{Digest, Sha512};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::{BLOCK, CipherMode, Context, KeyName};
+
+/// Most bytes of a master key, and of a file's key.
+const KEY_MAX: usize = 64;
+/// Fewest bytes of a master key.
+const KEY_MIN: usize = 16;
+
+/// What a key is derived for (`HKDF_CONTEXT_*`).
+const FOR_IDENTIFIER: u8 = 1;
+const FOR_FILE: u8 = 2;
+const FOR_MODE: u8 = 3;
+
+/// A master key of fscrypt. It is cleared when it is dropped, and not shown by `Debug`.
+#[derive(Clone)]
+pub struct MasterKey {
+    bytes: Zeroizing<Vec<u8>>,
+    descriptor: [u8; 8],
+    identifier: [u8; 16],
+}
+
+/// A key that cannot be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyError {
+    /// Bytes it has.
+    pub length: usize,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = self.length;
+        write!(f, "a master key of {length} bytes: {KEY_MIN} to {KEY_MAX} can be, as raw bytes")
+    }
+}
+
+impl core::error::Error for KeyError {}
+
+impl MasterKey {
+    /// The key in `bytes`. Policies of version 1 name it by `descriptor`, by default the first
+    /// bytes of its SHA-512 taken twice, as fscrypt's tools do.
+    ///
+    /// # Errors
+    /// A length that no key has.
+    pub fn new(bytes: &[u8], descriptor: Option<[u8; 8]>) -> Result<Self, KeyError> {
+        if !(KEY_MIN..=KEY_MAX).contains(&bytes.len()) {
+            return Err(KeyError { length: bytes.len() });
+        }
+        let descriptor = descriptor.unwrap_or_else(|| {
+            let twice = Sha512::digest(Sha512::digest(bytes));
+            core::array::from_fn(|at| twice[at])
+        });
+        let bytes = Zeroizing::new(Vec::from(bytes));
+        let mut this = Self { bytes, descriptor, identifier: [0; 16] };
+        let mut identifier = [0; 16];
+        this.expand(FOR_IDENTIFIER, &[], &mut identifier);
+        this.identifier = identifier;
+        Ok(this)
+    }
+
+    /// What policies of version 1 call it.
+    pub fn descriptor(&self) -> KeyName {
+        KeyName::Descriptor(self.descriptor)
+    }
+
+    /// What policies of version 2 call it.
+    pub fn identifier(&self) -> KeyName {
+        KeyName::Identifier(self.identifier)
+    }
+
+    pub(super) fn is(&self, name: KeyName) -> bool {
+        name == self.descriptor() || name == self.identifier()
+    }
+
+    /// HKDF-SHA512 as fscrypt uses it: without salt, the purpose in front.
+    fn expand(&self, purpose: u8, info: &[u8], out: &mut [u8]) {
+        let hkdf = Hkdf::<Sha512>::new(None, &self.bytes);
+        let parts = [b"fscrypt\0", &[purpose][..], info];
+        hkdf.expand_multi_info(&parts, out).expect("a key is shorter than 255 hashes");
+    }
+
+    /// The key of one file; the first bytes that the mode takes count.
+    pub(super) fn file_key(
+        &self,
+        context: &Context,
+        mode: CipherMode,
+    ) -> Result<Zeroizing<[u8; KEY_MAX]>, Error> {
+        const SHORT: &str = "a master key that is shorter than its policy needs";
+        let size = mode.key_size();
+        let mut key = Zeroizing::new([0; KEY_MAX]);
+        let out = &mut key[..size];
+        let is_direct = context.policy.is_direct();
+        match context.policy.key {
+            KeyName::Descriptor(_) => {
+                out.copy_from_slice(self.bytes.get(..size).ok_or(Error::Unsupported(SHORT))?);
+                if !is_direct {
+                    let aes = Aes128::new(&Array::from(context.nonce));
+                    for block in out.chunks_exact_mut(BLOCK) {
+                        aes.encrypt_block(block.try_into().expect("a block"));
+                    }
+                }
+            }
+            KeyName::Identifier(_) if self.bytes.len() < mode.strength() => {
+                return Err(Error::Unsupported(SHORT));
+            }
+            KeyName::Identifier(_) if is_direct => self.expand(FOR_MODE, &[mode.code()], out),
+            KeyName::Identifier(_) => self.expand(FOR_FILE, &context.nonce, out),
+        }
+        Ok(key)
+    }
+}
+
+impl Drop for MasterKey {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
+    }
+}
+
+impl fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MasterKey")
+            .field("descriptor", &self.descriptor())
+            .field("identifier", &self.identifier())
+            .finish_non_exhaustive()
+    }
+}
