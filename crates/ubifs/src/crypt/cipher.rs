@@ -156,8 +156,8 @@ where
     }
 }
 
-/// Bytes before the last two blocks of ciphertext stealing, the second of which may be short; `None`
-/// for a single block.
+/// Bytes before the last two blocks of ciphertext stealing, the second of which may be short;
+/// `None` for a single block.
 fn stolen(length: usize) -> Option<usize> {
     (length > BLOCK).then(|| (length - 1) / BLOCK * BLOCK - BLOCK)
 }

@@ -12,4 +12,5 @@ mod linux_ubifs;
 mod mtd_device;
 mod turns;
 mod ubi_write;
+mod ubifs_sealed;
 mod ubifs_write;

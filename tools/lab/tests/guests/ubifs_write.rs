@@ -8,7 +8,7 @@ use std::fs;
 
 use crate::churn::{churn, now, tree};
 use crate::common::cutting::Cutting;
-use crate::common::{complaints, difference, lab};
+use crate::common::{AUTH_KEY, KEYS, complaints, difference, lab};
 use flysch_api::finding::Severity;
 use flysch_api::flash::{Flash, Geometry};
 use flysch_api::vfs::{
@@ -20,7 +20,7 @@ use flysch_lab::manifest::{self, Detail, Manifest};
 use flysch_mtd::Image;
 use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
 use flysch_ubifs::create::{self, CreateOptions, NewInode};
-use flysch_ubifs::{Options, Ubifs, UbifsMut};
+use flysch_ubifs::{CipherMode, HashAlgorithm, Options, Policy, Ubifs, UbifsMut};
 use flysch_wire::ubifs::{Compression, KeyHash};
 
 /// A chip that the guest can have, too.
@@ -32,11 +32,18 @@ struct Chip {
     hash: KeyHash,
     /// Whether both keep a fastmap.
     fastmap: bool,
+    /// Whether it is authenticated, and everything in it encrypted.
+    sealed: bool,
 }
 
 impl Chip {
     fn options(&self) -> DeviceOptions {
         DeviceOptions { fastmap: self.fastmap, ..DeviceOptions::default() }
+    }
+
+    fn keys(&self) -> Options {
+        let keys = self.sealed.then(|| crate::common::keys().into());
+        Options { keys, ..Options::default() }
     }
 }
 
@@ -50,6 +57,7 @@ fn chips() -> [Chip; 3] {
             compression: Compression::Lzo,
             hash: KeyHash::R5,
             fastmap: false,
+            sealed: false,
         },
         Chip {
             name: "small",
@@ -58,6 +66,7 @@ fn chips() -> [Chip; 3] {
             compression: Compression::Zlib,
             hash: KeyHash::R5,
             fastmap: false,
+            sealed: false,
         },
         Chip {
             name: "nor",
@@ -67,6 +76,7 @@ fn chips() -> [Chip; 3] {
             // The first four bytes of a name: most names here have the same.
             hash: KeyHash::Test,
             fastmap: false,
+            sealed: false,
         },
     ]
 }
@@ -86,10 +96,22 @@ fn made(chip: &Chip) -> Image<Vec<u8>> {
     let options = CreateOptions {
         compression: chip.compression,
         key_hash: chip.hash,
+        authentication: chip.sealed.then_some(HashAlgorithm::Sha256),
         ..CreateOptions::new(min_io, leb_size, lebs)
     };
-    create::format(volume, &options, &NewInode::directory(now(0))).unwrap();
-    device.detach().unwrap();
+    let root = NewInode::directory(now(0));
+    if chip.sealed {
+        let keys = crate::common::keys();
+        let key = keys.auth.as_ref().unwrap();
+        create::format_authenticated(volume, (&options, key), &root).unwrap();
+        device.detach().unwrap();
+        let name = keys.masters[0].identifier();
+        let policy = Policy::new(name, CipherMode::Aes256Xts, 32).unwrap();
+        live(chip, &mut flash, None, |fs| fs.encrypt(Inode(1), &policy, now(0)));
+    } else {
+        create::format(volume, &options, &root).unwrap();
+        device.detach().unwrap();
+    }
     flash
 }
 
@@ -150,7 +172,7 @@ fn live(
         return;
     };
     let Ok(volume) = device.volume_mut(0) else { return };
-    let mut fs = match UbifsMut::open(volume) {
+    let mut fs = match UbifsMut::open_with(volume, &chip.keys()) {
         Ok(fs) => fs,
         Err(error) => return assert!(cut.is_some(), "{error}"),
     };
@@ -165,7 +187,7 @@ fn live(
 fn shown(chip: &Chip, flash: &mut Image<Vec<u8>>, what: &str) -> Manifest {
     let mut device = Device::attach(flash, &chip.options()).unwrap();
     let volume = device.volume_mut(0).unwrap();
-    let fs = Ubifs::open(&volume, &Options::default()).unwrap();
+    let fs = Ubifs::open(&volume, &chip.keys()).unwrap();
     let unclean = fs.is_unclean();
     let wrong: Vec<_> = fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect();
     assert!(unclean || wrong.is_empty(), "{what}: {wrong:#?}");
@@ -175,7 +197,7 @@ fn shown(chip: &Chip, flash: &mut Image<Vec<u8>>, what: &str) -> Manifest {
 /// Blocks in all and left, as the mounted file system tells them.
 fn space(chip: &Chip, mut flash: Image<Vec<u8>>) -> String {
     let mut device = Device::attach(&mut flash, &chip.options()).unwrap();
-    let fs = UbifsMut::open(device.volume_mut(0).unwrap()).unwrap();
+    let fs = UbifsMut::open_with(device.volume_mut(0).unwrap(), &chip.keys()).unwrap();
     let all = fs.statistics();
     format!("{} {}", all.blocks, all.blocks_free)
 }
@@ -237,14 +259,14 @@ const FUNCTIONS: &str = r#"
         load $1.img
         dmesg -C
         ubiattach -m 0 -d 0 >/dev/null
-        if mount -t ubifs ubi0_0 /mnt; then
+        if attach; then
             stat -f -c '%b %f' /mnt > $1.space
             $guest manifest /mnt > $1.1.txt
             mkdir -p /mnt/linux
             $guest work /mnt/linux $2 /nowhere 40 || true
             rm -rf /mnt/linux/*3* 2>/dev/null || true
             # What is on the flash: of exchanged files Linux shows a change time that is not.
-            umount /mnt; mount -t ubifs ubi0_0 /mnt
+            umount /mnt; attach
             $guest manifest /mnt > $1.2.txt
             umount /mnt
         fi
@@ -263,6 +285,17 @@ fn linux_round(lab: &Lab, chip: &Chip, has_fastmap: bool, images: &mut Images, s
     if has_fastmap {
         crate::common::put_fastmap(lab, share.path());
     }
+    if chip.sealed {
+        crate::common::put_signed(lab, share.path());
+    }
+    let attach = match chip.sealed {
+        true => format!(
+            "{KEYS}\nlogon flysch:auth '{AUTH_KEY}'\n\
+             attach() {{ mount -t ubifs -o auth_key=flysch:auth,auth_hash_name=sha256 ubi0_0 /mnt \
+             && unlock /mnt; }}"
+        ),
+        false => "attach() { mount -t ubifs ubi0_0 /mnt; }".into(),
+    };
     let mut by_fastmap = 0;
     let mut expected = Vec::new();
     for (name, flash) in images.iter_mut() {
@@ -270,7 +303,7 @@ fn linux_round(lab: &Lab, chip: &Chip, has_fastmap: bool, images: &mut Images, s
         expected.push((shown(chip, flash, name), space(chip, flash.clone())));
     }
     let rounds: String = images.iter().map(|(name, _)| format!("round {name} {seed}\n")).collect();
-    let script = format!("{FUNCTIONS}\nmodprobe {}\n{rounds}", chip.modules);
+    let script = format!("{FUNCTIONS}\n{attach}\nmodprobe {}\n{rounds}", chip.modules);
     crate::common::run(lab, &script, share.path());
     let mut wrong = String::new();
     for ((name, flash), (expected, space)) in images.iter_mut().zip(expected) {

@@ -18,6 +18,8 @@ pub(crate) const LOAD_UBIFS: &str = r#"
             modprobe mtd
             insmod /share/ubi.ko fm_autoconvert=1 2>/dev/null || exit 8
             insmod /share/ubifs.ko || exit 8
+        elif [ -e /share/ubifs.ko ]; then
+            modprobe ubi && insmod /share/ubifs.ko || exit 8
         else
             modprobe ubifs
         fi
@@ -50,6 +52,51 @@ pub(crate) const FUNCTIONS: &str = r#"
         done
     }
 "#;
+
+/// Shell functions of the guest: keys, which are the bytes 1 to 64 for encryption, and policies.
+pub(crate) const KEYS: &str = r#"
+    # logon NAME KEY: a key for the kernel alone, where a mount looks for it (add_key).
+    logon() {
+        perl -e '
+            my ($type, $name, $key) = ("logon", @ARGV);
+            exit(syscall(248, $type, $name, $key, length($key), -5) < 0)' "$@"
+    }
+    # unlock MOUNT: the key by its identifier and as 1111111111111111 (FS_IOC_ADD_ENCRYPTION_KEY).
+    unlock() {
+        perl -e '
+            open(my $fs, "<", $ARGV[0]) or die "$ARGV[0]: $!";
+            my $key = pack("LLx32", 64, 0) . pack("C*", 1 .. 64);
+            for (pack("LLx32", 2, 0), pack("LLa8x24", 1, 0, "" x 8)) {
+                my $add = $_ . $key;
+                ioctl($fs, 0xC0506617, $add) or die "add key: $!";
+            }' "$@"
+    }
+    # policy DIR VERSION CONTENTS NAMES (FS_IOC_SET_ENCRYPTION_POLICY); names are padded to 16.
+    policy() {
+        mkdir -p "$1"
+        perl -e '
+            my ($path, $version, $contents, $names) = @ARGV;
+            my $id = pack("H*", "69b2f6edeee720cce0577937eb8a6751");
+            my $policy = $version == 2
+                ? pack("CCCCx4a16", 2, $contents, $names, 2, $id)
+                : pack("CCCCa8", 0, $contents, $names, 2, "" x 8);
+            open(my $folder, "<", $path) or die "$path: $!";
+            ioctl($folder, 0x800C6613, $policy) or die "set policy: $!";' "$@" || exit 7
+    }
+"#;
+
+/// The key of authenticated file systems in the guest, and the keys of [`KEYS`].
+pub(crate) const AUTH_KEY: &str = "any bytes make a key";
+
+/// What opens what the guest signed and encrypted.
+pub(crate) fn keys() -> flysch_ubifs::Keys {
+    let master: Vec<u8> = (1..=64).collect();
+    flysch_ubifs::Keys {
+        auth: Some(flysch_ubifs::AuthKey::new(AUTH_KEY.as_bytes(), None)),
+        masters: vec![flysch_ubifs::MasterKey::new(&master, Some([0x11; 8])).unwrap()],
+        entropy: Some([0x5e; 32]),
+    }
+}
 
 /// The lab, or the reason it is not there; with `CI=true` that is a failure.
 pub(crate) fn lab() -> Option<Lab> {
@@ -94,6 +141,12 @@ pub(crate) fn put_fastmap(lab: &Lab, share: &Path) {
     for name in ["ubi.ko", "ubifs.ko"] {
         fs::copy(folder.join(name), share.join(name)).unwrap();
     }
+}
+
+/// From now on the guest has UBIFS with authentication.
+pub(crate) fn put_signed(lab: &Lab, share: &Path) {
+    let folder = lab.signed_modules().unwrap_or_else(|error| panic!("{error}"));
+    fs::copy(folder.join("ubifs.ko"), share.join("ubifs.ko")).unwrap();
 }
 
 /// Copies a program into the share. Without what only a debugger reads the guest loads it faster.

@@ -208,9 +208,10 @@ emulated() {
 encrypted() {
     begin "$1" ubifs "$2" "$3"
     format compr=zstd
-    mkdir /mnt/plain /mnt/secret
+    mkdir /mnt/plain
     echo plain >/mnt/plain/file
-    python3 /share/encrypt.py /mnt /mnt/secret
+    unlock /mnt
+    policy /mnt/secret 2 1 4
     $guest rich /mnt/secret $seed 2>&1
     detach
     dump $folder/clean.img

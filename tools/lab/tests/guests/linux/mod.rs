@@ -53,7 +53,8 @@ pub(crate) fn run(name: &str, kernel: Kernel, script: &str) -> Option<Share> {
         crate::common::put_fastmap(&lab, share.path());
     }
     fs::write(share.path().join("guest.sh"), include_str!("guest.sh")).unwrap();
-    let script = format!("{}. /share/guest.sh\n{script}", crate::common::LOAD_UBIFS);
+    let functions = [crate::common::LOAD_UBIFS, crate::common::KEYS].concat();
+    let script = format!("{functions}. /share/guest.sh\n{script}");
     print!("{}", crate::common::run_for(&lab, &script, share.path(), Duration::from_secs(600)));
     fs::write(share.path().join("done"), "").unwrap();
     Some(share)

@@ -1,0 +1,115 @@
+//! Authenticated and encrypted UBIFS as Linux writes it, unmounted and cut.
+
+use std::fs;
+use std::path::Path;
+
+use flysch_api::finding::Severity;
+use flysch_api::flash::Geometry;
+use flysch_lab::manifest::{self, Detail};
+use flysch_mtd::Image;
+use flysch_ubi::{Options as AttachOptions, Ubi, UbiVolume, find_images};
+use flysch_ubifs::{AuthError, AuthKey, Keys, OpenError, Options, Proof, Ubifs};
+
+use crate::common::{AUTH_KEY, KEYS, difference, keys, lab, put_signed};
+
+/// Linux makes the file system; a directory for each way of encrypting, and one that is open.
+const SCRIPT: &str = r#"
+    check_ubifs
+    mounted() {
+        mount -t ubifs -o auth_key=flysch:auth,auth_hash_name=sha256,compr=zstd ubi0_0 /mnt &&
+            unlock /mnt
+    }
+    # judge NAME: what Linux shows of an image.
+    judge() {
+        load $1.img
+        ubiattach -m 0 -d 0 >/dev/null
+        mounted && $guest manifest /mnt > $1.txt && umount /mnt
+        ubidetach -m 0
+    }
+    echo -1 >/proc/sys/kernel/sched_rt_runtime_us
+    modprobe nandsim first_id_byte=0x20 second_id_byte=0xa2 third_id_byte=0x00 \
+        fourth_id_byte=0x15 parts=128
+    ubiformat /dev/mtd0 -q -y
+    ubiattach -m 0 -d 0 >/dev/null
+    ubimkvol /dev/ubi0 -N v -m >/dev/null
+    mounted || exit 6
+    mkdir /mnt/open
+    policy /mnt/xts 2 1 4
+    policy /mnt/cbc 1 5 6
+    policy /mnt/adiantum 2 9 9
+    for folder in open xts cbc adiantum; do
+        $guest rich /mnt/$folder 7 || exit 5
+    done
+    sync
+    for number in 1 2 3; do
+        for folder in open xts cbc adiantum; do
+            $guest work /mnt/$folder $number /nowhere 40 &
+        done
+        sleep 1.$number
+        [ $number = 2 ] && sync
+        chrt -f 99 dd if=/dev/mtd0ro of=/tmp/cut$number.img bs=128k status=none
+        wait
+    done
+    umount /mnt
+    ubidetach -m 0
+    save clean.img
+    mv /tmp/cut*.img .
+    for name in clean cut1 cut2 cut3; do
+        judge $name
+    done
+    dmesg > log
+"#;
+
+type Fs = Ubifs<UbiVolume<Image<Vec<u8>>>>;
+
+fn open(path: &Path, keys: Keys) -> Result<Fs, OpenError> {
+    let geometry = Geometry::nand(16 << 20, 128 << 10, 2048, 512);
+    let flash = Image::new(fs::read(path).unwrap(), geometry);
+    let image = find_images(&flash, Some(128 << 10))[0];
+    let ubi = Ubi::attach(flash, image, &AttachOptions::default()).unwrap();
+    let options = Options { keys: Some(keys.into()), ..Options::default() };
+    Ubifs::open(ubi.volume(0).unwrap(), &options)
+}
+
+#[test]
+fn what_linux_signed_and_encrypted_is_verified_and_shown_as_linux_shows_it() {
+    let Some(lab) = lab() else { return };
+    let share = tempfile::tempdir().unwrap();
+    put_signed(&lab, share.path());
+    let functions = format!("{KEYS}\nlogon flysch:auth '{AUTH_KEY}' || exit 4\n");
+    crate::common::run(&lab, &format!("{functions}{SCRIPT}"), share.path());
+    let (mut files, mut wrong) = (0, String::new());
+    for name in ["clean", "cut1", "cut2", "cut3"] {
+        let path = share.path().join(format!("{name}.img"));
+        let Ok(expected) = fs::read_to_string(path.with_extension("txt")) else {
+            wrong += &format!("{name}: Linux does not mount it\n");
+            continue;
+        };
+        let expected = manifest::from_text(&expected);
+        let fs = match open(&path, keys()) {
+            Ok(fs) => fs,
+            Err(error) => {
+                wrong += &format!("{name}: {error}\n");
+                continue;
+            }
+        };
+        assert_eq!(fs.is_unclean(), name != "clean", "{name}");
+        let verified = fs.verified().unwrap();
+        assert_eq!((verified.superblock, verified.master), (Proof::Hmac, Proof::Hmac));
+        let found = manifest::of_file_system(&fs, Detail::Whole);
+        files += found.len();
+        wrong += &difference(&found, &expected);
+        let findings = fs.check().into_iter().filter(|it| it.severity != Severity::Note);
+        wrong.extend(findings.map(|finding| format!("{name}: {finding}\n")));
+        let other = Keys { auth: Some(AuthKey::new(b"another key", None)), ..keys() };
+        let refused = open(&path, other).unwrap_err();
+        assert_eq!(refused, OpenError::Authentication(AuthError::Key), "{name}");
+    }
+    if !wrong.is_empty() {
+        crate::common::keep(share.path());
+        let log = fs::read_to_string(share.path().join("log")).unwrap_or_default();
+        let said: Vec<&str> = log.lines().filter(|line| line.contains("UBIFS")).collect();
+        panic!("{wrong}\n{}", said.join("\n"));
+    }
+    assert!(files > 1000, "{files} files compared");
+}
