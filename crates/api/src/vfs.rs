@@ -499,6 +499,15 @@ pub trait FileSystemMut: FileSystem {
     /// [`Error::Medium`], [`Error::ReadOnly`] when the medium failed on the way.
     fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error>;
 
+    /// Puts the content of `inode` on the medium and what it takes to read it again, which its
+    /// times are not (`fdatasync`).
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    fn sync_data(&mut self, inode: Inode) -> Result<(), Error> {
+        self.sync(Some(inode))
+    }
+
     /// Nobody uses `inode` any more. If it has no name it is deleted; else nothing happens. What is
     /// never forgotten is deleted when the file system is opened the next time.
     ///

@@ -12,6 +12,7 @@ use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::{Header, NODE_ALIGNMENT, NodeError, NodeKind};
 
 use crate::auth::HashAlgorithm;
+use crate::node_cache::NodeCache;
 
 /// Where a node lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,12 +158,18 @@ pub(crate) struct Access<V> {
     pub(crate) held: Vec<Held>,
     /// How nodes are hashed, if they have to have the hashes that were signed.
     pub(crate) verify: Option<HashAlgorithm>,
+    /// Names and inodes that were read or written, while the file system is written: whoever holds
+    /// it alone sees to it that they stay true.
+    pub(crate) leaves: Option<NodeCache>,
 }
 
 impl<V: Volume> Access<V> {
     /// The LEB has other content now: it is read again.
     pub(crate) fn let_go(&mut self, lnum: u32) {
         self.held.retain(|held| held.lnum != lnum);
+        if let Some(leaves) = &self.leaves {
+            leaves.forget_leb(lnum);
+        }
     }
 
     /// Where something is, with the physical erase block if there is one.

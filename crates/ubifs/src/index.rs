@@ -21,10 +21,8 @@ use flysch_wire::ubifs::{
 
 use crate::access::{Access, Cause, Fault, Location, Scratch};
 use crate::auth::Digest;
+use crate::node_cache::NodeCache;
 use crate::overlay::Overlay;
-use cache::NodeCache;
-
-mod cache;
 
 /// Levels a tree may have: more than 2^60 leaves at the smallest fan-out.
 const LEVELS_MAX: u16 = 40;

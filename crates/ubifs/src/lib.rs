@@ -29,6 +29,7 @@ mod index;
 mod keys;
 mod lpt;
 mod master;
+mod node_cache;
 mod nokey;
 mod open;
 mod overlay;

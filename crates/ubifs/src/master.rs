@@ -127,6 +127,12 @@ fn grow(master: &mut Master, superblock: &Superblock) {
     master.leb_cnt = superblock.leb_count;
 }
 
+/// What is the same in both copies of a master node: Linux writes each with a sequence number of
+/// its own.
+pub(crate) fn content(node: &[u8]) -> [&[u8]; 2] {
+    [&node[HEADER_SIZE..MASTER_HMAC.start], &node[MASTER_HMAC.end..]]
+}
+
 /// Whether the first counts; `None` if the two cannot stand together.
 fn judge_pair(first: &Found, second: &Found, size: u32, leb_size: u32) -> Option<bool> {
     if first.master.flags.contains(MasterFlags::RECOVERY) && first.offset == 0 && !first.torn {
@@ -166,9 +172,7 @@ fn find<V: Volume>(
         match item {
             Item::Node { offset, header, bytes } if header.kind == NodeKind::Master => {
                 if let Ok((_, Node::Master(master))) = Node::parse(bytes, BranchFormat::default()) {
-                    let content =
-                        [&bytes[HEADER_SIZE..MASTER_HMAC.start], &bytes[MASTER_HMAC.end..]];
-                    let content = content.concat();
+                    let content = content(bytes).concat();
                     let node = bytes.into();
                     found = Some(Found { offset, header, master, content, node, torn: false });
                 }

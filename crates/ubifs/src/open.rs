@@ -124,7 +124,8 @@ impl<V: Volume> Ubifs<V> {
             return Err(OpenError::LebSize(geometry.leb_size));
         }
         let (leb_size, lebs) = (geometry.leb_size, geometry.lebs);
-        let mut access = Access { volume, leb_size, lebs, held: Vec::new(), verify: None };
+        let mut access =
+            Access { volume, leb_size, lebs, held: Vec::new(), verify: None, leaves: None };
         let mut findings = Vec::new();
         let (superblock, layout) = match read_superblock(&access, &mut findings) {
             Some((superblock, layout)) => (superblock, layout),

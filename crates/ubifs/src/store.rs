@@ -8,13 +8,14 @@ use core::ops::ControlFlow;
 use flysch_api::vfs::Error;
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
-    Branch, BranchFormat, DirectoryEntry, EntryKind, HEADER_SIZE, InodeNode, Key, KeyHash, KeyKind,
-    Layout, Node, NodeError, NodeKind, Superblock,
+    Branch, BranchFormat, DirectoryEntry, EntryKind, HEADER_SIZE, Header, InodeNode, Key, KeyHash,
+    KeyKind, Layout, Node, NodeError, NodeKind, Superblock,
 };
 
 use crate::access::{Access, Cause, Fault, Location, Scratch};
 use crate::auth::{Auth, Digest};
 use crate::index::{Index, Visit, location};
+use crate::node_cache::NodeCache;
 use crate::overlay::Overlay;
 
 /// Where every node is.
@@ -30,6 +31,16 @@ pub(crate) struct Store<V> {
     pub(crate) sizes: BTreeMap<u32, u64>,
     /// What vouches for nodes, given the key of an authenticated file system.
     pub(crate) auth: Option<Box<Auth>>,
+}
+
+/// Longest name or inode that is kept: inodes without data have 160 bytes, names 56 and their own.
+const LEAF_MAX: usize = 224;
+/// Bytes of names and inodes that are kept, about.
+const LEAVES: u64 = 1 << 20;
+
+/// Whether nodes of this kind are kept while the file system is written.
+pub(crate) fn is_kept(kind: NodeKind) -> bool {
+    matches!(kind, NodeKind::Inode | NodeKind::Entry | NodeKind::XattrEntry)
 }
 
 /// A name as it was found.
@@ -305,12 +316,34 @@ impl<V: Volume> Store<V> {
         kind: NodeKind,
         scratch: &'b mut Scratch,
     ) -> Result<Node<'b>, Fault> {
+        let decode = |(header, bytes)| {
+            Node::decode(header, bytes, self.format())
+                .map_err(|error| self.fault(at, kind, Cause::Node(error)))
+        };
+        let leaves = self.access.leaves.as_ref().filter(|_| is_kept(kind));
+        let length = at.length as usize;
+        if let Some(leaves) = leaves
+            && length <= LEAF_MAX
+            && leaves.get(at, scratch.room(length))
+            && let Ok(header) = Header::parse(scratch.room(length))
+            && header.kind == kind
+        {
+            // It was checked before it was kept.
+            return decode((header, scratch.room(length)));
+        }
         let (header, bytes) = self.access.node(at, kind, scratch)?;
         if let Some(auth) = &self.auth {
             self.prove(auth, at, (kind, bytes))?;
         }
-        Node::decode(header, bytes, self.format())
-            .map_err(|error| self.fault(at, kind, Cause::Node(error)))
+        if let Some(leaves) = leaves {
+            leaves.put(at, bytes);
+        }
+        decode((header, bytes))
+    }
+
+    /// From now on names and inodes are kept, because nobody but the caller changes the flash.
+    pub(crate) fn keep_leaves(&mut self) {
+        self.access.leaves = Some(NodeCache::new(LEAF_MAX, LEAVES));
     }
 
     /// Whether the journal or the committed index vouches for a node of the main area.

@@ -670,10 +670,21 @@ impl Filesystem for Door {
         }
     }
 
-    fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        datasync: bool,
+        reply: ReplyEmpty,
+    ) {
         let _guard = PanicGuard(self);
         let inode = self.inode(number);
-        reply_done(self.store.change(|fs| fs.sync(Some(inode))), reply);
+        let synced = self.store.change(|fs| match datasync {
+            true => fs.sync_data(inode),
+            false => fs.sync(Some(inode)),
+        });
+        reply_done(synced, reply);
     }
 
     fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

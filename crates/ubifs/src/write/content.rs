@@ -147,6 +147,11 @@ impl<V: VolumeMut> UbifsMut<V> {
             self.write_inode(&record)?;
             self.cache.take_inode(number);
         }
+        self.write_blocks(number)
+    }
+
+    /// Writes the content that waits of one file, whose inode on the flash has its size.
+    pub(super) fn write_blocks(&mut self, number: u32) -> Result<(), Error> {
         let blocks: Vec<u32> = self.cache.blocks_of(number, 0, u32::MAX).map(|it| it.0).collect();
         if blocks.is_empty() {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use flysch_api::vfs::{Changes, Error, FileFlags, FileKind, Timestamp};
 use flysch_api::volume::VolumeMut;
-use flysch_wire::ubifs::{InodeFlags, Key, Node};
+use flysch_wire::ubifs::{InodeFlags, InodeNode, Key, Node};
 
 use super::budget::Need;
 use super::cache::Record;
@@ -57,6 +57,18 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.changed = true;
         self.cache.put_inode(record);
         if self.cache.is_full() { self.write_back_all() } else { Ok(()) }
+    }
+
+    /// Whether nothing of an inode waits but its times.
+    pub(super) fn differs_in_times(&self, number: u32) -> Result<bool, Error> {
+        let Some(record) = self.cache.inode(number) else { return Ok(true) };
+        let store = &self.fs.store;
+        let Some(at) = store.find(record.key())? else { return Ok(false) };
+        let mut scratch = Scratch::new();
+        let stored = store.inode(number, at, &mut scratch)?;
+        let InodeNode { accessed, changed, modified, creation_sequence, .. } = stored;
+        let waiting = record.node();
+        Ok(stored == InodeNode { accessed, changed, modified, creation_sequence, ..waiting })
     }
 
     /// Writes one inode node.

@@ -9,6 +9,7 @@ use flysch_wire::ubifs::{Group, Node, REFERENCE_NODE_SIZE, Reference, align8};
 use super::{BASE, Stop, UbifsMut};
 use crate::access::Location;
 use crate::replay::Bud;
+use crate::store::is_kept;
 
 /// Where the log is being written.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +52,13 @@ impl<V: VolumeMut> UbifsMut<V> {
             self.authenticate(head, &places, (&mut bytes, at));
         }
         self.append(head, &bytes)?;
+        if let Some(leaves) = &self.fs.store.access.leaves {
+            let kept = places.iter().zip(nodes).filter(|(_, node)| is_kept(node.kind()));
+            for (at, _) in kept {
+                let from = (at.offset - start) as usize;
+                leaves.put(*at, &bytes[from..from + at.length as usize]);
+            }
+        }
         Ok(places)
     }
 

@@ -27,7 +27,7 @@ use super::{GC, Stop, UbifsMut};
 use crate::access::{Fault, Location, Scratch};
 use crate::auth::is_unsigned;
 use crate::lpt::Lpt;
-use crate::master::bad_fields;
+use crate::master::{bad_fields, content};
 use crate::open::{OpenError, Options, Ubifs};
 use crate::replay::{BudEnd, FoundLog};
 
@@ -122,6 +122,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         if this.gc_leb().is_none() {
             this.make_gc_leb()?;
         }
+        this.fs.store.keep_leaves();
         Ok(this)
     }
 
@@ -289,7 +290,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             access.bytes(node, &mut first),
             access.bytes(Location { lnum: MASTER_LEB + 1, ..node }, &mut second),
         ) {
-            (Ok(first), Ok(second)) => first == second,
+            (Ok(first), Ok(second)) => content(first) == content(second),
             _ => false,
         };
         let end = self.master_at + size;

@@ -217,6 +217,17 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
         self.sync_volume()
     }
 
+    fn sync_data(&mut self, inode: Inode) -> Result<(), Error> {
+        self.writable()?;
+        let number = crate::store::number(inode.0)?;
+        match self.differs_in_times(number)? {
+            true => self.write_blocks(number)?,
+            false => self.write_back(number)?,
+        }
+        self.sync_heads()?;
+        self.sync_volume()
+    }
+
     fn forget(&mut self, inode: Inode) -> Result<(), Error> {
         match u32::try_from(inode.0) {
             Ok(number) => self.forget_orphan(number),

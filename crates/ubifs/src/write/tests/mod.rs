@@ -18,7 +18,7 @@ use flysch_api::vfs::{
     Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp,
 };
 use flysch_api::volume::{Volume, VolumeMut};
-use flysch_wire::ubifs::Compression;
+use flysch_wire::ubifs::{Compression, MASTER_LEB};
 
 use crate::create::{CreateOptions, NewInode, format, format_authenticated};
 use crate::{
@@ -130,6 +130,54 @@ fn what_is_written_is_there_after_a_stop_without_a_commit() {
     assert_eq!(content(&fs, file), bytes);
     let ram = fs.close().unwrap();
     assert_sound(&ram, "after recovery");
+}
+
+#[test]
+fn syncing_data_leaves_times_behind_and_nothing_else() {
+    let mut fs = UbifsMut::open(empty(SMALL, Compression::None)).unwrap();
+    let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), at(2)).unwrap();
+    assert_eq!(fs.write(file, 0, &[1; 8192], at(3)), Ok(8192));
+    fs.sync(None).unwrap();
+    let on_flash = |fs: &UbifsMut<Ram>| {
+        let ram = fs.volume().clone();
+        let reader = Ubifs::open(&ram, &Options::default()).unwrap();
+        let file = reader.lookup(ROOT, b"file").unwrap();
+        (content(&reader, file), reader.attributes(file).unwrap().modified)
+    };
+    assert_eq!(fs.write(file, 4096, &[2; 4096], at(4)), Ok(4096));
+    fs.sync_data(file).unwrap();
+    let (bytes, modified) = on_flash(&fs);
+    assert_eq!((&bytes[4096..], modified), (&[2; 4096][..], at(3)));
+    assert_eq!(fs.attributes(file).unwrap().modified, at(4));
+    // A longer file is another one.
+    assert_eq!(fs.write(file, 8192, &[3; 100], at(5)), Ok(100));
+    fs.sync_data(file).unwrap();
+    let (bytes, modified) = on_flash(&fs);
+    assert_eq!((&bytes[8192..], modified), (&[3; 100][..], at(5)));
+    assert_eq!(fs.write(file, 0, &[4; 4096], at(6)), Ok(4096));
+    fs.sync(Some(file)).unwrap();
+    assert_eq!(on_flash(&fs).1, at(6));
+    assert_sound(fs.volume(), "in the end");
+}
+
+/// Linux gives each copy of the master node a sequence number of its own.
+#[test]
+fn copies_of_the_master_node_with_other_sequence_numbers_stay_where_they_are() {
+    let fs = UbifsMut::open(empty(SMALL, Compression::None)).unwrap();
+    let mut ram = fs.close().unwrap();
+    let (leb_size, lnum) = (SMALL.0 as usize, MASTER_LEB + 1);
+    let mut leb = vec![0; leb_size];
+    let _ = ram.read(lnum, 0, &mut leb).unwrap();
+    let last = (0..leb_size).step_by(512).rfind(|&at| leb[at] != 0xff).unwrap();
+    leb[last + 8] ^= 0x40;
+    let crc = flysch_wire::ubifs::crc32(&leb[last + 8..last + 512]).to_le_bytes();
+    leb[last + 4..last + 8].copy_from_slice(&crc);
+    ram.change(lnum, &leb).unwrap();
+    let written = last > 0;
+    let fs = UbifsMut::open(ram).unwrap();
+    let mut start = vec![0; leb_size];
+    let _ = fs.volume().read(lnum, 0, &mut start).unwrap();
+    assert!(written && start == leb, "nothing was written at the opening");
 }
 
 #[test]

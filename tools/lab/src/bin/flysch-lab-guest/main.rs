@@ -2,6 +2,7 @@
 //! kernel shows, snapshots torn on purpose. It is this machine's binary, run on the guest's libc.
 #![forbid(unsafe_code)]
 
+mod job;
 mod noise;
 mod rich;
 mod tear;
@@ -19,6 +20,7 @@ const USAGE: &str = "\
 usage: flysch-lab-guest manifest DIR            what is below DIR, a line for each file
        flysch-lab-guest rich DIR SEED           files of every kind
        flysch-lab-guest work DIR SEED STOP [N]  random work until there is a file STOP, or N times
+       flysch-lab-guest job NAME before|run DIR one of the jobs by which work is compared
        flysch-lab-guest counters FLASH BLOCK    UBI's erase counters, a line for each block
        flysch-lab-guest tear IN OUT PAGE OOB BLOCK SEED ubi|jffs2
                                                 tears the page written last of a flash image";
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["work", root, seed, stop, count] => {
             work::run(Path::new(root), number(seed), Path::new(stop), number(count))
         }
+        ["job", name, phase, root] => job::run(name, phase, Path::new(root)),
         ["counters", flash, block] => counters(Path::new(flash), number(block)),
         ["tear", from, to, page, oob, block, seed, format] => {
             let [page, oob, block] = [page, oob, block].map(|text| number(text) as usize);

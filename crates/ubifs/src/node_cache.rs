@@ -1,4 +1,5 @@
-//! Index nodes kept in memory: what Linux's tree node cache (TNC) is for.
+//! Nodes kept in memory: those of the index, what Linux's tree node cache (TNC) is for, and while a
+//! file system is written names and inodes, which Linux keeps in its own caches.
 //!
 //! Readers share a file system without locks, so the memory is atomic words, and each slot has a
 //! version that is odd while it is written (a sequence lock). Who meets a slot under change reads
@@ -16,7 +17,7 @@ const HEAD: usize = 4;
 const BYTES_MAX: usize = 8 << 20;
 const BYTES_MIN: usize = 64 << 10;
 
-/// A bounded memory of index nodes that are good, by their place.
+/// A bounded memory of nodes that are good, by their place.
 #[derive(Debug)]
 pub(crate) struct NodeCache {
     words: Vec<AtomicU32>,
@@ -106,6 +107,17 @@ impl NodeCache {
         }
     }
 
+    /// Forgets all nodes of a LEB.
+    pub(crate) fn forget_leb(&self, lnum: u32) {
+        for slot in self.words.chunks_exact(self.stride) {
+            let [in_leb, offset, length] =
+                [&slot[1], &slot[2], &slot[3]].map(|word| word.load(Ordering::Relaxed));
+            if in_leb == lnum && length != 0 {
+                self.forget(Location { lnum, offset, length });
+            }
+        }
+    }
+
     fn write(&self, at: Location, length: u32, node: &[u8]) {
         let Some(slot) = self.slot(at) else { return };
         let version = slot[0].load(Ordering::Relaxed);
@@ -182,6 +194,11 @@ mod tests {
         assert!(!cache.get(longer, &mut alloc::vec![0; longer.length as usize]));
         cache.forget(at(5));
         assert!(!cache.get(at(5), &mut alloc::vec![0; at(5).length as usize]));
+        let other = Location { lnum: at(5).lnum + 1, ..at(5) };
+        [at(5), other].into_iter().for_each(|at| cache.put(at, &node(5)));
+        cache.forget_leb(at(5).lnum);
+        assert!(!cache.get(at(5), &mut alloc::vec![0; at(5).length as usize]));
+        assert!(cache.get(other, &mut alloc::vec![0; other.length as usize]));
         let huge = Location { length: 4000, ..at(6) };
         cache.put(huge, &alloc::vec![1; 4000]);
         assert!(!cache.get(huge, &mut alloc::vec![0; 4000]));
