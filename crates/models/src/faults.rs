@@ -44,11 +44,25 @@ pub enum Kind {
     StuckDoorbell,
     /// A command completes very late.
     Late,
+    /// Everything in the device is swallowed at once, of all units; task management answers.
+    Stall,
+    /// HCE shows one, falls back to zero, and comes up for good only then.
+    EnableGlitch,
+    /// The line is reset: the link falls back to its lowest speed.
+    LineReset,
+    /// A read moves half its data and says so by the residual count alone, without a flag.
+    ShortRead,
+    /// The link does not come back from the hibernation it went into by itself.
+    AutoHibern8,
+    /// Power goes away and comes back late.
+    PowerLate,
+    /// Power goes away for good.
+    PowerGone,
 }
 
 impl Kind {
     /// Every kind, in the order of [`Plan`]'s text form.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 18] = [
         Self::Timeout,
         Self::LostInterrupt,
         Self::BadOcs,
@@ -60,7 +74,17 @@ impl Kind {
         Self::PowerLoss,
         Self::StuckDoorbell,
         Self::Late,
+        Self::Stall,
+        Self::EnableGlitch,
+        Self::LineReset,
+        Self::ShortRead,
+        Self::AutoHibern8,
+        Self::PowerLate,
+        Self::PowerGone,
     ];
+
+    /// Those that cut the power.
+    pub const POWER: [Self; 3] = [Self::PowerLoss, Self::PowerLate, Self::PowerGone];
 
     /// Name in a plan's text form.
     pub const fn name(self) -> &'static str {
@@ -76,6 +100,13 @@ impl Kind {
             Self::PowerLoss => "power",
             Self::StuckDoorbell => "stuck",
             Self::Late => "late",
+            Self::Stall => "stall",
+            Self::EnableGlitch => "hce-glitch",
+            Self::LineReset => "line-reset",
+            Self::ShortRead => "short",
+            Self::AutoHibern8 => "hibern8",
+            Self::PowerLate => "power-late",
+            Self::PowerGone => "power-gone",
         }
     }
 
@@ -138,6 +169,11 @@ impl Plan {
     /// When `kind` happens.
     pub fn trigger(&self, kind: Kind) -> Trigger {
         self.triggers[kind.index()]
+    }
+
+    /// Whether power can go away.
+    pub fn cuts_power(&self) -> bool {
+        Kind::POWER.into_iter().any(|kind| self.trigger(kind) != Trigger::Never)
     }
 
     /// Whether nothing goes wrong.
@@ -289,6 +325,11 @@ impl Injector {
     /// A random number below `bound` from the stream of `kind`: how exactly it goes wrong.
     pub fn choose(&mut self, kind: Kind, bound: u64) -> u64 {
         self.random[kind.index()].below(bound)
+    }
+
+    /// How often power was cut.
+    pub fn power_cuts(&self) -> u64 {
+        Kind::POWER.into_iter().map(|kind| self.count(kind)).sum()
     }
 
     /// How often `kind` was injected.

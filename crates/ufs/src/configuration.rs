@@ -254,9 +254,8 @@ impl<M: Machine> Core<M> {
 
     /// Sent once: a second try could be a second write.
     fn write_page(&mut self, index: u8, page: &[u8]) -> Run<Result<(), Cause>> {
-        self.once(|core| {
+        self.effect(|core| {
             core.layout.management.write(QUERY_DATA_OFFSET, page);
-            0
         });
         let idn = DescriptorId::Configuration.into_bits();
         let fields = QueryFields::write_descriptor(idn, index, 0, page.len() as u16);

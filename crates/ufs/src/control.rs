@@ -1,40 +1,34 @@
-//! The engine of the control plane: plain sequential code without a clock or a thread.
+//! The control plane's state, and the primitives its procedures are made of.
 //!
 //! Theory. Bring-up, queries, power changes and recovery are long sequences full of waiting. They
-//! are written as ordinary functions - loops, `?`, early returns - over a few *primitives* that
-//! wait: [`until`](Core::until), [`sleep`](Core::sleep), [`uic`](Core::uic),
-//! [`exchange`](Core::exchange), [`task`](Core::task), [`lanes_obey`](Core::lanes_obey). A
-//! primitive that has no answer yet starts its *action* and returns [`Pending`], which unwinds to
-//! `Host::poll`. Once the action has its answer, the answer is written down and the function is
-//! **run again from its top**: primitives that were answered before give their old answers at
-//! once, in order, and the first one that was not is where it continues. The code must therefore
-//! ask the same questions in the same order for the same answers; everything with an effect goes
-//! through a primitive ([`write`](Core::write), [`once`](Core::once)). Procedures cut themselves
-//! into short steps and [`turn_page`](Core::turn_page) between them, which forgets the answers.
+//! are ordinary functions played by a [`Script`] over a few *primitives* that wait:
+//! [`until`](Core::until), [`sleep`](Core::sleep), [`uic`](Core::uic),
+//! [`exchange`](Core::exchange), [`task`](Core::task), [`lanes_obey`](Core::lanes_obey). Everything
+//! else with an effect goes through a primitive, too ([`write`](Core::write),
+//! [`once`](Core::once)), so that a replay does not do it twice.
 //!
 //! Compared with `async fn` this keeps the driver `Send` exactly when its machine is, needs no
 //! pinning, no waker and no allocation per wait; compared with hand-written states it can be read.
 
-use crate::history::ErrorLog;
+use crate::history::{ErrorKind, ErrorLog};
 use crate::host::Device;
 use crate::layout::Layout;
 use crate::management::{Exchange, Reply};
 use crate::options::Options;
+use crate::platform::{DmeSetting, Platform};
 use crate::port::Lane;
 use crate::power::Link;
 use crate::quirks::Quirks;
+pub(crate) use crate::script::Pending;
+use crate::script::Script;
 use crate::shared::Shared;
 use crate::task::TaskAction;
 use crate::uic::UicAction;
 use crate::{Cause, Error};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
 use flysch_wire::ufs::registers::{Cap, McqCap, Ver};
-
-/// The answer is not there yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pending;
 
 /// Why a procedure came back without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +67,7 @@ pub(crate) type Run<T> = Result<T, Stop>;
 pub(crate) enum Answer {
     Value(u64),
     Reply(Reply),
+    Setting(Option<DmeSetting>),
     Failed(Cause),
 }
 
@@ -138,14 +133,16 @@ pub(crate) struct Core<M: Machine> {
     pub(crate) device: Device,
     pub(crate) link: Link,
     pub(crate) errors: ErrorLog,
+    pub(crate) platform: Option<Box<dyn Platform>>,
+    pub(crate) clocks_on: bool,
+    /// The controller is on and its queues are.
+    pub(crate) running: bool,
     /// The present instant, and the next one to be polled at.
     pub(crate) now: Instant,
     pub(crate) at: Instant,
     /// The wait between two looks, nanoseconds; it doubles.
     patience: u64,
-    answers: Vec<Answer>,
-    cursor: usize,
-    action: Option<Action<M>>,
+    script: Script<Answer, Action<M>>,
 }
 
 /// First and longest wait between two looks at a register, nanoseconds.
@@ -179,46 +176,43 @@ impl<M: Machine> Core<M> {
             device: Device::default(),
             link: Link::default(),
             errors: ErrorLog::default(),
+            platform: None,
+            clocks_on: false,
+            running: false,
             now: Instant::START,
             at: Instant::NEVER,
             patience: PATIENCE.0,
-            answers: Vec::with_capacity(64),
-            cursor: 0,
-            action: None,
+            script: Script::new(),
         }
+    }
+
+    /// What it was made of.
+    pub(crate) fn facts(&self) -> Facts {
+        let Self { version, cap, mcq_cap, quirks, shape, .. } = *self;
+        Facts { options: self.options.clone(), version, cap, mcq_cap, quirks, shape }
     }
 
     /// Before the procedure is run again.
     pub(crate) fn rewind(&mut self) {
-        self.cursor = 0;
+        self.script.rewind();
     }
 
-    /// Forgets the answers: what follows is a new step.
+    /// What follows is a new step.
     pub(crate) fn turn_page(&mut self) {
-        self.answers.clear();
-        self.cursor = 0;
+        self.script.turn_page();
     }
 
-    /// Drops whatever is being waited for, too.
+    /// Gives up the procedure under way.
     pub(crate) fn drop_script(&mut self) {
-        self.turn_page();
-        self.action = None;
+        self.script.abandon();
     }
 
     /// Brings the action under way nearer to its answer; `false` while there is none.
     pub(crate) fn advance(&mut self, lane: &mut Lane<M>, now: Instant) -> bool {
         self.now = now;
-        let Some(mut action) = self.action.take() else { return true };
-        match self.try_action(&mut action, lane) {
-            Some(answer) => {
-                self.answers.push(answer);
-                true
-            }
-            None => {
-                self.action = Some(action);
-                false
-            }
-        }
+        let Some(mut waiting) = self.script.take_wait() else { return true };
+        let answer = self.try_action(&mut waiting.what, lane);
+        self.script.settle(waiting, answer)
     }
 
     fn try_action(&mut self, action: &mut Action<M>, lane: &mut Lane<M>) -> Option<Answer> {
@@ -290,33 +284,54 @@ impl<M: Machine> Core<M> {
         self.patience = (self.patience * 2).min(PATIENCE.1);
     }
 
-    /// The heart of every primitive: the old answer, or a new action.
+    /// The heart of every primitive that waits: the old answer, or a new action.
+    #[track_caller]
     pub(crate) fn ask(&mut self, action: impl FnOnce(&mut Self) -> Action<M>) -> Wait<Answer> {
-        if let Some(answer) = self.answers.get(self.cursor) {
-            self.cursor += 1;
-            return Ok(answer.clone());
+        if let Some(answer) = self.script.recall() {
+            return Ok(answer);
         }
-        assert!(self.action.is_none(), "a procedure asked while it was waiting");
         self.patience = PATIENCE.0;
-        self.action = Some(action(self));
-        Err(Pending)
+        let action = action(self);
+        Err(self.script.wait_for(action))
     }
 
     /// Does something with an effect once, however often the step is run; gives what it gave then.
-    pub(crate) fn once(&mut self, effect: impl FnOnce(&mut Self) -> u64) -> u64 {
-        if let Some(Answer::Value(value)) = self.answers.get(self.cursor) {
-            let value = *value;
-            self.cursor += 1;
-            return value;
+    #[track_caller]
+    pub(crate) fn answer(&mut self, effect: impl FnOnce(&mut Self) -> Answer) -> Answer {
+        if let Some(answer) = self.script.recall() {
+            return answer;
         }
-        assert!(self.cursor == self.answers.len(), "a procedure changed its mind");
-        let value = effect(self);
-        self.answers.push(Answer::Value(value));
-        self.cursor += 1;
-        value
+        let answer = effect(self);
+        self.script.write_down(answer.clone());
+        answer
+    }
+
+    /// As [`answer`](Self::answer), with a number for an answer.
+    #[track_caller]
+    pub(crate) fn once(&mut self, effect: impl FnOnce(&mut Self) -> u64) -> u64 {
+        match self.answer(|core| Answer::Value(effect(core))) {
+            Answer::Value(value) => value,
+            _ => unreachable!("another answer where a value was written down"),
+        }
+    }
+
+    /// As [`answer`](Self::answer), with nothing to tell.
+    #[track_caller]
+    pub(crate) fn effect(&mut self, effect: impl FnOnce(&mut Self)) {
+        self.once(|core| {
+            effect(core);
+            0
+        });
+    }
+
+    /// Keeps a word of what went wrong.
+    #[track_caller]
+    pub(crate) fn note(&mut self, kind: ErrorKind, value: u32) {
+        self.effect(|core| core.errors.note(core.now, kind, value));
     }
 
     /// Writes a register, once.
+    #[track_caller]
     pub(crate) fn write(&mut self, register: u32, value: u32) {
         self.once(|core| {
             core.machine.write32(register, value);
@@ -325,11 +340,13 @@ impl<M: Machine> Core<M> {
     }
 
     /// Reads a register, once.
+    #[track_caller]
     pub(crate) fn read(&mut self, register: u32) -> u32 {
         self.once(|core| core.machine.read32(register).into()) as u32
     }
 
     /// Waits until `register & mask == value`; gives the register.
+    #[track_caller]
     pub(crate) fn until(
         &mut self,
         (name, register): (&'static str, u32),
@@ -349,18 +366,21 @@ impl<M: Machine> Core<M> {
     }
 
     /// Waits.
+    #[track_caller]
     pub(crate) fn sleep(&mut self, nanos: u64) -> Wait<()> {
         self.ask(|core| Action::Sleep { until: core.now.after_nanos(nanos) })?;
         Ok(())
     }
 
     /// Waits until every lane obeys the standing order.
+    #[track_caller]
     pub(crate) fn lanes_obey(&mut self) -> Wait<()> {
         self.ask(|_| Action::Obey)?;
         Ok(())
     }
 
     /// Waits until no lane has a command in flight.
+    #[track_caller]
     pub(crate) fn lanes_idle(&mut self) -> Wait<Result<u64, Cause>> {
         let timeout = u64::from(self.options.timeouts.clear_ms) * MS;
         let answer = self.ask(|core| Action::Idle { deadline: core.now.after_nanos(timeout) })?;
@@ -368,6 +388,7 @@ impl<M: Machine> Core<M> {
     }
 
     /// Does something to lane 0, once.
+    #[track_caller]
     pub(crate) fn lane(&mut self, act: fn(&mut Lane<M>)) -> Wait<()> {
         self.ask(|_| Action::Lane(act))?;
         Ok(())
@@ -379,6 +400,6 @@ pub(crate) fn number(answer: Answer) -> Result<u64, Cause> {
     match answer {
         Answer::Value(value) => Ok(value),
         Answer::Failed(cause) => Err(cause),
-        Answer::Reply(_) => unreachable!("a reply where a number was asked for"),
+        Answer::Reply(_) | Answer::Setting(_) => unreachable!("no number where one was asked for"),
     }
 }

@@ -118,6 +118,10 @@ pub enum Cause {
     NoSlot,
     /// fDeviceInit stayed set.
     DeviceInit,
+    /// The device did not take the reference clock; bRefClkFreq as it reads.
+    ReferenceClock(u8),
+    /// The platform could not do its part; its own number.
+    Platform(u16),
     /// A queue did not take its configuration.
     Queue(u8),
     /// Commands are in flight, or their outcomes were not fetched.
@@ -151,6 +155,10 @@ impl fmt::Display for Cause {
             Self::Task(response) => write!(f, "task management: {response}"),
             Self::NoSlot => f.write_str("no queue slot became free in time"),
             Self::DeviceInit => f.write_str("the device's own initialisation did not end"),
+            Self::ReferenceClock(is) => {
+                write!(f, "the device did not take the reference clock: bRefClkFreq is {is}")
+            }
+            Self::Platform(number) => write!(f, "the platform refused: its error {number}"),
             Self::InFlight => f.write_str("commands are still in flight: poll the ports first"),
             Self::Queue(queue) => write!(f, "queue {queue} did not take its configuration"),
         }

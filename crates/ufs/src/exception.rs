@@ -42,9 +42,8 @@ impl<M: Machine> Core<M> {
         let flag = FlagId::BackgroundOpsEn;
         let allow = if needed { Query::set_flag(flag) } else { Query::clear_flag(flag) };
         self.checked_query(&allow)?;
-        self.once(|core| {
+        self.effect(|core| {
             core.device.background_operations = needed;
-            0
         });
         Ok(())
     }

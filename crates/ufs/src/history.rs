@@ -1,5 +1,6 @@
 //! What went wrong so far: counters and a short history, for `flysch ufs errors` and for people.
 
+use crate::error::Error;
 use core::fmt;
 use flysch_api::machine::Instant;
 
@@ -33,13 +34,25 @@ pub enum ErrorKind {
     HostReset,
     /// A slot is stuck in the controller and out of use; the value is the mask.
     StuckSlots,
+    /// A step of bring-up failed and was passed over; the value is its place in
+    /// [`STEPS`](crate::STEPS).
+    Skipped,
+    /// A speed of the link did not come up; the value is gear | lanes << 8 | series << 16.
+    LinkSpeed,
+    /// The line was reset and the link fell back to its lowest speed; the value is PA_PWRMODE.
+    LineReset,
+    /// An attribute the platform wanted was refused; the value is the attribute.
+    Setting,
+    /// The multi-circular queues did not come up and the single doorbell took over; the value is
+    /// the place of the failed step in [`STEPS`](crate::STEPS).
+    FellBack,
     /// Recovery failed for good.
     Gone,
 }
 
 impl ErrorKind {
     /// Every kind, in the order of [`ErrorLog::counts`].
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 19] = [
         Self::PhyAdapter,
         Self::DataLink,
         Self::Network,
@@ -53,6 +66,11 @@ impl ErrorKind {
         Self::UnitReset,
         Self::HostReset,
         Self::StuckSlots,
+        Self::Skipped,
+        Self::LinkSpeed,
+        Self::LineReset,
+        Self::Setting,
+        Self::FellBack,
         Self::Gone,
     ];
 
@@ -72,6 +90,11 @@ impl ErrorKind {
             Self::UnitReset => "unit reset",
             Self::HostReset => "host reset",
             Self::StuckSlots => "stuck slots",
+            Self::Skipped => "skipped step",
+            Self::LinkSpeed => "link speed",
+            Self::LineReset => "line reset",
+            Self::Setting => "setting",
+            Self::FellBack => "fell back",
             Self::Gone => "gone",
         }
     }
@@ -92,6 +115,10 @@ pub struct ErrorRecord {
     pub kind: ErrorKind,
     /// Details, see [`ErrorKind`].
     pub value: u32,
+    /// The step of bring-up it is about, if it is about one.
+    pub step: Option<&'static str>,
+    /// Why, where that is known.
+    pub error: Option<Error>,
 }
 
 /// Length of the history.
@@ -107,8 +134,13 @@ pub struct ErrorLog {
 
 impl ErrorLog {
     pub(crate) fn note(&mut self, at: Instant, kind: ErrorKind, value: u32) {
-        self.counts[kind as usize] += 1;
-        self.history[self.next] = Some(ErrorRecord { at, kind, value });
+        self.keep(ErrorRecord { at, kind, value, step: None, error: None });
+    }
+
+    /// Keeps a record with everything in it.
+    pub(crate) fn keep(&mut self, record: ErrorRecord) {
+        self.counts[record.kind as usize] += 1;
+        self.history[self.next] = Some(record);
         self.next = (self.next + 1) % HISTORY;
     }
 

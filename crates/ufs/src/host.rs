@@ -1,10 +1,12 @@
 //! The control owner of a controller.
 
 use crate::control::{Core, Facts, Run, Shape, Stop};
-use crate::history::ErrorLog;
+use crate::device_quirks::DeviceQuirks;
+use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
 use crate::init::{BringUp, Step};
 use crate::layout::Layout;
 use crate::options::{Options, QueueMode};
+use crate::platform::Platform;
 use crate::port::{Lane, Port};
 use crate::power::Link;
 use crate::quirks::Quirks;
@@ -28,6 +30,8 @@ pub struct Device {
     pub geometry: GeometryDescriptor,
     /// The unit descriptors of the enabled logical units, by number.
     pub units: [Option<UnitDescriptor>; 32],
+    /// The deviations it is known for.
+    pub quirks: DeviceQuirks,
     /// Exception events seen and not yet taken, bits of wExceptionEventStatus.
     pub events: u16,
     /// Whether the driver has allowed background operations because the device needed them.
@@ -82,10 +86,17 @@ pub struct Host<M: Machine> {
     job_at: Instant,
     /// When it looks at exception events again.
     event_at: Instant,
+    /// When it looks for errors again.
+    look_at: Instant,
+    /// [`Lane::watch_at`] when the lane was last seen without work.
+    seen_idle: Instant,
 }
 
 /// How often the host looks whether a lane on another thread has called it, nanoseconds.
 const ATTENTION_NANOS: u64 = 100_000_000;
+/// How often the host looks for errors while nothing is in flight and no error raises the line,
+/// nanoseconds.
+const LOOK_NANOS: u64 = 1_000_000_000;
 /// An event that does not go away is asked about this often, nanoseconds.
 const EVENT_NANOS: u64 = 1_000_000_000;
 
@@ -111,13 +122,7 @@ impl<M: Machine> Host<M> {
         if !facts.cap.addressing_64bit() && reach > 1 << 32 {
             return Err(Error::MemoryTooHigh);
         }
-        let shape = facts.shape;
-        let shared = Arc::new(Shared::new(shape.lanes, shape.depth));
-        shared.publish(Order::PAUSE | Order::STOP);
-        let layout = Layout::new(&memory, &facts.options, shape.depth)?;
-        let mut lanes = (0..shape.lanes).map(|n| Lane::new(&machine, &shared, &layout, &facts, n));
-        let lane = lanes.next().ok_or(Error::Options("at least one lane is needed"))?;
-        let others = lanes.map(Box::new).collect();
+        let Parts { shared, layout, lane, others } = Parts::new(&machine, &memory, &facts)?;
         Ok(Self {
             core: Core::new(machine, layout, shared, facts),
             lane,
@@ -128,7 +133,50 @@ impl<M: Machine> Host<M> {
             asked: false,
             job_at: Instant::NEVER,
             event_at: Instant::START,
+            look_at: Instant::START,
+            seen_idle: Instant::NEVER,
         })
+    }
+
+    /// The same host on a board that has something to do or to be told, see [`Platform`]. Before
+    /// bring-up.
+    #[must_use]
+    pub fn with_platform(mut self, platform: Box<dyn Platform>) -> Self {
+        self.core.platform = Some(platform);
+        self
+    }
+
+    /// The single doorbell in place of queues that did not come up, if the choice was left to the
+    /// driver and no port has been handed out. Whether there is something to try again.
+    fn fall_back(&mut self, error: Error, now: Instant) -> bool {
+        const OF_QUEUES: [&str; 2] = ["queues", "NOP OUT"];
+        let Error::Step { step, .. } = error else { return false };
+        let core = &mut self.core;
+        let all_here = self.others.len() + 1 == core.shape.lanes;
+        let free_choice = core.shape.mcq && core.options.queue == QueueMode::Auto;
+        if !free_choice || !all_here || !OF_QUEUES.contains(&step) {
+            return false;
+        }
+        let options = Options { queue: QueueMode::Sdq, ..core.options.clone() };
+        let Ok(shape) = settle_shape(core.cap, core.mcq_cap, &options) else { return false };
+        let memory = core.layout.whole().clone();
+        let Ok(parts) =
+            Parts::new(&core.machine, &memory, &Facts { options, shape, ..core.facts() })
+        else {
+            return false;
+        };
+        let Parts { shared, layout, lane, others } = parts;
+        (core.shape, core.shared, core.layout) = (shape, shared, layout);
+        (self.lane, self.others) = (lane, others);
+        let record = ErrorRecord {
+            at: now,
+            kind: ErrorKind::FellBack,
+            value: 0,
+            step: Some(step),
+            error: Some(error),
+        };
+        core.errors.keep(record);
+        true
     }
 
     /// The ports, one per lane; the first carries the host.
@@ -261,12 +309,24 @@ impl<M: Machine> Host<M> {
             self.drive(now);
         }
         if !self.lane.has_work() {
+            self.idle_poll(now);
             return None;
         }
         // It was just seen that the lane obeys.
         match self.lane.take_outcome(now) {
             None => self.look_after_lane(now),
             outcome => outcome,
+        }
+    }
+
+    /// A poll with nothing in flight. The first after a command costs nothing; one that follows may
+    /// be due to an interrupt that says an error.
+    #[cold]
+    fn idle_poll(&mut self, now: Instant) {
+        if self.seen_idle != self.lane.watch_at {
+            self.seen_idle = self.lane.watch_at;
+        } else if self.lane.interrupts {
+            self.drive(now);
         }
     }
 
@@ -293,6 +353,7 @@ impl<M: Machine> Host<M> {
     #[cold]
     fn drive(&mut self, now: Instant) {
         self.lane.tend(now);
+        self.look_at_interrupts(now);
         self.look_for_trouble(now);
         self.lane.wake(now);
         while let Some(job) = &mut self.job {
@@ -314,6 +375,28 @@ impl<M: Machine> Host<M> {
         self.job_at = self.idle_until(now);
     }
 
+    /// Sees to it that no cause stays raised that nobody looks at: with nothing in flight lanes do
+    /// not look for errors, and while the host works its lane does not look for completions.
+    fn look_at_interrupts(&mut self, now: Instant) {
+        if self.state != State::Up {
+            return;
+        }
+        self.look_at = self.next_look(now);
+        if self.job.is_some() && self.core.running && self.lane.has_work() {
+            self.lane.harvest();
+        }
+        let by_itself = self.job.is_none() && !self.core.link.hibernating;
+        self.lane.look_for_errors(by_itself);
+        if self.lane.interrupts && !self.lane.has_work() {
+            self.lane.acknowledge();
+        }
+    }
+
+    /// Where errors raise the line there is no need to look for them.
+    fn next_look(&self, now: Instant) -> Instant {
+        if self.lane.interrupts { Instant::NEVER } else { now.after_nanos(LOOK_NANOS) }
+    }
+
     /// When to look again although nothing is under way.
     fn idle_until(&self, now: Instant) -> Instant {
         if self.state != State::Up {
@@ -325,7 +408,7 @@ impl<M: Machine> Host<M> {
             1 => Instant::NEVER,
             _ => now.after_nanos(ATTENTION_NANOS),
         };
-        event.min(lanes)
+        event.min(lanes).min(self.look_at)
     }
 
     fn event_is_due(&self, now: Instant) -> bool {
@@ -358,7 +441,14 @@ impl<M: Machine> Host<M> {
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
         self.core.turn_page();
         match self.job.take() {
+            Some(Job::BringUp(_))
+                if result.as_ref().is_err_and(|error| self.fall_back(*error, now)) =>
+            {
+                self.set_job(Job::BringUp(BringUp::default()));
+            }
             Some(Job::BringUp(_)) => {
+                self.others.iter_mut().for_each(|lane| lane.take_bounds());
+                self.look_at = self.next_look(now);
                 self.state = if result.is_ok() { State::Up } else { State::Down };
                 self.result = Some(result);
             }
@@ -392,6 +482,27 @@ impl Job {
     }
 }
 
+/// What the shape of the queues decides.
+struct Parts<M: Machine> {
+    shared: Arc<Shared>,
+    layout: Layout,
+    lane: Lane<M>,
+    others: Vec<Box<Lane<M>>>,
+}
+
+impl<M: Machine> Parts<M> {
+    fn new(machine: &M, memory: &DmaRegion, facts: &Facts) -> Result<Self, Error> {
+        let Shape { lanes, depth, .. } = facts.shape;
+        let shared = Arc::new(Shared::new(lanes, depth));
+        shared.publish(Order::PAUSE | Order::STOP);
+        let layout = Layout::new(memory, &facts.options, depth)?;
+        let mut all = (0..lanes).map(|n| Lane::new(machine, &shared, &layout, facts, n));
+        let lane = all.next().ok_or(Error::Options("at least one lane is needed"))?;
+        let others = all.map(Box::new).collect();
+        Ok(Self { shared, layout, lane, others })
+    }
+}
+
 /// Reads who the controller is and settles how its queues will be used.
 fn read_facts<M: Machine>(machine: &M, options: Options) -> Result<Facts, Error> {
     if options.lanes == 0 || options.depth == 0 || options.depth > 255 {
@@ -408,7 +519,7 @@ fn read_facts<M: Machine>(machine: &M, options: Options) -> Result<Facts, Error>
     let version = Ver::from_bits(machine.read32(VER));
     let mcq_cap = McqCap::from_bits(if cap.mcqs() { machine.read32(MCQCAP) } else { 0 });
     let shape = settle_shape(cap, mcq_cap, &options)?;
-    let quirks = Quirks::find(machine.identity(), version);
+    let quirks = Quirks::find(machine.identity(), version).corrected(options.quirks);
     Ok(Facts { options, version, cap, mcq_cap, quirks, shape })
 }
 
@@ -432,8 +543,12 @@ fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Result<Shape, E
     if lanes > present {
         return Err(Error::Queues { wanted: lanes, present });
     }
-    // In MCQ the tags of all lanes share one byte.
-    let slots = if mcq { 256 / lanes } else { cap.transfer_slots() / lanes };
+    // In MCQ the tags of all lanes share one byte, and what is beyond the most active commands
+    // would only wait in the ring.
+    let slots = match mcq {
+        true => (256 / lanes).min(cap.active_commands_max()),
+        false => cap.transfer_slots() / lanes,
+    };
     let depth = u32::from(options.depth).min(slots) as usize;
     Ok(Shape { mcq, lanes: lanes as usize, depth })
 }

@@ -1,13 +1,14 @@
 //! Bring-up, from the bottom: a list of steps, each with its time-out and its tries.
 
 use crate::control::{Core, MS, Run, Stop, US};
-use crate::history::ErrorKind;
+use crate::device_quirks::{DeviceName, DeviceQuirks};
+use crate::history::{ErrorKind, ErrorRecord};
 use crate::lane::ENABLED;
 use crate::layout::Layout;
 use crate::management::Message;
 use crate::options::Timeouts;
+use crate::platform::{Event, Phase, QueueRegisters};
 use crate::port::Lane;
-use crate::queue::McqRegisters;
 use crate::quirks::Quirk;
 use crate::shared::Starts;
 use crate::uic::UicCommand;
@@ -51,6 +52,7 @@ pub struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Disable,
+    DeviceReset,
     Enable,
     LinkStartup,
     Queues,
@@ -60,6 +62,7 @@ enum Stage {
     Geometry,
     Active,
     ReferenceClock,
+    Tuning,
     Link,
     Units,
     Rtt,
@@ -72,6 +75,7 @@ enum Stage {
 /// The steps, in order.
 pub const STEPS: &[Step] = &[
     must("controller disable", |t| t.enable_ms, 1, "controller disable", Stage::Disable),
+    may("device reset", |t| t.enable_ms, Stage::DeviceReset),
     must("controller enable", |t| t.enable_ms, 3, "controller disable", Stage::Enable),
     must("link start-up", |t| t.uic_ms, 3, "controller disable", Stage::LinkStartup),
     must("queues", |t| t.enable_ms, 1, "queues", Stage::Queues),
@@ -87,6 +91,7 @@ pub const STEPS: &[Step] = &[
     must("geometry descriptor", |t| t.query_ms, 1, "geometry descriptor", Stage::Geometry),
     must("device active", |t| t.start_stop_ms, 3, "device active", Stage::Active),
     may("reference clock", |t| t.query_ms, Stage::ReferenceClock),
+    may("device quirks", |t| t.uic_ms, Stage::Tuning),
     may("link gear and lanes", |t| t.uic_ms, Stage::Link),
     must("unit descriptors", |t| t.query_ms, 1, "unit descriptors", Stage::Units),
     may("ready-to-transfer requests", |t| t.query_ms, Stage::Rtt),
@@ -127,23 +132,30 @@ impl BringUp {
     pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<()> {
         while let Some(step) = STEPS.get(self.at) {
             let timeout_ms = (step.timeout_ms)(&core.options.timeouts);
-            match core.perform(step.stage, timeout_ms) {
+            match core.perform_told(step, timeout_ms) {
                 Ok(()) => self.at += 1,
                 Err(Stop::Pending) => return Err(Stop::Pending),
-                Err(Stop::Failed(error)) => self.failed(step, error)?,
+                Err(Stop::Failed(error)) => self.failed(step, error, core)?,
             }
             core.turn_page();
         }
         Ok(())
     }
 
-    fn failed(&mut self, step: &Step, error: Error) -> Run<()> {
+    fn failed<M: Machine>(&mut self, step: &Step, error: Error, core: &mut Core<M>) -> Run<()> {
         self.tried[self.at] += 1;
         if self.tried[self.at] < step.tries {
             self.at = STEPS.iter().position(|s| s.name == step.again_from).unwrap_or(self.at);
             return Ok(());
         }
         if step.on_failure == OnFailure::GoOn {
+            core.errors.keep(ErrorRecord {
+                at: core.now,
+                kind: ErrorKind::Skipped,
+                value: self.at as u32,
+                step: Some(step.name),
+                error: Some(error),
+            });
             self.at += 1;
             return Ok(());
         }
@@ -155,9 +167,19 @@ impl BringUp {
 }
 
 impl<M: Machine> Core<M> {
+    fn perform_told(&mut self, step: &Step, timeout_ms: u32) -> Run<()> {
+        self.tell(Event::Step(step.name), Phase::Before)?;
+        self.perform(step.stage, timeout_ms)?;
+        self.tell(Event::Step(step.name), Phase::After)
+    }
+
     fn perform(&mut self, stage: Stage, timeout_ms: u32) -> Run<()> {
         match stage {
-            Stage::Disable => self.disable(timeout_ms),
+            Stage::Disable => {
+                self.clocks(true);
+                self.disable(timeout_ms)
+            }
+            Stage::DeviceReset => self.reset_device(),
             Stage::Enable => self.enable(timeout_ms),
             Stage::LinkStartup => self.start_link(timeout_ms),
             Stage::Queues => self.start_queues(timeout_ms),
@@ -167,6 +189,7 @@ impl<M: Machine> Core<M> {
             Stage::Geometry => self.learn_geometry(),
             Stage::Active => self.wake_device(),
             Stage::ReferenceClock => self.set_reference_clock(),
+            Stage::Tuning => self.tune_link(),
             Stage::Link => self.set_link(self.options.link),
             Stage::Units => self.learn_units(),
             Stage::Rtt => self.set_rtt(),
@@ -174,6 +197,7 @@ impl<M: Machine> Core<M> {
             Stage::Events => self.initial_events(),
             Stage::AutoHibern8 => self.initial_auto_hibern8(),
             Stage::Run => {
+                self.effect(Self::publish_bounds);
                 let enable = if self.options.interrupts { ENABLED.into_bits() } else { 0 };
                 self.write(IE, enable);
                 Ok(())
@@ -181,8 +205,19 @@ impl<M: Machine> Core<M> {
         }
     }
 
+    /// Tells the lanes how much the device queues: bQueueDepth of all its units together, 0 where
+    /// each has its own, and bLUQueueDepth of a unit, 0 where it shares the device's.
+    fn publish_bounds(&mut self) {
+        let device = u32::from(self.device.descriptor.b_queue_depth);
+        let of_unit =
+            |unit: &Option<UnitDescriptor>| unit.as_ref().map_or(0, |u| u.b_lu_queue_depth);
+        let units = core::array::from_fn(|lun| of_unit(&self.device.units[lun]));
+        self.shared.bounds.publish(device, units);
+    }
+
     /// Switches the controller off: it forgets everything and touches no memory any more.
     pub(crate) fn disable(&mut self, timeout_ms: u32) -> Run<()> {
+        self.effect(|core| core.running = false);
         self.write(IE, 0);
         self.write(HCE, Hce::new().into_bits());
         self.until(("HCE", HCE), Hce::new().with_hce(true).into_bits(), 0, timeout_ms)??;
@@ -192,6 +227,9 @@ impl<M: Machine> Core<M> {
     fn enable(&mut self, timeout_ms: u32) -> Run<()> {
         let enabled = Hce::new().with_hce(true).into_bits();
         self.write(HCE, enabled);
+        // Controllers have been seen to show one, then zero, then one: what is read too early
+        // says nothing, and what is written then is lost.
+        self.sleep(u64::from(self.options.timeouts.enable_settle_us) * US)?;
         self.until(("HCE", HCE), enabled, enabled, timeout_ms)??;
         let ready = Hcs::new().with_ucrdy(true).into_bits();
         self.until(("HCS", HCS), ready, ready, timeout_ms)??;
@@ -203,6 +241,7 @@ impl<M: Machine> Core<M> {
             // Tolerated where the attribute is missing; the link then starts as it can.
             let _ = self.dme_set(UicAttribute::PaLocalTxLccEnable, 0)?;
         }
+        self.tell(Event::LinkStartup, Phase::Before)?;
         self.uic(UicCommand::control(UicOpcode::DmeLinkstartup))??;
         let present = Hcs::new().with_dp(true).into_bits();
         if self.until(("HCS", HCS), present, present, timeout_ms)?.is_err() {
@@ -218,7 +257,7 @@ impl<M: Machine> Core<M> {
             core.link = Default::default();
             core.shared.take_causes().into()
         });
-        Ok(())
+        self.tell(Event::LinkStartup, Phase::After)
     }
 
     fn start_queues(&mut self, timeout_ms: u32) -> Run<()> {
@@ -238,6 +277,7 @@ impl<M: Machine> Core<M> {
             self.once(|core| core.find_stuck_slots());
         }
         self.lane(Lane::restart)?;
+        self.effect(|core| core.running = true);
         Ok(())
     }
 
@@ -320,22 +360,28 @@ impl<M: Machine> Core<M> {
         true
     }
 
-    /// Where a queue's run-time registers are: where it says, or where a quirk says.
-    pub(crate) fn queue_registers(&self, queue: u8) -> McqRegisters {
+    /// Where a queue's run-time registers are: where a quirk says, where the queue says, or else
+    /// where the platform says.
+    fn queue_registers(&self, queue: u8) -> QueueRegisters {
         if self.quirks.has(Quirk::RuntimeRegistersAt2800) {
             let base = 0x2800 + u32::from(queue) * 0x30;
-            return McqRegisters {
+            return QueueRegisters {
                 submission: base,
                 completion: base + 0x1C,
                 completion_interrupt: base + 0x24,
             };
         }
         let bank = self.mcq_cap.queue_offset(queue);
-        McqRegisters {
+        let said = QueueRegisters {
             submission: self.machine.read32(bank + mcq::SQDAO),
             completion: self.machine.read32(bank + mcq::CQDAO),
             completion_interrupt: self.machine.read32(bank + mcq::CQISAO),
+        };
+        if said.submission != 0 && said.completion != 0 {
+            return said;
         }
+        let platform = self.platform.as_ref();
+        platform.and_then(|platform| platform.queue_registers(queue)).unwrap_or(said)
     }
 
     /// A doorbell bit that survived the reset is a slot that can never be used again.
@@ -380,7 +426,17 @@ impl<M: Machine> Core<M> {
         let reply = self.read_descriptor_raw(DescriptorId::Device, 0)??;
         let descriptor =
             DeviceDescriptor::parse(reply.bytes()).map_err(|_| Error::Descriptor("device"))?;
+        let mut name = DeviceName::default();
+        if DeviceQuirks::depend_on_name(descriptor.w_manufacturer_id) {
+            let string =
+                self.read_descriptor_raw(DescriptorId::String, descriptor.i_product_name)?;
+            // Without its name a device has the quirks of its maker.
+            name = string.map(|reply| DeviceName::of(reply.bytes())).unwrap_or_default();
+        }
+        let found = DeviceQuirks::find(descriptor.w_manufacturer_id, name.as_str());
+        self.device.quirks = found.corrected(self.options.device_quirks);
         self.device.descriptor = descriptor;
+        self.introduce_device();
         Ok(())
     }
 
@@ -400,12 +456,18 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
+    /// The device must know the clock the board gives it before the link gets fast.
     fn set_reference_clock(&mut self) -> Run<()> {
-        let Some(wanted) = self.options.reference_clock else { return Ok(()) };
+        let Some(wanted) = self.wanted_reference_clock() else { return Ok(()) };
         let id = AttributeId::RefClkFreq.into_bits();
-        let present = self.query(QueryFields::read_attribute(id, 0, 0))??.fields.value32();
-        if present != u32::from(wanted) {
-            self.query(QueryFields::write_attribute(id, 0, 0, wanted.into()))??;
+        let ask = QueryFields::read_attribute(id, 0, 0);
+        if self.query(ask)??.fields.value32() == u32::from(wanted) {
+            return Ok(());
+        }
+        self.query(QueryFields::write_attribute(id, 0, 0, wanted.into()))??;
+        let kept = self.query(ask)??.fields.value32();
+        if kept != u32::from(wanted) {
+            return Err(Cause::ReferenceClock(kept as u8).into());
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::control::{Facts, MS, Shape};
 use crate::layout::{Layout, slot as descriptor};
 use crate::port::{Lane, Management, Trouble};
 use crate::queue::{Done, FreeSlots, MANAGEMENT, Mcq, Phase, Queue, Sdq, Slot, Verdict};
-use crate::shared::{Order, Shared};
+use crate::shared::{Order, Shared, UNITS};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -65,6 +65,10 @@ impl<M: Machine> Lane<M> {
             reserve: usize::MAX,
             wants_slot: false,
             dead: 0,
+            budget: depth,
+            bounds_units: false,
+            in_unit: [0; UNITS],
+            counts_slots: false,
             started: vec![0; depth].into_boxed_slice(),
             started_len: 0,
             in_flight: 0,
@@ -126,6 +130,9 @@ impl<M: Machine> Lane<M> {
             if order.runs() && self.stopped {
                 self.restart();
             }
+            if order.runs() {
+                self.take_bounds();
+            }
         }
         self.set_reserve();
         self.word().obey(order);
@@ -140,8 +147,52 @@ impl<M: Machine> Lane<M> {
     fn set_reserve(&mut self) {
         self.reserve = match self.obeyed.runs() {
             false => usize::MAX,
-            true => self.ended.len() + usize::from(self.wants_slot),
+            true => self.ended.len() + usize::from(self.wants_slot) + self.spare(),
         };
+    }
+
+    /// Slots beyond what the device queues of this lane.
+    fn spare(&self) -> usize {
+        let usable = self.slots.len() - self.dead.count_ones() as usize;
+        usable.saturating_sub(self.budget)
+    }
+
+    /// Takes over how much device and units queue, which bring-up found out.
+    pub(crate) fn take_bounds(&mut self) {
+        let depth = self.slots.len();
+        self.budget = self.shared.bounds.of_device(self.index).map_or(depth, |n| n.min(depth));
+        let is_less = |lun| self.shared.bounds.of_unit(lun, self.index).is_some_and(|n| n < depth);
+        self.bounds_units = (0..UNITS).any(is_less);
+        self.counts_slots = self.dead != 0 || self.bounds_units;
+        self.limits.slots = self.budget as u32;
+    }
+
+    /// Counts a command into its unit; `false` if that queues no more of this lane.
+    #[cold]
+    pub(crate) fn enter_unit(&mut self, lun: u8) -> bool {
+        let bound = self.shared.bounds.of_unit(lun.into(), self.index);
+        let Some(count) = self.in_unit.get_mut(usize::from(lun)) else { return true };
+        if bound.is_some_and(|bound| usize::from(*count) >= bound) {
+            return false;
+        }
+        *count += 1;
+        true
+    }
+
+    #[cold]
+    pub(crate) fn leave_unit(&mut self, lun: u8) {
+        if let Some(count) = self.in_unit.get_mut(usize::from(lun)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// A slot was given back.
+    #[cold]
+    pub(crate) fn count_slot(&mut self, slot: usize) {
+        self.leave_unit(self.slots[slot].lun);
+        if self.dead != 0 {
+            self.retire_dead();
+        }
     }
 
     /// Takes in everything that has ended, for `poll` to hand out.
@@ -307,6 +358,7 @@ impl<M: Machine> Lane<M> {
             Queue::Sdq(queue) => self.dead = queue.range(starts.submission),
         }
         self.retire_dead();
+        self.counts_slots = self.dead != 0 || self.bounds_units;
         self.stopped = false;
     }
 
@@ -351,6 +403,15 @@ impl<M: Machine> Lane<M> {
         self.watch_at = next;
         if overdue {
             self.shared.call_host();
+        }
+    }
+
+    /// Looks for errors alone; with `by_itself` also for a link that hibernated by itself and badly.
+    pub(crate) fn look_for_errors(&mut self, by_itself: bool) {
+        let status = Interrupts::from_bits(self.machine.read32(IS));
+        self.report_errors(status);
+        if by_itself && status.intersects(HIBERNATION) {
+            self.report_hibernation(status);
         }
     }
 

@@ -15,7 +15,7 @@
 //!   allocation, no lock, no search. The price of recovery while nothing is wrong is one relaxed
 //!   load.
 //! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in
-//!   with `poll`, the next instant goes out with `poll_at`. See `control.rs` for how.
+//!   with `poll`, the next instant goes out with `poll_at`. See `script.rs` for how.
 //! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane.
 //! - Every command ends exactly once, by the device's answer, the controller's status, or the
 //!   ladder of `recover`: abort, logical unit reset, host reset with full re-initialisation, gone.
@@ -25,12 +25,14 @@
 //! | `init` | [`STEPS`], bring-up as a list |
 //! | `port`, `lane` | commands: the hot path, and the rest of a lane |
 //! | `queue` | SDQ and MCQ behind one enum |
-//! | `control`, `host`, `operation`, `blocking` | the control path, its engine and its faces |
+//! | `script` | sequential procedures that wait |
+//! | `control`, `host`, `operation`, `blocking` | the control path, its primitives and its faces |
 //! | `uic`, `power` | link commands; gear, lanes, hibernation, device power |
 //! | `management`, `query`, `configuration` | NOP, queries, provisioning |
 //! | `task`, `recover`, `history` | task management, the ladder, what went wrong |
 //! | `writebooster`, `exception` | the features of those names |
-//! | `quirks` | what particular controllers do differently |
+//! | `quirks`, `device_quirks` | what particular controllers and devices do differently |
+//! | `platform` | what the board around the controller does |
 //!
 //! # Use
 //!
@@ -74,6 +76,7 @@ extern crate std;
 mod blocking;
 mod configuration;
 mod control;
+mod device_quirks;
 mod error;
 mod exception;
 mod history;
@@ -84,26 +87,32 @@ mod layout;
 mod management;
 mod operation;
 mod options;
+mod platform;
 mod port;
 mod power;
 mod query;
 mod queue;
 mod quirks;
 mod recover;
+mod script;
 mod shared;
 mod task;
 mod uic;
 mod writebooster;
 
 pub use configuration::{Configuration, ConfigurationChange, ConfigurationPlan};
+pub use device_quirks::{DeviceQuirk, DeviceQuirks};
 pub use error::{Cause, Error};
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use host::{Device, Host, Progress, State};
 pub use init::{OnFailure, STEPS, Step};
 pub use operation::{DescriptorBytes, EndCommands, Operation, Output};
 pub use options::{LinkLimits, Options, QueueMode, Timeouts};
+pub use platform::{
+    DmeSetting, Event, Phase, Platform, PlatformError, QueueRegisters, ReferenceClock,
+};
 pub use port::Port;
 pub use power::{DevicePower, Link};
 pub use query::Query;
-pub use quirks::{Quirk, Quirks};
+pub use quirks::{Correction, Quirk, Quirks};
 pub use writebooster::WriteBoosterStatus;

@@ -260,6 +260,7 @@ fn read_scsi<M: Machine>(
 impl<M: Machine> Core<M> {
     /// Sends a device management command once and waits for its answer. If there is none in time
     /// the slot is cleared.
+    #[track_caller]
     pub(crate) fn exchange(
         &mut self,
         message: Message,
@@ -281,7 +282,9 @@ impl<M: Machine> Core<M> {
                 Ok(Err(Cause::Timeout))
             }
             Answer::Failed(cause) => Ok(Err(cause)),
-            Answer::Value(_) => unreachable!("a number where a reply was asked for"),
+            Answer::Value(_) | Answer::Setting(_) => {
+                unreachable!("no reply where one was asked for")
+            }
         }
     }
 
@@ -292,9 +295,8 @@ impl<M: Machine> Core<M> {
             Message::Scsi { lun, .. } => lun,
             _ => 0,
         };
-        self.once(|core| {
+        self.effect(|core| {
             core.errors.note(core.now, ErrorKind::Overdue, u32::from(lun) << 8 | u32::from(slot));
-            0
         });
         let cleared = if self.shape.mcq {
             self.clean_up_management(slot, lun)?.is_ok()
@@ -303,9 +305,8 @@ impl<M: Machine> Core<M> {
         };
         if !cleared {
             // The slot cannot be trusted again before the controller was reset.
-            self.once(|core| {
+            self.effect(|core| {
                 core.ask_for_reset();
-                0
             });
         }
         self.lane(Lane::release_management)?;
@@ -328,6 +329,7 @@ impl<M: Machine> Core<M> {
     }
 
     /// Sends a query, up to `tries` times.
+    #[track_caller]
     pub(crate) fn query(&mut self, fields: QueryFields) -> Run<Result<Reply, Cause>> {
         let timeout_ms = self.options.timeouts.query_ms;
         let mut last = Cause::Timeout;
@@ -342,6 +344,7 @@ impl<M: Machine> Core<M> {
     }
 
     /// Sends a SCSI command; a unit attention is taken note of and the command sent again.
+    #[track_caller]
     pub(crate) fn scsi(
         &mut self,
         lun: u8,

@@ -1,3 +1,5 @@
+use crate::device_quirks::DeviceQuirks;
+use crate::quirks::{Correction, Quirks};
 use flysch_wire::ufs::uic::HsSeries;
 
 /// Which queue design to use.
@@ -35,6 +37,8 @@ impl Default for LinkLimits {
 pub struct Timeouts {
     /// HCE to follow what was written to it, ms.
     pub enable_ms: u32,
+    /// From writing HCE to the first look at it, µs (Linux: 1000).
+    pub enable_settle_us: u32,
     /// One UIC command, ms.
     pub uic_ms: u32,
     /// One NOP OUT; it is sent up to ten times, ms.
@@ -57,6 +61,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             enable_ms: 50,
+            enable_settle_us: 1000,
             uic_ms: 500,
             nop_ms: 50,
             query_ms: 1500,
@@ -88,7 +93,7 @@ pub struct Options {
     /// The fastest link wanted.
     pub link: LinkLimits,
     /// Reference clock to set in the device (bRefClkFreq: 0 19.2, 1 26, 2 38.4, 3 52 MHz).
-    /// `None` leaves what is there.
+    /// `None` leaves it to the [`Platform`](crate::Platform).
     pub reference_clock: Option<u8>,
     /// Idle time after which the link hibernates by itself, µs. `None` leaves it off.
     pub auto_hibern8_us: Option<u32>,
@@ -97,6 +102,10 @@ pub struct Options {
     /// Exception events to enable (bits of wExceptionEventControl). The driver itself acts on
     /// urgent background operations (bit 2); the others are kept for the caller.
     pub exception_events: u16,
+    /// What is known better than the table of controllers.
+    pub quirks: Correction<Quirks>,
+    /// What is known better than the table of devices.
+    pub device_quirks: Correction<DeviceQuirks>,
     /// How long to wait for things.
     pub timeouts: Timeouts,
 }
@@ -119,6 +128,8 @@ impl Default for Options {
             auto_hibern8_us: None,
             write_booster: None,
             exception_events: 1 << 2,
+            quirks: Correction::default(),
+            device_quirks: Correction::default(),
             timeouts: Timeouts::default(),
         }
     }

@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::layout::slot as descriptor;
 use crate::queue::{Done, FreeSlots, Phase, Queue, Slot};
 use crate::quirks::{Quirk, Quirks};
-use crate::shared::{LaneWord, Order, Shared};
+use crate::shared::{LaneWord, Order, Shared, UNITS};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -169,6 +169,13 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) wants_slot: bool,
     /// SDQ: the lane's slots that are stuck in the controller.
     pub(crate) dead: u32,
+    /// Commands it may have in flight: its share of what the device queues.
+    pub(crate) budget: usize,
+    /// Whether some unit queues less than that, and what each has in flight of this lane.
+    pub(crate) bounds_units: bool,
+    pub(crate) in_unit: [u8; UNITS],
+    /// Whether a slot that is given back has to be looked at: some are dead or counted by unit.
+    pub(crate) counts_slots: bool,
     /// Slots started since the last doorbell.
     pub(crate) started: Box<[u8]>,
     pub(crate) started_len: usize,
@@ -257,11 +264,15 @@ impl<M: Machine> Lane<M> {
         let Some(lun) = LogicalUnitNumber::from_bits(command.unit).to_ufs() else {
             return declined(NotStarted::Unsupported, command.token);
         };
+        if self.bounds_units && !self.enter_unit(lun) {
+            return declined(NotStarted::Full, command.token);
+        }
         let Some(slot) = self.free.take() else { return declined(NotStarted::Full, command.token) };
         let prdt = match self.write_descriptor(slot, lun, &command) {
             Ok(prdt) => prdt,
             Err(bad) => {
                 self.free.put(slot);
+                self.leave_unit(lun);
                 return declined(NotStarted::BadData(bad), command.token);
             }
         };
@@ -496,7 +507,10 @@ impl<M: Machine> Lane<M> {
             self.shared.report_event();
         }
         let expected = self.slots[slot].expected;
-        let believed = response.flags().u() && response.residual_transfer_count <= expected;
+        // Devices have been seen to tell what they did not move without the underflow flag; with
+        // the overflow flag it is what the device would have moved beyond. More than was asked for
+        // is nonsense (QEMU).
+        let believed = !response.flags().o() && response.residual_transfer_count <= expected;
         let residual = if believed { response.residual_transfer_count } else { 0 };
         let good = response.header.status == SCSI_GOOD && response.header.response == 0;
         if good && residual == 0 { Ended::Good } else { self.read_failure(at, &response, residual) }
@@ -544,8 +558,8 @@ impl<M: Machine> Lane<M> {
     pub(crate) fn give_back(&mut self, slot: usize) {
         self.free.put(slot);
         self.in_flight -= 1;
-        if self.dead != 0 {
-            self.retire_dead();
+        if self.counts_slots {
+            self.count_slot(slot);
         }
     }
 
@@ -553,9 +567,12 @@ impl<M: Machine> Lane<M> {
     #[inline]
     fn idle(&mut self, now: Instant) {
         if self.in_flight == 0 {
-            // The host's own lane is always at hand.
+            // The host's own lane is always at hand, and the host looks for errors.
             if !self.parked && self.index != 0 {
                 self.park();
+            } else if self.interrupts && self.index != 0 {
+                // Something may have raised the line that no command of this lane is about.
+                self.acknowledge();
             }
         } else if now >= self.watch_at {
             self.watch(now);

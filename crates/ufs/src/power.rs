@@ -1,8 +1,11 @@
 //! Power: the link's gear, lanes and rate, hibernation by hand and by itself, and the device's own
 //! power modes.
 
-use crate::control::{Core, Run, Stop, US};
+use crate::control::{Core, MS, Run, Stop, US};
+use crate::device_quirks::DeviceQuirk;
+use crate::history::{ErrorKind, ErrorRecord};
 use crate::options::LinkLimits;
+use crate::platform::{Event, Phase};
 use crate::quirks::Quirk;
 use crate::shared::Order;
 use crate::uic::UicCommand;
@@ -10,9 +13,14 @@ use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_wire::ufs::registers::{AHIT, Ahit};
 use flysch_wire::ufs::uic::{
-    HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicAttribute, UicOpcode,
+    HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicAttribute, UicOpcode, UicResult,
 };
 use flysch_wire::ufs::upiu::Wlun;
+
+/// What PA_GRANULARITY means, µs (UniPro: 1 to 6).
+fn granule_us(granularity: u32) -> Option<u32> {
+    [1, 4, 8, 16, 32, 100].get((granularity as usize).checked_sub(1)?).copied()
+}
 
 /// How the link runs now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +66,24 @@ impl DevicePower {
     }
 }
 
+/// What to try, best first: for every gear the other rate series and one lane before the next
+/// lower gear. Boards have been seen to lose the link in series B, and with the second lane.
+fn speeds(gear: u8, lanes: u8, series: HsSeries) -> impl Iterator<Item = Link> {
+    let series = [series, HsSeries::A];
+    let kinds = if series[0] == HsSeries::A { 1 } else { 2 };
+    let lanes = (1..=lanes).rev();
+    let pairs = lanes.flat_map(move |n| series.into_iter().take(kinds).map(move |s| (n, s)));
+    (1..=gear).rev().flat_map(move |gear| {
+        pairs.clone().map(move |(lanes, series)| Link {
+            high_speed: true,
+            gear,
+            lanes,
+            series,
+            hibernating: false,
+        })
+    })
+}
+
 /// SBC START STOP UNIT.
 const START_STOP_UNIT: u8 = 0x1B;
 
@@ -77,21 +103,33 @@ impl<M: Machine> Core<M> {
         }
         let Some((gear, lanes)) = self.common_ground(limits)? else { return Ok(()) };
         let mut last = Cause::NoDevice;
-        for gear in (1..=gear).rev() {
-            let wanted =
-                Link { high_speed: true, gear, lanes, series: limits.series, hibernating: false };
-            match self.change_link(wanted)? {
+        for wanted in speeds(gear, lanes, limits.series) {
+            match self.change_link_told(wanted)? {
                 Ok(()) => {
-                    self.once(|core| {
-                        core.link = wanted;
-                        0
-                    });
+                    self.effect(|core| core.link = wanted);
                     return Ok(());
                 }
-                Err(cause) => last = cause,
+                Err(cause) => {
+                    self.note_speed(wanted, cause);
+                    last = cause;
+                }
             }
         }
         Err(last.into())
+    }
+
+    pub(crate) fn note_speed(&mut self, wanted: Link, cause: Cause) {
+        let series = u32::from(wanted.series.into_bits());
+        let value = u32::from(wanted.gear) | u32::from(wanted.lanes) << 8 | series << 16;
+        self.effect(|core| {
+            core.errors.keep(ErrorRecord {
+                at: core.now,
+                kind: ErrorKind::LinkSpeed,
+                value,
+                step: None,
+                error: Some(cause.into()),
+            });
+        });
     }
 
     /// Highest common gear and number of lanes; `None` if there is no high speed.
@@ -115,6 +153,23 @@ impl<M: Machine> Core<M> {
         let gear = local_gear.min(peer_gear).min(limits.gear.into()) as u8;
         let lanes = rx_lanes.min(tx_lanes).min(limits.lanes.into()) as u8;
         Ok((gear > 0 && lanes > 0).then_some((gear, lanes)))
+    }
+
+    /// Changes the speed; the platform is told and its clocks follow.
+    pub(crate) fn change_link_told(&mut self, wanted: Link) -> Run<Result<(), Cause>> {
+        let is_fast = wanted.high_speed;
+        if is_fast {
+            self.scale(true);
+        }
+        self.tell(Event::PowerMode(wanted), Phase::Before)?;
+        if let Err(cause) = self.change_link(wanted)? {
+            return Ok(Err(cause));
+        }
+        self.tell(Event::PowerMode(wanted), Phase::After)?;
+        if !is_fast {
+            self.scale(false);
+        }
+        Ok(Ok(()))
     }
 
     fn change_link(&mut self, wanted: Link) -> Run<Result<(), Cause>> {
@@ -175,6 +230,37 @@ impl<M: Machine> Core<M> {
         Ok(self.dme_set(A::PaPwrmode, mode.into_bits())?.map(|_| ()))
     }
 
+    /// Attributes that particular devices need before the link gets fast (Linux sets them at the
+    /// same point). One that is refused leaves things as they are.
+    pub(crate) fn tune_link(&mut self) -> Run<()> {
+        let quirks = self.device.quirks;
+        if quirks.has(DeviceQuirk::HostTactivate1Ms) {
+            // In units of PA_GRANULARITY, which starts as 100 µs.
+            self.dme_set(A::PaTactivate, 10)??;
+        }
+        if quirks.has(DeviceQuirk::PeerTactivateAboveHost) {
+            self.raise_peer_activation()?;
+        }
+        if quirks.has(DeviceQuirk::LongerHibern8) {
+            let agreed = self.dme_get(A::PaHibern8time)??;
+            self.dme_set(A::PaHibern8time, agreed + 1)??;
+        }
+        Ok(())
+    }
+
+    /// The device's PA_TACTIVATE above the host's, in time: each end has its own unit.
+    fn raise_peer_activation(&mut self) -> Run<()> {
+        let local = (self.dme_get(A::PaGranularity)??, self.dme_get(A::PaTactivate)??);
+        let peer = (self.dme_peer_get(A::PaGranularity)??, self.dme_peer_get(A::PaTactivate)??);
+        let (Some(local_us), Some(peer_us)) = (granule_us(local.0), granule_us(peer.0)) else {
+            return Err(Cause::Dme(A::PaGranularity, UicResult::InvalidMibAttributeValue).into());
+        };
+        if local.1 * local_us >= peer.1 * peer_us {
+            self.dme_peer_set(A::PaTactivate, local.1 * local_us / peer_us + 1)??;
+        }
+        Ok(())
+    }
+
     /// The device's receiver needs longer to wake than it says.
     fn lengthen_peer_activation(&mut self) -> Run<()> {
         let local = self.dme_get(A::PaGranularity)?;
@@ -197,9 +283,16 @@ impl<M: Machine> Core<M> {
         if enter {
             self.quiesce()?;
         }
-        let opcode = if enter { UicOpcode::DmeHibernateEnter } else { UicOpcode::DmeHibernateExit };
+        let (opcode, event) = match enter {
+            true => (UicOpcode::DmeHibernateEnter, Event::HibernateEnter),
+            false => (UicOpcode::DmeHibernateExit, Event::HibernateExit),
+        };
+        if !enter {
+            self.clocks(true);
+        }
+        self.tell(event, Phase::Before)?;
         let done = self.uic(UicCommand::control(opcode))?;
-        self.once(|core| {
+        self.effect(|core| {
             match done {
                 Ok(_) => core.link.hibernating = enter,
                 // The state of the link is unknown now: only a new start-up settles it.
@@ -208,23 +301,24 @@ impl<M: Machine> Core<M> {
             if !enter {
                 core.shared.publish(0);
             }
-            0
         });
         done?;
+        self.tell(event, Phase::After)?;
+        if enter {
+            self.clocks(false);
+        }
         Ok(())
     }
 
     /// Has the lanes take no more commands and waits until none is in flight.
     fn quiesce(&mut self) -> Run<()> {
-        self.once(|core| {
+        self.effect(|core| {
             core.shared.publish(Order::PAUSE);
-            0
         });
         self.lanes_obey()?;
         if let Err(cause) = self.lanes_idle()? {
-            self.once(|core| {
+            self.effect(|core| {
                 core.shared.publish(0);
-                0
             });
             return Err(cause.into());
         }
@@ -250,6 +344,10 @@ impl<M: Machine> Core<M> {
         cdb[4] = power.condition() << 4;
         let timeout_ms = self.options.timeouts.start_stop_ms;
         let reply = self.scsi(Wlun::UfsDevice.into_bits(), cdb, 0, timeout_ms)?;
+        let lower = power != DevicePower::Active;
+        if reply.is_ok() && lower && self.device.quirks.has(DeviceQuirk::SettleBeforeLowPower) {
+            self.sleep(2 * MS)?;
+        }
         Ok(reply.map(|_| ()))
     }
 }

@@ -60,6 +60,10 @@ impl Quirks {
         self.0 >> quirk as u32 & 1 != 0
     }
 
+    pub(crate) fn corrected(self, correction: Correction<Self>) -> Self {
+        Self((self.0 | correction.add.0) & !correction.remove.0)
+    }
+
     /// The quirks of a controller by its identity and its version register.
     pub fn find(identity: Identity, version: Ver) -> Self {
         let hit = |row: &&Row| {
@@ -69,6 +73,15 @@ impl Quirks {
         };
         Self(TABLE.iter().filter(hit).fold(0, |bits, row| bits | row.quirks.0))
     }
+}
+
+/// What a board or SoC knows better than a table of quirks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Correction<Q> {
+    /// Quirks it has although the table does not say so.
+    pub add: Q,
+    /// Quirks it does not have although the table says so.
+    pub remove: Q,
 }
 
 struct Row {

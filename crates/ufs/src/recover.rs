@@ -15,7 +15,8 @@
 //! before its completion entry was seen, or a late entry would end the slot's next command.
 //!
 //! Errors without an overdue command enter at the step they need: fatal causes, a lost link and
-//! PA_INIT at 3; other UIC errors are logged and the link is tested with NOP OUT.
+//! PA_INIT at 3; other UIC errors are logged and the link is tested with NOP OUT. A reset of the
+//! line leaves the link working in its lowest speed: the speed is looked at and restored.
 
 use crate::control::{Action, Core, MS, Run, Stop, US, number};
 use crate::history::ErrorKind;
@@ -30,6 +31,7 @@ use flysch_wire::ufs::registers::{
     CleanUpResult, HCS, Hcs, IS, Interrupts, SqCti, SqRtc, SqRts, UECDL, UECDME, UECN, UECPA, UECT,
     UTRLDBR, UecDl, UecDme, UecPa, mcq,
 };
+use flysch_wire::ufs::uic::{PaPowerMode, UicAttribute};
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
 use flysch_wire::ufs::utrd::{CommandType, HEADER_OFFSET, UCD_ALIGNMENT, UCD_OFFSET, UtrdHeader};
 
@@ -37,6 +39,11 @@ use flysch_wire::ufs::utrd::{CommandType, HEADER_OFFSET, UCD_ALIGNMENT, UCD_OFFS
 const RESETS: u8 = 5;
 /// How often the device is asked whether it has a command that it denies but that does not end.
 const QUESTIONS: usize = 10;
+/// Bits of what the UIC error registers say.
+const LOST: u64 = 1;
+const LINE_RESET: u64 = 2;
+/// Rest before the second try of bring-up, nanoseconds; it doubles with every one after.
+const REST: u64 = 100 * MS;
 /// Well-known units have this bit.
 const WELL_KNOWN: u8 = 0x80;
 
@@ -49,7 +56,11 @@ enum Stage {
     EndUnit(TaskFunction, u8),
     ClearUnit(u8),
     Release,
+    /// The link runs slower than it should.
+    Restore,
     Stop,
+    /// Before the next try of bring-up.
+    Rest,
     BringUp,
     Resume,
 }
@@ -98,7 +109,9 @@ impl Recovery {
                 Stage::EndUnit(function, lun) => core.end_unit(function, lun)?,
                 Stage::ClearUnit(lun) => self.clear_unit(core, lun)?,
                 Stage::Release => core.order(Order::PAUSE | Order::RELEASE, Stage::Resume)?,
+                Stage::Restore => core.restore_speed()?,
                 Stage::Stop => core.stop()?,
+                Stage::Rest => core.rest(self.resets)?,
                 Stage::BringUp => self.bring_up(core)?,
                 Stage::Resume => {
                     core.shared.publish(0);
@@ -168,7 +181,7 @@ impl Recovery {
                 core.errors.note(core.now, ErrorKind::HostReset, self.resets.into());
                 if self.resets < RESETS {
                     self.bring_up = BringUp::default();
-                    return Ok(Some(Stage::BringUp));
+                    return Ok(Some(Stage::Rest));
                 }
                 core.errors.note(core.now, ErrorKind::Gone, 0);
                 core.shared.publish(Order::GONE);
@@ -187,9 +200,8 @@ impl<M: Machine> Core<M> {
 
     /// Gives an order and waits until every lane obeys.
     fn order(&mut self, flags: u32, next: Stage) -> Run<Option<Stage>> {
-        self.once(|core| {
+        self.effect(|core| {
             core.shared.publish(flags);
-            0
         });
         self.lanes_obey()?;
         Ok(Some(next))
@@ -211,6 +223,8 @@ impl<M: Machine> Core<M> {
 
     /// What is wrong, and at which step to enter.
     fn diagnose(&mut self) -> Run<Option<Stage>> {
+        // Whoever found something wrong would only find more of it.
+        self.effect(|core| core.shared.publish(Order::PAUSE));
         let causes = self.once(|core| core.shared.take_causes().into()) as u32;
         let status = self.read(IS);
         // Hibernation events count only where a lane saw that they went wrong.
@@ -238,13 +252,16 @@ impl<M: Machine> Core<M> {
         }
         if causes.ue() {
             self.write(IS, Interrupts::new().with_ue(true).into_bits());
-            let lost = self.read_uic_errors();
+            let found = self.read_uic_errors();
             let nop_ms = self.options.timeouts.nop_ms;
-            if lost || self.link.hibernating || self.link_is_dead(nop_ms)? {
+            if found & LOST != 0 || self.link.hibernating || self.link_is_dead(nop_ms)? {
                 return Ok(Some(Stage::Stop));
             }
+            if found & LINE_RESET != 0 && self.has_slowed()? {
+                return Ok(Some(Stage::Restore));
+            }
         }
-        Ok(self.shared.any_held().then_some(Stage::Pause))
+        Ok(Some(if self.shared.any_held() { Stage::Pause } else { Stage::Resume }))
     }
 
     /// Whether the device stays silent.
@@ -256,15 +273,42 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    fn note(&mut self, kind: ErrorKind, value: u32) {
-        self.once(|core| {
-            core.errors.note(core.now, kind, value);
-            0
-        });
+    /// Whether the link fell back to low speed, as a reset of the line leaves it.
+    fn has_slowed(&mut self) -> Run<bool> {
+        if !self.link.high_speed {
+            return Ok(false);
+        }
+        let Ok(mode) = self.dme_get(UicAttribute::PaPwrmode)? else { return Ok(false) };
+        let is = PaPowerMode::from_bits(mode);
+        let slow = !is.tx().is_high_speed() || !is.rx().is_high_speed();
+        if slow {
+            self.note(ErrorKind::LineReset, mode);
+        }
+        Ok(slow)
     }
 
-    /// Logs the UIC error registers, which reading clears. Whether the link is lost.
-    fn read_uic_errors(&mut self) -> bool {
+    /// Brings the link back to the speed it had.
+    fn restore_speed(&mut self) -> Run<Option<Stage>> {
+        self.effect(|core| core.shared.publish(Order::PAUSE));
+        self.lanes_obey()?;
+        let wanted = self.link;
+        Ok(Some(match self.change_link_told(wanted)? {
+            Ok(()) => Stage::Next,
+            Err(cause) => {
+                self.note_speed(wanted, cause);
+                Stage::Stop
+            }
+        }))
+    }
+
+    /// Power or a link that went away may need a while to come back: every try waits longer.
+    fn rest(&mut self, resets: u8) -> Run<Option<Stage>> {
+        self.sleep(REST << resets.saturating_sub(1))?;
+        Ok(Some(Stage::BringUp))
+    }
+
+    /// Logs the UIC error registers, which reading clears; [`LOST`] and [`LINE_RESET`] of them.
+    fn read_uic_errors(&mut self) -> u64 {
         self.once(|core| {
             let registers = [
                 (UECPA, ErrorKind::PhyAdapter),
@@ -273,18 +317,22 @@ impl<M: Machine> Core<M> {
                 (UECT, ErrorKind::Transport),
                 (UECDME, ErrorKind::Dme),
             ];
-            let mut lost = false;
+            let mut found = 0;
             for (register, kind) in registers {
                 let value = core.machine.read32(register);
                 // ERR stands at the same place in all five.
                 if UecPa::from_bits(value).err() {
                     core.errors.note(core.now, kind, value);
-                    lost |= kind == ErrorKind::DataLink && UecDl::from_bits(value).pa_init_error();
-                    lost |= kind == ErrorKind::Dme && UecDme::from_bits(value).generic();
+                    found |= match kind {
+                        ErrorKind::DataLink if UecDl::from_bits(value).pa_init_error() => LOST,
+                        ErrorKind::Dme if UecDme::from_bits(value).generic() => LOST,
+                        ErrorKind::PhyAdapter if UecPa::from_bits(value).generic() => LINE_RESET,
+                        _ => 0,
+                    };
                 }
             }
-            lost.into()
-        }) != 0
+            found
+        })
     }
 
     /// Ends one command in device and controller.
@@ -420,9 +468,8 @@ impl<M: Machine> Core<M> {
 
     /// Holds every command of a unit and has the device end them all.
     fn end_unit(&mut self, function: TaskFunction, lun: u8) -> Run<Option<Stage>> {
-        self.once(|core| {
+        self.effect(|core| {
             core.shared.publish_hold(lun);
-            0
         });
         self.lanes_obey()?;
         self.note(ErrorKind::UnitReset, lun.into());
@@ -437,9 +484,8 @@ impl<M: Machine> Core<M> {
 
     /// Switches the controller off and has every lane give back what it had.
     fn stop(&mut self) -> Run<Option<Stage>> {
-        self.once(|core| {
+        self.effect(|core| {
             core.shared.publish(Order::PAUSE);
-            0
         });
         self.lanes_obey()?;
         self.note(ErrorKind::HostReset, 0);
@@ -449,9 +495,8 @@ impl<M: Machine> Core<M> {
             Ok(()) | Err(Stop::Failed(_)) => {}
             Err(Stop::Pending) => return Err(Stop::Pending),
         }
-        self.once(|core| {
+        self.effect(|core| {
             core.shared.publish(Order::PAUSE | Order::STOP);
-            0
         });
         self.lanes_obey()?;
         Ok(Some(Stage::BringUp))

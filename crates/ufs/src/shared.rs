@@ -12,7 +12,7 @@
 //! sequentially consistent, so at least one side sees the other (Dekker's argument): either the
 //! lane finds the order before it touches the queue, or the host finds the lane active and waits.
 
-use crate::queue::McqRegisters;
+use crate::platform::QueueRegisters;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -57,7 +57,7 @@ pub(crate) struct Starts {
     /// MCQ: where the completion ring stands, a byte offset.
     pub(crate) completion: u32,
     /// MCQ: where the run-time registers are.
-    pub(crate) registers: McqRegisters,
+    pub(crate) registers: QueueRegisters,
 }
 
 /// What one lane tells the host.
@@ -135,7 +135,7 @@ impl LaneWord {
         Starts {
             submission: word(0),
             completion: word(1),
-            registers: McqRegisters {
+            registers: QueueRegisters {
                 submission: word(2),
                 completion: word(3),
                 completion_interrupt: word(4),
@@ -158,6 +158,50 @@ impl LaneWord {
     }
 }
 
+/// Logical units there can be.
+pub(crate) const UNITS: usize = 32;
+
+/// How many commands device and units queue, for all lanes together; each lane has its share.
+/// Nothing is counted across lanes: that would cost every command a shared cache line.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    lanes: usize,
+    /// 0 is no bound.
+    device: AtomicU32,
+    units: [AtomicU8; UNITS],
+}
+
+impl Bounds {
+    fn new(lanes: usize) -> Self {
+        let units = [const { AtomicU8::new(0) }; UNITS];
+        Self { lanes, device: AtomicU32::new(0), units }
+    }
+
+    /// Host: what bring-up learnt; 0 is no bound. In force with the next order.
+    pub(crate) fn publish(&self, device: u32, units: [u8; UNITS]) {
+        self.device.store(device, Ordering::Relaxed);
+        for (place, depth) in self.units.iter().zip(units) {
+            place.store(depth, Ordering::Relaxed);
+        }
+    }
+
+    /// A lane's share of what the device queues.
+    pub(crate) fn of_device(&self, lane: usize) -> Option<usize> {
+        self.share(self.device.load(Ordering::Relaxed) as usize, lane)
+    }
+
+    /// A lane's share of what a unit queues.
+    pub(crate) fn of_unit(&self, lun: usize, lane: usize) -> Option<usize> {
+        self.share(self.units.get(lun)?.load(Ordering::Relaxed).into(), lane)
+    }
+
+    /// At least one, or the lane could never start anything.
+    fn share(&self, total: usize, lane: usize) -> Option<usize> {
+        let share = total / self.lanes + usize::from(lane < total % self.lanes);
+        (total != 0).then_some(share.max(1))
+    }
+}
+
 /// The block of atomics a host shares with its lanes.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -168,6 +212,7 @@ pub(crate) struct Shared {
     event: AtomicU8,
     /// Which logical unit [`Order::HOLD`] is about.
     hold_lun: AtomicU8,
+    pub(crate) bounds: Bounds,
     pub(crate) lanes: Box<[LaneWord]>,
 }
 
@@ -178,6 +223,7 @@ impl Shared {
             causes: AtomicU32::new(0),
             event: AtomicU8::new(0),
             hold_lun: AtomicU8::new(0),
+            bounds: Bounds::new(lanes),
             lanes: (0..lanes).map(|_| LaneWord::new(slots)).collect(),
         }
     }
@@ -298,6 +344,19 @@ mod tests {
         assert!(!shared.all_obey(), "every order wants its own answer");
         shared.lanes[0].park();
         assert!(shared.all_obey());
+    }
+
+    #[test]
+    fn lanes_share_what_the_device_queues() {
+        let bounds = Bounds::new(3);
+        assert_eq!(bounds.of_device(0), None);
+        let mut units = [0; UNITS];
+        units[4] = 2;
+        bounds.publish(32, units);
+        let shares = [0, 1, 2].map(|lane| bounds.of_device(lane));
+        assert_eq!(shares, [Some(11), Some(11), Some(10)]);
+        assert_eq!([0, 1, 2].map(|lane| bounds.of_unit(4, lane)), [Some(1); 3]);
+        assert_eq!((bounds.of_unit(5, 0), bounds.of_unit(0xD0, 0)), (None, None));
     }
 
     #[test]

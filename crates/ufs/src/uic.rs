@@ -134,7 +134,8 @@ impl UicAction {
         }
         core.machine.write32(IS, event.into_bits());
         Some(Err(match Hcs::from_bits(core.machine.read32(HCS)).upmcrs() {
-            PowerModeStatus::Local | PowerModeStatus::Ok => Answer::Value(0),
+            // Not Ok: that the other end has nothing to say does not mean that this end did it.
+            PowerModeStatus::Local => Answer::Value(0),
             status => Answer::Failed(Cause::PowerMode(status)),
         }))
     }
@@ -142,6 +143,7 @@ impl UicAction {
 
 impl<M: Machine> Core<M> {
     /// Sends a UIC command and waits for its effect; gives the attribute value.
+    #[track_caller]
     pub(crate) fn uic(&mut self, command: UicCommand) -> Wait<Result<u32, Cause>> {
         let timeout = u64::from(self.options.timeouts.uic_ms) * MS;
         let answer = self.ask(|core| {
@@ -155,16 +157,19 @@ impl<M: Machine> Core<M> {
     }
 
     /// Reads an attribute of this end of the link.
+    #[track_caller]
     pub(crate) fn dme_get(&mut self, attribute: UicAttribute) -> Wait<Result<u32, Cause>> {
         self.uic(UicCommand::attribute(UicOpcode::DmeGet, attribute, 0))
     }
 
     /// Reads an attribute of the device's end of the link.
+    #[track_caller]
     pub(crate) fn dme_peer_get(&mut self, attribute: UicAttribute) -> Wait<Result<u32, Cause>> {
         self.uic(UicCommand::attribute(UicOpcode::DmePeerGet, attribute, 0))
     }
 
     /// Writes an attribute of this end of the link.
+    #[track_caller]
     pub(crate) fn dme_set(
         &mut self,
         attribute: UicAttribute,
@@ -174,6 +179,7 @@ impl<M: Machine> Core<M> {
     }
 
     /// Writes an attribute of the device's end of the link.
+    #[track_caller]
     pub(crate) fn dme_peer_set(
         &mut self,
         attribute: UicAttribute,

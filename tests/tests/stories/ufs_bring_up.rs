@@ -7,11 +7,20 @@ use flysch_api::machine::{
 };
 use flysch_models::ufs::Config;
 use flysch_tests::ufs::{Model, buffer, done, machine, read};
-use flysch_ufs::{Cause, Error, Host, LinkLimits, Options, QueueMode};
-use flysch_wire::ufs::registers::{CAP, Cap, HCE, HCS, Hce, UCMDARG1, UCMDARG2, UICCMD, UTRLCLR};
-use flysch_wire::ufs::uic::{UicArgument1, UicAttribute, UicOpcode};
+use flysch_ufs::{
+    Cause, DeviceQuirks, DmeSetting, Error, ErrorKind, Event, Host, LinkLimits, Operation, Options,
+    Phase, Platform, PlatformError, QueueMode, QueueRegisters, ReferenceClock, STEPS,
+};
+use flysch_wire::ufs::descriptor::DeviceDescriptor;
+use flysch_wire::ufs::query::AttributeId;
+use flysch_wire::ufs::registers::{
+    CAP, Cap, HCE, HCS, Hce, Hcs, PowerModeStatus, UCMDARG1, UCMDARG2, UICCMD, UTRLCLR, mcq,
+};
+use flysch_wire::ufs::uic::{HsSeries, UicArgument1, UicAttribute, UicOpcode};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// What is wrong with the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +40,92 @@ enum Fault {
     Narrow,
     /// UTRLCLR does nothing.
     NoClear,
+    /// SQDAO, CQDAO and CQISAO read zero.
+    NoOffsets,
+    /// Link start-up fails until the platform has pulsed RST_n once more than this often.
+    Deaf(u32),
+    /// A power mode change ends with UPMCRS = 0, which says nothing.
+    SilentPowerMode,
+    /// The link does not come up in rate series B.
+    OnlySeriesA,
+    /// The link does not come up with two lanes.
+    OnlyOneLane,
+}
+
+/// A board that counts what it is told.
+#[derive(Clone, Debug, Default)]
+struct Board {
+    told: Arc<Mutex<Vec<Told>>>,
+    pulses: Arc<AtomicU32>,
+    refuses: Option<&'static str>,
+    knows_queues: bool,
+    clock: Option<ReferenceClock>,
+}
+
+/// What a [`Board`] was told or asked to do.
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    Event(Event, Phase),
+    Reset(bool),
+    Clocks(bool),
+    Scale(bool),
+    Device(u16),
+}
+
+impl Board {
+    fn note(&self, told: Told) {
+        self.told.lock().expect("nobody panicked").push(told);
+    }
+
+    fn told(&self) -> Vec<Told> {
+        self.told.lock().expect("nobody panicked").clone()
+    }
+}
+
+impl Platform for Board {
+    fn notice(&mut self, event: Event, phase: Phase) -> Result<u32, PlatformError> {
+        self.note(Told::Event(event, phase));
+        match (event, self.refuses) {
+            (Event::Step(step), Some(refused)) if step == refused => Err(PlatformError(7)),
+            _ => Ok(20),
+        }
+    }
+
+    fn setting(&mut self, event: Event, phase: Phase, n: usize) -> Option<DmeSetting> {
+        let of_link = (event, phase) == (Event::LinkStartup, Phase::After);
+        let sync = [UicAttribute::PaTxhsg1synclength, UicAttribute::PaTxhsg2synclength];
+        let attribute = *sync.get(n).filter(|_| of_link)?;
+        Some(DmeSetting { attribute, selector: 0, peer: n == 1, value: 0x4A })
+    }
+
+    fn device_reset(&mut self, hold: bool) -> bool {
+        self.note(Told::Reset(hold));
+        self.pulses.fetch_add(u32::from(!hold), Ordering::Relaxed);
+        true
+    }
+
+    fn clocks(&mut self, on: bool) {
+        self.note(Told::Clocks(on));
+    }
+
+    fn scale(&mut self, up: bool) {
+        self.note(Told::Scale(up));
+    }
+
+    fn reference_clock(&self) -> Option<ReferenceClock> {
+        self.clock
+    }
+
+    fn queue_registers(&self, queue: u8) -> Option<QueueRegisters> {
+        let base = 0x1000 + 48 * u32::from(queue);
+        let (completion, completion_interrupt) = (base + 0x1C, base + 0x24);
+        let registers = QueueRegisters { submission: base, completion, completion_interrupt };
+        self.knows_queues.then_some(registers)
+    }
+
+    fn device(&mut self, descriptor: &DeviceDescriptor, _: DeviceQuirks) {
+        self.note(Told::Device(descriptor.w_spec_version));
+    }
 }
 
 /// The model behind registers that can be tampered with.
@@ -40,7 +135,10 @@ struct Tampered {
     fault: Fault,
     count: Rc<Cell<u32>>,
     gear: Rc<Cell<u32>>,
+    series: Rc<Cell<u32>>,
+    lanes: Rc<Cell<u32>>,
     fails: Rc<Cell<bool>>,
+    board: Board,
 }
 
 impl Tampered {
@@ -50,6 +148,9 @@ impl Tampered {
             fault,
             count: Rc::default(),
             gear: Rc::default(),
+            series: Rc::default(),
+            lanes: Rc::default(),
+            board: Board::default(),
             fails: Rc::default(),
         }
     }
@@ -59,6 +160,34 @@ impl Tampered {
         let mut host = Host::new(self.clone(), memory, options)?;
         host.bring_up(self)?;
         Ok(host)
+    }
+
+    /// A host that is up, on a board.
+    fn host_on_board(&self, options: Options) -> Result<Host<Self>, Error> {
+        let memory = self.memory().carve(0, 1 << 20);
+        let host = Host::new(self.clone(), memory, options)?;
+        let mut host = host.with_platform(Box::new(self.board.clone()));
+        host.bring_up(self)?;
+        Ok(host)
+    }
+
+    /// Reads an attribute of the link past the driver.
+    fn dme_get(&self, attribute: UicAttribute, peer: bool) -> u32 {
+        let argument = UicArgument1::new().with_mib_attribute(attribute);
+        self.model.write32(UCMDARG1, argument.into_bits());
+        let opcode = if peer { UicOpcode::DmePeerGet } else { UicOpcode::DmeGet };
+        self.model.write32(UICCMD, opcode.into_bits().into());
+        self.model.wait(Some(self.now().after_nanos(1_000_000)));
+        self.model.read32(UCMDARG1 + 8)
+    }
+
+    fn is_too_fast(&self) -> bool {
+        match self.fault {
+            Fault::GearAbove(limit) => self.gear.get() > limit,
+            Fault::OnlySeriesA => self.series.get() == 2,
+            Fault::OnlyOneLane => self.lanes.get() == 2,
+            _ => false,
+        }
     }
 
     /// Whether the UIC command about to be written shall fail.
@@ -71,12 +200,13 @@ impl Tampered {
                 self.count.set(self.count.get() + 1);
                 self.count.get() <= times
             }
-            Fault::GearAbove(limit) => {
-                let sets = opcode == u32::from(UicOpcode::DmeSet.into_bits());
-                sets && argument.mib_attribute() == UicAttribute::PaPwrmode
-                    && self.gear.get() > limit
+            Fault::Deaf(pulses) if opcode == u32::from(UicOpcode::DmeLinkstartup.into_bits()) => {
+                self.board.pulses.load(Ordering::Relaxed) <= pulses
             }
-            _ => false,
+            _ => {
+                let sets = opcode == u32::from(UicOpcode::DmeSet.into_bits());
+                sets && argument.mib_attribute() == UicAttribute::PaPwrmode && self.is_too_fast()
+            }
         }
     }
 }
@@ -100,6 +230,15 @@ impl Registers for Tampered {
             (Fault::Lsdbs, CAP) => Cap::from_bits(value).with_lsdbs(true).into_bits(),
             (Fault::Narrow, CAP) => Cap::from_bits(value).with_addressing_64bit(false).into_bits(),
             (_, UCMDARG2) if self.fails.get() => 1,
+            (Fault::SilentPowerMode, HCS) => {
+                Hcs::from_bits(value).with_upmcrs(PowerModeStatus::Ok).into_bits()
+            }
+            // The queues' configuration banks are 64 bytes each.
+            (Fault::NoOffsets, 0x400..0x1000)
+                if matches!(offset % 64, mcq::SQDAO | mcq::CQDAO | mcq::CQISAO) =>
+            {
+                0
+            }
             _ => value,
         }
     }
@@ -109,8 +248,12 @@ impl Registers for Tampered {
             (Fault::NoClear, UTRLCLR) => return,
             (_, UICCMD) => {
                 let argument = UicArgument1::from_bits(self.model.read32(UCMDARG1));
-                if argument.mib_attribute() == UicAttribute::PaRxgear {
-                    self.gear.set(self.model.read32(UCMDARG1 + 8));
+                let set = self.model.read32(UCMDARG1 + 8);
+                match argument.mib_attribute() {
+                    UicAttribute::PaRxgear => self.gear.set(set),
+                    UicAttribute::PaHsseries => self.series.set(set),
+                    UicAttribute::PaActiverxdatalanes => self.lanes.set(set),
+                    _ => {}
                 }
                 self.fails.set(self.spoils(value));
                 if self.fails.get() {
@@ -184,6 +327,11 @@ fn a_gear_that_does_not_come_up_is_stepped_down_from() {
     assert_eq!((host.link().high_speed, host.link().gear), (true, 2));
     let host = bring_up(Fault::GearAbove(0)).expect("low speed will do");
     assert!(!host.link().high_speed);
+    // Every gear with both rates and both numbers of lanes, and a word that the step was left out.
+    assert_eq!(host.errors().count(ErrorKind::LinkSpeed), 4 * 4);
+    let last = host.errors().history().last().expect("a record");
+    assert_eq!((last.kind, last.step), (ErrorKind::Skipped, Some("link gear and lanes")));
+    assert!(last.error.is_some_and(|error| error.to_string().contains("PA_PWRMODE")), "{last:?}");
     let limits = LinkLimits { gear: 1, lanes: 1, ..LinkLimits::default() };
     let options = Options { link: limits, ..Options::default() };
     let host = Tampered::new(Config::default(), Fault::Nothing).host(options).expect("up");
@@ -219,4 +367,135 @@ fn a_host_comes_up_again_and_again() {
             assert_ne!(machine.read32(HCS), 0);
         }
     }
+}
+
+#[test]
+fn rate_a_and_one_lane_are_fallen_back_to_before_a_lower_gear() {
+    let fast = bring_up(Fault::Nothing).expect("up").link();
+    assert_eq!((fast.series, fast.lanes), (HsSeries::B, 2));
+    let host = bring_up(Fault::OnlySeriesA).expect("a slower link");
+    assert_eq!((host.link().gear, host.link().lanes), (fast.gear, 2));
+    assert_eq!(host.link().series, HsSeries::A);
+    assert_eq!(host.errors().count(ErrorKind::LinkSpeed), 1);
+    let host = bring_up(Fault::OnlyOneLane).expect("a slower link");
+    assert_eq!((host.link().gear, host.link().lanes), (fast.gear, 1));
+    assert_eq!(host.link().series, HsSeries::B);
+}
+
+#[test]
+fn a_power_mode_change_that_nobody_confirms_has_not_happened() {
+    let host = bring_up(Fault::SilentPowerMode).expect("low speed will do");
+    assert!(!host.link().high_speed);
+    let cause = Cause::PowerMode(PowerModeStatus::Ok);
+    let said = host.errors().history().any(|r| r.error == Some(Error::Failed(cause)));
+    assert!(said, "{:?}", host.errors());
+}
+
+#[test]
+fn the_platform_is_told_of_everything_in_order() {
+    let machine = Tampered::new(Config::default(), Fault::Nothing);
+    let mut host = machine.host_on_board(Options::default()).expect("up");
+    let told = machine.board.told();
+    let before = |name| Told::Event(Event::Step(name), Phase::Before);
+    assert_eq!(told[0], before("controller disable"));
+    assert_eq!(told[1], Told::Clocks(true));
+    let steps: Vec<_> = told
+        .iter()
+        .filter_map(|told| match told {
+            Told::Event(Event::Step(name), phase) => Some((*name, *phase)),
+            _ => None,
+        })
+        .collect();
+    let expected: Vec<_> =
+        STEPS.iter().flat_map(|s| [(s.name, Phase::Before), (s.name, Phase::After)]).collect();
+    assert_eq!(steps, expected);
+    let at = |wanted: &Told| told.iter().position(|told| told == wanted).expect("told");
+    assert!(at(&Told::Reset(true)) < at(&Told::Reset(false)));
+    assert!(at(&Told::Reset(false)) < at(&before("controller enable")));
+    assert!(at(&Told::Device(0x410)) < at(&Told::Scale(true)));
+    let fast = Event::PowerMode(host.link());
+    assert!(at(&Told::Scale(true)) < at(&Told::Event(fast, Phase::Before)));
+    assert!(at(&Told::Event(fast, Phase::Before)) < at(&Told::Event(fast, Phase::After)));
+    // What it wanted to be set is set, at both ends.
+    assert_eq!(machine.dme_get(UicAttribute::PaTxhsg1synclength, false), 0x4A);
+    assert_eq!(machine.dme_get(UicAttribute::PaTxhsg2synclength, true), 0x4A);
+    host.hibernate(&machine, true).expect("asleep");
+    host.hibernate(&machine, false).expect("awake");
+    let told = &machine.board.told()[told.len()..];
+    let event = |event, phase| Told::Event(event, phase);
+    let expected = [
+        event(Event::HibernateEnter, Phase::Before),
+        event(Event::HibernateEnter, Phase::After),
+        Told::Clocks(false),
+        Told::Clocks(true),
+        event(Event::HibernateExit, Phase::Before),
+        event(Event::HibernateExit, Phase::After),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_platform_that_refuses_fails_the_step_or_leaves_it_out() {
+    let mut machine = Tampered::new(Config::default(), Fault::Nothing);
+    machine.board.refuses = Some("link start-up");
+    let error = machine.host_on_board(Options::default()).expect_err("refused three times");
+    assert_eq!(error, Error::Step { step: "link start-up", cause: Cause::Platform(7) });
+    machine.board.refuses = Some("link gear and lanes");
+    let host = machine.host_on_board(Options::default()).expect("up");
+    assert!(!host.link().high_speed);
+}
+
+#[test]
+fn the_reset_line_brings_a_deaf_device_back() {
+    let machine = Tampered::new(Config::default(), Fault::Deaf(1));
+    let without = machine.host(Options::default());
+    assert!(matches!(without, Err(Error::Step { step: "link start-up", .. })), "{without:?}");
+    // Tries of link start-up begin where the line is pulsed.
+    let mut host = machine.host_on_board(Options::default()).expect("the second pulse helps");
+    assert_eq!(machine.board.pulses.load(Ordering::Relaxed), 2);
+    host.run(&machine, Operation::Reset).expect("up again");
+    assert_eq!(machine.board.pulses.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn the_reference_clock_of_the_board_is_set_in_the_device() {
+    for clock in [ReferenceClock::Mhz19_2, ReferenceClock::Mhz38_4, ReferenceClock::Mhz26] {
+        let mut machine = Tampered::new(Config::default(), Fault::Nothing);
+        machine.board.clock = Some(clock);
+        let mut host = machine.host_on_board(Options::default()).expect("up");
+        let kept = host.read_attribute(&machine, AttributeId::RefClkFreq);
+        assert_eq!(kept, Ok(clock as u64));
+        assert_eq!(host.errors().count(ErrorKind::Skipped), 0);
+    }
+}
+
+#[test]
+fn queue_registers_that_the_controller_hides_are_the_platforms_to_give() {
+    let mut machine = Tampered::new(Config::default(), Fault::NoOffsets);
+    let wants = |queue| Options { queue, lanes: 2, ..Options::default() };
+    let error = machine.host(wants(QueueMode::Mcq)).expect_err("nobody knows");
+    assert!(matches!(error, Error::Step { step: "queues", .. }), "{error:?}");
+    machine.board.knows_queues = true;
+    let host = machine.host_on_board(wants(QueueMode::Mcq)).expect("the board knows");
+    assert!(host.is_mcq());
+    for port in &mut host.into_ports() {
+        done(port, &machine, read(0, buffer(&machine, 0, 4096)));
+    }
+}
+
+#[test]
+fn the_single_doorbell_takes_over_where_queues_do_not_come_up() {
+    let machine = Tampered::new(Config::default(), Fault::NoOffsets);
+    let host = machine.host(Options { lanes: 2, depth: 64, ..Options::default() }).expect("SDQ");
+    assert!(!host.is_mcq());
+    let record = host.errors().history().next().expect("a word about it");
+    assert_eq!((record.kind, record.step), (ErrorKind::FellBack, Some("queues")));
+    for port in &mut host.into_ports() {
+        assert_eq!(port.limits().slots, 16);
+        done(port, &machine, read(0, buffer(&machine, 0, 4096)));
+    }
+    // Without a doorbell there is nothing to fall back to.
+    let config = Config { legacy_doorbell: false, ..Config::default() };
+    let error = Tampered::new(config, Fault::NoOffsets).host(Options::default()).expect_err("MCQ");
+    assert!(matches!(error, Error::Step { step: "queues", .. }), "{error:?}");
 }

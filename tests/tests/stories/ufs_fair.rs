@@ -1,10 +1,13 @@
-//! Lanes that together ask for more than the controller holds each get their turn.
+//! What device, units and controller hold is shared: nobody starves and nothing is refused.
 
+use flysch_api::command::{Command, Ended};
 use flysch_api::command::{Declined, NotStarted, Port as _};
 use flysch_api::machine::Clock as _;
-use flysch_models::ufs::Config;
-use flysch_tests::ufs::{buffer, machine, ports, read};
-use flysch_ufs::{Options, QueueMode};
+use flysch_models::faults::{Kind, Plan, Trigger};
+use flysch_models::ufs::{Config, UnitConfig};
+use flysch_tests::ufs::{Model, buffer, done, finish, machine, ports, read};
+use flysch_ufs::{Options, Port, QueueMode};
+use flysch_wire::scsi::luns::LogicalUnitNumber;
 
 #[test]
 fn no_queue_starves_another() {
@@ -32,4 +35,88 @@ fn no_queue_starves_another() {
         machine.wait(None);
     }
     assert!(ended.iter().all(|&count| (900..=1100).contains(&count)), "{ended:?}");
+}
+
+/// As many reads as the ports take, of `units` in turn; the most that were in flight at once.
+fn flood(machine: &Model, ports: &mut [Port<Model>], units: u8) -> u32 {
+    let (mut in_flight, mut most, mut ended, mut turn) = (0, 0, 0, 0);
+    while ended < 500 {
+        for (lane, port) in ports.iter_mut().enumerate() {
+            // Every unit has its turn even where another one takes no more.
+            for _ in 0..64 {
+                turn = (turn + 1) % units;
+                let unit = LogicalUnitNumber::from_ufs(turn).to_bits();
+                let command = Command { unit, ..read(0, buffer(machine, lane, 4096)) };
+                in_flight += u32::from(port.start(command, machine.now()).is_ok());
+            }
+            port.ring(machine.now());
+        }
+        most = most.max(in_flight);
+        machine.wait(ports.iter().filter_map(|port| port.poll_at()).min());
+        for port in ports.iter_mut() {
+            while let Some(outcome) = port.poll(machine.now()) {
+                assert_eq!(outcome.ended, Ended::Good, "{:?}", port.failure());
+                ended += 1;
+                in_flight -= 1;
+            }
+        }
+    }
+    most
+}
+
+/// Takes note of the unit attentions that power-on leaves.
+fn greet(machine: &Model, port: &mut Port<Model>, units: u8) {
+    for unit in 0..units {
+        let unit = LogicalUnitNumber::from_ufs(unit).to_bits();
+        done(port, machine, Command { unit, ..read(0, buffer(machine, 0, 4096)) });
+    }
+}
+
+#[test]
+fn the_device_gets_no_more_than_it_queues() {
+    for queue in [QueueMode::Sdq, QueueMode::Mcq] {
+        for lanes in [1, 3] {
+            let machine = machine(Config { queue_depth: 7, ..Config::default() });
+            let mut ports = ports(&machine, Options { queue, lanes, ..Options::default() });
+            greet(&machine, &mut ports[0], 1);
+            assert_eq!(flood(&machine, &mut ports, 1), 7);
+            let slots: u32 = ports.iter().map(|port| port.limits().slots).sum();
+            assert_eq!(slots, 7);
+        }
+    }
+}
+
+#[test]
+fn a_unit_gets_no_more_than_it_queues() {
+    for queue in [QueueMode::Sdq, QueueMode::Mcq] {
+        let mut units = [0, 0].map(|_| Some(UnitConfig::memory(64 << 20)));
+        units[1].as_mut().expect("a unit").queue_depth = 3;
+        let machine = machine(Config { units: units.into(), ..Config::default() });
+        let mut ports = ports(&machine, Options { queue, ..Options::default() });
+        greet(&machine, &mut ports[0], 2);
+        // The other unit takes all the slots that are left.
+        assert_eq!(flood(&machine, &mut ports, 2), 32);
+        assert_eq!(ports[0].limits().slots, 32);
+    }
+}
+
+#[test]
+fn what_was_not_moved_is_believed_without_a_flag() {
+    for queue in [QueueMode::Sdq, QueueMode::Mcq] {
+        let machine = machine(Config::default());
+        let mut ports = ports(&machine, Options { queue, ..Options::default() });
+        let port = &mut ports[0];
+        greet(&machine, port, 1);
+        let plan = Plan::none().with(Kind::ShortRead, Trigger::Nth(2));
+        machine.with_model(|model| model.arm_faults(plan));
+        for residual in [0, 4096, 0] {
+            let outcome = finish(port, &machine, read(0, buffer(&machine, 0, 8192)));
+            let ended = if residual == 0 { Ended::Good } else { Ended::Answered };
+            assert_eq!(outcome.ended, ended);
+            if residual != 0 {
+                let failure = port.failure();
+                assert_eq!((failure.residual, failure.status.status), (residual, 0));
+            }
+        }
+    }
 }

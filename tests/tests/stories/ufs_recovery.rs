@@ -2,13 +2,15 @@
 //! every command ends exactly once, what was written is there, and the host goes on.
 
 use flysch_api::command::{Command, Ended, NotStarted, Outcome, Port as _, Token};
-use flysch_api::machine::{Clock, Instant};
+use flysch_api::machine::{Clock, Instant, Machine as _, Registers as _};
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::ufs::Config;
 use flysch_tests::ufs::{
     Model, again, buffer, done, fill, finish, holds, machine, ports, read, wait, write,
 };
-use flysch_ufs::{Error, ErrorKind, Operation, Options, Port, QueueMode, State};
+use flysch_ufs::{Error, ErrorKind, Host, Operation, Options, Port, QueueMode, State};
+use flysch_wire::ufs::registers::{UCMDARG1, UCMDARG3, UICCMD};
+use flysch_wire::ufs::uic::{UicArgument1, UicAttribute, UicOpcode};
 
 fn modes() -> [Options; 4] {
     let sdq = Options { queue: QueueMode::Sdq, ..Options::default() };
@@ -59,7 +61,8 @@ fn run(machine: &Model, ports: &mut [Port<Model>], count: u32) -> Tally {
                 let deadline = machine.now().after_nanos(200_000_000);
                 let command = Command { deadline, ..read(started % 1000, data) };
                 let command = Command { token: Token::new(started), ..command };
-                if port.start(command, machine.now()).is_err() {
+                if let Err(declined) = port.start(command, machine.now()) {
+                    assert_eq!(declined.why, NotStarted::Full, "{tally:?}");
                     break;
                 }
                 started += 1;
@@ -203,12 +206,108 @@ fn power_comes_back() {
     });
 }
 
+/// Reads an attribute of the link past the driver.
+fn dme_get(machine: &Model, attribute: UicAttribute) -> u32 {
+    let argument = UicArgument1::new().with_mib_attribute(attribute);
+    machine.write32(UCMDARG1, argument.into_bits());
+    machine.write32(UICCMD, UicOpcode::DmeGet.into_bits().into());
+    machine.wait(Some(machine.now().after_nanos(1_000_000)));
+    machine.read32(UCMDARG3)
+}
+
+#[test]
+fn a_reset_line_gets_its_speed_back() {
+    one_fault(Kind::LineReset, |tally, ports| {
+        // Those that went over the slow link may be overdue.
+        assert!(tally.good > 280 && tally.reset + tally.host == 0, "{tally:?}");
+        assert_eq!(errors(ports, ErrorKind::LineReset), 1);
+        assert_eq!(errors(ports, ErrorKind::HostReset), 0);
+        let host = ports[0].host().expect("the host");
+        let machine = host.machine();
+        assert_eq!(dme_get(machine, UicAttribute::PaPwrmode), 0x11);
+        assert_eq!(dme_get(machine, UicAttribute::PaTxgear), u32::from(host.link().gear));
+        assert_eq!(
+            dme_get(machine, UicAttribute::PaActiverxdatalanes),
+            u32::from(host.link().lanes)
+        );
+    });
+}
+
+#[test]
+fn a_controller_that_shows_itself_too_early_is_waited_for() {
+    for options in modes() {
+        let machine = faulty(Kind::EnableGlitch, Trigger::Every(1));
+        let mut ports = ports(&machine, options.clone());
+        works(&machine, &mut ports[0]);
+        assert_eq!(errors(&ports, ErrorKind::HostReset), 0);
+        // Whoever does not wait does not come up: the fault is one.
+        let machine = faulty(Kind::EnableGlitch, Trigger::Every(1));
+        let mut hasty = options;
+        hasty.timeouts.enable_settle_us = 0;
+        let memory = machine.memory().carve(0, 1 << 20);
+        let mut host = Host::new(machine.clone(), memory, hasty).expect("options that fit");
+        assert!(host.bring_up(&machine).is_err());
+    }
+}
+
+#[test]
+fn everything_swallowed_at_once_is_ended_unit_by_unit() {
+    one_fault(Kind::Stall, |tally, ports| {
+        assert!(tally.timed_out >= 1, "{tally:?}");
+        assert_eq!(errors(ports, ErrorKind::HostReset), 0, "{tally:?}");
+    });
+}
+
+#[test]
+fn power_that_comes_back_late_is_waited_for() {
+    for seed in 0..6 {
+        let faults = Plan::none().with(Kind::PowerLate, Trigger::Nth(100));
+        let machine = machine(Config { faults, seed, ..Config::default() });
+        let mut ports = ports(&machine, Options::default());
+        let tally = run(&machine, &mut ports, 300);
+        settle(&machine, &mut ports[0]);
+        assert!(tally.reset + tally.host + tally.timed_out >= 1, "{tally:?}");
+        works(&machine, &mut ports[0]);
+    }
+}
+
+#[test]
+fn power_that_stays_away_ends_everything_as_gone() {
+    for lanes in [1, 3] {
+        for options in modes() {
+            let machine = faulty(Kind::PowerGone, Trigger::Nth(100));
+            let mut ports = ports(&machine, Options { lanes, ..options });
+            let (mut ended, mut gone) = (0, false);
+            for token in 0..300 {
+                let deadline = machine.now().after_nanos(200_000_000);
+                let command = read(token, buffer(&machine, 0, 4096));
+                let port = &mut ports[0];
+                match port.start(Command { deadline, ..command }, machine.now()) {
+                    Ok(()) => {
+                        port.ring(machine.now());
+                        wait(port, &machine);
+                        ended += 1;
+                    }
+                    Err(declined) => {
+                        assert_eq!(declined.why, NotStarted::Gone);
+                        gone = true;
+                    }
+                }
+                settle(&machine, &mut ports[0]);
+            }
+            assert!(ended < 100 && gone, "{ended}");
+        }
+    }
+}
+
 #[test]
 fn many_faults_of_all_kinds_end_every_command_once() {
     for (seed, options) in (0..8).zip(modes().into_iter().cycle()) {
+        // Power that stays away longer than one recovery takes has a story of its own.
+        let other = [Kind::Medium, Kind::PowerLate, Kind::PowerGone];
         let faults = Kind::ALL
             .into_iter()
-            .filter(|kind| *kind != Kind::Medium)
+            .filter(|kind| !other.contains(kind))
             .fold(Plan::none(), |plan, kind| plan.with(kind, Trigger::Probability(0.002)));
         let machine = machine(Config { faults, seed, ..Config::default() });
         let lanes = 1 + seed as u8 % 3;

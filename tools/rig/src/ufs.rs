@@ -6,7 +6,7 @@ use flysch_bench::results::Incident;
 use flysch_cam::scan::SCRATCH_BYTES;
 use flysch_cam::{Disk, Peripheral, Shape};
 use flysch_files::Made;
-use flysch_models::faults::{Kind, Plan, Trigger};
+use flysch_models::faults::Plan;
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::store::{FileStore, Store};
 use flysch_models::ufs::{Config, Threaded, Ufs as Model, UnitConfig};
@@ -176,7 +176,7 @@ fn model_config(target: &UfsTarget, size: u64) -> Result<Config, Error> {
         profile: target.profile,
         units,
         queues: target.mcq.map_or(default.queues, u32::from),
-        volatile_cache: target.faults.trigger(Kind::PowerLoss) != Trigger::Never,
+        volatile_cache: target.faults.cuts_power(),
         faults: match target.faults_from {
             FaultsFrom::Power => target.faults.clone(),
             FaultsFrom::Open => Plan::none(),

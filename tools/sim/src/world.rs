@@ -216,7 +216,7 @@ impl World {
             let room = disk.geometry().queue_depth.min(u32::from(depth)) as usize;
             open.push(Lane { disk, free: (first..first + room).collect() });
         }
-        let losses = machine.with_model(|model| model.faults().count(Kind::PowerLoss));
+        let losses = machine.with_model(|model| model.faults().power_cuts());
         Ok(Self {
             data: machine.memory().carve(0, buffers * BUFFER),
             lists,
@@ -429,7 +429,7 @@ impl World {
     }
 
     fn present_losses(&self) -> u64 {
-        self.machine.with_model(|model| model.faults().count(Kind::PowerLoss))
+        self.machine.with_model(|model| model.faults().power_cuts())
     }
 
     fn take(&mut self, completion: &Completion) -> Result<(), Violation> {

@@ -61,6 +61,8 @@ pub struct UnitConfig {
     pub provisioning: Provisioning,
     /// Own WriteBooster buffer in bytes, used where the buffer is not shared.
     pub write_booster: u64,
+    /// bLUQueueDepth: commands it queues for itself; 0 shares the device's queue.
+    pub queue_depth: u8,
 }
 
 impl UnitConfig {
@@ -74,6 +76,7 @@ impl UnitConfig {
             write_protect: WriteProtect::None,
             provisioning: Provisioning::Erase,
             write_booster: 0,
+            queue_depth: 0,
         }
     }
 }
@@ -100,6 +103,8 @@ pub struct Config {
     /// Most active commands in multi-circular queue mode, 1 to 256; must equal `slots` where both
     /// designs are there, as CAP has one field for both.
     pub active_commands: u32,
+    /// bQueueDepth: commands the device queues; 0 is as many as the controller can send.
+    pub queue_depth: u8,
     /// Shared WriteBooster buffer, bytes; 0 for none.
     pub write_booster: u64,
     /// How long fDeviceInit takes, nanoseconds.
@@ -129,6 +134,7 @@ impl Default for Config {
             queues: 8,
             legacy_doorbell: true,
             active_commands: 32,
+            queue_depth: 0,
             write_booster: 4 << 30,
             init_ns: 20_000_000,
             transfer_max: 64 << 20,

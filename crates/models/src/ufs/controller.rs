@@ -7,9 +7,12 @@ use flysch_wire::ufs::registers::{
 
 use super::config::Config;
 use super::{Event, Ufs, mcq};
+use crate::faults::Kind;
 
 /// How long HCE takes to come up, nanoseconds.
 const ENABLE_NS: u64 = 50_000;
+/// How long HCE shows one before it falls back, and how long it then takes.
+const GLITCH_NS: u64 = 300_000;
 /// READY TO TRANSFER requests the controller holds.
 const RTT: u8 = 2;
 
@@ -242,7 +245,17 @@ impl Ufs {
         self.registers.enable = enable;
         if enable {
             self.after(ENABLE_NS, Event::Enabled { epoch: self.epoch });
+            if self.faults.is_active() && self.faults.fires(Kind::EnableGlitch, self.now, 0) {
+                self.after(GLITCH_NS, Event::Glitch { epoch: self.epoch });
+            }
         }
+    }
+
+    /// HCE falls back: what was written meanwhile is lost.
+    pub(super) fn glitch(&mut self) {
+        self.reset_controller();
+        self.registers.enable = true;
+        self.after(GLITCH_NS, Event::Enabled { epoch: self.epoch });
     }
 
     /// HCE has come up: the controller takes UIC commands.

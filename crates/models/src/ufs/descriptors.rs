@@ -122,7 +122,7 @@ impl Device {
                 .with_too_high_temp(true)
                 .with_too_low_temp(true)
                 .into_bits(),
-            b_queue_depth: self.queue_depth,
+            b_queue_depth: self.depths.device,
             w_device_version: 1,
             i_product_revision_level: REVISION,
             w_extended_write_booster_support: ExtendedWriteBooster::new().into_bits(),
@@ -197,6 +197,7 @@ impl Device {
             b_lu_enable: config.b_lu_enable,
             b_boot_lun_id: config.b_boot_lun_id,
             b_lu_write_protect: config.b_lu_write_protect,
+            b_lu_queue_depth: self.depths.units.get(usize::from(index)).copied().unwrap_or(0),
             b_memory_type: config.b_memory_type,
             b_data_reliability: config.b_data_reliability,
             b_logical_block_size: config.b_logical_block_size,

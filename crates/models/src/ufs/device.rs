@@ -12,7 +12,7 @@ use flysch_wire::ufs::query::{
 use flysch_wire::ufs::upiu::Wlun;
 
 use super::cache::Cache;
-use super::config::{ALLOCATION_UNIT, Config};
+use super::config::{ALLOCATION_UNIT, Config, UnitConfig};
 use super::lu::{self, Unit};
 use super::parameters::{Parameters, Reset};
 use super::power::{Background, Power};
@@ -21,7 +21,6 @@ use super::rpmb::Rpmb;
 use super::sense::Sense;
 use super::task::{TaskRef, Tasks};
 use super::writebooster::WriteBooster;
-use crate::faults::Kind;
 use crate::store::Store;
 
 /// Case temperature of a device nobody has heated, °C.
@@ -43,6 +42,31 @@ pub(super) struct Waiting {
     pub(super) watermark: u64,
 }
 
+/// How many commands the device queues; one more is answered TASK SET FULL.
+#[derive(Debug)]
+pub(super) struct Depths {
+    /// Whether that can happen at all.
+    pub(super) bound: bool,
+    /// bQueueDepth.
+    pub(super) device: u8,
+    /// bLUQueueDepth of each unit; 0 shares the device's.
+    pub(super) units: Vec<u8>,
+}
+
+impl Depths {
+    fn new(config: &Config) -> Self {
+        let held = config.active_commands.max(config.slots);
+        let device = match config.queue_depth {
+            0 => u8::try_from(held).unwrap_or(u8::MAX),
+            depth => depth,
+        };
+        let of_unit = |unit: &Option<UnitConfig>| unit.as_ref().map_or(0, |unit| unit.queue_depth);
+        let units: Vec<u8> = config.units.iter().map(of_unit).collect();
+        let bound = config.queue_depth != 0 || units.iter().any(|&depth| depth != 0);
+        Self { bound, device, units }
+    }
+}
+
 /// Everything behind the link.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -55,7 +79,7 @@ pub(super) struct Device {
     pub(super) bounds: Bounds,
     pub(super) specification: u16,
     pub(super) serial: String,
-    pub(super) queue_depth: u8,
+    pub(super) depths: Depths,
     pub(super) transfer_max: u32,
     pub(super) write_booster_max: u64,
     pub(super) parameters: Parameters,
@@ -98,8 +122,7 @@ impl Device {
         let own: u64 = config.units.iter().flatten().map(|unit| unit.write_booster).sum();
         let write_booster_max = config.write_booster.max(own);
         let write_booster = WriteBooster::new(&provision);
-        let volatile = config.volatile_cache
-            || config.faults.trigger(Kind::PowerLoss) != crate::faults::Trigger::Never;
+        let volatile = config.volatile_cache || config.faults.cuts_power();
         let mut device = Self {
             bounds: Bounds {
                 allocation_units: total / ALLOCATION_UNIT,
@@ -107,7 +130,7 @@ impl Device {
             },
             specification: config.specification,
             serial: config.serial.chars().filter(|c| c.len_utf16() == 1).take(STRING_MAX).collect(),
-            queue_depth: u8::try_from(config.active_commands.max(config.slots)).unwrap_or(u8::MAX),
+            depths: Depths::new(&config),
             transfer_max: config.transfer_max,
             write_booster_max,
             parameters: Parameters::new(config.specification, write_booster.is_shared()),

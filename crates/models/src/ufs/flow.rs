@@ -63,9 +63,27 @@ impl Ufs {
     fn receive_command(&mut self, index: u16, accepted: u64) {
         let task = self.tasks.get(index);
         let Ok(unit) = CommandUpiu::parse(&task.request) else { return };
+        if self.device.depths.bound && self.is_full(index) {
+            self.tasks.get_mut(index).work = Work::Status(Status::TaskSetFull);
+            return self.answer_later(index, accepted);
+        }
         if !self.hold_back(index, unit.flags().attr()) {
             self.start_command(index, &unit, accepted);
         }
+    }
+
+    /// Whether the device or the unit has as many commands as it can queue already.
+    fn is_full(&self, index: u16) -> bool {
+        let lun = self.tasks.get(index).lun;
+        let (mut all, mut of_unit) = (0, 0);
+        for (other, task) in self.tasks.iter() {
+            if other != index && task.in_device() && task.is_command {
+                all += 1;
+                of_unit += u16::from(task.lun == lun);
+            }
+        }
+        let unit = self.device.depths.units.get(usize::from(lun)).copied().unwrap_or(0);
+        (unit != 0 && of_unit >= u16::from(unit)) || all >= u16::from(self.device.depths.device)
     }
 
     /// Starts a command that no older one keeps waiting.
@@ -296,7 +314,9 @@ impl Ufs {
         if moved != task.expected {
             let under = moved < task.expected;
             unit.residual_transfer_count = moved.abs_diff(task.expected);
-            unit.header.flags = ResponseFlags::new().with_u(under).with_o(!under).into_bits();
+            if !task.bare_residual {
+                unit.header.flags = ResponseFlags::new().with_u(under).with_o(!under).into_bits();
+            }
         }
         let Some(sense) = sense else {
             let mut bytes = [0; 32];

@@ -1,7 +1,7 @@
 //! Faults: where the fault plan meets the controller and the device.
 
 use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey, Status};
-use flysch_wire::ufs::registers::{Interrupts, UecDl, UecDme, UecN, UecPa, UecT};
+use flysch_wire::ufs::registers::{Interrupts, PowerModeStatus, UecDl, UecDme, UecN, UecPa, UecT};
 use flysch_wire::ufs::upiu::{CommandUpiu, TransactionCode, TransactionType};
 use flysch_wire::ufs::utrd::Ocs;
 
@@ -16,6 +16,9 @@ use crate::store::StoreError;
 /// How late a late command is, at least and at most, nanoseconds.
 const LATE_MIN_NS: u64 = 1_000_000;
 const LATE_MAX_NS: u64 = 400_000_000;
+/// How long power that comes back late stays away, at least and at most, nanoseconds.
+const POWER_LATE_MIN_NS: u64 = 10_000_000;
+const POWER_LATE_MAX_NS: u64 = 1_000_000_000;
 
 /// Index of a layer's register in the block UECPA to UECDME.
 const PA: usize = 0;
@@ -39,10 +42,19 @@ impl Ufs {
             self.raise_fatal();
             return true;
         }
-        if self.faults.fires(Kind::PowerLoss, now, tag) {
-            // A store that fails here has failed every write before: the host knows.
-            let _ = self.cut_power();
-            self.restore_power();
+        if self.faults.fires(Kind::LineReset, now, tag) {
+            self.reset_line();
+        }
+        let woken = self.media.is_auto_hibernated(now.nanos());
+        if woken && self.faults.fires(Kind::AutoHibern8, now, tag) {
+            self.fail_to_wake();
+            return true;
+        }
+        if self.fault_of_power(tag) {
+            return true;
+        }
+        if self.faults.fires(Kind::Stall, now, tag) {
+            self.swallow_all();
             return true;
         }
         let swallowed = self.faults.fires(Kind::Timeout, now, tag);
@@ -50,6 +62,43 @@ impl Ufs {
             self.tasks.get_mut(index).state = State::Swallowed;
         }
         swallowed
+    }
+
+    /// Whether power goes away now, and for how long.
+    fn fault_of_power(&mut self, tag: u32) -> bool {
+        let now = self.now;
+        let Some(kind) = Kind::POWER.into_iter().find(|&kind| self.faults.fires(kind, now, tag))
+        else {
+            return false;
+        };
+        // A store that fails here has failed every write before: the host knows.
+        let _ = self.cut_power();
+        match kind {
+            Kind::PowerLoss => self.restore_power(),
+            Kind::PowerLate => {
+                let range = POWER_LATE_MAX_NS - POWER_LATE_MIN_NS;
+                let late = POWER_LATE_MIN_NS + self.faults.choose(kind, range);
+                self.after(late, Event::PowerBack);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// LINERESET: both ends are in their lowest speed; commands go on in it.
+    fn reset_line(&mut self) {
+        self.link.fall_back();
+        self.media.set_link_rate(self.link.rate);
+        self.registers.uec[PA] |= UecPa::new().with_err(true).with_generic(true).into_bits();
+        self.registers.raise(Interrupts::new().with_ue(true));
+    }
+
+    /// The link has hibernated by itself and a command should wake it: it is lost.
+    fn fail_to_wake(&mut self) {
+        self.link_is_down();
+        self.swallow_all();
+        self.registers.hcs.set_upmcrs(PowerModeStatus::FatalError);
+        self.registers.raise(Interrupts::new().with_uhxs(true));
     }
 
     /// A command has run its course: whether a fault ends it otherwise.
@@ -110,6 +159,10 @@ impl Ufs {
             }
             _ => return None,
         };
+        if matches!(work, Work::Read { .. }) && self.faults.fires(Kind::ShortRead, now, tag) {
+            self.tasks.get_mut(index).bare_residual = true;
+            return Some(Work::Read { unit, offset, len: len / 2 });
+        }
         let shift = self.device.unit(unit)?.block_shift;
         let (first, blocks) = (offset >> shift, u64::from(len >> shift));
         let bad = self.faults.bad_block(first..first + blocks, now, tag);

@@ -235,17 +235,24 @@ impl Link {
     /// DME_LINKSTARTUP: the link comes up in PWM gear 1 on one lane, SLOWAUTO.
     pub(super) fn start_up(&mut self) {
         self.state = LinkState::Up;
-        self.rate = pwm_rate(1);
         let lanes = u32::from(self.lanes);
         for end in [&mut self.local, &mut self.peer] {
             end.force(UicAttribute::PaConnectedtxdatalanes, lanes);
             end.force(UicAttribute::PaConnectedrxdatalanes, lanes);
+            end.force(UicAttribute::PaRemoteverinfo, 5);
+        }
+        self.fall_back();
+    }
+
+    /// PWM gear 1 on one lane, SLOWAUTO: what start-up and LINERESET leave.
+    pub(super) fn fall_back(&mut self) {
+        self.rate = pwm_rate(1);
+        for end in [&mut self.local, &mut self.peer] {
             end.force(UicAttribute::PaActivetxdatalanes, 1);
             end.force(UicAttribute::PaActiverxdatalanes, 1);
             end.force(UicAttribute::PaTxgear, 1);
             end.force(UicAttribute::PaRxgear, 1);
             end.force(UicAttribute::PaPwrmode, 0x55);
-            end.force(UicAttribute::PaRemoteverinfo, 5);
         }
     }
 

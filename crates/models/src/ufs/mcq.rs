@@ -389,6 +389,8 @@ impl Ufs {
             self.clean_up(number)
         };
         self.queues[number].clean_up = Some(result);
+        // A host that asks without STOP has started the queue again.
+        self.fetch_queue(number);
     }
 
     /// Ends the command that SQCTI names; its completion says ABORTED.

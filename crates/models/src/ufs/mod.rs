@@ -89,6 +89,10 @@ enum Event {
     Die(u16),
     /// HCE has come up.
     Enabled { epoch: u32 },
+    /// HCE falls back, to come up again.
+    Glitch { epoch: u32 },
+    /// Power comes back.
+    PowerBack,
     /// The UIC command under way ends.
     Uic { epoch: u32 },
     /// The power mode change or hibernate that a UIC command began ends.
@@ -260,7 +264,9 @@ impl Ufs {
             Event::Accepted(task) => self.accepted(task),
             Event::Die(die) => self.die_done(die),
             Event::Idle => self.idle(),
+            Event::PowerBack => self.restore_power(),
             Event::Enabled { epoch } if epoch == self.epoch => self.enabled(),
+            Event::Glitch { epoch } if epoch == self.epoch => self.glitch(),
             Event::Uic { epoch } if epoch == self.epoch => self.finish_uic(),
             Event::LinkChanged { epoch } if epoch == self.epoch => self.link_changed(),
             Event::TaskManagement { epoch, slot } if epoch == self.epoch => {

@@ -90,6 +90,8 @@ pub(super) struct Task {
     pub(super) held_back: bool,
     /// A fault has made it late already.
     pub(super) late: bool,
+    /// A fault: its residual count comes without a flag.
+    pub(super) bare_residual: bool,
 }
 
 impl Task {
@@ -101,6 +103,7 @@ impl Task {
     /// Takes over the fixed parts of a descriptor.
     pub(super) fn take_descriptor(&mut self, utrd: &Utrd) {
         self.late = false;
+        self.bare_residual = false;
         self.interrupt = utrd.header.i();
         self.response = utrd.response;
         self.prdt = utrd.prdt;

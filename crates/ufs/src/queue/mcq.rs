@@ -13,21 +13,11 @@
 
 use super::{Done, MANAGEMENT, STRANGER};
 use crate::layout::{ENTRY, slot};
+use crate::platform::QueueRegisters;
 use crate::shared::Starts;
 use flysch_api::machine::{DmaArray, DmaRegion, Registers};
 use flysch_wire::ufs::cqe::{CqeStatus, CqeUcd, STATUS_OFFSET, UCD_OFFSET};
 use flysch_wire::ufs::registers::{CqInterrupts, mcq};
-
-/// Where the run-time registers of one queue pair are, bytes from the start of the register space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct McqRegisters {
-    /// The block that starts with SQHP.
-    pub(crate) submission: u32,
-    /// The block that starts with CQHP.
-    pub(crate) completion: u32,
-    /// The block that starts with CQIS.
-    pub(crate) completion_interrupt: u32,
-}
 
 /// Address and status are in the first and third word of an entry.
 const _: () = assert!(UCD_OFFSET == 0 && STATUS_OFFSET == 16);
@@ -37,7 +27,7 @@ const _: () = assert!(UCD_OFFSET == 0 && STATUS_OFFSET == 16);
 pub(crate) struct Mcq {
     submission: DmaArray<ENTRY>,
     completion: DmaArray<ENTRY>,
-    registers: McqRegisters,
+    registers: QueueRegisters,
     /// Device address of the lane's first command descriptor, and how many there are.
     descriptors: u64,
     slots: usize,
@@ -61,7 +51,7 @@ impl Mcq {
         Self {
             submission: DmaArray::new(rings.0),
             completion: DmaArray::new(rings.1),
-            registers: McqRegisters::default(),
+            registers: QueueRegisters::default(),
             descriptors: descriptors.address(),
             slots: descriptors.len() / slot::LENGTH,
             management,
@@ -204,8 +194,8 @@ mod tests {
         }
     }
 
-    const REGISTERS: McqRegisters =
-        McqRegisters { submission: 0x1000, completion: 0x101C, completion_interrupt: 0x1024 };
+    const REGISTERS: QueueRegisters =
+        QueueRegisters { submission: 0x1000, completion: 0x101C, completion_interrupt: 0x1024 };
 
     fn queue() -> (Mcq, DmaRegion, DmaRegion) {
         let memory = DmaRegion::zeroed(16384, 0x10_0000);

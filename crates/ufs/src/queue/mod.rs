@@ -10,7 +10,7 @@
 mod mcq;
 mod sdq;
 
-pub(crate) use mcq::{Mcq, McqRegisters};
+pub(crate) use mcq::Mcq;
 pub(crate) use sdq::Sdq;
 
 use crate::layout::ENTRY;

@@ -13,7 +13,11 @@ pub(super) fn run(control: &mut dyn Control, output: &mut Output) -> Result<(), 
         let counts: serde_json::Map<_, _> = counts.collect();
         let history: Vec<_> = log
             .history()
-            .map(|r| json!({ "at_ns": r.at.nanos(), "kind": r.kind.name(), "value": r.value }))
+            .map(|r| {
+                let why = r.error.map(|error| error.to_string());
+                let (at, kind) = (r.at.nanos(), r.kind.name());
+                json!({ "at_ns": at, "kind": kind, "value": r.value, "step": r.step, "why": why })
+            })
             .collect();
         return output.value(&json!({ "counts": counts, "history": history }));
     }
@@ -21,12 +25,16 @@ pub(super) fn run(control: &mut dyn Control, output: &mut Output) -> Result<(), 
         log.counts().map(|(kind, count)| vec![kind.name().to_owned(), count.to_string()]).collect();
     let history: Vec<_> = log
         .history()
-        .map(|r| vec![r.at.to_string(), r.kind.name().to_owned(), format!("{:#010x}", r.value)])
+        .map(|r| {
+            let what = r.step.map_or_else(|| format!("{:#010x}", r.value), str::to_owned);
+            let why = r.error.map(|error| error.to_string()).unwrap_or_default();
+            vec![r.at.to_string(), r.kind.name().to_owned(), what, why]
+        })
         .collect();
     output.table(&["error", "count"], &counts)?;
     if history.is_empty() {
         return output.line("\nno errors since bring-up");
     }
     output.line("")?;
-    output.table(&["at", "error", "value"], &history)
+    output.table(&["at", "error", "value or step", "why"], &history)
 }

@@ -1,0 +1,165 @@
+//! What particular devices do differently, by wManufacturerID and product name, a reason each.
+
+use crate::quirks::Correction;
+use flysch_wire::ufs::descriptor::StringDescriptor;
+
+/// One deviation a device is known for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DeviceQuirk {
+    /// After START STOP UNIT to a lower power mode the device still draws full current for up to
+    /// 2 ms: supplies and clocks stay on that long.
+    SettleBeforeLowPower,
+    /// The device's receiver wakes later than it says: its PA_TACTIVATE must be above the host's.
+    PeerTactivateAboveHost,
+    /// The host's PA_TACTIVATE must be 1 ms.
+    HostTactivate1Ms,
+    /// The device needs 100 µs more in hibernation than was agreed: PA_HIBERN8TIME.
+    LongerHibern8,
+    /// The host's PA_SAVECONFIGTIME is too short for the device. The attribute that lengthens it
+    /// is the PHY vendor's: the [`Platform`](crate::Platform) is told.
+    HostSaveConfigTime,
+    /// As `HostSaveConfigTime`, by the debug attribute of DesignWare's PHY.
+    DebugSaveConfigTime,
+    /// WriteBooster is there although wSpecVersion is older than 3.1.
+    EarlyWriteBooster,
+    /// qTimestamp is refused although wSpecVersion says it is there.
+    NoTimestamp,
+}
+
+/// A set of deviations of devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceQuirks(u32);
+
+impl DeviceQuirks {
+    /// No deviation known.
+    pub const NONE: Self = Self(0);
+
+    /// The set of these.
+    pub const fn of(quirks: &[DeviceQuirk]) -> Self {
+        let mut bits = 0;
+        let mut i = 0;
+        while i < quirks.len() {
+            bits |= 1 << quirks[i] as u32;
+            i += 1;
+        }
+        Self(bits)
+    }
+
+    /// Whether the set holds this one.
+    pub const fn has(self, quirk: DeviceQuirk) -> bool {
+        self.0 >> quirk as u32 & 1 != 0
+    }
+
+    pub(crate) fn corrected(self, correction: Correction<Self>) -> Self {
+        Self((self.0 | correction.add.0) & !correction.remove.0)
+    }
+
+    /// The quirks of a device by its maker and its product name (iProductName).
+    pub fn find(manufacturer: u16, product: &str) -> Self {
+        let hit = |row: &&Row| {
+            row.manufacturer == manufacturer && row.product.is_none_or(|name| name == product)
+        };
+        Self(TABLE.iter().filter(hit).fold(0, |bits, row| bits | row.quirks.0))
+    }
+
+    /// Whether the name has to be known, which costs a query.
+    pub(crate) fn depend_on_name(manufacturer: u16) -> bool {
+        TABLE.iter().any(|row| row.manufacturer == manufacturer && row.product.is_some())
+    }
+}
+
+/// A product name: 16 characters, by the specification.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DeviceName {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl DeviceName {
+    /// From a string descriptor; other than plain characters count as unknown.
+    pub(crate) fn of(descriptor: &[u8]) -> Self {
+        let mut name = Self::default();
+        let Ok(string) = StringDescriptor::parse(descriptor) else { return name };
+        for (place, char) in name.bytes.iter_mut().zip(string.chars()) {
+            *place = u8::try_from(char).unwrap_or(b'?') & 0x7F;
+            name.len += 1;
+        }
+        name
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("").trim_end_matches([' ', '\0'])
+    }
+}
+
+struct Row {
+    manufacturer: u16,
+    /// Only this product; `None` is all.
+    product: Option<&'static str>,
+    quirks: DeviceQuirks,
+}
+
+const MICRON: u16 = 0x12C;
+const SAMSUNG: u16 = 0x1CE;
+const SK_HYNIX: u16 = 0x1AD;
+/// Toshiba, now Kioxia.
+const KIOXIA: u16 = 0x198;
+
+use DeviceQuirk::*;
+
+/// Source: Linux drivers/ufs/core/ufshcd.c and drivers/ufs/host/ufs-mediatek.c. That Samsung's
+/// parts need the link tested after a NAC needs no row: it is tested after every UIC error.
+const TABLE: &[Row] = &[
+    of_maker(MICRON, &[SettleBeforeLowPower]),
+    of_maker(SAMSUNG, &[SettleBeforeLowPower, PeerTactivateAboveHost, LongerHibern8]),
+    of_maker(SK_HYNIX, &[HostSaveConfigTime]),
+    of_product(SK_HYNIX, "hB8aL1", &[DebugSaveConfigTime]),
+    of_product(SK_HYNIX, "H9HQ21AFAMZDAR", &[EarlyWriteBooster]),
+    of_maker(KIOXIA, &[SettleBeforeLowPower]),
+    of_product(KIOXIA, "THGLF2G9C8KBADG", &[HostTactivate1Ms]),
+    of_product(KIOXIA, "THGLF2G9D8KBADG", &[HostTactivate1Ms]),
+    of_product(KIOXIA, "THGJFJT1E45BATP", &[NoTimestamp]),
+    of_product(KIOXIA, "THGJFJT0E25BAIP", &[NoTimestamp]),
+];
+
+const fn of_maker(manufacturer: u16, quirks: &[DeviceQuirk]) -> Row {
+    Row { manufacturer, product: None, quirks: DeviceQuirks::of(quirks) }
+}
+
+const fn of_product(manufacturer: u16, product: &'static str, quirks: &[DeviceQuirk]) -> Row {
+    Row { manufacturer, product: Some(product), quirks: DeviceQuirks::of(quirks) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn makers_and_products_add_up() {
+        let any = DeviceQuirks::find(SK_HYNIX, "something");
+        assert!(any.has(HostSaveConfigTime) && !any.has(DebugSaveConfigTime));
+        let one = DeviceQuirks::find(SK_HYNIX, "hB8aL1");
+        assert!(one.has(HostSaveConfigTime) && one.has(DebugSaveConfigTime));
+        assert_eq!(DeviceQuirks::find(0, "hB8aL1"), DeviceQuirks::NONE);
+        assert!(DeviceQuirks::depend_on_name(KIOXIA) && !DeviceQuirks::depend_on_name(MICRON));
+    }
+
+    #[test]
+    fn a_correction_adds_and_takes_away() {
+        let correction = Correction {
+            add: DeviceQuirks::of(&[NoTimestamp]),
+            remove: DeviceQuirks::of(&[LongerHibern8]),
+        };
+        let samsung = DeviceQuirks::find(SAMSUNG, "").corrected(correction);
+        assert!(samsung.has(NoTimestamp) && samsung.has(SettleBeforeLowPower));
+        assert!(!samsung.has(LongerHibern8));
+    }
+
+    #[test]
+    fn a_name_is_trimmed() {
+        let bytes = [10, 5, 0, b'a', 0, b'B', 0, b' ', 0, 0];
+        assert_eq!(DeviceName::of(&bytes).as_str(), "aB");
+        assert_eq!(DeviceName::of(&[]).as_str(), "");
+    }
+}

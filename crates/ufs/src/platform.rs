@@ -1,0 +1,250 @@
+//! What the board around a controller does and has to be told.
+//!
+//! A controller alone is a window of registers. On a board it also has clocks, supplies, a reset
+//! line to the device, a PHY that wants vendor attributes at certain moments. An operating system
+//! or firmware that ports the driver to a chip implements [`Platform`] and hands it to
+//! [`Host::with_platform`](crate::Host::with_platform); every method has a default that is right
+//! where there is nothing to do, and a host without a platform does not look for one. All calls
+//! come from the thread that polls the host, none of them per command.
+
+use crate::control::{Answer, Core, Run, US, Wait};
+use crate::device_quirks::DeviceQuirks;
+use crate::error::Cause;
+use crate::history::ErrorKind;
+use crate::power::Link;
+use crate::uic::UicCommand;
+use core::fmt::Debug;
+use flysch_api::machine::Machine;
+use flysch_wire::ufs::descriptor::DeviceDescriptor;
+use flysch_wire::ufs::uic::{UicArgument1, UicAttribute, UicOpcode};
+
+/// What happens to the controller, the link or the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The bring-up step of this name in [`STEPS`](crate::STEPS); also when a recovery or a new
+    /// try goes through it again.
+    Step(&'static str),
+    /// DME_LINKSTARTUP, inside its step.
+    LinkStartup,
+    /// The link changes to this speed. Told anew for every speed that is tried.
+    PowerMode(Link),
+    /// DME_HIBERNATE_ENTER.
+    HibernateEnter,
+    /// DME_HIBERNATE_EXIT.
+    HibernateExit,
+    /// The controller is switched off for good: [`Operation::Shutdown`](crate::Operation).
+    Shutdown,
+}
+
+/// Before or after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It is about to happen.
+    Before,
+    /// It has happened, and well.
+    After,
+}
+
+/// One DME_SET or DME_PEER_SET of the platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmeSetting {
+    /// The attribute; vendor attributes are `Unknown(n)`.
+    pub attribute: UicAttribute,
+    /// GenSelectorIndex: a transmit lane, 4 + a receive lane, or 0.
+    pub selector: u16,
+    /// Whether it is the device's end of the link.
+    pub peer: bool,
+    /// Its value.
+    pub value: u32,
+}
+
+/// bRefClkFreq: the reference clock the board gives the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ReferenceClock {
+    /// 19.2 MHz.
+    Mhz19_2 = 0,
+    /// 26 MHz.
+    Mhz26 = 1,
+    /// 38.4 MHz.
+    Mhz38_4 = 2,
+    /// 52 MHz.
+    Mhz52 = 3,
+}
+
+/// Where the run-time registers of one queue pair are, bytes from the start of the register window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueRegisters {
+    /// The block that starts with SQHP (what SQDAO should say).
+    pub submission: u32,
+    /// The block that starts with CQHP (CQDAO).
+    pub completion: u32,
+    /// The block that starts with CQIS (CQISAO).
+    pub completion_interrupt: u32,
+}
+
+/// A platform could not do its part: a number of its own, shown in the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlatformError(pub u16);
+
+/// The board around a controller. Times are microseconds the driver waits before it goes on.
+pub trait Platform: Debug + Send {
+    /// Told before and after each [`Event`]; answers how long to wait, µs.
+    ///
+    /// # Errors
+    /// The event counts as failed: a bring-up step is tried again as its table says.
+    fn notice(&mut self, event: Event, phase: Phase) -> Result<u32, PlatformError> {
+        let _ = (event, phase);
+        Ok(0)
+    }
+
+    /// The `n`-th attribute to set at this moment, asked for with rising `n` until `None`, after
+    /// [`notice`](Self::notice). An attribute that is refused is noted and passed over.
+    fn setting(&mut self, event: Event, phase: Phase, n: usize) -> Option<DmeSetting> {
+        let _ = (event, phase, n);
+        None
+    }
+
+    /// Drives RST_n of the device: `true` holds the device in reset (line low). `false` says that
+    /// there is no such line.
+    fn device_reset(&mut self, hold: bool) -> bool {
+        let _ = hold;
+        false
+    }
+
+    /// Switches the controller's clocks on or off. On before anything else is done, off after
+    /// shutdown and while the link hibernates on command.
+    fn clocks(&mut self, on: bool) {
+        let _ = on;
+    }
+
+    /// Scales the controller's clocks and supplies up, before the link gets fast, or down, after it
+    /// got slow.
+    fn scale(&mut self, up: bool) {
+        let _ = up;
+    }
+
+    /// The reference clock the board gives the device; `None` leaves what the device has.
+    fn reference_clock(&self) -> Option<ReferenceClock> {
+        None
+    }
+
+    /// Where the run-time registers of a queue are, asked where the controller's own offset
+    /// registers (SQDAO, CQDAO) read zero.
+    fn queue_registers(&self, queue: u8) -> Option<QueueRegisters> {
+        let _ = queue;
+        None
+    }
+
+    /// The device behind the link is known now: what it is, and the deviations it is known for.
+    /// Those that need registers of the PHY are the platform's to deal with.
+    fn device(&mut self, descriptor: &DeviceDescriptor, quirks: DeviceQuirks) {
+        let _ = (descriptor, quirks);
+    }
+}
+
+/// Most settings of one moment: a platform that never says `None` is stopped here.
+const SETTINGS_MAX: usize = 256;
+/// How long RST_n is held, and how long the device gets afterwards (JESD220 asks for 1 µs; the
+/// drivers in the field use 10), nanoseconds.
+const RESET_NANOS: u64 = 10 * US;
+/// Bit of [`Core::once`]'s answer that says that the platform refused.
+const REFUSED: u64 = 1 << 32;
+
+impl<M: Machine> Core<M> {
+    fn platform(&mut self) -> Option<&mut (dyn Platform + 'static)> {
+        self.platform.as_deref_mut()
+    }
+
+    /// Tells the platform, waits as long as it wants and sets what it wants.
+    pub(crate) fn tell(&mut self, event: Event, phase: Phase) -> Run<()> {
+        if self.platform.is_none() {
+            return Ok(());
+        }
+        let answer = self.once(|core| match core.platform().map(|p| p.notice(event, phase)) {
+            Some(Ok(wait_us)) => wait_us.into(),
+            Some(Err(PlatformError(number))) => REFUSED | u64::from(number),
+            None => 0,
+        });
+        if answer & REFUSED != 0 {
+            return Err(Cause::Platform(answer as u16).into());
+        }
+        if answer != 0 {
+            self.sleep(answer * US)?;
+        }
+        for n in 0..SETTINGS_MAX {
+            let answer = self.answer(|core| {
+                let setting = core.platform().and_then(|p| p.setting(event, phase, n));
+                Answer::Setting(setting)
+            });
+            let Answer::Setting(Some(setting)) = answer else { break };
+            if self.set_attribute(setting)?.is_err() {
+                self.note(ErrorKind::Setting, u32::from(setting.attribute.into_bits()));
+            }
+        }
+        Ok(())
+    }
+
+    fn set_attribute(&mut self, setting: DmeSetting) -> Wait<Result<u32, Cause>> {
+        let argument = UicArgument1::new()
+            .with_mib_attribute(setting.attribute)
+            .with_gen_selector_index(setting.selector);
+        self.uic(UicCommand {
+            opcode: if setting.peer { UicOpcode::DmePeerSet } else { UicOpcode::DmeSet },
+            argument1: argument.into_bits(),
+            value: setting.value,
+        })
+    }
+
+    /// Resets the device by its line, if the board has one.
+    pub(crate) fn reset_device(&mut self) -> Run<()> {
+        if self.drive_reset(true) {
+            self.sleep(RESET_NANOS)?;
+            self.drive_reset(false);
+            self.sleep(RESET_NANOS)?;
+        }
+        Ok(())
+    }
+
+    fn drive_reset(&mut self, hold: bool) -> bool {
+        self.once(|core| core.platform().is_some_and(|p| p.device_reset(hold)).into()) != 0
+    }
+
+    /// Switches the clocks, once per change.
+    pub(crate) fn clocks(&mut self, on: bool) {
+        self.effect(|core| {
+            if core.clocks_on != on {
+                core.clocks_on = on;
+                if let Some(platform) = core.platform() {
+                    platform.clocks(on);
+                }
+            }
+        });
+    }
+
+    /// Scales the clocks.
+    pub(crate) fn scale(&mut self, up: bool) {
+        self.effect(|core| {
+            if let Some(platform) = core.platform() {
+                platform.scale(up);
+            }
+        });
+    }
+
+    /// The reference clock to set in the device.
+    pub(crate) fn wanted_reference_clock(&self) -> Option<u8> {
+        let board = || self.platform.as_ref()?.reference_clock().map(|clock| clock as u8);
+        self.options.reference_clock.or_else(board)
+    }
+
+    /// Says what the device is.
+    pub(crate) fn introduce_device(&mut self) {
+        self.effect(|core| {
+            let (descriptor, quirks) = (core.device.descriptor, core.device.quirks);
+            if let Some(platform) = core.platform() {
+                platform.device(&descriptor, quirks);
+            }
+        });
+    }
+}

@@ -1,0 +1,208 @@
+//! Sequential procedures that wait, without a thread, a stack of their own or `async`.
+//!
+//! Theory. A procedure is an ordinary function - loops, `?`, early returns - that asks questions.
+//! One whose answer is not there yet starts a *wait* and unwinds; once the answer came it is
+//! written down and the function is **run again from its top**: questions answered before give
+//! their old answers at once, in order, and the first new one is where it goes on. This holds only
+//! if the function asks the same questions in the same order for the same answers, so every answer
+//! keeps the place in the source that asked for it, and a replay that asks from another place, or
+//! ends before it has asked for all, is caught on the spot: it is a mistake of ours.
+//!
+//! Nothing here knows what is asked or waited for. Procedures cut themselves into steps and
+//! [`turn_page`](Script::turn_page) between them, so that a replay stays short.
+
+use alloc::vec::Vec;
+use core::panic::Location;
+
+/// The answer is not there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pending;
+
+type Place = &'static Location<'static>;
+
+/// A page of answers `A`, and the wait `W` for the next one.
+#[derive(Debug)]
+pub(crate) struct Script<A, W> {
+    answers: Vec<(A, Place)>,
+    cursor: usize,
+    wait: Option<(W, Place)>,
+}
+
+/// Answers of an ordinary step.
+const PAGE: usize = 64;
+
+impl<A: Clone, W> Script<A, W> {
+    pub(crate) fn new() -> Self {
+        Self { answers: Vec::with_capacity(PAGE), cursor: 0, wait: None }
+    }
+
+    /// Before the procedure is run again.
+    pub(crate) fn rewind(&mut self) {
+        self.cursor = 0;
+    }
+
+    /// What follows is a new step: the answers so far are not asked for again.
+    ///
+    /// # Panics
+    /// If the step that ends now did not ask all it had asked before.
+    pub(crate) fn turn_page(&mut self) {
+        if let Some((_, asked)) = self.answers.get(self.cursor) {
+            panic!("a step ended without asking what it had asked before at {asked}");
+        }
+        self.abandon_page();
+    }
+
+    /// Drops everything in the middle of a step, the wait included.
+    pub(crate) fn abandon(&mut self) {
+        self.abandon_page();
+        self.wait = None;
+    }
+
+    fn abandon_page(&mut self) {
+        self.answers.clear();
+        self.cursor = 0;
+    }
+
+    /// The answer written down for the question asked here; `None` for a new question.
+    ///
+    /// # Panics
+    /// If the answer is to a question from another place.
+    #[track_caller]
+    pub(crate) fn recall(&mut self) -> Option<A> {
+        let here = Location::caller();
+        let (answer, asked) = self.answers.get(self.cursor)?;
+        assert!(*asked == here, "a replay asks at {here} what was asked at {asked}");
+        self.cursor += 1;
+        Some(answer.clone())
+    }
+
+    /// Answers a new question at once.
+    #[track_caller]
+    pub(crate) fn write_down(&mut self, answer: A) {
+        assert!(self.cursor == self.answers.len(), "there are answers not asked for");
+        self.answers.push((answer, Location::caller()));
+        self.cursor += 1;
+    }
+
+    /// Waits for the answer of a new question.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, wait: W) -> Pending {
+        assert!(self.wait.is_none(), "a procedure asked while it was waiting");
+        self.wait = Some((wait, Location::caller()));
+        Pending
+    }
+
+    /// What is waited for, taken out so that whoever looks after it may use everything else.
+    pub(crate) fn take_wait(&mut self) -> Option<Waiting<W>> {
+        self.wait.take().map(|(what, place)| Waiting { what, place })
+    }
+
+    /// Gives back what [`take_wait`](Self::take_wait) took, with its answer if that is there now;
+    /// `false` while it is not.
+    pub(crate) fn settle(&mut self, waiting: Waiting<W>, answer: Option<A>) -> bool {
+        let came = answer.is_some();
+        match answer {
+            Some(answer) => self.answers.push((answer, waiting.place)),
+            None => self.wait = Some((waiting.what, waiting.place)),
+        }
+        came
+    }
+}
+
+/// A wait taken out of its script.
+#[derive(Debug)]
+pub(crate) struct Waiting<W> {
+    pub(crate) what: W,
+    place: Place,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks for a number; the wait is how often it has to be looked for.
+    #[track_caller]
+    fn number(script: &mut Script<u32, u32>, looks: u32) -> Result<u32, Pending> {
+        match script.recall() {
+            Some(number) => Ok(number),
+            None => Err(script.wait_for(looks)),
+        }
+    }
+
+    #[track_caller]
+    fn at_once(script: &mut Script<u32, u32>, effects: &mut u32) -> u32 {
+        script.recall().unwrap_or_else(|| {
+            *effects += 1;
+            script.write_down(*effects);
+            *effects
+        })
+    }
+
+    /// Runs a procedure to its end; the n-th wait is answered with n.
+    fn play<T>(mut run: impl FnMut(&mut Script<u32, u32>) -> Result<T, Pending>) -> T {
+        let mut script = Script::new();
+        let mut given = 0;
+        loop {
+            while let Some(mut waiting) = script.take_wait() {
+                waiting.what -= 1;
+                let answer = (waiting.what == 0).then_some(given + 1);
+                given += u32::from(answer.is_some());
+                script.settle(waiting, answer);
+            }
+            script.rewind();
+            if let Ok(result) = run(&mut script) {
+                script.turn_page();
+                return result;
+            }
+        }
+    }
+
+    #[test]
+    fn answers_come_back_in_order_and_effects_happen_once() {
+        let mut effects = 0;
+        let mut runs = 0;
+        let sum = play(|script| {
+            runs += 1;
+            let first = number(script, 3)?;
+            let effect = at_once(script, &mut effects);
+            let mut sum = first * 100 + effect * 10;
+            for _ in 0..2 {
+                sum += number(script, 1)?;
+            }
+            Ok(sum)
+        });
+        assert_eq!((sum, effects, runs), (115, 1, 4));
+    }
+
+    #[test]
+    #[should_panic(expected = "a replay asks at")]
+    fn a_procedure_that_changes_its_mind_is_caught() {
+        let mut runs = 0;
+        play(|script| {
+            runs += 1;
+            // The cheat: what is asked depends on something that is no answer.
+            let first = if runs == 1 { number(script, 1)? } else { number(script, 2)? };
+            Ok(first + number(script, 1)?)
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "without asking what it had asked before")]
+    fn a_procedure_that_ends_early_is_caught() {
+        let mut runs = 0;
+        play(|script| {
+            runs += 1;
+            if runs == 1 { number(script, 1) } else { Ok(0) }
+        });
+    }
+
+    #[test]
+    fn an_abandoned_step_leaves_nothing() {
+        let mut script: Script<u32, u32> = Script::new();
+        script.write_down(1);
+        script.wait_for(2);
+        script.abandon();
+        assert!(script.take_wait().is_none());
+        assert_eq!(script.recall(), None);
+    }
+}
