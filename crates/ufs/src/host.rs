@@ -309,7 +309,12 @@ impl<M: Machine> Host<M> {
             self.drive(now);
         }
         if !self.lane.has_work() {
-            self.idle_poll(now);
+            // The first poll after a command costs nothing; one that follows may be due to an
+            // interrupt that says an error.
+            if self.seen_idle == self.lane.watch_at {
+                self.idle_poll(now);
+            }
+            self.seen_idle = self.lane.watch_at;
             return None;
         }
         // It was just seen that the lane obeys.
@@ -319,13 +324,10 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// A poll with nothing in flight. The first after a command costs nothing; one that follows may
-    /// be due to an interrupt that says an error.
+    /// A second poll with nothing in flight.
     #[cold]
     fn idle_poll(&mut self, now: Instant) {
-        if self.seen_idle != self.lane.watch_at {
-            self.seen_idle = self.lane.watch_at;
-        } else if self.lane.interrupts {
+        if self.lane.interrupts {
             self.drive(now);
         }
     }

@@ -8,9 +8,10 @@ use crate::shared::{Order, Shared, UNITS};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
-use flysch_api::command::{Ended, Limits, Outcome};
+use flysch_api::command::{Ended, Limits, NotStarted, Outcome};
 use flysch_api::data::{SegmentLimits, Walk};
 use flysch_api::machine::{DmaArray, Instant, Machine};
+use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::ufs::prdt;
 use flysch_wire::ufs::registers::{HCS, Hcs, IE, IS, Interrupts, PowerModeStatus};
 use flysch_wire::ufs::utrd::{Ocs, Utrd};
@@ -141,14 +142,32 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// What [`start`](Self::start) must leave: every slot while the lane may not run, one while the
-    /// host waits for a slot, and one for each outcome that waits to be fetched, so that there
-    /// are never more of them than slots.
+    /// Below how many free slots a command is looked at closely: always while the lane may not run
+    /// and where commands are counted by unit.
     fn set_reserve(&mut self) {
-        self.reserve = match self.obeyed.runs() {
-            false => usize::MAX,
-            true => self.ended.len() + usize::from(self.wants_slot) + self.spare(),
+        let plain = self.obeyed.runs() && !self.bounds_units;
+        self.reserve = if plain { self.kept_back() } else { usize::MAX };
+    }
+
+    /// Free slots [`start`](Self::start) must leave: one while the host waits for a slot, one for
+    /// each outcome that waits to be fetched, so that there are never more of them than slots, and
+    /// those beyond what the device queues.
+    fn kept_back(&self) -> usize {
+        self.ended.len() + usize::from(self.wants_slot) + self.spare()
+    }
+
+    /// Whether a command for `unit` may start although [`reserve`](Self::reserve) says no; counts
+    /// it into its unit.
+    #[cold]
+    pub(crate) fn admit(&mut self, unit: u64) -> Result<(), NotStarted> {
+        if self.obeyed.has(Order::GONE) {
+            return Err(NotStarted::Gone);
+        }
+        let has_slot = self.obeyed.runs() && self.free.len() > self.kept_back();
+        let Some(lun) = LogicalUnitNumber::from_bits(unit).to_ufs() else {
+            return Err(NotStarted::Unsupported);
         };
+        if has_slot && self.enter_unit(lun) { Ok(()) } else { Err(NotStarted::Full) }
     }
 
     /// Slots beyond what the device queues of this lane.
@@ -165,11 +184,11 @@ impl<M: Machine> Lane<M> {
         self.bounds_units = (0..UNITS).any(is_less);
         self.counts_slots = self.dead != 0 || self.bounds_units;
         self.limits.slots = self.budget as u32;
+        self.set_reserve();
     }
 
     /// Counts a command into its unit; `false` if that queues no more of this lane.
-    #[cold]
-    pub(crate) fn enter_unit(&mut self, lun: u8) -> bool {
+    fn enter_unit(&mut self, lun: u8) -> bool {
         let bound = self.shared.bounds.of_unit(lun.into(), self.index);
         let Some(count) = self.in_unit.get_mut(usize::from(lun)) else { return true };
         if bound.is_some_and(|bound| usize::from(*count) >= bound) {

@@ -164,7 +164,7 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) queue: Queue,
     pub(crate) slots: Box<[Slot]>,
     pub(crate) free: FreeSlots,
-    /// Free slots that [`start`](Self::start) must leave.
+    /// With no more free slots than this, [`start`](Self::start) asks [`admit`](Self::admit).
     pub(crate) reserve: usize,
     pub(crate) wants_slot: bool,
     /// SDQ: the lane's slots that are stuck in the controller.
@@ -258,21 +258,22 @@ impl<M: Machine> Lane<M> {
         if self.parked || self.shared.order() != self.obeyed {
             self.wake(now);
         }
-        if self.free.len() <= self.reserve {
-            return declined(self.full(), command.token);
+        if self.free.len() <= self.reserve
+            && let Err(why) = self.admit(command.unit)
+        {
+            return declined(why, command.token);
         }
         let Some(lun) = LogicalUnitNumber::from_bits(command.unit).to_ufs() else {
             return declined(NotStarted::Unsupported, command.token);
         };
-        if self.bounds_units && !self.enter_unit(lun) {
-            return declined(NotStarted::Full, command.token);
-        }
         let Some(slot) = self.free.take() else { return declined(NotStarted::Full, command.token) };
         let prdt = match self.write_descriptor(slot, lun, &command) {
             Ok(prdt) => prdt,
             Err(bad) => {
                 self.free.put(slot);
-                self.leave_unit(lun);
+                if self.bounds_units {
+                    self.leave_unit(lun);
+                }
                 return declined(NotStarted::BadData(bad), command.token);
             }
         };
@@ -297,11 +298,6 @@ impl<M: Machine> Lane<M> {
         self.in_flight += 1;
         self.watch_at = self.watch_at.min(command.deadline);
         Ok(())
-    }
-
-    #[cold]
-    fn full(&self) -> NotStarted {
-        if self.obeyed.has(Order::GONE) { NotStarted::Gone } else { NotStarted::Full }
     }
 
     /// COMMAND UPIU and physical regions; gives where the regions are and how many.

@@ -131,11 +131,12 @@ mod tests {
 
     #[track_caller]
     fn at_once(script: &mut Script<u32, u32>, effects: &mut u32) -> u32 {
-        script.recall().unwrap_or_else(|| {
-            *effects += 1;
-            script.write_down(*effects);
-            *effects
-        })
+        if let Some(done) = script.recall() {
+            return done;
+        }
+        *effects += 1;
+        script.write_down(*effects);
+        *effects
     }
 
     /// Runs a procedure to its end; the n-th wait is answered with n.
