@@ -142,7 +142,17 @@ impl<M: Machine> Host<M> {
         self.run(clock, Operation::Power(power)).map(|_| ())
     }
 
-    /// Puts the link into hibernation or takes it out.
+    /// Writes the caches, powers the device down and switches the controller off.
+    ///
+    /// # Errors
+    /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; everything goes on
+    /// then.
+    pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), Error> {
+        self.run(clock, Operation::Shutdown).map(|_| ())
+    }
+
+    /// Puts the link into hibernation or takes it out. A command or an operation that needs the
+    /// link wakes it.
     ///
     /// # Errors
     /// If the link did not follow; it is then reset.

@@ -114,8 +114,28 @@ pub(crate) enum Action<M: Machine> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) mcq: bool,
+    /// Lanes, the host's own included.
     pub(crate) lanes: usize,
+    /// Slots of each lane but the host's own.
     pub(crate) depth: usize,
+    /// Lane 0 is the host's own and has one slot.
+    pub(crate) apart: bool,
+}
+
+impl Shape {
+    /// Slots of a lane.
+    pub(crate) fn depth_of(&self, lane: usize) -> usize {
+        if self.apart && lane == 0 { 1 } else { self.depth }
+    }
+
+    /// Task tag of a lane's first slot; in SDQ also its place in the list.
+    pub(crate) fn first_tag(&self, lane: usize) -> usize {
+        match (self.apart, lane) {
+            (false, _) => lane * self.depth,
+            (true, 0) => 0,
+            (true, _) => 1 + (lane - 1) * self.depth,
+        }
+    }
 }
 
 /// The control owner's state, and the script it is playing.

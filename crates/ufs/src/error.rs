@@ -46,8 +46,6 @@ pub enum Error {
     Gone,
     /// Another operation is under way.
     Busy,
-    /// The link hibernates: take it out of hibernation first.
-    Hibernating,
     /// A recovery ended the operation.
     Recovered,
     /// The identifier is newer than the device's wSpecVersion; asking could hang the device.
@@ -186,7 +184,6 @@ impl fmt::Display for Error {
             Self::NotUp => f.write_str("the host is not up: bring it up first"),
             Self::Gone => f.write_str("the controller is out of order: bring it up again"),
             Self::Busy => f.write_str("another operation is under way: wait for it"),
-            Self::Hibernating => f.write_str("the link hibernates: wake it first"),
             Self::Recovered => f.write_str("a host reset ended the operation: try again"),
             Self::TooNew { name, since, device } => write!(
                 f,

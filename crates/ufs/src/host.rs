@@ -68,6 +68,8 @@ enum Job {
     BringUp(BringUp),
     Operation(Operation),
     Event,
+    /// A command waits for a link that hibernates.
+    Wake,
     Recovery(Recovery),
 }
 
@@ -179,8 +181,26 @@ impl<M: Machine> Host<M> {
         true
     }
 
+    /// The host and its ports apart, where [`Options::apart`] gave it a lane of its own: each may
+    /// go to a thread of its own. The host must be polled at [`poll_at`](Self::poll_at) for
+    /// deadlines, recovery and a link that shall wake; once it is dropped every port is gone.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if the host rides on the first lane.
+    pub fn split(mut self) -> Result<(Self, Vec<Port<M>>), Error> {
+        if !self.core.shape.apart {
+            return Err(Error::Options("the host has no lane of its own: set `apart`"));
+        }
+        let lanes = core::mem::take(&mut self.others);
+        Ok((self, lanes.into_iter().map(Port::of_lane).collect()))
+    }
+
     /// The ports, one per lane; the first carries the host.
+    ///
+    /// # Panics
+    /// If the host has a lane of its own: see [`split`](Self::split).
     pub fn into_ports(mut self) -> Vec<Port<M>> {
+        assert!(!self.core.shape.apart, "a host apart is split from its ports");
         let others = core::mem::take(&mut self.others);
         let first = Port::of_host(self);
         core::iter::once(first).chain(others.into_iter().map(Port::of_lane)).collect()
@@ -250,13 +270,10 @@ impl<M: Machine> Host<M> {
     /// Begins an operation; [`poll`](Self::poll) until it is done.
     ///
     /// # Errors
-    /// [`Error::Busy`]; for all but bring-up [`Error::NotUp`] and [`Error::Gone`];
-    /// [`Error::Hibernating`] for what needs the link.
+    /// [`Error::Busy`]; for all but bring-up [`Error::NotUp`] and [`Error::Gone`].
     pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
-        let asleep = self.core.link.hibernating && !operation.wakes();
         let job = match (operation, self.state) {
             _ if self.job.is_some() => return Err(Error::Busy),
-            (_, State::Up) if asleep => return Err(Error::Hibernating),
             (Operation::BringUp | Operation::Reset, State::Up) => {
                 self.asked = true;
                 Job::Recovery(Recovery::reset())
@@ -296,6 +313,9 @@ impl<M: Machine> Host<M> {
     /// When the host wants to be polled: for the operation under way, for its lane, or to look
     /// after lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
+        if self.core.shared.is_called() && self.listens() {
+            return Some(Instant::START);
+        }
         let mut at = self.job_at;
         if let Some(lane) = self.lane.poll_at() {
             at = at.min(lane);
@@ -418,9 +438,15 @@ impl<M: Machine> Host<M> {
         pending && now >= self.event_at
     }
 
+    /// Whether calls of lanes are answered now: not while everything is being reset.
+    fn listens(&self) -> bool {
+        let resets = matches!(self.job, Some(Job::Recovery(_) | Job::BringUp(_)));
+        self.state == State::Up && !resets
+    }
+
     /// Answers a lane's call.
     fn look_for_trouble(&mut self, now: Instant) {
-        if self.state != State::Up || matches!(self.job, Some(Job::Recovery(_) | Job::BringUp(_))) {
+        if !self.listens() {
             return;
         }
         self.core.shared.take_call();
@@ -434,6 +460,8 @@ impl<M: Machine> Host<M> {
                 self.result = Some(Err(Error::Recovered));
             }
             self.set_job(Job::Recovery(Recovery::new()));
+        } else if self.job.is_none() && shared.take_wake() {
+            self.set_job(Job::Wake);
         } else if self.job.is_none() && self.event_is_due(now) {
             self.event_at = now.after_nanos(EVENT_NANOS);
             self.set_job(Job::Event);
@@ -460,12 +488,29 @@ impl<M: Machine> Host<M> {
                     self.result = Some(result);
                 }
             }
-            Some(Job::Operation(_)) => self.result = Some(result),
+            Some(Job::Operation(operation)) => {
+                if operation == Operation::Shutdown && result.is_ok() {
+                    self.state = State::Down;
+                }
+                self.result = Some(result);
+            }
             Some(Job::Event) => self.core.shared.rearm_event(),
-            None => {}
+            // What wakes badly asks for a reset itself.
+            Some(Job::Wake) | None => {}
         }
         self.lane.wake(now);
         self.look_for_trouble(now);
+    }
+}
+
+impl<M: Machine> Drop for Host<M> {
+    /// Stops the controller's DMA before the memory goes. Nothing is flushed: that is
+    /// [`Operation::Shutdown`]. Every port is gone.
+    fn drop(&mut self) {
+        if self.core.clocks_on {
+            self.core.switch_off();
+            self.core.shared.publish(Order::PAUSE | Order::STOP | Order::GONE);
+        }
     }
 }
 
@@ -479,6 +524,7 @@ impl Job {
             }
             Self::Operation(operation) => core.operate(operation),
             Self::Event => core.handle_event().map(|()| Output::None),
+            Self::Wake => core.hibernate(false).map(|()| Output::None),
             Self::Recovery(recovery) => recovery.run(core).map(|()| Output::None),
         }
     }
@@ -494,8 +540,8 @@ struct Parts<M: Machine> {
 
 impl<M: Machine> Parts<M> {
     fn new(machine: &M, memory: &DmaRegion, facts: &Facts) -> Result<Self, Error> {
-        let Shape { lanes, depth, .. } = facts.shape;
-        let shared = Arc::new(Shared::new(lanes, depth));
+        let Shape { lanes, depth, apart, .. } = facts.shape;
+        let shared = Arc::new(Shared::new(lanes, depth, apart.into()));
         shared.publish(Order::PAUSE | Order::STOP);
         let layout = Layout::new(memory, &facts.options, depth)?;
         let mut all = (0..lanes).map(|n| Lane::new(machine, &shared, &layout, facts, n));
@@ -526,7 +572,8 @@ fn read_facts<M: Machine>(machine: &M, options: Options) -> Result<Facts, Error>
 }
 
 fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Result<Shape, Error> {
-    let lanes = u32::from(options.lanes);
+    let own = u32::from(options.apart);
+    let lanes = u32::from(options.lanes) + own;
     let queues = if cap.mcqs() { mcq_cap.queues() } else { 0 };
     // LSDBS alone is not believed: controllers without MCQ have been seen to set it.
     let no_doorbell = cap.lsdbs() && cap.mcqs();
@@ -545,12 +592,13 @@ fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Result<Shape, E
     if lanes > present {
         return Err(Error::Queues { wanted: lanes, present });
     }
+    let ports = u32::from(options.lanes);
     // In MCQ the tags of all lanes share one byte, and what is beyond the most active commands
     // would only wait in the ring.
     let slots = match mcq {
-        true => (256 / lanes).min(cap.active_commands_max()),
-        false => cap.transfer_slots() / lanes,
+        true => ((256 - own) / ports).min(cap.active_commands_max()),
+        false => (cap.transfer_slots() - own) / ports,
     };
     let depth = u32::from(options.depth).min(slots) as usize;
-    Ok(Shape { mcq, lanes: lanes as usize, depth })
+    Ok(Shape { mcq, lanes: lanes as usize, depth, apart: options.apart })
 }

@@ -37,14 +37,15 @@ impl<M: Machine> Lane<M> {
         facts: &Facts,
         index: usize,
     ) -> Self {
-        let Shape { mcq, lanes, depth } = facts.shape;
+        let Shape { mcq, lanes, .. } = facts.shape;
+        let (depth, first_tag) = (facts.shape.depth_of(index), facts.shape.first_tag(index));
         let options = &facts.options;
         let descriptors = layout.descriptors(index);
         let queue = if mcq {
             let rings = (layout.submission_ring(index), layout.completion_ring(index));
             Queue::Mcq(Mcq::new(rings, &descriptors, layout.management.address()))
         } else {
-            Queue::Sdq(Sdq::new(layout.transfer_list.clone(), index * depth))
+            Queue::Sdq(Sdq::new(layout.transfer_list.clone(), first_tag))
         };
         let segments = SegmentLimits {
             count: descriptor::LIST_ENTRIES,
@@ -68,6 +69,7 @@ impl<M: Machine> Lane<M> {
             dead: 0,
             budget: depth,
             bounds_units: false,
+            waits: false,
             in_unit: [0; UNITS],
             counts_slots: false,
             started: vec![0; depth].into_boxed_slice(),
@@ -88,7 +90,7 @@ impl<M: Machine> Lane<M> {
             limits: Limits { slots: depth as u32, transfer_max: options.transfer_max, segments },
             walk: Walk::new(segments, options.transfer_max, machine.memory(), layout.whole()),
             trouble: Trouble::default(),
-            first_tag: (index * depth) as u8,
+            first_tag: first_tag as u8,
             quirks: facts.quirks,
             strange: 0,
         }
@@ -122,17 +124,17 @@ impl<M: Machine> Lane<M> {
             if order.has(Order::RELEASE) {
                 self.release_held(now);
             }
-            if order.has(Order::STOP) {
-                self.stop(Ended::Reset, now);
-            }
             if order.has(Order::GONE) {
                 self.stop(Ended::Gone, now);
+            } else if order.has(Order::STOP) {
+                self.stop(Ended::Reset, now);
             }
             if order.runs() && self.stopped {
                 self.restart();
             }
             if order.runs() {
                 self.take_bounds();
+                self.waits = false;
             }
         }
         self.set_reserve();
@@ -157,11 +159,16 @@ impl<M: Machine> Lane<M> {
     }
 
     /// Whether a command for `unit` may start although [`reserve`](Self::reserve) says no; counts
-    /// it into its unit.
+    /// it into its unit. A link that hibernates is asked to wake.
     #[cold]
-    pub(crate) fn admit(&mut self, unit: u64) -> Result<(), NotStarted> {
+    pub(crate) fn admit(&mut self, unit: u64, now: Instant) -> Result<(), NotStarted> {
         if self.obeyed.has(Order::GONE) {
             return Err(NotStarted::Gone);
+        }
+        if self.obeyed.has(Order::ASLEEP) && !self.waits {
+            self.waits = true;
+            self.watch_at = now.after_nanos(MS);
+            self.shared.ask_to_wake();
         }
         let has_slot = self.obeyed.runs() && self.free.len() > self.kept_back();
         let Some(lun) = LogicalUnitNumber::from_bits(unit).to_ufs() else {
@@ -374,7 +381,10 @@ impl<M: Machine> Lane<M> {
         let starts = self.word().starts();
         match &mut self.queue {
             Queue::Mcq(queue) => queue.restart(starts, &self.machine),
-            Queue::Sdq(queue) => self.dead = queue.range(starts.submission),
+            Queue::Sdq(queue) => {
+                let own = u32::MAX >> (32 - self.slots.len().min(32));
+                self.dead = queue.range(starts.submission) & own;
+            }
         }
         self.retire_dead();
         self.counts_slots = self.dead != 0 || self.bounds_units;
@@ -425,7 +435,8 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Looks for errors alone; with `by_itself` also for a link that hibernated by itself and badly.
+    /// Looks for errors alone; with `by_itself` also for a link that hibernated by itself and
+    /// badly.
     pub(crate) fn look_for_errors(&mut self, by_itself: bool) {
         let status = Interrupts::from_bits(self.machine.read32(IS));
         self.report_errors(status);
@@ -560,6 +571,21 @@ impl<M: Machine> Lane<M> {
     pub(crate) fn forgo_management_slot(&mut self) {
         self.wants_slot = false;
         self.set_reserve();
+    }
+}
+
+impl<M: Machine> Drop for Lane<M> {
+    /// The host need not wait for it any more. What it had in flight can only be stopped by a reset
+    /// of the controller, and until then the device may write where its data was.
+    fn drop(&mut self) {
+        let has_commands = self.slots.iter().any(|slot| slot.owed.is_some());
+        for slot in 0..self.slots.len() {
+            self.word().unhold(slot);
+        }
+        self.word().park();
+        if has_commands && !self.stopped {
+            self.shared.report_causes(Interrupts::new().with_hcfes(true).into_bits());
+        }
     }
 }
 

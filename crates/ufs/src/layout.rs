@@ -59,8 +59,12 @@ pub(crate) struct Layout {
 impl Layout {
     /// Bytes the driver's memory must have for these options, wherever it starts.
     pub(crate) fn len(options: &Options) -> usize {
-        let lanes = usize::from(options.lanes.max(1));
+        let lanes = Self::lanes(options);
         LIST + 2 * LIST + management::LENGTH + lanes * Self::lane_len(options.depth.into())
+    }
+
+    fn lanes(options: &Options) -> usize {
+        usize::from(options.lanes.max(1)) + usize::from(options.apart)
     }
 
     /// Descriptors, submission ring, completion ring, each aligned like a list.
@@ -102,7 +106,7 @@ impl Layout {
             transfer_list: memory.carve(start, LIST),
             task_list: memory.carve(start + LIST, LIST),
             management: memory.carve(start + 2 * LIST, management::LENGTH),
-            lanes: memory.carve(lanes, usize::from(options.lanes.max(1)) * Self::lane_len(depth)),
+            lanes: memory.carve(lanes, Self::lanes(options) * Self::lane_len(depth)),
             depth,
             whole: memory.clone(),
         })

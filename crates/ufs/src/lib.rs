@@ -109,7 +109,7 @@ pub use init::{OnFailure, STEPS, Step};
 pub use operation::{DescriptorBytes, EndCommands, Operation, Output};
 pub use options::{LinkLimits, Options, QueueMode, Timeouts};
 pub use platform::{
-    DmeSetting, Event, Phase, Platform, PlatformError, QueueRegisters, ReferenceClock,
+    Clocks, DmeSetting, Event, Phase, Platform, PlatformError, QueueRegisters, ReferenceClock,
 };
 pub use port::Port;
 pub use power::{DevicePower, Link};

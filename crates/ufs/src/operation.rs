@@ -31,6 +31,9 @@ pub enum Operation {
     AutoHibern8(u32),
     /// The device's own power mode.
     Power(DevicePower),
+    /// Write the caches, power the device down, switch the controller off. Refused while commands
+    /// are in flight; ports then are gone until the next bring-up.
+    Shutdown,
     /// Switch WriteBooster on or off.
     WriteBooster(bool),
     /// Start or stop flushing the WriteBooster buffer.
@@ -68,9 +71,9 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether it can be done while the link hibernates.
-    pub(crate) fn wakes(&self) -> bool {
-        matches!(self, Self::BringUp | Self::Reset | Self::Hibernate(_))
+    /// Whether the link must be awake for it.
+    fn needs_link(&self) -> bool {
+        !matches!(self, Self::Hibernate(_))
     }
 }
 
@@ -136,6 +139,9 @@ impl core::fmt::Debug for DescriptorBytes {
 
 impl<M: Machine> Core<M> {
     pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
+        if operation.needs_link() {
+            self.hibernate(false)?;
+        }
         let output = self.carry_out(operation)?;
         // A host reset brings back what was asked for last.
         let options = &mut self.options;
@@ -161,6 +167,7 @@ impl<M: Machine> Core<M> {
             Operation::Link(limits) => self.set_link(limits),
             Operation::Hibernate(enter) => self.hibernate(enter),
             Operation::AutoHibern8(idle_us) => self.set_auto_hibern8(idle_us),
+            Operation::Shutdown => self.shut_down(),
             Operation::Power(power) => self.start_stop(power)?.map_err(Stop::from),
             Operation::WriteBooster(on) => self.write_booster_flag(FlagId::WriteBoosterEn, on),
             Operation::WriteBoosterFlush(on) => {

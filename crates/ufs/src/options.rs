@@ -82,6 +82,9 @@ pub struct Options {
     /// Lanes, each a [`Port`](crate::Port) of its own: queue pairs in MCQ, disjoint slot ranges in
     /// SDQ. At least 1.
     pub lanes: u8,
+    /// Whether the host has a lane of its own - one slot of the doorbell, or a queue pair - and is
+    /// a part for itself: [`Host::split`](crate::Host::split). Else it rides on the first lane.
+    pub apart: bool,
     /// Commands in flight per lane, 1..=255. SDQ divides the controller's slots among the lanes,
     /// so a lane may get less.
     pub depth: u16,
@@ -120,6 +123,7 @@ impl Default for Options {
         Self {
             queue: QueueMode::Auto,
             lanes: 1,
+            apart: false,
             depth: 32,
             interrupts: true,
             transfer_max: 1024 * 1024,

@@ -59,6 +59,19 @@ pub struct DmeSetting {
     pub value: u32,
 }
 
+/// What the controller's clocks shall do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clocks {
+    /// Off: after shutdown, and while the link hibernates on command.
+    Off,
+    /// On: before anything else is done.
+    On,
+    /// Scaled down, after the link got slow.
+    Slow,
+    /// Scaled up, before the link gets fast.
+    Fast,
+}
+
 /// bRefClkFreq: the reference clock the board gives the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -113,16 +126,9 @@ pub trait Platform: Debug + Send {
         false
     }
 
-    /// Switches the controller's clocks on or off. On before anything else is done, off after
-    /// shutdown and while the link hibernates on command.
-    fn clocks(&mut self, on: bool) {
-        let _ = on;
-    }
-
-    /// Scales the controller's clocks and supplies up, before the link gets fast, or down, after it
-    /// got slow.
-    fn scale(&mut self, up: bool) {
-        let _ = up;
+    /// Switches or scales the controller's clocks and supplies.
+    fn clocks(&mut self, clocks: Clocks) {
+        let _ = clocks;
     }
 
     /// The reference clock the board gives the device; `None` leaves what the device has.
@@ -217,7 +223,7 @@ impl<M: Machine> Core<M> {
             if core.clocks_on != on {
                 core.clocks_on = on;
                 if let Some(platform) = core.platform() {
-                    platform.clocks(on);
+                    platform.clocks(if on { Clocks::On } else { Clocks::Off });
                 }
             }
         });
@@ -227,7 +233,7 @@ impl<M: Machine> Core<M> {
     pub(crate) fn scale(&mut self, up: bool) {
         self.effect(|core| {
             if let Some(platform) = core.platform() {
-                platform.scale(up);
+                platform.clocks(if up { Clocks::Fast } else { Clocks::Slow });
             }
         });
     }

@@ -5,6 +5,7 @@
 //! one doorbell. Coming back it reads the status word and the response header. Nothing is
 //! allocated, locked or searched: a completion names its slot.
 
+use crate::control::MS;
 use crate::host::Host;
 use crate::layout::slot as descriptor;
 use crate::queue::{Done, FreeSlots, Phase, Queue, Slot};
@@ -171,6 +172,8 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) dead: u32,
     /// Commands it may have in flight: its share of what the device queues.
     pub(crate) budget: usize,
+    /// A command was declined because the link hibernates.
+    pub(crate) waits: bool,
     /// Whether some unit queues less than that, and what each has in flight of this lane.
     pub(crate) bounds_units: bool,
     pub(crate) in_unit: [u8; UNITS],
@@ -259,7 +262,7 @@ impl<M: Machine> Lane<M> {
             self.wake(now);
         }
         if self.free.len() <= self.reserve
-            && let Err(why) = self.admit(command.unit)
+            && let Err(why) = self.admit(command.unit, now)
         {
             return declined(why, command.token);
         }
@@ -563,6 +566,9 @@ impl<M: Machine> Lane<M> {
     #[inline]
     fn idle(&mut self, now: Instant) {
         if self.in_flight == 0 {
+            if self.waits && now >= self.watch_at {
+                self.watch_at = now.after_nanos(MS);
+            }
             // The host's own lane is always at hand, and the host looks for errors.
             if !self.parked && self.index != 0 {
                 self.park();
@@ -576,7 +582,8 @@ impl<M: Machine> Lane<M> {
     }
 
     pub(crate) fn poll_at(&self) -> Option<Instant> {
-        (self.in_flight != 0).then_some(self.watch_at)
+        // The host is at hand for its own lane and says itself when it wants to be polled.
+        (self.in_flight != 0 || (self.waits && self.index != 0)).then_some(self.watch_at)
     }
 
     /// The queue number [`device_done`](flysch_api::machine::Registers::device_done) knows this

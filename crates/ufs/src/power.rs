@@ -5,13 +5,13 @@ use crate::control::{Core, MS, Run, Stop, US};
 use crate::device_quirks::DeviceQuirk;
 use crate::history::{ErrorKind, ErrorRecord};
 use crate::options::LinkLimits;
-use crate::platform::{Event, Phase};
+use crate::platform::{Clocks, Event, Phase};
 use crate::quirks::Quirk;
 use crate::shared::Order;
 use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_wire::ufs::registers::{AHIT, Ahit};
+use flysch_wire::ufs::registers::{AHIT, Ahit, HCE, IE};
 use flysch_wire::ufs::uic::{
     HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicAttribute, UicOpcode, UicResult,
 };
@@ -84,6 +84,8 @@ fn speeds(gear: u8, lanes: u8, series: HsSeries) -> impl Iterator<Item = Link> {
     })
 }
 
+/// SBC SYNCHRONIZE CACHE(10).
+const SYNCHRONIZE_CACHE: u8 = 0x35;
 /// SBC START STOP UNIT.
 const START_STOP_UNIT: u8 = 0x1B;
 
@@ -275,7 +277,7 @@ impl<M: Machine> Core<M> {
     }
 
     /// Puts the link into hibernation, or takes it out. While it hibernates the lanes take no
-    /// commands.
+    /// commands: the first that is declined wakes it.
     pub(crate) fn hibernate(&mut self, enter: bool) -> Run<()> {
         if self.once(|core| core.link.hibernating.into()) == u64::from(enter) {
             return Ok(());
@@ -294,7 +296,12 @@ impl<M: Machine> Core<M> {
         let done = self.uic(UicCommand::control(opcode))?;
         self.effect(|core| {
             match done {
-                Ok(_) => core.link.hibernating = enter,
+                Ok(_) => {
+                    core.link.hibernating = enter;
+                    if enter {
+                        core.shared.publish(Order::PAUSE | Order::ASLEEP);
+                    }
+                }
                 // The state of the link is unknown now: only a new start-up settles it.
                 Err(_) => core.ask_for_reset(),
             }
@@ -335,6 +342,69 @@ impl<M: Machine> Core<M> {
         }
         self.write(AHIT, Ahit::from_idle_us(idle_us).into_bits());
         Ok(())
+    }
+
+    /// Switches everything off in good order: caches are written, the device is powered down, the
+    /// controller forgets its memory. Lanes are gone until the next bring-up.
+    pub(crate) fn shut_down(&mut self) -> Run<()> {
+        self.quiesce()?;
+        self.tell(Event::Shutdown, Phase::Before)?;
+        for lun in 0..self.device.units.len() {
+            if self.device.units[lun].is_some()
+                && let Err(cause) = self.flush(lun as u8)?
+            {
+                self.note_left_out("flush", cause);
+            }
+        }
+        if let Err(cause) = self.start_stop(DevicePower::PowerDown)? {
+            self.note_left_out("power down", cause);
+        }
+        match self.disable(self.options.timeouts.enable_ms) {
+            Err(Stop::Failed(Error::Failed(cause))) => self.note_left_out("disable", cause),
+            other => other?,
+        }
+        self.effect(|core| core.shared.publish(Order::PAUSE | Order::STOP | Order::GONE));
+        self.lanes_obey()?;
+        self.tell(Event::Shutdown, Phase::After)?;
+        self.clocks(false);
+        Ok(())
+    }
+
+    /// Something of a shutdown failed, which goes on all the same.
+    fn note_left_out(&mut self, step: &'static str, cause: Cause) {
+        self.effect(|core| {
+            core.errors.keep(ErrorRecord {
+                at: core.now,
+                kind: ErrorKind::Skipped,
+                value: 0,
+                step: Some(step),
+                error: Some(cause.into()),
+            });
+        });
+    }
+
+    /// SYNCHRONIZE CACHE of a whole logical unit.
+    fn flush(&mut self, lun: u8) -> Run<Result<(), Cause>> {
+        let mut cdb = [0; 16];
+        cdb[0] = SYNCHRONIZE_CACHE;
+        let timeout_ms = self.options.timeouts.start_stop_ms;
+        Ok(self.scsi(lun, cdb, 0, timeout_ms)?.map(|_| ()))
+    }
+
+    /// Stops the controller's DMA at once, whatever is under way, for a host that goes away.
+    pub(crate) fn switch_off(&mut self) {
+        self.machine.write32(IE, 0);
+        self.machine.write32(HCE, 0);
+        let limit = u64::from(self.options.timeouts.enable_ms) * MS;
+        let end = self.machine.now().after_nanos(limit);
+        // All ones: there is no controller any more.
+        while !matches!(self.machine.read32(HCE), 0 | u32::MAX) && self.machine.now() < end {
+            self.machine.wait(Some(self.machine.now().after_nanos(10 * US)));
+        }
+        if let Some(platform) = &mut self.platform {
+            platform.clocks(Clocks::Off);
+        }
+        self.clocks_on = false;
     }
 
     /// START STOP UNIT to the UFS DEVICE well-known unit.

@@ -218,7 +218,7 @@ impl<M: Machine> Core<M> {
 
     /// Task tag; in SDQ also the slot's number in the list.
     fn tag(&self, victim: Victim) -> usize {
-        victim.lane * self.shape.depth + victim.slot
+        self.shape.first_tag(victim.lane) + victim.slot
     }
 
     /// What is wrong, and at which step to enter.
@@ -468,6 +468,7 @@ impl<M: Machine> Core<M> {
 
     /// Holds every command of a unit and has the device end them all.
     fn end_unit(&mut self, function: TaskFunction, lun: u8) -> Run<Option<Stage>> {
+        self.hibernate(false)?;
         self.effect(|core| {
             core.shared.publish_hold(lun);
         });

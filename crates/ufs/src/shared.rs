@@ -35,6 +35,8 @@ impl Order {
     pub(crate) const STOP: u32 = 1 << 3;
     /// The controller is out of order for good.
     pub(crate) const GONE: u32 = 1 << 4;
+    /// The link hibernates: whoever has a command says so, and it wakes.
+    pub(crate) const ASLEEP: u32 = 1 << 5;
     /// Something waits for the host: set by lanes, cleared by the host, no order.
     const ATTENTION: u32 = 1 << 7;
 
@@ -165,16 +167,18 @@ pub(crate) const UNITS: usize = 32;
 /// Nothing is counted across lanes: that would cost every command a shared cache line.
 #[derive(Debug)]
 pub(crate) struct Bounds {
+    /// Lanes that share, and the number of the first.
     lanes: usize,
+    first: usize,
     /// 0 is no bound.
     device: AtomicU32,
     units: [AtomicU8; UNITS],
 }
 
 impl Bounds {
-    fn new(lanes: usize) -> Self {
+    fn new(lanes: usize, first: usize) -> Self {
         let units = [const { AtomicU8::new(0) }; UNITS];
-        Self { lanes, device: AtomicU32::new(0), units }
+        Self { lanes: lanes - first, first, device: AtomicU32::new(0), units }
     }
 
     /// Host: what bring-up learnt; 0 is no bound. In force with the next order.
@@ -197,6 +201,7 @@ impl Bounds {
 
     /// At least one, or the lane could never start anything.
     fn share(&self, total: usize, lane: usize) -> Option<usize> {
+        let lane = lane.saturating_sub(self.first);
         let share = total / self.lanes + usize::from(lane < total % self.lanes);
         (total != 0).then_some(share.max(1))
     }
@@ -210,6 +215,8 @@ pub(crate) struct Shared {
     causes: AtomicU32,
     /// A response said that the device has an exception event.
     event: AtomicU8,
+    /// A lane has a command for a link that hibernates.
+    wake: AtomicU8,
     /// Which logical unit [`Order::HOLD`] is about.
     hold_lun: AtomicU8,
     pub(crate) bounds: Bounds,
@@ -217,13 +224,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(lanes: usize, slots: usize) -> Self {
+    /// For `lanes` lanes of up to `slots` slots, of which the first `own` are the host's.
+    pub(crate) fn new(lanes: usize, slots: usize, own: usize) -> Self {
         Self {
             order: AtomicU32::new(0),
             causes: AtomicU32::new(0),
             event: AtomicU8::new(0),
+            wake: AtomicU8::new(0),
             hold_lun: AtomicU8::new(0),
-            bounds: Bounds::new(lanes),
+            bounds: Bounds::new(lanes, own),
             lanes: (0..lanes).map(|_| LaneWord::new(slots)).collect(),
         }
     }
@@ -298,6 +307,22 @@ impl Shared {
         }
     }
 
+    /// Lane: a command waits for the link to wake.
+    pub(crate) fn ask_to_wake(&self) {
+        self.wake.store(1, Ordering::Relaxed);
+        self.call_host();
+    }
+
+    /// Host: whether a command waits for the link.
+    pub(crate) fn take_wake(&self) -> bool {
+        self.wake.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// Host: whether a lane has called.
+    pub(crate) fn is_called(&self) -> bool {
+        self.order.load(Ordering::Relaxed) & Order::ATTENTION != 0
+    }
+
     /// Host: takes the call, if there was one.
     pub(crate) fn take_call(&self) -> bool {
         let was = self.order.fetch_and(!Order::ATTENTION, Ordering::SeqCst);
@@ -329,58 +354,4 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_order_is_obeyed_by_acknowledging_or_by_being_parked() {
-        let shared = Shared::new(2, 4);
-        shared.lanes[0].unpark();
-        shared.publish(Order::PAUSE);
-        assert!(!shared.all_obey());
-        shared.lanes[0].obey(shared.order_now());
-        assert!(shared.all_obey());
-        shared.publish(0);
-        assert!(!shared.all_obey(), "every order wants its own answer");
-        shared.lanes[0].park();
-        assert!(shared.all_obey());
-    }
-
-    #[test]
-    fn lanes_share_what_the_device_queues() {
-        let bounds = Bounds::new(3);
-        assert_eq!(bounds.of_device(0), None);
-        let mut units = [0; UNITS];
-        units[4] = 2;
-        bounds.publish(32, units);
-        let shares = [0, 1, 2].map(|lane| bounds.of_device(lane));
-        assert_eq!(shares, [Some(11), Some(11), Some(10)]);
-        assert_eq!([0, 1, 2].map(|lane| bounds.of_unit(4, lane)), [Some(1); 3]);
-        assert_eq!((bounds.of_unit(5, 0), bounds.of_unit(0xD0, 0)), (None, None));
-    }
-
-    #[test]
-    fn a_call_for_the_host_changes_no_order() {
-        let shared = Shared::new(1, 4);
-        shared.lanes[0].unpark();
-        shared.publish(Order::PAUSE);
-        shared.lanes[0].obey(shared.order_now());
-        shared.call_host();
-        assert!(shared.all_obey());
-        assert!(shared.take_call());
-        assert!(!shared.take_call());
-    }
-
-    #[test]
-    fn held_slots_are_listed_with_their_unit() {
-        let shared = Shared::new(1, 64);
-        shared.lanes[0].hold(3, 7);
-        shared.lanes[0].hold(40, 0xD0);
-        shared.lanes[0].came_late(40);
-        let held: alloc::vec::Vec<_> = shared.lanes[0].held().collect();
-        assert_eq!(held, [(3, 7), (40, 0xD0)]);
-        assert!(shared.lanes[0].is_late(40) && !shared.lanes[0].is_late(3));
-        shared.lanes[0].unhold(3);
-        assert_eq!(shared.lanes[0].held().count(), 1);
-    }
-}
+mod tests;

@@ -8,8 +8,8 @@ use flysch_api::machine::{
 use flysch_models::ufs::Config;
 use flysch_tests::ufs::{Model, buffer, done, machine, read};
 use flysch_ufs::{
-    Cause, DeviceQuirks, DmeSetting, Error, ErrorKind, Event, Host, LinkLimits, Operation, Options,
-    Phase, Platform, PlatformError, QueueMode, QueueRegisters, ReferenceClock, STEPS,
+    Cause, Clocks, DeviceQuirks, DmeSetting, Error, ErrorKind, Event, Host, LinkLimits, Operation,
+    Options, Phase, Platform, PlatformError, QueueMode, QueueRegisters, ReferenceClock, STEPS,
 };
 use flysch_wire::ufs::descriptor::DeviceDescriptor;
 use flysch_wire::ufs::query::AttributeId;
@@ -67,8 +67,7 @@ struct Board {
 enum Told {
     Event(Event, Phase),
     Reset(bool),
-    Clocks(bool),
-    Scale(bool),
+    Clocks(Clocks),
     Device(u16),
 }
 
@@ -104,12 +103,8 @@ impl Platform for Board {
         true
     }
 
-    fn clocks(&mut self, on: bool) {
-        self.note(Told::Clocks(on));
-    }
-
-    fn scale(&mut self, up: bool) {
-        self.note(Told::Scale(up));
+    fn clocks(&mut self, clocks: Clocks) {
+        self.note(Told::Clocks(clocks));
     }
 
     fn reference_clock(&self) -> Option<ReferenceClock> {
@@ -398,7 +393,7 @@ fn the_platform_is_told_of_everything_in_order() {
     let told = machine.board.told();
     let before = |name| Told::Event(Event::Step(name), Phase::Before);
     assert_eq!(told[0], before("controller disable"));
-    assert_eq!(told[1], Told::Clocks(true));
+    assert_eq!(told[1], Told::Clocks(Clocks::On));
     let steps: Vec<_> = told
         .iter()
         .filter_map(|told| match told {
@@ -412,9 +407,9 @@ fn the_platform_is_told_of_everything_in_order() {
     let at = |wanted: &Told| told.iter().position(|told| told == wanted).expect("told");
     assert!(at(&Told::Reset(true)) < at(&Told::Reset(false)));
     assert!(at(&Told::Reset(false)) < at(&before("controller enable")));
-    assert!(at(&Told::Device(0x410)) < at(&Told::Scale(true)));
+    assert!(at(&Told::Device(0x410)) < at(&Told::Clocks(Clocks::Fast)));
     let fast = Event::PowerMode(host.link());
-    assert!(at(&Told::Scale(true)) < at(&Told::Event(fast, Phase::Before)));
+    assert!(at(&Told::Clocks(Clocks::Fast)) < at(&Told::Event(fast, Phase::Before)));
     assert!(at(&Told::Event(fast, Phase::Before)) < at(&Told::Event(fast, Phase::After)));
     // What it wanted to be set is set, at both ends.
     assert_eq!(machine.dme_get(UicAttribute::PaTxhsg1synclength, false), 0x4A);
@@ -426,8 +421,8 @@ fn the_platform_is_told_of_everything_in_order() {
     let expected = [
         event(Event::HibernateEnter, Phase::Before),
         event(Event::HibernateEnter, Phase::After),
-        Told::Clocks(false),
-        Told::Clocks(true),
+        Told::Clocks(Clocks::Off),
+        Told::Clocks(Clocks::On),
         event(Event::HibernateExit, Phase::Before),
         event(Event::HibernateExit, Phase::After),
     ];

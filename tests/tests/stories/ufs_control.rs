@@ -1,15 +1,19 @@
 //! The control plane of the UFS driver on the UFS model: queries, WriteBooster, power, task
 //! management, configuration, while commands are in flight.
 
-use flysch_api::command::{Ended, Port as _};
-use flysch_api::machine::{Clock, Machine as _};
+use flysch_api::command::{Command, Ended, NotStarted, Port as _};
+use flysch_api::machine::{Clock, Instant, Machine as _, Registers as _};
+use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::ufs::{Config, UnitConfig};
-use flysch_tests::ufs::{Model, buffer, done, fill, holds, host, machine, ports, read, write};
+use flysch_tests::ufs::{
+    Model, buffer, done, fill, finish, holds, host, machine, ports, read, write,
+};
 use flysch_ufs::{
-    Cause, ConfigurationPlan, DevicePower, EndCommands, Error, Host, LinkLimits, Operation,
-    Options, Output, Port, Query, QueueMode,
+    Cause, ConfigurationPlan, DevicePower, EndCommands, Error, ErrorKind, Host, LinkLimits,
+    Operation, Options, Output, Port, Query, QueueMode, State,
 };
 use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId};
+use flysch_wire::ufs::registers::HCE;
 use flysch_wire::ufs::upiu::ServiceResponse;
 
 fn modes() -> [Options; 2] {
@@ -117,8 +121,9 @@ fn the_link_sleeps_wakes_and_changes_speed() {
         let fast = host.link();
         host.hibernate(&machine, true).expect("enter");
         assert!(host.link().hibernating);
-        let asked = host.run(&machine, Operation::Nop);
-        assert_eq!(asked, Err(Error::Hibernating));
+        host.run(&machine, Operation::Nop).expect("an operation wakes it");
+        assert!(!host.link().hibernating);
+        host.hibernate(&machine, true).expect("enter");
         host.hibernate(&machine, false).expect("exit");
         host.run(&machine, Operation::Nop).expect("awake");
         host.set_link(&machine, LinkLimits { gear: 1, lanes: 1, ..LinkLimits::default() })
@@ -319,4 +324,232 @@ fn exception_events_reach_the_caller() {
         assert_eq!(host.take_events(), TOO_HIGH_TEMP);
         assert_eq!(host.take_events(), 0, "asked about once a second, not with every answer");
     }
+}
+
+#[test]
+fn a_command_wakes_a_link_that_hibernates() {
+    for options in modes() {
+        for lanes in [1, 2] {
+            let machine = machine(Config::default());
+            let mut ports = ports(&machine, Options { lanes, ..options.clone() });
+            works(&machine, &mut ports[0]);
+            let host = ports[0].host_mut().expect("the host");
+            host.hibernate(&machine, true).expect("asleep");
+            let last = ports.len() - 1;
+            let mut refused = 0;
+            while let Err(declined) =
+                ports[last].start(read(7, buffer(&machine, 0, 4096)), machine.now())
+            {
+                assert_eq!(declined.why, NotStarted::Full);
+                refused += 1;
+                assert!(refused < 1000, "it does not wake");
+                machine.wait(ports.iter().filter_map(|port| port.poll_at()).min());
+                for port in &mut ports {
+                    assert_eq!(port.poll(machine.now()), None);
+                }
+            }
+            assert!(refused > 0);
+            ports[last].ring(machine.now());
+            // A lane that has no command in flight is polled for the host it carries.
+            let outcome = loop {
+                if let Some(outcome) = ports[last].poll(machine.now()) {
+                    break outcome;
+                }
+                machine.wait(ports[last].poll_at());
+            };
+            assert_eq!(outcome.ended, Ended::Good);
+            assert!(!ports[0].host().expect("the host").link().hibernating);
+        }
+    }
+}
+
+#[test]
+fn a_shutdown_keeps_what_was_written() {
+    for options in modes() {
+        let machine = machine(Config { volatile_cache: true, ..Config::default() });
+        let mut ports = ports(&machine, options);
+        let port = &mut ports[0];
+        done(port, &machine, read(0, buffer(&machine, 0, 4096)));
+        let out = buffer(&machine, 0, 256 << 10);
+        fill(&machine, out, 99);
+        done(port, &machine, write(2000, out));
+        port.host_mut().expect("the host").shut_down(&machine).expect("off");
+        assert_eq!(machine.read32(HCE), 0, "no DMA any more");
+        let refused = port.start(read(0, buffer(&machine, 1, 4096)), machine.now());
+        assert_eq!(refused.map_err(|declined| declined.why), Err(NotStarted::Gone));
+        let loss = machine.with_model(|model| model.cut_power()).expect("no file behind it");
+        assert_eq!((loss.vanished, loss.torn), (0, 0), "everything was written");
+        machine.with_model(|model| model.restore_power());
+        let host = port.host_mut().expect("the host");
+        assert_eq!(host.run(&machine, Operation::Nop), Err(Error::NotUp));
+        assert_eq!(host.errors().history().count(), 0);
+        host.bring_up(&machine).expect("up again");
+        let back = buffer(&machine, 1, 256 << 10);
+        done(port, &machine, read(2000, back));
+        assert!(holds(&machine, back, 99));
+    }
+}
+
+#[test]
+fn commands_in_flight_are_not_shut_down() {
+    for options in modes() {
+        let ended = in_flight(options, |machine, host| {
+            let off = host.shut_down(machine);
+            assert_eq!(off, Err(Error::Failed(Cause::InFlight)));
+        });
+        assert!(ended.iter().all(|ended| *ended == Ended::Good), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_host_that_goes_away_stops_the_controller_and_frees_every_lane() {
+    for options in modes() {
+        let machine = machine(Config::default());
+        let mut ports = ports(&machine, Options { lanes: 2, ..options });
+        works(&machine, &mut ports[0]);
+        let port = &mut ports[1];
+        let deadline = Instant::NEVER;
+        for token in 0..4 {
+            let command = read(token, buffer(&machine, token as usize, 4096));
+            port.start(Command { deadline, ..command }, machine.now()).expect("room");
+        }
+        port.ring(machine.now());
+        drop(ports.remove(0));
+        assert_eq!(machine.read32(HCE), 0, "no DMA any more");
+        let port = &mut ports[0];
+        for _ in 0..4 {
+            let outcome = port.poll(machine.now()).expect("an end without anybody's help");
+            assert_eq!(outcome.ended, Ended::Gone);
+        }
+        let refused = port.start(read(0, buffer(&machine, 1, 4096)), machine.now());
+        assert_eq!(refused.map_err(|declined| declined.why), Err(NotStarted::Gone));
+    }
+}
+
+#[test]
+fn a_lane_that_goes_away_with_commands_takes_them_out_of_the_device() {
+    for options in modes() {
+        let machine = machine(Config::default());
+        let mut ports = ports(&machine, Options { lanes: 2, ..options });
+        works(&machine, &mut ports[0]);
+        ports[1].start(read(0, buffer(&machine, 9, 4096)), machine.now()).expect("room");
+        ports[1].ring(machine.now());
+        drop(ports.remove(1));
+        for _ in 0..1000 {
+            machine.wait(ports[0].poll_at());
+            assert_eq!(ports[0].poll(machine.now()), None);
+        }
+        let host = ports[0].host().expect("the host");
+        assert!(host.errors().count(ErrorKind::HostReset) >= 1);
+        works(&machine, &mut ports[0]);
+        ports.remove(0);
+    }
+}
+
+#[test]
+fn a_link_lost_while_nothing_is_in_flight_is_noticed() {
+    for options in modes() {
+        for interrupts in [false, true] {
+            let machine = machine(Config::default());
+            let mut ports = ports(&machine, Options { interrupts, ..options.clone() });
+            let port = &mut ports[0];
+            works(&machine, port);
+            assert_eq!(port.poll(machine.now()), None);
+            machine.with_model(|model| model.lose_link());
+            for _ in 0..2000 {
+                machine.wait(port.poll_at());
+                assert_eq!(port.poll(machine.now()), None);
+            }
+            let errors = port.host().expect("the host").errors();
+            assert_eq!(errors.count(ErrorKind::LinkLost), 1);
+            assert_eq!(errors.count(ErrorKind::HostReset), 1);
+            works(&machine, port);
+        }
+    }
+}
+
+#[test]
+fn a_link_that_does_not_wake_by_itself_is_started_anew() {
+    for options in modes() {
+        let machine = machine(Config::default());
+        let options = Options { auto_hibern8_us: Some(1000), ..options };
+        let mut ports = ports(&machine, options);
+        let port = &mut ports[0];
+        works(&machine, port);
+        let plan = Plan::none().with(Kind::AutoHibern8, Trigger::Nth(1));
+        machine.with_model(|model| model.arm_faults(plan));
+        machine.wait(Some(machine.now().after_nanos(5_000_000)));
+        let deadline = machine.now().after_nanos(1_000_000_000);
+        let command = read(0, buffer(&machine, 0, 4096));
+        let outcome = finish(port, &machine, Command { deadline, ..command });
+        assert_eq!(outcome.ended, Ended::Reset);
+        assert_eq!(port.poll(machine.now()), None);
+        while port.host().is_some_and(|host| host.state() != State::Up) {
+            machine.wait(port.poll_at());
+            assert_eq!(port.poll(machine.now()), None);
+        }
+        assert!(port.host().expect("the host").errors().count(ErrorKind::LinkLost) >= 1);
+        works(&machine, port);
+    }
+}
+
+#[test]
+fn a_host_apart_works_beside_its_lanes() {
+    for options in modes() {
+        let machine = machine(Config::default());
+        let options = Options { apart: true, lanes: 2, ..options };
+        let host = host(&machine, options.clone());
+        let (mut host, mut ports) = host.split().expect("a lane of its own");
+        assert_eq!(ports.len(), 2);
+        let sdq = options.queue == QueueMode::Sdq;
+        assert_eq!(ports[0].limits().slots, if sdq { 15 } else { 16 });
+        works(&machine, &mut ports[0]);
+        // Queries while every slot of both lanes is taken.
+        for port in &mut ports {
+            let mut token = 0;
+            while port.start(read(token, buffer(&machine, 0, 4096)), machine.now()).is_ok() {
+                token += 1;
+            }
+            port.ring(machine.now());
+        }
+        let level = host.read_attribute(&machine, AttributeId::ActiveIccLevel);
+        assert_eq!(level, Ok(0));
+        // A command that nobody answers ends by its deadline although no other port is polled.
+        for port in &mut ports {
+            while port.poll_at().is_some() {
+                machine.wait(port.poll_at());
+                while port.poll(machine.now()).is_some() {}
+            }
+        }
+        let plan = Plan::none().with(Kind::Timeout, Trigger::Nth(1));
+        machine.with_model(|model| model.arm_faults(plan));
+        let deadline = machine.now().after_nanos(50_000_000);
+        let command = read(0, buffer(&machine, 0, 4096));
+        let port = &mut ports[1];
+        port.start(Command { deadline, ..command }, machine.now()).expect("room");
+        port.ring(machine.now());
+        let outcome = loop {
+            if let Some(outcome) = port.poll(machine.now()) {
+                break outcome;
+            }
+            assert!(machine.now() < deadline.after_nanos(1_000_000_000), "no end");
+            host.poll(machine.now());
+            machine.wait([port.poll_at(), host.poll_at()].into_iter().flatten().min());
+        };
+        assert_eq!(outcome.ended, Ended::TimedOut);
+        drop(host);
+        let refused = port.start(read(0, buffer(&machine, 0, 4096)), machine.now());
+        assert_eq!(refused.map_err(|declined| declined.why), Err(NotStarted::Gone));
+    }
+}
+
+#[test]
+fn a_host_apart_needs_a_queue_of_its_own() {
+    let machine = machine(Config { queues: 2, ..Config::default() });
+    let memory = machine.memory().carve(0, 1 << 20);
+    let options = Options { queue: QueueMode::Mcq, lanes: 2, apart: true, ..Options::default() };
+    let refused = Host::new(machine.clone(), memory, options).map(|_| ());
+    assert_eq!(refused, Err(Error::Queues { wanted: 3, present: 2 }));
+    let riding = host(&machine, Options::default()).split().map(|_| ());
+    assert!(matches!(riding, Err(Error::Options(_))));
 }
