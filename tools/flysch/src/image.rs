@@ -11,7 +11,9 @@ mod show;
 
 use std::path::{Path, PathBuf};
 
-use flysch_image::{EccScheme, Image, Options, Room, SharedFileSystem, Volume, Writable};
+use flysch_image::{
+    EccScheme, HashAlgorithm, Image, KeyFile, Options, Room, SharedFileSystem, Volume, Writable,
+};
 use flysch_rig::size;
 
 use crate::failure::Failure;
@@ -75,6 +77,17 @@ struct Source {
     /// A file with the out-of-band bytes, page after page, if they are kept apart.
     #[arg(long, value_name = "FILE", conflicts_with = "no_oob")]
     oob: Option<PathBuf>,
+    /// A file with the key of an authenticated UBIFS, as raw bytes: everything is verified by it,
+    /// and changes are signed.
+    #[arg(long, value_name = "FILE")]
+    auth_key: Option<PathBuf>,
+    /// The hash that an authenticated UBIFS must use: sha224, sha256, sha384, sha512.
+    #[arg(long, value_name = "NAME", requires = "auth_key", value_parser = parse_hash)]
+    auth_hash: Option<HashAlgorithm>,
+    /// A file with a master key of encrypted directories, as raw bytes; can be given several times.
+    /// DESCRIPTOR:FILE, with 16 hexadecimal digits, names a key of old policies.
+    #[arg(long, value_name = "FILE")]
+    key: Vec<KeyFile>,
     /// Also show files that no path leads to, in a directory lost+found.
     #[arg(long)]
     lost_found: bool,
@@ -95,6 +108,11 @@ struct Cat {
 
 fn parse_offset(text: &str) -> Result<u64, String> {
     size::parse(text).ok_or_else(|| format!("`{text}` is not a size such as 4096, 512K or 1G"))
+}
+
+fn parse_hash(text: &str) -> Result<HashAlgorithm, String> {
+    let known = HashAlgorithm::from_name(text);
+    known.ok_or_else(|| format!("`{text}` is none of sha224, sha256, sha384, sha512"))
 }
 
 fn parse_ecc(text: &str) -> Result<EccScheme, String> {
@@ -131,6 +149,8 @@ impl Source {
 
     /// Opens the image at `path`: this one, or a copy of it that nobody knows the name of.
     fn open_at(&self, path: &Path) -> Result<Image, Failure> {
+        let auth = self.auth_key.as_deref().map(|path| (path, self.auth_hash));
+        let keys = flysch_image::read_keys(auth, &self.key).map_err(Failure::failed)?;
         let options = Options {
             erase_size: self.erase_size,
             page_size: self.page_size,
@@ -138,6 +158,7 @@ impl Source {
             ecc: self.ecc,
             no_oob: self.no_oob,
             offset: self.offset,
+            keys,
         };
         match &self.oob {
             Some(oob) => Image::open_with_oob(path, oob, &options),

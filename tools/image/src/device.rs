@@ -57,6 +57,7 @@ impl Image {
             parts,
             device: Some(device),
             has_oob_apart: false,
+            keys: options.keys.clone(),
             lock: None,
         })
     }

@@ -152,7 +152,10 @@ pub fn volume_facts(volume: &Volume) -> Vec<Fact> {
         contents if contents.is_without_superblock() => {
             facts.push(fact("superblock", SUPERBLOCK_LOST));
         }
-        Contents::Ubifs(fs) => ubifs_facts(fs.superblock(), fs.is_unclean(), &mut facts),
+        Contents::Ubifs(fs) => {
+            ubifs_facts(fs.superblock(), fs.is_unclean(), &mut facts);
+            facts.extend(authentication(fs.superblock(), fs.verified()));
+        }
         Contents::Jffs2(fs) => {
             let found = fs.facts();
             facts.push(fact("byte order", found.order));
@@ -168,6 +171,24 @@ pub fn volume_facts(volume: &Volume) -> Vec<Fact> {
         Contents::Broken(_, why) => facts.push(fact("failure", why)),
     }
     facts
+}
+
+/// Of an authenticated file system, what was verified.
+fn authentication(
+    superblock: &flysch_wire::ubifs::Superblock,
+    verified: Option<&flysch_ubifs::Verified>,
+) -> Option<Fact> {
+    let flag = flysch_wire::ubifs::SuperblockFlags::AUTHENTICATION;
+    let what = match verified {
+        Some(it) => format!(
+            "{}, verified: superblock ({}), master node ({})",
+            it.algorithm.name(),
+            it.superblock.name(),
+            it.master.name()
+        ),
+        None => "not verified, no key was given".into(),
+    };
+    superblock.flags.contains(flag).then(|| fact("authentication", what))
 }
 
 fn free_bytes(fs: &dyn FileSystem) -> u64 {

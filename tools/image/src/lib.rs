@@ -15,6 +15,7 @@ mod device;
 mod edit;
 mod extract;
 mod info;
+mod keys;
 mod lock;
 mod lost;
 mod open;
@@ -33,7 +34,9 @@ pub use edit::{
 };
 pub use extract::{Extraction, Failure, Options as ExtractOptions, Progress, extract, extract_raw};
 pub use flysch_mtd::Scheme as EccScheme;
+pub use flysch_ubifs::{HashAlgorithm, Keys, Verified};
 pub use info::{Fact, facts, faults, volume_facts};
+pub use keys::{KeyFile, KeyFileError, read_keys};
 pub use lock::Exclusive;
 pub use open::{
     Contents, Device, Image, OpenError, Options, Part, SharedFileSystem, SharedFlash, SharedVolume,

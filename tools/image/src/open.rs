@@ -11,7 +11,7 @@ use flysch_linux::MtdDevice;
 use flysch_mtd::detect::{self, Basis, Conflict, Content, Hints, Region};
 use flysch_mtd::{Dump, Image as PlainImage, PageFormat, Scheme, Storage};
 use flysch_ubi::{Ubi, UbiVolume};
-use flysch_ubifs::{FlatImage, Ubifs};
+use flysch_ubifs::{AuthError, FlatImage, Keys, Ubifs};
 use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubi::VolumeKind;
 
@@ -29,7 +29,7 @@ pub type SharedFileSystem = Arc<dyn FileSystem + Send + Sync>;
 pub(crate) type SharedStorage = Arc<dyn Storage + Send + Sync>;
 
 /// What the user knows better than detection.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Bytes of an erase block.
     pub erase_size: Option<u32>,
@@ -43,6 +43,8 @@ pub struct Options {
     pub no_oob: bool,
     /// Bytes to skip at the front.
     pub offset: u64,
+    /// Keys of UBIFS ([`read_keys`](crate::read_keys)).
+    pub keys: Option<Arc<Keys>>,
 }
 
 impl Options {
@@ -121,6 +123,8 @@ pub struct Image {
     pub device: Option<Arc<MtdDevice>>,
     /// Its out-of-band bytes are in a file of their own.
     pub has_oob_apart: bool,
+    /// Keys of UBIFS in it.
+    pub(crate) keys: Option<Arc<Keys>>,
     /// Keeps others from changing the file.
     pub(crate) lock: Option<Lock>,
 }
@@ -200,6 +204,14 @@ impl Contents {
 }
 
 impl Volume {
+    /// What of its file system was verified with a key; `None` without one.
+    pub fn verified(&self) -> Option<flysch_ubifs::Verified> {
+        match &self.contents {
+            Contents::Ubifs(fs) => fs.verified().copied(),
+            _ => None,
+        }
+    }
+
     /// The file system, if there is one that could be opened.
     pub fn file_system(&self) -> Option<SharedFileSystem> {
         match &self.contents {
@@ -317,6 +329,7 @@ impl Image {
             parts,
             device: None,
             has_oob_apart: false,
+            keys: options.keys.clone(),
             lock: None,
         })
     }
@@ -381,7 +394,7 @@ impl Part {
         let mut part = Self { region, flash, devices: vec![], volumes: vec![], failure: None };
         match part.region.content {
             Content::Ubi { .. } => part.open_ubi(options),
-            Content::Ubifs { .. } => part.open_ubifs(),
+            Content::Ubifs { .. } => part.open_ubifs(options),
             Content::Jffs2(order) => part.open_jffs2(order),
         }
         part
@@ -403,17 +416,18 @@ impl Part {
         }
         for device in &self.devices {
             for info in device.volumes() {
-                self.volumes.extend(device.volume(info.id).map(ubi_volume));
+                let volume = device.volume(info.id);
+                self.volumes.extend(volume.map(|volume| ubi_volume(volume, options)));
             }
         }
     }
 
-    fn open_ubifs(&mut self) {
+    fn open_ubifs(&mut self, options: &Options) {
         let contents = match FlatImage::open(self.flash.clone()) {
             None => Contents::Broken(self.flash.clone(), "the superblock is damaged".into()),
-            Some(volume) => match open_ubifs(Arc::new(volume)) {
+            Some(volume) => match open_ubifs(Arc::new(volume), options) {
                 Ok(fs) => Contents::Ubifs(Arc::new(fs)),
-                Err(error) => Contents::Broken(self.flash.clone(), error.to_string()),
+                Err(error) => Contents::Broken(self.flash.clone(), why_not(error)),
             },
         };
         self.volumes.push(Volume { name: "ubifs".into(), id: None, ubi: None, contents });
@@ -430,24 +444,43 @@ impl Part {
     }
 }
 
-fn open_ubifs(volume: SharedVolume) -> Result<Ubifs<SharedVolume>, flysch_ubifs::OpenError> {
-    Ubifs::open(volume, &flysch_ubifs::Options::default())
+fn open_ubifs(
+    volume: SharedVolume,
+    options: &Options,
+) -> Result<Ubifs<SharedVolume>, flysch_ubifs::OpenError> {
+    let keys = options.keys.clone();
+    Ubifs::open(volume, &flysch_ubifs::Options { keys, ..Default::default() })
 }
 
-fn ubi_volume(ubi: UbiVolume<SharedFlash>) -> Volume {
+/// Why a UBIFS could not be opened, and what to do.
+fn why_not(error: flysch_ubifs::OpenError) -> String {
+    let text = error.to_string();
+    match error {
+        flysch_ubifs::OpenError::Authentication(AuthError::Key) => format!(
+            "{text}; name the right one (--auth-key), or leave the option out to read without \
+             verifying"
+        ),
+        flysch_ubifs::OpenError::Authentication(_) => {
+            format!("{text}; without --auth-key it is read and not verified")
+        }
+        _ => text,
+    }
+}
+
+fn ubi_volume(ubi: UbiVolume<SharedFlash>, options: &Options) -> Volume {
     let info = ubi.info();
     let name = match info.name.is_empty() {
         true => format!("volume-{}", info.id),
         false => String::from_utf8_lossy(&info.name).into_owned(),
     };
     let id = Some(info.id);
-    let contents = ubi_contents(&ubi);
+    let contents = ubi_contents(&ubi, options);
     Volume { name, id, ubi: Some(ubi), contents }
 }
 
 /// What a volume holds, by everything that can be read of it. A page that error correction gave up
 /// does not decide: the checksums of what stands in it do.
-fn ubi_contents(ubi: &UbiVolume<SharedFlash>) -> Contents {
+fn ubi_contents(ubi: &UbiVolume<SharedFlash>, options: &Options) -> Contents {
     let raw = || -> SharedFlash { Arc::new(ubi.clone()) };
     let info = ubi.info();
     if info.kind == VolumeKind::Static || info.map.is_empty() {
@@ -464,7 +497,7 @@ fn ubi_contents(ubi: &UbiVolume<SharedFlash>) -> Contents {
     if let Some(order) = first {
         return jffs2(order);
     }
-    match open_ubifs(Arc::new(ubi.clone())) {
+    match open_ubifs(Arc::new(ubi.clone()), options) {
         Ok(fs) => Contents::Ubifs(Arc::new(fs)),
         Err(flysch_ubifs::OpenError::NotUbifs) => {
             // The first block of a JFFS2 may be damaged, or not written yet.
@@ -472,7 +505,7 @@ fn ubi_contents(ubi: &UbiVolume<SharedFlash>) -> Contents {
             let order = lebs.filter_map(|lnum| starts_with_jffs2(ubi, lnum).ok().flatten()).next();
             order.map_or_else(|| Contents::Raw(raw()), jffs2)
         }
-        Err(error) => Contents::Broken(raw(), error.to_string()),
+        Err(error) => Contents::Broken(raw(), why_not(error)),
     }
 }
 

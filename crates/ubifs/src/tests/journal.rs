@@ -433,9 +433,21 @@ fn encrypted_content_is_refused_and_its_structure_shown() {
     let directory = inode(64, 0o040_755, 2, 160 + 64);
     let entry = image.entry_of(EntryKind::Directory, 1, "secret", (64, 1));
     image.commit(&entry);
-    image.commit(&Node::Inode(InodeNode { flags, ..directory }));
+    // Entry of 64 bytes, value of 208 with its NUL.
+    let sealed = |node: InodeNode<'static>| {
+        let (xattr_count, xattr_size, xattr_names) = (1, 64 + 208, 1);
+        Node::Inode(InodeNode { flags, xattr_count, xattr_size, xattr_names, ..node })
+    };
+    let context = [&[2, 1, 4, 0, 0, 0, 0, 0][..], &[7; 16], &[8; 16]].concat();
+    for (host, value) in [(64, 66), (65, 67)] {
+        image.commit(&image.entry_of(EntryKind::Xattr, host, "c", (value, 0)));
+        let node = inode(value as u32, 0o100_777, 1, 40);
+        let flags = InodeFlags::XATTR;
+        image.commit(&Node::Inode(InodeNode { flags, data: &context, ..node }));
+    }
+    image.commit(&sealed(directory));
     image.commit(&image.entry(64, "\u{1}/\u{2}", 65));
-    image.commit(&Node::Inode(InodeNode { flags, ..inode(65, 0o100_644, 1, 16) }));
+    image.commit(&sealed(inode(65, 0o100_644, 1, 16)));
     image.commit(&block(65, 0, &[0x99; 16]));
     image.finish_commit();
     let fs = image.open();

@@ -46,7 +46,14 @@ pub(super) fn run(source: &Source, output: &mut Output) -> Result<(), Failure> {
         }
     });
     if output.json() {
-        output.value(&serde_json::json!({ "wrong": wrong, "findings": records }))?;
+        let verified: serde_json::Map<_, _> = image
+            .volumes()
+            .filter(|volume| source.wants(volume))
+            .filter_map(|volume| Some((volume.name.clone(), verified(&volume.verified()?))))
+            .collect();
+        output.value(&serde_json::json!({
+            "wrong": wrong, "verified": verified, "findings": records,
+        }))?;
     } else {
         for record in &records {
             output.line(line(record))?;
@@ -61,6 +68,15 @@ pub(super) fn run(source: &Source, output: &mut Output) -> Result<(), Failure> {
         0 => Ok(()),
         count => Err(Failure::of(source.path.display(), format!("{count} things are wrong"))),
     }
+}
+
+/// What was verified with a key, in JSON.
+fn verified(verified: &flysch_image::Verified) -> serde_json::Value {
+    serde_json::json!({
+        "hash": verified.algorithm.name(),
+        "superblock": verified.superblock.name(),
+        "master_node": verified.master.name(),
+    })
 }
 
 fn record(checked: Checked<'_>) -> Record {

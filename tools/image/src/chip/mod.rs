@@ -275,5 +275,5 @@ fn open_ubifs(flash: AnyFlash<'static>, wanted: Option<&str>) -> Result<Writable
         return Err(format(format_args!("name one volume with --volume; there are: {there}")));
     };
     let volume = device.into_volume(*id).map_err(format)?;
-    Writable::ubifs(Box::new(volume), None)
+    Writable::ubifs(Box::new(volume), None, None)
 }

@@ -15,7 +15,7 @@ use flysch_api::volume::VolumeMut;
 use flysch_jffs2::{Jffs2, Jffs2Mut, WriteOptions};
 use flysch_mtd::detect::Content;
 use flysch_ubi::{Device, DeviceOptions, DeviceVolume, Gluebi, Offsets};
-use flysch_ubifs::{FlatImage, Ubifs, UbifsMut};
+use flysch_ubifs::{FlatImage, Keys, Ubifs, UbifsMut};
 use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubi::VolumeFlags;
 
@@ -123,9 +123,14 @@ impl std::fmt::Debug for Writable {
 }
 
 impl Writable {
-    /// A UBIFS on `volume`; `trim` comes after its end.
-    pub(crate) fn ubifs(volume: OwnVolume, trim: Option<Trim>) -> Result<Self, WritableError> {
-        let fs = UbifsMut::open(volume).map_err(format)?;
+    /// A UBIFS on `volume`, opened with these keys; `trim` comes after its end.
+    pub(crate) fn ubifs(
+        volume: OwnVolume,
+        keys: Option<Arc<Keys>>,
+        trim: Option<Trim>,
+    ) -> Result<Self, WritableError> {
+        let options = flysch_ubifs::Options { keys, ..Default::default() };
+        let fs = UbifsMut::open_with(volume, &options).map_err(format)?;
         Ok(Self::new(fs, move |fs: UbifsMut<OwnVolume>| {
             fs.close().map_err(format)?.rest()?;
             trim.map_or(Ok(()), Trim::run)
@@ -257,7 +262,7 @@ impl Image {
                 let order = Some(fs.facts().order);
                 Writable::jffs2(Box::new(Gluebi::new(volume, &geometry)), order, trim)
             }
-            _ => Writable::ubifs(Box::new(volume), trim),
+            _ => Writable::ubifs(Box::new(volume), self.keys.clone(), trim),
         }
     }
 
@@ -303,7 +308,7 @@ impl Image {
         let room = Room { bytes: Some(room.bytes.unwrap_or(0)), ..*room };
         let flash = self.open_flash(part, geometry, &room, wanted.saturating_sub(there))?;
         let volume = BareVolume::new(FlatImage::new(flash, leb_size, 0), &self.path)?;
-        Writable::ubifs(Box::new(volume), None)
+        Writable::ubifs(Box::new(volume), self.keys.clone(), None)
     }
 }
 

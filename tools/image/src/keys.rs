@@ -1,0 +1,112 @@
+//! Keys of images, from files: never from the command line, where others see them.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use flysch_ubifs::{AuthKey, HashAlgorithm, KeyError, Keys, MasterKey};
+use zeroize::Zeroizing;
+
+/// Most bytes of a key file: longer ones are something else.
+const FILE_MAX: u64 = 1 << 16;
+
+/// A master key of encrypted directories: its file, and what policies of version 1 call it if it is
+/// not what the tools derive. As text `FILE`, or `DESCRIPTOR:FILE` with 16 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyFile {
+    /// The file: raw bytes.
+    pub path: PathBuf,
+    /// The descriptor.
+    pub descriptor: Option<[u8; 8]>,
+}
+
+impl FromStr for KeyFile {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = text.split_once(':').and_then(|(name, path)| Some((descriptor(name)?, path)));
+        Ok(match named {
+            Some((descriptor, path)) => Self { path: path.into(), descriptor: Some(descriptor) },
+            None => Self { path: text.into(), descriptor: None },
+        })
+    }
+}
+
+fn descriptor(text: &str) -> Option<[u8; 8]> {
+    let is_hex = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_hex.then(|| u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)).flatten()
+}
+
+/// Why a key file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// It cannot be read.
+    #[error("{}: the key cannot be read: {source}", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// It holds no key.
+    #[error("{}: {error}", .path.display())]
+    Key {
+        /// Which.
+        path: PathBuf,
+        /// What a key is.
+        error: KeyError,
+    },
+    /// It has nothing in it, or far too much.
+    #[error("{}: a file of {length} bytes is no key", .path.display())]
+    Length {
+        /// Which.
+        path: PathBuf,
+        /// Its bytes.
+        length: u64,
+    },
+}
+
+/// Reads keys: of an authenticated file system, with the hash it must use, and of encrypted
+/// directories. `None` if there are none.
+///
+/// # Errors
+/// [`KeyFileError`].
+pub fn read_keys(
+    auth: Option<(&Path, Option<HashAlgorithm>)>,
+    masters: &[KeyFile],
+) -> Result<Option<Arc<Keys>>, KeyFileError> {
+    if auth.is_none() && masters.is_empty() {
+        return Ok(None);
+    }
+    let auth = match auth {
+        Some((path, algorithm)) => Some(AuthKey::new(&read(path)?, algorithm)),
+        None => None,
+    };
+    let master = |file: &KeyFile| {
+        let path = &file.path;
+        let key = MasterKey::new(&read(path)?, file.descriptor);
+        key.map_err(|error| KeyFileError::Key { path: path.clone(), error })
+    };
+    let masters = masters.iter().map(master).collect::<Result<_, _>>()?;
+    Ok(Some(Arc::new(Keys { auth, masters, entropy: entropy() })))
+}
+
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+    let fault = |source| KeyFileError::File { path: path.into(), source };
+    let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_MAX as usize + 1));
+    let file = File::open(path).map_err(fault)?;
+    file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(fault)?;
+    match bytes.len() as u64 {
+        1..=FILE_MAX => Ok(bytes),
+        length => Err(KeyFileError::Length { path: path.into(), length }),
+    }
+}
+
+/// Bytes that nobody can guess.
+fn entropy() -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).ok()?;
+    Some(bytes)
+}
