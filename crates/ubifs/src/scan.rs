@@ -33,7 +33,11 @@ pub(crate) struct Scan<'a> {
 impl<'a> Scan<'a> {
     /// Starts at `from` in a whole LEB.
     pub(crate) fn new(leb: &'a [u8], from: u32) -> Self {
-        let written = leb.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last as u32 + 1);
+        // In pieces that a compiler makes one comparison of.
+        let is_blank = |piece: &[u8]| piece.iter().fold(0xff, |all, byte| all & byte) == 0xff;
+        let pieces = leb.rchunks(64).take_while(|piece| is_blank(piece)).map(<[u8]>::len);
+        let rest = &leb[..leb.len() - pieces.sum::<usize>()];
+        let written = rest.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last as u32 + 1);
         let end = written.next_multiple_of(NODE_ALIGNMENT).min(leb.len() as u32);
         Self { leb, at: from, end, budget: 8 * leb.len() as u64 }
     }

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use flysch_api::flash::{Corrected, Error, FlashMut, Kind};
 use flysch_wire::ubi::{EcHeader, HeaderError, VidHeader};
 
+use crate::blocks::is_blank;
 use crate::{Image, Offsets};
 
 /// How often a read, a write or an erase is tried again (`UBI_IO_RETRIES`).
@@ -151,7 +152,7 @@ impl<F: FlashMut> Io<F> {
         places.into_iter().all(|(offset, len)| {
             let unit = &mut unit[..len as usize];
             let read = self.read(peb, offset, unit);
-            read.is_ok_and(|it| it.bits == 0) && unit.iter().all(|&byte| byte == 0xff)
+            read.is_ok_and(|it| it.bits == 0) && is_blank(unit)
         })
     }
 

@@ -645,11 +645,13 @@ impl<S: Stack> Scenario for FileScenario<S> {
         }
         let goes_on = go_on(&mut **fs).map_err(place)?;
         self.leave(fs).map_err(|e| place(format!("closing after going on: {e}")))?;
-        let fs = self.stack.mount(flash.clone()).map_err(place)?;
+        let mut fs = self.stack.mount(flash.clone()).map_err(place)?;
         let end = Tree::of(&**fs, None).map_err(place)?;
         if let Some(what) = goes_on.difference(&end) {
             return Err(place(format!("going on: another mount shows something else: {what}")));
         }
+        // Blocks that failed while it was mounted are erased then.
+        fs.sync(None).map_err(|e| place(format!("the last sync: {e}")))?;
         drop(fs);
         self.check(&flash).map_err(place)?;
         rules(&flash).map_err(place)
