@@ -495,7 +495,27 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
             }
         }
         self.claims = claims;
+        let newest = newest.filter(|newest| !self.is_begun_update(newest));
         self.evidence.fresh = newest.filter(|newest| self.may_be_cut(newest));
+    }
+
+    /// Whether the LEB written last is one of a static volume whose header came to the flash and
+    /// whose content did not: nobody will miss it, and its header may read otherwise the next time.
+    fn is_begun_update(&mut self, newest: &Fresh) -> bool {
+        let Fresh { peb, vid, .. } = newest;
+        let is_kind = vid.kind == VolumeKind::Static && !vid.copy && vid.data_size > 0;
+        let is_newest = vid.sequence > self.sequence_map;
+        if !is_kind || !is_newest || !self.reader.is_erased(*peb, self.offsets.data) {
+            return false;
+        }
+        // Content may be nothing but 0xFF.
+        if self.reader.data_of_copy(*peb, self.offsets, vid).is_some() {
+            return false;
+        }
+        if let Some(claims) = self.claims.remove(&(vid.volume, vid.lnum)) {
+            claims.iter().for_each(|claim| self.reject(claim));
+        }
+        true
     }
 
     /// Whether the last page of the LEB written last may have been cut short: not if anything was
@@ -508,10 +528,10 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         is_kind && vid.sequence > self.sequence_map && self.reader.is_erased(*peb, end)
     }
 
-    /// An unfinished copy, though an older one exists.
+    /// An unfinished copy, though an older one exists, or one of a volume being updated.
     fn reject(&mut self, claim: &Claim) {
         let place = Place { peb: Some(claim.peb), leb: Some(claim.vid.lnum), offset: None };
-        let problem = String::from("an unfinished copy; the older one is used");
+        let problem = String::from("an unfinished copy; it is not used");
         self.note(Severity::Note, "LEB copy", problem, place);
         self.blocks[claim.peb as usize].content = Content::Stale;
         self.evidence.rejected.push(claim.peb);

@@ -68,6 +68,7 @@ impl<F: FlashMut> Device<F> {
             return Ok(device);
         }
         device.adopt_fastmap(&fastmap);
+        device.look_at_updates();
         device.distrust();
         device.execute(&evidence)?;
         device.mend_table()?;
@@ -75,6 +76,20 @@ impl<F: FlashMut> Device<F> {
             device.autoresize()?;
         }
         Ok(device)
+    }
+
+    /// LEBs of a volume that was being updated were given up, whatever a fastmap says; nobody will
+    /// ask for them before the next update.
+    fn look_at_updates(&mut self) {
+        let updated = self
+            .volumes
+            .iter()
+            .filter(|(_, entry)| entry.record.is_some_and(|record| record.update_marker));
+        for (&id, entry) in updated {
+            for lnum in 0..entry.map.len() as u32 {
+                let _held = self.lookup(id, lnum);
+            }
+        }
     }
 
     /// Blocks that would have been taken next may have been programmed when the power went,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use flysch_api::finding::{Finding, Severity};
-use flysch_api::flash::Flash;
+use flysch_api::flash::{Flash, Kind};
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_ubi::{Content, Device, DeviceOptions, FormatOptions, NewVolume, Ubi, VolumeInfo};
 use flysch_wire::ubi::VolumeKind;
@@ -553,19 +553,22 @@ fn against(
                 _ => None,
             };
             let units = read_leb(device, *id, lnum, info.leb_size);
-            fits(&units, &leb, writing, unit_of(device))
+            // What NOR programs at once begins within a unit: data follows headers of 64 bytes.
+            let width = if device.flash().geometry().kind == Kind::Nor { 2 } else { 1 };
+            fits(&units, &leb, writing, (unit_of(device), width))
                 .map_err(|problem| format!("volume {id}, LEB {lnum}: {problem}"))?;
         }
     }
     Ok(())
 }
 
-/// Whether a LEB that reads as `units` may be `leb`, with `writing` on its way.
+/// Whether a LEB that reads as `units` may be `leb`, with `writing` on its way, of which at most
+/// `width` units are torn.
 fn fits(
     units: &[Option<Vec<u8>>],
     leb: &Leb,
     writing: Option<(u32, Vec<u8>)>,
-    unit: u32,
+    (unit, width): (u32, usize),
 ) -> Result<(), String> {
     let exact = |content: &[u8]| {
         units.iter().enumerate().position(|(index, found)| {
@@ -593,7 +596,8 @@ fn fits(
             let start = (index * unit as usize).min(content.len());
             let end = (start + unit as usize).min(content.len());
             let rest = found.as_ref().and_then(|found| found.strip_prefix(&content[start..end]));
-            index == at || rest.is_some_and(|rest| rest.iter().all(|&byte| byte == 0xFF))
+            (at..at + width).contains(&index)
+                || rest.is_some_and(|rest| rest.iter().all(|&byte| byte == 0xFF))
         });
         if fits {
             return Ok(());

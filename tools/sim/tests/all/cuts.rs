@@ -138,6 +138,10 @@ fn what_was_found_stays_mended() {
         // Four blocks failed one after the other; the marker of a bad block failed.
         ("ubi-volumes/hamming-512/bad0/worn/settled/tool/failing/8", "0a"),
         ("ubifs-full/die1/bad0/worn/unstable/several/failing-fastmap/15", "0e"),
+        // The header of a LEB that was being updated, with nothing behind it.
+        ("ubi-update/bch4/bad0/worn/disturbed/tool/failing-fastmap/7", "197l"),
+        // What NOR programs at once lies across two units of the oracle.
+        ("ubi-write/nor/bad0/new/fading/hasty/plain/11", "39l"),
         // Torture condemned blocks for single errors that were corrected.
         ("ubifs-overwrite/hamming-512/bad2/worn/disturbed/bare/plain/6", "938e"),
     ];

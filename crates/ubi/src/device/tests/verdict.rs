@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::vec;
 
 use flysch_api::volume::LebState;
+use flysch_wire::ubi::{VidHeader, crc32};
 
 use super::ram::Shaky;
 use super::*;
@@ -111,4 +112,22 @@ fn a_header_that_was_not_readable_never_is() {
     assert_begins(&mut device, 0, &data(1, 1024), "come back");
     let mut device = attach(device.into_flash());
     assert_begins(&mut device, 0, &data(1, 1024), "attached again");
+}
+
+#[test]
+fn a_header_of_an_update_without_its_content_is_nothing() {
+    let blank = vec![0xff; 300];
+    for (data_crc, mapped) in [(crc32(&blank), 1), (7, 0)] {
+        for flash in [Ram::nand(40), Ram::nor(40)] {
+            let mut device = format(flash);
+            let id = device.create(&NewVolume::fixed(b"kernel", 2)).unwrap();
+            let plain = device.header(id, 0).unwrap();
+            let sequence = device.next_sequence();
+            let vid = VidHeader { data_size: 300, used_ebs: 1, data_crc, sequence, ..plain };
+            let peb = device.allocate().unwrap();
+            device.io.write_vid(peb, &vid).unwrap();
+            let device = attach(device.into_flash());
+            assert_eq!(device.info(id).unwrap().map.len(), mapped, "{data_crc}");
+        }
+    }
 }
