@@ -91,6 +91,12 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if let Some(keep) = &arguments.keep
+        && let Err(error) = std::fs::create_dir_all(keep)
+    {
+        eprintln!("mutate: {}: {error}", keep.display());
+        return ExitCode::from(2);
+    }
     // In memory where that is possible: files are made by the million.
     let memory = std::path::Path::new("/dev/shm");
     let folder = match memory.is_dir() {
