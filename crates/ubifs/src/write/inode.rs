@@ -1,5 +1,7 @@
 //! Inodes: reading them into memory, changing attributes, deleting what nobody uses.
 
+use alloc::vec::Vec;
+
 use flysch_api::vfs::{Changes, Error, FileFlags, FileKind, Timestamp};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{InodeFlags, InodeNode, Key, Node};
@@ -134,6 +136,21 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.keep(record)
     }
 
+    /// What is to be written with the last node of a file: the deletions of its attributes' values.
+    /// Replay can not look them up where the entries that lead to them were erased since.
+    pub(super) fn dead_values(&self, record: &Record) -> Result<Vec<Record>, Error> {
+        if record.node.links != 0 || record.node.xattr_count == 0 {
+            return Ok(Vec::new());
+        }
+        let dead = |number| {
+            let mut value = self.load_any(number)?;
+            (value.node.links, value.node.size) = (0, 0);
+            value.data.clear();
+            Ok(value)
+        };
+        self.xattr_inodes(record.number())?.into_iter().map(dead).collect()
+    }
+
     /// Deletes a file that has no name, if that is what it is.
     pub(super) fn forget_orphan(&mut self, number: u32) -> Result<(), Error> {
         let Some(commit) = self.orphans.get(&number).copied() else { return Ok(()) };
@@ -144,7 +161,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         if commit != self.master.commit {
             let mut record = self.load_any(number)?;
             record.node.links = 0;
-            self.journal(BASE, &[Node::Inode(record.node())])?;
+            let dead = self.dead_values(&record)?;
+            let nodes = dead.iter().chain([&record]).map(|record| Node::Inode(record.node()));
+            self.journal(BASE, &nodes.collect::<Vec<_>>())?;
         }
         self.changed = true;
         self.remove_inode(number)?;

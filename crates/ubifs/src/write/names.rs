@@ -280,17 +280,21 @@ impl<V: VolumeMut> UbifsMut<V> {
             self.check_empty(&record)?;
         }
         self.drop_link(&mut record, now)?;
-        let bytes = entry_cost(name) + INODE_COST + record.cost();
+        let dead = self.dead_values(&record)?;
+        let values = dead.len() as u64 * INODE_COST;
+        let bytes = entry_cost(name) + INODE_COST + record.cost() + values;
         self.claim_for_removal(Need { bytes, leaves: 0 })?;
         parent.node.size = parent.node.size.saturating_sub(entry_size(name));
         parent.node.links = parent.node.links.saturating_sub(directory.into());
         (parent.node.modified, parent.node.changed) = (stamp(now), stamp(now));
         let entry = self.entry(EntryKind::Directory, parent.number(), name, (0, 0));
-        let nodes = [entry, Node::Inode(record.node()), Node::Inode(parent.node())];
+        let mut nodes = alloc::vec![entry, Node::Inode(record.node())];
+        nodes.extend(dead.iter().map(|value| Node::Inode(value.node())));
+        nodes.push(Node::Inode(parent.node()));
         let places = self.journal(BASE, &nodes)?;
         self.set_name(EntryKind::Directory, parent.number(), name, None)?;
         self.written(&record, places[1])?;
-        self.written(&parent, places[2])?;
+        self.written(&parent, places[places.len() - 1])?;
         self.note_orphan(&record);
         self.commit_if_due()
     }

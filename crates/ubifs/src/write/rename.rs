@@ -181,7 +181,11 @@ impl<V: VolumeMut> UbifsMut<V> {
             self.check_replaced(is_directory, replaced)?;
             self.drop_link(replaced, now)?;
         }
-        let other = replaced.as_ref().map_or(0, Record::cost);
+        let dead = match &replaced {
+            Some(replaced) => self.dead_values(replaced)?,
+            None => Vec::new(),
+        };
+        let other = replaced.as_ref().map_or(0, Record::cost) + dead.len() as u64 * INODE_COST;
         let bytes =
             entry_cost(old_name) + entry_cost(new_name) + 3 * INODE_COST + moved.cost() + other;
         self.claim(Need { bytes, leaves: if how == Rename::Whiteout { 2 } else { 1 } })?;
@@ -218,6 +222,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         records.extend(&parents.to);
         let mut nodes = alloc::vec![here, there];
         nodes.extend(records.iter().map(|record| Node::Inode(record.node())));
+        nodes.extend(dead.iter().map(|value| Node::Inode(value.node())));
         let places = self.journal(BASE, &nodes)?;
         self.set_name(EntryKind::Directory, new, new_name, Some(places[0]))?;
         let left = whiteout.is_some().then_some(places[1]);

@@ -15,7 +15,7 @@ use std::vec::Vec;
 
 use flysch_api::finding::Severity;
 use flysch_api::vfs::{
-    Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp,
+    Changes, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp, XattrChange,
 };
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_wire::ubifs::{Compression, MASTER_LEB};
@@ -379,5 +379,43 @@ fn what_contradicts_itself_is_refused() {
         let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), super::tests::at(2));
         assert!(matches!(file, Err(Error::Damaged { .. })), "{file:?}");
         assert!(matches!(fs.commit(), Err(Error::Damaged { .. })));
+    }
+}
+
+/// A deleted file's attributes go with it, also when the LEB that named them was erased before the
+/// power went: what replays the journal can not look them up.
+#[test]
+fn attributes_of_deleted_files_do_not_outlive_them() {
+    for is_late in [false, true] {
+        let mut fs = UbifsMut::open(empty(SMALL, Compression::None)).unwrap();
+        let new = new_file(FileKind::Regular);
+        let files: Vec<_> = (0..80)
+            .map(|number| {
+                let name = format!("file {number}");
+                let file = fs.create(ROOT, name.as_bytes(), &new, at(2)).unwrap();
+                fs.set_xattr(file, b"user.x", XattrChange::Set(&[7; 40]), at(2)).unwrap();
+                (name, file)
+            })
+            .collect();
+        let mut fs = UbifsMut::open(fs.close().unwrap()).unwrap();
+        for (name, file) in &files {
+            fs.remove(ROOT, name.as_bytes(), at(3)).unwrap();
+            if is_late {
+                fs.sync(None).unwrap();
+            }
+            fs.forget(*file).unwrap();
+        }
+        fs.sync_heads().unwrap();
+        let idle = |(lnum, leb): (u32, &super::space::Leb)| {
+            (leb.is_available() && leb.free < SMALL.0).then_some(lnum)
+        };
+        let idle: Vec<u32> = fs.space.lebs().filter_map(idle).collect();
+        assert!(is_late || idle.len() > 1, "{idle:?}");
+        for lnum in idle {
+            fs.unmap_leb(lnum).unwrap();
+        }
+        assert_sound(fs.volume(), "attributes of deleted files");
+        let ram = UbifsMut::open(fs.volume().clone()).unwrap().close().unwrap();
+        assert_sound(&ram, "recovered");
     }
 }
