@@ -2,9 +2,9 @@
 //! management, configuration, while commands are in flight.
 
 use flysch_api::command::{Command, Ended, NotStarted, Port as _};
-use flysch_api::machine::{Clock, Instant, Machine as _, Registers as _};
+use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine as _, Registers as _};
 use flysch_models::faults::{Kind, Plan, Trigger};
-use flysch_models::ufs::{Config, UnitConfig};
+use flysch_models::ufs::{Config, Threaded, Ufs, UnitConfig};
 use flysch_tests::ufs::{
     Model, buffer, done, fill, finish, holds, host, machine, ports, read, write,
 };
@@ -552,4 +552,53 @@ fn a_host_apart_needs_a_queue_of_its_own() {
     assert_eq!(refused, Err(Error::Queues { wanted: 3, present: 2 }));
     let riding = host(&machine, Options::default()).split().map(|_| ());
     assert!(matches!(riding, Err(Error::Options(_))));
+}
+
+/// Reads 300 blocks through a port that is polled, eight at a time.
+fn read_blocks(port: &mut Port<Threaded>, machine: &Threaded) {
+    let (mut started, mut ended, mut attentions) = (0, 0, 0);
+    while ended < 300 {
+        while started - ended < 8 && started < 300 {
+            let command = read(started, buffer(machine, started as usize % 8, 4096));
+            port.start(command, machine.now()).expect("room");
+            started += 1;
+        }
+        port.ring(machine.now());
+        match port.poll(machine.now()) {
+            Some(outcome) => {
+                ended += 1;
+                attentions += u32::from(outcome.ended != Ended::Good);
+            }
+            None => std::thread::yield_now(),
+        }
+    }
+    assert!(attentions <= 1, "{attentions} reads failed");
+}
+
+#[test]
+fn a_host_in_a_thread_of_its_own_asks_while_lanes_run() {
+    for options in modes() {
+        let memory = DmaRegion::zeroed(17 << 20, 0x1_0000_0000);
+        let model = Ufs::new(Config::default(), memory.clone()).expect("a device");
+        let machine = Threaded::start(model, memory, Identity::default(), 1000).expect("a thread");
+        let options = Options { apart: true, lanes: 2, interrupts: false, ..options };
+        let driver = machine.memory().carve(0, 1 << 20);
+        let mut host = Host::new(machine.clone(), driver, options).expect("options that fit");
+        host.bring_up(&machine).expect("up");
+        let (mut host, ports) = host.split().expect("a lane of its own");
+        std::thread::scope(|scope| {
+            let run = |mut port: Port<Threaded>| {
+                let machine = machine.clone();
+                scope.spawn(move || read_blocks(&mut port, &machine))
+            };
+            let lanes: Vec<_> = ports.into_iter().map(run).collect();
+            let mut asked = 0;
+            while asked == 0 || lanes.iter().any(|lane| !lane.is_finished()) {
+                let level = host.read_attribute(&machine, AttributeId::ActiveIccLevel);
+                assert_eq!(level, Ok(0));
+                asked += 1;
+            }
+        });
+        assert_eq!(host.errors().history().count(), 0);
+    }
 }

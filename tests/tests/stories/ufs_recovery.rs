@@ -4,11 +4,12 @@
 use flysch_api::command::{Command, Ended, NotStarted, Outcome, Port as _, Token};
 use flysch_api::machine::{Clock, Instant, Machine as _, Registers as _};
 use flysch_models::faults::{Kind, Plan, Trigger};
-use flysch_models::ufs::Config;
+use flysch_models::ufs::{Config, UnitConfig};
 use flysch_tests::ufs::{
     Model, again, buffer, done, fill, finish, holds, machine, ports, read, wait, write,
 };
 use flysch_ufs::{Error, ErrorKind, Host, Operation, Options, Port, QueueMode, State};
+use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::ufs::registers::{UCMDARG1, UCMDARG3, UICCMD};
 use flysch_wire::ufs::uic::{UicArgument1, UicAttribute, UicOpcode};
 
@@ -256,6 +257,40 @@ fn everything_swallowed_at_once_is_ended_unit_by_unit() {
         assert!(tally.timed_out >= 1, "{tally:?}");
         assert_eq!(errors(ports, ErrorKind::HostReset), 0, "{tally:?}");
     });
+}
+
+#[test]
+fn faults_on_several_units_at_once_are_ended_unit_by_unit() {
+    for options in modes() {
+        let units = [(); 3].map(|()| Some(UnitConfig::memory(64 << 20)));
+        let machine = machine(Config { units: units.into(), ..Config::default() });
+        let mut ports = ports(&machine, options);
+        let port = &mut ports[0];
+        let of_unit = |token: u32| {
+            let unit = LogicalUnitNumber::from_ufs((token % 3) as u8).to_bits();
+            Command { unit, ..read(token, buffer(&machine, token as usize, 4096)) }
+        };
+        for token in 0..3 {
+            done(port, &machine, of_unit(token));
+        }
+        let plan = Plan::none().with(Kind::Stall, Trigger::Nth(9));
+        machine.with_model(|model| model.arm_faults(plan));
+        let deadline = machine.now().after_nanos(100_000_000);
+        for token in 0..9 {
+            let command = Command { deadline, ..of_unit(token) };
+            port.start(command, machine.now()).expect("room");
+        }
+        port.ring(machine.now());
+        let mut ended = [false; 9];
+        for _ in 0..9 {
+            let outcome = wait(port, &machine);
+            assert_eq!(outcome.ended, Ended::TimedOut);
+            assert!(!core::mem::replace(&mut ended[outcome.token.number() as usize], true));
+        }
+        assert_eq!(errors(&ports, ErrorKind::Abort), 9);
+        assert_eq!(errors(&ports, ErrorKind::HostReset), 0);
+        works(&machine, &mut ports[0]);
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use flysch_api::machine::Clock;
 use flysch_models::faults::Kind;
 use flysch_models::random::Random;
 use flysch_models::ufs::{Config, UnitConfig};
+use flysch_wire::scsi::Status;
 use flysch_wire::ufs::query::{AttributeId, QueryResult};
 use flysch_wire::ufs::registers::{
     self as reg, Ahit, CleanUpResult, Hcs, InterruptAggregation, Interrupts, PowerModeStatus,
@@ -382,6 +383,32 @@ fn a_queue_is_stopped_and_cleaned_up() {
     assert_eq!(host.await_slot(slot, 20), None);
     host.write(block + reg::mcq::SQRTC, 0);
     assert_eq!(host.await_slot(slot, 20), Some(Ocs::Success));
+    // Hosts have been seen to ask for the clean-up with a write that takes STOP away: it is
+    // refused, and the queue goes on with what waits.
+    host.write(block + reg::mcq::SQRTC, SqRtc::new().with_stop(true).into_bits());
+    host.issue(slot, &read_upiu(slot, 5), 4096);
+    host.write(block + reg::mcq::SQRTC, SqRtc::new().with_icu(true).into_bits());
+    let status = SqRts::from_bits(host.read(block + reg::mcq::SQRTS));
+    assert_eq!((status.sts(), status.rtc()), (false, CleanUpResult::NotStopped));
+    assert_eq!(host.await_slot(slot, 20), Some(Ocs::Success));
+}
+
+#[test]
+fn a_command_more_than_the_device_queues_finds_the_task_set_full() {
+    for (device, unit, taken) in [(3, 0, 3), (5, 2, 2), (0, 4, 4)] {
+        let mut config = small("");
+        config.queue_depth = device;
+        config.units[0].as_mut().unwrap().queue_depth = unit;
+        let mut host = Host::up(config, 64 << 10, 0);
+        for slot in 0..8 {
+            host.issue(slot, &read_upiu(slot, 0), 4096);
+        }
+        let full = (0..8).filter(|&slot| {
+            let ocs = host.await_slot(slot, 1000).unwrap();
+            host.end(slot, ocs).status == Status::TaskSetFull.into_bits()
+        });
+        assert_eq!(full.count(), 8 - taken);
+    }
 }
 
 #[test]
