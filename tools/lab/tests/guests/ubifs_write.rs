@@ -412,3 +412,16 @@ fn linux_and_flysch_attach_by_the_fastmaps_of_each_other() {
         linux_round(&lab, &chip, false, &mut images, 12);
     }
 }
+
+/// The same signed and encrypted, clean and cut.
+#[test]
+fn linux_and_flysch_write_signed_and_encrypted_in_turn() {
+    let Some(lab) = lab() else { return };
+    let wanted = std::env::var("FLYSCH_LAB_CHIP").ok();
+    for chip in chips() {
+        let chip = Chip { sealed: true, hash: KeyHash::R5, ..chip };
+        if wanted.as_ref().is_none_or(|wanted| wanted == chip.name) {
+            turns(&lab, &chip);
+        }
+    }
+}
