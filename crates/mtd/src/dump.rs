@@ -14,6 +14,9 @@ use crate::{Bch, Ecc, OobLayout, Storage, StorageMut};
 
 mod write;
 
+/// Pages of up to so many bytes have their bad-block marker elsewhere.
+const SMALL_PAGE: u32 = 512;
+
 /// How the pages of a dump are built.
 #[derive(Clone, Debug)]
 pub struct PageFormat {
@@ -52,6 +55,7 @@ impl PageFormat {
         let code = (page_size as usize).checked_div(ecc.step()).unwrap_or(0) * ecc.code_len();
         let layout = match &ecc {
             Ecc::Hamming { .. } => OobLayout::hamming(oob_size, code),
+            _ if page_size <= SMALL_PAGE => OobLayout::small_at_end(oob_size, code),
             _ => OobLayout::at_end(oob_size, code),
         };
         let oob = layout.ok_or_else(|| {

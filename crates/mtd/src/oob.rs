@@ -63,6 +63,19 @@ impl OobLayout {
         Self::large_page(size, size.checked_sub(ecc_len)?, ecc_len)
     }
 
+    /// The code at the end of the out-of-band bytes of small pages, whose bad-block marker is byte
+    /// 5. `None` when it would reach that. (Linux leaves such a layout to the controller's driver.)
+    pub fn small_at_end(size: usize, ecc_len: usize) -> Option<Self> {
+        const MARKER: usize = 5;
+        let start = size.checked_sub(ecc_len).filter(|&start| start > MARKER)?;
+        let mut layout = Self { size, bad_marker: MARKER, ecc: vec![], free: vec![0..MARKER] };
+        if ecc_len != 0 {
+            layout.ecc.push(start..size);
+        }
+        layout.free.extend([MARKER + 1..start].into_iter().filter(|range| !range.is_empty()));
+        Some(layout)
+    }
+
     /// Bytes that are left to the file systems.
     pub fn free_len(&self) -> usize {
         self.free.iter().map(Range::len).sum()
@@ -125,6 +138,10 @@ mod tests {
         assert_eq!((small.bad_marker, &small.ecc[..]), (5, &[0..4, 6..8][..]));
         let bch = OobLayout::at_end(64, 28).unwrap();
         assert_eq!((&bch.ecc[..], bch.free_len()), (&[36..64][..], 34));
+        let tight = OobLayout::small_at_end(16, 7).unwrap();
+        assert_eq!((tight.bad_marker, &tight.ecc[..]), (5, &[9..16][..]));
+        assert_eq!((&tight.free[..], tight.free_len()), (&[0..5, 6..9][..], 8));
+        assert_eq!(OobLayout::small_at_end(16, 13), None, "the bad-block marker needs its place");
         assert_eq!(OobLayout::at_end(16, 28), None);
         assert_eq!(OobLayout::at_end(64, 63), None, "the bad-block marker needs its place");
     }

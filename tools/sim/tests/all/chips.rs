@@ -80,3 +80,25 @@ fn bad_blocks_of_the_factory_go_into_the_table_and_stay_there() {
         }
     }
 }
+
+/// The markers of small pages lie elsewhere than those of large ones.
+#[test]
+fn factory_bad_blocks_are_known_and_left_alone_with_any_code() {
+    let chips = [("K9F5608U0D", 1), ("K9F5608U0D", 4), ("K9F1G08U0B", 1), ("K9F1G08U0B", 4)];
+    for (name, bits) in chips {
+        let profile = Profile::named(name).unwrap().with_blocks(32);
+        let (page, oob) = (profile.page_size, profile.oob_size as usize);
+        let format = PageFormat::in_software(page, oob, 512, bits).unwrap();
+        let geometry = profile.geometry();
+        let chip = NandChip::new(profile, Config { factory_bad: 3, ..Config::default() });
+        let mut nand = Nand::over(chip, format, geometry.kind, geometry.erase_size).unwrap();
+        let bad: Vec<u32> = (0..32).filter(|block| nand.is_bad(*block).unwrap()).collect();
+        assert_eq!(bad.len(), 3, "{name}, {bits} bits: {bad:?}");
+        for block in (0..32).filter(|block| !bad.contains(block)) {
+            nand.erase(block).unwrap();
+            let at = nand.geometry().block_start(block);
+            nand.program(at, &noise(page as usize)).unwrap();
+        }
+        assert_eq!(nand.pages().violations(), [], "{name}, {bits} bits");
+    }
+}
