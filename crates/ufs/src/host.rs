@@ -329,12 +329,9 @@ impl<M: Machine> Host<M> {
             self.drive(now);
         }
         if !self.lane.has_work() {
-            // The first poll after a command costs nothing; one that follows may be due to an
-            // interrupt that says an error.
-            if self.seen_idle == self.lane.watch_at {
+            if self.lane.interrupts {
                 self.idle_poll(now);
             }
-            self.seen_idle = self.lane.watch_at;
             return None;
         }
         // It was just seen that the lane obeys.
@@ -344,12 +341,15 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// A second poll with nothing in flight.
+    /// A poll with nothing in flight. The first after a command costs little; one that follows may
+    /// be due to an interrupt that says an error.
     #[cold]
+    #[inline(never)]
     fn idle_poll(&mut self, now: Instant) {
-        if self.lane.interrupts {
+        if self.seen_idle == self.lane.watch_at {
             self.drive(now);
         }
+        self.seen_idle = self.lane.watch_at;
     }
 
     /// The lane had nothing; perhaps it found something overdue or wrong just now.
