@@ -5,6 +5,7 @@ use std::process::Command;
 
 use flysch_api::finding::Severity;
 use flysch_api::vfs::FileKind;
+use flysch_tests::command;
 use flysch_tests::ubifs::{
     FORMATS, differences, flash, host_tree, image_tree, make_tree, mkfs, tools_missing,
 };
@@ -90,6 +91,62 @@ fn an_encrypted_image_is_read_with_its_key() {
         assert_eq!(different, Vec::<String>::new(), "{cipher}");
     }
     fs::remove_file(key).unwrap();
+}
+
+/// What a user does with such an image and the file of its key.
+#[test]
+fn the_command_reads_and_changes_with_keys_and_says_what_is_wrong_with_them() {
+    if tools_missing() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let run = |words: &str| command::run_in(words, folder);
+    let tree = folder.join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("plans"), b"of great import").unwrap();
+    let bytes = std::array::from_fn::<u8, 64, _>(|at| at as u8);
+    fs::write(folder.join("key"), bytes).unwrap();
+    fs::write(folder.join("other"), [9; 64]).unwrap();
+    let key = folder.join("key");
+    let more = ["--key", key.to_str().unwrap(), "--cipher", "AES-256-XTS", "--padding", "16"];
+    let image = mkfs(&tree, &FORMATS[1], "lzo", &more);
+    fs::write(folder.join("image"), &image).unwrap();
+    // Without the key there are files, under no name that anybody gave them.
+    let listed = run("image ls image");
+    assert_eq!(listed.status, 0, "{}", listed.stderr);
+    assert!(!listed.stdout.contains("plans"), "{}", listed.stdout);
+    assert_ne!(run("image cat image /plans").status, 0);
+    let listed = run("image ls --key key image");
+    assert!(listed.stdout.contains("plans"), "{}{}", listed.stdout, listed.stderr);
+    assert_eq!(run("image cat --key key image /plans").stdout, "of great import");
+    let checked = run("image check --key key image");
+    assert_eq!(checked.status, 0, "{}{}", checked.stdout, checked.stderr);
+    // What is put there is encrypted as well.
+    fs::write(folder.join("more"), b"a line in the clear").unwrap();
+    let edited = run("image edit --key key image put more /more");
+    assert_eq!(edited.status, 0, "{}", edited.stderr);
+    assert_eq!(run("image cat --key key image /more").stdout, "a line in the clear");
+    assert_ne!(run("image cat image /more").status, 0);
+    let raw = fs::read(folder.join("image")).unwrap();
+    assert!(!raw.windows(19).any(|it| it == b"a line in the clear"));
+    assert_eq!(run("image check --key key image").status, 0);
+    let extracted = run("image extract --key key image -o out");
+    assert_eq!(extracted.status, 0, "{}", extracted.stderr);
+    assert_eq!(fs::read(folder.join("out/plans")).unwrap(), b"of great import");
+    // A key of something else, none at all, and one that can be none.
+    assert!(!run("image ls --key other image").stdout.contains("plans"));
+    let missing = run("image ls --key nowhere image");
+    assert_ne!(missing.status, 0);
+    assert!(missing.stderr.contains("nowhere"), "{}", missing.stderr);
+    fs::write(folder.join("short"), b"short").unwrap();
+    let short = run("image ls --key short image");
+    assert_ne!(short.status, 0);
+    assert!(short.stderr.contains("short") && short.stderr.contains("16"), "{}", short.stderr);
+    // An image that nobody signed is not taken for one that was.
+    let signed = run("image ls --auth-key key image");
+    assert_ne!(signed.status, 0);
+    assert!(signed.stderr.contains("authenticated"), "{}", signed.stderr);
 }
 
 #[test]
