@@ -258,7 +258,8 @@ pub(crate) fn planted_differences_are_found(share: &Share) {
         let mut planted = expected(&path).unwrap();
         let (_, line) = planted.iter_mut().next_back().unwrap();
         *line = line.replacen("owner ", "owner 9", 1);
-        assert_eq!(manifest::differences(&planted, &found).len(), 1, "{}", path.display());
+        let differences = manifest::differences(&planted, &found);
+        assert_eq!(differences.len(), 1, "{}: {differences:#?}", path.display());
         let other = expected(&path.with_file_name("clean.img")).unwrap();
         assert!(!manifest::differences(&other, &found).is_empty(), "{}", path.display());
     }
