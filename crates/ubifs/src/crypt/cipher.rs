@@ -70,18 +70,15 @@ impl FileCipher {
         let iv = self.iv(number);
         match &self.method {
             Method::Xts { data: aes, tweak } => {
-                let mut tweak_at = first_block(&iv);
-                tweak.encrypt_block((&mut tweak_at).into());
-                whiten(data, tweak_at);
+                let start = start_of(&**tweak, &iv);
+                whiten(data, start);
                 aes.encrypt_blocks(blocks(data));
-                whiten(data, tweak_at);
+                whiten(data, start);
             }
             Method::Cts256(aes) => cts_encrypt(&**aes, data),
             Method::Cts128(aes) => cts_encrypt(&**aes, data),
             Method::Essiv { data: aes, iv: hidden } => {
-                let mut start = first_block(&iv);
-                hidden.encrypt_block((&mut start).into());
-                cbc_encrypt(&**aes, start, data);
+                cbc_encrypt(&**aes, start_of(&**hidden, &iv), data);
             }
             Method::Adiantum(adiantum) => adiantum.encrypt(&iv, data),
         }
@@ -92,26 +89,29 @@ impl FileCipher {
         let iv = self.iv(number);
         match &self.method {
             Method::Xts { data: aes, tweak } => {
-                let mut tweak_at = first_block(&iv);
-                tweak.encrypt_block((&mut tweak_at).into());
-                whiten(data, tweak_at);
+                let start = start_of(&**tweak, &iv);
+                whiten(data, start);
                 aes.decrypt_blocks(blocks(data));
-                whiten(data, tweak_at);
+                whiten(data, start);
             }
             Method::Cts256(aes) => cts_decrypt(&**aes, data),
             Method::Cts128(aes) => cts_decrypt(&**aes, data),
             Method::Essiv { data: aes, iv: hidden } => {
-                let mut start = first_block(&iv);
-                hidden.encrypt_block((&mut start).into());
-                cbc_decrypt(&**aes, start, data);
+                cbc_decrypt(&**aes, start_of(&**hidden, &iv), data);
             }
             Method::Adiantum(adiantum) => adiantum.decrypt(&iv, data),
         }
     }
 }
 
-fn first_block(iv: &[u8; IV]) -> [u8; BLOCK] {
-    core::array::from_fn(|at| iv[at])
+/// The first block of `iv`, encrypted: what XTS and ESSIV begin with.
+fn start_of<C>(aes: &C, iv: &[u8; IV]) -> [u8; BLOCK]
+where
+    C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
+{
+    let mut start = core::array::from_fn(|at| iv[at]);
+    aes.encrypt_block((&mut start).into());
+    start
 }
 
 /// The whole blocks of `data`.

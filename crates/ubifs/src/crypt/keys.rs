@@ -8,7 +8,7 @@ use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
 use flysch_api::vfs::Error;
 use hkdf::Hkdf;
 use sha2::{Digest, Sha512};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::{BLOCK, CipherMode, Context, KeyName};
 
@@ -117,12 +117,6 @@ impl MasterKey {
             KeyName::Identifier(_) => self.expand(FOR_FILE, &context.nonce, out),
         }
         Ok(key)
-    }
-}
-
-impl Drop for MasterKey {
-    fn drop(&mut self) {
-        self.bytes.zeroize();
     }
 }
 
