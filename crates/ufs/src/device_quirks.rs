@@ -1,6 +1,6 @@
 //! What particular devices do differently, by wManufacturerID and product name, a reason each.
 
-use crate::quirks::Correction;
+use crate::quirks::{Correction, set_of_quirks};
 use flysch_wire::ufs::descriptor::StringDescriptor;
 
 /// One deviation a device is known for.
@@ -27,34 +27,12 @@ pub enum DeviceQuirk {
     NoTimestamp,
 }
 
-/// A set of deviations of devices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceQuirks(u32);
+set_of_quirks! {
+    /// A set of deviations of devices.
+    DeviceQuirks, DeviceQuirk
+}
 
 impl DeviceQuirks {
-    /// No deviation known.
-    pub const NONE: Self = Self(0);
-
-    /// The set of these.
-    pub const fn of(quirks: &[DeviceQuirk]) -> Self {
-        let mut bits = 0;
-        let mut i = 0;
-        while i < quirks.len() {
-            bits |= 1 << quirks[i] as u32;
-            i += 1;
-        }
-        Self(bits)
-    }
-
-    /// Whether the set holds this one.
-    pub const fn has(self, quirk: DeviceQuirk) -> bool {
-        self.0 >> quirk as u32 & 1 != 0
-    }
-
-    pub(crate) fn corrected(self, correction: Correction<Self>) -> Self {
-        Self((self.0 | correction.add.0) & !correction.remove.0)
-    }
-
     /// The quirks of a device by its maker and its product name (iProductName).
     pub fn find(manufacturer: u16, product: &str) -> Self {
         let hit = |row: &&Row| {

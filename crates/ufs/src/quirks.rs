@@ -35,35 +35,48 @@ pub enum Quirk {
     SettleAfterGear,
 }
 
-/// A set of quirks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Quirks(u32);
+/// The set of what an enumeration of deviations names, a bit for each.
+macro_rules! set_of_quirks {
+    ($(#[$doc:meta])* $set:ident, $quirk:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $set(u32);
+
+        impl $set {
+            /// No deviation known.
+            pub const NONE: Self = Self(0);
+
+            /// The set of these.
+            pub const fn of(quirks: &[$quirk]) -> Self {
+                let mut bits = 0;
+                let mut i = 0;
+                while i < quirks.len() {
+                    bits |= 1 << quirks[i] as u32;
+                    i += 1;
+                }
+                Self(bits)
+            }
+
+            /// Whether the set holds this one.
+            #[inline]
+            pub const fn has(self, quirk: $quirk) -> bool {
+                self.0 >> quirk as u32 & 1 != 0
+            }
+
+            pub(crate) fn corrected(self, correction: Correction<Self>) -> Self {
+                Self((self.0 | correction.add.0) & !correction.remove.0)
+            }
+        }
+    };
+}
+pub(crate) use set_of_quirks;
+
+set_of_quirks! {
+    /// A set of quirks.
+    Quirks, Quirk
+}
 
 impl Quirks {
-    /// No deviation known.
-    pub const NONE: Self = Self(0);
-
-    /// The set of these quirks.
-    pub const fn of(quirks: &[Quirk]) -> Self {
-        let mut bits = 0;
-        let mut i = 0;
-        while i < quirks.len() {
-            bits |= 1 << quirks[i] as u32;
-            i += 1;
-        }
-        Self(bits)
-    }
-
-    /// Whether the set holds this quirk.
-    #[inline]
-    pub const fn has(self, quirk: Quirk) -> bool {
-        self.0 >> quirk as u32 & 1 != 0
-    }
-
-    pub(crate) fn corrected(self, correction: Correction<Self>) -> Self {
-        Self((self.0 | correction.add.0) & !correction.remove.0)
-    }
-
     /// The quirks of a controller by its identity and its version register.
     pub fn find(identity: Identity, version: Ver) -> Self {
         let hit = |row: &&Row| {
