@@ -96,4 +96,16 @@ impl<M: Machine> Machine for Apart<M> {
     fn identity(&self) -> Identity {
         self.inner.identity()
     }
+
+    fn vectors(&self) -> u16 {
+        self.inner.vectors()
+    }
+
+    fn messages(&self) -> Option<u64> {
+        self.inner.messages()
+    }
+
+    fn on_vector(&self, vector: u16) -> Self {
+        Self { inner: self.inner.on_vector(vector), ..self.clone() }
+    }
 }

@@ -13,13 +13,30 @@ use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};
 use core::fmt;
 
-use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Registers, Wake};
+use flysch_api::machine::{
+    Clock, DmaRegion, Identity, Instant, Machine, MixedRegisters, Registers, Wake,
+};
+
+/// Where modelled machines take messages, which raise the vector whose number is written there.
+pub const MESSAGES: u64 = 0xFEE0_0000;
 
 /// Software between two accesses of the machine that takes longer, nanoseconds, was preempted.
 const PREEMPTED_NANOS: u64 = 50_000;
 
+/// What a model raises besides the line; by default nothing.
+pub trait Messages {
+    /// Interrupt vectors it can raise, at most 64; with more than one it writes messages.
+    fn vectors(&self) -> u16 {
+        1
+    }
+    /// The vectors raised by messages to [`MESSAGES`] since the last call, a bit each.
+    fn take_messages(&mut self) -> u64 {
+        0
+    }
+}
+
 /// A device model as a machine sees it. `now` never goes back.
-pub trait Model {
+pub trait Model: Messages {
     /// Reads the register at `offset` at `now`.
     fn read32(&mut self, offset: u32, now: Instant) -> u32;
     /// Writes the register at `offset` at `now`.
@@ -37,6 +54,14 @@ pub trait Model {
     fn device_done(&self, queue: u16, slot: u16) -> Option<Instant>;
 }
 
+/// A model of a controller that has registers of other widths, too: one access each.
+pub trait MixedModel: Model {
+    /// Reads `width` bytes, 1, 2 or 8, at `offset`, a multiple of it.
+    fn read_mixed(&mut self, offset: u32, width: u8, now: Instant) -> u64;
+    /// Writes `width` bytes, 1, 2 or 8, at `offset`, a multiple of it.
+    fn write_mixed(&mut self, offset: u32, width: u8, value: u64, now: Instant);
+}
+
 /// What makes time pass.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
@@ -52,7 +77,12 @@ pub enum Mode {
 /// A model with its memory and its clock. Clones are handles to the same machine.
 pub struct Inline<M> {
     shared: Rc<Shared<M>>,
+    /// The vectors this handle waits for, a bit each.
+    vectors: u64,
 }
+
+/// The vector that the line raises.
+const LINE: u64 = 1;
 
 struct Shared<M> {
     model: RefCell<M>,
@@ -62,11 +92,13 @@ struct Shared<M> {
     now: Cell<Instant>,
     /// Hybrid: the ticks when software last began to run.
     since: Cell<u64>,
+    /// Vectors raised by messages that nobody has waited for yet.
+    raised: Cell<u64>,
 }
 
 impl<M> Clone for Inline<M> {
     fn clone(&self) -> Self {
-        Self { shared: Rc::clone(&self.shared) }
+        Self { shared: Rc::clone(&self.shared), vectors: self.vectors }
     }
 }
 
@@ -93,8 +125,9 @@ impl<M: Model> Inline<M> {
             mode,
             now: Cell::new(Instant::START),
             since: Cell::new(since),
+            raised: Cell::new(0),
         };
-        Self { shared: Rc::new(shared) }
+        Self { shared: Rc::new(shared), vectors: u64::MAX }
     }
 
     /// Looks at the model or changes it from outside: statistics, power cuts.
@@ -126,6 +159,13 @@ impl<M: Model> Shared<M> {
             self.since.set(ticks());
         }
         result
+    }
+
+    /// Whether one of `vectors` is up. What a message raised is taken.
+    fn take_interrupt(&self, model: &mut M, vectors: u64) -> bool {
+        let raised = self.raised.get() | model.take_messages();
+        self.raised.set(raised & !vectors);
+        raised & vectors != 0 || vectors & LINE != 0 && model.interrupt()
     }
 }
 
@@ -165,7 +205,7 @@ impl<M: Model> Clock for Inline<M> {
             model.advance(now);
             let silent = model.silent_completions();
             loop {
-                if model.interrupt() {
+                if self.shared.take_interrupt(model, self.vectors) {
                     return Wake::Interrupt;
                 }
                 if until.is_some_and(|until| until <= self.shared.now.get()) {
@@ -193,5 +233,44 @@ impl<M: Model> Machine for Inline<M> {
 
     fn identity(&self) -> Identity {
         self.shared.identity
+    }
+
+    fn vectors(&self) -> u16 {
+        self.shared.model.borrow().vectors()
+    }
+
+    fn messages(&self) -> Option<u64> {
+        (self.vectors() > 1).then_some(MESSAGES)
+    }
+
+    fn on_vector(&self, vector: u16) -> Self {
+        let vectors = if self.vectors() > 1 { 1 << vector } else { self.vectors };
+        Self { shared: Rc::clone(&self.shared), vectors }
+    }
+}
+
+impl<M: MixedModel> MixedRegisters for Inline<M> {
+    fn read8(&self, offset: u32) -> u8 {
+        self.shared.enter(|model, now| model.read_mixed(offset, 1, now)) as u8
+    }
+
+    fn write8(&self, offset: u32, value: u8) {
+        self.shared.enter(|model, now| model.write_mixed(offset, 1, value.into(), now));
+    }
+
+    fn read16(&self, offset: u32) -> u16 {
+        self.shared.enter(|model, now| model.read_mixed(offset, 2, now)) as u16
+    }
+
+    fn write16(&self, offset: u32, value: u16) {
+        self.shared.enter(|model, now| model.write_mixed(offset, 2, value.into(), now));
+    }
+
+    fn read64(&self, offset: u32) -> u64 {
+        self.shared.enter(|model, now| model.read_mixed(offset, 8, now))
+    }
+
+    fn write64(&self, offset: u32, value: u64) {
+        self.shared.enter(|model, now| model.write_mixed(offset, 8, value, now));
     }
 }

@@ -21,7 +21,7 @@ use crate::power::Link;
 use crate::quirks::Quirks;
 pub(crate) use crate::script::Pending;
 use crate::script::Script;
-use crate::shared::Shared;
+use crate::shared::{Shared, Signals};
 use crate::task::TaskAction;
 use crate::uic::UicAction;
 use crate::{Cause, Error};
@@ -157,6 +157,8 @@ pub(crate) struct Core<M: Machine> {
     pub(crate) clocks_on: bool,
     /// The controller is on and its queues are.
     pub(crate) running: bool,
+    /// How it tells the ends of commands.
+    pub(crate) signals: Signals,
     /// The present instant, and the next one to be polled at.
     pub(crate) now: Instant,
     pub(crate) at: Instant,
@@ -199,6 +201,7 @@ impl<M: Machine> Core<M> {
             platform: None,
             clocks_on: false,
             running: false,
+            signals: Signals::default(),
             now: Instant::START,
             at: Instant::NEVER,
             patience: PATIENCE.0,

@@ -159,7 +159,8 @@ impl<M: Machine> Host<M> {
         if !free_choice || !all_here || !OF_QUEUES.contains(&step) {
             return false;
         }
-        let options = Options { queue: QueueMode::Sdq, ..core.options.clone() };
+        let aggregation = core.options.aggregation.filter(|_| core.options.lanes == 1);
+        let options = Options { queue: QueueMode::Sdq, aggregation, ..core.options.clone() };
         let Ok(shape) = settle_shape(core.cap, core.mcq_cap, &options) else { return false };
         let memory = core.layout.whole().clone();
         let Ok(parts) =
@@ -559,6 +560,9 @@ fn read_facts<M: Machine>(machine: &M, options: Options) -> Result<Facts, Error>
     if options.transfer_max == 0 || options.transfer_max > Options::TRANSFER_MAX {
         return Err(Error::Options("transfer_max must be 1 byte to 2 MiB"));
     }
+    if options.aggregation.is_some_and(|aggregation| !aggregation.is_valid()) {
+        return Err(Error::Options("aggregation is of 1 to 31 completions in 40 to 10200 us"));
+    }
     let cap = machine.read32(CAP);
     if cap == u32::MAX {
         return Err(Error::NoController);
@@ -587,6 +591,9 @@ fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Result<Shape, E
     };
     if mcq && queues == 0 {
         return Err(Error::Unsupported("MCQ"));
+    }
+    if options.aggregation.is_some() && !mcq && options.lanes > 1 {
+        return Err(Error::Options("the single doorbell aggregates interrupts for one lane only"));
     }
     let present = if mcq { queues } else { cap.transfer_slots() };
     if lanes > present {

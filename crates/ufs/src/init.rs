@@ -3,23 +3,23 @@
 use crate::control::{Core, MS, Run, Stop, US};
 use crate::device_quirks::{DeviceName, DeviceQuirks};
 use crate::history::{ErrorKind, ErrorRecord};
-use crate::lane::ENABLED;
+use crate::lane::{ENABLED, ERRORS};
 use crate::layout::Layout;
 use crate::management::Message;
 use crate::options::Timeouts;
 use crate::platform::{Event, Phase, QueueRegisters};
 use crate::port::Lane;
 use crate::quirks::Quirk;
-use crate::shared::Starts;
+use crate::shared::{Signals, Starts};
 use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::{DmaRegion, Machine};
 use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
 use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId, QueryOpcode};
 use flysch_wire::ufs::registers::{
-    AHIT, CONFIG, Config, CqAttr, CqInterrupts, HCE, HCS, Hce, Hcs, IE, IS, MCQCONFIG, McqConfig,
-    RunStop, SqAttr, UECDL, UECDME, UECN, UECPA, UECT, UTMRLBA, UTMRLBAU, UTMRLRSR, UTRLBA,
-    UTRLBAU, UTRLDBR, UTRLRSR, mcq, ring_size_field,
+    AHIT, CONFIG, Config, CqAttr, CqCfg, CqInterrupts, ESILBA, ESIUBA, HCE, HCS, Hce, Hcs, IE, IS,
+    InterruptAggregation, MCQCONFIG, McqConfig, RunStop, SqAttr, UECDL, UECDME, UECN, UECPA, UECT,
+    UTMRLBA, UTMRLBAU, UTMRLRSR, UTRIACR, UTRLBA, UTRLBAU, UTRLDBR, UTRLRSR, mcq, ring_size_field,
 };
 use flysch_wire::ufs::uic::{UicAttribute, UicOpcode};
 use flysch_wire::ufs::upiu::QueryFields;
@@ -198,8 +198,8 @@ impl<M: Machine> Core<M> {
             Stage::AutoHibern8 => self.initial_auto_hibern8(),
             Stage::Run => {
                 self.effect(Self::publish_bounds);
-                let enable = if self.options.interrupts { ENABLED.into_bits() } else { 0 };
-                self.write(IE, enable);
+                let told = if self.signals.messages { ERRORS } else { ENABLED };
+                self.write(IE, if self.options.interrupts { told.into_bits() } else { 0 });
                 Ok(())
             }
         }
@@ -274,6 +274,7 @@ impl<M: Machine> Core<M> {
                 }
             }
         } else {
+            self.effect(Self::aggregate_list);
             self.once(|core| core.find_stuck_slots());
         }
         self.lane(Lane::restart)?;
@@ -289,11 +290,12 @@ impl<M: Machine> Core<M> {
         };
         write_address(UTRLBA, UTRLBAU, &self.layout.transfer_list);
         write_address(UTMRLBA, UTMRLBAU, &self.layout.task_list);
+        self.signals = Signals::default();
         if !self.cap.mcqs() {
             return 0;
         }
         if self.shape.mcq {
-            self.machine.write32(CONFIG, Config::new().with_qt(true).into_bits());
+            self.choose_queues();
             // A queue left enabled by someone else must not run with our memory.
             for queue in 0..self.mcq_cap.queues() {
                 let bank = self.mcq_cap.queue_offset(queue as u8);
@@ -308,6 +310,42 @@ impl<M: Machine> Core<M> {
             self.machine.write32(CONFIG, 0);
         }
         0
+    }
+
+    /// Selects MCQ, with a message for each queue if controller and machine can: no capability bit
+    /// says so, but a controller that cannot does not keep the bit.
+    fn choose_queues(&mut self) {
+        let machine = &self.machine;
+        let enough = usize::from(machine.vectors()) >= self.shape.lanes;
+        let wanted = self.options.event_interrupts && enough;
+        let place = machine.messages().filter(|_| wanted);
+        if let Some(place) = place {
+            machine.write32(ESILBA, place as u32);
+            machine.write32(ESIUBA, (place >> 32) as u32);
+        }
+        let config = Config::new().with_qt(true).with_esie(place.is_some());
+        machine.write32(CONFIG, config.into_bits());
+        self.signals.messages = place.is_some() && Config::from_bits(machine.read32(CONFIG)).esie();
+    }
+
+    /// Switches the aggregation of a register on, if it is wanted. Whether the controller does it.
+    fn aggregate(&self, register: u32) -> bool {
+        let Some(aggregation) = self.options.aggregation else { return false };
+        self.machine.write32(register, aggregation.control().into_bits());
+        InterruptAggregation::from_bits(self.machine.read32(register)).iaen()
+    }
+
+    fn aggregate_list(&mut self) {
+        self.signals.aggregated = self.aggregate(UTRIACR);
+    }
+
+    /// Each completion queue is an aggregation group of its own.
+    fn aggregate_queue(&self, queue: u8, completion_interrupt: u32) -> bool {
+        let aggregated = self.aggregate(completion_interrupt + mcq::MCQIACR);
+        let group = CqCfg::new().with_iag(queue).with_iagvld(true);
+        let cfg = if aggregated { group } else { CqCfg::new() };
+        self.machine.write32(self.mcq_cap.queue_offset(queue) + mcq::CQCFG, cfg.into_bits());
+        aggregated
     }
 
     /// Sets up one queue pair and finds out where its rings stand.
@@ -341,8 +379,12 @@ impl<M: Machine> Core<M> {
         if !enabled || registers.submission == 0 || registers.completion == 0 {
             return false;
         }
-        let cause = CqInterrupts::new().with_teps(true).into_bits();
+        // Where the line tells, IE decides for all queues.
+        let told = self.options.interrupts || !self.signals.messages;
+        let cause = CqInterrupts::new().with_teps(told).into_bits();
         machine.write32(registers.completion_interrupt + mcq::CQIE, cause);
+        let aggregated = self.aggregate_queue(queue, registers.completion_interrupt);
+        let signals = Signals { aggregated, ..self.signals };
         // Pointers may have survived the reset: both rings start, empty, where they stand.
         let head = machine.read32(registers.submission + mcq::SQHP);
         let tail = machine.read32(registers.completion + mcq::CQTP);
@@ -355,7 +397,7 @@ impl<M: Machine> Core<M> {
             machine.write32(registers.submission + mcq::SQTP, head);
         }
         machine.write32(registers.completion + mcq::CQHP, tail);
-        let starts = Starts { submission: head, completion: tail, registers };
+        let starts = Starts { submission: head, completion: tail, registers, signals };
         self.shared.lanes[usize::from(queue)].set_starts(starts);
         true
     }
@@ -391,7 +433,8 @@ impl<M: Machine> Core<M> {
             self.errors.note(self.now, ErrorKind::StuckSlots, stuck);
         }
         for lane in &self.shared.lanes {
-            lane.set_starts(Starts { submission: stuck, ..Starts::default() });
+            let signals = self.signals;
+            lane.set_starts(Starts { submission: stuck, signals, ..Starts::default() });
         }
         stuck.into()
     }

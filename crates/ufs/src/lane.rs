@@ -1,10 +1,10 @@
 //! What a lane does away from the hot path: obeying the host, watching the clock, parking.
 
-use crate::control::{Facts, MS, Shape};
+use crate::control::{Facts, MS};
 use crate::layout::{Layout, slot as descriptor};
 use crate::port::{Lane, Management, Trouble};
 use crate::queue::{Done, FreeSlots, MANAGEMENT, Mcq, Phase, Queue, Sdq, Slot, Verdict};
-use crate::shared::{Order, Shared, UNITS};
+use crate::shared::{Order, Shared, Signals, UNITS};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -37,7 +37,8 @@ impl<M: Machine> Lane<M> {
         facts: &Facts,
         index: usize,
     ) -> Self {
-        let Shape { mcq, lanes, .. } = facts.shape;
+        let mcq = facts.shape.mcq;
+        let watchdog = u64::from(facts.options.timeouts.watchdog_ms) * MS;
         let (depth, first_tag) = (facts.shape.depth_of(index), facts.shape.first_tag(index));
         let options = &facts.options;
         let descriptors = layout.descriptors(index);
@@ -54,9 +55,6 @@ impl<M: Machine> Lane<M> {
             boundary: 0,
             inner: 1,
         };
-        // Lanes that share an interrupt line may clear it for each other.
-        let watchdog = u64::from(options.timeouts.watchdog_ms) * MS;
-        let watchdog_nanos = if lanes > 1 && options.interrupts { MS } else { watchdog };
         Self {
             machine: machine.clone(),
             shared: shared.clone(),
@@ -77,7 +75,11 @@ impl<M: Machine> Lane<M> {
             in_flight: 0,
             ended: VecDeque::with_capacity(depth),
             watch_at: Instant::NEVER,
-            watchdog_nanos,
+            watchdog,
+            watchdog_nanos: watchdog,
+            signals: Signals::default(),
+            count: None,
+            aggregation: options.aggregation,
             obeyed: shared.order_now(),
             parked: true,
             stopped: true,
@@ -388,6 +390,12 @@ impl<M: Machine> Lane<M> {
         }
         self.retire_dead();
         self.counts_slots = self.dead != 0 || self.bounds_units;
+        self.signals = starts.signals;
+        // Lanes that share the line may clear it for each other.
+        let alone = self.signals.messages || self.shared.lanes.len() == 1;
+        self.watchdog_nanos = if alone { self.watchdog } else { self.watchdog.min(MS) };
+        let count = self.aggregation.filter(|_| starts.signals.aggregated);
+        self.count = count.map(|aggregation| aggregation.control().into_bits());
         self.stopped = false;
     }
 
@@ -481,9 +489,12 @@ impl<M: Machine> Lane<M> {
 
     /// Clears what raised the line, before the look for completions that it announced.
     pub(crate) fn acknowledge(&mut self) {
+        if self.signals.messages {
+            return self.queue.acknowledge(&self.machine, self.count);
+        }
         let status = Interrupts::from_bits(self.machine.read32(IS));
         if status.intersects(ENABLED) {
-            self.queue.acknowledge(&self.machine);
+            self.queue.acknowledge(&self.machine, self.count);
             self.report_errors(status);
             self.machine.write32(IS, status.into_bits() & COMPLETIONS.into_bits());
         }
@@ -493,7 +504,7 @@ impl<M: Machine> Lane<M> {
         if !self.interrupts {
             self.interrupts = true;
             self.armed = true;
-            self.machine.write32(IE, ENABLED.into_bits());
+            self.enable_interrupts(true);
         }
         self.ended.is_empty() && !self.look() && self.shared.order() == self.obeyed
     }
@@ -502,9 +513,23 @@ impl<M: Machine> Lane<M> {
     pub(crate) fn disarm(&mut self) {
         self.armed = false;
         self.interrupts = false;
-        // Another lane may be waiting for the line.
-        if self.shared.lanes.len() == 1 {
-            self.machine.write32(IE, 0);
+        self.enable_interrupts(false);
+    }
+
+    fn enable_interrupts(&self, on: bool) {
+        let causes = match &self.queue {
+            Queue::Mcq(queue) if self.signals.messages => {
+                queue.enable(on, &self.machine);
+                ERRORS
+            }
+            _ => ENABLED,
+        };
+        // Another lane may be waiting for the line, which is the first one's where it is for
+        // errors alone.
+        let alone = self.shared.lanes.len() == 1;
+        let own = if self.signals.messages { self.index == 0 } else { on || alone };
+        if own {
+            self.machine.write32(IE, if on { causes.into_bits() } else { 0 });
         }
     }
 

@@ -107,7 +107,7 @@ pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use host::{Device, Host, Progress, State};
 pub use init::{OnFailure, STEPS, Step};
 pub use operation::{DescriptorBytes, EndCommands, Operation, Output};
-pub use options::{LinkLimits, Options, QueueMode, Timeouts};
+pub use options::{Aggregation, LinkLimits, Options, QueueMode, Timeouts};
 pub use platform::{
     Clocks, DmeSetting, Event, Phase, Platform, PlatformError, QueueRegisters, ReferenceClock,
 };

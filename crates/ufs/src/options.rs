@@ -1,5 +1,6 @@
 use crate::device_quirks::DeviceQuirks;
 use crate::quirks::{Correction, Quirks};
+use flysch_wire::ufs::registers::InterruptAggregation;
 use flysch_wire::ufs::uic::HsSeries;
 
 /// Which queue design to use.
@@ -28,6 +29,35 @@ pub struct LinkLimits {
 impl Default for LinkLimits {
     fn default() -> Self {
         Self { gear: 5, lanes: 2, series: HsSeries::B }
+    }
+}
+
+/// Interrupt aggregation: several completions for one interrupt, at the price of their latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aggregation {
+    /// Completions after which the interrupt comes, 1..=31.
+    pub completions: u8,
+    /// How long the first of them waits for the others at most, µs, 40..=10200; counted in units of
+    /// 40.
+    pub timeout_us: u16,
+}
+
+impl Aggregation {
+    /// Whether a controller can count and time so.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        (1..=31).contains(&self.completions) && (40..=10_200).contains(&self.timeout_us)
+    }
+
+    /// What to write to UTRIACR or MCQIACR, to begin and after every interrupt.
+    pub(crate) fn control(&self) -> InterruptAggregation {
+        let units = u32::from(self.timeout_us).div_ceil(InterruptAggregation::TIMEOUT_UNIT_US);
+        InterruptAggregation::new()
+            .with_iaen(true)
+            .with_iapwen(true)
+            .with_ctr(true)
+            .with_iacth(self.completions)
+            .with_iatoval(units as u8)
     }
 }
 
@@ -91,6 +121,13 @@ pub struct Options {
     /// Whether completions raise the interrupt line. Without, the caller polls, or calls
     /// [`Port::arm`](crate::Port::arm) before it waits.
     pub interrupts: bool,
+    /// Whether each queue pair raises a vector of its own (event-specific interrupts), where
+    /// controller and machine can: then each lane waits on [`Port::vector`](crate::Port::vector)
+    /// and none disturbs another. Without, all share the line.
+    pub event_interrupts: bool,
+    /// Whether several completions share an interrupt. Left off where the controller cannot.
+    /// With the single doorbell, which has one counter, for one lane only.
+    pub aggregation: Option<Aggregation>,
     /// Longest data transfer of one command, bytes; at most [`TRANSFER_MAX`](Self::TRANSFER_MAX).
     pub transfer_max: u32,
     /// The fastest link wanted.
@@ -126,6 +163,8 @@ impl Default for Options {
             apart: false,
             depth: 32,
             interrupts: true,
+            event_interrupts: true,
+            aggregation: None,
             transfer_max: 1024 * 1024,
             link: LinkLimits::default(),
             reference_clock: None,

@@ -8,9 +8,10 @@
 use crate::control::MS;
 use crate::host::Host;
 use crate::layout::slot as descriptor;
+use crate::options::Aggregation;
 use crate::queue::{Done, FreeSlots, Phase, Queue, Slot};
 use crate::quirks::{Quirk, Quirks};
-use crate::shared::{LaneWord, Order, Shared, UNITS};
+use crate::shared::{LaneWord, Order, Shared, Signals, UNITS};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -77,11 +78,19 @@ impl<M: Machine> Port<M> {
         self.lane_mut().abort(token)
     }
 
-    /// Polled mode: lets completions raise the interrupt line. `true` means nothing has ended
+    /// The interrupt vector that ends of this port's commands raise, once the host is up: 0, the
+    /// line, where queues have none of their own. [`Machine::on_vector`] waits for it alone. The
+    /// line, for errors, is the first port's or the host's.
+    pub fn vector(&self) -> u16 {
+        let lane = self.lane_ref();
+        if lane.word().starts().signals.messages { lane.index as u16 } else { 0 }
+    }
+
+    /// Polled mode: lets completions raise the interrupt. `true` means nothing has ended
     /// since, so waiting for the interrupt cannot miss anything; `false` means poll first.
     ///
-    /// The line is released by the next poll that finds something. With several lanes on one
-    /// interrupt line a lane may clear the status another is about to wait for, so each also
+    /// It is masked again by the next poll that finds something. With several lanes on the line
+    /// a lane may clear the status another is about to wait for, so each also
     /// waits no longer than [`poll_at`](command::Port::poll_at), which then is at most 1 ms away.
     pub fn arm(&mut self) -> bool {
         self.lane_mut().arm()
@@ -190,12 +199,18 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) trouble: Trouble,
     /// The next time to look for errors and overdue commands.
     pub(crate) watch_at: Instant,
+    /// The time between two such looks, as asked for and as the interrupts allow, nanoseconds.
+    pub(crate) watchdog: u64,
     pub(crate) watchdog_nanos: u64,
     /// The last order obeyed.
     pub(crate) obeyed: Order,
     pub(crate) parked: bool,
     pub(crate) stopped: bool,
-    /// Whether completions raise the interrupt line now, and whether only until the next one.
+    /// How ends are told, and what has them counted anew where several are told together.
+    pub(crate) signals: Signals,
+    pub(crate) count: Option<u32>,
+    pub(crate) aggregation: Option<Aggregation>,
+    /// Whether completions raise an interrupt now, and whether only until the next one.
     pub(crate) interrupts: bool,
     pub(crate) armed: bool,
     pub(crate) management: Option<Management>,
@@ -370,7 +385,10 @@ impl<M: Machine> Lane<M> {
             Direction::FromDevice => DataDirection::FromDevice,
         };
         Utrd {
-            header: UtrdHeader::new().with_i(true).with_dd(dd).with_ct(CommandType::UfsStorage),
+            header: UtrdHeader::new()
+                .with_i(!self.signals.aggregated)
+                .with_dd(dd)
+                .with_ct(CommandType::UfsStorage),
             dun: 0,
             status: UtrdStatus::PENDING,
             ucd_base: self.descriptors.region().address() + (slot * descriptor::LENGTH) as u64,
@@ -578,6 +596,9 @@ impl<M: Machine> Lane<M> {
             }
         } else if now >= self.watch_at {
             self.watch(now);
+        } else if self.interrupts && self.signals.messages && self.index == 0 {
+            // The line is for errors alone, and this lane's to look at.
+            self.look_for_errors(false);
         }
     }
 

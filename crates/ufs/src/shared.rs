@@ -60,6 +60,17 @@ pub(crate) struct Starts {
     pub(crate) completion: u32,
     /// MCQ: where the run-time registers are.
     pub(crate) registers: QueueRegisters,
+    /// How ends are told.
+    pub(crate) signals: Signals,
+}
+
+/// How the ends of a lane's commands are told, as the controller took it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Signals {
+    /// Each queue raises a vector of its own.
+    pub(crate) messages: bool,
+    /// Several share an interrupt.
+    pub(crate) aggregated: bool,
 }
 
 /// What one lane tells the host.
@@ -74,7 +85,7 @@ pub(crate) struct LaneWord {
     /// Logical unit of each slot in flight.
     luns: Box<[AtomicU8]>,
     /// How the queues stand after a reset, see [`Starts`].
-    starts: [AtomicU32; 5],
+    starts: [AtomicU32; 6],
 }
 
 impl LaneWord {
@@ -88,7 +99,7 @@ impl LaneWord {
             held: [const { AtomicU32::new(0) }; HELD_WORDS],
             late: [const { AtomicU32::new(0) }; HELD_WORDS],
             luns: (0..slots).map(|_| AtomicU8::new(0)).collect(),
-            starts: [const { AtomicU32::new(0) }; 5],
+            starts: [const { AtomicU32::new(0) }; 6],
         }
     }
 
@@ -126,6 +137,7 @@ impl LaneWord {
             starts.registers.submission,
             starts.registers.completion,
             starts.registers.completion_interrupt,
+            u32::from(starts.signals.messages) | u32::from(starts.signals.aggregated) << 1,
         ];
         for (slot, word) in self.starts.iter().zip(words) {
             slot.store(word, Ordering::Release);
@@ -142,6 +154,7 @@ impl LaneWord {
                 completion: word(3),
                 completion_interrupt: word(4),
             },
+            signals: Signals { messages: word(5) & 1 != 0, aggregated: word(5) & 2 != 0 },
         }
     }
 

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant as Wall;
 
-use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Registers, Wake};
+use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, MixedRegisters, Registers, Wake};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 pub use error::{Error, ImageFault};
@@ -225,9 +225,29 @@ impl Shared {
         }
     }
 
-    fn address(&self, offset: u32) -> Option<u32> {
-        let inside = offset.is_multiple_of(4) && offset < self.window.length;
+    /// Where `width` bytes at `offset` of the window are.
+    fn address(&self, offset: u32, width: u32) -> Option<u32> {
+        let inside = offset.is_multiple_of(width) && offset < self.window.length;
         inside.then(|| self.window.base + offset)
+    }
+
+    /// One read of the bus of `width` bytes, by the command for it.
+    fn read(&self, command: &str, offset: u32, width: u32) -> u64 {
+        let Some(address) = self.address(offset, width) else { return u64::MAX };
+        let mut link = self.link();
+        let value = link.call(format_args!("{command} {address:#x}"));
+        self.pass_on(&link);
+        // Reads answer their own width; the protocol prints all as 64 bits.
+        value.unwrap_or(u64::MAX)
+    }
+
+    /// One write on the bus of `width` bytes, by the command for it.
+    fn write(&self, command: &str, offset: u32, width: u32, value: u64) {
+        let Some(address) = self.address(offset, width) else { return };
+        let mut link = self.link();
+        // A write that cannot be sent vanishes, as on a bus; the next read tells.
+        let _ = link.post(format_args!("{command} {address:#x} {value:#x}"));
+        self.pass_on(&link);
     }
 
     fn now(&self) -> Instant {
@@ -278,20 +298,37 @@ impl Shared {
 
 impl Registers for Machine {
     fn read32(&self, offset: u32) -> u32 {
-        let Some(address) = self.shared.address(offset) else { return u32::MAX };
-        let mut link = self.shared.link();
-        let value = link.call(format_args!("readl {address:#x}"));
-        self.shared.pass_on(&link);
-        // 32-bit reads answer 32 bits; the protocol prints them as 64.
-        value.map_or(u32::MAX, |value| value as u32)
+        self.shared.read("readl", offset, 4) as u32
     }
 
     fn write32(&self, offset: u32, value: u32) {
-        let Some(address) = self.shared.address(offset) else { return };
-        let mut link = self.shared.link();
-        // A write that cannot be sent vanishes, as on a bus; the next read tells.
-        let _ = link.post(format_args!("writel {address:#x} {value:#x}"));
-        self.shared.pass_on(&link);
+        self.shared.write("writel", offset, 4, value.into());
+    }
+}
+
+impl MixedRegisters for Machine {
+    fn read8(&self, offset: u32) -> u8 {
+        self.shared.read("readb", offset, 1) as u8
+    }
+
+    fn write8(&self, offset: u32, value: u8) {
+        self.shared.write("writeb", offset, 1, value.into());
+    }
+
+    fn read16(&self, offset: u32) -> u16 {
+        self.shared.read("readw", offset, 2) as u16
+    }
+
+    fn write16(&self, offset: u32, value: u16) {
+        self.shared.write("writew", offset, 2, value.into());
+    }
+
+    fn read64(&self, offset: u32) -> u64 {
+        self.shared.read("readq", offset, 8)
+    }
+
+    fn write64(&self, offset: u32, value: u64) {
+        self.shared.write("writeq", offset, 8, value);
     }
 }
 

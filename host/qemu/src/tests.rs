@@ -53,6 +53,23 @@ fn registers_interrupts_and_memory() {
     assert_eq!(machine.ended(), None);
 }
 
+/// The device's registers are 32 bits wide: QEMU's bus cuts wider accesses and picks narrower
+/// ones out.
+#[test]
+fn registers_of_other_widths_are_one_access_each() {
+    let Some(machine) = start(&Options { queues: 2, ..Options::default() }) else { return };
+    let (cap, mcqcap, ver) = (machine.read32(0), machine.read32(4), machine.read32(8));
+    assert_eq!(machine.read64(0), u64::from(mcqcap) << 32 | u64::from(cap));
+    assert_eq!(machine.read16(8), ver as u16);
+    // Within a register QEMU's device knows its first byte alone.
+    assert_eq!((machine.read16(0), machine.read8(0)), (cap as u16, cap as u8));
+    // HCE alone, then UTRLBA and UTRLBAU together.
+    machine.write32(0x34, 1);
+    machine.write64(0x50, 0x5_1234_5400);
+    assert_eq!((machine.read32(0x50), machine.read32(0x54)), (0x1234_5400, 5));
+    assert_eq!((machine.read64(0x4), machine.read16(0x3)), (u64::MAX, u16::MAX), "unaligned");
+}
+
 #[test]
 fn queues_are_what_was_asked_for() {
     for queues in [1, 5, 8] {

@@ -35,6 +35,7 @@ mod ubifs_sealed;
 mod ufs_bring_up;
 mod ufs_control;
 mod ufs_fair;
+mod ufs_interrupts;
 mod ufs_model;
 mod ufs_recovery;
 mod write_exercise;

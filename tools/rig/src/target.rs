@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use flysch_models::faults::{Plan, PlanError};
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, Profile};
+use flysch_ufs::Aggregation;
 
 use crate::size;
 
@@ -58,6 +59,12 @@ pub const KINDS: [Kind; 4] = [
                 "keep the disk's data in this file (memory); made if size is given",
             ),
             key("mcq", "1..31", "multi-circular queues, this many (single doorbell)"),
+            key("esi", "on|off", "a vector for each queue, if there are queues (on)"),
+            key(
+                "aggregate",
+                "COUNT:MICROSECONDS",
+                "so many completions for one interrupt, or as many as there are by then (off)",
+            ),
             key("gear", "1..5", "highest high-speed gear of the link (the profile's)"),
             key("wb", "on|off", "WriteBooster (off)"),
             key("clock", "virtual|hybrid|real", "whose time: see docs/command.md (hybrid)"),
@@ -124,6 +131,10 @@ pub struct UfsTarget {
     pub image: Option<PathBuf>,
     /// Queues in MCQ mode; `None` is the single doorbell.
     pub mcq: Option<u8>,
+    /// Whether queues have vectors of their own.
+    pub event_interrupts: bool,
+    /// Completions that share an interrupt.
+    pub aggregation: Option<Aggregation>,
     /// Highest gear.
     pub gear: Option<u8>,
     /// Whether WriteBooster is switched on after bring-up.
@@ -210,6 +221,8 @@ impl Default for UfsTarget {
             lu: 0,
             image: None,
             mcq: None,
+            event_interrupts: true,
+            aggregation: None,
             gear: None,
             write_booster: false,
             clock: ClockKind::default(),
@@ -381,6 +394,9 @@ impl<'a> Pairs<'a> {
                 "BYTES" => "a size such as 512M, 4G or 1048576, a multiple of 4096".into(),
                 "FILE" | "PROGRAM" => "a path".into(),
                 "NUMBER" => "a number".into(),
+                "COUNT:MICROSECONDS" => {
+                    "1 to 31 completions and 40 to 10200 microseconds, such as 8:400".into()
+                }
                 other => other.into(),
             };
             ParseError::Value { key: key.name, given: (*value).into(), expected }
@@ -427,6 +443,8 @@ impl UfsTarget {
             lu: pairs.within("lu", 0, 31)?.unwrap_or(default.lu),
             image: pairs.path("image")?,
             mcq: pairs.within("mcq", 1, 31)?,
+            event_interrupts: pairs.get("esi", on_off)?.unwrap_or(default.event_interrupts),
+            aggregation: pairs.get("aggregate", aggregation)?,
             gear: pairs.within("gear", 1, 5)?,
             write_booster: pairs.get("wb", on_off)?.unwrap_or(default.write_booster),
             clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
@@ -476,6 +494,16 @@ impl NullTarget {
 
 fn profile(name: &str) -> Option<Profile> {
     Profile::ALL.into_iter().find(|profile| profile.name == name).copied()
+}
+
+/// `COUNT:MICROSECONDS`, in the bounds of the registers.
+fn aggregation(text: &str) -> Option<Aggregation> {
+    let (completions, timeout_us) = text.split_once(':')?;
+    let aggregation = Aggregation {
+        completions: completions.parse().ok()?,
+        timeout_us: timeout_us.parse().ok()?,
+    };
+    aggregation.is_valid().then_some(aggregation)
 }
 
 impl ClockKind {

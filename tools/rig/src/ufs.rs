@@ -149,7 +149,12 @@ fn open_model<M: Witness>(
     let size = image.as_ref().map(|image| image.bytes).or(target.size).unwrap_or(MODEL_SIZE);
     let config = model_config(target, size)?;
     let profile = config.profile.name;
-    let options = driver_options(target.mcq, needs, target.gear, Some(target.write_booster));
+    let options = Options {
+        write_booster: Some(target.write_booster),
+        event_interrupts: target.event_interrupts,
+        aggregation: target.aggregation,
+        ..driver_options(target.mcq, needs, target.gear)
+    };
     let plan = MemoryPlan::new::<M>(&options, needs);
     let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
     let machine = start(Model::new(config, region.clone())?, region.clone())?;
@@ -191,7 +196,7 @@ pub(crate) fn open_qemu(
     target: &QemuTarget,
     needs: &Needs,
 ) -> Result<Ufs<flysch_qemu::Machine>, Error> {
-    let options = driver_options(target.mcq, needs, None, None);
+    let options = driver_options(target.mcq, needs, None);
     let plan = MemoryPlan::new::<flysch_qemu::Machine>(&options, needs);
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
@@ -221,12 +226,7 @@ fn queues(mcq: Option<u8>) -> String {
     }
 }
 
-fn driver_options(
-    mcq: Option<u8>,
-    needs: &Needs,
-    gear: Option<u8>,
-    write_booster: Option<bool>,
-) -> Options {
+fn driver_options(mcq: Option<u8>, needs: &Needs, gear: Option<u8>) -> Options {
     let default = LinkLimits::default();
     Options {
         queue: if mcq.is_some() { QueueMode::Mcq } else { QueueMode::Sdq },
@@ -234,7 +234,6 @@ fn driver_options(
         lanes: mcq.map_or(1, |queues| u16::from(queues).min(needs.lanes.max(1)) as u8),
         depth: needs.queue_depth.clamp(1, 255) as u16,
         link: LinkLimits { gear: gear.unwrap_or(default.gear), ..default },
-        write_booster,
         ..Options::default()
     }
 }

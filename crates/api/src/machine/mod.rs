@@ -135,9 +135,16 @@ pub trait Machine: Registers + Clock + Clone {
     /// The controller's identity on its bus.
     fn identity(&self) -> Identity;
 
-    /// Interrupt vectors the machine has: 1 where all there is is a line.
+    /// Interrupt vectors the machine has: 1 where all there is is a line. The line raises vector 0.
     fn vectors(&self) -> u16 {
         1
+    }
+
+    /// Where the device raises vectors by itself (message signalled interrupts): a write of the
+    /// number `n`, 32 bits, to this device address raises vector `n`. A vector that was raised
+    /// stays so until someone waited for it. `None` where there is the line alone.
+    fn messages(&self) -> Option<u64> {
+        None
     }
 
     /// A handle whose [`wait`](Clock::wait) comes back for interrupts of `vector` alone, so that

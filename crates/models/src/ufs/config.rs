@@ -98,6 +98,8 @@ pub struct Config {
     pub task_slots: u32,
     /// Multi-circular queues, 0 for a controller without.
     pub queues: u32,
+    /// Whether the controller has event-specific interrupts, a message for each queue.
+    pub event_interrupts: bool,
     /// Whether the legacy single doorbell is there.
     pub legacy_doorbell: bool,
     /// Most active commands in multi-circular queue mode, 1 to 256; must equal `slots` where both
@@ -132,6 +134,7 @@ impl Default for Config {
             slots: 32,
             task_slots: 8,
             queues: 8,
+            event_interrupts: true,
             legacy_doorbell: true,
             active_commands: 32,
             queue_depth: 0,

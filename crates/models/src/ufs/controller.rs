@@ -1,13 +1,14 @@
 //! The register file: what reads answer, what writes set off, resets, the interrupt line.
 
 use flysch_wire::ufs::registers::{
-    self as reg, Ahit, Cap, Config as McqMode, Hcs, InterruptAggregation, Interrupts, McqCap,
-    McqConfig, Ver,
+    self as reg, Ahit, Cap, Config as McqMode, Hcs, Interrupts, McqCap, McqConfig, Ver,
 };
 
+use super::aggregation::{Aggregator, Counted};
 use super::config::Config;
 use super::{Event, Ufs, mcq};
 use crate::faults::Kind;
+use crate::machine::MESSAGES;
 
 /// How long HCE takes to come up, nanoseconds.
 const ENABLE_NS: u64 = 50_000;
@@ -32,9 +33,7 @@ pub(super) struct Registers {
     pub(super) enabled: bool,
     pub(super) ahit: Ahit,
     pub(super) uec: [u32; 5],
-    pub(super) aggregation: InterruptAggregation,
-    /// Completions counted by the aggregation, and whether its timer runs.
-    pub(super) aggregated: u8,
+    pub(super) aggregation: Aggregator,
     pub(super) utrlba: u64,
     pub(super) utrldbr: u32,
     /// Doorbell bits whose descriptor was not fetched yet.
@@ -49,6 +48,10 @@ pub(super) struct Registers {
     pub(super) mode: McqMode,
     pub(super) mcqconfig: McqConfig,
     pub(super) esiba: u64,
+    /// The controller has event-specific interrupts.
+    pub(super) has_messages: bool,
+    /// How often the line went up.
+    pub(super) raised: u64,
 }
 
 impl Registers {
@@ -67,10 +70,13 @@ impl Registers {
             queues => McqCap::new()
                 .with_maxq((queues - 1) as u8)
                 .with_rrp(true)
+                .with_miag(queues as u8)
                 .with_qcfgptr((mcq::BANK / reg::mcq::BANK_UNIT) as u8),
         };
         let slots = if config.legacy_doorbell { config.slots } else { 0 };
-        Self::power_on((cap, mcqcap, config.host_version), (slots, config.task_slots))
+        let has_messages = config.event_interrupts && config.queues > 0;
+        let fixed = (cap, mcqcap, config.host_version);
+        Self { has_messages, ..Self::power_on(fixed, (slots, config.task_slots)) }
     }
 
     /// The registers after power-on, with these capabilities and numbers of slots.
@@ -88,8 +94,7 @@ impl Registers {
             enabled: false,
             ahit: Ahit::new(),
             uec: [0; 5],
-            aggregation: InterruptAggregation::new(),
-            aggregated: 0,
+            aggregation: Aggregator::default(),
             utrlba: 0,
             utrldbr: 0,
             unfetched: 0,
@@ -103,13 +108,17 @@ impl Registers {
             mode: McqMode::new(),
             mcqconfig: McqConfig::new().with_active_commands(cap.active_commands_max()),
             esiba: 0,
+            has_messages: false,
+            raised: 0,
         }
     }
 
     /// Everything but the capabilities as after power-on.
     fn reset(&mut self) {
         let capabilities = (self.cap, self.mcqcap, self.ver);
-        *self = Self::power_on(capabilities, (self.slots, self.task_slots));
+        let Self { has_messages, raised, .. } = *self;
+        let fresh = Self::power_on(capabilities, (self.slots, self.task_slots));
+        *self = Self { has_messages, raised, ..fresh };
     }
 
     #[inline]
@@ -120,7 +129,9 @@ impl Registers {
     /// Sets interrupt causes.
     #[inline]
     pub(super) fn raise(&mut self, causes: Interrupts) {
+        let was_up = self.interrupt();
         self.is = self.is.union(causes);
+        self.raised += u64::from(!was_up && self.interrupt());
     }
 }
 
@@ -161,7 +172,7 @@ impl Ufs {
             reg::UECPA | reg::UECDL | reg::UECN | reg::UECT | reg::UECDME => {
                 core::mem::take(&mut r.uec[(offset - reg::UECPA) as usize / 4])
             }
-            reg::UTRIACR => r.aggregation.with_iasb(r.aggregated > 0).into_bits(),
+            reg::UTRIACR => r.aggregation.read(),
             reg::UTRLBA => low(r.utrlba),
             reg::UTRLBAU => high(r.utrlba),
             reg::UTRLRSR => u32::from(r.utrlrsr),
@@ -211,7 +222,7 @@ impl Ufs {
         match offset {
             reg::IE => r.ie = Interrupts::from_bits(value),
             reg::AHIT => self.set_auto_hibern8(Ahit::from_bits(value)),
-            reg::UTRIACR => self.set_aggregation(InterruptAggregation::from_bits(value)),
+            reg::UTRIACR => r.aggregation.write(value),
             reg::UTRLBA => r.utrlba = with_low(r.utrlba, value, LIST_MASK),
             reg::UTRLBAU => r.utrlba = with_high(r.utrlba, value),
             reg::UTRLCLR => self.clear_slots(!value),
@@ -227,7 +238,8 @@ impl Ufs {
             }
             // The queue design cannot change under commands.
             reg::CONFIG if r.cap.mcqs() && self.tasks.held == 0 && r.utrldbr == 0 => {
-                r.mode = McqMode::from_bits(value & 3);
+                let mode = McqMode::from_bits(value & 3);
+                r.mode = mode.with_esie(mode.esie() && r.has_messages);
             }
             reg::MCQCONFIG => r.mcqconfig = McqConfig::from_bits(value),
             reg::ESILBA => r.esiba = with_low(r.esiba, value, !3),
@@ -276,41 +288,39 @@ impl Ufs {
         self.media.set_auto_hibern8(0, 0);
     }
 
-    /// Writes UTRIACR.
-    fn set_aggregation(&mut self, value: InterruptAggregation) {
-        let r = &mut self.registers;
-        r.aggregation.set_iaen(value.iaen());
-        if value.iapwen() {
-            r.aggregation.set_iatoval(value.iatoval());
-            r.aggregation.set_iacth(value.iacth());
-        }
-        if value.ctr() {
-            r.aggregated = 0;
-        }
-    }
-
     /// A regular command (UTRD.I = 0) has completed: counts it if aggregation is on.
     pub(super) fn aggregate(&mut self) {
-        let r = &mut self.registers;
-        if !r.aggregation.iaen() {
+        if !self.registers.aggregation.is_on() {
             return;
         }
-        r.aggregated = r.aggregated.saturating_add(1);
-        if r.aggregation.iacth() > 0 && r.aggregated >= r.aggregation.iacth() {
-            r.aggregated = 0;
-            r.raise(Interrupts::new().with_utrcs(true));
-        } else if r.aggregated == 1 && r.aggregation.iatoval() > 0 {
-            let unit = u64::from(InterruptAggregation::TIMEOUT_UNIT_US) * 1000;
-            let timeout = u64::from(r.aggregation.iatoval()) * unit;
-            self.after(timeout, Event::Aggregation { epoch: self.epoch });
+        match self.registers.aggregation.count(self.now.nanos()) {
+            Counted::Waits => {}
+            Counted::Timer(until) => {
+                self.at(until, Event::Aggregation { epoch: self.epoch, queue: None });
+            }
+            Counted::Interrupt => self.registers.raise(Interrupts::new().with_utrcs(true)),
         }
     }
 
-    /// The aggregation timer has run out.
-    pub(super) fn aggregation_expired(&mut self) {
-        if self.registers.aggregated > 0 {
-            self.registers.aggregated = 0;
-            self.registers.raise(Interrupts::new().with_utrcs(true));
+    /// An aggregation timer has run out.
+    pub(super) fn aggregation_expired(&mut self, queue: Option<u8>) {
+        let now = self.now.nanos();
+        match queue {
+            Some(queue) => self.queue_aggregation_expired(queue.into(), now),
+            None if self.registers.aggregation.expired(now) => {
+                self.registers.raise(Interrupts::new().with_utrcs(true));
+            }
+            None => {}
+        }
+    }
+
+    /// Writes the number of a vector to where the host takes messages.
+    pub(super) fn send_message(&mut self, number: u8) {
+        self.messages_sent += 1;
+        if self.registers.esiba == MESSAGES {
+            self.messages |= 1 << number;
+        } else if self.memory.store32(self.registers.esiba, u32::from(number).to_le()).is_err() {
+            self.bus_error();
         }
     }
 }

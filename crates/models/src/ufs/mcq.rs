@@ -7,13 +7,14 @@ use core::sync::atomic::Ordering;
 use flysch_api::machine::Instant;
 use flysch_wire::ufs::cqe::{self, Cqe, CqeNexus, CqeStatus, CqeUcd};
 use flysch_wire::ufs::registers::{
-    CleanUpResult, CqAttr, CqInterrupts, InterruptAggregation, Interrupts, SqAttr, SqCti, SqRtc,
-    SqRts, Ver, mcq as reg, ring_entries,
+    CleanUpResult, CqAttr, CqCfg, CqInterrupts, Interrupts, SqAttr, SqCti, SqRtc, SqRts, Ver,
+    mcq as reg, ring_entries,
 };
 use flysch_wire::ufs::utrd::{self, CommandType, Ocs, Utrd};
 
-use super::Ufs;
+use super::aggregation::{Aggregator, Counted};
 use super::config::QUEUES_MAX;
+use super::{Event, Ufs};
 
 /// Where the configuration bank starts.
 pub(super) const BANK: u32 = 0x400;
@@ -48,9 +49,11 @@ pub(super) struct Queue {
     sqie: u32,
     cqis: CqInterrupts,
     cqie: CqInterrupts,
-    aggregation: InterruptAggregation,
-    /// Completions that found the queue full.
-    backlog: VecDeque<Cqe>,
+    /// MCQIACR of the aggregation group with this number.
+    aggregation: Aggregator,
+    /// Completions that found the queue full, and whether each may wait for others to raise an
+    /// interrupt.
+    backlog: VecDeque<(Cqe, bool)>,
 }
 
 impl Queue {
@@ -146,6 +149,13 @@ impl Ufs {
         (queue.sqhp, queue.cqtp, causes.into_bits())
     }
 
+    /// The queues whose completions raise messages, a bit each.
+    pub(super) fn messaging_queues(&self) -> u32 {
+        let on = |(n, queue): (usize, &Queue)| u32::from(queue.cqie.teps()) << n;
+        let queues = self.queues.iter().enumerate().map(on).fold(0, |all, bit| all | bit);
+        if self.registers.mode.esie() { queues } else { 0 }
+    }
+
     /// The queue whose configuration is at `offset`, with its CQHP and SQTP, which a change of
     /// configuration may have reset.
     pub(super) fn configured_queue(&self, offset: u32) -> Option<(usize, u32, u32)> {
@@ -225,7 +235,7 @@ impl Ufs {
             CQTP => queue.cqtp,
             CQIS => queue.cqis.into_bits(),
             CQIE => queue.cqie.into_bits(),
-            MCQIACR => queue.aggregation.into_bits(),
+            MCQIACR => queue.aggregation.read(),
             _ => 0,
         }
     }
@@ -309,7 +319,7 @@ impl Ufs {
             reg::SQCTI => queue.sqcti = SqCti::from_bits(value),
             SQIS => queue.sqis &= !value,
             SQIE => queue.sqie = value & 1,
-            MCQIACR => queue.aggregation = InterruptAggregation::from_bits(value),
+            MCQIACR => queue.aggregation.write(value),
             _ => {}
         }
     }
@@ -413,6 +423,7 @@ impl Ufs {
     pub(super) fn post(&mut self, index: u16, ocs: Ocs) {
         let task = self.tasks.get(index);
         let number = usize::from(task.queue);
+        let regular = !task.interrupt;
         let mut entry = Cqe {
             ucd: CqeUcd::pack(task.ucd, task.queue),
             response: task.response,
@@ -431,16 +442,16 @@ impl Ufs {
         let target = usize::from(self.queues[number].sqattr.cqid()).min(self.queues.len() - 1);
         let queue = &mut self.queues[target];
         if !queue.backlog.is_empty() || queue.cq_full() {
-            queue.backlog.push_back(entry);
+            queue.backlog.push_back((entry, regular));
         } else {
-            self.write_completion(target, &entry);
+            self.write_completion(target, &entry, regular);
         }
         if was_full {
             self.fetch_queues();
         }
     }
 
-    fn write_completion(&mut self, number: usize, entry: &Cqe) {
+    fn write_completion(&mut self, number: usize, entry: &Cqe, regular: bool) {
         let queue = &mut self.queues[number];
         let address = queue.cq_base + u64::from(queue.cqtp);
         let mut bytes = [0; cqe::LENGTH];
@@ -449,23 +460,69 @@ impl Ufs {
             return self.bus_error();
         }
         queue.cqtp = (queue.cqtp + cqe::LENGTH as u32) % queue.cq_bytes().max(1);
-        self.silent += u64::from(!queue.cqie.teps() || !self.registers.ie.cqes());
+        let told = self.registers.mode.esie() || self.registers.ie.cqes();
+        self.silent += u64::from(!queue.cqie.teps() || !told);
         if self.loses_interrupt(entry.nexus.task_tag()) {
             return;
         }
+        match self.group_of(number).filter(|_| regular) {
+            None => self.signal_queue(number, Interrupts::new().with_cqes(true)),
+            Some(group) => self.aggregate_queue(number, group),
+        }
+    }
+
+    /// The aggregation group that a completion queue is in, if that counts.
+    fn group_of(&self, number: usize) -> Option<usize> {
+        let cfg = CqCfg::from_bits(self.queues[number].cqcfg);
+        let group = usize::from(cfg.iag());
+        let is_on = |queue: &Queue| queue.aggregation.is_on();
+        (cfg.iagvld() && self.queues.get(group).is_some_and(is_on)).then_some(group)
+    }
+
+    fn aggregate_queue(&mut self, number: usize, group: usize) {
+        match self.queues[group].aggregation.count(self.now.nanos()) {
+            Counted::Waits => {}
+            Counted::Timer(until) => {
+                let queue = Some(number as u8);
+                self.at(until, Event::Aggregation { epoch: self.epoch, queue });
+            }
+            Counted::Interrupt => {
+                self.signal_queue(number, Interrupts::new().with_iages(true));
+            }
+        }
+    }
+
+    /// The aggregation timer of a completion queue has run out.
+    pub(super) fn queue_aggregation_expired(&mut self, number: usize, now: u64) {
+        if let Some(group) = self.group_of(number)
+            && self.queues[group].aggregation.expired(now)
+        {
+            self.signal_queue(number, Interrupts::new().with_iages(true));
+        }
+    }
+
+    /// A completion queue has news: its own status, and a message or the line. A message is sent
+    /// when the status goes up, so a host clears it before it looks at the queue.
+    fn signal_queue(&mut self, number: usize, cause: Interrupts) {
         let queue = &mut self.queues[number];
+        let was_up = queue.cqis.teps();
         queue.cqis.set_teps(true);
-        let enabled = queue.cqie.teps();
-        if enabled {
-            self.registers.raise(Interrupts::new().with_cqes(true));
+        if !queue.cqie.teps() {
+            return;
+        }
+        if !self.registers.mode.esie() {
+            self.registers.raise(cause);
+        } else if !was_up {
+            self.send_message(number as u8);
         }
     }
 
     /// The host has made room in a completion queue.
     fn drain_backlog(&mut self, number: usize) {
         while !self.queues[number].cq_full() {
-            let Some(entry) = self.queues[number].backlog.pop_front() else { break };
-            self.write_completion(number, &entry);
+            let next = self.queues[number].backlog.pop_front();
+            let Some((entry, regular)) = next else { break };
+            self.write_completion(number, &entry, regular);
         }
         self.fetch_queues();
     }

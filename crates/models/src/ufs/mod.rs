@@ -16,6 +16,7 @@
 //! fit, a table that makes no sense ends the command with the overall command status the
 //! specification has for it; the work done for one event is bounded by the largest transfer.
 
+mod aggregation;
 mod cache;
 pub mod config;
 mod controller;
@@ -60,7 +61,7 @@ pub use threaded::Threaded;
 
 use crate::events::Events;
 use crate::faults::{Injector, Plan};
-use crate::machine::Model;
+use crate::machine::{Messages, Model};
 use controller::Registers;
 use device::Device;
 use link::Link;
@@ -101,8 +102,8 @@ enum Event {
     TaskManagement { epoch: u32, slot: u8 },
     /// Auto-hibern8 may set in.
     Idle,
-    /// The interrupt aggregation timer of the single doorbell.
-    Aggregation { epoch: u32 },
+    /// The interrupt aggregation timer of a completion queue, or of the single doorbell.
+    Aggregation { epoch: u32, queue: Option<u8> },
 }
 
 /// A modelled UFS device with its host controller.
@@ -132,6 +133,9 @@ pub struct Ufs {
     epoch: u32,
     /// Counts completions posted to a host that has masked the interrupt.
     silent: u64,
+    /// Messages sent and not yet taken, a bit for each vector, and how many there were.
+    messages: u64,
+    messages_sent: u64,
     now: Instant,
 }
 
@@ -161,6 +165,8 @@ impl Ufs {
             idle_awaited: false,
             epoch: 0,
             silent: 0,
+            messages: 0,
+            messages_sent: 0,
             now: Instant::START,
             device: Device::new(config),
             memory: memory.into(),
@@ -211,6 +217,11 @@ impl Ufs {
     /// How many completions were posted whose interrupt the host has masked.
     pub fn silent_completions(&self) -> u64 {
         self.silent
+    }
+
+    /// Interrupts so far: how often the line went up, and messages.
+    pub fn interrupts(&self) -> u64 {
+        self.registers.raised + self.messages_sent
     }
 
     /// When the device finished the command last completed in `slot` of `queue`: in single
@@ -272,7 +283,9 @@ impl Ufs {
             Event::TaskManagement { epoch, slot } if epoch == self.epoch => {
                 self.manage_tasks(slot);
             }
-            Event::Aggregation { epoch } if epoch == self.epoch => self.aggregation_expired(),
+            Event::Aggregation { epoch, queue } if epoch == self.epoch => {
+                self.aggregation_expired(queue);
+            }
             // An event of a controller life that a reset ended.
             _ => {}
         }
@@ -322,5 +335,16 @@ impl Model for Ufs {
     #[inline]
     fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
         Self::device_done(self, queue, slot)
+    }
+}
+
+impl Messages for Ufs {
+    fn vectors(&self) -> u16 {
+        if self.registers.has_messages { self.queues.len().max(1) as u16 } else { 1 }
+    }
+
+    #[inline]
+    fn take_messages(&mut self) -> u64 {
+        core::mem::take(&mut self.messages)
     }
 }

@@ -8,6 +8,9 @@
 //! interrupt raised since. Every other register goes through a mailbox: the host thread leaves a
 //! job and waits for the answer. A host thread's doorbells are taken before its later jobs.
 //!
+//! Messages of event-specific interrupts set bits of one more mirror, which whoever waits for their
+//! vectors clears.
+//!
 //! With nothing to do the model thread parks; a doorbell wakes it. Close to its next event it
 //! spins instead, as a sleep is coarser than a flash read.
 
@@ -27,6 +30,7 @@ use flysch_wire::ufs::registers as reg;
 use super::Ufs;
 use super::config::QUEUES_MAX;
 use super::mcq::{QueueRegister, queue_register};
+use crate::machine::{MESSAGES, Messages as _};
 
 /// Idle time below which the model thread spins rather than parks, nanoseconds.
 const SPIN_NS: u64 = 60_000;
@@ -65,6 +69,11 @@ struct Shared {
     /// Queues whose SQTP or CQHP was written since the model last looked.
     rung_queues: AtomicU32,
     done: Arc<[AtomicU64]>,
+    vectors: u16,
+    /// Vectors raised by messages that nobody has waited for yet, a bit each, and those that
+    /// messages may raise.
+    raised: AtomicU32,
+    messaging: AtomicU32,
     /// Counts completions, so that a host that polls is woken too.
     progress: AtomicU64,
     /// The model thread is parked, or about to.
@@ -90,7 +99,12 @@ struct Guard {
 #[derive(Clone)]
 pub struct Threaded {
     guard: Arc<Guard>,
+    /// The vectors this handle waits for, a bit each.
+    vectors: u32,
 }
+
+/// The vector that the line raises.
+const LINE: u32 = 1;
 
 impl fmt::Debug for Threaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,8 +129,17 @@ impl Shared {
         Duration::from_nanos((u128::from(nanos) * 1000 / u128::from(self.pace)) as u64)
     }
 
-    fn interrupt(&self) -> bool {
-        self.is.load(Ordering::Acquire) & self.ie.load(Ordering::Acquire) != 0
+    /// Whether one of `vectors` is up. What a message raised is taken.
+    fn take_interrupt(&self, vectors: u32) -> bool {
+        let line = vectors & LINE != 0
+            && self.is.load(Ordering::Acquire) & self.ie.load(Ordering::Acquire) != 0;
+        self.raised.fetch_and(!vectors, Ordering::SeqCst) & vectors != 0 || line
+    }
+
+    /// Whether completions raise none of `vectors`.
+    fn polls(&self, vectors: u32) -> bool {
+        let line = vectors & LINE != 0 && self.ie.load(Ordering::SeqCst) & COMPLETION_CAUSES != 0;
+        !line && self.messaging.load(Ordering::SeqCst) & vectors == 0
     }
 
     fn has_work(&self) -> bool {
@@ -179,6 +202,9 @@ impl Threaded {
             queues,
             rung_queues: AtomicU32::new(0),
             done: model.done_table(),
+            vectors: model.vectors(),
+            raised: AtomicU32::new(0),
+            messaging: AtomicU32::new(0),
             progress: AtomicU64::new(0),
             parked: AtomicBool::new(false),
             idle: AtomicBool::new(false),
@@ -190,7 +216,8 @@ impl Threaded {
         let runner = Runner { shared: Arc::clone(&shared), model, jobs, doorbell: 0 };
         let thread = thread::Builder::new().name("ufs-model".into()).spawn(|| runner.run())?;
         let model = thread.thread().clone();
-        Ok(Self { guard: Arc::new(Guard { shared, thread: Mutex::new(Some(thread)), model }) })
+        let guard = Arc::new(Guard { shared, thread: Mutex::new(Some(thread)), model });
+        Ok(Self { guard, vectors: u32::MAX })
     }
 
     /// Looks at the model or changes it from outside, in its thread: statistics, power cuts.
@@ -281,13 +308,13 @@ impl Clock for Threaded {
         let mut waiters = lock(&shared.waiters);
         *waiters += 1;
         let wake = loop {
-            if shared.interrupt() {
+            if shared.take_interrupt(self.vectors) {
                 break Wake::Interrupt;
             }
             if until.is_some_and(|until| until <= shared.now()) {
                 break Wake::Deadline;
             }
-            let polls = shared.ie.load(Ordering::SeqCst) & COMPLETION_CAUSES == 0;
+            let polls = shared.polls(self.vectors);
             if polls && shared.progress.load(Ordering::SeqCst) != progress {
                 break Wake::Deadline;
             }
@@ -303,8 +330,9 @@ impl Clock for Threaded {
     }
 }
 
-/// UTRCS and CQES: the causes by which completions are told.
-const COMPLETION_CAUSES: u32 = reg::Interrupts::new().with_utrcs(true).with_cqes(true).into_bits();
+/// UTRCS, CQES and IAGES: the causes by which completions are told.
+const COMPLETION_CAUSES: u32 =
+    reg::Interrupts::new().with_utrcs(true).with_cqes(true).with_iages(true).into_bits();
 
 impl Machine for Threaded {
     fn memory(&self) -> &DmaRegion {
@@ -313,6 +341,19 @@ impl Machine for Threaded {
 
     fn identity(&self) -> Identity {
         self.guard.shared.identity
+    }
+
+    fn vectors(&self) -> u16 {
+        self.guard.shared.vectors
+    }
+
+    fn messages(&self) -> Option<u64> {
+        (self.vectors() > 1).then_some(MESSAGES)
+    }
+
+    fn on_vector(&self, vector: u16) -> Self {
+        let vectors = if self.vectors() > 1 { 1 << vector } else { self.vectors };
+        Self { guard: Arc::clone(&self.guard), vectors }
     }
 }
 
@@ -392,8 +433,8 @@ impl Runner {
     /// A controller reset empties the mirrors.
     fn forget(&mut self) {
         self.doorbell = 0;
-        for register in [&self.shared.utrldbr, &self.shared.is, &self.shared.ie, &self.shared.rung]
-        {
+        let Shared { utrldbr, is, ie, rung, raised, .. } = &*self.shared;
+        for register in [utrldbr, is, ie, rung, raised] {
             register.store(0, Ordering::SeqCst);
         }
         for queue in &self.shared.queues {
@@ -421,12 +462,15 @@ impl Runner {
         }
         let raised = self.model.read32(reg::IS, now);
         self.model.write32(reg::IS, raised, now);
+        let messages = self.model.take_messages() as u32;
+        shared.raised.fetch_or(messages, Ordering::SeqCst);
+        shared.messaging.store(self.model.messaging_queues(), Ordering::SeqCst);
         shared.utrldbr.fetch_and(!cleared, Ordering::SeqCst);
         shared.is.fetch_or(raised, Ordering::SeqCst);
         if progress {
             shared.progress.fetch_add(1, Ordering::SeqCst);
         }
-        if progress || raised != 0 {
+        if progress || raised != 0 || messages != 0 {
             self.notify();
         }
     }

@@ -4,6 +4,7 @@ mod controller;
 mod device;
 mod first;
 mod host;
+mod inline;
 mod profiles;
 mod speed;
 mod threaded;

@@ -164,9 +164,18 @@ impl Mcq {
     }
 
     #[inline]
-    pub(crate) fn acknowledge(&self, registers: &impl Registers) {
+    pub(crate) fn acknowledge(&self, registers: &impl Registers, count: Option<u32>) {
         let block = self.registers.completion_interrupt;
+        if let Some(count) = count {
+            registers.write32(block + mcq::MCQIACR, count);
+        }
         registers.write32(block + mcq::CQIS, CqInterrupts::new().with_teps(true).into_bits());
+    }
+
+    /// Lets completions raise the queue's vector, or not.
+    pub(crate) fn enable(&self, on: bool, registers: &impl Registers) {
+        let block = self.registers.completion_interrupt;
+        registers.write32(block + mcq::CQIE, CqInterrupts::new().with_teps(on).into_bits());
     }
 }
 
@@ -204,7 +213,7 @@ mod tests {
         let descriptors = memory.carve(4096, 2 * slot::LENGTH);
         let rings = (submission.clone(), completion.clone());
         let mut queue = Mcq::new(rings, &descriptors, 0x10_0800);
-        let starts = Starts { submission: 32, completion: 0, registers: REGISTERS };
+        let starts = Starts { submission: 32, registers: REGISTERS, ..Starts::default() };
         queue.restart(starts, &File::default());
         (queue, submission, completion)
     }

@@ -82,11 +82,13 @@ impl Queue {
         }
     }
 
-    /// Clears this queue's own interrupt status, before a look for completions.
+    /// Clears this queue's own interrupt status, before a look for completions, and with `count`
+    /// written to its aggregation register has it count them anew.
     #[inline]
-    pub(crate) fn acknowledge(&self, registers: &impl Registers) {
-        if let Self::Mcq(queue) = self {
-            queue.acknowledge(registers);
+    pub(crate) fn acknowledge(&self, registers: &impl Registers, count: Option<u32>) {
+        match self {
+            Self::Sdq(queue) => queue.acknowledge(registers, count),
+            Self::Mcq(queue) => queue.acknowledge(registers, count),
         }
     }
 

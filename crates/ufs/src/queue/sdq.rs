@@ -1,7 +1,7 @@
 use super::Done;
 use crate::layout::ENTRY;
 use flysch_api::machine::{DmaArray, DmaRegion, Registers};
-use flysch_wire::ufs::registers::UTRLDBR;
+use flysch_wire::ufs::registers::{UTRIACR, UTRLDBR};
 use flysch_wire::ufs::utrd::{STATUS_OFFSET, UtrdStatus};
 
 /// A lane's range of slots in the transfer request list. The doorbell is write-one-to-set, so
@@ -81,6 +81,13 @@ impl Sdq {
             self.batch = self.issued & !registers.read32(UTRLDBR);
         }
         self.batch != 0
+    }
+
+    #[inline]
+    pub(crate) fn acknowledge(&self, registers: &impl Registers, count: Option<u32>) {
+        if let Some(count) = count {
+            registers.write32(UTRIACR, count);
+        }
     }
 
     /// This lane's part of a mask over the whole list, bit 0 its first slot.

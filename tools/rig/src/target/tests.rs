@@ -14,8 +14,9 @@ fn bare_kinds_have_their_defaults() {
 
 #[test]
 fn every_key_is_read() {
-    let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,gear=3,wb=on,\
-                clock=virtual,faults=timeout:0.1+uic:n5,faults-from=power,seed=7";
+    let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,esi=off,\
+                aggregate=8:400,gear=3,wb=on,clock=virtual,faults=timeout:0.1+uic:n5,\
+                faults-from=power,seed=7";
     let expected = UfsTarget {
         profile: OK3576,
         size: Some(512 << 20),
@@ -23,6 +24,8 @@ fn every_key_is_read() {
         lu: 2,
         image: Some("a.img".into()),
         mcq: Some(4),
+        event_interrupts: false,
+        aggregation: Some(Aggregation { completions: 8, timeout_us: 400 }),
         gear: Some(3),
         write_booster: true,
         clock: ClockKind::Virtual,

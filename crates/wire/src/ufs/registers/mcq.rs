@@ -261,6 +261,21 @@ pub struct SqRts {
     __: u32,
 }
 
+/// CQCFG: completion queue configuration.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct CqCfg {
+    /// IAG: the interrupt aggregation group, that is whose MCQIACR counts.
+    #[bits(5)]
+    pub iag: u8,
+    #[bits(3)]
+    __: u8,
+    /// IAGVLD: the queue is in that group.
+    pub iagvld: bool,
+    #[bits(23)]
+    __: u32,
+}
+
 /// CQIS and CQIE: completion queue interrupt causes.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]

@@ -10,8 +10,8 @@ pub mod mcq;
 pub use crypto::{CryptoAlgorithm, CryptoCap, CryptoCapEntry, CryptoKeySize};
 pub use errors::{UecDl, UecDme, UecN, UecPa, UecT};
 pub use mcq::{
-    CleanUpResult, Config, CqAttr, CqInterrupts, McqCap, McqConfig, SqAttr, SqCti, SqRtc, SqRts,
-    ring_entries, ring_size_field,
+    CleanUpResult, Config, CqAttr, CqCfg, CqInterrupts, McqCap, McqConfig, SqAttr, SqCti, SqRtc,
+    SqRts, ring_entries, ring_size_field,
 };
 
 use crate::code::code;
