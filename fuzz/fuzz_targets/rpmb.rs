@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
         let mut out = [0; AdvancedRpmb::LENGTH];
         message.emit(&mut out);
         assert_eq!(AdvancedRpmb::parse(&out), Ok(message));
-        assert_eq!(out[AdvancedRpmb::AUTHENTICATED], bytes[AdvancedRpmb::AUTHENTICATED]);
+        assert_eq!(AdvancedRpmb::authenticated(&out)[..28], bytes[4..32]);
         let _ = message.message.response();
     }
     if let Some(bytes) = bytes.first_chunk::<{ RpmbFrame::LENGTH }>() {

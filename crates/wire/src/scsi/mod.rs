@@ -9,9 +9,11 @@
 //! | [`mode`] | mode parameters |
 //! | [`luns`] | logical unit numbers, REPORT LUNS data |
 //! | [`unmap`] | UNMAP parameter list |
+//! | [`error_history`] | error history directory of READ BUFFER |
 
 pub mod capacity;
 pub mod cdb;
+pub mod error_history;
 pub mod inquiry;
 pub mod luns;
 pub mod mode;

@@ -111,6 +111,10 @@ code! {
             => "Invalid Secure Write Protect Block Configuration parameter",
         /// This unit cannot be write protected that way.
         SecureWriteProtectNotApplicable = 0x0A => "Secure Write Protection not applicable",
+        /// The device does not know that message (from UFS 4.0 on).
+        UnsupportedRequest = 0x0B => "Unsupported Request Type",
+        /// A purge of the RPMB is under way (from UFS 4.0 on).
+        PurgeInProgress = 0x0C => "Rejected, RPMB purge operation in progress",
     }
 }
 
@@ -231,8 +235,8 @@ impl AdvancedRpmb {
     pub const EHS_LENGTH: u8 = 2;
     /// bEHSType of RPMB.
     pub const EHS_TYPE: u8 = 1;
-    /// Where what the MAC covers of the segment is; the data of the command follows it.
-    pub const AUTHENTICATED: core::ops::Range<usize> = 4..32;
+    /// The fields the MAC covers.
+    const META: core::ops::Range<usize> = 4..32;
 
     /// An empty message of this type.
     pub const fn new(message: RpmbMessage) -> Self {
@@ -282,7 +286,18 @@ impl AdvancedRpmb {
         put(bytes, 30, self.result.into_bits().to_be_bytes());
         put(bytes, 32, self.key_mac);
     }
+
+    /// What the MAC covers of a segment: its fields but the MAC itself, and four zero bytes. The
+    /// data of the command comes before it.
+    pub fn authenticated(bytes: &[u8; Self::LENGTH]) -> [u8; 32] {
+        let mut covered = [0; 32];
+        covered[..28].copy_from_slice(&bytes[Self::META]);
+        covered
+    }
 }
+
+/// Bit of bRPMBRegionEnable: the unit speaks advanced mode.
+pub const ADVANCED_MODE: u8 = 1 << 4;
 
 code! {
     /// WPT: what switches a secure write protect area on and off.

@@ -74,6 +74,64 @@ code! {
 }
 
 code! {
+    /// bRefreshStatus.
+    pub enum RefreshStatus: u8 {
+        /// No refresh under way.
+        Idle = 0 => "idle",
+        /// Under way.
+        InProgress = 1 => "in progress",
+        /// Stopped by the host.
+        StoppedPrematurely = 2 => "stopped prematurely",
+        /// Done: as much as bRefreshUnit says.
+        Completed = 3 => "completed successfully",
+        /// Refused: a queue was not empty.
+        QueueNotEmpty = 4 => "logical unit queue not empty",
+        /// Failed.
+        GeneralFailure = 5 => "general failure",
+    }
+}
+
+code! {
+    /// bRefreshMethod.
+    pub enum RefreshMethod: u8 {
+        /// Not set yet.
+        NotDefined = 0 => "not defined",
+        /// Everything is written anew.
+        Forced = 1 => "manual, forced",
+        /// What needs it is written anew.
+        Selective = 2 => "manual, selective",
+    }
+}
+
+code! {
+    /// bRefreshUnit: how much one fRefreshEnable is worth.
+    pub enum RefreshUnit: u8 {
+        /// The least the device can do.
+        Minimum = 0 => "minimum",
+        /// The whole device.
+        Full = 1 => "100 %",
+    }
+}
+
+code! {
+    /// bDeviceFFUStatus: what became of the last firmware update.
+    pub enum FfuStatus: u8 {
+        /// There was none, or it is not decided.
+        NoInformation = 0x00 => "no information",
+        /// Done.
+        Success = 0x01 => "successful microcode update",
+        /// What came is damaged or not whole.
+        Corrupted = 0x02 => "microcode corruption error",
+        /// The device could not do it.
+        InternalError = 0x03 => "internal error",
+        /// It is not for this device.
+        VersionMismatch = 0x04 => "microcode version mismatch",
+        /// Something else.
+        GeneralError = 0xFF => "general error",
+    }
+}
+
+code! {
     /// bWriteBoosterBufferFlushStatus.
     pub enum WriteBoosterFlushStatus: u8 {
         /// No flush under way: none asked for, or the buffer is empty.

@@ -27,7 +27,7 @@ fn the_result_keeps_its_expired_bit() {
     let result = RpmbResult::from_bits(0x0085);
     assert!(result.counter_expired());
     assert_eq!(result.status(), RpmbStatus::WriteFailure);
-    assert_eq!(RpmbResult::from_bits(0x0C).status(), RpmbStatus::Unknown(0x0C));
+    assert_eq!(RpmbResult::from_bits(0x0D).status(), RpmbStatus::Unknown(0x0D));
 }
 
 #[test]
@@ -36,6 +36,10 @@ fn advanced_messages_of_another_kind_are_refused() {
     AdvancedRpmb::new(RpmbMessage::ReadCounter).emit(&mut bytes);
     assert_eq!(bytes[..6], [2, 1, 0, 0, 0, 2]);
     assert!(AdvancedRpmb::parse(&bytes[..63]).is_err());
+    // ufs-utils hashes 28 bytes of fields and four zero bytes after the data.
+    AdvancedRpmb { key_mac: [9; 32], ..AdvancedRpmb::new(RpmbMessage::DataRead) }.emit(&mut bytes);
+    assert_eq!(AdvancedRpmb::authenticated(&bytes)[..2], [0, 4]);
+    assert_eq!(AdvancedRpmb::authenticated(&bytes)[2..], [0; 30]);
     bytes[1] = 2;
     assert_eq!(AdvancedRpmb::parse(&bytes), Err(Error::WrongCode { expected: 1, got: 2 }));
     bytes[0] = 3;

@@ -29,6 +29,8 @@ use bitfield_struct::bitfield;
 pub const HEADER_LENGTH: usize = 12;
 /// Length of a unit without extra header segments and data, bytes.
 pub const LENGTH: usize = 32;
+/// Where [`Header::ehs_length`] is.
+pub const EHS_LENGTH_OFFSET: usize = 8;
 /// Unit of [`Header::ehs_length`], bytes.
 pub const EHS_UNIT: usize = 32;
 
@@ -163,7 +165,7 @@ impl Header {
             function: bytes[5],
             response: bytes[6],
             status: bytes[7],
-            ehs_length: bytes[8],
+            ehs_length: bytes[EHS_LENGTH_OFFSET],
             device_information: DeviceInformation::from_bits(bytes[9]),
             data_segment_length: be16(bytes, 10),
         }
@@ -181,7 +183,7 @@ impl Header {
         bytes[5] = self.function;
         bytes[6] = self.response;
         bytes[7] = self.status;
-        bytes[8] = self.ehs_length;
+        bytes[EHS_LENGTH_OFFSET] = self.ehs_length;
         bytes[9] = self.device_information.into_bits();
         put(bytes, 10, self.data_segment_length.to_be_bytes());
     }
