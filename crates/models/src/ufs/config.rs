@@ -109,6 +109,12 @@ pub struct Config {
     pub queue_depth: u8,
     /// Shared WriteBooster buffer, bytes; 0 for none.
     pub write_booster: u64,
+    /// The RPMB unit speaks advanced mode (UFS 4.0).
+    pub advanced_rpmb: bool,
+    /// Key that has been programmed into RPMB region 0.
+    pub rpmb_key: Option<[u8; 32]>,
+    /// The device has what is optional besides: firmware update and refresh.
+    pub services: bool,
     /// How long fDeviceInit takes, nanoseconds.
     pub init_ns: u64,
     /// Longest transfer of one command, bytes (MAXIMUM TRANSFER LENGTH).
@@ -139,6 +145,9 @@ impl Default for Config {
             active_commands: 32,
             queue_depth: 0,
             write_booster: 4 << 30,
+            advanced_rpmb: false,
+            rpmb_key: None,
+            services: true,
             init_ns: 20_000_000,
             transfer_max: 64 << 20,
             volatile_cache: false,
@@ -202,6 +211,9 @@ impl Config {
         if !matches!(self.specification, 0x0310 | 0x0400 | 0x0410) {
             let is = u64::from(self.specification);
             return Err(ConfigError::Value("specification", is, "0x310, 0x400 or 0x410"));
+        }
+        if self.advanced_rpmb && self.specification < 0x0400 {
+            return Err(ConfigError::Value("advanced_rpmb", 1, "0 before UFS 4.0"));
         }
         if !self.legacy_doorbell && self.queues == 0 {
             return Err(ConfigError::Value("queues", 0, "1 or more without the single doorbell"));

@@ -61,6 +61,7 @@ impl Registers {
             .with_nortt(RTT - 1)
             .with_nutmrs((config.task_slots - 1) as u8)
             .with_autoh8(true)
+            .with_ehslutrds(config.host_version.into_bits() >= Ver::V4_0.into_bits())
             .with_addressing_64bit(true)
             .with_oodds(true)
             .with_lsdbs(!config.legacy_doorbell)

@@ -7,12 +7,13 @@ use flysch_wire::ufs::descriptor::{
     PowerDescriptor, PreEolInfo, RpmbUnitDescriptor, StringDescriptor, UfsFeatures, UnitDescriptor,
 };
 use flysch_wire::ufs::query::{DescriptorId, QueryResult};
+use flysch_wire::ufs::rpmb::{ADVANCED_MODE, REGION_UNIT};
 use flysch_wire::ufs::upiu::Wlun;
 
 use super::config::{ALLOCATION_UNIT, UNITS_MAX};
 use super::device::Device;
 use super::provision::{LAYOUT, PARTS, allocation_units};
-use super::rpmb;
+use super::{protection, rpmb};
 
 /// Strings by index.
 const MANUFACTURER: u8 = 0;
@@ -24,22 +25,23 @@ const REVISION: u8 = 4;
 const WELL_KNOWN_UNITS: u8 = 4;
 /// Segments of 512-byte units: 4 MiB allocation unit = 1 segment.
 const SEGMENT: u32 = (ALLOCATION_UNIT / 512) as u32;
-/// RPMB frames in one command.
-const RPMB_FRAMES: u8 = 64;
 /// wManufacturerID: none assigned.
 const MANUFACTURER_ID: u16 = 0;
-/// wSpecVersion of UFS 4.1.
+/// wSpecVersion of UFS 4.0 and 4.1.
+const UFS_4_0: u16 = 0x0400;
 const UFS_4_1: u16 = 0x0410;
 
 /// Manufacturer string, also INQUIRY's vendor.
 pub(super) const VENDOR: &str = "FLYSCH";
-/// Product revision string.
-pub(super) const PRODUCT_REVISION: &str = "0001";
+/// Product string, also INQUIRY's product.
+pub(super) const MODEL: &str = "UFS MODEL";
+/// bFFUTimeout, seconds.
+const FFU_TIMEOUT: u8 = 5;
 
 impl Device {
     /// Product string, also INQUIRY's product.
     pub(super) fn product(&self) -> &'static str {
-        "UFS MODEL"
+        MODEL
     }
 
     /// Writes the descriptor and gives its length.
@@ -76,7 +78,7 @@ impl Device {
                     PRODUCT => self.product(),
                     SERIAL => &self.serial,
                     OEM => "",
-                    REVISION => PRODUCT_REVISION,
+                    REVISION => self.firmware.revision(),
                     _ => return Err(QueryResult::InvalidIndex),
                 };
                 StringDescriptor::emit(text, bytes).ok_or(QueryResult::GeneralFailure)
@@ -87,6 +89,9 @@ impl Device {
 
     fn extended_features(&self) -> ExtendedFeatures {
         ExtendedFeatures::new()
+            .with_ffu(self.services)
+            .with_refresh(self.services)
+            .with_advanced_rpmb(self.specification >= UFS_4_0)
             .with_too_high_temp(true)
             .with_too_low_temp(true)
             .with_write_booster(self.write_booster_max > 0)
@@ -119,10 +124,14 @@ impl Device {
             b_device_rtt_cap: 2,
             w_periodic_rtc_update: head.w_periodic_rtc_update,
             b_ufs_features_support: UfsFeatures::new()
+                .with_ffu(self.services)
+                .with_refresh(self.services)
                 .with_too_high_temp(true)
                 .with_too_low_temp(true)
                 .into_bits(),
+            b_ffu_timeout: FFU_TIMEOUT,
             b_queue_depth: self.depths.device,
+            b_num_secure_wp_area: protection::AREAS_MAX as u8,
             w_device_version: 1,
             i_product_revision_level: REVISION,
             w_extended_write_booster_support: ExtendedWriteBooster::new().into_bits(),
@@ -152,7 +161,7 @@ impl Device {
             b_optimal_write_block_size: 32,
             b_max_in_buffer_size: 8,
             b_max_out_buffer_size: 8,
-            b_rpmb_read_write_size: RPMB_FRAMES,
+            b_rpmb_read_write_size: self.rpmb.blocks_max(),
             b_data_ordering: 1,
             b_max_contex_id_number: 5,
             b_supported_sec_r_types: 1,
@@ -171,10 +180,13 @@ impl Device {
     }
 
     fn health_descriptor(&self) -> HealthDescriptor {
+        let (progress, total) = self.upkeep.refreshed();
         HealthDescriptor {
             b_pre_eol_info: PreEolInfo::Normal.into_bits(),
             b_device_life_time_est_a: 1,
             b_device_life_time_est_b: 1,
+            d_refresh_total_count: total,
+            d_refresh_progress: progress,
             ..HealthDescriptor::new()
         }
     }
@@ -214,14 +226,17 @@ impl Device {
 
     fn rpmb_descriptor(&self) -> RpmbUnitDescriptor {
         let sizes = self.rpmb.region_units();
-        let enabled = (1..rpmb::REGIONS).filter(|&n| sizes[n] > 0).map(|n| 1_u8 << n).sum();
-        let blocks = sizes.iter().map(|&units| u64::from(units) * rpmb::BLOCKS_PER_UNIT).sum();
+        let enabled: u8 = (1..rpmb::REGIONS).filter(|&n| sizes[n] > 0).map(|n| 1 << n).sum();
+        let mode = if self.rpmb.is_advanced() { ADVANCED_MODE } else { 0 };
+        let block = self.rpmb.block_length();
+        let blocks = sizes.iter().map(|&units| u64::from(units) * u64::from(REGION_UNIT / block));
+        let blocks = blocks.sum();
         RpmbUnitDescriptor {
             b_unit_index: Wlun::Rpmb.into_bits(),
             b_lu_enable: 1,
             b_memory_type: MemoryType::Rpmb.into_bits(),
-            b_rpmb_region_enable: enabled,
-            b_logical_block_size: rpmb::BLOCK.trailing_zeros() as u8,
+            b_rpmb_region_enable: enabled | mode,
+            b_logical_block_size: block.trailing_zeros() as u8,
             q_logical_block_count: blocks,
             b_rpmb_region0_size: sizes[0],
             b_rpmb_region1_size: sizes[1],

@@ -8,18 +8,23 @@ use alloc::vec::Vec;
 use flysch_wire::scsi::{AdditionalSense, SenseKey};
 use flysch_wire::ufs::query::{
     AttributeId, BackgroundOpStatus, ExceptionEvents, FlagId, PurgeStatus, QueryResult,
+    RefreshStatus,
 };
 use flysch_wire::ufs::upiu::Wlun;
 
 use super::cache::Cache;
 use super::config::{ALLOCATION_UNIT, Config, UnitConfig};
+use super::firmware::Firmware;
+use super::journal::{Journal, Turn};
 use super::lu::{self, Unit};
 use super::parameters::{Parameters, Reset};
 use super::power::{Background, Power};
+use super::protection::Protection;
 use super::provision::{Bounds, Provision, allocation_units};
 use super::rpmb::Rpmb;
 use super::sense::Sense;
 use super::task::{TaskRef, Tasks};
+use super::upkeep::{Stale, Upkeep};
 use super::writebooster::WriteBooster;
 use crate::store::Store;
 
@@ -87,6 +92,12 @@ pub(super) struct Device {
     pub(super) power: Power,
     pub(super) background: Background,
     pub(super) rpmb: Rpmb,
+    pub(super) protection: Protection,
+    /// The device updates its firmware and refreshes itself.
+    pub(super) services: bool,
+    pub(super) firmware: Firmware,
+    pub(super) upkeep: Upkeep,
+    pub(super) journal: Journal,
     /// What READ BUFFER and WRITE BUFFER reach.
     pub(super) buffer: Vec<u8>,
     pub(super) cache: Cache,
@@ -137,7 +148,12 @@ impl Device {
             write_booster,
             power: Power::new(true),
             background: Background::default(),
-            rpmb: Rpmb::new(&provision.header),
+            rpmb: Rpmb::new(&provision.header, config.rpmb_key),
+            protection: Protection::default(),
+            services: config.services,
+            firmware: Firmware::new(),
+            upkeep: Upkeep::default(),
+            journal: Journal::default(),
             buffer: vec![0; BUFFER],
             cache: Cache::new(volatile),
             powered: true,
@@ -157,7 +173,7 @@ impl Device {
             next_provision: None,
             draft: None,
         };
-        device.start_over(Reset::PowerOn);
+        device.start_over(Reset::PowerOn, 0);
         device
     }
 
@@ -166,7 +182,13 @@ impl Device {
     }
 
     /// The device starts afresh: what does not survive the reset is gone, and every unit says so.
-    pub(super) fn start_over(&mut self, reset: Reset) {
+    pub(super) fn start_over(&mut self, reset: Reset, now: u64) {
+        let turn = if reset == Reset::Warm { Turn::WarmReset } else { Turn::PowerOn };
+        self.journal.note(now, turn, 0);
+        if self.firmware.start_over() {
+            self.journal.note(now, Turn::Firmware, 0);
+        }
+        self.settle_upkeep(now, true);
         self.parameters.reset(reset);
         let level = self.provision.header.b_init_active_icc_level;
         self.parameters.force(AttributeId::ActiveIccLevel, u64::from(level));
@@ -190,8 +212,9 @@ impl Device {
     }
 
     /// Power is back: a new configuration takes effect.
-    pub(super) fn power_on(&mut self) {
+    pub(super) fn power_on(&mut self, now: u64) {
         self.powered = true;
+        self.protection.power_on();
         if let Some(next) = self.next_provision.take() {
             let units = core::mem::take(&mut self.units);
             self.units = lu::rebuild(units, &self.provision, &next);
@@ -200,11 +223,16 @@ impl Device {
             self.parameters.set_shared(self.write_booster.is_shared());
             self.provision = next;
         }
-        self.start_over(Reset::PowerOn);
+        self.start_over(Reset::PowerOn, now);
     }
 
-    pub(super) fn power_off(&mut self) {
+    pub(super) fn power_off(&mut self, now: u64) {
         self.powered = false;
+        self.settle_upkeep(now, true);
+        self.upkeep.forget_ends();
+        self.rpmb.lose_power(now);
+        self.firmware.lose_power();
+        self.journal.note(now, Turn::PowerLost, 0);
         self.forget_waiting();
     }
 
@@ -248,14 +276,66 @@ impl Device {
     /// Why the units cannot be used now, if they cannot.
     #[inline]
     pub(super) fn not_ready(&mut self, now: u64) -> Option<Sense> {
-        if self.initialised && self.power.is_active() {
+        if self.initialised && self.power.is_active() && !self.upkeep.is_purging() {
             return None;
         }
         if let Some(sense) = self.initialising(now) {
             return Some(sense);
         }
         let sense = Sense::new(SenseKey::NotReady, AdditionalSense::InitializingCommandRequired);
-        (!self.power.is_active()).then_some(sense)
+        if !self.power.is_active() {
+            return Some(sense);
+        }
+        self.settle_upkeep(now, false);
+        let sense = Sense::new(SenseKey::NotReady, AdditionalSense::NotReadyInProgress);
+        self.upkeep.is_purging().then_some(sense)
+    }
+
+    /// Ends purge and refresh whose time has come, or both at once.
+    pub(super) fn settle_upkeep(&mut self, now: u64, stop: bool) {
+        let purge = stop.then_some(PurgeStatus::StoppedPrematurely);
+        self.settle_purge(now, purge);
+        self.upkeep.settle_refresh(now, stop.then_some(RefreshStatus::StoppedPrematurely));
+    }
+
+    /// Ends a purge whose time has come, or at once: what it has come to is gone.
+    pub(super) fn settle_purge(&mut self, now: u64, stop: Option<PurgeStatus>) {
+        let was = self.upkeep.is_purging();
+        let mut left = self.upkeep.settle_purge(now, stop);
+        let Self { upkeep, units, .. } = self;
+        while left > 0
+            && let Some(range) = upkeep.pop(&mut left, |number| block_length(units, number))
+        {
+            discard(units, range);
+        }
+        let over = was && !self.upkeep.is_purging();
+        if over {
+            self.parameters.force_flag(FlagId::PurgeEnable, 0, false);
+        }
+        if over && left < u64::MAX / 2 {
+            self.journal.note(now, Turn::PurgeStopped, 0);
+        }
+    }
+
+    /// A range of a unit was written.
+    #[inline]
+    pub(super) fn rewritten(&mut self, unit: u8, offset: u64, len: u64) {
+        if self.upkeep.has_stale() {
+            self.upkeep.written(Stale { unit, offset, len });
+            self.drop_overflow();
+        }
+    }
+
+    /// A range of a unit that lets unmapped blocks read as anything was unmapped.
+    pub(super) fn unmapped(&mut self, unit: u8, offset: u64, len: u64) {
+        self.upkeep.unmapped(Stale { unit, offset, len });
+        self.drop_overflow();
+    }
+
+    fn drop_overflow(&mut self) {
+        while let Some(range) = self.upkeep.overflow() {
+            discard(&mut self.units, range);
+        }
     }
 
     pub(super) fn has_lun(&self, lun: u8) -> bool {
@@ -295,7 +375,8 @@ impl Device {
     }
 
     /// LOGICAL UNIT RESET.
-    pub(super) fn reset_unit(&mut self, lun: u8) {
+    pub(super) fn reset_unit(&mut self, lun: u8, now: u64) {
+        self.journal.note(now, Turn::UnitReset, lun);
         if let Some(unit) = self.unit_mut(lun) {
             unit.reset();
         }
@@ -321,12 +402,6 @@ impl Device {
         self.flushes.clear();
         self.held_back.clear();
         self.any_ordered = false;
-    }
-
-    /// fPurgeEnable: nothing is left of unmapped data, as none is kept.
-    pub(super) fn purge(&mut self) {
-        let completed = u64::from(PurgeStatus::Completed.into_bits());
-        self.parameters.force(AttributeId::PurgeStatus, completed);
     }
 
     pub(super) fn set_temperature(&mut self, celsius: i16, now: u64) {
@@ -376,5 +451,19 @@ impl Device {
     pub(super) fn update_alert(&mut self, now: u64) {
         let control = self.parameters.attribute(AttributeId::ExceptionEventControl);
         self.alert = u64::from(self.exception_events(now).into_bits()) & control != 0;
+    }
+}
+
+fn block_length(units: &[Option<Unit>], number: u8) -> u64 {
+    match units.get(usize::from(number)) {
+        Some(Some(unit)) => 1 << unit.block_shift,
+        _ => 1,
+    }
+}
+
+/// Stale data goes. A store that cannot take it away keeps it, and says so elsewhere.
+fn discard(units: &mut [Option<Unit>], range: Stale) {
+    if let Some(Some(unit)) = units.get_mut(usize::from(range.unit)) {
+        let _ = unit.store.discard(range.offset, range.len);
     }
 }

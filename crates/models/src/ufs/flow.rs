@@ -2,8 +2,9 @@
 
 use flysch_api::machine::{DmaRegion, OutOfRange};
 use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey, Status};
+use flysch_wire::ufs::rpmb::AdvancedRpmb;
 use flysch_wire::ufs::upiu::{
-    CommandFlags, CommandUpiu, Header, NopIn, RESPONSE_LENGTH_MAX, Reject, ResponseFlags,
+    self, CommandFlags, CommandUpiu, Header, NopIn, RESPONSE_LENGTH_MAX, Reject, ResponseFlags,
     ResponseUpiu, TransactionCode,
 };
 use flysch_wire::ufs::utrd::Ocs;
@@ -12,6 +13,7 @@ use super::device::Waiting;
 use super::media::{Program, Span};
 use super::parameters::Reset;
 use super::power;
+use super::rpmb::Segment;
 use super::sense::Sense;
 use super::task::{TaskRef, Work};
 use super::transfer::{Part, Parts};
@@ -25,7 +27,7 @@ impl Ufs {
     /// The device starts afresh.
     pub(super) fn reset_device(&mut self, reset: Reset) {
         self.drop_tasks(|_| true);
-        self.device.start_over(reset);
+        self.device.start_over(reset, self.now.nanos());
     }
 
     /// A request UPIU has reached the device.
@@ -246,10 +248,14 @@ impl Ufs {
         let lba = offset >> unit.block_shift;
         match copied.and(kept.map_err(|_| Failed::Store)) {
             Ok(()) if force => {
+                self.device.rewritten(number, offset, bytes);
                 self.tasks.get_mut(index).work = Work::Settle { len };
                 self.wait_for_medium(name);
             }
-            Ok(()) => self.respond(index, Status::Good, None, len),
+            Ok(()) => {
+                self.device.rewritten(number, offset, bytes);
+                self.respond(index, Status::Good, None, len);
+            }
             Err(Failed::Transfer(ocs)) => self.finish(index, ocs),
             Err(Failed::Store) => {
                 self.fail(index, Sense::medium(AdditionalSense::WriteError, lba));
@@ -326,6 +332,26 @@ impl Ufs {
         let mut bytes = [0; RESPONSE_LENGTH_MAX];
         let len = unit.emit_with_sense(&sense.to_fixed(), &mut bytes);
         self.answer(index, &bytes[..len]);
+    }
+
+    /// Answers a SCSI command that went well, with an extra header segment.
+    pub(super) fn respond_with_segment(&mut self, index: u16, segment: &Segment, moved: u32) {
+        let task = self.tasks.get(index);
+        let mut unit = ResponseUpiu::new(task.lun, task.tag, Status::Good.into_bits());
+        unit.header.iid = task.iid & 0xF;
+        unit.header.function = task.iid & 0xF0;
+        unit.header.ehs_length = AdvancedRpmb::EHS_LENGTH;
+        unit.header.device_information.set_event_alert(self.device.event_alert());
+        if moved != task.expected {
+            let under = moved < task.expected;
+            unit.residual_transfer_count = moved.abs_diff(task.expected);
+            unit.header.flags = ResponseFlags::new().with_u(under).with_o(!under).into_bits();
+        }
+        let mut bytes = [0; upiu::LENGTH + AdvancedRpmb::LENGTH];
+        let (head, rest) = bytes.split_at_mut(upiu::LENGTH);
+        unit.emit(head.first_chunk_mut().expect("as long as a unit"));
+        rest.copy_from_slice(segment);
+        self.answer(index, &bytes);
     }
 
     /// Keeps `name` until everything that has arrived is on the medium.

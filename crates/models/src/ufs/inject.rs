@@ -250,7 +250,7 @@ impl Ufs {
     /// A backing file could not be put into the state the loss leaves.
     pub fn cut_power(&mut self) -> Result<Loss, StoreError> {
         self.lose_link();
-        self.device.power_off();
+        self.device.power_off(self.now.nanos());
         self.media = Media::new(self.profile.timing, self.seed);
         self.media.set_link_rate(self.link.rate);
         let of_device = |event: &Event| {
@@ -270,7 +270,7 @@ impl Ufs {
     /// Power comes back after [`cut_power`](Self::cut_power): a written configuration descriptor
     /// takes effect now.
     pub fn restore_power(&mut self) {
-        self.device.power_on();
+        self.device.power_on(self.now.nanos());
     }
 
     /// RST_n: the device starts afresh and the link goes down; buffered writes survive.

@@ -70,6 +70,11 @@ impl Unit {
         }
     }
 
+    /// bLUWriteProtect protects it, so secure write protection does not.
+    pub(super) fn is_write_protected_otherwise(&self) -> bool {
+        self.write_protect != LuWriteProtect::None
+    }
+
     /// Whether `blocks` blocks from `lba` on are in the unit.
     #[inline]
     pub(super) fn has(&self, lba: u64, blocks: u32) -> bool {

@@ -22,8 +22,10 @@ pub mod config;
 mod controller;
 mod descriptors;
 mod device;
+mod firmware;
 mod flow;
 mod inject;
+mod journal;
 mod link;
 mod lu;
 mod mcq;
@@ -32,18 +34,21 @@ mod order;
 mod parameters;
 mod power;
 pub mod profile;
+mod protection;
 mod provision;
 mod query;
 mod rpmb;
 mod scsi;
 mod scsi_data;
 mod sdq;
+mod security;
 mod sense;
 mod task;
 #[cfg(feature = "std")]
 mod threaded;
 mod transfer;
 mod uic;
+mod upkeep;
 mod writebooster;
 
 use alloc::string::String;
@@ -56,6 +61,7 @@ use flysch_api::machine::{GuestMemory, Instant};
 
 pub use cache::Loss;
 pub use config::{Config, ConfigError, UnitConfig};
+pub use firmware::firmware_image;
 #[cfg(feature = "std")]
 pub use threaded::Threaded;
 
@@ -251,6 +257,11 @@ impl Ufs {
     /// What all losses of power so far did to writes that were reported done and not yet safe.
     pub fn lost(&self) -> Loss {
         self.lost
+    }
+
+    /// Bytes that were unmapped and that no purge has removed yet.
+    pub fn stale_bytes(&self) -> u64 {
+        self.device.upkeep.stale_bytes()
     }
 
     /// Why this machine could not keep or give the data of a unit, in words, if that happened.

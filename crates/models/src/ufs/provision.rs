@@ -5,6 +5,7 @@ use flysch_wire::ufs::descriptor::{
     LuWriteProtect, MemoryType, ProvisioningType, UNITS_PER_CONFIGURATION,
 };
 use flysch_wire::ufs::query::QueryResult;
+use flysch_wire::ufs::rpmb::ADVANCED_MODE;
 
 use super::config::{ALLOCATION_UNIT, Config, Provisioning, UNITS_MAX, WriteProtect};
 use super::rpmb;
@@ -44,6 +45,7 @@ impl Provision {
             b_boot_enable: u8::from(units.clone().any(|unit| unit.boot_id > 0)),
             b_descr_access_en: 1,
             b_init_power_mode: 1,
+            b_rpmb_region_enable: if config.advanced_rpmb { ADVANCED_MODE } else { 0 },
             b_high_priority_lun: NO_HIGH_PRIORITY,
             b_write_booster_buffer_preserve_user_space_en: 1,
             b_write_booster_buffer_type: u8::from(!own),

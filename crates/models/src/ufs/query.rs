@@ -2,7 +2,8 @@
 
 use flysch_wire::ufs::descriptor::LENGTH_MAX;
 use flysch_wire::ufs::query::{
-    AttributeId, CurrentPowerMode, DescriptorId, FlagId, QueryOpcode, QueryResult, Scope,
+    AttributeId, CurrentPowerMode, DescriptorId, FlagId, PurgeStatus, QueryOpcode, QueryResult,
+    RefreshStatus, Scope,
 };
 use flysch_wire::ufs::upiu::{LENGTH, QueryFields, QueryRequest, QueryResponse};
 
@@ -101,6 +102,15 @@ impl Ufs {
                 u64::from(device.exception_events(now).into_bits())
             }
             AttributeId::DeviceCaseRoughTemperature => device.temperature_code(),
+            AttributeId::PurgeStatus => {
+                device.settle_purge(now, None);
+                u64::from(device.upkeep.read_purge_status())
+            }
+            AttributeId::RefreshStatus => {
+                device.upkeep.settle_refresh(now, None);
+                u64::from(device.upkeep.read_refresh_status())
+            }
+            AttributeId::DeviceFfuStatus => u64::from(device.firmware.status().into_bits()),
             AttributeId::ThrottlingStatus => u64::from(device.is_throttled()),
             AttributeId::WriteBoosterBufferFlushStatus
             | AttributeId::AvailableWriteBoosterBufferSize
@@ -121,6 +131,9 @@ impl Ufs {
         let value = if info.width == 8 { fields.value64() } else { u64::from(fields.value32()) };
         let parameters = &mut self.device.parameters;
         parameters.write_attribute(info, fields.index, fields.selector, value)?;
+        if info.id == AttributeId::Timestamp {
+            self.device.journal.set_time(value, self.now.nanos());
+        }
         self.device.update_alert(self.now.nanos());
         Ok(())
     }
@@ -153,7 +166,8 @@ impl Ufs {
         match id {
             FlagId::DeviceInit => self.device.begin_init(now),
             FlagId::BackgroundOpsEn => self.device.background.enable(value, now),
-            FlagId::PurgeEnable if value => self.device.purge(),
+            FlagId::PurgeEnable => self.purge(value),
+            FlagId::RefreshEnable => self.refresh(value),
             FlagId::WriteBoosterEn => self.device.write_booster.enable(index, value),
             FlagId::WriteBoosterBufferFlushEn => {
                 self.device.write_booster.flush(index, value);
@@ -165,6 +179,36 @@ impl Ufs {
             _ => {}
         }
         self.device.update_alert(now);
+    }
+}
+
+impl Ufs {
+    /// Whether any command is in the device.
+    fn has_commands(&self) -> bool {
+        self.tasks.iter().any(|(_, task)| task.in_device() && task.is_command)
+    }
+
+    fn purge(&mut self, on: bool) {
+        let (now, busy) = (self.now.nanos(), self.has_commands());
+        if on {
+            self.device.upkeep.begin_purge(now, busy);
+        } else {
+            self.device.settle_purge(now, Some(PurgeStatus::StoppedPrematurely));
+        }
+        let runs = self.device.upkeep.is_purging();
+        self.device.parameters.force_flag(FlagId::PurgeEnable, 0, runs);
+    }
+
+    fn refresh(&mut self, on: bool) {
+        let (now, busy) = (self.now.nanos(), self.has_commands());
+        let device = &mut self.device;
+        if !on {
+            device.upkeep.settle_refresh(now, Some(RefreshStatus::StoppedPrematurely));
+        } else if device.services {
+            let method = device.parameters.attribute(AttributeId::RefreshMethod);
+            let unit = device.parameters.attribute(AttributeId::RefreshUnit);
+            device.upkeep.begin_refresh(now, busy, method, unit);
+        }
     }
 }
 

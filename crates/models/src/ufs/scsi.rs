@@ -1,36 +1,41 @@
 //! SCSI commands: which unit, whether now, what will happen; and the carrying out of all that are
 //! neither reads nor writes.
 
-use flysch_wire::scsi::cdb::{BufferMode, ByteCheck, Security, StartStop, Transfer, Verify};
+use flysch_wire::scsi::cdb::{Buffer, BufferMode, ByteCheck, StartStop, Transfer, Verify};
 use flysch_wire::scsi::unmap::{self, UnmapRange};
 use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey, Status};
 use flysch_wire::ufs::descriptor::ProvisioningType;
-use flysch_wire::ufs::rpmb::RpmbFrame;
+use flysch_wire::ufs::query::FlagId;
 use flysch_wire::ufs::upiu::Wlun;
 use flysch_wire::ufs::utrd::Ocs;
 
+use super::descriptors::VENDOR;
 use super::device::BUFFER;
 use super::inject::cdb_of;
 use super::lu::Unit;
+use super::rpmb::Segment;
 use super::sense::Sense;
 use super::task::Work;
-use super::{Ufs, power, rpmb, transfer};
+use super::upkeep::Stale;
+use super::{Ufs, power, transfer};
 
 /// Most ranges of one UNMAP.
 pub(super) const UNMAP_RANGES_MAX: usize = 64;
 
 /// What carrying out a command gave.
-enum Reply {
+pub(super) enum Reply {
     /// Nothing to send.
     Done,
     /// So many bytes of the scratch buffer go to the host.
     Send(usize),
     /// So many bytes were taken from the host.
     Took(usize),
+    /// Advanced RPMB: bytes moved, whether they go to the host, and the segment of the response.
+    Segment(usize, bool, Segment),
 }
 
 /// Why a command could not be carried out.
-enum Stop {
+pub(super) enum Stop {
     Sense(Sense),
     Transfer(Ocs),
 }
@@ -50,6 +55,7 @@ impl From<Ocs> for Stop {
 const INVALID_OPCODE: Sense = Sense::illegal(AdditionalSense::InvalidOperationCode);
 const OUT_OF_RANGE: Sense = Sense::illegal(AdditionalSense::LbaOutOfRange);
 const NO_SUCH_UNIT: Sense = Sense::illegal(AdditionalSense::LogicalUnitNotSupported);
+const PROTECTED: Sense = Sense::new(SenseKey::DataProtect, AdditionalSense::WriteProtected);
 const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, AdditionalSense::InternalTargetFailure);
 
 impl Ufs {
@@ -91,6 +97,9 @@ impl Ufs {
         let (offset, len) = range(unit, transfer, self.device.transfer_max)?;
         if let Some(refusal) = unit.write_refusal(&self.device.parameters) {
             return Err(refusal);
+        }
+        if self.device.protection.covers(lun, transfer.lba, transfer.blocks.into()) {
+            return Err(PROTECTED);
         }
         if len == 0 {
             return Ok(Work::Status(Status::Good));
@@ -212,7 +221,7 @@ impl Ufs {
         let mut scratch = core::mem::take(&mut self.scratch);
         let result = self.carry_out(index, &cdb, &mut scratch);
         let result = result.and_then(|reply| {
-            if let Reply::Send(len) = reply {
+            if let Reply::Send(len) | Reply::Segment(len, true, _) = reply {
                 let task = self.tasks.get(index);
                 let moved = len.min(task.expected as usize);
                 transfer::scatter(&self.memory, task, &scratch[..moved])?;
@@ -224,6 +233,9 @@ impl Ufs {
             Ok(Reply::Done) => self.respond(index, Status::Good, None, 0),
             Ok(Reply::Send(len) | Reply::Took(len)) => {
                 self.respond(index, Status::Good, None, len as u32);
+            }
+            Ok(Reply::Segment(len, _, segment)) => {
+                self.respond_with_segment(index, &segment, len as u32);
             }
             Err(Stop::Sense(sense)) => self.fail(index, sense),
             Err(Stop::Transfer(ocs)) => self.finish(index, ocs),
@@ -275,29 +287,64 @@ impl Ufs {
             }
             Cdb::FormatUnit { parameters: 0 } => self.format(lun),
             Cdb::SendDiagnostic { parameter_list_length: 0, .. } => Ok(Reply::Done),
-            Cdb::SecurityProtocolIn(command) => self.security_in(&command, data),
+            Cdb::SecurityProtocolIn(command) => self.security_in(index, &command, data),
             Cdb::SecurityProtocolOut(command) => self.security_out(index, &command, data),
-            Cdb::ReadBuffer(command) if command.mode == BufferMode::Data && command.id == 0 => {
-                let at = (command.offset as usize).min(BUFFER);
-                let len = (BUFFER - at).min(command.length as usize);
+            Cdb::ReadBuffer(command) => self.read_buffer(&command, data),
+            Cdb::WriteBuffer(command) => self.write_buffer(index, &command, data),
+            _ => Err(Sense::field(1).into()),
+        }
+    }
+
+    fn read_buffer(&mut self, command: &Buffer, data: &mut [u8]) -> Result<Reply, Stop> {
+        let (at, len) = (command.offset as usize, command.length as usize);
+        let room = len.min(data.len());
+        match command.mode {
+            BufferMode::Data if command.id == 0 => {
+                let at = at.min(BUFFER);
+                let len = (BUFFER - at).min(len);
                 data[..len].copy_from_slice(&self.device.buffer[at..][..len]);
                 Ok(Reply::Send(len))
             }
-            Cdb::WriteBuffer(command) if command.mode == BufferMode::Data && command.id == 0 => {
-                let (at, len) = (command.offset as usize, command.length as usize);
-                if at + len > BUFFER {
-                    return Err(Sense::field(6).into());
-                }
-                self.take(index, len, data)?;
-                self.device.buffer[at..][..len].copy_from_slice(&data[..len]);
-                Ok(Reply::Took(len))
+            BufferMode::ErrorHistory => {
+                let journal = &self.device.journal;
+                let read = journal.read(command.id, at, VENDOR, &mut data[..room]);
+                read.map(Reply::Send).ok_or(Sense::field(2).into())
             }
             _ => Err(Sense::field(1).into()),
         }
     }
 
+    fn write_buffer(
+        &mut self,
+        index: u16,
+        command: &Buffer,
+        data: &mut [u8],
+    ) -> Result<Reply, Stop> {
+        let (at, len) = (command.offset as usize, command.length as usize);
+        match command.mode {
+            BufferMode::Data if command.id == 0 => {
+                if at + len > BUFFER {
+                    return Err(Sense::field(6).into());
+                }
+                self.take(index, len, data)?;
+                self.device.buffer[at..][..len].copy_from_slice(&data[..len]);
+            }
+            BufferMode::DownloadDeferred if self.device.services => {
+                if self.device.parameters.flag(FlagId::PermanentlyDisableFwUpdate, 0) {
+                    return Err(PROTECTED.into());
+                }
+                self.take(index, len, data)?;
+                if !self.device.firmware.take(command.offset, &data[..len]) {
+                    return Err(Sense::illegal(AdditionalSense::CommandSequenceError).into());
+                }
+            }
+            _ => return Err(Sense::field(1).into()),
+        }
+        Ok(Reply::Took(len))
+    }
+
     /// Takes `len` bytes from the host into `data`.
-    fn take(&mut self, index: u16, len: usize, data: &mut [u8]) -> Result<(), Stop> {
+    pub(super) fn take(&mut self, index: u16, len: usize, data: &mut [u8]) -> Result<(), Stop> {
         let task = self.tasks.get(index);
         if len > data.len() || len > task.expected as usize {
             return Err(Sense::illegal(AdditionalSense::ParameterListLengthError).into());
@@ -335,11 +382,22 @@ impl Ufs {
         if !ranges[..count].iter().all(|range| unit.has(range.lba, range.blocks)) {
             return Err(OUT_OF_RANGE.into());
         }
+        let closed = |r: &UnmapRange| device.protection.covers(lun, r.lba, r.blocks.into());
+        if ranges[..count].iter().any(closed) {
+            return Err(PROTECTED.into());
+        }
+        let readable = unit.provisioning == ProvisioningType::ThinDiscard;
+        let shift = unit.block_shift;
         for range in &ranges[..count] {
-            let offset = range.lba << unit.block_shift;
-            let bytes = u64::from(range.blocks) << unit.block_shift;
+            let offset = range.lba << shift;
+            let bytes = u64::from(range.blocks) << shift;
             device.cache.discarded(lun, offset, bytes);
-            unit.store.discard(offset, bytes).map_err(|_| INTERNAL)?;
+            if readable && bytes > 0 {
+                device.unmapped(lun, offset, bytes);
+            } else if let Some(unit) = device.unit_mut(lun) {
+                unit.store.discard(offset, bytes).map_err(|_| INTERNAL)?;
+                device.upkeep.hid(bytes);
+            }
         }
         Ok(Reply::Took(len))
     }
@@ -352,48 +410,23 @@ impl Ufs {
         if all && let Some(sense) = device.units.iter().flatten().find_map(refused) {
             return Err(sense.into());
         }
+        let meant = |number: u8| all || number == lun;
+        let closed = |(number, unit): (u8, &Option<Unit>)| {
+            let blocks = unit.as_ref().map_or(0, |unit| unit.blocks);
+            meant(number) && device.protection.covers(number, 0, blocks)
+        };
+        if (0..).zip(&device.units).any(closed) {
+            return Err(PROTECTED.into());
+        }
         for (number, unit) in (0..).zip(&mut device.units) {
-            if let Some(unit) = unit.as_mut().filter(|_| all || number == lun) {
+            if let Some(unit) = unit.as_mut().filter(|_| meant(number)) {
                 device.cache.discarded(number, 0, unit.size);
+                device.upkeep.written(Stale { unit: number, offset: 0, len: unit.size });
+                device.upkeep.hid(unit.size);
                 unit.store.discard(0, unit.size).map_err(|_| INTERNAL)?;
             }
         }
         Ok(Reply::Done)
-    }
-
-    /// The RPMB region a SECURITY PROTOCOL command is for, and its frames.
-    fn security(&self, command: &Security) -> Result<(u8, usize), Stop> {
-        let [region, kind] = command.specific.to_be_bytes();
-        if command.protocol != flysch_wire::scsi::cdb::SECURITY_PROTOCOL_UFS {
-            return Err(Sense::field(1).into());
-        }
-        if kind != 1 || !self.device.rpmb.has(region) {
-            return Err(Sense::field(2).into());
-        }
-        let len = command.length as usize;
-        let whole = len.is_multiple_of(RpmbFrame::LENGTH);
-        if command.inc_512 || !whole || len > rpmb::FRAMES_MAX * RpmbFrame::LENGTH {
-            return Err(Sense::field(6).into());
-        }
-        Ok((region, len))
-    }
-
-    fn security_in(&mut self, command: &Security, data: &mut [u8]) -> Result<Reply, Stop> {
-        let (region, len) = self.security(command)?;
-        self.device.rpmb.response(region, &mut data[..len]);
-        Ok(Reply::Send(len))
-    }
-
-    fn security_out(
-        &mut self,
-        index: u16,
-        command: &Security,
-        data: &mut [u8],
-    ) -> Result<Reply, Stop> {
-        let (region, len) = self.security(command)?;
-        self.take(index, len, data)?;
-        self.device.rpmb.request(region, &data[..len]);
-        Ok(Reply::Took(len))
     }
 }
 

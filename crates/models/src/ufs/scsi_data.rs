@@ -16,7 +16,7 @@ use flysch_wire::scsi::{AdditionalSense, LogicalUnitNumber, Text};
 use flysch_wire::ufs::descriptor::ProvisioningType;
 use flysch_wire::ufs::upiu::Wlun;
 
-use super::descriptors::{PRODUCT_REVISION, VENDOR};
+use super::descriptors::VENDOR;
 use super::device::Device;
 use super::lu::Unit;
 use super::scsi::UNMAP_RANGES_MAX;
@@ -55,7 +55,7 @@ impl Device {
             DeviceType::Block,
             Text::new(VENDOR),
             Text::new(self.product()),
-            Text::new(PRODUCT_REVISION),
+            Text::new(self.firmware.revision()),
         );
         inquiry.peripheral = self.peripheral(lun);
         let mut bytes = [0; flysch_wire::scsi::inquiry::LENGTH];

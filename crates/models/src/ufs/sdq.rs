@@ -3,7 +3,9 @@
 use core::sync::atomic::Ordering;
 
 use flysch_wire::ufs::registers::Interrupts;
-use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction, TaskRequest, TaskResponse};
+use flysch_wire::ufs::upiu::{
+    EHS_LENGTH_OFFSET, ServiceResponse, TaskFunction, TaskRequest, TaskResponse,
+};
 use flysch_wire::ufs::utmrd::{self, TaskOcs, UtmrdHeader};
 use flysch_wire::ufs::utrd::{self, CommandType, Ocs, UCD_ALIGNMENT, Utrd, UtrdStatus};
 
@@ -73,6 +75,8 @@ impl Ufs {
         let wrong =
             utrd.header.ct() != CommandType::UfsStorage || !ucd.is_multiple_of(UCD_ALIGNMENT);
         let found = self.memory.read(ucd, &mut task.request);
+        // Extra header segments are as long as both headers say.
+        let wrong = wrong || utrd.header.ehsl() != task.request[EHS_LENGTH_OFFSET];
         let ocs = match found {
             Ok(()) if !wrong && !utrd.header.ce() => None,
             Ok(()) if utrd.header.ce() => Some(Ocs::InvalidCryptoConfiguration),
@@ -227,7 +231,7 @@ impl Ufs {
             TaskFunction::ClearTaskSet => self.drop_tasks(move |task| task.lun == lun),
             TaskFunction::LogicalUnitReset => {
                 self.drop_tasks(move |task| task.lun == lun);
-                self.device.reset_unit(lun);
+                self.device.reset_unit(lun, self.now.nanos());
             }
             TaskFunction::QueryTask => return self.query_tasks(one),
             TaskFunction::QueryTaskSet => return self.query_tasks(mine),

@@ -1,0 +1,104 @@
+//! SECURITY PROTOCOL IN and OUT: the way to replay protected memory, in frames or in segments.
+
+use flysch_wire::scsi::cdb::{SECURITY_PROTOCOL_UFS, Security};
+use flysch_wire::ufs::rpmb::AdvancedRpmb;
+use flysch_wire::ufs::upiu::{EHS_LENGTH_OFFSET, LENGTH};
+use flysch_wire::ufs::utrd::Ocs;
+
+use super::Ufs;
+use super::device::Device;
+use super::rpmb::{Areas, Rpmb, Segment};
+use super::scsi::{Reply, Stop};
+use super::sense::Sense;
+
+impl Device {
+    /// The RPMB unit, and what write protection needs of the rest.
+    fn rpmb_and_areas(&mut self) -> (&mut Rpmb, Areas<'_>) {
+        let Self { rpmb, units, protection, .. } = self;
+        (rpmb, Areas { units, protection })
+    }
+}
+
+impl Ufs {
+    /// The RPMB region a SECURITY PROTOCOL command is for, and how many bytes it moves.
+    fn security(&self, command: &Security) -> Result<(u8, usize), Stop> {
+        let [region, kind] = command.specific.to_be_bytes();
+        if command.protocol != SECURITY_PROTOCOL_UFS {
+            return Err(Sense::field(1).into());
+        }
+        if kind != 1 || !self.device.rpmb.has(region) {
+            return Err(Sense::field(2).into());
+        }
+        let len = command.length as usize;
+        if command.inc_512 || !self.device.rpmb.takes(len) {
+            return Err(Sense::field(6).into());
+        }
+        Ok((region, len))
+    }
+
+    /// The segment of a command of advanced mode; `None` in normal mode.
+    fn segment(&self, index: u16) -> Result<Option<Segment>, Stop> {
+        let task = self.tasks.get(index);
+        let has = match task.request[EHS_LENGTH_OFFSET] {
+            0 => false,
+            AdvancedRpmb::EHS_LENGTH => true,
+            _ => return Err(Ocs::InvalidCommandTableAttributes.into()),
+        };
+        if has != self.device.rpmb.is_advanced() {
+            return Err(Sense::field(0).into());
+        }
+        if !has {
+            return Ok(None);
+        }
+        let mut segment = [0; AdvancedRpmb::LENGTH];
+        let read = self.memory.read(task.ucd.wrapping_add(LENGTH as u64), &mut segment);
+        read.map_err(|_| Ocs::InvalidCommandTableAttributes)?;
+        Ok(Some(segment))
+    }
+
+    /// SECURITY PROTOCOL IN.
+    pub(super) fn security_in(
+        &mut self,
+        index: u16,
+        command: &Security,
+        data: &mut [u8],
+    ) -> Result<Reply, Stop> {
+        let (region, len) = self.security(command)?;
+        let segment = self.segment(index)?;
+        let (rpmb, areas) = self.device.rpmb_and_areas();
+        Ok(match segment {
+            None => {
+                rpmb.response(region, &mut data[..len], &areas);
+                Reply::Send(len)
+            }
+            Some(asked) => {
+                let answer = rpmb.advanced(region, &asked, &[], &mut data[..len]);
+                Reply::Segment(len, true, answer)
+            }
+        })
+    }
+
+    /// SECURITY PROTOCOL OUT.
+    pub(super) fn security_out(
+        &mut self,
+        index: u16,
+        command: &Security,
+        data: &mut [u8],
+    ) -> Result<Reply, Stop> {
+        let (region, len) = self.security(command)?;
+        let segment = self.segment(index)?;
+        self.take(index, len, data)?;
+        let now = self.now.nanos();
+        let (rpmb, areas) = self.device.rpmb_and_areas();
+        Ok(match segment {
+            None => {
+                rpmb.request(region, &data[..len], now, areas);
+                Reply::Took(len)
+            }
+            Some(asked) => {
+                let answer = rpmb.advanced(region, &asked, &data[..len], &mut []);
+                Reply::Segment(len, false, answer)
+            }
+        })
+    }
+}
