@@ -27,6 +27,7 @@ use crate::uic::UicAction;
 use crate::{Cause, Error};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
 use flysch_wire::ufs::registers::{Cap, McqCap, Ver};
 
@@ -68,6 +69,7 @@ pub(crate) enum Answer {
     Value(u64),
     Reply(Reply),
     Setting(Option<DmeSetting>),
+    Bytes(Vec<u8>),
     Failed(Cause),
 }
 
@@ -423,6 +425,6 @@ pub(crate) fn number(answer: Answer) -> Result<u64, Cause> {
     match answer {
         Answer::Value(value) => Ok(value),
         Answer::Failed(cause) => Err(cause),
-        Answer::Reply(_) | Answer::Setting(_) => unreachable!("no number where one was asked for"),
+        _ => unreachable!("no number where one was asked for"),
     }
 }

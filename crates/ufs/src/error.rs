@@ -1,5 +1,7 @@
+use crate::rpmb::RpmbError;
 use core::fmt;
-use flysch_wire::ufs::query::QueryResult;
+use flysch_wire::scsi::{AdditionalSense, SenseKey};
+use flysch_wire::ufs::query::{FfuStatus, QueryResult};
 use flysch_wire::ufs::registers::PowerModeStatus;
 use flysch_wire::ufs::uic::{UicAttribute, UicOpcode, UicResult};
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
@@ -73,6 +75,12 @@ pub enum Error {
     Descriptor(&'static str),
     /// A configuration plan was refused.
     Configuration(&'static str),
+    /// Replay protected memory: the device refused, or its answer is not to be trusted.
+    Rpmb(RpmbError),
+    /// A firmware update: the device did not take it.
+    Firmware(FfuStatus),
+    /// What the device cannot do as it is: the remedy is in the words.
+    State(&'static str),
 }
 
 /// What went wrong underneath.
@@ -106,6 +114,8 @@ pub enum Cause {
     Query(QueryResult),
     /// A SCSI command of the driver itself ended with this status.
     Scsi(u8),
+    /// A SCSI command of the driver itself ended with CHECK CONDITION and this sense.
+    Sense(SenseKey, AdditionalSense),
     /// A task management request was not answered.
     TaskTimeout(TaskFunction),
     /// A task management request ended with this overall command status.
@@ -148,6 +158,7 @@ impl fmt::Display for Cause {
             Self::Response(code) => write!(f, "unexpected answer, transaction code {code:#x}"),
             Self::Query(result) => write!(f, "the device refused the query: {result}"),
             Self::Scsi(status) => write!(f, "SCSI status {status:#04x}"),
+            Self::Sense(key, additional) => write!(f, "the device says {key}: {additional}"),
             Self::TaskTimeout(function) => write!(f, "{function} was not answered in time"),
             Self::TaskOverall(ocs) => write!(f, "task management: overall command status {ocs}"),
             Self::Task(response) => write!(f, "task management: {response}"),
@@ -208,6 +219,11 @@ impl fmt::Display for Error {
             Self::Unsupported(what) => write!(f, "{what} is not supported here"),
             Self::Descriptor(what) => write!(f, "the device's {what} descriptor makes no sense"),
             Self::Configuration(why) => write!(f, "configuration refused: {why}"),
+            Self::Rpmb(error) => write!(f, "RPMB: {error}"),
+            Self::Firmware(status) => {
+                write!(f, "the device did not take the firmware: {status} (bDeviceFFUStatus)")
+            }
+            Self::State(why) => f.write_str(why),
         }
     }
 }

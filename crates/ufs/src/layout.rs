@@ -30,14 +30,18 @@ pub(crate) mod slot {
     pub(crate) const RESPONSE_LENGTH: usize = 0x40;
 }
 
-/// The one command descriptor of device management: NOP, query, and the host's own SCSI commands.
+/// The one command descriptor of device management: NOP, query, and the host's own SCSI commands
+/// with the data of those.
 pub(crate) mod management {
+    /// The extra header segment of a request.
+    pub(crate) const SEGMENT: usize = 0x20;
     pub(crate) const RESPONSE: usize = 0x400;
     pub(crate) const RESPONSE_LENGTH: usize = 0x400;
     pub(crate) const PRDT: usize = 0x800;
-    pub(crate) const DATA: usize = 0xC00;
-    pub(crate) const DATA_LENGTH: usize = 0x400;
-    pub(crate) const LENGTH: usize = 0x1000;
+    pub(crate) const DATA: usize = 0x1000;
+    /// 64 RPMB frames, which is what devices take at once.
+    pub(crate) const DATA_LENGTH: usize = 0x8000;
+    pub(crate) const LENGTH: usize = DATA + DATA_LENGTH;
 }
 
 const LIST: usize = LIST_ALIGNMENT as usize;

@@ -31,6 +31,7 @@
 //! | `management`, `query`, `configuration` | NOP, queries, provisioning |
 //! | `task`, `recover`, `history` | task management, the ladder, what went wrong |
 //! | `writebooster`, `exception` | the features of those names |
+//! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
 //! | `quirks`, `device_quirks` | what particular controllers and devices do differently |
 //! | `platform` | what the board around the controller does |
 //!
@@ -79,6 +80,7 @@ mod control;
 mod device_quirks;
 mod error;
 mod exception;
+mod firmware;
 mod history;
 mod host;
 mod init;
@@ -94,15 +96,19 @@ mod query;
 mod queue;
 mod quirks;
 mod recover;
+mod rpmb;
 mod script;
+mod service;
 mod shared;
 mod task;
 mod uic;
+mod upkeep;
 mod writebooster;
 
 pub use configuration::{Configuration, ConfigurationChange, ConfigurationPlan};
 pub use device_quirks::{DeviceQuirk, DeviceQuirks};
 pub use error::{Cause, Error};
+pub use firmware::FirmwarePart;
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use host::{Device, Host, Progress, State};
 pub use init::{OnFailure, STEPS, Step};
@@ -115,4 +121,7 @@ pub use port::Port;
 pub use power::{DevicePower, Link};
 pub use query::Query;
 pub use quirks::{Correction, Quirk, Quirks};
+pub use rpmb::{Nonce, RpmbAnswer, RpmbCommand, RpmbError, RpmbKey, RpmbRequest, RpmbUnit};
+pub use service::SERVICE_DATA_MAX;
+pub use upkeep::RefreshState;
 pub use writebooster::WriteBoosterStatus;

@@ -8,10 +8,14 @@ use crate::control::{Action, Answer, Core, MS, Run, Wait};
 use crate::history::ErrorKind;
 use crate::layout::management as layout;
 use crate::port::Lane;
+use alloc::vec;
+use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
+use flysch_wire::scsi::{AdditionalSense, Sense, SenseKey};
 use flysch_wire::ufs::prdt::{self, PrdtEntry};
 use flysch_wire::ufs::query::QueryResult;
 use flysch_wire::ufs::registers::{UTRLCLR, UTRLDBR};
+use flysch_wire::ufs::rpmb::AdvancedRpmb;
 use flysch_wire::ufs::upiu::{
     self, CommandFlags, CommandUpiu, Header, NopOut, QUERY_DATA_OFFSET, QueryFields, QueryRequest,
     QueryResponse, ResponseUpiu, TransactionCode,
@@ -26,7 +30,46 @@ pub(crate) const DESCRIPTOR_MAX: usize = 255;
 const SLOT_WAIT: u64 = 10_000 * MS;
 const SCSI_GOOD: u8 = 0;
 const SCSI_CHECK_CONDITION: u8 = 2;
-const UNIT_ATTENTION: u8 = 6;
+/// Most data of one of the host's own SCSI commands, bytes.
+pub(crate) const DATA_MAX: u32 = layout::DATA_LENGTH as u32;
+
+/// An extra header segment; RPMB has the only ones there are.
+pub(crate) type Segment = [u8; AdvancedRpmb::LENGTH];
+
+/// Data of one of the host's own SCSI commands, in the management data buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moves {
+    Nothing,
+    /// So many bytes to the buffer.
+    In(u32),
+    /// So many bytes from the buffer, where they are already.
+    Out(u32),
+}
+
+impl Moves {
+    fn len(self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::In(len) | Self::Out(len) => len.min(DATA_MAX),
+        }
+    }
+
+    /// Length of the physical region: a multiple of four.
+    fn region(self) -> usize {
+        self.len().next_multiple_of(4) as usize
+    }
+}
+
+/// A SCSI command of the host itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostCommand {
+    pub(crate) lun: u8,
+    pub(crate) cdb: [u8; 16],
+    pub(crate) moves: Moves,
+    /// An RPMB segment is in place.
+    pub(crate) segment: bool,
+    pub(crate) timeout_ms: u32,
+}
 
 /// What to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +77,7 @@ pub(crate) enum Message {
     Nop,
     /// A query; the data of a descriptor write is already in place.
     Query(QueryFields),
-    /// A SCSI command of the host itself, with up to 1 KiB of data from the device.
-    Scsi {
-        lun: u8,
-        cdb: [u8; 16],
-        data_in: u32,
-    },
+    Scsi(HostCommand),
 }
 
 impl Message {
@@ -47,7 +85,7 @@ impl Message {
         match self {
             Self::Nop => TransactionCode::NopIn,
             Self::Query(_) => TransactionCode::QueryResponse,
-            Self::Scsi { .. } => TransactionCode::Response,
+            Self::Scsi(_) => TransactionCode::Response,
         }
     }
 }
@@ -57,10 +95,12 @@ impl Message {
 pub(crate) struct Reply {
     /// The answer's own fields, for a query.
     pub(crate) fields: QueryFields,
-    /// SCSI status and sense key, for a SCSI command.
+    /// SCSI status and sense, for a SCSI command. Its data is in the management data buffer.
     pub(crate) status: u8,
-    pub(crate) sense_key: u8,
-    /// A descriptor, or the data of a SCSI command.
+    pub(crate) sense: Option<(SenseKey, AdditionalSense)>,
+    /// The extra header segment that came with the response.
+    pub(crate) segment: Option<Segment>,
+    /// A descriptor.
     pub(crate) data: [u8; 256],
     pub(crate) len: usize,
 }
@@ -127,30 +167,34 @@ impl Exchange {
         let memory = &core.layout.management;
         memory.write(0, &self.request());
         memory.fill(layout::RESPONSE, layout::RESPONSE_LENGTH, 0xFF);
-        let data_in = match self.message {
-            Message::Scsi { data_in, .. } => data_in.min(layout::DATA_LENGTH as u32),
-            _ => 0,
+        let moves = match self.message {
+            Message::Scsi(command) => command.moves,
+            _ => Moves::Nothing,
         };
-        if data_in != 0 {
-            let region =
-                PrdtEntry { address: memory.address() + layout::DATA as u64, length: data_in };
+        let regions = u16::from(moves.len() != 0);
+        if regions != 0 {
+            let address = memory.address() + layout::DATA as u64;
             let mut bytes = [0; prdt::LENGTH];
-            region.emit(&mut bytes);
+            PrdtEntry { address, length: moves.region() as u32 }.emit(&mut bytes);
             memory.write(layout::PRDT, &bytes);
+            core.machine.sync_for_device(memory.span(layout::DATA, moves.region()));
         }
-        core.machine.sync_for_device(memory.span(0, memory.len()));
-        let dd = if data_in == 0 { DataDirection::None } else { DataDirection::FromDevice };
+        core.machine.sync_for_device(memory.span(0, layout::DATA));
+        let dd = match moves {
+            Moves::Nothing => DataDirection::None,
+            Moves::In(_) => DataDirection::FromDevice,
+            Moves::Out(_) => DataDirection::ToDevice,
+        };
+        let header = UtrdHeader::new().with_i(true).with_dd(dd).with_ct(CommandType::UfsStorage);
         let entry = Utrd {
-            header: UtrdHeader::new().with_i(true).with_dd(dd).with_ct(CommandType::UfsStorage),
+            header: header.with_ehsl(self.segments()),
             dun: 0,
             status: UtrdStatus::PENDING,
             ucd_base: memory.address(),
             response: UcdSpan::new()
                 .with_length((layout::RESPONSE_LENGTH / 4) as u16)
                 .with_offset((layout::RESPONSE / 4) as u16),
-            prdt: UcdSpan::new()
-                .with_length(u16::from(data_in != 0))
-                .with_offset((layout::PRDT / 4) as u16),
+            prdt: UcdSpan::new().with_length(regions).with_offset((layout::PRDT / 4) as u16),
         };
         lane.issue_management(&entry, core.now);
     }
@@ -160,20 +204,34 @@ impl Exchange {
         match self.message {
             Message::Nop => NopOut::new(self.tag).emit(&mut bytes),
             Message::Query(fields) => QueryRequest::new(self.tag, fields).emit(&mut bytes),
-            Message::Scsi { lun, cdb, data_in } => {
-                let flags = CommandFlags::new().with_r(data_in != 0);
+            Message::Scsi(HostCommand { lun, cdb, moves, .. }) => {
+                let flags = CommandFlags::new()
+                    .with_r(matches!(moves, Moves::In(_)))
+                    .with_w(matches!(moves, Moves::Out(_)));
                 let mut unit = CommandUpiu::new(lun, self.tag, flags, cdb);
-                unit.expected_data_transfer_length = data_in;
+                unit.header.ehs_length = self.segments();
+                unit.expected_data_transfer_length = moves.len();
                 unit.emit(&mut bytes);
             }
         }
         bytes
     }
 
+    /// Extra header segments of the request, in units of 32 bytes.
+    fn segments(&self) -> u8 {
+        match self.message {
+            Message::Scsi(HostCommand { segment: true, .. }) => AdvancedRpmb::EHS_LENGTH,
+            _ => 0,
+        }
+    }
+
     fn read_answer<M: Machine>(&self, ocs: Ocs, core: &Core<M>) -> Result<Reply, Cause> {
         let mut bytes = [0; layout::RESPONSE_LENGTH];
         let memory = &core.layout.management;
-        core.machine.sync_for_cpu(memory.span(0, memory.len()));
+        core.machine.sync_for_cpu(memory.span(0, layout::DATA));
+        if let Message::Scsi(HostCommand { moves: moves @ Moves::In(_), .. }) = self.message {
+            core.machine.sync_for_cpu(memory.span(layout::DATA, moves.region()));
+        }
         memory.read(layout::RESPONSE, &mut bytes);
         let Some(unit) = bytes.first_chunk::<{ upiu::LENGTH }>() else {
             return Err(Cause::Overall(ocs));
@@ -194,9 +252,7 @@ impl Exchange {
         match self.message {
             Message::Nop => finish(ocs, Reply::EMPTY),
             Message::Query(asked) => read_query(asked, unit, &bytes, ocs),
-            Message::Scsi { data_in, .. } => {
-                finish(ocs, read_scsi(unit, &bytes, data_in as usize, core)?)
-            }
+            Message::Scsi(_) => finish(ocs, read_scsi(unit, &bytes)?),
         }
     }
 }
@@ -205,7 +261,8 @@ impl Reply {
     const EMPTY: Self = Self {
         fields: QueryFields::read_attribute(0, 0, 0),
         status: SCSI_GOOD,
-        sense_key: 0,
+        sense: None,
+        segment: None,
         data: [0; 256],
         len: 0,
     };
@@ -239,22 +296,17 @@ fn read_query(
     finish(ocs, reply)
 }
 
-fn read_scsi<M: Machine>(
-    unit: &[u8; upiu::LENGTH],
-    bytes: &[u8],
-    data_in: usize,
-    core: &Core<M>,
-) -> Result<Reply, Cause> {
+fn read_scsi(unit: &[u8; upiu::LENGTH], bytes: &[u8]) -> Result<Reply, Cause> {
     let response = ResponseUpiu::parse(unit).map_err(|_| Cause::Response(unit[0]))?;
-    let sense = response.sense(bytes);
-    let mut reply = Reply {
+    let sense = Sense::parse(response.sense(bytes)).ok();
+    let has_segment = response.header.ehs_length == AdvancedRpmb::EHS_LENGTH;
+    let segment = bytes.get(upiu::LENGTH..).and_then(|rest| rest.first_chunk());
+    Ok(Reply {
         status: response.header.status,
-        sense_key: sense.get(2).map_or(0, |key| key & 0xF),
+        sense: sense.map(|sense| (sense.key, sense.additional)),
+        segment: segment.copied().filter(|_| has_segment),
         ..Reply::EMPTY
-    };
-    reply.len = data_in.min(reply.data.len());
-    core.layout.management.read(layout::DATA, &mut reply.data[..reply.len]);
-    Ok(reply)
+    })
 }
 
 impl<M: Machine> Core<M> {
@@ -282,9 +334,7 @@ impl<M: Machine> Core<M> {
                 Ok(Err(Cause::Timeout))
             }
             Answer::Failed(cause) => Ok(Err(cause)),
-            Answer::Value(_) | Answer::Setting(_) => {
-                unreachable!("no reply where one was asked for")
-            }
+            _ => unreachable!("no reply where one was asked for"),
         }
     }
 
@@ -292,7 +342,7 @@ impl<M: Machine> Core<M> {
     fn clear_management(&mut self, message: Message) -> Run<()> {
         let slot = self.management_slot()?;
         let lun = match message {
-            Message::Scsi { lun, .. } => lun,
+            Message::Scsi(command) => command.lun,
             _ => 0,
         };
         self.effect(|core| {
@@ -345,29 +395,64 @@ impl<M: Machine> Core<M> {
 
     /// Sends a SCSI command; a unit attention is taken note of and the command sent again.
     #[track_caller]
-    pub(crate) fn scsi(
-        &mut self,
-        lun: u8,
-        cdb: [u8; 16],
-        data_in: u32,
-        timeout_ms: u32,
-    ) -> Run<Result<Reply, Cause>> {
+    pub(crate) fn scsi(&mut self, command: HostCommand) -> Run<Result<Reply, Cause>> {
         let mut last = Cause::Timeout;
         for _ in 0..QUERY_TRIES {
-            match self.exchange(Message::Scsi { lun, cdb, data_in }, timeout_ms)? {
+            let reply = match self.exchange(Message::Scsi(command), command.timeout_ms)? {
                 Ok(reply) if reply.status == SCSI_GOOD => return Ok(Ok(reply)),
-                Ok(reply) => {
-                    last = Cause::Scsi(reply.status);
-                    let attention =
-                        reply.status == SCSI_CHECK_CONDITION && reply.sense_key == UNIT_ATTENTION;
-                    if !attention {
-                        return Ok(Err(last));
-                    }
-                }
+                Ok(reply) => reply,
                 Err(cause) => return Ok(Err(cause)),
+            };
+            last = match reply.sense {
+                Some((key, additional)) if reply.status == SCSI_CHECK_CONDITION => {
+                    Cause::Sense(key, additional)
+                }
+                _ => Cause::Scsi(reply.status),
+            };
+            if !matches!(last, Cause::Sense(SenseKey::UnitAttention, _)) {
+                return Ok(Err(last));
             }
         }
         Ok(Err(last))
+    }
+
+    /// Puts what a command sends into the management data buffer, once.
+    #[track_caller]
+    pub(crate) fn put_data(&mut self, bytes: &[u8]) {
+        self.effect(|core| {
+            let len = bytes.len().min(layout::DATA_LENGTH);
+            core.layout.management.write(layout::DATA, &bytes[..len]);
+        });
+    }
+
+    /// Puts the extra header segment of the next command in place, once.
+    #[track_caller]
+    pub(crate) fn put_segment(&mut self, segment: &Segment) {
+        self.effect(|core| core.layout.management.write(layout::SEGMENT, segment));
+    }
+
+    /// What the last command brought, before the next one.
+    #[track_caller]
+    pub(crate) fn take_data(&mut self, len: u32) -> Vec<u8> {
+        let answer = self.answer(|core| {
+            let mut bytes = vec![0; (len as usize).min(layout::DATA_LENGTH)];
+            core.layout.management.read(layout::DATA, &mut bytes);
+            Answer::Bytes(bytes)
+        });
+        match answer {
+            Answer::Bytes(bytes) => bytes,
+            _ => unreachable!("another answer where bytes were written down"),
+        }
+    }
+
+    /// Nothing of a secret stays in memory that others may come to see, once.
+    #[track_caller]
+    pub(crate) fn wipe_data(&mut self) {
+        self.effect(|core| {
+            let memory = &core.layout.management;
+            memory.fill(layout::SEGMENT, AdvancedRpmb::LENGTH, 0);
+            memory.fill(layout::DATA, layout::DATA_LENGTH, 0);
+        });
     }
 }
 

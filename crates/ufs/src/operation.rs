@@ -2,13 +2,20 @@
 
 use crate::configuration::{Configuration, ConfigurationPlan};
 use crate::control::{Core, Run, Stop};
+use crate::firmware::FirmwarePart;
 use crate::options::LinkLimits;
 use crate::power::DevicePower;
 use crate::query::{Kind, Query};
+use crate::rpmb::{RpmbAnswer, RpmbCommand, RpmbUnit};
+use crate::upkeep::RefreshState;
 use crate::writebooster::WriteBoosterStatus;
 use crate::{Cause, Error};
+use alloc::vec::Vec;
 use flysch_api::machine::Machine;
-use flysch_wire::ufs::query::{DescriptorId, FlagId};
+use flysch_wire::ufs::descriptor::BootLunId;
+use flysch_wire::ufs::query::{
+    DescriptorId, FfuStatus, FlagId, PurgeStatus, RefreshMethod, RefreshUnit,
+};
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
 
 /// One thing for [`Host::begin`](crate::Host::begin).
@@ -68,6 +75,48 @@ pub enum Operation {
         /// Logical unit.
         lun: u8,
     },
+    /// What the device says of its RPMB unit.
+    RpmbUnit,
+    /// One message of replay protected memory.
+    Rpmb(RpmbCommand),
+    /// Send a part of a firmware image, see [`FirmwarePart::all`].
+    WriteFirmware(FirmwarePart),
+    /// What the device thinks of the firmware it got.
+    FirmwareStatus,
+    /// Begin (`true`) or stop a purge of all unmapped data. It begins only while no command is in
+    /// flight.
+    Purge(bool),
+    /// How a purge stands, waiting for its end up to so many ms, 2 s at most. The device tells
+    /// an end once.
+    PurgeStatus(u32),
+    /// Begin a refresh, which also needs empty queues.
+    StartRefresh(RefreshMethod, RefreshUnit),
+    /// Stop a refresh.
+    StopRefresh,
+    /// How a refresh stands, waiting as for [`PurgeStatus`](Self::PurgeStatus).
+    RefreshState(u32),
+    /// Read a part of the error history: buffer 0 is the directory of the others.
+    ReadErrorHistory {
+        /// BUFFER ID.
+        buffer: u8,
+        /// Where.
+        offset: u32,
+        /// Bytes, 1 to [`SERVICE_DATA_MAX`](crate::SERVICE_DATA_MAX). Those the device does not
+        /// fill are zero.
+        length: u32,
+    },
+    /// Tell the device the time: nanoseconds since 1970 began.
+    SetTimestamp(u64),
+    /// Choose the unit that the well-known unit BOOT stands for.
+    SetBootLun(BootLunId),
+    /// Read blocks of the well-known unit BOOT, up to
+    /// [`SERVICE_DATA_MAX`](crate::SERVICE_DATA_MAX) bytes.
+    ReadBoot {
+        /// First block.
+        lba: u32,
+        /// Blocks.
+        blocks: u16,
+    },
 }
 
 impl Operation {
@@ -100,7 +149,6 @@ impl EndCommands {
 
 /// What an operation gave.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "short-lived, and boxing would allocate")]
 #[non_exhaustive]
 pub enum Output {
     /// Nothing but success.
@@ -115,6 +163,18 @@ pub enum Output {
     Configuration(Configuration),
     /// The device's service response.
     Task(ServiceResponse),
+    /// The RPMB unit.
+    RpmbUnit(RpmbUnit),
+    /// What a region of it answered.
+    Rpmb(RpmbAnswer),
+    /// What the device thinks of its firmware.
+    Firmware(FfuStatus),
+    /// How a purge stands.
+    Purge(PurgeStatus),
+    /// How a refresh stands.
+    Refresh(RefreshState),
+    /// Data that was read.
+    Bytes(Vec<u8>),
 }
 
 /// A descriptor as the device sent it.
@@ -181,6 +241,31 @@ impl<M: Machine> Core<M> {
             }
             Operation::BackgroundOperations => self.serve_background_operations(),
             Operation::QueryTask { tag, lun } => return self.ask_task(tag, lun),
+            ref service => return self.serve(service),
+        }
+        .map(|()| Output::None)
+    }
+
+    fn serve(&mut self, operation: &Operation) -> Run<Output> {
+        match *operation {
+            Operation::RpmbUnit => return self.rpmb_unit().map(Output::RpmbUnit),
+            Operation::Rpmb(ref command) => return self.rpmb(command).map(Output::Rpmb),
+            Operation::WriteFirmware(ref part) => self.write_firmware(part),
+            Operation::FirmwareStatus => return self.firmware_status().map(Output::Firmware),
+            Operation::Purge(on) => self.purge(on),
+            Operation::PurgeStatus(wait) => return self.purge_status(wait).map(Output::Purge),
+            Operation::StartRefresh(method, unit) => self.start_refresh(method, unit),
+            Operation::StopRefresh => self.stop_refresh(),
+            Operation::RefreshState(wait) => return self.refresh_state(wait).map(Output::Refresh),
+            Operation::ReadErrorHistory { buffer, offset, length } => {
+                return self.read_error_history(buffer, offset, length).map(Output::Bytes);
+            }
+            Operation::SetTimestamp(nanos) => self.set_timestamp(nanos),
+            Operation::SetBootLun(boot) => self.set_boot_lun(boot),
+            Operation::ReadBoot { lba, blocks } => {
+                return self.read_boot(lba, blocks).map(Output::Bytes);
+            }
+            _ => unreachable!("carried out elsewhere"),
         }
         .map(|()| Output::None)
     }

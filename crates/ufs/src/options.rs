@@ -83,6 +83,8 @@ pub struct Timeouts {
     pub clear_ms: u32,
     /// START STOP UNIT, ms.
     pub start_stop_ms: u32,
+    /// One command of RPMB, error history or the boot unit, ms (Linux, advanced RPMB: 3000).
+    pub service_ms: u32,
     /// How often a lane with commands in flight looks for errors and overdue commands, ms.
     pub watchdog_ms: u32,
 }
@@ -99,6 +101,7 @@ impl Default for Timeouts {
             task_ms: 100,
             clear_ms: 1000,
             start_stop_ms: 10_000,
+            service_ms: 3_000,
             watchdog_ms: 50,
         }
     }

@@ -4,6 +4,7 @@
 use crate::control::{Core, MS, Run, Stop, US};
 use crate::device_quirks::DeviceQuirk;
 use crate::history::{ErrorKind, ErrorRecord};
+use crate::management::{HostCommand, Moves};
 use crate::options::LinkLimits;
 use crate::platform::{Clocks, Event, Phase};
 use crate::quirks::Quirk;
@@ -318,7 +319,7 @@ impl<M: Machine> Core<M> {
     }
 
     /// Has the lanes take no more commands and waits until none is in flight.
-    fn quiesce(&mut self) -> Run<()> {
+    pub(crate) fn quiesce(&mut self) -> Run<()> {
         self.effect(|core| {
             core.shared.publish(Order::PAUSE);
         });
@@ -383,12 +384,17 @@ impl<M: Machine> Core<M> {
         });
     }
 
+    /// A command without data that may take as long as a change of power.
+    fn plain_command(&self, lun: u8, cdb: [u8; 16]) -> HostCommand {
+        let timeout_ms = self.options.timeouts.start_stop_ms;
+        HostCommand { lun, cdb, moves: Moves::Nothing, segment: false, timeout_ms }
+    }
+
     /// SYNCHRONIZE CACHE of a whole logical unit.
     fn flush(&mut self, lun: u8) -> Run<Result<(), Cause>> {
         let mut cdb = [0; 16];
         cdb[0] = SYNCHRONIZE_CACHE;
-        let timeout_ms = self.options.timeouts.start_stop_ms;
-        Ok(self.scsi(lun, cdb, 0, timeout_ms)?.map(|_| ()))
+        Ok(self.scsi(self.plain_command(lun, cdb))?.map(|_| ()))
     }
 
     /// Stops the controller's DMA at once, whatever is under way, for a host that goes away.
@@ -412,8 +418,7 @@ impl<M: Machine> Core<M> {
         let mut cdb = [0; 16];
         cdb[0] = START_STOP_UNIT;
         cdb[4] = power.condition() << 4;
-        let timeout_ms = self.options.timeouts.start_stop_ms;
-        let reply = self.scsi(Wlun::UfsDevice.into_bits(), cdb, 0, timeout_ms)?;
+        let reply = self.scsi(self.plain_command(Wlun::UfsDevice.into_bits(), cdb))?;
         let lower = power != DevicePower::Active;
         if reply.is_ok() && lower && self.device.quirks.has(DeviceQuirk::SettleBeforeLowPower) {
             self.sleep(2 * MS)?;

@@ -38,5 +38,6 @@ mod ufs_fair;
 mod ufs_interrupts;
 mod ufs_model;
 mod ufs_recovery;
+mod ufs_services;
 mod write_exercise;
 mod write_extremes;
