@@ -54,6 +54,12 @@ impl Made {
         Ok((Self(Some(Leftover::File(path.to_path_buf()))), file))
     }
 
+    /// Takes over the file at `path`, which was made just now by other means: a socket.
+    pub fn adopt(path: &Path) -> Self {
+        leftovers().push(Leftover::File(path.to_path_buf()));
+        Self(Some(Leftover::File(path.to_path_buf())))
+    }
+
     /// Makes the folder at `path`, whose parent must exist.
     pub(crate) fn folder(path: &Path) -> io::Result<Self> {
         let mut all = leftovers();

@@ -2,13 +2,27 @@
 //!
 //! QEMU ends with this process by itself; see `flysch-qemu`.
 
+use std::sync::{Mutex, PoisonError};
+
 /// Status of a command ended by Ctrl-C, as shells have it.
 const INTERRUPTED: i32 = 130;
+
+/// What a command does to end by itself when it is told to.
+static END: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
+
+/// From now on the first signal calls `end`, which has the command end by itself; another one
+/// ends it as ever.
+pub(crate) fn end_by(end: impl Fn() + Send + 'static) {
+    *END.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(end));
+}
 
 /// Prepares for Ctrl-C and for a reader that goes away.
 pub(crate) fn prepare() {
     // Without the handler the kernel ends the process as it always did: no reason to fail.
     let _ = ctrlc::set_handler(|| {
+        if let Some(end) = END.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return end();
+        }
         flysch_files::abandon();
         eprintln!("flysch: interrupted");
         std::process::exit(INTERRUPTED);

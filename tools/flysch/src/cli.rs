@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, copy, devlist, image, ufs};
+use crate::{bench, copy, devlist, image, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -25,7 +25,6 @@ pub(crate) struct Cli {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one in the whole program")]
 pub(crate) enum Command {
     /// Run workloads and show where the time of each I/O goes.
     Bench(bench::Arguments),
@@ -37,6 +36,10 @@ pub(crate) enum Command {
     Copy(copy::Arguments),
     /// Open flash images: UBI, UBIFS, JFFS2, raw dumps.
     Image(image::Arguments),
+    /// Show a modelled device to a virtual machine monitor, over vfio-user.
+    Serve(serve::Arguments),
+    /// Do things to a device that is served: faults, power cuts, removal.
+    ServeCtl(serve::ControlArguments),
     /// List the kinds of target and their keys.
     Targets,
     /// Print a completion script for a shell.

@@ -11,6 +11,7 @@ mod file;
 mod image;
 mod output;
 mod progress;
+mod serve;
 mod shell;
 mod targets;
 mod ufs;
@@ -41,6 +42,8 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Copy(arguments) => copy::run(arguments, output),
         Command::Image(arguments) => image::run(arguments, output),
+        Command::Serve(arguments) => serve::run(arguments, output),
+        Command::ServeCtl(arguments) => serve::control(arguments, output),
         Command::Targets => targets::run(output),
         Command::Completions { shell } => shell::completions(*shell, output),
         Command::Man { words } => shell::man(words, output),

@@ -65,7 +65,8 @@ fn incident(source: &str, what: &str, count: u64) -> Incident {
     Incident { source: source.into(), what: what.into(), count }
 }
 
-fn of_model(model: &Model) -> Vec<Incident> {
+/// What the model counts.
+pub(crate) fn of_model(model: &Model) -> Vec<Incident> {
     let faults = model.faults();
     let count = |kind: Kind| incident("injected", kind.name(), faults.count(kind));
     let mut all: Vec<Incident> = Kind::ALL.into_iter().map(count).collect();

@@ -8,6 +8,7 @@
 
 pub mod blocks;
 mod error;
+mod function;
 mod image;
 mod incidents;
 pub mod size;
@@ -17,6 +18,8 @@ mod ticks;
 pub mod ufs;
 
 pub use error::Error;
+pub use flysch_models::faults::{Plan, PlanError};
+pub use function::UfsFunction;
 pub use image::{ImageError, ImageFault};
 pub use stack::{Needs, Plain, Stack, Visitor};
 pub use target::{

@@ -146,8 +146,7 @@ fn open_model<M: Witness>(
 ) -> Result<Ufs<M>, Error> {
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
-    let size = image.as_ref().map(|image| image.bytes).or(target.size).unwrap_or(MODEL_SIZE);
-    let config = model_config(target, size)?;
+    let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
     let profile = config.profile.name;
     let options = Options {
         write_booster: Some(target.write_booster),
@@ -167,7 +166,9 @@ fn open_model<M: Witness>(
     Ok(ufs)
 }
 
-fn model_config(target: &UfsTarget, size: u64) -> Result<Config, Error> {
+/// The model of `target`, whose image has so many bytes.
+pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Config, Error> {
+    let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let unit = |lun| {
         let mut unit = UnitConfig::memory(size);
         if let Some(path) = target.image.as_deref().filter(|_| lun == target.lu) {

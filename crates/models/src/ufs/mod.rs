@@ -208,6 +208,13 @@ impl Ufs {
         self.now = self.now.max(now);
     }
 
+    /// The bus resets the controller: its registers are as after power-on. The device notices when
+    /// the link starts up again, and keeps its power.
+    pub fn reset(&mut self, now: Instant) {
+        self.advance(now);
+        self.reset_controller();
+    }
+
     /// When the next thing happens by itself.
     #[inline]
     pub fn next_event(&self) -> Option<Instant> {

@@ -1,0 +1,261 @@
+//! The socket file, one client at a time, and the loop that serves it in real time.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant as Wall;
+
+use flysch_api::machine::Instant;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use crate::Function;
+use crate::session::{Counts, Session};
+
+/// Commands served between two looks at everything else.
+const BURST: usize = 64;
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody serves there.
+    #[error("{}: another process serves this socket", .0.display())]
+    InUse(PathBuf),
+    /// There is something else.
+    #[error("{}: exists and is no socket", .0.display())]
+    NotASocket(PathBuf),
+    /// The operating system refuses.
+    #[error("{}: {cause}", path.display())]
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+}
+
+/// What happened, for whoever keeps a log.
+#[derive(Debug)]
+pub enum Event {
+    /// A client has connected, with this process id.
+    Connected(i32),
+    /// One was sent away because another is connected.
+    Busy,
+    /// The client has gone, and why.
+    Gone(String, Counts),
+    /// Something it asked for was refused, in words.
+    Refused(&'static str),
+}
+
+/// How the loop goes on after [`Handle::wake`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// As before.
+    Continue,
+    /// Without the client: the function is pulled out of its machine.
+    Disconnect,
+    /// Not at all.
+    Stop,
+}
+
+/// Wakes a server from other threads.
+#[derive(Clone, Debug)]
+pub struct Handle(Arc<OwnedFd>);
+
+impl Handle {
+    /// Has the server ask what to do; from anywhere, signal handlers' threads included.
+    pub fn wake(&self) {
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// A socket that clients can connect to. Its file goes with it.
+#[derive(Debug)]
+pub struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the file, to know it again.
+    file: Option<(u64, u64)>,
+    wake: Handle,
+    started: Wall,
+}
+
+impl Server {
+    /// Makes the socket; one that nobody serves any more is replaced.
+    ///
+    /// # Errors
+    /// The path is taken, or the operating system refuses.
+    pub fn bind(path: &Path) -> Result<Self, BindError> {
+        let system = |cause| BindError::System { path: path.to_path_buf(), cause };
+        match path.symlink_metadata() {
+            Err(_) => {}
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(BindError::NotASocket(path.to_path_buf()));
+            }
+            Ok(_) => match UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path).map_err(system)?;
+                }
+                Ok(_) => return Err(BindError::InUse(path.to_path_buf())),
+                Err(cause) => return Err(system(cause)),
+            },
+        }
+        let listener = UnixListener::bind(path).map_err(system)?;
+        listener.set_nonblocking(true).map_err(system)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags).map_err(|e| system(e.into()))?;
+        let wake = Handle(Arc::new(wake));
+        let path = path.to_path_buf();
+        Ok(Self { listener, file: file_at(&path), path, wake, started: Wall::now() })
+    }
+
+    /// The socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A handle to wake it by.
+    pub fn handle(&self) -> Handle {
+        self.wake.clone()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::START + self.started.elapsed()
+    }
+
+    /// Shows `function` to one client after another until `woken` says [`Turn::Stop`].
+    ///
+    /// `woken` is asked after each [`Handle::wake`]; `log` is told what happens.
+    ///
+    /// # Errors
+    /// The operating system no longer lets it wait.
+    pub fn run<F: Function>(
+        &self,
+        function: &mut F,
+        mut woken: impl FnMut(&mut F, Instant) -> Turn,
+        mut log: impl FnMut(&Event),
+    ) -> io::Result<()> {
+        let mut session: Option<Session> = None;
+        loop {
+            let now = self.now();
+            function.advance(now);
+            if let Some(session) = &mut session {
+                session.interrupts(function, now);
+            }
+            let ready = self.wait(session.as_ref(), function.next_event())?;
+            let mut ended = None;
+            if ready.woken {
+                let _ = rustix::io::read(&*self.wake.0, &mut [0_u8; 8]);
+                let now = self.now();
+                function.advance(now);
+                match woken(function, now) {
+                    Turn::Continue => {}
+                    Turn::Disconnect => ended = Some("pulled out".to_owned()),
+                    Turn::Stop => break,
+                }
+            }
+            if let Some(session) = &mut session {
+                if ready.unmask {
+                    session.unmask_signalled(self.now());
+                }
+                if ready.socket
+                    && let Err(why) = session.serve(function, || self.now(), BURST)
+                {
+                    ended = Some(why.to_string());
+                }
+                if let Some(words) = session.take_refusal() {
+                    log(&Event::Refused(words));
+                }
+            }
+            if let Some(why) = ended
+                && let Some(session) = session.take()
+            {
+                let counts = session.counts;
+                session.end(function, self.now());
+                log(&Event::Gone(why, counts));
+            }
+            if ready.listener {
+                self.accept(&mut session, function, &mut log);
+            }
+        }
+        if let Some(session) = session {
+            session.end(function, self.now());
+        }
+        Ok(())
+    }
+
+    fn accept(
+        &self,
+        session: &mut Option<Session>,
+        function: &mut impl Function,
+        log: &mut impl FnMut(&Event),
+    ) {
+        let Ok((socket, _)) = self.listener.accept() else { return };
+        if session.is_some() {
+            log(&Event::Busy);
+            return;
+        }
+        let process = rustix::net::sockopt::socket_peercred(&socket);
+        let process = process.map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+        if let Ok(new) = Session::new(socket, function) {
+            *session = Some(new);
+            log(&Event::Connected(process));
+        }
+    }
+
+    /// Sleeps until something came or `next`.
+    fn wait(&self, session: Option<&Session>, next: Option<Instant>) -> io::Result<Ready> {
+        let mut descriptors = vec![
+            PollFd::new(&*self.wake.0, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+        ];
+        let again = session.and_then(Session::again);
+        if let Some(session) = session {
+            let (socket, flags, unmask) = session.descriptors();
+            descriptors.push(PollFd::from_borrowed_fd(socket, flags));
+            descriptors.extend(unmask.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        }
+        let until = [next, again].into_iter().flatten().min();
+        let left = until.map(|until| {
+            let nanos = until.nanos_since(self.now());
+            Timespec {
+                tv_sec: (nanos / 1_000_000_000) as i64,
+                tv_nsec: (nanos % 1_000_000_000) as i64,
+            }
+        });
+        match rustix::event::poll(&mut descriptors, left.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |at: usize| descriptors.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        Ok(Ready {
+            woken: is_ready(0),
+            listener: is_ready(1),
+            socket: is_ready(2),
+            unmask: is_ready(3),
+        })
+    }
+}
+
+/// What came.
+struct Ready {
+    woken: bool,
+    listener: bool,
+    socket: bool,
+    unmask: bool,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Only our own: somebody may have put another in its place.
+        if self.file.is_some() && file_at(&self.path) == self.file {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()))
+}

@@ -1,0 +1,163 @@
+//! `flysch serve`: a modelled device as a PCI function over vfio-user, and `flysch serve-ctl`,
+//! which does things to it while it is in use.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use flysch_rig::{ClockKind, Target, UfsFunction};
+use flysch_vfio_user::{Event, Handle, Server, Turn};
+use serde_json::{Value, json};
+
+use crate::cleanup;
+use crate::failure::Failure;
+use crate::output::Output;
+
+mod control;
+
+pub(crate) use control::{Arguments as ControlArguments, run as control};
+
+/// Options of `flysch serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The client is a virtual machine monitor; QEMU 11 or later takes the device with
+  -object memory-backend-memfd,id=m0,size=1G,share=on -machine memory-backend=m0 -m 1G
+  -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'
+The guest's own driver (Linux: ufshcd-pci) finds it. `flysch serve-ctl` injects faults meanwhile,
+over SOCKET.ctl. The command ends by SIGTERM or Ctrl-C and takes its sockets away.")]
+pub(crate) struct Arguments {
+    /// The device: `ufs` with its keys. Time is real; faults count from power on.
+    #[arg(value_name = "TARGET")]
+    target: Target,
+    /// The socket to make.
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+}
+
+/// What came from a control connection, and where its answer goes.
+type Asked = (control::Order, Sender<Value>);
+
+/// Serves until a signal comes.
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let Target::Ufs(target) = &arguments.target else {
+        return Err(Failure::usage("only a modelled device can be served: `ufs` and its keys"));
+    };
+    if target.clock == ClockKind::Virtual {
+        return Err(Failure::usage("a device that is served has real time: leave `clock=` out"));
+    }
+    let server = Server::bind(&arguments.socket).map_err(Failure::failed)?;
+    let control = control_path(&arguments.socket);
+    let listener = control::listen(&control)?;
+    let mut function = UfsFunction::open(target)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (handle, is_stopping) = (server.handle(), Arc::clone(&stop));
+    cleanup::end_by(move || {
+        is_stopping.store(true, Ordering::SeqCst);
+        handle.wake();
+    });
+    let (sender, orders) = channel();
+    let handle = server.handle();
+    std::thread::spawn(move || control::answer(&listener.0, &sender, &handle));
+    let ready = json!({
+        "event": "ready",
+        "socket": arguments.socket.display().to_string(),
+        "control": control.display().to_string(),
+    });
+    tell(output, &ready)?;
+    let mut told = Ok(());
+    let woken = |function: &mut UfsFunction, _| turn(function, &orders, &stop);
+    let served = server.run(&mut function, woken, |event| {
+        let line = event_line(event);
+        if told.is_ok() {
+            told = tell(output, &line);
+        }
+    });
+    let _ = std::fs::remove_file(&control);
+    served.map_err(|error| Failure::of(arguments.socket.display(), error))?;
+    told?;
+    tell(output, &status(&function, "ended"))
+}
+
+/// The socket of `flysch serve-ctl` for the device served at `socket`.
+fn control_path(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".ctl");
+    name.into()
+}
+
+/// What to do after the server was woken.
+fn turn(function: &mut UfsFunction, orders: &Receiver<Asked>, stop: &AtomicBool) -> Turn {
+    let mut turn = Turn::Continue;
+    while let Ok((order, answer)) = orders.try_recv() {
+        let (done, then) = order.execute(function);
+        // Whoever asked may have gone.
+        let _ = answer.send(done);
+        if then != Turn::Continue {
+            turn = then;
+        }
+    }
+    if stop.load(Ordering::SeqCst) { Turn::Stop } else { turn }
+}
+
+/// What the device has been through.
+fn status(function: &UfsFunction, event: &str) -> Value {
+    let incidents = function.incidents();
+    let counted = incidents.iter().filter(|incident| incident.count > 0);
+    let counts = counted.map(|incident| {
+        json!({ "source": incident.source, "what": incident.what, "count": incident.count })
+    });
+    json!({
+        "event": event,
+        "incidents": counts.collect::<Vec<_>>(),
+        "failure": function.failure(),
+    })
+}
+
+fn event_line(event: &Event) -> Value {
+    match event {
+        Event::Connected(process) => json!({ "event": "connected", "process": process }),
+        Event::Busy => json!({ "event": "busy", "why": "another client is connected" }),
+        Event::Refused(words) => json!({ "event": "refused", "why": words }),
+        Event::Gone(why, counts) => json!({
+            "event": "gone",
+            "why": why,
+            "reads": counts.reads,
+            "writes": counts.writes,
+            "unmasks": counts.unmasks,
+            "maps": counts.maps,
+            "resets": counts.resets,
+            "refused": counts.refused,
+        }),
+    }
+}
+
+/// One line of the log, at once: for people its words, for programs all of it.
+fn tell(output: &mut Output, line: &Value) -> Result<(), Failure> {
+    if output.json() {
+        output.line(line)?;
+    } else {
+        let mut text = String::new();
+        for (key, value) in line.as_object().into_iter().flatten() {
+            let value = match value {
+                Value::String(words) => words.clone(),
+                Value::Null => continue,
+                Value::Array(list) if list.is_empty() => continue,
+                other => other.to_string(),
+            };
+            let word = if key == "event" { value } else { format!(" {key}={value}") };
+            text.push_str(&word);
+        }
+        output.line(text)?;
+    }
+    output.finish()
+}
+
+/// Longest line of a control connection, bytes.
+const LINE_MAX: u64 = 4096;
+/// How long a control connection may take over a line.
+const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,141 @@
+//! The control socket: a line of JSON each way, one order a connection.
+
+use super::*;
+
+use flysch_files::Made;
+use flysch_rig::Plan;
+
+/// Options of `flysch serve-ctl`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The socket of `flysch serve`.
+    #[arg(value_name = "SOCKET")]
+    socket: PathBuf,
+    #[command(subcommand)]
+    order: Order,
+}
+
+/// What to do to a device that is served.
+#[derive(Clone, Debug, clap::Subcommand, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// Let faults happen from now on: `KIND:WHEN[+KIND:WHEN...]`, or `none`.
+    Inject {
+        /// The faults.
+        plan: String,
+    },
+    /// Take the device's power away: what was not flushed may be lost.
+    PowerCut,
+    /// Give it back.
+    PowerOn,
+    /// Pull the device's reset line.
+    Reset,
+    /// Pull the device out of its machine: the client loses its connection.
+    Remove,
+    /// Say what happened so far.
+    Status,
+    /// End the server.
+    Stop,
+}
+
+impl Order {
+    pub(super) fn execute(self, function: &mut UfsFunction) -> (Value, Turn) {
+        let mut done = json!({ "done": true });
+        let mut turn = Turn::Continue;
+        match self {
+            Self::Inject { plan } => match parse_plan(&plan) {
+                Ok(plan) => function.arm(plan),
+                Err(why) => done = json!({ "error": why }),
+            },
+            Self::PowerCut => {
+                done = match function.cut_power() {
+                    Ok(loss) => json!({
+                        "survived": loss.survived, "lost": loss.vanished, "torn": loss.torn,
+                    }),
+                    Err(why) => json!({ "error": why.to_string() }),
+                };
+            }
+            Self::PowerOn => function.restore_power(),
+            Self::Reset => function.reset_device(),
+            Self::Remove => turn = Turn::Disconnect,
+            Self::Status => done = status(function, "status"),
+            Self::Stop => turn = Turn::Stop,
+        }
+        (done, turn)
+    }
+}
+
+fn parse_plan(text: &str) -> Result<Plan, String> {
+    match text {
+        "none" => Ok(Plan::none()),
+        // Targets part faults by '+', as ',' parts keys.
+        text => {
+            text.replace('+', ",").parse().map_err(|why: flysch_rig::PlanError| why.to_string())
+        }
+    }
+}
+
+/// A socket file that goes when the server ends, however that is.
+pub(super) struct Listening(pub(super) UnixListener, #[expect(dead_code, reason = "kept")] Made);
+
+pub(super) fn listen(path: &Path) -> Result<Listening, Failure> {
+    // The socket beside it was free: what lies here is of a server that was killed.
+    let is_socket = std::fs::symlink_metadata(path)
+        .is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()));
+    if is_socket {
+        let _ = std::fs::remove_file(path);
+    }
+    let listener = UnixListener::bind(path).map_err(|error| Failure::of(path.display(), error))?;
+    Ok(Listening(listener, Made::adopt(path)))
+}
+
+/// Takes orders to the server, one connection after another.
+pub(super) fn answer(listener: &UnixListener, orders: &Sender<Asked>, server: &Handle) {
+    for connection in listener.incoming().flatten() {
+        let _ = serve_one(&connection, orders, server);
+    }
+}
+
+fn serve_one(
+    connection: &UnixStream,
+    orders: &Sender<Asked>,
+    server: &Handle,
+) -> std::io::Result<()> {
+    connection.set_read_timeout(Some(PATIENCE))?;
+    connection.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(connection.take(LINE_MAX)).read_line(&mut line)?;
+    let answer = match serde_json::from_str::<Order>(&line) {
+        Err(why) => json!({ "error": format!("no order: {why}") }),
+        Ok(order) => {
+            let (sender, answer) = channel();
+            let _ = orders.send((order, sender));
+            server.wake();
+            answer.recv().unwrap_or(json!({ "error": "the server has ended" }))
+        }
+    };
+    writeln!(&mut &*connection, "{answer}")
+}
+
+/// `flysch serve-ctl`.
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if let Order::Inject { plan } = &arguments.order {
+        parse_plan(plan).map_err(Failure::usage)?;
+    }
+    let path = control_path(&arguments.socket);
+    let failed = |error: std::io::Error| Failure::of(path.display(), error);
+    let mut connection = UnixStream::connect(&path).map_err(|error| {
+        Failure::of(path.display(), format!("{error}: is `flysch serve` running there?"))
+    })?;
+    let order = serde_json::to_string(&arguments.order).map_err(Failure::failed)?;
+    writeln!(connection, "{order}").map_err(failed)?;
+    connection.shutdown(Shutdown::Write).map_err(failed)?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).map_err(failed)?;
+    let answer: Value = serde_json::from_str(&answer)
+        .map_err(|_| Failure::of(path.display(), "the server gave no answer"))?;
+    match answer.get("error").and_then(Value::as_str) {
+        Some(why) => Err(Failure::failed(why)),
+        None => tell(output, &answer),
+    }
+}
