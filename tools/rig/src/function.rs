@@ -45,6 +45,8 @@ impl UfsFunction {
         config.queues = target.mcq.map_or(0, u32::from);
         config.faults = target.faults.clone();
         config.volatile_cache = true;
+        // Messages would go past the bus's own interrupts, and no driver on PCI asks for them.
+        config.event_interrupts = false;
         let model = Model::new(config, GuestMemory::default())?;
         if let Some(made) = image.and_then(|image| image.made) {
             made.keep();
