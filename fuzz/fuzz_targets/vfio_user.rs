@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use flysch_api::machine::{GuestMemory, Instant};
-use flysch_vfio_user::{Function, Identity, Layout, Session};
+use flysch_vfio_user::{Function, Identity, Interrupts, Layout, Session};
 use libfuzzer_sys::fuzz_target;
 use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -24,6 +24,16 @@ struct Board {
     address: u64,
     line: bool,
     raised: Option<u16>,
+}
+
+impl Interrupts for Board {
+    fn line(&self) -> bool {
+        self.line
+    }
+
+    fn take_vector(&mut self) -> Option<u16> {
+        self.raised.take()
+    }
 }
 
 impl Function for Board {
@@ -56,14 +66,6 @@ impl Function for Board {
 
     fn next_event(&self) -> Option<Instant> {
         None
-    }
-
-    fn line(&self) -> bool {
-        self.line
-    }
-
-    fn take_vector(&mut self) -> Option<u16> {
-        self.raised.take()
     }
 
     fn reset(&mut self, _now: Instant) {

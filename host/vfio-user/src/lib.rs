@@ -80,13 +80,24 @@ pub struct Layout {
     pub vector_bar: u8,
 }
 
-/// A PCI function: registers, an interrupt, memory that it reads and writes. `now` never goes back.
-pub trait Function {
+/// What a function raises.
+pub trait Interrupts {
+    /// The interrupt line: a level.
+    fn line(&self) -> bool;
+
+    /// A vector that was raised since the last question, each once.
+    fn take_vector(&mut self) -> Option<u16> {
+        None
+    }
+}
+
+/// A PCI function: registers, interrupts, memory that it reads and writes. `now` never goes back.
+pub trait Function: Interrupts {
     /// What it is made of; the same for its whole life.
     fn layout(&self) -> Layout;
 
-    /// Reads 1, 2, 4 or 8 bytes at `offset`, which is inside the BAR and a multiple of the width (of
-    /// 4 for 8 bytes).
+    /// Reads 1, 2, 4 or 8 bytes at `offset`, which is inside the BAR and a multiple of the width
+    /// (of 4 for 8 bytes).
     fn read(&mut self, bar: u8, offset: u32, to: &mut [u8], now: Instant);
 
     /// Writes 1, 2, 4 or 8 bytes at `offset`, as [`read`](Self::read) has it.
@@ -97,14 +108,6 @@ pub trait Function {
 
     /// When the next thing happens by itself.
     fn next_event(&self) -> Option<Instant>;
-
-    /// The interrupt line: a level.
-    fn line(&self) -> bool;
-
-    /// A vector that was raised since the last question, each once.
-    fn take_vector(&mut self) -> Option<u16> {
-        None
-    }
 
     /// The function is as after power-on; what its device keeps, it keeps.
     fn reset(&mut self, now: Instant);

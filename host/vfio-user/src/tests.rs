@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use crate::{BindError, Event, Function, Handle, Identity, Layout, Server, Turn};
+use crate::{BindError, Event, Function, Handle, Identity, Interrupts, Layout, Server, Turn};
 
 const VERSION: u16 = 1;
 const DMA_MAP: u16 = 2;
@@ -44,6 +44,16 @@ struct Board {
 impl Board {
     fn new() -> Self {
         Self { registers: vec![0; 4096], ..Self::default() }
+    }
+}
+
+impl Interrupts for Board {
+    fn line(&self) -> bool {
+        self.line
+    }
+
+    fn take_vector(&mut self) -> Option<u16> {
+        self.raised.pop_front()
     }
 }
 
@@ -84,14 +94,6 @@ impl Function for Board {
 
     fn next_event(&self) -> Option<Instant> {
         None
-    }
-
-    fn line(&self) -> bool {
-        self.line
-    }
-
-    fn take_vector(&mut self) -> Option<u16> {
-        self.raised.pop_front()
     }
 
     fn reset(&mut self, _now: Instant) {

@@ -276,89 +276,98 @@ pub enum Request<'a> {
     Unknown,
 }
 
+const LENGTH: Malformed = Malformed("a message whose length does not fit its command");
+
+fn expect(body: &[u8], length: usize) -> Result<(), Malformed> {
+    if body.len() == length { Ok(()) } else { Err(LENGTH) }
+}
+
+/// A structure that begins with argsz, which counts itself. No reply needs more than was sent, so
+/// only its floor matters.
+fn sized(body: &[u8], length: usize) -> Result<(), Malformed> {
+    expect(body, length)?;
+    match u32_at(body, 0) as usize >= length {
+        true => Ok(()),
+        false => Err(Malformed("an argsz smaller than its structure")),
+    }
+}
+
 impl<'a> Request<'a> {
     /// Reads what stands behind `header`.
     ///
     /// # Errors
     /// The length does not fit the command, or a text is none.
     pub fn parse(header: &Header, body: &'a [u8]) -> Result<Self, Malformed> {
-        let expect = |length: usize| match body.len() == length {
-            true => Ok(()),
-            false => Err(Malformed("a message whose length does not fit its command")),
-        };
-        // argsz counts itself; a reply never needs more than was sent, so only its floor matters.
-        let sized = |length: usize| {
-            expect(length)?;
-            match u32_at(body, 0) as usize >= length {
-                true => Ok(()),
-                false => Err(Malformed("an argsz smaller than its structure")),
-            }
-        };
         Ok(match header.command {
             Command::Version => return Self::version(body),
-            Command::DmaMap => {
-                sized(32)?;
-                let flags = u32_at(body, 4);
-                Self::DmaMap {
-                    readable: flags & 1 != 0,
-                    writable: flags & 2 != 0,
-                    offset: u64_at(body, 8),
-                    address: u64_at(body, 16),
-                    size: u64_at(body, 24),
-                }
-            }
-            Command::DmaUnmap => {
-                sized(24)?;
-                let all = u32_at(body, 4) & 2 != 0;
-                Self::DmaUnmap { all, address: u64_at(body, 8), size: u64_at(body, 16) }
-            }
+            Command::DmaMap | Command::DmaUnmap => return Self::dma(header.command, body),
             Command::DeviceGetInfo => {
-                sized(16)?;
+                sized(body, 16)?;
                 Self::DeviceInfo
             }
             Command::RegionGetInfo => {
                 // A client that was told of capabilities asks again with room for them.
                 if body.len() < 32 || (u32_at(body, 0) as usize) < 32 {
-                    return Err(Malformed("a message whose length does not fit its command"));
+                    return Err(LENGTH);
                 }
                 Self::RegionInfo { index: u32_at(body, 8) }
             }
             Command::IrqGetInfo => {
-                sized(16)?;
+                sized(body, 16)?;
                 Self::IrqInfo { index: u32_at(body, 8) }
             }
             Command::SetIrqs => return Self::set_irqs(body),
-            Command::RegionRead => {
-                expect(16)?;
-                let count = u32_at(body, 12);
-                if count as usize > DATA_MAX {
-                    return Err(Malformed("a read of more bytes than were agreed"));
-                }
-                Self::RegionRead { offset: u64_at(body, 0), region: u32_at(body, 8), count }
-            }
-            Command::RegionWrite => {
-                let data = body.get(16..).unwrap_or_default();
-                expect(16 + data.len())?;
-                if data.len() != u32_at(body, 12) as usize {
-                    return Err(Malformed("a write with more or less data than it says"));
-                }
-                let (offset, region) = (u64_at(body, 0), u32_at(body, 8));
-                Self::RegionWrite(Write { offset, region, data })
-            }
+            Command::RegionRead => return Self::read(body),
+            Command::RegionWrite => return Self::write(body),
             Command::RegionWriteMulti => {
                 let count = u64_at(body, 0);
                 if count > MULTI_MAX {
                     return Err(Malformed("more writes in a message than there may be"));
                 }
-                expect(8 + count as usize * MULTI_BYTES)?;
+                expect(body, 8 + count as usize * MULTI_BYTES)?;
                 Self::RegionWriteMulti(&body[8..])
             }
             Command::DeviceReset => {
-                expect(0)?;
+                expect(body, 0)?;
                 Self::Reset
             }
             Command::Unknown(_) => Self::Unknown,
         })
+    }
+
+    fn dma(command: Command, body: &'a [u8]) -> Result<Self, Malformed> {
+        let flags = u32_at(body, 4);
+        if command == Command::DmaUnmap {
+            sized(body, 24)?;
+            let (address, size) = (u64_at(body, 8), u64_at(body, 16));
+            return Ok(Self::DmaUnmap { all: flags & 2 != 0, address, size });
+        }
+        sized(body, 32)?;
+        Ok(Self::DmaMap {
+            readable: flags & 1 != 0,
+            writable: flags & 2 != 0,
+            offset: u64_at(body, 8),
+            address: u64_at(body, 16),
+            size: u64_at(body, 24),
+        })
+    }
+
+    fn read(body: &'a [u8]) -> Result<Self, Malformed> {
+        expect(body, 16)?;
+        let count = u32_at(body, 12);
+        if count as usize > DATA_MAX {
+            return Err(Malformed("a read of more bytes than were agreed"));
+        }
+        Ok(Self::RegionRead { offset: u64_at(body, 0), region: u32_at(body, 8), count })
+    }
+
+    fn write(body: &'a [u8]) -> Result<Self, Malformed> {
+        let data = body.get(16..).ok_or(LENGTH)?;
+        if data.len() != u32_at(body, 12) as usize {
+            return Err(Malformed("a write with more or less data than it says"));
+        }
+        let (offset, region) = (u64_at(body, 0), u32_at(body, 8));
+        Ok(Self::RegionWrite(Write { offset, region, data }))
     }
 
     fn version(body: &'a [u8]) -> Result<Self, Malformed> {

@@ -1,17 +1,13 @@
 //! `flysch serve`: a modelled device as a PCI function over vfio-user, and `flysch serve-ctl`,
 //! which does things to it while it is in use.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use flysch_rig::{ClockKind, Target, UfsFunction};
-use flysch_vfio_user::{Event, Handle, Server, Turn};
+use flysch_vfio_user::{Event, Server, Turn};
 use serde_json::{Value, json};
 
 use crate::cleanup;
@@ -156,8 +152,3 @@ fn tell(output: &mut Output, line: &Value) -> Result<(), Failure> {
     }
     output.finish()
 }
-
-/// Longest line of a control connection, bytes.
-const LINE_MAX: u64 = 4096;
-/// How long a control connection may take over a line.
-const PATIENCE: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use flysch_bench::results::Incident;
 use flysch_models::faults::Plan;
 use flysch_models::store::StoreError;
 use flysch_models::ufs::{Loss, Ufs as Model};
-use flysch_vfio_user::{BARS, Function, Identity, Layout};
+use flysch_vfio_user::{BARS, Function, Identity, Interrupts, Layout};
 
 use crate::error::Error;
 use crate::image::Image;
@@ -88,6 +88,12 @@ impl UfsFunction {
     }
 }
 
+impl Interrupts for UfsFunction {
+    fn line(&self) -> bool {
+        self.model.interrupt()
+    }
+}
+
 impl Function for UfsFunction {
     fn layout(&self) -> Layout {
         let mut bars = [0; BARS];
@@ -119,10 +125,6 @@ impl Function for UfsFunction {
 
     fn next_event(&self) -> Option<Instant> {
         self.model.next_event()
-    }
-
-    fn line(&self) -> bool {
-        self.model.interrupt()
     }
 
     fn reset(&mut self, now: Instant) {

@@ -1,9 +1,26 @@
 //! The control socket: a line of JSON each way, one order a connection.
 
-use super::*;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use flysch_files::Made;
-use flysch_rig::Plan;
+use flysch_rig::{Plan, PlanError, UfsFunction};
+use flysch_vfio_user::{Handle, Turn};
+use serde_json::{Value, json};
+
+use super::{Asked, control_path, status, tell};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Longest line of a control connection, bytes.
+const LINE_MAX: u64 = 4096;
+/// How long a control connection may take over a line.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Options of `flysch serve-ctl`.
 #[derive(Debug, clap::Args)]
@@ -69,9 +86,7 @@ fn parse_plan(text: &str) -> Result<Plan, String> {
     match text {
         "none" => Ok(Plan::none()),
         // Targets part faults by '+', as ',' parts keys.
-        text => {
-            text.replace('+', ",").parse().map_err(|why: flysch_rig::PlanError| why.to_string())
-        }
+        text => text.replace('+', ",").parse().map_err(|why: PlanError| why.to_string()),
     }
 }
 
@@ -80,8 +95,8 @@ pub(super) struct Listening(pub(super) UnixListener, #[expect(dead_code, reason 
 
 pub(super) fn listen(path: &Path) -> Result<Listening, Failure> {
     // The socket beside it was free: what lies here is of a server that was killed.
-    let is_socket = std::fs::symlink_metadata(path)
-        .is_ok_and(|found| std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()));
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if is_socket {
         let _ = std::fs::remove_file(path);
     }
