@@ -77,6 +77,16 @@ impl Column {
         if self.is_sequential() { "MiB/s" } else { "kIOPS" }
     }
 
+    /// Mean nanoseconds of one request where `depth` of them in flight give `figure`.
+    pub fn nanos(self, depth: u32, figure: f64) -> f64 {
+        let per_second = if self.is_sequential() {
+            figure * f64::from(1 << 20) / f64::from(self.block_bytes())
+        } else {
+            figure * 1e3
+        };
+        f64::from(depth) * 1e9 / per_second
+    }
+
     /// The figures published for this column at `depth`.
     pub fn published(self, depth: u32) -> Option<Published> {
         let row = DEPTHS.iter().position(|&known| known == depth)?;
@@ -140,6 +150,8 @@ mod tests {
         assert_eq!(cell, Some((114.2, 142.0)));
         let cell = Column::SeqWrite.published(1).map(|p| (p.freebsd, p.linux));
         assert_eq!(cell, Some((554.0, 479.0)));
+        assert_eq!(Column::RandRead.nanos(32, 160.0), 200_000.0);
+        assert_eq!(Column::SeqRead.nanos(1, 1000.0), 125_000.0);
         assert_eq!(Column::SeqRead.published(3), None);
         for column in Column::ALL {
             assert_eq!(Column::from_job_name(column.job_name()), Some(column));

@@ -40,6 +40,9 @@ pub struct TargetResults {
     pub jobs: Vec<JobResults>,
     /// All workers together of each job that has several which report apart.
     pub totals: Vec<JobResults>,
+    /// Whether it is the device the published figures are of, without its published host: what they
+    /// are beyond its time is that host's software.
+    pub is_published_device: bool,
     /// What went wrong meanwhile, and what was done about it.
     pub incidents: Vec<Incident>,
 }

@@ -215,6 +215,7 @@ fn run_on(
         bytes: geometry.bytes(),
         jobs: played.jobs,
         totals: played.totals,
+        is_published_device: target.is_published_device(),
         incidents,
     };
     Ok((results, played.traces))

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use flysch_models::faults::{Plan, PlanError};
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, Profile};
+use flysch_models::ufs::software::Software;
 use flysch_ufs::Aggregation;
 
 use crate::size;
@@ -68,6 +69,11 @@ pub const KINDS: [Kind; 4] = [
             key("gear", "1..5", "highest high-speed gear of the link (the profile's)"),
             key("wb", "on|off", "WriteBooster (off)"),
             key("clock", "virtual|hybrid|real", "whose time: see docs/command.md (hybrid)"),
+            key(
+                "software",
+                "none|freebsd|linux",
+                "the time of this software is spent as well: with clock=virtual the published host (none)",
+            ),
             key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
             key(
                 "faults-from",
@@ -141,6 +147,8 @@ pub struct UfsTarget {
     pub write_booster: bool,
     /// Whose time counts.
     pub clock: ClockKind,
+    /// The published host whose software's time is spent as well.
+    pub software: Option<Software>,
     /// What goes wrong.
     pub faults: Plan,
     /// Since when.
@@ -212,6 +220,13 @@ pub struct NullTarget {
     pub size: u64,
 }
 
+impl Target {
+    /// Whether it is a model of the device the published table is of, and of that alone.
+    pub fn is_published_device(&self) -> bool {
+        matches!(self, Self::Ufs(ufs) if ufs.profile == GALAXY_BOOK_S && ufs.software.is_none())
+    }
+}
+
 impl Default for UfsTarget {
     fn default() -> Self {
         Self {
@@ -226,6 +241,7 @@ impl Default for UfsTarget {
             gear: None,
             write_booster: false,
             clock: ClockKind::default(),
+            software: None,
             faults: Plan::none(),
             faults_from: FaultsFrom::default(),
             seed: 1,
@@ -448,6 +464,7 @@ impl UfsTarget {
             gear: pairs.within("gear", 1, 5)?,
             write_booster: pairs.get("wb", on_off)?.unwrap_or(default.write_booster),
             clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
+            software: pairs.get("software", software)?.unwrap_or_default(),
             faults: pairs.faults()?,
             faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
             seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
@@ -504,6 +521,14 @@ fn aggregation(text: &str) -> Option<Aggregation> {
         timeout_us: timeout_us.parse().ok()?,
     };
     aggregation.is_valid().then_some(aggregation)
+}
+
+/// The software of this name; `None` within for `none`.
+fn software(name: &str) -> Option<Option<Software>> {
+    match name {
+        "none" => Some(None),
+        _ => Software::by_name(name).map(|software| Some(*software)),
+    }
 }
 
 impl ClockKind {

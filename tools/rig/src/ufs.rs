@@ -158,7 +158,10 @@ fn open_model<M: Witness>(
     let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
     let machine = start(Model::new(config, region.clone())?, region.clone())?;
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
-    ufs.description = format!("UFS model {profile}, {}", queues(target.mcq));
+    let software = target
+        .software
+        .map_or_else(String::new, |software| format!(", the time of {}", software.description));
+    ufs.description = format!("UFS model {profile}, {}{software}", queues(target.mcq));
     ufs.made = image.and_then(|image| image.made);
     if target.faults_from == FaultsFrom::Open {
         ufs.machine.arm(target.faults.clone());
@@ -180,6 +183,7 @@ pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Con
     let default = Config::default();
     Ok(Config {
         profile: target.profile,
+        software: target.software,
         units,
         queues: target.mcq.map_or(default.queues, u32::from),
         volatile_cache: target.faults.cuts_power(),

@@ -10,6 +10,7 @@ use flysch_wire::ufs::registers::Ver;
 use crate::faults::Plan;
 use crate::store::{LENGTH_MAX, Store, StoreError};
 use crate::ufs::profile::{GALAXY_BOOK_S, Profile};
+use crate::ufs::software::Software;
 
 /// Most logical units.
 pub const UNITS_MAX: usize = 32;
@@ -86,6 +87,8 @@ impl UnitConfig {
 pub struct Config {
     /// Timing and link.
     pub profile: Profile,
+    /// The published host whose software's time is spent as well; `None` for the device alone.
+    pub software: Option<Software>,
     /// Logical units; the index is the LUN. `None` is a LUN that does not exist.
     pub units: Vec<Option<UnitConfig>>,
     /// wSpecVersion of the device: 0x0310, 0x0400 or 0x0410.
@@ -134,6 +137,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             profile: GALAXY_BOOK_S,
+            software: None,
             units: vec![Some(UnitConfig::memory(4 << 30))],
             specification: 0x0410,
             host_version: Ver::V4_1,

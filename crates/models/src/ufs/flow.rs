@@ -44,7 +44,9 @@ impl Ufs {
         if self.faults.is_active() && self.fault_at_start(index) {
             return;
         }
-        let accepted = self.media.accept(self.now.nanos());
+        let now = self.now.nanos();
+        let arrival = self.processor.as_mut().map_or(now, |processor| processor.submit(now));
+        let accepted = self.media.accept(arrival, self.tasks.held == 1);
         let is_command = header.code() == TransactionCode::Command;
         self.tasks.get_mut(index).is_command = is_command;
         if is_command {
@@ -184,10 +186,19 @@ impl Ufs {
         if !self.tasks.is_current(name) {
             return;
         }
-        if self.faults.is_active() && self.fault_at_end(name) {
-            return;
-        }
         let index = name.index;
+        if self.tasks.get(index).done.is_none() {
+            if self.faults.is_active() && self.fault_at_end(name) {
+                return;
+            }
+            self.media.rests(self.now.nanos());
+            if let Some(processor) = &mut self.processor {
+                let now = self.now.nanos();
+                let told = processor.complete(now);
+                self.tasks.get_mut(index).done = Some(now);
+                return self.at(told, Event::Complete(name));
+            }
+        }
         match self.tasks.get(index).work {
             Work::Read { unit, offset, len } => self.complete_read(index, unit, offset, len),
             Work::Write { .. } => self.complete_write(name),

@@ -45,7 +45,7 @@ impl Ufs {
         if self.faults.fires(Kind::LineReset, now, tag) {
             self.reset_line();
         }
-        let woken = self.media.is_auto_hibernated(now.nanos());
+        let woken = self.tasks.held == 1 && self.media.is_auto_hibernated(now.nanos());
         if woken && self.faults.fires(Kind::AutoHibern8, now, tag) {
             self.fail_to_wake();
             return true;

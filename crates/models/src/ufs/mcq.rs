@@ -435,7 +435,8 @@ impl Ufs {
             let nexus = CqeNexus::new().with_task_tag(task.tag).with_lun(task.lun);
             entry.nexus = nexus.with_iid(task.iid & 0xF).with_ext_iid(task.iid >> 4);
         }
-        self.done[number << 8 | usize::from(task.tag)].store(self.now.nanos(), Ordering::Relaxed);
+        let done = task.done.unwrap_or(self.now.nanos());
+        self.done[number << 8 | usize::from(task.tag)].store(done, Ordering::Relaxed);
         let was_full = self.tasks.held >= self.registers.mcqconfig.active_commands();
         self.tasks.release(index, true);
         self.start_held_back();

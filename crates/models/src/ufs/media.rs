@@ -4,7 +4,7 @@
 //! command reserves its turn on each place it passes, in the order it gets there; its latency is
 //! what comes out. The places, in the order a read meets them:
 //!
-//! 1. front end: wakes from idle if no command came for a while, then takes one command at a time;
+//! 1. front end: one command at a time, once a link that hibernated is back;
 //! 2. firmware: a latency with a little spread, any number at once; plus the look-up of the
 //!    physical address unless read-ahead already has the data;
 //! 3. planes: tR each; a die that is programming is suspended first;
@@ -198,8 +198,7 @@ pub(super) struct Media {
     link_ps: u64,
     channel_ps: u64,
     front_end: u64,
-    awake: u64,
-    last_command: u64,
+    last_used: u64,
     to_host: u64,
     to_device: u64,
     planes: Vec<Plane>,
@@ -233,8 +232,7 @@ impl Media {
             link_ps: 0,
             channel_ps: 1_000_000 / timing.channel_rate.max(1),
             front_end: 0,
-            awake: 0,
-            last_command: 0,
+            last_used: 0,
             to_host: 0,
             to_device: 0,
             planes: Plane::all(&timing),
@@ -264,22 +262,23 @@ impl Media {
         self.link_ps = 1_000_000_000 / useful.max(1);
     }
 
-    /// A command arrives at `now`: when the firmware has it.
+    /// A command arrives at `now`, the only one in the device if it is `alone`: when the firmware
+    /// has it. A link that hibernated by itself comes back first.
     #[inline]
-    pub(super) fn accept(&mut self, now: u64) -> u64 {
-        let gap = now - self.last_command;
-        self.last_command = now;
-        let [shallow, deep] = self.timing.idle;
-        if gap >= shallow.after_ns {
-            let hibernated = self.hibern8_after != 0 && gap >= self.hibern8_after;
-            let link = if hibernated { self.hibern8_exit } else { 0 };
-            let exit = if gap >= deep.after_ns { deep.exit_ns } else { shallow.exit_ns };
-            self.awake = now + exit + link;
-        }
-        let start = self.front_end.max(self.awake).max(now);
+    pub(super) fn accept(&mut self, now: u64, alone: bool) -> u64 {
+        let wakes = alone && self.is_auto_hibernated(now);
+        let exit = if wakes { self.hibern8_exit } else { 0 };
+        self.rests(now);
+        let start = self.front_end.max(now + exit);
         self.front_end = start + self.timing.command_ns;
         let spread = self.random.below(self.timing.firmware_jitter_ns);
         self.front_end + self.timing.firmware_ns + spread
+    }
+
+    /// A command came or ended at `now`: the link has nothing to do from now on at the earliest.
+    #[inline]
+    pub(super) fn rests(&mut self, now: u64) {
+        self.last_used = self.last_used.max(now);
     }
 
     /// A read starts at `at`: when its data is there.
@@ -449,13 +448,13 @@ impl Media {
 
     /// When the link hibernates by itself if no command comes, later than `now`.
     pub(super) fn auto_hibern8_at(&self, now: u64) -> Option<u64> {
-        let at = self.last_command + self.hibern8_after;
+        let at = self.last_used + self.hibern8_after;
         (self.hibern8_after != 0).then_some(at.max(now + 1))
     }
 
     /// Whether the link has hibernated by itself at `now`.
     pub(super) fn is_auto_hibernated(&self, now: u64) -> bool {
-        self.hibern8_after != 0 && now - self.last_command >= self.hibern8_after
+        self.hibern8_after != 0 && now.saturating_sub(self.last_used) >= self.hibern8_after
     }
 
     /// Bytes a die programs at once.

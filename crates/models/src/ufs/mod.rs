@@ -43,6 +43,7 @@ mod scsi_data;
 mod sdq;
 mod security;
 mod sense;
+pub mod software;
 mod task;
 #[cfg(feature = "std")]
 mod threaded;
@@ -74,6 +75,7 @@ use link::Link;
 use mcq::Queue;
 use media::Media;
 use profile::Profile;
+use software::Processor;
 use task::{TaskRef, Tasks};
 
 /// Transfer request slots of the single doorbell.
@@ -125,6 +127,8 @@ pub struct Ufs {
     turn: usize,
     tasks: Tasks,
     media: Media,
+    /// The software of a published host, if it is to be spent.
+    processor: Option<Processor>,
     device: Device,
     events: Events<Event>,
     faults: Injector,
@@ -163,6 +167,7 @@ impl Ufs {
             turn: 0,
             tasks: Tasks::new(tasks),
             media: Media::new(config.profile.timing, config.seed),
+            processor: config.software.map(Processor::new),
             events: Events::with_capacity(2 * tasks + 64),
             faults: Injector::new(config.faults.clone(), config.seed),
             lost: Loss::default(),

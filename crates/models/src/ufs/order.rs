@@ -75,7 +75,7 @@ impl Ufs {
     fn start_held(&mut self, name: TaskRef) {
         self.tasks.get_mut(name.index).held_back = false;
         let Ok(unit) = CommandUpiu::parse(&self.tasks.get(name.index).request) else { return };
-        let accepted = self.media.accept(self.now.nanos());
+        let accepted = self.media.accept(self.now.nanos(), false);
         self.start_command(name.index, &unit, accepted);
     }
 }

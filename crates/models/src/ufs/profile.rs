@@ -1,19 +1,10 @@
-//! Profiles: the parameters of a modelled device and the host it is soldered to.
+//! Profiles: the parameters of a modelled device, its link and its host controller. What the
+//! software in front of them takes is no part of a profile: see [`software`](super::software).
 //!
 //! A profile holds mechanisms' parameters, never answers: throughput and latency come out of them.
 //! `docs/ufs-model.md` says why each parameter has its value and which published figure fixes it.
 
 use super::config::ConfigError;
-
-/// One step of the idle ladder: after `after_ns` without a command the front end has fallen
-/// asleep so deeply that the next command waits `exit_ns`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdleLevel {
-    /// Time without a command, nanoseconds.
-    pub after_ns: u64,
-    /// Time to wake up, nanoseconds.
-    pub exit_ns: u64,
-}
 
 /// Work of the flash translation layer that stops the array for a while.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,8 +32,6 @@ pub struct Timing {
     pub firmware_jitter_ns: u64,
     /// Logical-to-physical look-up of a read that no read-ahead covered.
     pub lookup_ns: u64,
-    /// The idle ladder, shallow to deep.
-    pub idle: [IdleLevel; 2],
     /// NAND channels.
     pub channels: u32,
     /// Dies on each channel.
@@ -78,7 +67,7 @@ pub struct Timing {
 /// Most pages a stream may be read ahead.
 pub const READ_AHEAD_MAX_PAGES: u64 = 64;
 
-/// A device and host that can be modelled.
+/// A device that can be modelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Profile {
     /// Name in targets: `profile=NAME`.
@@ -103,16 +92,12 @@ pub const GALAXY_BOOK_S: Profile = Profile {
     gear_max: 4,
     lanes: 2,
     timing: Timing {
-        link_efficiency_permille: 690,
-        command_ns: 5_000,
-        transfer_setup_ns: 6_600,
-        firmware_ns: 37_000,
-        firmware_jitter_ns: 20_000,
-        lookup_ns: 8_000,
-        idle: [
-            IdleLevel { after_ns: 45_000, exit_ns: 8_000 },
-            IdleLevel { after_ns: 75_000, exit_ns: 24_000 },
-        ],
+        link_efficiency_permille: 670,
+        command_ns: 2_000,
+        transfer_setup_ns: 4_400,
+        firmware_ns: 35_000,
+        firmware_jitter_ns: 12_500,
+        lookup_ns: 0,
         channels: 2,
         dies_per_channel: 2,
         planes_per_die: 4,
@@ -175,10 +160,6 @@ pub const UFS40: Profile = Profile {
         firmware_ns: 20_000,
         firmware_jitter_ns: 8_000,
         lookup_ns: 4_000,
-        idle: [
-            IdleLevel { after_ns: 45_000, exit_ns: 4_000 },
-            IdleLevel { after_ns: 75_000, exit_ns: 12_000 },
-        ],
         channels: 4,
         dies_per_channel: 4,
         read_ns: 40_000,

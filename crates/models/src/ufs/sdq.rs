@@ -101,9 +101,10 @@ impl Ufs {
         let task = self.tasks.get(index);
         let tag = task.tag;
         let (slot, interrupt, utrd) = (task.slot, task.interrupt, task.utrd);
+        let done = task.done.unwrap_or(self.now.nanos());
         self.write_status(utrd, ocs);
         self.tasks.release(index, false);
-        self.done[usize::from(slot)].store(self.now.nanos(), Ordering::Relaxed);
+        self.done[usize::from(slot)].store(done, Ordering::Relaxed);
         self.start_held_back();
         let lost = self.loses_interrupt(tag);
         let r = &mut self.registers;

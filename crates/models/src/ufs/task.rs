@@ -88,6 +88,8 @@ pub(super) struct Task {
     pub(super) is_command: bool,
     pub(super) ordered: bool,
     pub(super) held_back: bool,
+    /// When the device was done with it, if the software of a published host works on it since.
+    pub(super) done: Option<u64>,
     /// A fault has made it late already.
     pub(super) late: bool,
     /// A fault: its residual count comes without a flag.
@@ -103,6 +105,7 @@ impl Task {
     /// Takes over the fixed parts of a descriptor.
     pub(super) fn take_descriptor(&mut self, utrd: &Utrd) {
         self.late = false;
+        self.done = None;
         self.bare_residual = false;
         self.interrupt = utrd.header.i();
         self.response = utrd.response;

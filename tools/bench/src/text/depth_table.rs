@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::format::{share, time};
 use super::{COLUMNS, clock_note, headline, percentile};
 use crate::published::{Column, DEPTHS, MACHINE};
-use crate::results::{Areas, JobResults, TargetResults};
+use crate::results::{Areas, DirectionResults, JobResults, TargetResults};
 
 /// Depths whose areas are printed; the JSON has all.
 const AREA_DEPTHS: [u32; 2] = [1, 32];
@@ -37,7 +37,12 @@ pub(super) fn write(out: &mut String, target: &TargetResults) -> std::fmt::Resul
         writeln!(out, "{} at queue depth {}: {cause}", job.name, job.iodepth)?;
     }
     super::write_incidents(out, target)?;
-    write_areas(out, target)
+    write_areas(out, target)?;
+    write_shares(out, target)?;
+    match clock_note(target) {
+        Some(note) => writeln!(out, "\n{note}"),
+        None => Ok(()),
+    }
 }
 
 fn write_heads(out: &mut String) -> std::fmt::Result {
@@ -103,8 +108,38 @@ fn write_areas(out: &mut String, target: &TargetResults) -> std::fmt::Result {
             }
         }
     }
-    match clock_note(target) {
-        Some(note) => writeln!(out, "\n{note}"),
-        None => Ok(()),
+    Ok(())
+}
+
+/// The mean time of one I/O told once: what the device takes, and what the software above it adds,
+/// ours as measured, theirs as what is left of the published time.
+fn write_shares(out: &mut String, target: &TargetResults) -> std::fmt::Result {
+    if !target.is_published_device {
+        return Ok(());
     }
+    writeln!(out, "\nWhose time it is, mean of one I/O\n")?;
+    let heads = ["device", "our software", "FreeBSD's", "Linux's"];
+    write!(out, "{:<17}", "")?;
+    for head in heads {
+        write!(out, "{head:>14}")?;
+    }
+    writeln!(out)?;
+    for column in Column::ALL {
+        for depth in AREA_DEPTHS {
+            let job = target.jobs.iter().find(|job| is_cell(job, column, depth));
+            let (Some(job), Some(published)) = (job, column.published(depth)) else { continue };
+            for (_, DirectionResults { areas, .. }) in job.directions() {
+                let ours = areas.submission.mean + areas.completion.mean;
+                write!(out, "{:<17}", format!("{column} qd {depth}"))?;
+                write!(out, "{:>14}{:>14}", time(areas.device.mean), time(ours))?;
+                for figure in [published.freebsd, published.linux] {
+                    let theirs = column.nanos(depth, figure) - areas.device.mean;
+                    let cell = if theirs > 0.0 { time(theirs) } else { "none".to_string() };
+                    write!(out, "{cell:>14}")?;
+                }
+                writeln!(out)?;
+            }
+        }
+    }
+    Ok(())
 }

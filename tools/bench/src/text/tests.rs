@@ -64,7 +64,7 @@ fn the_depth_table_has_every_cell_beside_what_was_published() {
     });
     let results = Results {
         is_table: true,
-        targets: vec![target("ufs", jobs.collect())],
+        targets: vec![TargetResults { is_published_device: true, ..target("ufs", jobs.collect()) }],
         ..Default::default()
     };
     let text = render(&results);
@@ -72,6 +72,9 @@ fn the_depth_table_has_every_cell_beside_what_was_published() {
                |   1361    556  114.2  106.6  |   1355    553  142.0  120.0";
     assert!(text.contains(row), "{text}");
     assert!(text.contains("rand read qd 32     350 ns   350 ns   693 ns   699 ns"), "{text}");
+    // 32 in flight, 142 000 a second: 225 us each, of which the device took 140.
+    let row = "rand read qd 32          140 us       1.25 us        140 us       85.4 us";
+    assert!(text.contains(row), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 140 && !line.ends_with(' ')), "{text}");
 }
 

@@ -15,7 +15,7 @@ fn bare_kinds_have_their_defaults() {
 #[test]
 fn every_key_is_read() {
     let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,esi=off,\
-                aggregate=8:400,gear=3,wb=on,clock=virtual,faults=timeout:0.1+uic:n5,\
+                aggregate=8:400,gear=3,wb=on,clock=virtual,software=linux,faults=timeout:0.1+uic:n5,\
                 faults-from=power,seed=7";
     let expected = UfsTarget {
         profile: OK3576,
@@ -29,6 +29,7 @@ fn every_key_is_read() {
         gear: Some(3),
         write_booster: true,
         clock: ClockKind::Virtual,
+        software: Some(flysch_models::ufs::software::LINUX),
         faults: "timeout:0.1,uic:n5".parse().unwrap(),
         faults_from: FaultsFrom::Power,
         seed: 7,

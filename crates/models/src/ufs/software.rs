@@ -1,0 +1,105 @@
+//! The software of a published host: what it adds to each request on a modelled device.
+//!
+//! A profile is a device. The figures a device was published with also hold the processor and the
+//! operating system in front of it; with a [`Software`] in its configuration the model spends that
+//! time, too, on one processor between the host's registers and the device: every request waits
+//! for its turn on it twice, on its way down and on its way up. A processor that found nothing to
+//! do sleeps, the deeper the longer, and an interrupt has to wake it first.
+//!
+//! The values are fitted to half of the published cells; `docs/bench.md` has the errors of both
+//! halves. Only the sum of `submit_ns` and `complete_ns` follows from them, hardly how it divides.
+//!
+//! This is how the published tables are reproduced, and how the device is told from the software:
+//! without a `Software` the model takes the device's time and nothing else.
+
+/// What the software of a host costs. Times are nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Software {
+    /// Name in targets: `software=NAME`.
+    pub name: &'static str,
+    /// What it is.
+    pub description: &'static str,
+    /// Processor time of a request on its way to the controller.
+    pub submit_ns: u64,
+    /// Processor time of a request on its way back, from the interrupt on.
+    pub complete_ns: u64,
+    /// How the processor sleeps.
+    pub sleep: Sleep,
+}
+
+/// The idle states of a processor: the envelope of its ladder, which gives a deeper state to a
+/// longer sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sleep {
+    /// Shorter pauses are waited out awake.
+    pub after_ns: u64,
+    /// Least time to wake up.
+    pub exit_ns: u64,
+    /// What waking up takes longer for each millisecond slept, microseconds.
+    pub exit_permille: u64,
+}
+
+impl Sleep {
+    /// Time to wake up after a pause of `pause_ns`.
+    fn exit(self, pause_ns: u64) -> u64 {
+        if pause_ns < self.after_ns {
+            return 0;
+        }
+        self.exit_ns + (pause_ns - self.after_ns) * self.exit_permille / 1000
+    }
+}
+
+/// FreeBSD's `ufshci(4)` and CAM on the Galaxy Book S.
+pub const FREEBSD: Software = Software {
+    name: "freebsd",
+    description: "FreeBSD on a Galaxy Book S",
+    submit_ns: 8_600,
+    complete_ns: 500,
+    sleep: Sleep { after_ns: 47_000, exit_ns: 28_000, exit_permille: 60 },
+};
+
+/// Linux's `ufshcd` on the same machine.
+pub const LINUX: Software = Software {
+    name: "linux",
+    description: "Linux on a Galaxy Book S",
+    submit_ns: 7_100,
+    complete_ns: 650,
+    sleep: Sleep { after_ns: 19_500, exit_ns: 10_000, exit_permille: 700 },
+};
+
+impl Software {
+    /// Every published host.
+    pub const ALL: [&'static Self; 2] = [&FREEBSD, &LINUX];
+
+    /// The software of this name.
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        Self::ALL.into_iter().find(|software| software.name == name)
+    }
+}
+
+/// The processor that runs a [`Software`]: one request at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Processor {
+    software: Software,
+    /// When it has nothing to do.
+    free: u64,
+}
+
+impl Processor {
+    pub(super) const fn new(software: Software) -> Self {
+        Self { software, free: 0 }
+    }
+
+    /// A request is made at `now`: when it is at the controller.
+    pub(super) fn submit(&mut self, now: u64) -> u64 {
+        self.free = self.free.max(now) + self.software.submit_ns;
+        self.free
+    }
+
+    /// The device is done with a request at `now`: when the caller has it.
+    pub(super) fn complete(&mut self, now: u64) -> u64 {
+        let exit = self.software.sleep.exit(now.saturating_sub(self.free));
+        self.free = self.free.max(now) + exit + self.software.complete_ns;
+        self.free
+    }
+}
