@@ -15,6 +15,7 @@ use flysch_sim::cuts::report::Merged;
 use flysch_sim::cuts::setting::World;
 use flysch_sim::cuts::workloads::{WORKLOADS, Workload};
 use flysch_sim::cuts::{self, CutList};
+use flysch_sim::witness::Outcomes;
 use flysch_sim::world::{self, Totals, Wish};
 use flysch_tests::shard::{Ledger, Shard};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -343,13 +344,18 @@ impl Seeds {
 }
 
 fn print(totals: &Totals) {
-    let Totals { worlds, requests, failed, commands, compared, nanos, .. } = totals;
+    let Totals { worlds, requests, failed, outcomes, compared, nanos, .. } = totals;
     let ended: u64 = requests.iter().sum();
     let faults: u64 = totals.faults.iter().sum();
     println!("{worlds} worlds, {ended} requests ended, each once; {failed} of them with an error");
     let [reads, writes, flushes, deletes] = requests;
     println!("  {reads} reads, {writes} writes, {flushes} flushes, {deletes} deletions");
-    println!("  {commands} commands, {} MiB compared", compared >> 20);
+    let Outcomes { started, good, answered, driver, gone } = outcomes;
+    println!(
+        "  {started} commands ended, each once: {good} well, {answered} as the device answered,"
+    );
+    println!("  {driver} by the driver, {gone} when the controller was gone");
+    println!("  {} MiB compared", compared >> 20);
     println!("  {} s of virtual time", nanos / 1_000_000_000);
     println!("{faults} faults");
     for (kind, count) in Kind::ALL.iter().zip(totals.faults) {

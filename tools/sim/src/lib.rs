@@ -5,4 +5,5 @@
 pub mod cuts;
 pub mod oracle;
 pub mod wear;
+pub mod witness;
 pub mod world;

@@ -1,8 +1,9 @@
 //! One seed, one world: a UFS stack from the workload to the media, faults included.
 //!
 //! The seed chooses the queue design, the number of lanes, the depth, what goes wrong how often,
-//! and the workload. The clock is virtual, so a world that fails is replayed by its seed. Checked
-//! throughout: every request ends exactly once; every read gives something the [`Oracle`] allows;
+//! the number of units, and the workload. The clock is virtual, so a world that fails is replayed by its seed. Checked
+//! throughout: every command ends exactly once at the port and every request above it, no more of them
+//! badly than the faults explain; every read gives something the [`Oracle`] allows;
 //! nothing a completed flush or forced write covered is ever lost.
 
 use std::collections::BTreeMap;
@@ -18,9 +19,11 @@ use flysch_models::ufs::{Config, Ufs as Model, UnitConfig};
 use flysch_ufs::{Host, Options, Port, QueueMode};
 
 use crate::oracle::{Oracle, WriteEnd, Wrong};
+use crate::witness::{Outcomes, PortMistake, PortWrong, Witness};
 
 const BLOCK: u32 = 4096;
-const BLOCKS: u64 = 1024;
+/// Blocks of each unit.
+const BLOCKS: u64 = 512;
 /// Longest request: longer than the disk's transfer maximum, so that some are split.
 const REQUEST_BLOCKS_MAX: u64 = 32;
 const TRANSFER_MAX: u32 = 64 * 1024;
@@ -50,6 +53,10 @@ pub enum Mistake {
     DoubleCompletion,
     /// One write in a hundred is reported done and never sent.
     LostWrite,
+    /// Two pieces of one list in ten lie where the other should.
+    SwappedSegments,
+    /// A mistake of the driver.
+    Port(PortMistake),
 }
 
 /// What happened in one world or in many.
@@ -63,8 +70,8 @@ pub struct Totals {
     pub failed: u64,
     /// Faults injected, by the order of [`Kind::ALL`].
     pub faults: [u64; Kind::ALL.len()],
-    /// Commands the disks put to their ports, retries included.
-    pub commands: u64,
+    /// What became of the commands that the disks put to their ports, retries included.
+    pub outcomes: Outcomes,
     /// Bytes read and compared.
     pub compared: u64,
     /// Virtual time, nanoseconds.
@@ -76,7 +83,7 @@ impl Totals {
     pub fn add(&mut self, other: &Self) {
         self.worlds += other.worlds;
         self.failed += other.failed;
-        self.commands += other.commands;
+        self.outcomes.add(&other.outcomes);
         self.compared += other.compared;
         self.nanos += other.nanos;
         self.requests.iter_mut().zip(other.requests).for_each(|(a, b)| *a += b);
@@ -104,6 +111,19 @@ pub enum Violation {
         /// What was answered.
         error: flysch_api::block::Error,
     },
+    /// The port did not end every command once.
+    #[error(transparent)]
+    Port(#[from] PortWrong),
+    /// More commands ended badly than the faults explain.
+    #[error("{bad} commands ended badly, and the faults explain {explained}: {faults}")]
+    MoreThanFaults {
+        /// Commands that did not end plainly well.
+        bad: u64,
+        /// How many could.
+        explained: u64,
+        /// The faults, and how often each happened.
+        faults: String,
+    },
     /// The stack could not be set up.
     #[error("setting up: {0}")]
     SetUp(String),
@@ -116,7 +136,10 @@ pub enum Violation {
 pub fn run(wish: &Wish) -> Result<Totals, Violation> {
     let mut world = World::new(wish)?;
     world.work(wish.requests)?;
-    world.read_everything()?;
+    if !world.is_gone() {
+        world.read_everything()?;
+    }
+    world.judge_ports()?;
     Ok(world.totals())
 }
 
@@ -136,7 +159,9 @@ struct Pending {
 }
 
 struct Lane {
-    disk: Disk<Port<UfsMachine>>,
+    disk: Disk<Witness<Port<UfsMachine>>>,
+    /// First block of its unit in the oracle's numbers.
+    base: u64,
     /// Buffers that are free, by number.
     free: Vec<usize>,
 }
@@ -155,6 +180,11 @@ struct World {
     losses: u64,
     mistake: Option<Mistake>,
     has_faults: bool,
+    /// Commands in flight at once, all lanes together.
+    slots: u64,
+    units: u64,
+    /// How long the world rests now and then, nanoseconds: longer than the link needs to hibernate.
+    rest_nanos: Option<u64>,
     requests: [u64; 4],
     failed: u64,
     compared: u64,
@@ -172,7 +202,9 @@ impl World {
         let depth = 1 + random.below(32) as u16;
         let mcq = random.below(2) == 1;
         let queue = if mcq { QueueMode::Mcq } else { QueueMode::Sdq };
-        let options = Options { queue, lanes, depth, ..Options::default() };
+        let units = 1 + random.below(3) as u8;
+        let auto_hibern8_us = (random.below(3) == 0).then_some(1000);
+        let options = Options { queue, lanes, depth, auto_hibern8_us, ..Options::default() };
         let driver_len = Host::<UfsMachine>::memory_len(&options) + 4096;
         let scratch_len = Disk::<Port<UfsMachine>>::scratch_bytes(256).max(scan::SCRATCH_BYTES);
         let buffers = usize::from(lanes) * usize::from(depth);
@@ -180,7 +212,9 @@ impl World {
         let total = lists + buffers * LIST;
         let memory = DmaRegion::zeroed(total.next_multiple_of(4096), MEMORY_ADDRESS);
         let config = Config {
-            units: vec![Some(UnitConfig::memory(BLOCKS * u64::from(BLOCK)))],
+            units: (0..units)
+                .map(|_| Some(UnitConfig::memory(BLOCKS * u64::from(BLOCK))))
+                .collect(),
             volatile_cache: true,
             faults: plan.clone(),
             seed: wish.seed,
@@ -199,22 +233,29 @@ impl World {
                 return Err(set_up(&error));
             }
         }
-        let mut shape = None;
+        let mut shapes = None;
         let mut open = Vec::new();
         for (number, mut port) in host.into_ports().into_iter().enumerate() {
             let start = buffers * BUFFER + driver_len + number * scratch_len;
             let scratch = memory.carve(start, scratch_len);
-            let shape = match shape {
-                Some(shape) => shape,
-                None => *shape.insert(find(&mut port, &machine, &scratch)?),
+            if shapes.is_none() {
+                shapes = Some(find(&mut port, &machine, &scratch, units)?);
+            }
+            let unit = number % usize::from(units);
+            let shape = shapes.as_ref().expect("found by the first lane")[unit];
+            let planted = match wish.mistake {
+                Some(Mistake::Port(mistake)) => Some(mistake),
+                _ => None,
             };
+            let port = Witness::new(port, planted);
             let disk_options =
                 flysch_cam::Options { transfer_max: TRANSFER_MAX, ..Default::default() };
             let disk = Disk::new(port, shape, scratch, &disk_options).map_err(|e| set_up(&e))?;
             // A lane may get less than it asked for, never more.
             let first = number * usize::from(depth);
             let room = disk.geometry().queue_depth.min(u32::from(depth)) as usize;
-            open.push(Lane { disk, free: (first..first + room).collect() });
+            let base = unit as u64 * BLOCKS;
+            open.push(Lane { disk, base, free: (first..first + room).collect() });
         }
         let losses = machine.with_model(|model| model.faults().power_cuts());
         Ok(Self {
@@ -223,13 +264,16 @@ impl World {
             machine,
             lanes: open,
             random,
-            oracle: Oracle::new(wish.seed as u32, BLOCKS, BLOCK),
+            oracle: Oracle::new(wish.seed as u32, u64::from(units) * BLOCKS, BLOCK),
             pending: BTreeMap::new(),
-            busy: vec![false; BLOCKS as usize],
+            busy: vec![false; usize::from(units) * BLOCKS as usize],
             next_token: 1,
             losses,
             mistake: wish.mistake,
             has_faults: !plan.is_empty(),
+            slots: buffers as u64,
+            units: units.into(),
+            rest_nanos: auto_hibern8_us.map(|us| u64::from(us) * 3000),
             requests: [0; 4],
             failed: 0,
             compared: 0,
@@ -241,9 +285,18 @@ impl World {
         let mut left = requests;
         let start = self.machine.now();
         while left > 0 || !self.pending.is_empty() {
+            // Now and then nothing is asked for until all is done, and a while longer.
+            let is_pause = self.rest_nanos.is_some() && left % 64 == 1;
+            if let (Some(nanos), true) = (self.rest_nanos, is_pause && self.pending.is_empty()) {
+                self.rest(nanos);
+            }
+            let is_pause = is_pause && !self.pending.is_empty();
             for lane in 0..self.lanes.len() {
-                while left > 0 && self.submit_one(lane)? {
+                while left > 0 && !is_pause && self.submit_one(lane)? {
                     left -= 1;
+                    if self.rest_nanos.is_some() && left % 64 == 1 {
+                        break;
+                    }
                 }
                 let now = self.machine.now();
                 self.lanes[lane].disk.ring(now);
@@ -262,11 +315,66 @@ impl World {
                 }
             }
             let hung = self.machine.now().nanos_since(start) > PATIENCE_NANOS;
-            if hung || (!progress && !self.wait()) {
+            if let Some(wrong) = self.lanes.iter().find_map(|lane| lane.disk.port().wrong(false)) {
+                return Err(wrong.into());
+            }
+            if hung || (!progress && !self.pending.is_empty() && !self.wait()) {
                 return Err(Violation::NeverEnded(self.pending.len()));
             }
         }
         Ok(())
+    }
+
+    /// Whether power went away for good: from then on requests end, and badly.
+    fn is_gone(&self) -> bool {
+        self.machine.with_model(|model| model.faults().count(Kind::PowerGone)) > 0
+    }
+
+    /// With nothing in flight no port owes anything, and no more commands ended badly than what was
+    /// injected can have ended.
+    fn judge_ports(&self) -> Result<(), Violation> {
+        for lane in &self.lanes {
+            lane.disk.port().wrong(true).map_or(Ok(()), Err)?;
+        }
+        let outcomes = self.outcomes();
+        let (bad, explained) = (outcomes.answered + outcomes.driver, self.explained());
+        let is_explained = self.is_gone() || (bad <= explained && outcomes.gone == 0);
+        if is_explained {
+            return Ok(());
+        }
+        let told = self.faults().into_iter().filter(|(_, count)| *count > 0);
+        let told: Vec<String> = told.map(|(kind, count)| format!("{kind} {count}")).collect();
+        Err(Violation::MoreThanFaults { bad, explained, faults: told.join(", ") })
+    }
+
+    /// Every kind of fault and how often it was injected.
+    fn faults(&self) -> [(Kind, u64); Kind::ALL.len()] {
+        self.machine.with_model(|model| Kind::ALL.map(|kind| (kind, model.faults().count(kind))))
+    }
+
+    /// Most commands that the injected faults can have ended badly. A fault of one command ends
+    /// that one. All others can end in a reset - some overall statuses are fatal errors, and a line
+    /// reset whose speed does not come back is one - which ends what is in flight, and each unit
+    /// then has a unit attention for each lane that comes first.
+    fn explained(&self) -> u64 {
+        let attentions = self.units * (1 + self.lanes.len() as u64);
+        let of_kind = |(kind, count): (Kind, u64)| match kind {
+            Kind::LostInterrupt | Kind::Late | Kind::EnableGlitch => 0,
+            Kind::Medium | Kind::Transient | Kind::ShortRead => count,
+            _ => count * (self.slots + attentions),
+        };
+        // What the scan left pending.
+        attentions + self.faults().into_iter().map(of_kind).sum::<u64>()
+    }
+
+    /// Lets the link fall asleep: nothing is in flight and nothing comes for a while.
+    fn rest(&self, nanos: u64) {
+        let until = self.machine.now().after_nanos(nanos);
+        while self.machine.now() < until {
+            if self.machine.wait(Some(until)) == Wake::Interrupt {
+                return;
+            }
+        }
     }
 
     /// Lets time pass; `false` if nothing can ever happen again.
@@ -279,12 +387,16 @@ impl World {
 
     /// Reads the whole device back in the end.
     fn read_everything(&mut self) -> Result<(), Violation> {
-        for first in (0..BLOCKS).step_by(REQUEST_BLOCKS_MAX as usize) {
+        let all = (0..self.lanes.len().min(self.units as usize)).flat_map(|lane| {
+            (0..BLOCKS).step_by(REQUEST_BLOCKS_MAX as usize).map(move |at| (lane, at))
+        });
+        for (lane, at) in all {
+            let first = self.lanes[lane].base + at;
             // A read may be hit by a fault; what is on the device must come out in the end.
             for attempt in 0.. {
                 let failed = self.failed;
-                let place = self.lanes[0].free.pop().expect("nothing is in flight");
-                self.issue((0, place), (Operation::Read, false), (first, REQUEST_BLOCKS_MAX))?;
+                let place = self.lanes[lane].free.pop().expect("nothing is in flight");
+                self.issue((lane, place), (Operation::Read, false), (first, REQUEST_BLOCKS_MAX))?;
                 self.work(0)?;
                 if self.failed == failed {
                     break;
@@ -308,7 +420,7 @@ impl World {
         };
         let range = match operation {
             Operation::Flush => Some((0, 0)),
-            _ => self.free_range(),
+            _ => self.free_range(self.lanes[lane].base),
         };
         let Some(range) = range else {
             self.lanes[lane].free.push(place);
@@ -319,10 +431,10 @@ impl World {
 
     /// A random range that no request in flight touches: two writes to one block at once would
     /// leave open which comes last.
-    fn free_range(&mut self) -> Option<(u64, u64)> {
+    fn free_range(&mut self, base: u64) -> Option<(u64, u64)> {
         for _ in 0..8 {
             let count = 1 + self.random.below(REQUEST_BLOCKS_MAX);
-            let first = self.random.below(BLOCKS - count + 1);
+            let first = base + self.random.below(BLOCKS - count + 1);
             if !self.busy[first as usize..(first + count) as usize].contains(&true) {
                 return Some((first, count));
             }
@@ -356,7 +468,7 @@ impl World {
         let request = Request {
             operation,
             force_unit_access: forced,
-            offset: first * u64::from(BLOCK),
+            offset: first % BLOCKS * u64::from(BLOCK),
             length: bytes as u64,
             data: if has_data { data } else { Data::NONE },
             token,
@@ -365,7 +477,12 @@ impl World {
         // First: a flush vouches for nothing that a loss before it may have taken.
         let losses = self.notice_losses();
         let vouched = match operation {
-            Operation::Flush => self.oracle.before_flush(),
+            Operation::Flush => {
+                let base = self.lanes[lane].base;
+                let mut vouched = self.oracle.before_flush();
+                vouched.retain(|(block, _)| (base..base + BLOCKS).contains(block));
+                vouched
+            }
             _ => Vec::new(),
         };
         let pending =
@@ -376,7 +493,7 @@ impl World {
             Some(Mistake::LostWrite) => {
                 operation == Operation::Write && self.random.below(100) == 0
             }
-            Some(Mistake::DoubleCompletion) | None => false,
+            _ => false,
         };
         if skipped {
             let passage = Default::default();
@@ -406,12 +523,16 @@ impl World {
             return Data::One(whole);
         }
         let piece = [4096, 3332, 512, 64 * 1024 + 4][self.random.below(4) as usize];
-        let ranges: Vec<DmaSlice> = (0..bytes.div_ceil(piece))
+        let mut ranges: Vec<DmaSlice> = (0..bytes.div_ceil(piece))
             .map(|n| DmaSlice {
                 address: whole.address + u64::from(n * piece),
                 len: piece.min(bytes - n * piece),
             })
             .collect();
+        let swaps = self.mistake == Some(Mistake::SwappedSegments) && self.random.below(10) == 0;
+        if swaps && ranges.len() > 2 {
+            ranges.swap(0, 1);
+        }
         let at = self.lists + place * LIST;
         Data::list(self.machine.memory(), at, &ranges).expect("room for the list")
     }
@@ -481,45 +602,49 @@ impl World {
         self.oracle.check(pending.first, &content).map_err(Violation::Data)
     }
 
+    fn outcomes(&self) -> Outcomes {
+        let mut all = Outcomes::default();
+        self.lanes.iter().for_each(|lane| all.add(&lane.disk.port().outcomes()));
+        all
+    }
+
     fn totals(&self) -> Totals {
-        let faults =
-            self.machine.with_model(|model| Kind::ALL.map(|kind| model.faults().count(kind)));
+        let faults = self.faults().map(|(_, count)| count);
         Totals {
             worlds: 1,
             requests: self.requests,
             failed: self.failed,
             faults,
-            commands: self.lanes.iter().map(|lane| lane.disk.statistics().commands).sum(),
+            outcomes: self.outcomes(),
             compared: self.compared,
             nanos: self.machine.now().nanos_since(Instant::START),
         }
     }
 }
 
-/// Whether worlds have this kind of fault: power that stays away, or away again during each try of
-/// bring-up, ends them, and for a glitch of HCE
-/// or a link that hibernates by itself they have no opportunity.
-pub fn is_of_worlds(kind: Kind) -> bool {
-    let ends_them = matches!(kind, Kind::PowerGone | Kind::PowerLate);
-    !ends_them && !matches!(kind, Kind::EnableGlitch | Kind::AutoHibern8)
-}
-
-/// One to four kinds of fault, each from rare to frequent.
+/// One to four kinds of fault, each from rare to frequent. Power that stays away comes once.
 fn some_plan(random: &mut Random) -> Plan {
     let mut plan = Plan::none();
     for _ in 0..1 + random.below(4) {
-        let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|&kind| is_of_worlds(kind)).collect();
-        let kind = kinds[random.below(kinds.len() as u64) as usize];
+        let kind = Kind::ALL[random.below(Kind::ALL.len() as u64) as usize];
         let often = match kind {
             // Each of these costs a recovery of the whole controller.
-            Kind::Fatal | Kind::LinkLoss | Kind::PowerLoss | Kind::Uic => 300,
+            Kind::Fatal | Kind::LinkLoss | Kind::PowerLoss | Kind::Uic | Kind::Stall => 300,
+            Kind::PowerLate => 600,
+            // Their opportunities are few: resets, and commands that wake a link.
+            Kind::EnableGlitch | Kind::AutoHibern8 => 2,
             _ => 50,
         };
         let trigger = match random.below(2) {
+            _ if kind == Kind::PowerGone => Trigger::Nth(500 + random.below(20_000)),
             0 => Trigger::Probability(1.0 / (often + random.below(20 * often)) as f64),
             _ => Trigger::Every(often + random.below(20 * often)),
         };
         plan = plan.with(kind, trigger);
+    }
+    // A glitch needs somebody who resets the controller.
+    if plan.trigger(Kind::EnableGlitch) != Trigger::Never {
+        plan = plan.with(Kind::Fatal, Trigger::Every(500));
     }
     plan
 }
@@ -528,14 +653,19 @@ fn find(
     port: &mut Port<UfsMachine>,
     machine: &UfsMachine,
     scratch: &DmaRegion,
-) -> Result<flysch_cam::Shape, Violation> {
+    units: u8,
+) -> Result<Vec<flysch_cam::Shape>, Violation> {
     let set_up = |error: &dyn std::fmt::Display| Violation::SetUp(error.to_string());
     for attempt in 0.. {
-        let found = flysch_cam::scan::scan(port, machine, scratch).and_then(|units| {
-            units.first().ok_or(flysch_cam::Error::NotADisk { unit: 0 })?.shape()
+        let found = flysch_cam::scan::scan(port, machine, scratch).and_then(|found| {
+            let of_unit = |lun: u8| {
+                let unit = found.iter().find(|unit| unit.lun.to_ufs() == Some(lun));
+                unit.ok_or(flysch_cam::Error::NotADisk { unit: lun.into() })?.shape()
+            };
+            (0..units).map(of_unit).collect::<Result<Vec<_>, _>>()
         });
         match found {
-            Ok(shape) => return Ok(shape),
+            Ok(shapes) => return Ok(shapes),
             Err(error) if attempt == 5 => return Err(set_up(&error)),
             Err(_) => {}
         }

@@ -1,0 +1,176 @@
+//! A port that is watched: every command it takes is owed one outcome.
+//!
+//! The disk above hides what a port does wrong: it tries again. So the outcomes are counted here,
+//! between disk and driver, and mistakes that stand for those of a driver are planted beneath.
+
+use std::collections::BTreeSet;
+
+use flysch_api::command::{Command, Declined, Ended, Failure, Limits, Outcome, Port, Scsi, Token};
+use flysch_api::machine::{DmaRegion, Instant};
+
+/// A mistake of a driver, planted beneath the counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortMistake {
+    /// One outcome in a hundred comes twice.
+    OutcomeTwice,
+    /// One outcome in a hundred never comes.
+    OutcomeLost,
+    /// One command in a hundred that ended well is told as taken by a reset.
+    ResetWithoutCause,
+    /// What the device moved less than asked for is told as done.
+    ShortAsGood,
+    /// One command in a hundred goes to the next unit.
+    OtherUnit,
+}
+
+/// What a port did that it must not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortWrong {
+    /// An outcome for a command that is not in flight.
+    #[error("the port ended command {0}, which is not in flight")]
+    NotOwed(u32),
+    /// Commands without an outcome though nothing is in flight above.
+    #[error("the port still owes {0} outcomes")]
+    StillOwed(usize),
+}
+
+/// How many commands ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// Taken by the port.
+    pub started: u64,
+    /// Ended plainly well.
+    pub good: u64,
+    /// Answered by the device, not plainly well.
+    pub answered: u64,
+    /// Ended by the driver: a deadline, a reset, a status of the controller, no unit.
+    pub driver: u64,
+    /// The controller was out of order for good.
+    pub gone: u64,
+}
+
+impl Outcomes {
+    /// Adds those of another port.
+    pub fn add(&mut self, other: &Self) {
+        self.started += other.started;
+        self.good += other.good;
+        self.answered += other.answered;
+        self.driver += other.driver;
+        self.gone += other.gone;
+    }
+}
+
+/// A port under watch.
+pub(crate) struct Witness<P> {
+    port: P,
+    mistake: Option<PortMistake>,
+    owed: BTreeSet<u32>,
+    outcomes: Outcomes,
+    wrong: Option<PortWrong>,
+    /// Commands seen, to plant a mistake in one of a hundred.
+    seen: u64,
+    /// An outcome that will come again.
+    again: Option<Outcome>,
+}
+
+impl<P: Port<Protocol = Scsi>> Witness<P> {
+    pub(crate) fn new(port: P, mistake: Option<PortMistake>) -> Self {
+        let (owed, outcomes) = (BTreeSet::new(), Outcomes::default());
+        Self { port, mistake, owed, outcomes, wrong: None, seen: 0, again: None }
+    }
+
+    /// What ended how.
+    pub(crate) fn outcomes(&self) -> Outcomes {
+        self.outcomes
+    }
+
+    /// What the port did wrong; `at_rest` if nothing is in flight above it.
+    pub(crate) fn wrong(&self, at_rest: bool) -> Option<PortWrong> {
+        let left = self.owed.len();
+        self.wrong.or((at_rest && left > 0).then_some(PortWrong::StillOwed(left)))
+    }
+
+    /// Whether the mistake is `mistake` and due now.
+    fn errs(&self, mistake: PortMistake) -> bool {
+        self.mistake == Some(mistake) && self.seen.is_multiple_of(100)
+    }
+
+    /// The next outcome of the driver, with the mistake.
+    fn next(&mut self, now: Instant) -> Option<Outcome> {
+        if let Some(again) = self.again.take() {
+            return Some(again);
+        }
+        let mut outcome = self.port.poll(now)?;
+        self.seen += 1;
+        if self.errs(PortMistake::OutcomeLost) {
+            return self.next(now);
+        }
+        if self.errs(PortMistake::OutcomeTwice) {
+            let token = Token::new(outcome.token.number());
+            self.again = Some(Outcome { token, ..outcome });
+        }
+        let ended = outcome.ended;
+        if ended == Ended::Good && self.errs(PortMistake::ResetWithoutCause) {
+            outcome.ended = Ended::Reset;
+        }
+        let short = ended == Ended::Answered && self.port.failure().residual > 0;
+        if short && self.mistake == Some(PortMistake::ShortAsGood) {
+            outcome.ended = Ended::Good;
+        }
+        Some(outcome)
+    }
+}
+
+impl<P: Port<Protocol = Scsi>> Port for Witness<P> {
+    type Protocol = Scsi;
+
+    fn limits(&self) -> &Limits {
+        self.port.limits()
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        self.port.memory()
+    }
+
+    fn start(&mut self, mut command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
+        let number = command.token.number();
+        if self.errs(PortMistake::OtherUnit) {
+            command.unit ^= 1 << 48;
+        }
+        self.port.start(command, now)?;
+        self.outcomes.started += 1;
+        if !self.owed.insert(number) {
+            self.wrong = Some(PortWrong::NotOwed(number));
+        }
+        Ok(())
+    }
+
+    fn ring(&mut self, now: Instant) {
+        self.port.ring(now);
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Outcome> {
+        let outcome = self.next(now)?;
+        let number = outcome.token.number();
+        if !self.owed.remove(&number) {
+            self.wrong = Some(PortWrong::NotOwed(number));
+        }
+        *match outcome.ended {
+            Ended::Good => &mut self.outcomes.good,
+            Ended::Answered => &mut self.outcomes.answered,
+            Ended::Gone => &mut self.outcomes.gone,
+            Ended::NoUnit | Ended::TimedOut | Ended::Aborted | Ended::Reset | Ended::Host => {
+                &mut self.outcomes.driver
+            }
+        } += 1;
+        Some(outcome)
+    }
+
+    fn failure(&self) -> Failure<Scsi> {
+        self.port.failure()
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        self.port.poll_at()
+    }
+}
