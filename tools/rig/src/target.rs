@@ -72,7 +72,7 @@ pub const KINDS: [Kind; 4] = [
             key(
                 "software",
                 "none|freebsd|linux",
-                "the time of this software is spent as well: with clock=virtual the published host (none)",
+                "a published host whose software's time is spent as well (none)",
             ),
             key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
             key(

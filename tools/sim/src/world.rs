@@ -1,10 +1,10 @@
 //! One seed, one world: a UFS stack from the workload to the media, faults included.
 //!
 //! The seed chooses the queue design, the number of lanes, the depth, what goes wrong how often,
-//! the number of units, and the workload. The clock is virtual, so a world that fails is replayed by its seed. Checked
-//! throughout: every command ends exactly once at the port and every request above it, no more of them
-//! badly than the faults explain; every read gives something the [`Oracle`] allows;
-//! nothing a completed flush or forced write covered is ever lost.
+//! the number of units, and the workload. The clock is virtual, so a world that fails is replayed
+//! by its seed. Checked throughout: every command ends exactly once at the port and every request
+//! above it, no more of them badly than the faults explain; every read gives something the
+//! [`Oracle`] allows; nothing a completed flush or forced write covered is ever lost.
 
 use std::collections::BTreeMap;
 
@@ -57,6 +57,16 @@ pub enum Mistake {
     SwappedSegments,
     /// A mistake of the driver.
     Port(PortMistake),
+}
+
+impl Mistake {
+    /// The mistake, if it is one of the driver.
+    fn of_port(self) -> Option<PortMistake> {
+        match self {
+            Self::Port(mistake) => Some(mistake),
+            _ => None,
+        }
+    }
 }
 
 /// What happened in one world or in many.
@@ -220,19 +230,9 @@ impl World {
             seed: wish.seed,
             ..Config::default()
         };
-        let set_up = |error: &dyn std::fmt::Display| Violation::SetUp(error.to_string());
         let model = Model::new(config, memory.clone()).map_err(|e| set_up(&e))?;
         let machine = Inline::new(model, memory.clone(), Default::default(), Mode::Virtual);
-        let driver = memory.carve(buffers * BUFFER, driver_len);
-        let mut host = Host::new(machine.clone(), driver, options).map_err(|e| set_up(&e))?;
-        // A fault may hit bring-up itself; a user would try again.
-        let mut tries = 0;
-        while let Err(error) = host.bring_up(&machine) {
-            tries += 1;
-            if tries == 5 {
-                return Err(set_up(&error));
-            }
-        }
+        let host = bring_up(&machine, memory.carve(buffers * BUFFER, driver_len), options)?;
         let mut shapes = None;
         let mut open = Vec::new();
         for (number, mut port) in host.into_ports().into_iter().enumerate() {
@@ -243,11 +243,7 @@ impl World {
             }
             let unit = number % usize::from(units);
             let shape = shapes.as_ref().expect("found by the first lane")[unit];
-            let planted = match wish.mistake {
-                Some(Mistake::Port(mistake)) => Some(mistake),
-                _ => None,
-            };
-            let port = Witness::new(port, planted);
+            let port = Witness::new(port, wish.mistake.and_then(Mistake::of_port));
             let disk_options =
                 flysch_cam::Options { transfer_max: TRANSFER_MAX, ..Default::default() };
             let disk = Disk::new(port, shape, scratch, &disk_options).map_err(|e| set_up(&e))?;
@@ -477,12 +473,7 @@ impl World {
         // First: a flush vouches for nothing that a loss before it may have taken.
         let losses = self.notice_losses();
         let vouched = match operation {
-            Operation::Flush => {
-                let base = self.lanes[lane].base;
-                let mut vouched = self.oracle.before_flush();
-                vouched.retain(|(block, _)| (base..base + BLOCKS).contains(block));
-                vouched
-            }
+            Operation::Flush => self.vouched_by(lane),
             _ => Vec::new(),
         };
         let pending =
@@ -512,6 +503,14 @@ impl World {
                 Ok(true)
             }
         }
+    }
+
+    /// What a flush of this lane's unit that starts now vouches for.
+    fn vouched_by(&self, lane: usize) -> Vec<(u64, u32)> {
+        let base = self.lanes[lane].base;
+        let mut vouched = self.oracle.before_flush();
+        vouched.retain(|(block, _)| (base..base + BLOCKS).contains(block));
+        vouched
     }
 
     /// A request's data, in one piece or, every other time, as a list: of whole blocks, pieces
@@ -649,13 +648,33 @@ fn some_plan(random: &mut Random) -> Plan {
     plan
 }
 
+fn set_up(error: &dyn std::fmt::Display) -> Violation {
+    Violation::SetUp(error.to_string())
+}
+
+/// A host that is up. A fault may hit bring-up itself; a user would try again.
+fn bring_up(
+    machine: &UfsMachine,
+    memory: DmaRegion,
+    options: Options,
+) -> Result<Host<UfsMachine>, Violation> {
+    let mut host = Host::new(machine.clone(), memory, options).map_err(|e| set_up(&e))?;
+    let mut tries = 0;
+    while let Err(error) = host.bring_up(machine) {
+        tries += 1;
+        if tries == 5 {
+            return Err(set_up(&error));
+        }
+    }
+    Ok(host)
+}
+
 fn find(
     port: &mut Port<UfsMachine>,
     machine: &UfsMachine,
     scratch: &DmaRegion,
     units: u8,
 ) -> Result<Vec<flysch_cam::Shape>, Violation> {
-    let set_up = |error: &dyn std::fmt::Display| Violation::SetUp(error.to_string());
     for attempt in 0.. {
         let found = flysch_cam::scan::scan(port, machine, scratch).and_then(|found| {
             let of_unit = |lun: u8| {

@@ -15,8 +15,8 @@ fn bare_kinds_have_their_defaults() {
 #[test]
 fn every_key_is_read() {
     let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,esi=off,\
-                aggregate=8:400,gear=3,wb=on,clock=virtual,software=linux,faults=timeout:0.1+uic:n5,\
-                faults-from=power,seed=7";
+                aggregate=8:400,gear=3,wb=on,clock=virtual,software=linux,\
+                faults=timeout:0.1+uic:n5,faults-from=power,seed=7";
     let expected = UfsTarget {
         profile: OK3576,
         size: Some(512 << 20),
