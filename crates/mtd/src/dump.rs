@@ -285,24 +285,21 @@ impl<P: Pages> Nand<P> {
     ) -> Result<Corrected, Error> {
         let ecc = &self.format.ecc;
         let (step, code_len) = (ecc.step(), ecc.code_len());
-        if data.iter().chain(oob).all(|&byte| byte == 0xFF) {
+        if is_erased(oob) && is_erased(data) {
             return Ok(Corrected::NONE);
         }
-        let mut codes = vec![0; steps.len() * code_len];
+        let mut codes = Vec::with_capacity(steps.len() * code_len);
         let wanted = steps.start * code_len..steps.end * code_len;
-        let places = OobLayout::places(&self.format.oob.ecc, &wanted);
-        for (code, place) in codes.iter_mut().zip(places) {
-            *code = oob[place - oob_at];
+        for place in OobLayout::places(&self.format.oob.ecc, &wanted) {
+            codes.extend_from_slice(&oob[place.start - oob_at..place.end - oob_at]);
         }
         let mut corrected = Corrected::NONE;
-        let mut failed = None;
-        let parts = data.chunks_exact_mut(step).zip(codes.chunks_exact(code_len));
-        for (index, (data, code)) in steps.zip(parts) {
-            match ecc.correct(data, code) {
-                Some(bits) => corrected += Corrected { bits, worst_step: bits },
-                None => failed = failed.or(Some(index)),
-            }
-        }
+        let mut failed: Option<usize> = None;
+        ecc.correct_all(data, &codes, |at, bits| match bits {
+            Some(bits) => corrected += Corrected { bits, worst_step: bits },
+            None => failed = Some(failed.map_or(at, |first| first.min(at))),
+        });
+        let failed = failed.map(|at| steps.start + at);
         match failed {
             None => Ok(corrected),
             Some(index) => Err(Error::Uncorrectable {
@@ -355,15 +352,18 @@ impl<P: Pages> Nand<P> {
         let ecc = &self.format.ecc;
         let (data, oob) = bytes.split_at_mut(self.format.page_size as usize);
         let (step, code_len) = (ecc.step(), ecc.code_len());
-        if step == 0 {
+        if step == 0 || is_erased(data) {
             return;
         }
-        let mut codes = vec![0; data.len() / step * code_len];
-        for (data, code) in data.chunks_exact(step).zip(codes.chunks_exact_mut(code_len)) {
-            ecc.compute(data, code);
-        }
+        let mut codes = vec![0xFF; data.len() / step * code_len];
+        ecc.compute_all(data, &mut codes);
         OobLayout::scatter(&self.format.oob.ecc, &codes, oob);
     }
+}
+
+/// Whether all bits are set: looked at in pieces that a compiler makes one comparison of.
+fn is_erased(bytes: &[u8]) -> bool {
+    bytes.chunks(64).all(|piece| piece.iter().fold(0xFF, |all, byte| all & byte) == 0xFF)
 }
 
 /// Parts of a page that can be programmed one by one: Linux allows it on single-level cells with

@@ -94,17 +94,23 @@ impl OobLayout {
     pub(crate) fn places<'r>(
         ranges: &'r [Range<usize>],
         wanted: &Range<usize>,
-    ) -> impl Iterator<Item = usize> + 'r {
-        ranges.iter().flat_map(Clone::clone).skip(wanted.start).take(wanted.len())
+    ) -> impl Iterator<Item = Range<usize>> + use<'r> {
+        let Range { start, end } = *wanted;
+        let mut before = 0;
+        ranges.iter().filter_map(move |range| {
+            let (from, to) = (start.saturating_sub(before), end.saturating_sub(before));
+            before += range.len();
+            let part = range.start + from..range.start + to.min(range.len());
+            (!part.is_empty()).then_some(part)
+        })
     }
 
     /// The out-of-band bytes from the first to the last of [`places`](Self::places).
     pub(crate) fn span(ranges: &[Range<usize>], wanted: &Range<usize>) -> Range<usize> {
-        let places = || Self::places(ranges, wanted);
-        match (places().min(), places().max()) {
-            (Some(first), Some(last)) => first..last + 1,
-            _ => 0..0,
-        }
+        let join = |one: Range<usize>, other: Range<usize>| {
+            one.start.min(other.start)..one.end.max(other.end)
+        };
+        Self::places(ranges, wanted).reduce(join).unwrap_or(0..0)
     }
 
     /// Copies the bytes at `ranges` of `oob` to `out`, as if they were contiguous.

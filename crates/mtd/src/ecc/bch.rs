@@ -12,8 +12,10 @@
 //!
 //! Linux stores the code xored with a mask that makes erased flash (all ones) a valid step.
 
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::array;
 
 /// Primitive polynomials of degree 5 to 15 that generate the fields; Linux uses the same.
 const PRIMITIVE: [u32; 11] =
@@ -29,16 +31,24 @@ const T_MAX: usize = CODE_BITS_MAX as usize / 5;
 /// Bits of a code, left aligned.
 type Code = [u8; CODE_BYTES_MAX];
 
-/// Remainders by the generator of every first byte, left aligned.
+/// Bytes that are divided at once by codes of up to 128 bits.
+const SLICES: usize = 8;
+/// Steps that are divided side by side.
+const LANES: usize = 4;
+
+/// Remainders by the generator, left aligned: of every first byte, and for codes of up to 128 bits
+/// of that byte followed by 1 to 7 others that are 0.
 #[derive(Clone, Debug)]
 enum Remainders {
-    /// In one machine word: up to 128 bits of code.
-    Narrow(Vec<u128>),
+    /// Up to 64 bits of code.
+    Short(Arc<[[u64; 256]; SLICES]>),
+    /// Up to 128 bits of code.
+    Narrow(Arc<[[u128; 256]; SLICES]>),
     /// In this many words each.
-    Wide(usize, Vec<u64>),
+    Wide(usize, Arc<[u64]>),
 }
 
-/// A code, with the tables that make it fast.
+/// A code, with the tables that make it fast. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Bch {
     m: u32,
@@ -46,12 +56,12 @@ pub struct Bch {
     step: usize,
     code_bits: u32,
     /// Powers of a, twice over so that a sum of two logarithms needs no reduction.
-    power: Vec<u16>,
+    power: Arc<[u16]>,
     /// Logarithms to the base a; the one of 0 is not used.
-    log: Vec<u16>,
+    log: Arc<[u16]>,
     remainders: Remainders,
     /// What turns the code of an erased step into ones.
-    mask: Vec<u8>,
+    mask: Arc<[u8]>,
 }
 
 impl Bch {
@@ -69,8 +79,9 @@ impl Bch {
             return None;
         }
         let remainders = Remainders::new(&generator, code_bits);
-        let mut code = Self { m, t, step, code_bits, power, log, remainders, mask: Vec::new() };
-        let erased = code.remainder_of(core::iter::repeat_n(0xFF, step));
+        let (power, log, mask) = (power.into(), log.into(), Arc::default());
+        let mut code = Self { m, t, step, code_bits, power, log, remainders, mask };
+        let erased = code.remainder_of(&vec![0xFF; step]);
         let mask = (0..code.code_len()).map(|at| !erased[at] & used_bits(code_bits, at));
         code.mask = mask.collect();
         Some(code)
@@ -94,55 +105,137 @@ impl Bch {
     /// The code of `data` as it is stored, in the first [`code_len`](Self::code_len) bytes of the
     /// answer; bits that are not used are ones.
     pub fn compute(&self, data: &[u8]) -> [u8; CODE_BYTES_MAX] {
-        let mut code = self.remainder_of(data.iter().copied());
-        for (at, byte) in code.iter_mut().enumerate().take(self.code_len()) {
-            *byte = *byte ^ self.mask[at] | !used_bits(self.code_bits, at);
-        }
-        code
+        self.stored(self.remainder_of(data))
     }
 
     /// Corrects `data`, one step, and `stored`, its code; returns the bits corrected, or `None`
     /// when there are more than the code can correct.
     pub fn correct(&self, data: &mut [u8], stored: &[u8]) -> Option<u32> {
         debug_assert!(data.len() == self.step && stored.len() == self.code_len());
-        let mut difference = self.remainder_of(data.iter().copied());
-        let mut any = 0;
-        for (at, (byte, stored)) in difference.iter_mut().zip(stored).enumerate() {
-            *byte ^= stored & used_bits(self.code_bits, at) ^ self.mask[at];
-            any |= *byte;
-        }
-        if any == 0 {
+        let Some(difference) = self.difference(&self.remainder_of(data), stored) else {
             return Some(0);
-        }
+        };
+        self.repair(data, &difference)
+    }
+
+    /// Corrects a step whose code is so different; `None` if there is too much wrong.
+    fn repair(&self, data: &mut [u8], difference: &Code) -> Option<u32> {
         let syndromes = self.syndromes(&difference[..self.code_len()]);
         let locator = self.locator(&syndromes[..2 * self.t as usize])?;
         self.flip_roots(&locator, data)
     }
 
-    fn remainder_of(&self, data: impl Iterator<Item = u8>) -> Code {
-        let mut code = [0; CODE_BYTES_MAX];
+    /// As [`compute`](Self::compute) for several steps: their codes one behind the other.
+    pub fn compute_all(&self, data: &[u8], codes: &mut [u8]) {
+        let len = self.code_len();
+        self.divide_all(data, |at, remainder| {
+            codes[at * len..][..len].copy_from_slice(&self.stored(remainder)[..len]);
+        });
+    }
+
+    /// As [`correct`](Self::correct) for several steps, whose codes lie one behind the other;
+    /// `each` is told what became of each.
+    pub fn correct_all(
+        &self,
+        data: &mut [u8],
+        stored: &[u8],
+        mut each: impl FnMut(usize, Option<u32>),
+    ) {
+        let len = self.code_len();
+        let stored = |at: usize| &stored[at * len..][..len];
+        let mut wrong: Vec<(usize, Code)> = Vec::new();
+        self.divide_all(data, |at, remainder| match self.difference(&remainder, stored(at)) {
+            Some(difference) => wrong.push((at, difference)),
+            None => each(at, Some(0)),
+        });
+        for (at, difference) in wrong {
+            each(at, self.repair(&mut data[at * self.step..][..self.step], &difference));
+        }
+    }
+
+    /// Tells `each` the remainder of every step: of several at once, which is faster.
+    fn divide_all(&self, data: &[u8], mut each: impl FnMut(usize, Code)) {
+        let parts = data.chunks_exact(LANES * self.step);
+        let rest = parts.remainder().chunks_exact(self.step);
+        let mut at = 0;
+        for part in parts {
+            let steps = core::array::from_fn(|lane| &part[lane * self.step..][..self.step]);
+            let remainders: [Code; LANES] = self.remainders_of(steps);
+            for remainder in remainders {
+                each(at, remainder);
+                at += 1;
+            }
+        }
+        for step in rest {
+            each(at, self.remainder_of(step));
+            at += 1;
+        }
+    }
+
+    /// A remainder as it is stored.
+    fn stored(&self, mut code: Code) -> Code {
+        for (at, byte) in code.iter_mut().enumerate().take(self.code_len()) {
+            *byte = *byte ^ self.mask[at] | !used_bits(self.code_bits, at);
+        }
+        code
+    }
+
+    /// What tells a code that was computed from one that was stored; `None` if nothing.
+    fn difference(&self, computed: &Code, stored: &[u8]) -> Option<Code> {
+        let mut difference = [0; CODE_BYTES_MAX];
+        let mut any = 0;
+        for (at, (byte, stored)) in difference.iter_mut().zip(stored).enumerate() {
+            *byte = computed[at] ^ stored & used_bits(self.code_bits, at) ^ self.mask[at];
+            any |= *byte;
+        }
+        (any != 0).then_some(difference)
+    }
+
+    fn remainder_of(&self, data: &[u8]) -> Code {
+        let [code] = self.remainders_of([data]);
+        code
+    }
+
+    /// The remainders of steps of one length, which are divided side by side.
+    fn remainders_of<const N: usize>(&self, data: [&[u8]; N]) -> [Code; N] {
+        let parts = data.map(<[u8]>::as_chunks::<SLICES>);
+        let (pieces, rests) = (parts.map(|part| part.0), parts.map(|part| part.1));
+        let mut codes = [[0; CODE_BYTES_MAX]; N];
         match &self.remainders {
-            Remainders::Narrow(table) => {
-                let remainder = data.fold(0, |register: u128, byte| {
-                    (register << 8) ^ table[usize::from((register >> 120) as u8 ^ byte)]
+            Remainders::Short(tables) => {
+                let registers = side_by_side(pieces, |register: u64, piece| {
+                    let first = (register ^ u64::from_be_bytes(piece)).to_be_bytes();
+                    let parts = first.into_iter().zip(tables.iter().rev());
+                    parts.fold(0, |sum, (byte, table)| sum ^ table[usize::from(byte)])
                 });
-                code[..16].copy_from_slice(&remainder.to_be_bytes());
+                for ((code, rest), register) in codes.iter_mut().zip(rests).zip(registers) {
+                    let register = rest.iter().fold(register, |register, byte| {
+                        (register << 8) ^ tables[0][usize::from((register >> 56) as u8 ^ byte)]
+                    });
+                    code[..8].copy_from_slice(&register.to_be_bytes());
+                }
+            }
+            Remainders::Narrow(tables) => {
+                let registers = side_by_side(pieces, |register: u128, piece| {
+                    let first = (register >> 64) as u64 ^ u64::from_be_bytes(piece);
+                    let parts = first.to_be_bytes().into_iter().zip(tables.iter().rev());
+                    let left = register << 64;
+                    parts.fold(left, |sum, (byte, table)| sum ^ table[usize::from(byte)])
+                });
+                for ((code, rest), register) in codes.iter_mut().zip(rests).zip(registers) {
+                    let register = rest.iter().fold(register, |register, byte| {
+                        (register << 8) ^ tables[0][usize::from((register >> 120) as u8 ^ byte)]
+                    });
+                    code[..16].copy_from_slice(&register.to_be_bytes());
+                }
             }
             Remainders::Wide(words, table) => {
-                let mut register = [0; WORDS_MAX];
-                let register = &mut register[..*words];
-                for byte in data {
-                    let row = usize::from((register[0] >> 56) as u8 ^ byte) * words;
-                    shift(register, 8);
-                    let row = &table[row..row + words];
-                    register.iter_mut().zip(row).for_each(|(word, more)| *word ^= more);
-                }
-                for (out, word) in code.chunks_exact_mut(8).zip(register) {
-                    out.copy_from_slice(&word.to_be_bytes());
+                for (code, data) in codes.iter_mut().zip(data) {
+                    divide_wide(data, (*words, table), code);
                 }
             }
         }
-        code
+        codes
     }
 
     fn multiply(&self, a: u16, b: u16) -> u16 {
@@ -166,6 +259,7 @@ impl Bch {
     fn syndromes(&self, difference: &[u8]) -> [u16; 2 * T_MAX] {
         let order = (1usize << self.m) - 1;
         let mut syndromes = [0; 2 * T_MAX];
+        let syndromes_used = &mut syndromes[..2 * self.t as usize];
         let first = self.code_bits as usize - 1;
         for (at, &byte) in difference.iter().enumerate() {
             let mut bits = byte;
@@ -173,10 +267,18 @@ impl Bch {
                 let bit = bits.leading_zeros() as usize;
                 bits &= !(0x80 >> bit);
                 let exponent = first - (at * 8 + bit);
-                for (j, syndrome) in syndromes[..2 * self.t as usize].iter_mut().enumerate() {
-                    *syndrome ^= self.power[exponent * (j + 1) % order];
+                let (mut log, twice) = (exponent, 2 * exponent % order);
+                for odd in syndromes_used.iter_mut().step_by(2) {
+                    *odd ^= self.power[log];
+                    log += twice;
+                    log -= if log >= order { order } else { 0 };
                 }
             }
+        }
+        // The value at the square of a place is the square of the value there.
+        for at in (1..syndromes_used.len()).step_by(2) {
+            let root = syndromes_used[at / 2];
+            syndromes_used[at] = self.multiply(root, root);
         }
         syndromes
     }
@@ -213,43 +315,105 @@ impl Bch {
         (errors <= self.t as usize && has_degree).then_some(current)
     }
 
-    /// Chien's search: flips the data bits that the locator's roots name; code bits need no repair.
-    fn flip_roots(&self, locator: &[u16], data: &mut [u8]) -> Option<u32> {
-        let order = (1usize << self.m) - 1;
-        let degree = locator.len() - 1;
-        let bits = data.len() * 8 + self.code_bits as usize;
-        let mut found = [0usize; T_MAX];
-        let mut count = 0;
-        // logs[i] is the logarithm of the i-th term at a^-exponent.
-        let mut logs: Vec<Option<usize>> = locator
-            .iter()
-            .map(|&c| (c != 0).then(|| usize::from(self.log[usize::from(c)])))
-            .collect();
-        for exponent in 0..bits {
-            let value = logs.iter().flatten().fold(0, |sum, &log| sum ^ self.power[log]);
-            if value == 0 {
-                found[count] = exponent;
-                count += 1;
-                if count == degree {
-                    break;
-                }
-            }
-            for (i, log) in logs.iter_mut().enumerate() {
-                if let Some(log) = log {
-                    *log = if *log >= i { *log - i } else { *log + order - i };
-                }
-            }
+    /// Whether a polynomial whose highest coefficient is not 0 is a product of different linear
+    /// factors: if x^(2^m) leaves x when it is divided by the polynomial.
+    fn splits(&self, polynomial: &[u16]) -> bool {
+        let degree = polynomial.len() - 1;
+        if degree < 2 {
+            return true;
         }
-        if count != degree {
+        let lead = polynomial[degree];
+        let monic: Vec<u16> = polynomial.iter().map(|&it| self.divide(it, lead)).collect();
+        let mut power = vec![0; degree];
+        let mut square = vec![0; 2 * degree];
+        power[1] = 1;
+        for _ in 0..self.m {
+            for (at, &it) in power.iter().enumerate() {
+                square[2 * at] = self.multiply(it, it);
+                square[2 * at + 1] = 0;
+            }
+            for at in (degree..2 * degree).rev() {
+                let factor = square[at];
+                if factor != 0 {
+                    for (i, &it) in monic[..degree].iter().enumerate() {
+                        square[at - degree + i] ^= self.multiply(factor, it);
+                    }
+                }
+            }
+            power.copy_from_slice(&square[..degree]);
+        }
+        power.iter().enumerate().all(|(at, &it)| it == u16::from(at == 1))
+    }
+
+    /// Flips the data bits that the locator's roots name; code bits need no repair.
+    fn flip_roots(&self, locator: &[u16], data: &mut [u8]) -> Option<u32> {
+        // Most locators of more errors than can be corrected have no roots enough anywhere, which
+        // is told faster than by trying every place.
+        if !self.splits(locator) {
             return None;
         }
-        for &exponent in &found[..count] {
+        let bits = data.len() * 8 + self.code_bits as usize;
+        let mut found = [0; T_MAX];
+        let degree = locator.len() - 1;
+        self.roots(locator.to_vec(), bits, &mut found)?;
+        for &exponent in &found[..degree] {
             if let Some(from_end) = exponent.checked_sub(self.code_bits as usize) {
                 let byte = data.len() - 1 - from_end / 8;
                 data[byte] ^= 1 << (from_end % 8);
             }
         }
         Some(degree as u32)
+    }
+
+    /// The exponents below `bits` at whose inverse powers of a the polynomial is 0; `None` if there
+    /// are fewer than its degree. Chien's search, in a polynomial that loses a factor with every
+    /// root; the last one needs no search.
+    fn roots(&self, mut left: Vec<u16>, bits: usize, found: &mut [usize]) -> Option<()> {
+        let order = (1usize << self.m) - 1;
+        let mut logs: Vec<(usize, usize)> = Vec::new();
+        let mut exponent = 0;
+        for found in &mut found[..left.len() - 1] {
+            if let [constant, factor] = left[..] {
+                let root = usize::from(self.log[usize::from(self.divide(factor, constant))]);
+                *found = root;
+                return (constant != 0 && root < bits).then_some(());
+            }
+            // Logarithm of each term at a^-exponent, and what it loses with the next.
+            logs.clear();
+            for (i, &term) in left.iter().enumerate().filter(|(_, term)| **term != 0) {
+                let log = usize::from(self.log[usize::from(term)]) + i * (order - exponent);
+                logs.push((log % order, i));
+            }
+            loop {
+                let mut value = 0;
+                for (log, step) in &mut logs {
+                    value ^= self.power[*log];
+                    *log = if *log >= *step { *log - *step } else { *log + order - *step };
+                }
+                if value == 0 {
+                    break;
+                }
+                exponent += 1;
+                if exponent == bits {
+                    return None;
+                }
+            }
+            *found = exponent;
+            // Divided by x + a^-exponent, from the highest term down.
+            let root = self.power[(order - exponent) % order];
+            let mut carry = 0;
+            for term in left.iter_mut().rev() {
+                let factor = *term ^ self.multiply(carry, root);
+                *term = carry;
+                carry = factor;
+            }
+            left.pop();
+            exponent += 1;
+            if exponent == bits {
+                return None;
+            }
+        }
+        Some(())
     }
 }
 
@@ -322,15 +486,66 @@ fn shift(words: &mut [u64], bits: u32) {
     }
 }
 
+/// Divides parts of one length, so that one need not wait for another.
+fn side_by_side<T: Copy + Default, const N: usize>(
+    parts: [&[[u8; SLICES]]; N],
+    next: impl Fn(T, [u8; SLICES]) -> T,
+) -> [T; N] {
+    let mut registers = [T::default(); N];
+    let len = parts.iter().map(|part| part.len()).min().unwrap_or(0);
+    let parts = parts.map(|part| &part[..len]);
+    for at in 0..len {
+        for (register, part) in registers.iter_mut().zip(&parts) {
+            *register = next(*register, part[at]);
+        }
+    }
+    registers
+}
+
+/// The remainder of `data` by the generator with this table of so many words for each byte.
+fn divide_wide(data: &[u8], (words, table): (usize, &[u64]), code: &mut Code) {
+    let mut register = [0; WORDS_MAX];
+    let register = &mut register[..words];
+    for byte in data {
+        let row = usize::from((register[0] >> 56) as u8 ^ byte) * words;
+        shift(register, 8);
+        let row = &table[row..row + words];
+        register.iter_mut().zip(row).for_each(|(word, more)| *word ^= more);
+    }
+    for (out, word) in code.chunks_exact_mut(8).zip(register) {
+        out.copy_from_slice(&word.to_be_bytes());
+    }
+}
+
+/// The table of every byte, and of every byte with more and more behind it.
+fn sliced<T: Copy>(first: [T; 256], next: impl Fn(T) -> T) -> [[T; 256]; SLICES] {
+    let mut tables = [first; SLICES];
+    for at in 1..SLICES {
+        tables[at] = tables[at - 1].map(&next);
+    }
+    tables
+}
+
 impl Remainders {
     fn new(generator: &[u64; WORDS_MAX], code_bits: u32) -> Self {
-        let words = (code_bits.div_ceil(64) as usize).max(2);
+        let words = code_bits.div_ceil(64) as usize;
         let table = Self::table(generator, words);
-        if words > 2 {
-            return Self::Wide(words, table);
+        // The next table is that of the remainders before with one more byte that is 0.
+        match words {
+            1 => {
+                let first: [u64; 256] = array::from_fn(|byte| table[byte]);
+                let next = |it: u64| (it << 8) ^ first[(it >> 56) as usize];
+                Self::Short(Arc::new(sliced(first, next)))
+            }
+            2 => {
+                let pair =
+                    |byte| u128::from(table[2 * byte]) << 64 | u128::from(table[2 * byte + 1]);
+                let first: [u128; 256] = array::from_fn(pair);
+                let next = |it: u128| (it << 8) ^ first[(it >> 120) as usize];
+                Self::Narrow(Arc::new(sliced(first, next)))
+            }
+            _ => Self::Wide(words, table.into()),
         }
-        let pairs = table.chunks_exact(2);
-        Self::Narrow(pairs.map(|pair| u128::from(pair[0]) << 64 | u128::from(pair[1])).collect())
     }
 
     /// Remainders of every byte followed by zeros.

@@ -39,20 +39,33 @@ fn number(parities: u32, pairs: u32) -> Option<u32> {
     (parities >> (2 * pairs) == 0).then_some(number)
 }
 
+/// Bits of the index of a word of 8 bytes.
+const WORD_BITS: usize = 6;
+/// The bytes of such a word with a 1 in each bit of their index.
+const IN_WORD: [u64; 3] = [0xFF00_FF00_FF00_FF00, 0xFFFF_0000_FFFF_0000, 0xFFFF_FFFF_0000_0000];
+
 /// The code of `data`, 256 or 512 bytes: line parities 15-8, line parities 7-0, then column
 /// parities 5-0 with line parities 17-16 below them (ones for a step of 256 bytes). Every parity is
 /// stored inverted, so that erased flash is a valid step.
 pub(super) fn compute(data: &[u8]) -> [u8; 3] {
     debug_assert!(matches!(data.len(), 256 | 512));
-    let mut columns = 0u8;
-    let mut ones = 0u32; // xor of the indices of bytes of odd parity: the "1" line parities
-    let mut odd = 0u32;
-    for (index, &byte) in data.iter().enumerate() {
-        columns ^= byte;
-        let parity = byte.count_ones() & 1;
-        odd ^= parity;
-        ones ^= (index as u32) & parity.wrapping_neg();
+    // Words instead of bytes: all of them together, and those with a 1 in each bit of their index.
+    let mut all = 0u64;
+    let mut of_bit = [0u64; WORD_BITS];
+    for (index, word) in (0u64..).zip(data.as_chunks::<8>().0) {
+        let word = u64::from_le_bytes(*word);
+        all ^= word;
+        for (bit, sum) in of_bit.iter_mut().enumerate() {
+            *sum ^= word & (index >> bit & 1).wrapping_neg();
+        }
     }
+    let parity = |word: u64| word.count_ones() & 1;
+    let odd = parity(all);
+    // The "1" line parities: of bytes with a 1 in each bit of their index.
+    let in_word = IN_WORD.iter().map(|mask| parity(all & mask));
+    let ones = in_word.chain(of_bit.into_iter().map(parity));
+    let ones = ones.enumerate().fold(0, |sum, (bit, parity)| sum | parity << bit);
+    let columns = all.to_le_bytes().into_iter().fold(0, |sum, byte| sum ^ byte);
     let mut lines = 0u32;
     for pair in 0..data.len().trailing_zeros() {
         let one = (ones >> pair) & 1;

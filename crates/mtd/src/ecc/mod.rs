@@ -71,6 +71,37 @@ impl Ecc {
         }
     }
 
+    /// As [`compute`](Self::compute) for several steps, their codes one behind the other.
+    pub(crate) fn compute_all(&self, data: &[u8], codes: &mut [u8]) {
+        match self {
+            Self::Bch(bch) => bch.compute_all(data, codes),
+            _ => {
+                let codes = codes.chunks_exact_mut(self.code_len().max(1));
+                let steps = data.chunks_exact(self.step().max(1)).zip(codes);
+                steps.for_each(|(data, code)| self.compute(data, code));
+            }
+        }
+    }
+
+    /// As [`correct`](Self::correct) for several steps; `each` is told of each, in any order.
+    pub(crate) fn correct_all(
+        &self,
+        data: &mut [u8],
+        codes: &[u8],
+        mut each: impl FnMut(usize, Option<u32>),
+    ) {
+        match self {
+            Self::Bch(bch) => bch.correct_all(data, codes, each),
+            _ => {
+                let codes = codes.chunks_exact(self.code_len().max(1));
+                let steps = data.chunks_exact_mut(self.step().max(1)).zip(codes);
+                for (at, (data, code)) in steps.enumerate() {
+                    each(at, self.correct(data, code));
+                }
+            }
+        }
+    }
+
     /// Corrects `data`, one step, with its stored `code`; returns the bits corrected in both, or
     /// `None` when there are more than can be corrected.
     pub fn correct(&self, data: &mut [u8], code: &[u8]) -> Option<u32> {

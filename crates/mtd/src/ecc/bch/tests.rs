@@ -64,7 +64,7 @@ fn a_wide_remainder_is_the_narrow_one() {
     let narrow = Bch::new(13, 8, 512).unwrap();
     let (generator, code_bits) = generator(&narrow.power, &narrow.log, 13, 8).unwrap();
     for words in 2..6 {
-        let remainders = Remainders::Wide(words, Remainders::table(&generator, words));
+        let remainders = Remainders::Wide(words, Remainders::table(&generator, words).into());
         let wide = Bch { remainders, ..narrow.clone() };
         assert_eq!(wide.compute(&pattern(512)), narrow.compute(&pattern(512)), "{code_bits}");
     }
@@ -124,6 +124,36 @@ proptest! {
         }
         prop_assert_eq!(code.correct(&mut bad, &stored), Some(places.len() as u32));
         prop_assert_eq!(bad, data);
+    }
+}
+
+/// Side by side or one after the other: the same codes, and the same bits corrected.
+#[test]
+fn several_steps_are_as_each_by_itself() {
+    for (code, steps) in codes().iter().flat_map(|code| (1..10).map(move |steps| (code, steps))) {
+        let mut data = pattern(code.step() * steps);
+        let mut stored = vec![0; code.code_len() * steps];
+        code.compute_all(&data, &mut stored);
+        for (step, stored) in data.chunks(code.step()).zip(stored.chunks(code.code_len())) {
+            assert_eq!(code.compute(step)[..code.code_len()], *stored);
+        }
+        let whole = data.clone();
+        // As many wrong bits as the number of the step, and one too many in the last.
+        let wrong = |at: usize| match at + 1 == steps {
+            true => code.strength() as usize + 1,
+            false => at.min(code.strength() as usize),
+        };
+        for (at, step) in data.chunks_mut(code.step()).enumerate() {
+            (0..wrong(at)).for_each(|bit| flip(step, &mut [], bit * 3));
+        }
+        let each = data.chunks_mut(code.step()).zip(stored.chunks(code.code_len()));
+        let alone: Vec<_> =
+            each.map(|(step, stored)| code.correct(&mut step.to_vec(), stored)).collect();
+        let mut together = vec![None; steps];
+        code.correct_all(&mut data, &stored, |at, bits| together[at] = bits);
+        assert_eq!(together, alone);
+        let good = (steps - 1) * code.step();
+        assert_eq!(data[..good], whole[..good]);
     }
 }
 
