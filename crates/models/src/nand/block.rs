@@ -1,8 +1,10 @@
 //! One erase block: its cells and what was done to them.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::iter::repeat_n;
 
 use crate::flash::{Cut, Tear, Torn, tear};
 
@@ -17,15 +19,16 @@ pub(super) struct TornPage {
     pub shows_from: u32,
 }
 
-/// An erase block.
+/// An erase block. Clones share its pages until one of them is programmed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
-    /// All pages with their out-of-band bytes; empty while nothing is programmed.
-    cells: Vec<u8>,
+    /// Pages with their out-of-band bytes, `None` for one that was not programmed since the erase;
+    /// empty while none was.
+    pages: Vec<Option<Arc<[u8]>>>,
     /// How often each page was programmed since the erase; empty as well.
     programs: Vec<u8>,
     /// Pages that are torn.
-    torn: BTreeMap<u32, TornPage>,
+    torn: BTreeMap<u32, Arc<TornPage>>,
     /// One above the highest page programmed.
     pub next_page: u32,
     /// Erases so far.
@@ -46,22 +49,23 @@ pub(super) struct Shape {
 }
 
 impl Block {
-    fn range(shape: Shape, page: u32) -> core::ops::Range<usize> {
-        let start = page as usize * shape.stride;
-        start..start + shape.stride
-    }
-
-    /// The cells of a page; `None` when the block was never programmed since its erase.
-    pub(super) fn page(&self, shape: Shape, page: u32) -> Option<&[u8]> {
-        self.cells.get(Self::range(shape, page))
+    /// The cells of a page; `None` when it was not programmed since the erase.
+    pub(super) fn page(&self, page: u32) -> Option<&[u8]> {
+        self.pages.get(page as usize)?.as_deref()
     }
 
     pub(super) fn torn(&self, page: u32) -> Option<&TornPage> {
-        self.torn.get(&page)
+        self.torn.get(&page).map(|torn| &**torn)
     }
 
+    /// Whether any page is torn.
+    pub(super) fn is_torn(&self) -> bool {
+        !self.torn.is_empty()
+    }
+
+    /// Whether a page was programmed since the erase.
     pub(super) fn has_cells(&self) -> bool {
-        !self.cells.is_empty()
+        !self.pages.is_empty()
     }
 
     /// How often `page` was programmed since the erase.
@@ -69,11 +73,19 @@ impl Block {
         self.programs.get(page as usize).copied().unwrap_or(0)
     }
 
-    fn make_cells(&mut self, shape: Shape) {
-        if self.cells.is_empty() {
-            self.cells = vec![0xFF; shape.stride * shape.pages as usize];
+    /// The cells of a page, to be changed.
+    fn page_mut(&mut self, shape: Shape, page: u32) -> &mut [u8] {
+        if self.pages.is_empty() {
+            self.pages = vec![None; shape.pages as usize];
             self.programs = vec![0; shape.pages as usize];
         }
+        let cells = &mut self.pages[page as usize];
+        Arc::make_mut(cells.get_or_insert_with(|| repeat_n(0xFF, shape.stride).collect()))
+    }
+
+    /// What a page holds.
+    fn content(&self, shape: Shape, page: u32) -> Vec<u8> {
+        self.page(page).map_or_else(|| vec![0xFF; shape.stride], <[u8]>::to_vec)
     }
 
     /// Puts content there without an operation: an image is loaded.
@@ -81,9 +93,7 @@ impl Block {
         if bytes.iter().all(|&byte| byte == 0xFF) {
             return;
         }
-        self.make_cells(shape);
-        let start = Self::range(shape, page).start + column;
-        self.cells[start..start + bytes.len()].copy_from_slice(bytes);
+        self.page_mut(shape, page)[column..column + bytes.len()].copy_from_slice(bytes);
         self.programs[page as usize] = self.programs[page as usize].max(1);
         self.next_page = self.next_page.max(page + 1);
     }
@@ -91,12 +101,11 @@ impl Block {
     /// Clears bits of `page`. Cells that are programmed to 0 are no longer unstable; the others
     /// stay what they were.
     pub(super) fn program(&mut self, shape: Shape, page: u32, column: usize, bytes: &[u8]) {
-        self.make_cells(shape);
-        let start = Self::range(shape, page).start + column;
-        let cells = &mut self.cells[start..start + bytes.len()];
+        let place = column..column + bytes.len();
+        let cells = &mut self.page_mut(shape, page)[place.clone()];
         cells.iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
         if let Some(torn) = self.torn.get_mut(&page) {
-            let place = column..column + bytes.len();
+            let torn = Arc::make_mut(torn);
             torn.intended[place.clone()].iter_mut().zip(bytes).for_each(|(old, new)| *old &= new);
             torn.unstable[place].iter_mut().zip(bytes).for_each(|(old, new)| *old &= new);
         }
@@ -114,14 +123,12 @@ impl Block {
         if cut.how == Tear::Before {
             return;
         }
-        self.make_cells(shape);
-        let range = Self::range(shape, page);
-        let old = self.cells[range.clone()].to_vec();
+        let old = self.content(shape, page);
         let mut new = old.clone();
         let place = column..column + bytes.len();
         new[place].iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
         let torn = cut.tear(&old, &new);
-        self.cells[range].copy_from_slice(&torn.cells);
+        self.page_mut(shape, page).copy_from_slice(&torn.cells);
         self.add_torn(page, torn, if cut.how == Tear::Early { old } else { new });
         self.count(page);
     }
@@ -131,6 +138,7 @@ impl Block {
         let is_torn = torn.cells != intended || torn.unstable.iter().any(|&byte| byte != 0);
         match self.torn.get_mut(&page) {
             Some(before) => {
+                let before = Arc::make_mut(before);
                 before.intended = intended;
                 before.shows_from = torn.shows_from;
                 let more = torn.unstable.iter().zip(&torn.cells);
@@ -139,10 +147,8 @@ impl Block {
                 });
             }
             None if is_torn => {
-                self.torn.insert(
-                    page,
-                    TornPage { intended, unstable: torn.unstable, shows_from: torn.shows_from },
-                );
+                let Torn { unstable, shows_from, .. } = torn;
+                self.torn.insert(page, Arc::new(TornPage { intended, unstable, shows_from }));
             }
             None => {}
         }
@@ -154,7 +160,7 @@ impl Block {
         if !self.has_cells() || matches!(cut.how, Tear::Before | Tear::After) {
             return;
         }
-        let cells = self.cells[Self::range(shape, page)].to_vec();
+        let cells = self.content(shape, page);
         let inverted: Vec<u8> = cells.iter().map(|byte| !byte).collect();
         // Until late the lower page is lost; then few of its cells are still between two levels.
         let way = if cut.how == Tear::Late { Tear::Late } else { Tear::Half };
@@ -172,21 +178,18 @@ impl Block {
         self.next_page = self.next_page.max(page + 1);
     }
 
-    /// Sets all bits.
-    pub(super) fn erase(&mut self) {
-        self.cells = Vec::new();
-        self.programs = Vec::new();
-        self.torn.clear();
-        self.next_page = 0;
-        self.erases = self.erases.saturating_add(1);
-        self.programmed_at = 0;
+    /// What it is once all bits are set.
+    #[must_use]
+    pub(super) fn erased(&self) -> Self {
+        let erases = self.erases.saturating_add(1);
+        Self { erases, is_factory_bad: self.is_factory_bad, ..Self::default() }
     }
 
-    /// As [`erase`](Self::erase), with the power cut during it.
+    /// As [`erased`](Self::erased), with the power cut during it.
     pub(super) fn erase_torn(&mut self, shape: Shape, cut: &mut Cut) {
         match cut.how {
             Tear::Before => return,
-            Tear::After => return self.erase(),
+            Tear::After => return *self = self.erased(),
             Tear::Early | Tear::Half | Tear::Late => self.erases = self.erases.saturating_add(1),
         }
         if !self.has_cells() {
@@ -194,10 +197,11 @@ impl Block {
         }
         let erased = vec![0xFF; shape.stride];
         for page in 0..shape.pages {
-            let range = Self::range(shape, page);
-            let old = self.cells[range.clone()].to_vec();
+            let old = self.content(shape, page);
             let torn = cut.tear(&old, &erased);
-            self.cells[range].copy_from_slice(&torn.cells);
+            if self.page(page).is_some() {
+                self.page_mut(shape, page).copy_from_slice(&torn.cells);
+            }
             let is_erased = cut.how == Tear::Late || cut.looks_done();
             self.add_torn(page, torn, if is_erased { erased.clone() } else { old });
         }

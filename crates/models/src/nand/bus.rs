@@ -2,6 +2,8 @@
 
 use alloc::sync::Arc;
 use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode, Pages, PagesMut};
@@ -15,41 +17,69 @@ pub(super) const CYCLES: u64 = 7;
 /// Those of another column in the page just fetched: two commands, two bytes of address.
 const CHANGE_CYCLES: u64 = 4;
 
+/// A page that was fetched from its cells.
+struct Fetched {
+    place: usize,
+    page: u32,
+    /// The number of the read.
+    count: u64,
+    history: History,
+}
+
 impl NandChip {
-    /// Fetches a page from its cells, and puts out parts of it with their errors.
-    fn sense_parts(&self, number: u64, parts: &mut [(usize, &mut [u8])]) -> Result<(), Error> {
+    /// Fetches a page from its cells: counts the read, takes its time, and says what the page has
+    /// been through. `parts` are the columns and lengths of what will be put out of it.
+    fn fetch(&self, number: u64, parts: &[(usize, usize)]) -> Result<Fetched, Error> {
         let (place, page) = self.place(number)?;
         let stride = self.shape().stride;
-        for (column, buffer) in &*parts {
-            let end = column.checked_add(buffer.len()).filter(|&end| end <= stride);
+        for (column, len) in parts {
+            let end = column.checked_add(*len).filter(|&end| end <= stride);
             end.ok_or(Error::OutOfRange)?;
         }
         self.power.check()?;
         let timing = &self.profile.timing;
-        let bytes: usize = parts.iter().map(|part| part.1.len()).sum();
+        let bytes: usize = parts.iter().map(|part| part.1).sum();
         let cycles = CYCLES + CHANGE_CYCLES * parts.len().saturating_sub(1) as u64 + bytes as u64;
         self.take_time(timing.read_ns + timing.cycle_ns * cycles);
-        let count = self.page_reads.fetch_add(1, Ordering::Relaxed);
+        let count = super::add(&self.page_reads, 1);
         let history = self.history(place);
-        self.reads[place].fetch_add(1, Ordering::Relaxed);
+        self.reads[place].store(history.reads.wrapping_add(1), Ordering::Relaxed);
+        Ok(Fetched { place, page, count, history })
+    }
+
+    /// Fetches a page and puts out parts of it with their errors.
+    fn sense_parts(&self, number: u64, parts: &mut [(usize, &mut [u8]); 2]) -> Result<(), Error> {
+        let lens = [(parts[0].0, parts[0].1.len()), (parts[1].0, parts[1].1.len())];
+        let fetched = self.fetch(number, &lens)?;
         for (column, buffer) in parts {
-            self.put_out((place, page), *column, buffer, (count, history));
+            self.put_out(&fetched, *column, buffer);
         }
         Ok(())
     }
 
-    /// One part of a page that was fetched with the read number `count`.
-    fn put_out(
-        &self,
-        (place, page): (usize, u32),
-        column: usize,
-        buffer: &mut [u8],
-        (count, history): (u64, History),
-    ) {
-        let shape = self.shape();
+    fn sense(&self, number: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
+        let fetched = self.fetch(number, &[(column, buffer.len())])?;
+        self.put_out(&fetched, column, buffer);
+        Ok(())
+    }
+
+    /// One part of a page that was fetched.
+    fn put_out(&self, fetched: &Fetched, column: usize, buffer: &mut [u8]) {
+        self.put_out_cells(fetched, column, buffer);
+        let end = column + buffer.len();
+        self.wrong_cells(fetched, |cell| {
+            if (column..end).contains(&(cell / 8)) {
+                buffer[cell / 8 - column] ^= 1 << (cell % 8);
+            }
+        });
+    }
+
+    /// The cells as they are, but for those that read as anything.
+    fn put_out_cells(&self, fetched: &Fetched, column: usize, buffer: &mut [u8]) {
+        let Fetched { place, page, count, history } = *fetched;
         let end = column + buffer.len();
         let block = &self.blocks[place];
-        match block.page(shape, page) {
+        match block.page(page) {
             Some(cells) => buffer.copy_from_slice(&cells[column..end]),
             None => buffer.fill(0xFF),
         }
@@ -64,21 +94,18 @@ impl NandChip {
                 }
             }
         }
-        if self.config.wears {
-            let bits = shape.stride * 8;
-            let mean =
-                physics::mean_errors(&self.profile, self.config.disturbing_reads, history, bits);
-            let seed = self.life(place, page, history.erases);
-            physics::wrong_cells(seed, mean, bits, |cell| {
-                if (column..end).contains(&(cell / 8)) {
-                    buffer[cell / 8 - column] ^= 1 << (cell % 8);
-                }
-            });
-        }
     }
 
-    fn sense(&self, number: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error> {
-        self.sense_parts(number, &mut [(column, buffer)])
+    /// Tells `flip` the cells of a page that was fetched that age lets read wrong; one may be told
+    /// twice, and is right again then.
+    fn wrong_cells(&self, fetched: &Fetched, flip: impl FnMut(usize)) {
+        if !self.config.wears {
+            return;
+        }
+        let Fetched { place, page, history, .. } = *fetched;
+        let bits = self.shape().stride * 8;
+        let mean = physics::mean_errors(&self.profile, self.config.disturbing_reads, history, bits);
+        physics::wrong_cells(self.life(place, page, history.erases), mean, bits, flip);
     }
 
     /// Reads data of one page through the error correction on the die.
@@ -91,50 +118,90 @@ impl NandChip {
         let step = self.profile.ecc.step as usize;
         let first = column / step * step;
         let end = (column + buffer.len()).next_multiple_of(step);
-        let mut sensed = vec![0; end - first];
-        self.sense(number, first, &mut sensed)?;
-        let (place, page) = self.place(number)?;
-        let block = &self.blocks[place];
-        let part = column - first..column - first + buffer.len();
-        if !self.config.wears && block.torn(page).is_none() {
-            // Nothing can be wrong in it.
-            buffer.copy_from_slice(&sensed[part]);
-            return Ok(Corrected::NONE);
+        let fetched = self.fetch(number, &[(first, end - first)])?;
+        match self.blocks[fetched.place].torn(fetched.page) {
+            Some(torn) => {
+                let intended = &torn.intended[first..end];
+                self.correct_torn((number, &fetched), (first, intended), (column, buffer))
+            }
+            None => {
+                self.put_out_cells(&fetched, column, buffer);
+                self.correct_aged((number, &fetched), first..end, (column, buffer))
+            }
         }
-        let erased = [0xFF; 64];
-        let intended = match block.torn(page) {
-            Some(torn) => Some(&torn.intended[..]),
-            None => block.page(self.shape(), page),
-        };
+    }
+
+    /// Corrects `buffer`, part of the steps at `span` of a page that is not torn, in which nothing
+    /// can be wrong but cells that have aged.
+    fn correct_aged(
+        &self,
+        (number, fetched): (u64, &Fetched),
+        span: Range<usize>,
+        (column, buffer): (usize, &mut [u8]),
+    ) -> Result<Corrected, Error> {
+        let mut wrong: Vec<usize> = Vec::new();
+        self.wrong_cells(fetched, |cell| {
+            if span.contains(&(cell / 8)) {
+                match wrong.iter().position(|known| *known == cell) {
+                    Some(known) => drop(wrong.swap_remove(known)),
+                    None => wrong.push(cell),
+                }
+            }
+        });
         let mut corrected = Corrected::NONE;
         let mut failed = Ok(());
-        for (index, sensed) in sensed.chunks_mut(step).enumerate() {
-            let at = first + index * step;
-            if intended.is_some_and(|intended| intended[at..at + sensed.len()] == *sensed) {
+        let step = self.profile.ecc.step as usize;
+        wrong.sort_unstable();
+        for wrong in wrong.chunk_by(|one, other| one / 8 / step == other / 8 / step) {
+            let bits = wrong.len() as u32;
+            if bits <= self.profile.ecc.strength {
+                corrected += Corrected { bits, worst_step: bits };
                 continue;
             }
-            let chunks = sensed.chunks(erased.len()).enumerate();
-            let bits: u32 = chunks
-                .map(|(n, sensed)| {
-                    let start = at + n * erased.len();
-                    let right = intended.map_or(&erased[..sensed.len()], |intended| {
-                        &intended[start..start + sensed.len()]
-                    });
-                    sensed.iter().zip(right).map(|(a, b)| (a ^ b).count_ones()).sum::<u32>()
-                })
-                .sum();
+            for cell in wrong {
+                let byte = (cell / 8).checked_sub(column).and_then(|at| buffer.get_mut(at));
+                byte.into_iter().for_each(|byte| *byte ^= 1 << (cell % 8));
+            }
+            let at = wrong[0] / 8 / step * step;
+            let offset = number * u64::from(self.profile.page_size) + at as u64;
+            failed = failed.and(Err(Error::Uncorrectable { offset }));
+        }
+        failed.map(|()| corrected)
+    }
+
+    /// Corrects the steps from column `first` on of a torn page, that are `intended` to be so, and
+    /// of which `buffer` is wanted.
+    fn correct_torn(
+        &self,
+        (number, fetched): (u64, &Fetched),
+        (first, intended): (usize, &[u8]),
+        (column, buffer): (usize, &mut [u8]),
+    ) -> Result<Corrected, Error> {
+        let mut sensed = vec![0; intended.len()];
+        self.put_out(fetched, first, &mut sensed);
+        let mut corrected = Corrected::NONE;
+        let mut failed = Ok(());
+        let step = self.profile.ecc.step as usize;
+        let steps = sensed.chunks_mut(step).zip(intended.chunks(step)).enumerate();
+        for (index, (sensed, intended)) in steps {
+            if intended == sensed {
+                continue;
+            }
+            let pairs = sensed.chunks(64).zip(intended.chunks(64));
+            let in_piece = |(one, other): (&[u8], &[u8])| -> u32 {
+                one.iter().zip(other).map(|(a, b)| (a ^ b).count_ones()).sum()
+            };
+            let bits: u32 = pairs.map(in_piece).sum();
             if bits > self.profile.ecc.strength {
-                let offset = number * u64::from(self.profile.page_size) + at as u64;
+                let at = (first + index * step) as u64;
+                let offset = number * u64::from(self.profile.page_size) + at;
                 failed = failed.and(Err(Error::Uncorrectable { offset }));
                 continue;
             }
             corrected += Corrected { bits, worst_step: bits };
-            match intended {
-                Some(intended) => sensed.copy_from_slice(&intended[at..at + sensed.len()]),
-                None => sensed.fill(0xFF),
-            }
+            sensed.copy_from_slice(intended);
         }
-        buffer.copy_from_slice(&sensed[part]);
+        buffer.copy_from_slice(&sensed[column - first..][..buffer.len()]);
         failed.map(|()| corrected)
     }
 

@@ -69,7 +69,7 @@ impl Backing {
         let erased = [0xFF; 4096];
         let number = place as u64 * u64::from(shape.pages) + u64::from(page);
         let at = number * self.page_len as u64;
-        let written = match block.page(shape, page) {
+        let written = match block.page(page) {
             Some(cells) => self.file.write_all_at(&cells[..self.page_len], at),
             None => (0..self.page_len).step_by(erased.len()).try_for_each(|done| {
                 let len = erased.len().min(self.page_len - done);

@@ -124,6 +124,14 @@ impl Clone for NandChip {
     }
 }
 
+/// Counts. A chip has one bus, so nobody else does meanwhile; who did it all the same would lose a
+/// count, no more.
+fn add(count: &AtomicU64, more: u64) -> u64 {
+    let before = count.load(Ordering::Relaxed);
+    count.store(before.wrapping_add(more), Ordering::Relaxed);
+    before
+}
+
 impl NandChip {
     /// A chip as it leaves the factory.
     pub fn new(profile: Profile, config: Config) -> Self {
@@ -216,6 +224,11 @@ impl NandChip {
         self.blocks.get(block as usize).map_or(0, |block| block.erases)
     }
 
+    /// Whether an operation was cut or failed in block `block` since it was last erased whole.
+    pub fn is_torn(&self, block: u32) -> bool {
+        self.blocks.get(block as usize).is_some_and(|block| block.is_torn())
+    }
+
     /// Ages block `block` as `erases` erases would.
     pub fn wear_out(&mut self, block: u32, erases: u32) {
         if let Some(block) = self.blocks.get_mut(block as usize) {
@@ -237,7 +250,7 @@ impl NandChip {
         let mut bytes = Vec::with_capacity(pages * len);
         for block in &self.blocks {
             for page in 0..shape.pages {
-                match block.page(shape, page) {
+                match block.page(page) {
                     Some(cells) => bytes.extend_from_slice(&cells[..len]),
                     None => bytes.resize(bytes.len() + len, 0xFF),
                 }
@@ -287,7 +300,7 @@ impl NandChip {
     }
 
     fn take_time(&self, ns: u64) {
-        self.busy_ns.fetch_add(ns, Ordering::Relaxed);
+        add(&self.busy_ns, ns);
     }
 
     /// Block and page in it of page number `page`.
@@ -333,10 +346,13 @@ impl NandChip {
         if cells.programs(page) >= self.profile.programs_per_page {
             self.violations.add(Violation::TooManyPrograms { page: number });
         }
-        let old = cells.page(self.shape(), page).map(|cells| &cells[column..column + bytes.len()]);
-        if old.is_some_and(|old| {
-            old.iter().zip(bytes).any(|(old, new)| *new != 0xFF && old & new != *new)
-        }) {
+        let old = cells.page(page).map(|cells| &cells[column..column + bytes.len()]);
+        // Without an end in between, which a compiler makes few comparisons of.
+        let rises = |old: &[u8]| {
+            let pairs = old.iter().zip(bytes);
+            pairs.fold(0, |all, (old, new)| all | if *new == 0xFF { 0 } else { new & !old }) != 0
+        };
+        if old.is_some_and(rises) {
             let offset = number * u64::from(self.profile.page_size) + column as u64;
             self.violations.add(Violation::NotErased { offset });
         }
@@ -433,19 +449,19 @@ impl NandChip {
         }
         let is_worn = self.life_left(place) == 0;
         let shape = self.shape();
-        let block = Arc::make_mut(&mut self.blocks[place]);
+        let block = &mut self.blocks[place];
         let result = match operation {
             Operation::Done if !is_worn => {
-                block.erase();
+                *block = Arc::new(block.erased());
                 self.reads[place].store(0, Ordering::Relaxed);
                 Ok(())
             }
             Operation::Done | Operation::Fails => {
-                block.erase_torn(shape, &mut cut);
+                Arc::make_mut(block).erase_torn(shape, &mut cut);
                 Err(Error::EraseFailed { block: number })
             }
             Operation::Torn(_) => {
-                block.erase_torn(shape, &mut cut);
+                Arc::make_mut(block).erase_torn(shape, &mut cut);
                 Err(Error::PowerLost)
             }
         };

@@ -86,14 +86,16 @@ impl Block {
         }
     }
 
-    fn erase(&mut self) {
-        *self = Self { erases: self.erases.saturating_add(1), ..Self::default() };
+    /// What it is once all bits are set.
+    #[must_use]
+    fn erased(&self) -> Self {
+        Self { erases: self.erases.saturating_add(1), ..Self::default() }
     }
 
     fn erase_torn(&mut self, len: usize, cut: &mut Cut) {
         match cut.how {
             Tear::Before => return,
-            Tear::After => return self.erase(),
+            Tear::After => return *self = self.erased(),
             Tear::Early | Tear::Half | Tear::Late => self.erases = self.erases.saturating_add(1),
         }
         self.make_cells(len);
@@ -198,6 +200,11 @@ impl NorChip {
     /// Erases of block `block` so far; 0 for one that is not there.
     pub fn erase_count(&self, block: u32) -> u32 {
         self.blocks.get(block as usize).map_or(0, |block| block.erases)
+    }
+
+    /// Whether an operation was cut or failed in block `block` since it was last erased whole.
+    pub fn is_torn(&self, block: u32) -> bool {
+        self.blocks.get(block as usize).is_some_and(|block| !block.unstable.is_empty())
     }
 
     /// Ages block `block` as `erases` erases would.
@@ -355,18 +362,18 @@ impl FlashMut for NorChip {
         let place = block as usize;
         let len = self.profile.block_size as usize;
         let is_worn = self.is_worn(place);
-        let cells = Arc::make_mut(&mut self.blocks[place]);
+        let cells = &mut self.blocks[place];
         match operation {
             Operation::Done if !is_worn => {
-                cells.erase();
+                *cells = Arc::new(cells.erased());
                 Ok(())
             }
             Operation::Done | Operation::Fails => {
-                cells.erase_torn(len, &mut cut);
+                Arc::make_mut(cells).erase_torn(len, &mut cut);
                 Err(Error::EraseFailed { block })
             }
             Operation::Torn(_) => {
-                cells.erase_torn(len, &mut cut);
+                Arc::make_mut(cells).erase_torn(len, &mut cut);
                 Err(Error::PowerLost)
             }
         }
