@@ -378,12 +378,16 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
                 return Ok(self.judge_headless(peb, headers));
             }
             Err(error) => {
-                // Over an erased block it is one that a power cut left: the next to attach the
-                // device for writing erases it, as Linux does.
-                let is_empty = headers.vid == Err(HeaderError::Erased)
-                    && self.reader.is_erased(peb, self.offsets.data);
-                let severity = if is_empty { Severity::Note } else { Severity::Inconsistent };
+                // Over an erased block, or one that was tried because a write to it had failed, it
+                // is what a power cut left: the next to attach the device for writing erases it, as
+                // Linux does.
+                let is_nothing = headers.vid.is_err()
+                    && (self.reader.is_trial(peb) || self.reader.is_erased(peb, self.offsets.data));
+                let severity = if is_nothing { Severity::Note } else { Severity::Inconsistent };
                 self.note(severity, "EC header", format!("{error}"), place);
+                if is_nothing {
+                    return Ok(Content::Erased);
+                }
             }
         }
         match headers.vid {

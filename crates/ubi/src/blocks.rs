@@ -10,6 +10,8 @@ use crate::{AttachError, Image};
 
 /// Headers that end before this are read together whatever the page is, bytes.
 const NEAR: usize = 512;
+/// What a suspected block is filled with (Linux `torture_peb`).
+pub(crate) const TORTURE_PATTERNS: [u8; 3] = [0xa5, 0x5a, 0x00];
 /// Most bytes that are read to have both headers.
 const PAGE_MAX: usize = 4096;
 
@@ -179,6 +181,15 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
             at += length as u64;
         }
         true
+    }
+
+    /// Whether a block begins with a pattern of those that suspected blocks are filled with: it was
+    /// given up, and the power went while it was tried or marked bad.
+    pub(crate) fn is_trial(&self, peb: u32) -> bool {
+        let mut header = [0; EC_HEADER_SIZE];
+        let read = self.flash.read(self.start(peb), &mut header);
+        let is_one = TORTURE_PATTERNS.iter().any(|byte| header == [*byte; EC_HEADER_SIZE]);
+        read.is_ok() && is_one
     }
 
     /// Whether the data of a block without a good header is what a power cut leaves: erased, or

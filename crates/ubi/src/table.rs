@@ -93,8 +93,8 @@ fn read_table<F: Flash + ?Sized>(
         }
         _ => {}
     }
-    let none = alloc::vec![Err(()); count];
-    let (first, second) = (first.unwrap_or(none.clone()), second.unwrap_or(none));
+    let none = || alloc::vec![Err(()); count];
+    let (first, second) = (first.unwrap_or_else(none), second.unwrap_or_else(none));
     let pairs = first.into_iter().zip(second);
     pairs.map(|(first, second)| first.or(second).unwrap_or(None)).collect()
 }

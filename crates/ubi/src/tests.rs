@@ -216,6 +216,15 @@ fn damaged_headers_cost_one_block_and_are_named() {
     flash.peb(free as u32)[10] ^= 4;
     assert_eq!(flash.attach().findings()[0].severity, Severity::Note, "nothing is in the block");
 
+    // Power went while a suspected block was tried, or marked bad after that.
+    for pattern in [0xA5, 0x5A, 0x00] {
+        let mut flash = sample();
+        flash.peb(free as u32).fill(pattern);
+        let ubi = flash.attach();
+        assert!(ubi.findings().iter().all(|it| it.severity == Severity::Note), "{pattern:#x}");
+        assert_eq!(ubi.blocks()[free].content, Content::Erased);
+    }
+
     let mut flash = sample();
     flash.peb(2)[70] ^= 4;
     let ubi = flash.attach();

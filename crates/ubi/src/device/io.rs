@@ -11,15 +11,13 @@ use alloc::vec::Vec;
 use flysch_api::flash::{Corrected, Error, FlashMut, Kind};
 use flysch_wire::ubi::{EcHeader, HeaderError, VidHeader};
 
-use crate::blocks::is_blank;
+use crate::blocks::{TORTURE_PATTERNS, is_blank};
 use crate::{Image, Offsets};
 
 /// How often a read, a write or an erase is tried again (`UBI_IO_RETRIES`).
 pub(crate) const RETRIES: u32 = 3;
 /// How often a pattern that did not read well is tried again.
 const TORTURE_REPEATS: u32 = 1;
-/// What a suspected block is filled with.
-const TORTURE_PATTERNS: [u8; 3] = [0xa5, 0x5a, 0x00];
 
 /// Sizes and places in every block.
 #[derive(Clone, Copy, Debug)]

@@ -70,6 +70,13 @@ pub struct VolumeRecord {
     name_len: u8,
 }
 
+/// A record that stands for no volume: zeros and their checksum.
+const EMPTY: [u8; RECORD_SIZE] = {
+    let mut bytes = [0; RECORD_SIZE];
+    [bytes[168], bytes[169], bytes[170], bytes[171]] = 0xF116_C36B_u32.to_be_bytes();
+    bytes
+};
+
 impl VolumeRecord {
     /// A dynamic volume with alignment 1 and no flags; `None` if the name is empty, too long or
     /// holds a NUL.
@@ -99,12 +106,13 @@ impl VolumeRecord {
     /// Reads a record; `None` is an empty one.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, RecordError> {
         let record: &[u8; RECORD_SIZE] = bytes.first_chunk().ok_or(RecordError::Short)?;
+        // Nearly all of a table.
+        if *record == EMPTY {
+            return Ok(None);
+        }
         let (stored, computed) = (be32(record, 168), crc32(&record[..168]));
         if stored != computed {
             return Err(RecordError::Crc { stored, computed });
-        }
-        if record[..168].iter().all(|&byte| byte == 0) {
-            return Ok(None);
         }
         let name_len = be16(record, 14);
         let value = Self {
@@ -152,10 +160,7 @@ impl VolumeRecord {
 
     /// The bytes of a record that stands for no volume.
     pub fn emit_empty() -> [u8; RECORD_SIZE] {
-        let mut out = [0; RECORD_SIZE];
-        let crc = crc32(&out[..168]);
-        put(&mut out, 168, crc.to_be_bytes());
-        out
+        EMPTY
     }
 }
 
