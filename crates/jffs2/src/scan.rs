@@ -128,11 +128,16 @@ fn ends_abruptly<F: Flash>(flash: &F) -> Result<bool, FlashError> {
     Ok(tail != [0xFF; 4])
 }
 
+/// Whether all bits are set, without an end in between.
+fn is_blank(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0xFF, |all, byte| all & byte) == 0xFF
+}
+
 /// Bytes of erased flash that `bytes` start with.
 fn erased_len(bytes: &[u8]) -> usize {
     let mut len = 0;
     for chunk in bytes.chunks(64) {
-        if chunk.len() == 64 && *chunk == [0xFF; 64] {
+        if chunk.len() == 64 && is_blank(chunk) {
             len += 64;
             continue;
         }
@@ -144,7 +149,7 @@ fn erased_len(bytes: &[u8]) -> usize {
 /// Bytes up to the last one that is not erased, to the next 4-byte boundary.
 fn written_len(bytes: &[u8]) -> usize {
     let mut end = bytes.len();
-    while end >= 64 && bytes[end - 64..end] == [0xFF; 64] {
+    while end >= 64 && is_blank(&bytes[end - 64..end]) {
         end -= 64;
     }
     let len = bytes[..end].iter().rposition(|&byte| byte != 0xFF).map_or(0, |last| last + 1);

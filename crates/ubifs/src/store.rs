@@ -37,6 +37,8 @@ pub(crate) struct Store<V> {
 const LEAF_MAX: usize = 224;
 /// Bytes of names and inodes that are kept, about.
 const LEAVES: u64 = 1 << 20;
+/// Where that is more than one part in so many of the volume, it is this part.
+const LEAVES_PART: u64 = 8;
 
 /// Whether nodes of this kind are kept while the file system is written.
 pub(crate) fn is_kept(kind: NodeKind) -> bool {
@@ -343,7 +345,8 @@ impl<V: Volume> Store<V> {
 
     /// From now on names and inodes are kept, because nobody but the caller changes the flash.
     pub(crate) fn keep_leaves(&mut self) {
-        self.access.leaves = Some(NodeCache::new(LEAF_MAX, LEAVES));
+        let all = u64::from(self.layout.leb_size) * u64::from(self.layout.main.end);
+        self.access.leaves = Some(NodeCache::new(LEAF_MAX, LEAVES.min(all / LEAVES_PART)));
     }
 
     /// Whether the journal or the committed index vouches for a node of the main area.
