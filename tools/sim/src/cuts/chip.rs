@@ -71,11 +71,11 @@ impl Chip {
         }
     }
 
-    /// Whether cells that were cut late read well at first and badly later.
-    pub fn fades(&self) -> bool {
+    /// Whether an operation was cut in block `block` since it was last erased whole.
+    pub fn is_torn(&self, block: u32) -> bool {
         match (self, self.cells()) {
-            (Self::Nor(chip), _) => chip.aftermath().fades,
-            (_, cells) => cells.is_some_and(|chip| chip.config().aftermath.fades),
+            (Self::Nor(chip), _) => chip.is_torn(block),
+            (_, cells) => cells.is_some_and(|chip| chip.is_torn(block)),
         }
     }
 

@@ -30,6 +30,8 @@ pub struct Merged {
     pub total: Tally,
     /// Worlds and cuts by every value of every coordinate, and of the tear.
     pub by: BTreeMap<String, BTreeMap<String, Part>>,
+    /// Cuts by chip, and of each chip by tear.
+    pub tears_of_chips: BTreeMap<String, BTreeMap<String, Tally>>,
     /// The first findings, each with its world.
     pub findings: Vec<Finding>,
     #[serde(skip)]
@@ -86,6 +88,11 @@ impl Merged {
             row.worlds += u64::from(is_new);
             row.tally.add(*tally);
         }
+        let chip = line.world.split('/').nth(1).unwrap_or_default();
+        let of_chip = self.tears_of_chips.entry(chip.to_string()).or_default();
+        for (tear, tally) in &line.tears {
+            of_chip.entry(tear.clone()).or_default().add(*tally);
+        }
         let room = FINDINGS_TOLD.saturating_sub(self.findings.len());
         self.findings.extend(line.findings.iter().take(room).cloned());
         self.seen.insert(line.key(), line);
@@ -94,6 +101,25 @@ impl Merged {
     /// Whether nothing was wrong, and every line can be believed.
     pub fn is_good(&self) -> bool {
         self.total.wrong == 0 && self.contradictions == 0
+    }
+}
+
+impl Merged {
+    /// Cuts of every chip in every way, with a `!` where something was wrong.
+    fn crossed(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tears: BTreeSet<&String> =
+            self.tears_of_chips.values().flat_map(BTreeMap::keys).collect();
+        write!(f, "{:<20}", "cuts by chip, tear")?;
+        tears.iter().try_for_each(|tear| write!(f, " {tear:>10} "))?;
+        for (chip, of_chip) in &self.tears_of_chips {
+            write!(f, "\n  {chip:<18}")?;
+            for tear in &tears {
+                let tally = of_chip.get(*tear).copied().unwrap_or_default();
+                let mark = if tally.wrong > 0 { '!' } else { ' ' };
+                write!(f, " {:>10}{mark}", tally.cuts)?;
+            }
+        }
+        writeln!(f)
     }
 }
 
@@ -107,6 +133,7 @@ impl fmt::Display for Merged {
                 writeln!(f, "  {value:<18} {worlds:>10} {:>12} {:>8}", tally.cuts, tally.wrong)?;
             }
         }
+        self.crossed(f)?;
         let Self { worlds, of, total, .. } = self;
         let percent = 100.0 * *worlds as f64 / (*of).max(1) as f64;
         writeln!(f, "{worlds} of {of} worlds ({percent:.2} %)")?;
@@ -149,6 +176,8 @@ mod tests {
         assert_eq!((merged.worlds, merged.of, merged.total.cuts), (2, 4, 16));
         assert!(!merged.is_good() && merged.to_string().contains("2 of 4 worlds (50.00 %)"));
         assert_eq!(merged.by["chip"]["nor"].tally, Tally { cuts: 8, wrong: 2 });
+        let crossed: u64 = merged.tears_of_chips["nor"].values().map(|tally| tally.cuts).sum();
+        assert_eq!(crossed, 8);
         merged.take(one.as_bytes()).unwrap();
         assert_eq!((merged.duplicates, merged.contradictions, merged.total.cuts), (1, 0, 16));
         merged.take(line("ubifs/die4/bad0/new/settled/tool/plain/1", 1).as_bytes()).unwrap();

@@ -386,16 +386,16 @@ impl Scenario for UbiScenario {
         }
         device.sync().map_err(|e| format!("the first sync: {e}"))?;
         let found = snapshot(&mut device, knowledge);
-        if first != found {
-            return Err("what was read after the cut is not read after a sync".into());
+        if let Some(place) = differs(&first, &found) {
+            return Err(format!("what was read after the cut is not read after a sync: {place}"));
         }
         drop(device);
         check(&flash)?;
         flash.disarm();
         let mut device = self.attach(&flash)?;
         let again = snapshot(&mut device, knowledge);
-        if found != again {
-            return Err("what was read after the cut is not read after another attach".into());
+        if let Some(place) = differs(&found, &again) {
+            return Err(format!("what was read after a sync is not read after an attach: {place}"));
         }
         go_on(&mut device)?;
         drop(device);
@@ -422,7 +422,12 @@ fn agree_in_detail(one: &Attached, other: &Attached, flash: &Probe) -> Result<()
         return Err("the fastmap and a scan find different sequence numbers or bad blocks".into());
     }
     for (a, b) in one.volumes().zip(other.volumes()) {
-        let shape = |info: &VolumeInfo| VolumeInfo { map: Vec::new(), ..info.clone() };
+        // Of a volume being updated the content is void, and so is how long it is.
+        let shape = |info: &VolumeInfo| VolumeInfo {
+            map: Vec::new(),
+            used_bytes: info.used_bytes.filter(|_| !info.update_marker),
+            ..info.clone()
+        };
         if shape(&a) != shape(&b) {
             return Err(format!("by fastmap {a:?}, by a scan {b:?}"));
         }
@@ -439,8 +444,11 @@ fn agree_in_detail(one: &Attached, other: &Attached, flash: &Probe) -> Result<()
     for (peb, (known, block)) in one.erase_counters().zip(ubi.blocks()).enumerate() {
         // Where a header was lost there is none.
         let (Some(known), Some(counter)) = (known, block.erase_counter) else { continue };
-        // One header was being written, which may be read today and not tomorrow.
-        let is_torn = known + 1 == counter && block.content == Content::Free;
+        // One header was being written, which may be read today and not tomorrow; the block may
+        // have been erased more than once since the fastmap was written.
+        let is_torn = known < counter
+            && block.content == Content::Free
+            && flash.with(|chip| chip.is_torn(peb as u32));
         doubtful += u32::from(is_torn);
         if known != counter && !is_torn || doubtful > 1 {
             return Err(format!("block {peb} was erased {counter} times, not {known}"));
@@ -457,11 +465,11 @@ pub(super) fn rules(flash: &Probe) -> Result<(), String> {
     })
 }
 
+/// Volumes and LEBs.
+type Snapshot = BTreeMap<(u32, u32), Vec<Option<Vec<u8>>>>;
+
 /// What every LEB reads as: unit by unit, unreadable ones as none.
-fn snapshot(
-    device: &mut Attached,
-    knowledge: &Knowledge,
-) -> BTreeMap<(u32, u32), Vec<Option<Vec<u8>>>> {
+fn snapshot(device: &mut Attached, knowledge: &Knowledge) -> Snapshot {
     let mut found = BTreeMap::new();
     let volumes: Vec<_> = device.volumes().filter(|info| !info.update_marker).collect();
     for info in volumes {
@@ -479,6 +487,26 @@ fn snapshot(
         }
     }
     found
+}
+
+/// The first unit that two snapshots show differently.
+fn differs(one: &Snapshot, other: &Snapshot) -> Option<String> {
+    let changed = one.iter().find(|(place, units)| other.get(place) != Some(units));
+    let added = || other.iter().find(|(place, _)| !one.contains_key(place));
+    let (place @ (id, lnum), units) = changed.or_else(added)?;
+    let of = |units: Option<&Vec<Option<Vec<u8>>>>, at: usize| match units
+        .and_then(|units| units.get(at))
+    {
+        Some(Some(bytes)) if is_blank(bytes) => "erased",
+        Some(Some(_)) => "readable",
+        Some(None) => "unreadable",
+        None => "not there",
+    };
+    let (before, after) = (one.get(place), other.get(place));
+    let pair = |at: &usize| before.and_then(|u| u.get(*at)) != after.and_then(|u| u.get(*at));
+    let at = (0..units.len()).find(pair).unwrap_or(units.len());
+    let (was, is) = (of(before, at), of(after, at));
+    Some(format!("volume {id}, LEB {lnum}, unit {at} was {was} and is {is}"))
 }
 
 /// The units that the step being done writes in place.
@@ -528,6 +556,7 @@ fn against(
     if found != expected {
         return Err(format!("volumes {found:?} instead of {expected:?}"));
     }
+    let none = Leb::default();
     for (id, known) in volumes {
         let info = device.info(*id).ok_or("a volume without a record")?;
         let is = (String::from_utf8_lossy(&info.name).into_owned(), info.kind, info.reserved_pebs);
@@ -543,7 +572,7 @@ fn against(
             return Err(format!("volume {id} has an update marker"));
         }
         for lnum in 0..known.size {
-            let leb = known.lebs.get(&lnum).cloned().unwrap_or_default();
+            let leb = known.lebs.get(&lnum).unwrap_or(&none);
             let writing = match &knowledge.step {
                 Some(Step::Write { volume, lnum: at, at: first, units })
                     if (volume, at) == (id, &lnum) =>
@@ -555,7 +584,7 @@ fn against(
             let units = read_leb(device, *id, lnum, info.leb_size);
             // What NOR programs at once begins within a unit: data follows headers of 64 bytes.
             let width = if device.flash().geometry().kind == Kind::Nor { 2 } else { 1 };
-            fits(&units, &leb, writing, (unit_of(device), width))
+            fits(&units, leb, writing, (unit_of(device), width))
                 .map_err(|problem| format!("volume {id}, LEB {lnum}: {problem}"))?;
         }
     }
@@ -575,7 +604,7 @@ fn fits(
             let start = (index * unit as usize).min(content.len());
             let end = (start + unit as usize).min(content.len());
             let rest = found.as_ref().and_then(|found| found.strip_prefix(&content[start..end]));
-            rest.is_none_or(|rest| rest.iter().any(|&byte| byte != 0xFF))
+            !rest.is_some_and(is_blank)
         })
     };
     let Some(wrong) = exact(&leb.now) else { return Ok(()) };
@@ -596,14 +625,18 @@ fn fits(
             let start = (index * unit as usize).min(content.len());
             let end = (start + unit as usize).min(content.len());
             let rest = found.as_ref().and_then(|found| found.strip_prefix(&content[start..end]));
-            (at..at + width).contains(&index)
-                || rest.is_some_and(|rest| rest.iter().all(|&byte| byte == 0xFF))
+            (at..at + width).contains(&index) || rest.is_some_and(is_blank)
         });
         if fits {
             return Ok(());
         }
     }
     Err(format!("a write from unit {first} on left more than one unit torn, or other units"))
+}
+
+/// Whether all bits are set: looked at in pieces that a compiler makes one comparison of.
+fn is_blank(bytes: &[u8]) -> bool {
+    bytes.chunks(64).all(|piece| piece.iter().fold(0xFF, |all, byte| all & byte) == 0xFF)
 }
 
 /// The reading side finds nothing wrong.
@@ -619,13 +652,15 @@ fn check(flash: &Probe) -> Result<(), String> {
     judge(flash, &findings, Severity::Note)
 }
 
-/// What a checker found is not worse than `most`. The count of erases of a block that holds
-/// something may be lost where cells fade: its header was cut late and read well as long as the
-/// block was free, and the next attach moves what is in it.
+/// What a checker found is not worse than `most`. The count of erases of a block that the cut tore
+/// may be lost: its header read well as long as somebody looked, and reads badly when something is
+/// in it. The next attach moves that.
 pub(super) fn judge(flash: &Probe, findings: &[Finding], most: Severity) -> Result<(), String> {
     let is_excused = |finding: &Finding| {
         let others = || findings.iter().filter(|other| other.place.peb == finding.place.peb);
-        finding.structure == "EC header" && flash.with(Chip::fades) && others().count() == 1
+        let is_torn = |peb: u32| flash.with(|chip| chip.is_torn(peb));
+        let is_alone = finding.structure == "EC header" && others().count() == 1;
+        is_alone && finding.place.peb.is_some_and(is_torn)
     };
     let mut bad = findings.iter().filter(|finding| finding.severity > most);
     match bad.find(|finding| !is_excused(finding)) {
