@@ -97,6 +97,59 @@ fn one_changes_an_image_at_a_time() {
     assert_eq!(ran.status, 1, "{}", ran.stderr);
 }
 
+/// An image is made with keys, mounted with them, changed, and says what it cannot do.
+#[test]
+fn a_signed_and_encrypted_image_is_mounted_with_its_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let run = |words: &str| run_in(words, folder);
+    fs::create_dir(folder.join("tree")).unwrap();
+    let long = "a name of some length, and so on and on, ".repeat(6);
+    fs::write(folder.join("tree").join(&long), "of great import").unwrap();
+    std::os::unix::fs::symlink("a/target", folder.join("tree/link")).unwrap();
+    fs::write(folder.join("tree/large"), vec![7; 70_001]).unwrap();
+    fs::write(folder.join("key"), std::array::from_fn::<u8, 64, _>(|at| at as u8)).unwrap();
+    fs::write(folder.join("auth"), "any bytes").unwrap();
+    let make = "image create ubifs -m 2048 -e 126976 -c 60 -r tree -o image";
+    for cipher in ["-C AES-256-XTS", "-C adiantum -P 32 --policy-version 2"] {
+        let made = run(&format!("{make} -K key {cipher} --auth-key auth --hash-algo sha512"));
+        assert_eq!(made.status, 0, "{}", made.stderr);
+        let checked = run("image check --key key --auth-key auth image");
+        assert_eq!(checked.status, 0, "{}{}", checked.stdout, checked.stderr);
+        assert!(!run("image ls --auth-key auth image").stdout.contains(&long));
+        let repaired = run("image repair --key key --auth-key auth image");
+        assert_eq!(repaired.status, 1, "{}", repaired.stdout);
+        assert!(repaired.stderr.contains("with --auth-key or without"), "{}", repaired.stderr);
+        if !can_mount() {
+            continue;
+        }
+        let mounted = Mount::new("--key key --auth-key auth --flash-size 7618560 image", folder);
+        let read = |name: &str| fs::read(mounted.at.join(name)).unwrap();
+        assert_eq!(read(&long), b"of great import");
+        assert_eq!(read("large"), vec![7; 70_001]);
+        assert_eq!(fs::read_link(mounted.at.join("link")).unwrap(), Path::new("a/target"));
+        fs::write(mounted.at.join("secret line"), "a line in the clear").unwrap();
+        fs::rename(mounted.at.join("large"), mounted.at.join("larger")).unwrap();
+        assert_eq!(mounted.end().0, Some(0));
+        let checked = run("image check --key key --auth-key auth image");
+        assert_eq!(checked.status, 0, "{}{}", checked.stdout, checked.stderr);
+        let raw = fs::read(folder.join("image")).unwrap();
+        assert!(!raw.windows(19).any(|it| it == b"a line in the clear"));
+        let listed = run("image ls --key key image");
+        assert!(listed.stdout.contains("secret line") && listed.stdout.contains("larger"));
+    }
+    for (options, said) in [
+        ("-K key -P 5", "4, 8, 16 or 32"),
+        ("--auth-cert auth", "--auth-cert"),
+        ("-K auth", "16 to 64"),
+        ("--hash-algo sha256", "--auth-key"),
+    ] {
+        let refused = run(&format!("{make} {options}"));
+        assert_ne!(refused.status, 0, "{options}");
+        assert!(refused.stderr.contains(said), "{options}: {}", refused.stderr);
+    }
+}
+
 /// A file would be hidden by what is mounted on it.
 #[test]
 fn only_a_directory_is_mounted_on() {

@@ -5,11 +5,21 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::Error;
+use crate::{Error, Kernel};
 
-/// The release whose kernel and mtd-utils the guest has.
+/// The release whose mtd-utils and, unless another is asked for, kernel the guest has.
 const RELEASE: &str = "trixie";
+/// The kernel comes first: see [`packages`].
 const PACKAGES: &str = "linux-image-amd64,kmod,mtd-utils,attr,acl,busybox-static,e2fsprogs,fio";
+/// Where newer kernels are, for a tree of that release.
+const BACKPORTS: &str = "trixie-backports";
+/// All that packages are taken from.
+const SOURCES: [&str; 4] = [
+    "deb http://deb.debian.org/debian trixie main",
+    "deb http://deb.debian.org/debian trixie-updates main",
+    "deb http://deb.debian.org/debian-security trixie-security main",
+    "deb http://deb.debian.org/debian trixie-backports main",
+];
 /// What the kernel must have before it sees its root disk and the share.
 const EARLY_MODULES: [&str; 6] =
     ["virtio_pci", "virtio_blk", "ext4", "overlay", "9p", "9pnet_virtio"];
@@ -29,16 +39,25 @@ pub(crate) const ARCHIVE: &str = "initrd";
 pub(crate) const DISK: &str = "root.ext4";
 
 /// Everything that decides what the lab contains; a change makes it be built anew.
-pub(crate) fn recipe() -> String {
-    [RELEASE, PACKAGES, &EARLY_MODULES.join(","), DISK_SIZE, INIT, RUN].join("\n")
+pub(crate) fn recipe(kernel: Kernel) -> String {
+    let packages = packages(kernel);
+    [RELEASE, &packages, &EARLY_MODULES.join(","), DISK_SIZE, INIT, RUN].join("\n")
 }
 
-pub(crate) fn build(folder: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+/// What the tree has; the newer kernel is the same package of another suite.
+fn packages(kernel: Kernel) -> String {
+    match kernel {
+        Kernel::Release => PACKAGES.into(),
+        Kernel::Backports => PACKAGES.replacen(',', &format!("/{BACKPORTS},"), 1),
+    }
+}
+
+pub(crate) fn build(folder: &Path, kernel: Kernel, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     fs::create_dir_all(folder).map_err(Error::file(folder))?;
     let scratch = tempfile::tempdir_in(folder).map_err(Error::file(folder))?;
     let tree = scratch.path().join("tree");
     say("unpacking a Debian tree with its kernel");
-    bootstrap(&tree, PACKAGES)?;
+    bootstrap(&tree, &packages(kernel))?;
     let version = kernel_version(&tree)?;
     let install = |from: &Path, name: &str| {
         fs::copy(from, folder.join(name)).map(drop).map_err(Error::file(from))
@@ -56,7 +75,7 @@ pub(crate) fn build(folder: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Erro
     }
     disk(&tree, &folder.join(DISK))?;
     let stamp = folder.join(STAMP);
-    fs::write(&stamp, recipe()).map_err(Error::file(&stamp))
+    fs::write(&stamp, recipe(kernel)).map_err(Error::file(&stamp))
 }
 
 fn bootstrap(tree: &Path, packages: &str) -> Result<(), Error> {
@@ -66,7 +85,7 @@ fn bootstrap(tree: &Path, packages: &str) -> Result<(), Error> {
     for kind in ["doc", "locale", "man", "info"] {
         make.arg(format!("--dpkgopt=path-exclude=/usr/share/{kind}/*"));
     }
-    make.arg(RELEASE).arg(tree);
+    make.arg(RELEASE).arg(tree).args(SOURCES);
     run(make, "mmdebstrap")
 }
 

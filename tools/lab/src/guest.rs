@@ -40,6 +40,11 @@ pub struct Done {
     pub console: String,
 }
 
+/// What the kernel is told. It does not try whether its timer ticks, which on a busy machine it may
+/// not do in the time it gives it; and it keeps a log that dumps of UBIFS do not push out.
+const COMMAND_LINE: &str =
+    "console=ttyS0 quiet panic=-1 random.trust_cpu=on no_timer_check log_buf_len=8M";
+
 const SCRIPT: &str = ".flysch-job";
 const OUTPUT: &str = ".flysch-output";
 const STATUS: &str = ".flysch-status";
@@ -99,7 +104,7 @@ fn start(lab: &Path, job: &Job<'_>) -> Result<Child, Error> {
         .arg(lab.join(build::KERNEL))
         .arg("-initrd")
         .arg(lab.join(build::ARCHIVE))
-        .args(["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on"])
+        .args(["-append", COMMAND_LINE])
         .arg("-drive")
         .arg(option("file=", &lab.join(build::DISK), ",if=virtio,format=raw,readonly=on"))
         .arg("-virtfs")

@@ -29,6 +29,21 @@ pub use guest::{Done, Job};
 /// Where the lab is kept unless `FLYSCH_LAB` names another folder.
 const FOLDER: &str = "/var/cache/flysch/lab";
 
+/// The kernel of a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kernel {
+    /// That of the Debian release: 6.12.
+    #[default]
+    Release,
+    /// The newest that is ready for the release: 7.x.
+    Backports,
+}
+
+impl Kernel {
+    /// All there are.
+    pub const ALL: [Self; 2] = [Self::Release, Self::Backports];
+}
+
 /// Why the lab could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -82,6 +97,7 @@ impl Error {
 #[derive(Clone, Debug)]
 pub struct Lab {
     folder: PathBuf,
+    kernel: Kernel,
 }
 
 impl Lab {
@@ -90,35 +106,65 @@ impl Lab {
         std::env::var_os("FLYSCH_LAB").map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
     }
 
-    /// The lab as it was built before.
+    /// The lab as it was built before, with the release's kernel, or with the newer one if
+    /// `FLYSCH_LAB_KERNEL` is `backports`.
     ///
     /// # Errors
     /// [`Error::NotBuilt`] if there is none, or one made by an older recipe.
     pub fn open() -> Result<Self, Error> {
-        let folder = Self::folder();
-        let stamp = std::fs::read_to_string(folder.join(build::STAMP)).unwrap_or_default();
-        if stamp == build::recipe() { Ok(Self { folder }) } else { Err(Error::NotBuilt(folder)) }
+        let is_newer = std::env::var("FLYSCH_LAB_KERNEL").is_ok_and(|name| name == "backports");
+        Self::open_with(if is_newer { Kernel::Backports } else { Kernel::Release })
     }
 
-    /// Builds the lab unless it is there; `say` is told each step.
+    /// The lab as it was built before, with that kernel.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(kernel: Kernel) -> Result<Self, Error> {
+        let folder = match kernel {
+            Kernel::Release => Self::folder(),
+            Kernel::Backports => Self::folder().join("backports"),
+        };
+        let stamp = std::fs::read_to_string(folder.join(build::STAMP)).unwrap_or_default();
+        match stamp == build::recipe(kernel) {
+            true => Ok(Self { folder, kernel }),
+            false => Err(Error::NotBuilt(folder)),
+        }
+    }
+
+    /// Builds the lab, with each kernel, unless it is there; `say` is told each step.
     ///
     /// Needs root (Debian's bootstrap unpacks device nodes and owners), `mmdebstrap`, `mke2fs` and
-    /// a Debian mirror; takes some minutes and 3 GiB, of which 1 GiB is kept.
+    /// a Debian mirror; takes some minutes and 4 GiB, of which 2 GiB are kept.
     ///
     /// # Errors
     /// What is missing or went wrong. A half-built lab is not taken for a whole one.
-    pub fn build(say: &mut dyn FnMut(&str)) -> Result<Self, Error> {
-        let folder = Self::folder();
-        if Self::open().is_err() {
-            build::build(&folder, say)?;
-        }
-        let lab = Self { folder };
-        for modules in [&build::FASTMAP, &build::SIGNED] {
-            if lab.modules(modules).is_err() {
-                build::build_modules(&lab.folder, modules, say)?;
+    pub fn build(say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+        for kernel in Kernel::ALL {
+            let lab = match Self::open_with(kernel) {
+                Err(Error::NotBuilt(folder)) => {
+                    build::build(&folder, kernel, say)?;
+                    Self { folder, kernel }
+                }
+                opened => opened?,
+            };
+            // Tests of fastmaps and of authentication have the release's kernel.
+            let modules: &[&build::Modules] = match kernel {
+                Kernel::Release => &[&build::FASTMAP, &build::SIGNED],
+                Kernel::Backports => &[],
+            };
+            for modules in modules {
+                if lab.modules(modules).is_err() {
+                    build::build_modules(&lab.folder, modules, say)?;
+                }
             }
         }
-        Ok(lab)
+        Ok(())
+    }
+
+    /// Its kernel.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
     }
 
     /// The folder of `ubi.ko` and `ubifs.ko` with fastmap, for the guest's kernel, whose own

@@ -1,5 +1,6 @@
 //! Inodes, names and extended attributes of a new file system.
 
+use alloc::borrow::Cow;
 use core::fmt;
 
 use flysch_api::vfs::{DeviceNumber, FileKind, Timestamp};
@@ -9,7 +10,9 @@ use flysch_wire::ubifs::{
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::encrypt::is_encrypted;
 use super::{Builder, CreateError, LebSink};
+use crate::crypt::CONTEXT_NAME;
 
 /// Longest list of names of a file's extended attributes, each with a NUL (`XATTR_LIST_MAX`).
 const XATTR_LIST_MAX: usize = 65536;
@@ -27,8 +30,8 @@ pub struct NewInode<'a> {
     pub owner: u32,
     /// Group id.
     pub group: u32,
-    /// Length of a regular file; a directory: the sum of [`entry_size`](Self::entry_size) of its
-    /// names. Not looked at for other kinds.
+    /// Length of a regular file; a directory: the sum of [`Builder::entry_size`] of its names. Not
+    /// looked at for other kinds.
     pub size: u64,
     /// Last read.
     pub accessed: Timestamp,
@@ -152,7 +155,9 @@ impl<S: LebSink> Builder<S> {
         inode: u32,
         kind: FileKind,
     ) -> Result<(), CreateError<S::Error>> {
-        self.name(EntryKind::Directory, (directory, name), inode, type_code(kind))
+        assert!(name.len() <= NAME_MAX, "a name of {} bytes", name.len());
+        let name = self.stored_name(directory, name);
+        self.name(EntryKind::Directory, (directory, &name), inode, type_code(kind))
     }
 
     fn name(
@@ -186,19 +191,31 @@ impl<S: LebSink> Builder<S> {
         creation: u64,
         inode: &NewInode<'_>,
     ) -> Result<(), CreateError<S::Error>> {
-        let xattrs = self.xattrs(number, inode)?;
+        let mut xattrs = self.xattrs(number, inode)?;
+        let mut flags = inode.flags.0;
+        let mut target = Cow::Borrowed(inode.target);
+        if let Some(encryption) = &mut self.encryption
+            && is_encrypted(inode.kind)
+        {
+            flags |= InodeFlags::ENCRYPTED.0;
+            if inode.kind == FileKind::Symlink {
+                let sealed = encryption.target(number, inode.target);
+                target = sealed.ok_or_else(|| refuse(number, "its target is too long"))?.into();
+            }
+            let context = encryption.context(number).emit();
+            self.xattr((number, inode), (CONTEXT_NAME, &context), &mut xattrs)?;
+        }
         let huge = inode.device.to_huge().to_le_bytes();
         let (size, data): (u64, &[u8]) = match inode.kind {
             FileKind::Regular => (inode.size, &[]),
             FileKind::Directory => (INODE_NODE_SIZE as u64 + inode.size, &[]),
-            FileKind::Symlink => (inode.target.len() as u64, inode.target),
+            FileKind::Symlink => (target.len() as u64, &target),
             FileKind::CharacterDevice | FileKind::BlockDevice => (0, &huge),
             FileKind::Fifo | FileKind::Socket => (0, &[]),
         };
         if data.len() > INLINE_DATA_MAX {
             return Err(refuse(number, "its target is longer than 4096 bytes"));
         }
-        let mut flags = inode.flags.0;
         if self.superblock.default_compression != Compression::None.code() {
             flags |= InodeFlags::COMPRESS.0;
         }
@@ -234,37 +251,48 @@ impl<S: LebSink> Builder<S> {
         }
         for &(name, value) in inode.xattrs {
             check_xattr(name, value).map_err(|refusal| refuse(host, refusal))?;
-            let number = self.next_inode()?;
-            let creation = self.creation_sequence();
-            // As Linux and mkfs.ubifs from 2.3 on do; older ones write the type of a directory.
-            self.name(EntryKind::Xattr, (host, name), number, type_code(FileKind::Regular))?;
-            let key = Key::inode_node(number);
-            let holder = InodeNode {
-                key,
-                creation_sequence: creation,
-                size: value.len() as u64,
-                accessed: time(inode.accessed),
-                changed: time(inode.changed),
-                modified: time(inode.modified),
-                links: 1,
-                owner: inode.owner,
-                group: inode.group,
-                mode: FileKind::Regular.mode_bits(),
-                flags: InodeFlags::XATTR,
-                xattr_count: 0,
-                xattr_size: 0,
-                xattr_names: 0,
-                compression: Compression::from_code(self.superblock.default_compression),
-                data: value,
-            };
-            self.leaf(key, &Node::Inode(holder))?;
-            sum.count += 1;
-            sum.names += name.len() as u32;
-            sum.size += NewInode::entry_size(name) as u32;
-            // One byte more than the node has: so Linux counts (`CALC_XATTR_BYTES`).
-            sum.size += align8((INODE_NODE_SIZE + value.len() + 1) as u32);
+            self.xattr((host, inode), (name, value), &mut sum)?;
         }
         Ok(sum)
+    }
+
+    /// Writes an extended attribute, and adds what it takes.
+    fn xattr(
+        &mut self,
+        (host, inode): (u32, &NewInode<'_>),
+        (name, value): (&[u8], &[u8]),
+        sum: &mut Xattrs,
+    ) -> Result<(), CreateError<S::Error>> {
+        let number = self.next_inode()?;
+        let creation = self.creation_sequence();
+        // As Linux and mkfs.ubifs from 2.3 on do; older ones write the type of a directory.
+        self.name(EntryKind::Xattr, (host, name), number, type_code(FileKind::Regular))?;
+        let key = Key::inode_node(number);
+        let holder = InodeNode {
+            key,
+            creation_sequence: creation,
+            size: value.len() as u64,
+            accessed: time(inode.accessed),
+            changed: time(inode.changed),
+            modified: time(inode.modified),
+            links: 1,
+            owner: inode.owner,
+            group: inode.group,
+            mode: FileKind::Regular.mode_bits(),
+            flags: InodeFlags::XATTR,
+            xattr_count: 0,
+            xattr_size: 0,
+            xattr_names: 0,
+            compression: Compression::from_code(self.superblock.default_compression),
+            data: value,
+        };
+        self.leaf(key, &Node::Inode(holder))?;
+        sum.count += 1;
+        sum.names += name.len() as u32;
+        sum.size += NewInode::entry_size(name) as u32;
+        // One byte more than the node has: so Linux counts (`CALC_XATTR_BYTES`).
+        sum.size += align8((INODE_NODE_SIZE + value.len() + 1) as u32);
+        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! The layout is that of mkfs.ubifs: data, a LEB for garbage collection, the index.
 
+mod encrypt;
 mod geometry;
 mod head;
 mod index;
@@ -24,8 +25,8 @@ use core::fmt;
 
 use flysch_wire::ubifs::lpt::{LebProperties, LptFormat};
 use flysch_wire::ubifs::{
-    CommitStart, Compression, Data, FIRST_INODE, Key, LOG_LEB, MASTER_LEB, Master, MasterFlags,
-    Node, ROOT_INODE, SUPERBLOCK_LEB, Superblock,
+    BLOCK_SIZE, CommitStart, Compression, Data, FIRST_INODE, Key, LOG_LEB, MASTER_LEB, Master,
+    MasterFlags, Node, ROOT_INODE, SUPERBLOCK_LEB, Superblock,
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -123,6 +124,7 @@ pub struct Builder<S> {
     /// The names the leaves speak of, each behind its length.
     names: Vec<u8>,
     highest_inode: u32,
+    encryption: Option<encrypt::Encryption>,
 }
 
 impl<S> fmt::Debug for Builder<S> {
@@ -163,6 +165,7 @@ impl<S: LebSink> Builder<S> {
             leaves: Vec::new(),
             names: Vec::new(),
             highest_inode: FIRST_INODE,
+            encryption: None,
         })
     }
 
@@ -224,7 +227,13 @@ impl<S: LebSink> Builder<S> {
         (compression, stored): (Compression, &[u8]),
     ) -> Result<(), CreateError<S::Error>> {
         let key = Key::data(inode, block);
-        self.leaf(key, &Node::Data(Data { key, size, compression, plain_size: 0, data: stored }))
+        let mut data = Data { key, size, compression, plain_size: 0, data: stored };
+        let mut room;
+        if let Some(encryption) = &mut self.encryption {
+            room = [0; BLOCK_SIZE as usize];
+            data = encryption.block(data, &mut room);
+        }
+        self.leaf(key, &Node::Data(data))
     }
 
     fn leaf(&mut self, key: Key, node: &Node<'_>) -> Result<(), CreateError<S::Error>> {

@@ -22,7 +22,7 @@ use flysch_api::vfs::Error;
 
 pub(crate) use cipher::FileCipher;
 pub use keys::{KeyError, MasterKey};
-pub(crate) use names::{decrypt_name, decrypt_target, encrypt_name, encrypt_target};
+pub(crate) use names::{decrypt_name, decrypt_target, encrypt_name, encrypt_target, stored_length};
 
 /// Name of the extended attribute that holds a file's context.
 pub(crate) const CONTEXT_NAME: &[u8] = b"c";

@@ -16,12 +16,21 @@ fn encrypt(policy: &Policy, cipher: &FileCipher, name: &[u8], most: usize) -> Op
     if name.len() > most {
         return None;
     }
-    let length = name.len().max(BLOCK).next_multiple_of(policy.padding()).min(most);
+    let length = padded(policy, name.len(), most);
     let mut stored = Vec::with_capacity(length);
     stored.extend_from_slice(name);
     stored.resize(length, 0);
     cipher.encrypt(0, &mut stored);
     Some(stored)
+}
+
+fn padded(policy: &Policy, length: usize, most: usize) -> usize {
+    length.max(BLOCK).next_multiple_of(policy.padding()).min(most)
+}
+
+/// Bytes that a name of `length` bytes has when it is stored.
+pub(crate) fn stored_length(policy: &Policy, length: usize) -> usize {
+    padded(policy, length, NAME_MAX)
 }
 
 /// Decrypts a name; `None` if it is none.

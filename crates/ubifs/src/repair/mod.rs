@@ -245,10 +245,18 @@ fn refuse<V: Volume>(fs: &Ubifs<V>) -> Result<(), RepairError> {
         ));
     }
     if superblock.flags.contains(SuperblockFlags::AUTHENTICATION) {
-        return refuse("it is authenticated, and the key to sign changes is not at hand".into());
+        return refuse(
+            "it is authenticated, and repairs are not signed, with --auth-key or without: what it \
+             vouches for can be extracted"
+                .into(),
+        );
     }
     if superblock.flags.contains(SuperblockFlags::ENCRYPTION) {
-        return refuse("it has encrypted files, whose names cannot be judged".into());
+        return refuse(
+            "it has encrypted files, whose names a repair cannot judge, with --key or without: \
+             what is whole can be extracted"
+                .into(),
+        );
     }
     if superblock.flags.0 & !SuperblockFlags::KNOWN.0 != 0 {
         return refuse(format!("unknown flags {:#x}", superblock.flags.0));

@@ -247,7 +247,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             let lebs = self.space.lebs().filter(|(_, leb)| fits(leb));
             let (lnum, leb) = lebs.min_by_key(|(_, leb)| leb.free)?;
             let offset = leb_size - leb.free;
-            if offset.is_multiple_of(self.unit()) && self.is_erased(lnum, offset) {
+            if offset.is_multiple_of(self.unit()) && self.is_untouched(lnum, offset) {
                 return Some((lnum, offset));
             }
             // What is said to be free is not: it is dirt.
@@ -275,6 +275,19 @@ impl<V: VolumeMut> UbifsMut<V> {
             .max_by_key(|(_, leb)| leb.free == leb_size)?;
         self.space.change(lnum, |leb| leb.free = leb_size);
         Some(lnum)
+    }
+
+    /// Whether nothing was written to a LEB behind `offset`. A LEB is written from front to back: what
+    /// was begun there begins in the first unit, and what looks erased for all that ends before the
+    /// last one.
+    fn is_untouched(&self, lnum: u32, offset: u32) -> bool {
+        let unit = self.unit().max(64).min(self.leb_size() - offset);
+        let mut scratch = crate::access::Scratch::new();
+        [offset, self.leb_size() - unit].into_iter().all(|offset| {
+            let place = Location { lnum, offset, length: unit };
+            let bytes = self.fs.store.access.bytes(place, &mut scratch);
+            bytes.is_ok_and(|bytes| bytes.iter().all(|&byte| byte == 0xff))
+        })
     }
 
     /// Whether a LEB is erased from `offset` on.

@@ -131,7 +131,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         let superblock = fs.store.superblock;
         let is_authenticated = superblock.flags.contains(SuperblockFlags::AUTHENTICATION);
         if is_authenticated && fs.store.auth.is_none() {
-            return read_only("it is authenticated, and the key to sign changes is not at hand");
+            return read_only(
+                "it is authenticated, and the key to sign changes is not at hand (--auth-key)",
+            );
         }
         if superblock.flags.0 & !SuperblockFlags::KNOWN.0 != 0 {
             return read_only(format!("unknown flags {:#x}", superblock.flags.0));

@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use flysch_api::vfs::FileKind;
 use flysch_ubifs::create::{
     Builder, CreateError as UbifsError, CreateOptions, Created, LebSink, Needs, NewInode, Packing,
     check_xattr,
 };
+use flysch_ubifs::{Keys, Policy};
 use flysch_wire::ubifs::InodeFlags;
 
 use super::ubifs_pipeline::{self, Batch, Outcome, Step};
@@ -19,14 +21,19 @@ use super::{CreateError, Entry, Making, Tree, shown};
 const LEBS_TO_GROW: u64 = 64;
 
 /// How a UBIFS is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct UbifsOptions {
     /// Of the file system itself. A maximum of 0 LEBs is worked out: room for twice what it holds.
+    /// With `authentication` it is signed by the key in `keys`.
     pub format: CreateOptions,
     /// How content is compressed.
     pub packing: Packing,
     /// Threads that compress; 0 for one each processor.
     pub threads: usize,
+    /// What it is signed and encrypted with.
+    pub keys: Option<Arc<Keys>>,
+    /// How all of it is encrypted, by one of these keys.
+    pub policy: Option<Policy>,
 }
 
 /// What was made.
@@ -52,10 +59,18 @@ pub fn create_ubifs(
 ) -> Result<UbifsWritten, CreateError> {
     let mut format = options.format;
     if format.leb_count_max == 0 {
-        format.leb_count_max = lebs_to_offer(tree, &format)?;
+        format.leb_count_max = lebs_to_offer(tree, &format, options.policy.is_some())?;
     }
     let sink = FileSink { out, leb_size: format.leb_size, written: Vec::new() };
-    let builder = Builder::new(&format, sink).map_err(explain)?;
+    let mut builder = match options.keys.as_ref().and_then(|keys| keys.auth.as_ref()) {
+        Some(key) => Builder::authenticated(&format, key, sink),
+        None => Builder::new(&format, sink),
+    }
+    .map_err(explain)?;
+    if let Some(policy) = &options.policy {
+        let keys = options.keys.clone().unwrap_or_default();
+        builder.encrypt(policy, &keys).map_err(explain)?;
+    }
     let mut writer = Writer {
         tree,
         builder,
@@ -82,13 +97,19 @@ fn explain(error: UbifsError<io::Error>) -> CreateError {
 }
 
 /// A maximum of LEBs: what the tree takes uncompressed, as much again, and a little.
-fn lebs_to_offer(tree: &Tree, format: &CreateOptions) -> Result<u32, CreateError> {
+fn lebs_to_offer(tree: &Tree, format: &CreateOptions, encrypted: bool) -> Result<u32, CreateError> {
     let mut needs = Needs::default();
+    // What is encrypted is longer, by this at most: names are padded, content to 16 bytes, and each
+    // file has a context.
+    let (padding, block, context) = if encrypted { (32, 16, 40) } else { (0, 1, 0) };
     for entry in &tree.entries {
         let device = matches!(entry.kind, FileKind::CharacterDevice | FileKind::BlockDevice);
         needs.inode(entry.target.len() + if device { 8 } else { 0 });
-        needs.content(entry.size);
-        entry.names.keys().for_each(|name| needs.entry(name.len()));
+        needs.content(entry.size.next_multiple_of(block));
+        entry.names.keys().for_each(|name| needs.entry(name.len() + padding));
+        if context > 0 {
+            needs.xattr(1, context);
+        }
         entry.xattrs.iter().for_each(|(name, value)| needs.xattr(name.len(), value.len()));
     }
     // The other areas grow with the maximum, but much slower.
@@ -238,7 +259,7 @@ impl Writer<'_> {
             group: entry.group,
             size: match entry.kind {
                 FileKind::Directory => {
-                    entry.names.keys().map(|name| NewInode::entry_size(name)).sum()
+                    entry.names.keys().map(|name| self.builder.entry_size(name)).sum()
                 }
                 _ => entry.size,
             },

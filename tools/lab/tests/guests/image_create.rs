@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::common::{complaints, lab};
+use flysch_api::finding::Severity;
 use flysch_image::create::{
     Making, Tree, TreeOptions, UbiPlan, UbifsOptions, XattrChoice, create_jffs2, create_ubifs,
 };
@@ -20,16 +21,16 @@ use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubifs::{Compression, KeyHash};
 
 /// A chip that the guest can have.
-struct Chip {
-    name: &'static str,
-    modules: &'static str,
-    peb_size: u32,
-    pebs: u32,
-    page: u32,
-    sub_page: u32,
+pub(crate) struct Chip {
+    pub(crate) name: &'static str,
+    pub(crate) modules: &'static str,
+    pub(crate) peb_size: u32,
+    pub(crate) pebs: u32,
+    pub(crate) page: u32,
+    pub(crate) sub_page: u32,
 }
 
-const LARGE: Chip = Chip {
+pub(crate) const LARGE: Chip = Chip {
     name: "large",
     modules: "nandsim first_id_byte=0x20 second_id_byte=0xa2 third_id_byte=0x00 \
               fourth_id_byte=0x15 parts=256",
@@ -48,7 +49,7 @@ const SMALL: Chip = Chip {
     sub_page: 256,
 };
 
-const NOR: Chip = Chip {
+pub(crate) const NOR: Chip = Chip {
     name: "nor",
     modules: "mtdram total_size=16384 erase_size=64",
     peb_size: 64 << 10,
@@ -57,7 +58,7 @@ const NOR: Chip = Chip {
     sub_page: 1,
 };
 
-const FUNCTIONS: &str = r#"
+pub(crate) const FUNCTIONS: &str = r#"
     check_ubifs
     modprobe jffs2
     # work NAME SEED: what Linux shows of what is mounted, and again after it has written.
@@ -94,11 +95,23 @@ const FUNCTIONS: &str = r#"
 "#;
 
 /// What Flysch shows of the first file system in an image.
-fn shown(path: &Path) -> Manifest {
+pub(crate) fn shown(path: &Path) -> Manifest {
     let image = Image::open(path, &Options { no_oob: true, ..Options::default() }).unwrap();
     let volume = image.volumes().find(|volume| volume.file_system().is_some());
     let fs = volume.and_then(|volume| volume.file_system()).expect("a file system");
     manifest::of_file_system(&*fs, Detail::Whole)
+}
+
+/// What the check finds wrong.
+pub(crate) fn findings(path: &Path) -> Vec<String> {
+    let image = Image::open(path, &Options { no_oob: true, ..Options::default() }).unwrap();
+    let mut found = Vec::new();
+    flysch_image::check(&image, &mut |checked| {
+        if checked.finding.severity > Severity::Note {
+            found.push(checked.finding.to_string());
+        }
+    });
+    found
 }
 
 /// A UBI image with one UBIFS on all of the chip.
@@ -122,7 +135,13 @@ fn make_ubifs(chip: &Chip, tree: &Tree, compression: Compression, to: &Path) {
     let making = Making::default();
     let volume = to.with_extension("ubifs");
     let out = File::create(&volume).unwrap();
-    let options_ubifs = UbifsOptions { format, packing: Packing::new(compression), threads: 0 };
+    let options_ubifs = UbifsOptions {
+        format,
+        packing: Packing::new(compression),
+        threads: 0,
+        keys: None,
+        policy: None,
+    };
     create_ubifs(tree, &options_ubifs, &out, &making).unwrap();
     let ini = format!(
         "[v]\nmode=ubi\nimage={}\nvol_id=0\nvol_name=v\nvol_flags=autoresize\n",
@@ -149,7 +168,7 @@ fn make_jffs2(chip: &Chip, tree: &Tree, summary: bool, to: &Path) {
 }
 
 /// Holds what Linux showed of an image, and left of it, against what Flysch shows.
-fn judge(share: &Path, name: &str, ours: &Manifest, wrong: &mut String) {
+pub(crate) fn judge(share: &Path, name: &str, ours: &Manifest, wrong: &mut String) {
     let read = |end: &str| fs::read_to_string(share.join(format!("{name}.{end}")));
     let log = read("dmesg").unwrap();
     let bad = complaints(&log);
@@ -161,8 +180,9 @@ fn judge(share: &Path, name: &str, ours: &Manifest, wrong: &mut String) {
         return;
     };
     let first = manifest::differences(&manifest::from_text(&first), ours);
-    let back = shown(&share.join(format!("{name}.out")));
-    let second = manifest::differences(&manifest::from_text(&second), &back);
+    let left = share.join(format!("{name}.out"));
+    let second = manifest::differences(&manifest::from_text(&second), &shown(&left));
+    wrong.extend(findings(&left).into_iter().map(|finding| format!("{name}: {finding}\n")));
     for (when, differences) in [("before Linux wrote", first), ("after", second)] {
         if !differences.is_empty() {
             let few = &differences[..differences.len().min(5)];
@@ -172,7 +192,7 @@ fn judge(share: &Path, name: &str, ours: &Manifest, wrong: &mut String) {
 }
 
 /// Names and targets of more than 254 bytes, owners above 65535.
-fn remove_what_jffs2_cannot_hold(folder: &Path) {
+pub(crate) fn remove_what_jffs2_cannot_hold(folder: &Path) {
     use std::os::unix::fs::MetadataExt;
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let (path, metadata) = (entry.path(), entry.metadata().unwrap());

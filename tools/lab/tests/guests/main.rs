@@ -5,6 +5,7 @@ mod churn;
 mod common;
 mod guest;
 mod image_create;
+mod image_options;
 mod image_repair;
 mod jffs2_write;
 mod linux;

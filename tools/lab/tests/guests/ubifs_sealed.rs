@@ -1,4 +1,4 @@
-//! Authenticated and encrypted UBIFS as Linux writes it, unmounted and cut.
+//! Authenticated and encrypted UBIFS: as Linux writes it, unmounted and cut, and as it is made.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use flysch_mtd::Image;
 use flysch_ubi::{Options as AttachOptions, Ubi, UbiVolume, find_images};
 use flysch_ubifs::{AuthError, AuthKey, Keys, OpenError, Options, Proof, Ubifs};
 
-use crate::common::{AUTH_KEY, KEYS, difference, keys, lab, put_signed};
+use crate::common::{AUTH_KEY, KEYS, call, command, complaints, difference, keys, lab, put_signed};
 
 /// Linux makes the file system; a directory for each way of encrypting, and one that is open.
 const SCRIPT: &str = r#"
@@ -63,8 +63,9 @@ const SCRIPT: &str = r#"
 type Fs = Ubifs<UbiVolume<Image<Vec<u8>>>>;
 
 fn open(path: &Path, keys: Keys) -> Result<Fs, OpenError> {
-    let geometry = Geometry::nand(16 << 20, 128 << 10, 2048, 512);
-    let flash = Image::new(fs::read(path).unwrap(), geometry);
+    let content = fs::read(path).unwrap();
+    let geometry = Geometry::nand(content.len() as u64, 128 << 10, 2048, 512);
+    let flash = Image::new(content, geometry);
     let image = find_images(&flash, Some(128 << 10))[0];
     let ubi = Ubi::attach(flash, image, &AttachOptions::default()).unwrap();
     let options = Options { keys: Some(keys.into()), ..Options::default() };
@@ -112,4 +113,102 @@ fn what_linux_signed_and_encrypted_is_verified_and_shown_as_linux_shows_it() {
         panic!("{wrong}\n{}", said.join("\n"));
     }
     assert!(files > 1000, "{files} files compared");
+}
+
+/// Images that are made: name, how Linux mounts them, and how they are signed and encrypted.
+const MADE: [(&str, &str, &str); 4] = [
+    (
+        "xts",
+        "auth_key=flysch:auth,auth_hash_name=sha256",
+        "--auth-key auth --hash-algo sha256 -K key -b 1111111111111111 -C AES-256-XTS -x zstd",
+    ),
+    (
+        "cbc",
+        "auth_key=flysch:auth,auth_hash_name=sha512",
+        "--auth-key auth --hash-algo sha512 -K key -C AES-128-CBC -P 32 --policy-version 2 -x lzo",
+    ),
+    ("adiantum", "compr=zlib", "-K key -C adiantum -P 16 --policy-version 2 -x zlib"),
+    (
+        "signed",
+        "auth_key=flysch:auth,auth_hash_name=sha224",
+        "--auth-key auth --hash-algo sha224 -x none -F",
+    ),
+];
+
+const MOUNT_MADE: &str = r#"
+    check_ubifs
+    modprobe nandsim first_id_byte=0x20 second_id_byte=0xa2 third_id_byte=0x00 \
+        fourth_id_byte=0x15 parts=256
+    mounted() { mount -t ubifs -o $1 ubi0_0 /mnt && unlock /mnt; }
+    made() { # NAME OPTIONS
+        dmesg -C
+        ubiformat -q -y /dev/mtd0 -f $1.img
+        ubiattach -m 0 -d 0 >/dev/null
+        if mounted $2; then
+            $guest manifest /mnt >$1.1.txt
+            $guest work /mnt/rich/many 7 /nowhere 60
+            umount /mnt; mounted $2
+            $guest manifest /mnt >$1.2.txt
+            umount /mnt
+        fi
+        ubidetach -m 0
+        dmesg >$1.dmesg
+        save $1.out
+    }
+"#;
+
+/// By the command, signed and encrypted by policies of both versions: Linux mounts each with the
+/// keys and shows the tree it was made of; what it changes then is verified and shown by Flysch.
+#[test]
+fn what_is_made_signed_and_encrypted_is_mounted_by_linux() {
+    let Some(lab) = lab() else { return };
+    let share = tempfile::tempdir().unwrap();
+    let share = share.path();
+    let flysch = command();
+    fs::create_dir(share.join("tree")).unwrap();
+    call(Path::new(env!("CARGO_BIN_EXE_flysch-lab-guest")), "rich tree 5", share);
+    fs::write(share.join("key"), (1..=64).collect::<Vec<u8>>()).unwrap();
+    fs::write(share.join("auth"), AUTH_KEY).unwrap();
+    put_signed(&lab, share);
+    let mut script = format!("{KEYS}\nlogon flysch:auth '{AUTH_KEY}' || exit 4\n{MOUNT_MADE}");
+    for (name, mount, options) in MADE {
+        let geometry = "-m 2048 -e 129024 --pebs 256";
+        let words = format!("image create ubifs {geometry} -r tree {options} -o v");
+        call(&flysch, &words, share);
+        let ini = "[v]\nmode=ubi\nimage=v\nvol_id=0\nvol_name=v\nvol_flags=autoresize\n";
+        fs::write(share.join("ini"), ini).unwrap();
+        let words = format!("image create ubi -p 128KiB -m 2048 -s 512 -o {name}.img ini");
+        call(&flysch, &words, share);
+        script += &format!("made {name} {mount}\n");
+    }
+    crate::common::run(&lab, &script, share);
+    let tree = manifest::of_directory(&share.join("tree"), Detail::Restored).unwrap();
+    let mut wrong = String::new();
+    for (name, ..) in MADE {
+        let read = |end: &str| fs::read_to_string(share.join(format!("{name}.{end}")));
+        let log = read("dmesg").unwrap();
+        complaints(&log).iter().for_each(|line| wrong += &format!("{name}: {line}\n"));
+        let auth = keys().auth.filter(|_| name != "adiantum");
+        let shown = |path: &Path, detail| {
+            let fs = open(path, Keys { auth: auth.clone(), ..keys() }).unwrap();
+            let findings = fs.check().into_iter().filter(|it| it.severity != Severity::Note);
+            let findings: Vec<String> = findings.map(|it| format!("{name}: {it}\n")).collect();
+            (manifest::of_file_system(&fs, detail), findings.concat())
+        };
+        let image = share.join(format!("{name}.img"));
+        wrong += &difference(&shown(&image, Detail::Restored).0, &tree);
+        for (path, linux) in [(image, "1.txt"), (share.join(format!("{name}.out")), "2.txt")] {
+            let Ok(linux) = read(linux) else {
+                wrong += &format!("{name}: Linux does not mount it: {log}\n");
+                continue;
+            };
+            let (found, findings) = shown(&path, Detail::Whole);
+            wrong += &findings;
+            wrong += &difference(&found, &manifest::from_text(&linux));
+        }
+    }
+    if !wrong.is_empty() {
+        crate::common::keep(share);
+    }
+    assert!(wrong.is_empty(), "{wrong}");
 }

@@ -1,12 +1,15 @@
 //! `flysch image create ubifs`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use flysch_image::create::{
     CreateError, Making, TreeOptions, UbifsOptions, UbifsWritten, create_ubifs,
 };
+use flysch_image::{KeyFile, read_keys};
 use flysch_ubi::create::lebs_on_chip;
 use flysch_ubifs::create::{CreateOptions, LZO_THOROUGH, Packing};
+use flysch_ubifs::{CipherMode, HashAlgorithm, Keys, Policy};
 use flysch_wire::ubifs::{Compression, KeyHash, LEBS_MIN};
 use serde_json::json;
 
@@ -84,24 +87,107 @@ pub(super) struct Arguments {
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
+    sealing: Sealing,
+    #[command(flatten)]
     refused: Refused,
+}
+
+/// What the file system is signed and encrypted with.
+#[derive(Debug, clap::Args)]
+struct Sealing {
+    /// Sign it with the key in a file of raw bytes, as a device does that has this key.
+    #[arg(long, value_name = "FILE", requires = "hash_algo")]
+    auth_key: Option<PathBuf>,
+    /// Hash nodes by sha224, sha256, sha384 or sha512.
+    #[arg(long, value_name = "NAME", requires = "auth_key", value_parser = parse_hash)]
+    hash_algo: Option<HashAlgorithm>,
+    /// Encrypt everything with the master key in a file of raw bytes.
+    #[arg(short = 'K', long, value_name = "FILE")]
+    key: Option<KeyFile>,
+    /// What a policy of version 1 calls the key, 16 hexadecimal digits; without, what the tools
+    /// derive from it.
+    #[arg(short = 'b', long, value_name = "HEX", requires = "key", value_parser = parse_descriptor)]
+    key_descriptor: Option<[u8; 8]>,
+    /// Pad names to 4, 8, 16 or 32 bytes.
+    #[arg(short = 'P', long, value_name = "BYTES", requires = "key", default_value_t = 4)]
+    padding: usize,
+    /// Encrypt content so; names follow from it.
+    #[arg(
+        short = 'C',
+        long,
+        value_name = "NAME",
+        requires = "key",
+        default_value = "AES-256-XTS",
+        ignore_case = true
+    )]
+    cipher: Cipher,
+    /// Version of the encryption policy: 1, as mkfs.ubifs has it, or 2.
+    #[arg(long, value_name = "VERSION", requires = "key", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(1..=2))]
+    policy_version: u8,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Cipher {
+    #[value(name = "AES-256-XTS")]
+    Aes256Xts,
+    #[value(name = "AES-128-CBC")]
+    Aes128Cbc,
+    #[value(name = "Adiantum")]
+    Adiantum,
+}
+
+fn parse_hash(name: &str) -> Result<HashAlgorithm, String> {
+    HashAlgorithm::from_name(name).ok_or_else(|| format!("`{name}` is no hash that is known here"))
+}
+
+fn parse_descriptor(text: &str) -> Result<[u8; 8], String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let number = u64::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 16);
+    number.map(u64::to_be_bytes).ok_or_else(|| format!("`{text}` is not 16 hexadecimal digits"))
+}
+
+impl Sealing {
+    /// The keys, and how everything is encrypted.
+    fn read(&self) -> Result<(Option<Arc<Keys>>, Option<Policy>), Failure> {
+        let auth = self.auth_key.as_deref().map(|path| (path, self.hash_algo));
+        let master = self.key.iter().map(|key| KeyFile {
+            path: key.path.clone(),
+            descriptor: self.key_descriptor.or(key.descriptor),
+        });
+        let masters: Vec<KeyFile> = master.collect();
+        let keys = read_keys(auth, &masters).map_err(Failure::failed)?;
+        if let Some(path) = &self.auth_key
+            && std::fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"-----BEGIN"))
+        {
+            return Err(Failure::usage(format!(
+                "--auth-key {}: a private key of openssl; what is signed here is signed as a \
+                 device does, by raw bytes that it has too (mkfs.ubifs makes signatures)",
+                path.display()
+            )));
+        }
+        let master = keys.as_ref().and_then(|keys| keys.masters.first());
+        let policy = master.map(|master| {
+            let name = match self.policy_version {
+                1 => master.descriptor(),
+                _ => master.identifier(),
+            };
+            let mode = match self.cipher {
+                Cipher::Aes256Xts => CipherMode::Aes256Xts,
+                Cipher::Aes128Cbc => CipherMode::Aes128Cbc,
+                Cipher::Adiantum => CipherMode::Adiantum,
+            };
+            Policy::new(name, mode, self.padding).ok_or_else(|| {
+                Failure::usage(format!("--padding {}: 4, 8, 16 or 32", self.padding))
+            })
+        });
+        Ok((keys, policy.transpose()?))
+    }
 }
 
 /// Options of mkfs.ubifs for what is not made here, and such as have no effect.
 #[derive(Debug, clap::Args)]
 struct Refused {
-    #[arg(short = 'K', long, hide = true)]
-    key: Option<String>,
-    #[arg(short = 'b', long, hide = true)]
-    key_descriptor: Option<String>,
-    #[arg(short = 'P', long, hide = true)]
-    padding: Option<String>,
-    #[arg(short = 'C', long, hide = true)]
-    cipher: Option<String>,
-    #[arg(long, hide = true)]
-    hash_algo: Option<String>,
-    #[arg(long, hide = true)]
-    auth_key: Option<String>,
     #[arg(long, hide = true)]
     auth_cert: Option<String>,
     #[arg(short = 's', long, hide = true)]
@@ -117,13 +203,7 @@ struct Refused {
 impl Refused {
     fn check(&self) -> Result<(), Failure> {
         let asked = [
-            (self.key.is_some(), "--key", "encrypted file systems"),
-            (self.key_descriptor.is_some(), "--key-descriptor", "encrypted file systems"),
-            (self.padding.is_some(), "--padding", "encrypted file systems"),
-            (self.cipher.is_some(), "--cipher", "encrypted file systems"),
-            (self.hash_algo.is_some(), "--hash-algo", "signed file systems"),
-            (self.auth_key.is_some(), "--auth-key", "signed file systems"),
-            (self.auth_cert.is_some(), "--auth-cert", "signed file systems"),
+            (self.auth_cert.is_some(), "--auth-cert", "signatures by a certificate"),
             (self.selinux.is_some(), "--selinux", "labels from a table of contexts"),
             (self.set_inum_attr, "--set-inum-attr", "attributes in the source directory"),
         ];
@@ -282,10 +362,12 @@ impl Arguments {
             },
             compression,
             space_fixup: self.space_fixup,
+            authentication: self.sealing.hash_algo,
             uuid: self.uuid,
             ..CreateOptions::new(self.min_io_size, self.leb_size, leb_count_max)
         };
-        Ok(UbifsOptions { format, packing, threads: self.threads })
+        let (keys, policy) = self.sealing.read()?;
+        Ok(UbifsOptions { format, packing, threads: self.threads, keys, policy })
     }
 
     /// What the chip leaves for one volume.

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use flysch_lab::manifest::Manifest;
-use flysch_lab::{Job, Lab};
+use flysch_lab::{Job, Kernel, Lab};
 
 /// Shell function of the guest: UBIFS and UBI, with fastmap if [`put_fastmap`] was called.
 pub(crate) const LOAD_UBIFS: &str = r#"
@@ -110,6 +110,16 @@ pub(crate) fn lab() -> Option<Lab> {
     }
 }
 
+/// The labs with each kernel, as [`lab`]; none, or all.
+pub(crate) fn labs() -> Vec<Lab> {
+    let labs: Result<Vec<_>, _> = Kernel::ALL.into_iter().map(Lab::open_with).collect();
+    labs.unwrap_or_else(|error| {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
+        println!("skipped: {error}");
+        Vec::new()
+    })
+}
+
 /// Runs a script that knows [`FUNCTIONS`] and has the guest's helper; what it wrote.
 pub(crate) fn run(lab: &Lab, script: &str, share: &Path) -> String {
     put_helper(share);
@@ -156,11 +166,23 @@ pub(crate) fn put(program: &Path, share: &Path, name: &str) {
     let _ = Command::new("strip").arg(&to).output();
 }
 
-/// Puts the command into the share as `flysch`: built, unless `FLYSCH_COMMAND` names one.
+/// Puts the command into the share as `flysch`.
 pub(crate) fn put_command(share: &Path) {
+    put(&command(), share, "flysch");
+}
+
+/// The command: built, unless `FLYSCH_COMMAND` names one.
+pub(crate) fn command() -> PathBuf {
     let set = std::env::var_os("FLYSCH_COMMAND").map(PathBuf::from);
-    let command = set.unwrap_or_else(|| build(&["build", "--package", "flysch-cli"], "flysch"));
-    put(&command, share, "flysch");
+    set.unwrap_or_else(|| build(&["build", "--package", "flysch-cli"], "flysch"))
+}
+
+/// Runs a program in `folder`.
+pub(crate) fn call(program: &Path, words: &str, folder: &Path) {
+    let done = Command::new(program).args(words.split_whitespace()).current_dir(folder).output();
+    let done = done.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{} {words}: {said}", program.display());
 }
 
 /// Builds something of the workspace and gives the path of the program.
