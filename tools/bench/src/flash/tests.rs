@@ -65,6 +65,38 @@ fn ubifs_writes_random_data_within_a_tenth_of_the_chip_and_zeros_faster() {
     assert!(plan.overhead_pieces.into_iter().all(|piece| (0.0..4.0).contains(&space(piece))));
 }
 
+/// Programs that 10 MiB of random data take at least in UBIFS: nodes of 4096 bytes and a header of 48
+/// that do not cross LEBs, which begin at `data` in their blocks; for each LEB an identifier
+/// header and a reference in the log. Inodes, names, index and commits come on top.
+fn least_programs(block: u64, data: u64, page: u64) -> u64 {
+    const NODE: u64 = 48 + 4096;
+    let programs = |nodes: u64| (data % page + nodes * NODE).div_ceil(page) + 2;
+    let (nodes, fit) = ((10 << 20) / 4096, (block - data) / NODE);
+    nodes / fit * programs(fit) + programs(nodes % fit)
+}
+
+#[test]
+fn ubifs_on_small_blocks_and_large_pages_programs_what_the_format_asks_for() {
+    for (name, least) in [
+        ("nand,profile=K9F5608U0D", least_programs(16 << 10, 512, 512)),
+        (
+            "nand,profile=H27UCG8T2ETR,mode=slc,ecc=none,blocks=128",
+            least_programs(2 << 20, 32 << 10, 16 << 10),
+        ),
+        ("nor,profile=W25Q128FV", least_programs(64 << 10, 128, 256)),
+    ] {
+        let plan = Plan { file: 10 << 20, ..small().1 };
+        let target = name.parse().expect("a target");
+        let results = super::run(name, &target, &[Subject::Ubifs], &plan, &mut |_, _| {});
+        let results = results.expect("it is measured");
+        let test = Test::Write { data: Data::Random, piece: plan.pieces[0] };
+        let done = results.subjects[0].row(test).expect("a row").operations;
+        assert!(done.programs * 100 <= least * 108, "{name}: {done:?}, {least} at least");
+        // What a block that is gone on with holds behind what was written is not read whole.
+        assert!(done.reads < 64, "{name}: {done:?}");
+    }
+}
+
 #[test]
 fn a_jffs2_on_marked_blocks_is_mounted_without_reading_them_to_their_end() {
     let (results, plan) = measured(&[Subject::Jffs2]);
