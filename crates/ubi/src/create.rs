@@ -228,7 +228,8 @@ impl Maker {
             let grows = |other: &&Planned| other.volume.flags.contains(VolumeFlags::AUTORESIZE);
             if let Some(other) = self.volumes.iter().find(grows) {
                 return Err(format!(
-                    "`{}` has autoresize already, and Linux attaches no flash with two such volumes",
+                    "`{}` has autoresize already, and Linux attaches no flash with two such \
+                     volumes",
                     other.volume.name
                 ));
             }

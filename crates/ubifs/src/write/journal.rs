@@ -277,9 +277,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         Some(lnum)
     }
 
-    /// Whether nothing was written to a LEB behind `offset`. A LEB is written from front to back: what
-    /// was begun there begins in the first unit, and what looks erased for all that ends before the
-    /// last one.
+    /// Whether nothing was written to a LEB behind `offset`. A LEB is written from front to back:
+    /// what was begun there shows in the first unit, and what filled it in the last.
     fn is_untouched(&self, lnum: u32, offset: u32) -> bool {
         let unit = self.unit().max(64).min(self.leb_size() - offset);
         let mut scratch = crate::access::Scratch::new();
