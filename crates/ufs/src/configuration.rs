@@ -8,8 +8,8 @@
 //! token, reads the device again, and refuses if it is locked or not what the plan was made from.
 
 use crate::control::{Core, Run, Stop};
-use crate::host::Device;
-use crate::management::Message;
+use crate::exchange::Message;
+use crate::facts::Device;
 use crate::query::Query;
 use crate::{Cause, Error};
 use alloc::vec::Vec;

@@ -10,26 +10,29 @@
 //! Compared with `async fn` this keeps the driver `Send` exactly when its machine is, needs no
 //! pinning, no waker and no allocation per wait; compared with hand-written states it can be read.
 
+use crate::exchange::{Exchange, Place, Reply};
+use crate::facts::{Device, Facts, Shape};
 use crate::history::{ErrorKind, ErrorLog};
-use crate::host::Device;
+use crate::lane::Lane;
 use crate::layout::Layout;
-use crate::management::{Exchange, Reply};
+use crate::link::Link;
 use crate::options::Options;
 use crate::platform::{DmeSetting, Platform};
-use crate::port::Lane;
-use crate::power::Link;
 use crate::quirks::Quirks;
 pub(crate) use crate::script::Pending;
 use crate::script::Script;
 use crate::shared::{Shared, Signals};
-use crate::task::TaskAction;
-use crate::uic::UicAction;
+use crate::task::{self, TaskAction};
+use crate::time::MS;
+use crate::uic::{UicAction, UicCommand};
 use crate::{Cause, Error};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
-use flysch_wire::ufs::registers::{Cap, McqCap, Ver};
+use flysch_wire::ufs::registers::{Cap, McqCap, UTMRLCLR, UTMRLDBR, Ver};
+use flysch_wire::ufs::uic::{UicAttribute, UicOpcode};
+use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
 
 /// Why a procedure came back without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,34 +115,6 @@ pub(crate) enum Action<M: Machine> {
     Lane(fn(&mut Lane<M>)),
 }
 
-/// How wide the queues are, settled when the registers were read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub(crate) mcq: bool,
-    /// Lanes, the host's own included.
-    pub(crate) lanes: usize,
-    /// Slots of each lane but the host's own.
-    pub(crate) depth: usize,
-    /// Lane 0 is the host's own and has one slot.
-    pub(crate) apart: bool,
-}
-
-impl Shape {
-    /// Slots of a lane.
-    pub(crate) fn depth_of(&self, lane: usize) -> usize {
-        if self.apart && lane == 0 { 1 } else { self.depth }
-    }
-
-    /// Task tag of a lane's first slot; in SDQ also its place in the list.
-    pub(crate) fn first_tag(&self, lane: usize) -> usize {
-        match (self.apart, lane) {
-            (false, _) => lane * self.depth,
-            (true, 0) => 0,
-            (true, _) => 1 + (lane - 1) * self.depth,
-        }
-    }
-}
-
 /// The control owner's state, and the script it is playing.
 #[derive(Debug)]
 pub(crate) struct Core<M: Machine> {
@@ -171,19 +146,6 @@ pub(crate) struct Core<M: Machine> {
 
 /// First and longest wait between two looks at a register, nanoseconds.
 const PATIENCE: (u64, u64) = (2_000, 1_000_000);
-pub(crate) const MS: u64 = 1_000_000;
-pub(crate) const US: u64 = 1_000;
-
-/// What is known before anything was written.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    pub(crate) options: Options,
-    pub(crate) version: Ver,
-    pub(crate) cap: Cap,
-    pub(crate) mcq_cap: McqCap,
-    pub(crate) quirks: Quirks,
-    pub(crate) shape: Shape,
-}
 
 impl<M: Machine> Core<M> {
     pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
@@ -257,9 +219,24 @@ impl<M: Machine> Core<M> {
                 self.at = *until;
                 (self.now >= *until).then_some(Answer::Value(0))
             }
-            Action::Uic(uic) => uic.advance(self),
-            Action::Exchange(exchange) => exchange.advance(self, lane),
-            Action::Task(task) => task.advance(self),
+            Action::Uic(uic) => {
+                let ended = uic.advance(&self.machine, self.now);
+                self.answer_by(uic.deadline(), ended.map(|end| end.map(u64::from)))
+            }
+            Action::Exchange(exchange) => {
+                let (machine, shared) = (&self.machine, &*self.shared);
+                let at = Place { machine, shared, memory: &self.layout.management };
+                match exchange.advance(&at, lane, self.now) {
+                    Some(Ok(reply)) => Some(Answer::Reply(reply)),
+                    Some(Err(cause)) => Some(Answer::Failed(cause)),
+                    None => self.answer_by(exchange.deadline(), None),
+                }
+            }
+            Action::Task(task) => {
+                let ended = task.advance(&self.machine, &self.layout.task_list, self.now);
+                let number = |response: ServiceResponse| response.into_bits().into();
+                self.answer_by(task.deadline(), ended.map(|end| end.map(number)))
+            }
             Action::Late { lane: at, slot, deadline } => {
                 lane.harvest();
                 let came = self.shared.lanes[*at].is_late(*slot);
@@ -290,6 +267,18 @@ impl<M: Machine> Core<M> {
                 Some(Answer::Value(0))
             }
         }
+    }
+
+    /// The answer if there is one, else another look, at `deadline` at the latest.
+    fn answer_by(
+        &mut self,
+        deadline: Instant,
+        ended: Option<Result<u64, Cause>>,
+    ) -> Option<Answer> {
+        if ended.is_none() {
+            self.look_again(deadline);
+        }
+        ended.map(|end| end.map_or_else(Answer::Failed, Answer::Value))
     }
 
     fn give_up_at(&mut self, deadline: Instant, came: bool) -> Option<Answer> {
@@ -417,6 +406,95 @@ impl<M: Machine> Core<M> {
     pub(crate) fn lane(&mut self, act: fn(&mut Lane<M>)) -> Wait<()> {
         self.ask(|_| Action::Lane(act))?;
         Ok(())
+    }
+}
+
+/// Link commands.
+impl<M: Machine> Core<M> {
+    /// Sends a UIC command and waits for its effect; gives the attribute value.
+    #[track_caller]
+    pub(crate) fn uic(&mut self, command: UicCommand) -> Wait<Result<u32, Cause>> {
+        let timeout = u64::from(self.options.timeouts.uic_ms) * MS;
+        let answer = self.ask(|core| {
+            let deadline = core.now.after_nanos(timeout);
+            Action::Uic(UicAction::new(command, deadline))
+        })?;
+        Ok(number(answer).map(|value| value as u32))
+    }
+
+    /// Reads an attribute of this end of the link.
+    #[track_caller]
+    pub(crate) fn dme_get(&mut self, attribute: UicAttribute) -> Wait<Result<u32, Cause>> {
+        self.uic(UicCommand::attribute(UicOpcode::DmeGet, attribute, 0))
+    }
+
+    /// Reads an attribute of the device's end of the link.
+    #[track_caller]
+    pub(crate) fn dme_peer_get(&mut self, attribute: UicAttribute) -> Wait<Result<u32, Cause>> {
+        self.uic(UicCommand::attribute(UicOpcode::DmePeerGet, attribute, 0))
+    }
+
+    /// Writes an attribute of this end of the link.
+    #[track_caller]
+    pub(crate) fn dme_set(
+        &mut self,
+        attribute: UicAttribute,
+        value: u32,
+    ) -> Wait<Result<u32, Cause>> {
+        self.uic(UicCommand::attribute(UicOpcode::DmeSet, attribute, value))
+    }
+
+    /// Writes an attribute of the device's end of the link.
+    #[track_caller]
+    pub(crate) fn dme_peer_set(
+        &mut self,
+        attribute: UicAttribute,
+        value: u32,
+    ) -> Wait<Result<u32, Cause>> {
+        self.uic(UicCommand::attribute(UicOpcode::DmePeerSet, attribute, value))
+    }
+}
+
+/// Task management.
+impl<M: Machine> Core<M> {
+    /// Sends a task management request; gives the device's service response. One that is not
+    /// answered is cleared.
+    pub(crate) fn task(
+        &mut self,
+        function: TaskFunction,
+        lun: u8,
+        tag: u8,
+    ) -> Run<Result<ServiceResponse, Cause>> {
+        let timeout = u64::from(self.options.timeouts.task_ms) * MS;
+        let answer = self.ask(|core| {
+            let deadline = core.now.after_nanos(timeout);
+            Action::Task(TaskAction::new(function, lun, tag, deadline))
+        })?;
+        match number(answer) {
+            Ok(response) => Ok(Ok(ServiceResponse::from_bits(response as u8))),
+            Err(cause @ Cause::TaskTimeout(_)) => {
+                self.write(UTMRLCLR, !task::SLOT);
+                let clear_ms = self.options.timeouts.clear_ms;
+                // A slot that cannot be cleared is left to the host reset that follows.
+                let _ = self.until(("UTMRLDBR", UTMRLDBR), task::SLOT, 0, clear_ms)?;
+                Ok(Err(cause))
+            }
+            Err(cause) => Ok(Err(cause)),
+        }
+    }
+
+    /// Sends a function that ends commands; an error unless the device says it did.
+    pub(crate) fn task_done(
+        &mut self,
+        function: TaskFunction,
+        lun: u8,
+        tag: u8,
+    ) -> Run<Result<(), Cause>> {
+        Ok(match self.task(function, lun, tag)? {
+            Ok(ServiceResponse::FunctionComplete | ServiceResponse::FunctionSucceeded) => Ok(()),
+            Ok(response) => Err(Cause::Task(response)),
+            Err(cause) => Err(cause),
+        })
     }
 }
 

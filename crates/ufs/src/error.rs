@@ -1,8 +1,8 @@
-use crate::rpmb::RpmbError;
 use core::fmt;
 use flysch_wire::scsi::{AdditionalSense, SenseKey};
 use flysch_wire::ufs::query::{FfuStatus, QueryResult};
 use flysch_wire::ufs::registers::PowerModeStatus;
+use flysch_wire::ufs::rpmb::{RpmbMessage, RpmbStatus};
 use flysch_wire::ufs::uic::{UicAttribute, UicOpcode, UicResult};
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
 use flysch_wire::ufs::utmrd::TaskOcs;
@@ -229,3 +229,59 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
+
+/// Why a message of the RPMB failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RpmbError {
+    /// The device refused. An answer that says no is not proved.
+    Refused(RpmbStatus),
+    /// The MAC of the answer is not that of the key: the key is another, or the answer was changed.
+    Mac,
+    /// The nonce of the answer is not the one sent: it is an old answer.
+    Nonce,
+    /// The answer is to another message.
+    Message(RpmbMessage),
+    /// The answer is about other blocks.
+    Blocks,
+    /// The counter of the answer is not one more than that of the write.
+    Counter {
+        /// What it was to be.
+        expected: u32,
+        /// What it is.
+        got: u32,
+    },
+    /// The answer is not as long as an answer is, or makes no sense.
+    Malformed,
+    /// The region is not there.
+    NoRegion(u8),
+    /// The blocks are not 1 to as many as the device takes at once, or not whole.
+    Length,
+    /// More than four areas.
+    Areas,
+}
+
+impl fmt::Display for RpmbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(status) => write!(f, "the device refused: {status}"),
+            Self::Mac => f.write_str(
+                "the MAC of the answer is wrong: it is another key, or the answer was changed",
+            ),
+            Self::Nonce => {
+                f.write_str("the nonce of the answer is not the one sent: it is an old answer")
+            }
+            Self::Message(message) => write!(f, "the answer is to another message: {message}"),
+            Self::Blocks => f.write_str("the answer is about other blocks than were asked for"),
+            Self::Counter { expected, got } => {
+                write!(f, "the write counter of the answer is {got} and was to be {expected}")
+            }
+            Self::Malformed => f.write_str("the answer makes no sense"),
+            Self::NoRegion(region) => write!(f, "region {region} is not enabled"),
+            Self::Length => f.write_str("one message takes 1 block to as many as the device says"),
+            Self::Areas => f.write_str("a logical unit has at most four protected areas"),
+        }
+    }
+}
+
+impl core::error::Error for RpmbError {}

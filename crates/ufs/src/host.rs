@@ -1,14 +1,14 @@
 //! The control owner of a controller.
 
-use crate::control::{Core, Facts, Run, Shape, Stop};
-use crate::device_quirks::DeviceQuirks;
+use crate::control::{Core, Run, Stop};
+use crate::facts::{Device, Facts, Shape, read_facts, settle_shape};
 use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
 use crate::init::{BringUp, Step};
+use crate::lane::Lane;
 use crate::layout::Layout;
+use crate::link::Link;
 use crate::options::{Options, QueueMode};
 use crate::platform::Platform;
-use crate::port::{Lane, Port};
-use crate::power::Link;
 use crate::quirks::Quirks;
 use crate::recover::Recovery;
 use crate::shared::{Order, Shared};
@@ -18,25 +18,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
-use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
-use flysch_wire::ufs::registers::{CAP, Cap, Interrupts, MCQCAP, McqCap, VER, Ver};
-
-/// What bring-up learnt about the device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Device {
-    /// Its device descriptor.
-    pub descriptor: DeviceDescriptor,
-    /// Its geometry descriptor.
-    pub geometry: GeometryDescriptor,
-    /// The unit descriptors of the enabled logical units, by number.
-    pub units: [Option<UnitDescriptor>; 32],
-    /// The deviations it is known for.
-    pub quirks: DeviceQuirks,
-    /// Exception events seen and not yet taken, bits of wExceptionEventStatus.
-    pub events: u16,
-    /// Whether the driver has allowed background operations because the device needed them.
-    pub background_operations: bool,
-}
+use flysch_wire::ufs::registers::{Cap, Interrupts, Ver};
 
 /// Where an operation stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -182,29 +164,14 @@ impl<M: Machine> Host<M> {
         true
     }
 
-    /// The host and its ports apart, where [`Options::apart`] gave it a lane of its own: each may
-    /// go to a thread of its own. The host must be polled at [`poll_at`](Self::poll_at) for
-    /// deadlines, recovery and a link that shall wake; once it is dropped every port is gone.
-    ///
-    /// # Errors
-    /// [`Error::Options`] if the host rides on the first lane.
-    pub fn split(mut self) -> Result<(Self, Vec<Port<M>>), Error> {
-        if !self.core.shape.apart {
-            return Err(Error::Options("the host has no lane of its own: set `apart`"));
-        }
-        let lanes = core::mem::take(&mut self.others);
-        Ok((self, lanes.into_iter().map(Port::of_lane).collect()))
+    /// Whether the host has a lane of its own.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.core.shape.apart
     }
 
-    /// The ports, one per lane; the first carries the host.
-    ///
-    /// # Panics
-    /// If the host has a lane of its own: see [`split`](Self::split).
-    pub fn into_ports(mut self) -> Vec<Port<M>> {
-        assert!(!self.core.shape.apart, "a host apart is split from its ports");
-        let others = core::mem::take(&mut self.others);
-        let first = Port::of_host(self);
-        core::iter::once(first).chain(others.into_iter().map(Port::of_lane)).collect()
+    /// All lanes but the host's own, to be handed out.
+    pub(crate) fn take_lanes(&mut self) -> Vec<Box<Lane<M>>> {
+        core::mem::take(&mut self.others)
     }
 
     /// Whether the host can be used.
@@ -330,7 +297,7 @@ impl<M: Machine> Host<M> {
             self.drive(now);
         }
         if !self.lane.has_work() {
-            if self.lane.interrupts {
+            if self.lane.interrupts.are_on() {
                 self.idle_poll(now);
             }
             return None;
@@ -410,14 +377,14 @@ impl<M: Machine> Host<M> {
         }
         let by_itself = self.job.is_none() && !self.core.link.hibernating;
         self.lane.look_for_errors(by_itself);
-        if self.lane.interrupts && !self.lane.has_work() {
+        if self.lane.interrupts.are_on() && !self.lane.has_work() {
             self.lane.acknowledge();
         }
     }
 
     /// Where errors raise the line there is no need to look for them.
     fn next_look(&self, now: Instant) -> Instant {
-        if self.lane.interrupts { Instant::NEVER } else { now.after_nanos(LOOK_NANOS) }
+        if self.lane.interrupts.are_on() { Instant::NEVER } else { now.after_nanos(LOOK_NANOS) }
     }
 
     /// When to look again although nothing is under way.
@@ -550,62 +517,4 @@ impl<M: Machine> Parts<M> {
         let others = all.map(Box::new).collect();
         Ok(Self { shared, layout, lane, others })
     }
-}
-
-/// Reads who the controller is and settles how its queues will be used.
-fn read_facts<M: Machine>(machine: &M, options: Options) -> Result<Facts, Error> {
-    if options.lanes == 0 || options.depth == 0 || options.depth > 255 {
-        return Err(Error::Options("lanes must be at least 1 and depth 1 to 255"));
-    }
-    if options.transfer_max == 0 || options.transfer_max > Options::TRANSFER_MAX {
-        return Err(Error::Options("transfer_max must be 1 byte to 2 MiB"));
-    }
-    if options.aggregation.is_some_and(|aggregation| !aggregation.is_valid()) {
-        return Err(Error::Options("aggregation is of 1 to 31 completions in 40 to 10200 us"));
-    }
-    let cap = machine.read32(CAP);
-    if cap == u32::MAX {
-        return Err(Error::NoController);
-    }
-    let cap = Cap::from_bits(cap);
-    let version = Ver::from_bits(machine.read32(VER));
-    let mcq_cap = McqCap::from_bits(if cap.mcqs() { machine.read32(MCQCAP) } else { 0 });
-    let shape = settle_shape(cap, mcq_cap, &options)?;
-    let quirks = Quirks::find(machine.identity(), version).corrected(options.quirks);
-    Ok(Facts { options, version, cap, mcq_cap, quirks, shape })
-}
-
-fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Result<Shape, Error> {
-    let own = u32::from(options.apart);
-    let lanes = u32::from(options.lanes) + own;
-    let queues = if cap.mcqs() { mcq_cap.queues() } else { 0 };
-    // LSDBS alone is not believed: controllers without MCQ have been seen to set it.
-    let no_doorbell = cap.lsdbs() && cap.mcqs();
-    let mcq = match options.queue {
-        QueueMode::Mcq => true,
-        QueueMode::Sdq if no_doorbell => {
-            return Err(Error::Unsupported("the single doorbell"));
-        }
-        QueueMode::Sdq => false,
-        QueueMode::Auto => queues >= lanes || no_doorbell,
-    };
-    if mcq && queues == 0 {
-        return Err(Error::Unsupported("MCQ"));
-    }
-    if options.aggregation.is_some() && !mcq && options.lanes > 1 {
-        return Err(Error::Options("the single doorbell aggregates interrupts for one lane only"));
-    }
-    let present = if mcq { queues } else { cap.transfer_slots() };
-    if lanes > present {
-        return Err(Error::Queues { wanted: lanes, present });
-    }
-    let ports = u32::from(options.lanes);
-    // In MCQ the tags of all lanes share one byte, and what is beyond the most active commands
-    // would only wait in the ring.
-    let slots = match mcq {
-        true => ((256 - own) / ports).min(cap.active_commands_max()),
-        false => (cap.transfer_slots() - own) / ports,
-    };
-    let depth = u32::from(options.depth).min(slots) as usize;
-    Ok(Shape { mcq, lanes: lanes as usize, depth, apart: options.apart })
 }

@@ -1,16 +1,17 @@
 //! Bring-up, from the bottom: a list of steps, each with its time-out and its tries.
 
-use crate::control::{Core, MS, Run, Stop, US};
+use crate::control::{Core, Run, Stop};
 use crate::device_quirks::{DeviceName, DeviceQuirks};
+use crate::exchange::Message;
 use crate::history::{ErrorKind, ErrorRecord};
-use crate::lane::{ENABLED, ERRORS};
+use crate::interrupts::{ENABLED, ERRORS};
+use crate::lane::Lane;
 use crate::layout::Layout;
-use crate::management::Message;
 use crate::options::Timeouts;
 use crate::platform::{Event, Phase, QueueRegisters};
-use crate::port::Lane;
 use crate::quirks::Quirk;
 use crate::shared::{Signals, Starts};
+use crate::time::{MS, US};
 use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::{DmaRegion, Machine};

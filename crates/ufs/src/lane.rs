@@ -1,34 +1,325 @@
-//! What a lane does away from the hot path: obeying the host, watching the clock, parking.
+//! One lane: a queue pair or a slot range with everything its slots need. The hot path is above,
+//! what it does away from it - obeying the host, watching the clock, parking - below. On the hot
+//! path nothing is allocated, locked or searched: a completion names its slot.
 
-use crate::control::{Facts, MS};
-use crate::layout::{Layout, slot as descriptor};
-use crate::port::{Lane, Management, Trouble};
-use crate::queue::{Done, FreeSlots, MANAGEMENT, Mcq, Phase, Queue, Sdq, Slot, Verdict};
-use crate::shared::{Order, Shared, Signals, UNITS};
+use crate::descriptors::{Descriptors, SEGMENTS, Trouble};
+use crate::facts::Facts;
+use crate::interrupts::{self, LaneInterrupts};
+use crate::layout::Layout;
+use crate::queue::{Mcq, Queue, Sdq};
+use crate::quirks::{Quirk, Quirks};
+use crate::shared::{LaneWord, Order, Shared};
+use crate::shares::Share;
+use crate::slots::{Done, FreeSlots, MANAGEMENT, Management, Phase, Slot, Verdict};
+use crate::time::MS;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
-use flysch_api::command::{Ended, Limits, NotStarted, Outcome};
-use flysch_api::data::{SegmentLimits, Walk};
-use flysch_api::machine::{DmaArray, Instant, Machine};
+use flysch_api::command::{Command, Declined, Direction, Ended, Limits, NotStarted};
+use flysch_api::command::{Outcome, Scsi, Token};
+use flysch_api::data::{Data, Walk};
+use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_wire::scsi::luns::LogicalUnitNumber;
-use flysch_wire::ufs::prdt;
-use flysch_wire::ufs::registers::{HCS, Hcs, IE, IS, Interrupts, PowerModeStatus};
+use flysch_wire::ufs::registers::Interrupts;
 use flysch_wire::ufs::utrd::{Ocs, Utrd};
 
-/// Causes of completions, which lanes clear.
-pub(crate) const COMPLETIONS: Interrupts =
-    Interrupts::new().with_utrcs(true).with_cqes(true).with_iages(true);
+/// One lane: a queue pair or slot range with everything its slots need.
+#[derive(Debug)]
+pub(crate) struct Lane<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) index: usize,
+    pub(crate) queue: Queue,
+    pub(crate) slots: Box<[Slot]>,
+    pub(crate) free: FreeSlots,
+    /// With no more free slots than this, [`start`](Self::start) asks [`admit`](Self::admit).
+    pub(crate) reserve: usize,
+    pub(crate) wants_slot: bool,
+    /// SDQ: the lane's slots that are stuck in the controller.
+    pub(crate) dead: u32,
+    /// Its share of what device and units queue.
+    share: Share,
+    /// A command was declined because the link hibernates.
+    pub(crate) waits: bool,
+    /// Whether a slot that is given back has to be looked at: some are dead or counted by unit.
+    pub(crate) counts_slots: bool,
+    /// Slots started since the last doorbell.
+    pub(crate) started: Box<[u8]>,
+    pub(crate) started_len: usize,
+    /// Outcomes this lane owes: of slots in whatever phase, and those in `ended`.
+    pub(crate) in_flight: usize,
+    /// Outcomes that wait to be fetched.
+    pub(crate) ended: VecDeque<(Outcome, Trouble)>,
+    /// More about the outcome given last, if it was not plainly good.
+    pub(crate) trouble: Trouble,
+    /// The next time to look for errors and overdue commands.
+    pub(crate) watch_at: Instant,
+    /// The time between two such looks, as asked for and as the interrupts allow, nanoseconds.
+    pub(crate) watchdog: u64,
+    pub(crate) watchdog_nanos: u64,
+    /// The last order obeyed.
+    pub(crate) obeyed: Order,
+    pub(crate) parked: bool,
+    pub(crate) stopped: bool,
+    /// How the lane learns of ends and of errors.
+    pub(crate) interrupts: LaneInterrupts,
+    pub(crate) management: Option<Management>,
+    descriptors: Descriptors,
+    pub(crate) data: DmaRegion,
+    pub(crate) limits: Limits,
+    pub(crate) quirks: Quirks,
+    /// Completions that made no sense.
+    pub(crate) strange: u32,
+}
 
-/// Causes of trouble, which lanes clear and report to the host.
-pub(crate) const ERRORS: Interrupts = Interrupts::FATAL.union(Interrupts::new().with_ue(true));
+impl<M: Machine> Lane<M> {
+    pub(crate) fn word(&self) -> &LaneWord {
+        &self.shared.lanes[self.index]
+    }
 
-/// Ends of hibernation requests.
-const HIBERNATION: Interrupts = Interrupts::new().with_uhes(true).with_uhxs(true);
+    #[inline(always)]
+    pub(crate) fn start(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
+        let declined = |why, token| Err(Declined { why, token });
+        if self.parked || self.shared.order() != self.obeyed {
+            self.wake(now);
+        }
+        if self.free.len() <= self.reserve
+            && let Err(why) = self.admit(command.unit, now)
+        {
+            return declined(why, command.token);
+        }
+        let Some(lun) = LogicalUnitNumber::from_bits(command.unit).to_ufs() else {
+            return declined(NotStarted::Unsupported, command.token);
+        };
+        let Some(slot) = self.free.take() else { return declined(NotStarted::Full, command.token) };
+        let prdt = match self.descriptors.write(&self.machine, slot, lun, &command) {
+            Ok(prdt) => prdt,
+            Err(bad) => {
+                self.free.put(slot);
+                if self.share.bounds_units() {
+                    self.share.leave(lun);
+                }
+                return declined(NotStarted::BadData(bad), command.token);
+            }
+        };
+        let entry = self.descriptors.entry(
+            slot,
+            command.direction,
+            prdt,
+            !self.interrupts.are_aggregated(),
+        );
+        self.queue.post(slot, entry.to_words(), &self.machine);
+        let place = &mut self.slots[slot];
+        place.phase = Phase::Started;
+        place.lun = lun;
+        place.abort = false;
+        place.expected = command.data.len();
+        place.owed = Some(command.token);
+        place.deadline = command.deadline;
+        place.issued = now;
+        if !M::COHERENT && command.direction == Direction::FromDevice {
+            place.incoming = command.data;
+        }
+        self.started[self.started_len] = slot as u8;
+        self.started_len += 1;
+        if self.in_flight == 0 {
+            self.watch_at = now.after_nanos(self.watchdog_nanos);
+        }
+        self.in_flight += 1;
+        self.watch_at = self.watch_at.min(command.deadline);
+        Ok(())
+    }
 
-/// What IE is when completions raise the line. The host polls for the ends of its own work.
-pub(crate) const ENABLED: Interrupts = COMPLETIONS.union(ERRORS);
+    #[inline]
+    pub(crate) fn ring(&mut self, now: Instant) {
+        if self.started_len == 0 || !self.obeyed.runs() {
+            return;
+        }
+        for &slot in &self.started[..self.started_len] {
+            let slot = &mut self.slots[usize::from(slot)];
+            slot.phase = Phase::Issued;
+            slot.issued = now;
+        }
+        self.started_len = 0;
+        self.queue.ring(&self.machine);
+    }
 
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<Outcome> {
+        if self.shared.order() != self.obeyed {
+            self.wake(now);
+        }
+        self.take_outcome(now)
+    }
+
+    /// The next outcome, for a lane that obeys the standing order.
+    #[inline(always)]
+    pub(crate) fn take_outcome(&mut self, now: Instant) -> Option<Outcome> {
+        loop {
+            if let Some(done) = self.queue.take(&self.machine) {
+                if let outcome @ Some(_) = self.settle(done) {
+                    return outcome;
+                }
+            } else if !self.ended.is_empty() {
+                return self.take_ended();
+            } else if !self.has_work() || !self.look() {
+                self.idle(now);
+                return None;
+            }
+        }
+    }
+
+    /// Looks for a new batch of completions.
+    #[inline]
+    pub(crate) fn look(&mut self) -> bool {
+        if self.interrupts.are_on() {
+            self.acknowledge();
+        }
+        let found = self.queue.refill(&self.machine);
+        if found && self.interrupts.are_armed() {
+            self.interrupts.disarm(&self.machine, &self.queue);
+        }
+        found
+    }
+
+    /// Whether a look at the queue can find anything.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        self.in_flight != 0 || self.management.is_some()
+    }
+
+    /// The outcome of an ended queue entry, if it is this lane's to deliver now.
+    #[inline(always)]
+    fn settle(&mut self, done: Done) -> Option<Outcome> {
+        if let Some(slot) = self.slots.get_mut(done.slot)
+            && slot.phase == Phase::Issued
+            && let Some(token) = slot.owed.take()
+        {
+            slot.phase = Phase::Free;
+            let issued = slot.issued;
+            return Some(self.complete(done, token, issued));
+        }
+        self.unusual(done);
+        None
+    }
+
+    /// Makes the outcome of an ended slot from what controller and device said, and gives the slot
+    /// back.
+    #[inline(always)]
+    pub(crate) fn complete(&mut self, done: Done, token: Token, issued: Instant) -> Outcome {
+        let Done { slot, ocs } = done;
+        let device_done =
+            self.machine.device_done(self.device_queue(), self.descriptors.tag(slot).into());
+        if !M::COHERENT {
+            self.sync_incoming(slot);
+        }
+        let ended = if ocs == Ocs::Success.into_bits() {
+            self.read_response(slot)
+        } else {
+            self.overall_error(slot, ocs)
+        };
+        self.give_back(slot);
+        Outcome { issued, device_done, token, ended }
+    }
+
+    /// What the device wrote into a slot's data comes to the host.
+    fn sync_incoming(&mut self, slot: usize) {
+        let data = core::mem::replace(&mut self.slots[slot].incoming, Data::NONE);
+        for range in data.ranges(&self.data).flatten() {
+            self.machine.sync_for_cpu(range);
+        }
+    }
+
+    /// How a command ended that the controller says nothing about.
+    #[inline(always)]
+    fn read_response(&mut self, slot: usize) -> Ended {
+        if self.descriptors.is_plainly_good(&self.machine, slot) {
+            Ended::Good
+        } else {
+            self.read_other_response(slot)
+        }
+    }
+
+    #[cold]
+    fn read_other_response(&mut self, slot: usize) -> Ended {
+        let expected = self.slots[slot].expected;
+        let Some(answer) = self.descriptors.answer(slot, expected) else {
+            // The controller says success, the device's answer is not there.
+            self.trouble = Trouble::nothing_moved(expected, Ocs::Invalid.into_bits());
+            return Ended::Host;
+        };
+        if answer.event {
+            self.shared.report_event();
+        }
+        if answer.ended != Ended::Good {
+            self.trouble = answer.trouble;
+        }
+        answer.ended
+    }
+
+    #[cold]
+    fn overall_error(&mut self, slot: usize, ocs: u8) -> Ended {
+        self.trouble = Trouble::nothing_moved(self.slots[slot].expected, ocs);
+        match Ocs::from_bits(ocs) {
+            Ocs::InvalidCommandTableAttributes if self.quirks.has(Quirk::MissingUnitSetsOcs) => {
+                return Ended::NoUnit;
+            }
+            Ocs::PeerCommunicationFailure
+            | Ocs::Aborted
+            | Ocs::FatalError
+            | Ocs::DeviceFatalError => interrupts::report_status(&self.shared, ocs),
+            _ => {}
+        }
+        Ended::Host
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&mut self, slot: usize) {
+        self.free.put(slot);
+        self.in_flight -= 1;
+        if self.counts_slots {
+            self.count_slot(slot);
+        }
+    }
+
+    /// Nothing ended: the time to look after what did not.
+    #[inline]
+    fn idle(&mut self, now: Instant) {
+        if self.in_flight == 0 {
+            if self.waits && now >= self.watch_at {
+                self.watch_at = now.after_nanos(MS);
+            }
+            // The host's own lane is always at hand, and the host looks for errors.
+            if !self.parked && self.index != 0 {
+                self.park();
+            } else if self.interrupts.are_on() && self.index != 0 {
+                // Something may have raised the line that no command of this lane is about.
+                self.acknowledge();
+            }
+        } else if now >= self.watch_at {
+            self.watch(now);
+        } else if self.interrupts.have_line_for_errors() {
+            self.look_for_errors(false);
+        }
+    }
+
+    pub(crate) fn poll_at(&self) -> Option<Instant> {
+        // The host is at hand for its own lane and says itself when it wants to be polled.
+        (self.in_flight != 0 || (self.waits && self.index != 0)).then_some(self.watch_at)
+    }
+
+    /// The queue number [`device_done`](flysch_api::machine::Registers::device_done) knows this
+    /// lane by.
+    #[inline]
+    fn device_queue(&self) -> u16 {
+        match self.queue {
+            Queue::Sdq(_) => 0,
+            Queue::Mcq(_) => self.index as u16,
+        }
+    }
+}
+
+/// Away from the hot path.
 impl<M: Machine> Lane<M> {
     pub(crate) fn new(
         machine: &M,
@@ -48,13 +339,7 @@ impl<M: Machine> Lane<M> {
         } else {
             Queue::Sdq(Sdq::new(layout.transfer_list.clone(), first_tag))
         };
-        let segments = SegmentLimits {
-            count: descriptor::LIST_ENTRIES,
-            length: prdt::ENTRY_MAX,
-            alignment: prdt::ALIGNMENT,
-            boundary: 0,
-            inner: 1,
-        };
+        let walk = Walk::new(SEGMENTS, options.transfer_max, machine.memory(), layout.whole());
         Self {
             machine: machine.clone(),
             shared: shared.clone(),
@@ -65,10 +350,8 @@ impl<M: Machine> Lane<M> {
             reserve: usize::MAX,
             wants_slot: false,
             dead: 0,
-            budget: depth,
-            bounds_units: false,
+            share: Share::new(index, depth),
             waits: false,
-            in_unit: [0; UNITS],
             counts_slots: false,
             started: vec![0; depth].into_boxed_slice(),
             started_len: 0,
@@ -77,22 +360,19 @@ impl<M: Machine> Lane<M> {
             watch_at: Instant::NEVER,
             watchdog,
             watchdog_nanos: watchdog,
-            signals: Signals::default(),
-            count: None,
-            aggregation: options.aggregation,
             obeyed: shared.order_now(),
             parked: true,
             stopped: true,
-            interrupts: options.interrupts,
-            armed: false,
+            interrupts: LaneInterrupts::new(options, index, facts.shape.lanes),
             management: None,
-            regions: DmaArray::new(descriptors.clone()),
-            descriptors: DmaArray::new(descriptors),
+            descriptors: Descriptors::new(descriptors, walk, first_tag as u8),
             data: machine.memory().clone(),
-            limits: Limits { slots: depth as u32, transfer_max: options.transfer_max, segments },
-            walk: Walk::new(segments, options.transfer_max, machine.memory(), layout.whole()),
+            limits: Limits {
+                slots: depth as u32,
+                transfer_max: options.transfer_max,
+                segments: SEGMENTS,
+            },
             trouble: Trouble::default(),
-            first_tag: first_tag as u8,
             quirks: facts.quirks,
             strange: 0,
         }
@@ -149,7 +429,7 @@ impl<M: Machine> Lane<M> {
     /// Below how many free slots a command is looked at closely: always while the lane may not run
     /// and where commands are counted by unit.
     fn set_reserve(&mut self) {
-        let plain = self.obeyed.runs() && !self.bounds_units;
+        let plain = self.obeyed.runs() && !self.share.bounds_units();
         self.reserve = if plain { self.kept_back() } else { usize::MAX };
     }
 
@@ -176,48 +456,31 @@ impl<M: Machine> Lane<M> {
         let Some(lun) = LogicalUnitNumber::from_bits(unit).to_ufs() else {
             return Err(NotStarted::Unsupported);
         };
-        if has_slot && self.enter_unit(lun) { Ok(()) } else { Err(NotStarted::Full) }
+        if has_slot && self.share.enter(lun, &self.shared.bounds) {
+            Ok(())
+        } else {
+            Err(NotStarted::Full)
+        }
     }
 
     /// Slots beyond what the device queues of this lane.
     fn spare(&self) -> usize {
         let usable = self.slots.len() - self.dead.count_ones() as usize;
-        usable.saturating_sub(self.budget)
+        usable.saturating_sub(self.share.budget())
     }
 
     /// Takes over how much device and units queue, which bring-up found out.
     pub(crate) fn take_bounds(&mut self) {
-        let depth = self.slots.len();
-        self.budget = self.shared.bounds.of_device(self.index).map_or(depth, |n| n.min(depth));
-        let is_less = |lun| self.shared.bounds.of_unit(lun, self.index).is_some_and(|n| n < depth);
-        self.bounds_units = (0..UNITS).any(is_less);
-        self.counts_slots = self.dead != 0 || self.bounds_units;
-        self.limits.slots = self.budget as u32;
+        self.share.learn(&self.shared.bounds, self.slots.len());
+        self.counts_slots = self.dead != 0 || self.share.bounds_units();
+        self.limits.slots = self.share.budget() as u32;
         self.set_reserve();
-    }
-
-    /// Counts a command into its unit; `false` if that queues no more of this lane.
-    fn enter_unit(&mut self, lun: u8) -> bool {
-        let bound = self.shared.bounds.of_unit(lun.into(), self.index);
-        let Some(count) = self.in_unit.get_mut(usize::from(lun)) else { return true };
-        if bound.is_some_and(|bound| usize::from(*count) >= bound) {
-            return false;
-        }
-        *count += 1;
-        true
-    }
-
-    #[cold]
-    pub(crate) fn leave_unit(&mut self, lun: u8) {
-        if let Some(count) = self.in_unit.get_mut(usize::from(lun)) {
-            *count = count.saturating_sub(1);
-        }
     }
 
     /// A slot was given back.
     #[cold]
     pub(crate) fn count_slot(&mut self, slot: usize) {
-        self.leave_unit(self.slots[slot].lun);
+        self.share.leave(self.slots[slot].lun);
         if self.dead != 0 {
             self.retire_dead();
         }
@@ -254,7 +517,7 @@ impl<M: Machine> Lane<M> {
             }
             Verdict::Cause(ended) => {
                 let Slot { issued, expected, .. } = self.slots[slot];
-                self.trouble = Trouble::nothing_moved(expected);
+                self.trouble = Trouble::nothing_moved(expected, 0);
                 self.slots[slot].phase = Phase::Free;
                 self.give_back(slot);
                 Outcome { issued, device_done: None, token, ended }
@@ -344,7 +607,7 @@ impl<M: Machine> Lane<M> {
         };
         let verdict = match late {
             Some(ocs) if ocs == Ocs::Success.into_bits() => Verdict::Ocs(ocs),
-            _ => Verdict::Cause(why(&self.slots[slot], cause, now)),
+            _ => Verdict::Cause(self.slots[slot].why(cause, now)),
         };
         self.decide(slot, verdict);
     }
@@ -389,13 +652,10 @@ impl<M: Machine> Lane<M> {
             }
         }
         self.retire_dead();
-        self.counts_slots = self.dead != 0 || self.bounds_units;
-        self.signals = starts.signals;
-        // Lanes that share the line may clear it for each other.
-        let alone = self.signals.messages || self.shared.lanes.len() == 1;
+        self.counts_slots = self.dead != 0 || self.share.bounds_units();
+        self.interrupts.restart(starts.signals);
+        let alone = self.interrupts.is_undisturbed();
         self.watchdog_nanos = if alone { self.watchdog } else { self.watchdog.min(MS) };
-        let count = self.aggregation.filter(|_| starts.signals.aggregated);
-        self.count = count.map(|aggregation| aggregation.control().into_bits());
         self.stopped = false;
     }
 
@@ -421,11 +681,7 @@ impl<M: Machine> Lane<M> {
         {
             return;
         }
-        let status = Interrupts::from_bits(self.machine.read32(IS));
-        self.report_errors(status);
-        if status.intersects(HIBERNATION) {
-            self.report_hibernation(status);
-        }
+        self.look_for_errors(true);
         let mut next = now.after_nanos(self.watchdog_nanos);
         let mut overdue = false;
         for slot in 0..self.slots.len() {
@@ -443,94 +699,22 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Looks for errors alone; with `by_itself` also for a link that hibernated by itself and
-    /// badly.
-    pub(crate) fn look_for_errors(&mut self, by_itself: bool) {
-        let status = Interrupts::from_bits(self.machine.read32(IS));
-        self.report_errors(status);
-        if by_itself && status.intersects(HIBERNATION) {
-            self.report_hibernation(status);
-        }
-    }
-
-    fn report_errors(&self, status: Interrupts) {
-        if status.intersects(ERRORS) {
-            let errors = status.into_bits() & ERRORS.into_bits();
-            self.machine.write32(IS, errors);
-            self.shared.report_causes(errors);
-        }
-    }
-
-    /// The link tried to hibernate or to wake by itself: the host hibernates it by hand only when
-    /// no lane has commands in flight. Tells the host if that went wrong.
-    #[cold]
-    fn report_hibernation(&self, status: Interrupts) {
-        let upmcrs = Hcs::from_bits(self.machine.read32(HCS)).upmcrs();
-        if matches!(upmcrs, PowerModeStatus::Ok | PowerModeStatus::Local) {
-            let events = status.into_bits() & HIBERNATION.into_bits();
-            self.machine.write32(IS, events);
-        } else {
-            self.shared.report_causes(status.into_bits() & HIBERNATION.into_bits());
-        }
-    }
-
-    /// The controller ended a command with a status that says that it, the link or the device is
-    /// in trouble. Nobody had asked for an abort.
-    #[cold]
-    pub(crate) fn report_status(&self, ocs: u8) {
-        let none = Interrupts::new();
-        let cause = match Ocs::from_bits(ocs) {
-            Ocs::DeviceFatalError => none.with_dfes(true),
-            Ocs::FatalError => none.with_hcfes(true),
-            _ => none.with_ue(true),
-        };
-        self.shared.report_causes(cause.into_bits());
-    }
-
-    /// Clears what raised the line, before the look for completions that it announced.
-    pub(crate) fn acknowledge(&mut self) {
-        if self.signals.messages {
-            return self.queue.acknowledge(&self.machine, self.count);
-        }
-        let status = Interrupts::from_bits(self.machine.read32(IS));
-        if status.intersects(ENABLED) {
-            self.queue.acknowledge(&self.machine, self.count);
-            self.report_errors(status);
-            self.machine.write32(IS, status.into_bits() & COMPLETIONS.into_bits());
-        }
-    }
-
+    /// Lets completions raise the interrupt until the next one; `false` if something has ended.
     pub(crate) fn arm(&mut self) -> bool {
-        if !self.interrupts {
-            self.interrupts = true;
-            self.armed = true;
-            self.enable_interrupts(true);
-        }
+        self.interrupts.arm(&self.machine, &self.queue);
         self.ended.is_empty() && !self.look() && self.shared.order() == self.obeyed
     }
 
-    #[cold]
-    pub(crate) fn disarm(&mut self) {
-        self.armed = false;
-        self.interrupts = false;
-        self.enable_interrupts(false);
+    /// Looks for errors alone; with `by_itself` also for a link that hibernated by itself and
+    /// badly.
+    pub(crate) fn look_for_errors(&self, by_itself: bool) {
+        interrupts::look_for_errors(&self.machine, &self.shared, by_itself);
     }
 
-    fn enable_interrupts(&self, on: bool) {
-        let causes = match &self.queue {
-            Queue::Mcq(queue) if self.signals.messages => {
-                queue.enable(on, &self.machine);
-                ERRORS
-            }
-            _ => ENABLED,
-        };
-        // Another lane may be waiting for the line, which is the first one's where it is for
-        // errors alone.
-        let alone = self.shared.lanes.len() == 1;
-        let own = if self.signals.messages { self.index == 0 } else { on || alone };
-        if own {
-            self.machine.write32(IE, if on { causes.into_bits() } else { 0 });
-        }
+    /// Clears what raised the interrupt, before the look for completions that it announced.
+    #[inline]
+    pub(crate) fn acknowledge(&self) {
+        self.interrupts.acknowledge(&self.machine, &self.queue, &self.shared);
     }
 
     pub(crate) fn abort(&mut self, token: u32) -> bool {
@@ -559,7 +743,7 @@ impl<M: Machine> Lane<M> {
         let slot = slot?;
         self.slots[slot].phase = Phase::Management;
         self.management = Some(Management { slot, ocs: None });
-        Some(self.tag(slot))
+        Some(self.descriptors.tag(slot))
     }
 
     /// Issues the device management command in the reserved slot.
@@ -575,7 +759,7 @@ impl<M: Machine> Lane<M> {
 
     /// Task tag of the device management command, 0 if there is none.
     pub(crate) fn management_tag(&self) -> u8 {
-        self.management.map_or(0, |management| self.tag(management.slot))
+        self.management.map_or(0, |management| self.descriptors.tag(management.slot))
     }
 
     /// Overall command status of the device management command, once it has ended.
@@ -611,18 +795,5 @@ impl<M: Machine> Drop for Lane<M> {
         if has_commands && !self.stopped {
             self.shared.report_causes(Interrupts::new().with_hcfes(true).into_bits());
         }
-    }
-}
-
-/// Why a command that did not complete ended: its owner's wish and its deadline come first.
-fn why(slot: &Slot, cause: Ended, now: Instant) -> Ended {
-    if cause == Ended::Gone {
-        cause
-    } else if slot.abort {
-        Ended::Aborted
-    } else if slot.deadline <= now {
-        Ended::TimedOut
-    } else {
-        cause
     }
 }

@@ -153,3 +153,45 @@ impl Layout {
         self.lane(lane).carve(at, Self::completion_entries(self.depth) * ENTRY)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// Every part, wherever the memory starts: inside it, aligned, and none over another.
+    #[test]
+    fn parts_are_aligned_and_apart() {
+        for (lanes, depth, apart, start) in
+            [(1, 1, false, 0), (4, 32, true, 512), (3, 255, false, 8)]
+        {
+            let options = Options { lanes, depth, apart, ..Options::default() };
+            let memory = DmaRegion::zeroed(Layout::len(&options), 0x10_0000 + start);
+            let depth = usize::from(depth);
+            let layout = Layout::new(&memory, &options, depth).expect("as much as it asked for");
+            let mut parts = Vec::from([
+                layout.transfer_list.clone(),
+                layout.task_list.clone(),
+                layout.management.clone(),
+            ]);
+            for lane in 0..usize::from(lanes) + usize::from(apart) {
+                parts.push(layout.descriptors(lane));
+                parts.push(layout.submission_ring(lane));
+                parts.push(layout.completion_ring(lane));
+                assert_eq!(layout.submission_ring(lane).len(), (depth + 1) * ENTRY);
+                let last = layout.descriptor(lane, depth - 1);
+                assert!(layout.descriptors(lane).offset_of(last, slot::LENGTH).is_ok());
+            }
+            parts.sort_by_key(DmaRegion::address);
+            for part in &parts {
+                assert!(part.address().is_multiple_of(128), "{part:?}");
+                assert!(memory.offset_of(part.address(), part.len()).is_ok(), "{part:?}");
+            }
+            let end = |part: &DmaRegion| part.address() + part.len() as u64;
+            assert!(parts.windows(2).all(|pair| end(&pair[0]) <= pair[1].address()));
+        }
+        let options = Options::default();
+        let small = DmaRegion::zeroed(Layout::len(&options) - 1, 0);
+        assert!(matches!(Layout::new(&small, &options, 32), Err(Error::MemoryTooSmall { .. })));
+    }
+}

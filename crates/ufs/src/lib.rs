@@ -9,31 +9,35 @@
 //! queries, task management, power, recovery. It rides on the first port, so a caller with one
 //! thread polls one thing.
 //!
-//! - *Hot path* (`port`, `queue`): [`start`](flysch_api::command::Port::start) writes the command
-//!   descriptor and the queue entry, [`ring`](flysch_api::command::Port::ring) rings once per
-//!   batch, [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number. No
-//!   allocation, no lock, no search. The price of recovery while nothing is wrong is one relaxed
-//!   load.
+//! - *Hot path* (`lane`, `descriptors`, `queue`): [`start`](flysch_api::command::Port::start)
+//!   writes the command descriptor and the queue entry,
+//!   [`ring`](flysch_api::command::Port::ring) rings once per batch,
+//!   [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number. No allocation,
+//!   no lock, no search. The price of recovery while nothing is wrong is one relaxed load.
 //! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in
 //!   with `poll`, the next instant goes out with `poll_at`. See `script.rs` for how.
 //! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane.
 //! - Every command ends exactly once, by the device's answer, the controller's status, or the
 //!   ladder of `recover`: abort, logical unit reset, host reset with full re-initialisation, gone.
 //!
+//! Files in an order in which each uses only those above it:
+//!
 //! | file | what |
 //! |---|---|
-//! | `init` | [`STEPS`], bring-up as a list |
-//! | `port`, `lane` | commands: the hot path, and the rest of a lane |
-//! | `queue` | SDQ and MCQ behind one enum |
-//! | `script` | sequential procedures that wait |
-//! | `control`, `host`, `operation`, `blocking` | the control path, its primitives and its faces |
-//! | `uic`, `power` | link commands; gear, lanes, hibernation, device power |
-//! | `management`, `query`, `configuration` | NOP, queries, provisioning |
-//! | `task`, `recover`, `history` | task management, the ladder, what went wrong |
-//! | `writebooster`, `exception` | the features of those names |
-//! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
+//! | `time`, `error`, `history` | nanoseconds; what can go wrong, and what did |
 //! | `quirks`, `device_quirks` | what particular controllers and devices do differently |
-//! | `platform` | what the board around the controller does |
+//! | `options`, `link`, `platform` | what the caller wants, how the link runs, what the board does |
+//! | `layout`, `facts` | where everything lies in memory; controller and device as they are |
+//! | `shares`, `shared` | who may queue how much; what host and lanes say to each other |
+//! | `slots`, `queue`, `descriptors`, `interrupts` | parts of a lane |
+//! | `lane` | commands: the hot path, and the rest of a lane |
+//! | `uic`, `task`, `exchange` | one UIC command, task management request, management command each |
+//! | `script`, `control` | procedures that wait, and their primitives |
+//! | `board`, `management` | telling the platform; NOP, queries, the host's own SCSI commands |
+//! | `query`, `configuration`, `power`, `writebooster`, `exception` | the features of those names |
+//! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
+//! | `init`, `recover`, `operation` | [`STEPS`], bring-up as a list; the ladder; what can be asked for |
+//! | `host`, `port`, `blocking` | the faces |
 //!
 //! # Use
 //!
@@ -75,17 +79,23 @@ extern crate alloc;
 extern crate std;
 
 mod blocking;
+mod board;
 mod configuration;
 mod control;
+mod descriptors;
 mod device_quirks;
 mod error;
 mod exception;
+mod exchange;
+mod facts;
 mod firmware;
 mod history;
 mod host;
 mod init;
+mod interrupts;
 mod lane;
 mod layout;
+mod link;
 mod management;
 mod operation;
 mod options;
@@ -100,28 +110,33 @@ mod rpmb;
 mod script;
 mod service;
 mod shared;
+mod shares;
+mod slots;
 mod task;
+mod time;
 mod uic;
 mod upkeep;
 mod writebooster;
 
 pub use configuration::{Configuration, ConfigurationChange, ConfigurationPlan};
 pub use device_quirks::{DeviceQuirk, DeviceQuirks};
-pub use error::{Cause, Error};
+pub use error::{Cause, Error, RpmbError};
+pub use facts::Device;
 pub use firmware::FirmwarePart;
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
-pub use host::{Device, Host, Progress, State};
+pub use host::{Host, Progress, State};
 pub use init::{OnFailure, STEPS, Step};
+pub use link::Link;
 pub use operation::{DescriptorBytes, EndCommands, Operation, Output};
 pub use options::{Aggregation, LinkLimits, Options, QueueMode, Timeouts};
 pub use platform::{
     Clocks, DmeSetting, Event, Phase, Platform, PlatformError, QueueRegisters, ReferenceClock,
 };
 pub use port::Port;
-pub use power::{DevicePower, Link};
+pub use power::DevicePower;
 pub use query::Query;
 pub use quirks::{Correction, Quirk, Quirks};
-pub use rpmb::{Nonce, RpmbAnswer, RpmbCommand, RpmbError, RpmbKey, RpmbRequest, RpmbUnit};
+pub use rpmb::{Nonce, RpmbAnswer, RpmbCommand, RpmbKey, RpmbRequest, RpmbUnit};
 pub use service::SERVICE_DATA_MAX;
 pub use upkeep::RefreshState;
 pub use writebooster::WriteBoosterStatus;

@@ -1,14 +1,16 @@
 //! Power: the link's gear, lanes and rate, hibernation by hand and by itself, and the device's own
 //! power modes.
 
-use crate::control::{Core, MS, Run, Stop, US};
+use crate::control::{Core, Run, Stop};
 use crate::device_quirks::DeviceQuirk;
+use crate::exchange::{HostCommand, Moves};
 use crate::history::{ErrorKind, ErrorRecord};
-use crate::management::{HostCommand, Moves};
+use crate::link::Link;
 use crate::options::LinkLimits;
 use crate::platform::{Clocks, Event, Phase};
 use crate::quirks::Quirk;
 use crate::shared::Order;
+use crate::time::{MS, US};
 use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
@@ -21,28 +23,6 @@ use flysch_wire::ufs::upiu::Wlun;
 /// What PA_GRANULARITY means, µs (UniPro: 1 to 6).
 fn granule_us(granularity: u32) -> Option<u32> {
     [1, 4, 8, 16, 32, 100].get((granularity as usize).checked_sub(1)?).copied()
-}
-
-/// How the link runs now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// High speed, or the low speed a link starts in.
-    pub high_speed: bool,
-    /// Gear.
-    pub gear: u8,
-    /// Lanes per direction.
-    pub lanes: u8,
-    /// Rate series; says nothing in low speed.
-    pub series: HsSeries,
-    /// Whether the host put the link into hibernation.
-    pub hibernating: bool,
-}
-
-impl Default for Link {
-    /// As after link start-up: PWM-G1, one lane.
-    fn default() -> Self {
-        Self { high_speed: false, gear: 1, lanes: 1, series: HsSeries::A, hibernating: false }
-    }
 }
 
 /// The device's own power modes, set by START STOP UNIT.

@@ -5,7 +5,7 @@
 //! undone (write-once attributes and flags) needs [`Query::irreversible`].
 
 use crate::control::{Core, Run, Stop};
-use crate::management::{DESCRIPTOR_MAX, Reply};
+use crate::exchange::{DESCRIPTOR_MAX, Reply};
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_wire::ufs::query::{

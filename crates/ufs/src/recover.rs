@@ -18,12 +18,13 @@
 //! PA_INIT at 3; other UIC errors are logged and the link is tested with NOP OUT. A reset of the
 //! line leaves the link working in its lowest speed: the speed is looked at and restored.
 
-use crate::control::{Action, Core, MS, Run, Stop, US, number};
+use crate::control::{Action, Core, Run, Stop, number};
 use crate::history::ErrorKind;
 use crate::init::BringUp;
 use crate::layout::ENTRY;
 use crate::quirks::Quirk;
 use crate::shared::Order;
+use crate::time::{MS, US};
 use crate::{Cause, Error};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;

@@ -16,8 +16,8 @@
 //! in [`RpmbUnit::block_length`] only.
 
 use crate::control::{Core, Run, Stop};
-use crate::management::{DATA_MAX, HostCommand, Moves, Segment};
-use crate::{Cause, Error};
+use crate::exchange::{DATA_MAX, HostCommand, Moves, Segment};
+use crate::{Cause, Error, RpmbError};
 use alloc::vec::Vec;
 use core::fmt;
 use flysch_api::machine::Machine;
@@ -155,62 +155,6 @@ pub struct RpmbUnit {
     /// Size of each region in bytes; 0 is not there.
     pub regions: [u64; 4],
 }
-
-/// Why a message of the RPMB failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RpmbError {
-    /// The device refused. An answer that says no is not proved.
-    Refused(RpmbStatus),
-    /// The MAC of the answer is not that of the key: the key is another, or the answer was changed.
-    Mac,
-    /// The nonce of the answer is not the one sent: it is an old answer.
-    Nonce,
-    /// The answer is to another message.
-    Message(RpmbMessage),
-    /// The answer is about other blocks.
-    Blocks,
-    /// The counter of the answer is not one more than that of the write.
-    Counter {
-        /// What it was to be.
-        expected: u32,
-        /// What it is.
-        got: u32,
-    },
-    /// The answer is not as long as an answer is, or makes no sense.
-    Malformed,
-    /// The region is not there.
-    NoRegion(u8),
-    /// The blocks are not 1 to as many as the device takes at once, or not whole.
-    Length,
-    /// More than four areas.
-    Areas,
-}
-
-impl fmt::Display for RpmbError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(status) => write!(f, "the device refused: {status}"),
-            Self::Mac => f.write_str(
-                "the MAC of the answer is wrong: it is another key, or the answer was changed",
-            ),
-            Self::Nonce => {
-                f.write_str("the nonce of the answer is not the one sent: it is an old answer")
-            }
-            Self::Message(message) => write!(f, "the answer is to another message: {message}"),
-            Self::Blocks => f.write_str("the answer is about other blocks than were asked for"),
-            Self::Counter { expected, got } => {
-                write!(f, "the write counter of the answer is {got} and was to be {expected}")
-            }
-            Self::Malformed => f.write_str("the answer makes no sense"),
-            Self::NoRegion(region) => write!(f, "region {region} is not enabled"),
-            Self::Length => f.write_str("one message takes 1 block to as many as the device says"),
-            Self::Areas => f.write_str("a logical unit has at most four protected areas"),
-        }
-    }
-}
-
-impl core::error::Error for RpmbError {}
 
 impl From<RpmbError> for Stop {
     fn from(error: RpmbError) -> Self {
@@ -607,7 +551,7 @@ impl<M: Machine> Core<M> {
         region: u8,
         moves: Moves,
         segment: bool,
-    ) -> Run<Result<crate::management::Reply, Cause>> {
+    ) -> Run<Result<crate::exchange::Reply, Cause>> {
         let (Moves::In(length) | Moves::Out(length)) = moves else {
             unreachable!("RPMB messages have a direction")
         };

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::control::{Core, Run};
 use crate::device_quirks::DeviceQuirk;
-use crate::management::{DATA_MAX, HostCommand, Moves};
+use crate::exchange::{DATA_MAX, HostCommand, Moves};
 use crate::query::Query;
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;

@@ -13,6 +13,7 @@
 //! lane finds the order before it touches the queue, or the host finds the lane active and waits.
 
 use crate::platform::QueueRegisters;
+use crate::shares::Bounds;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -170,53 +171,6 @@ impl LaneWord {
 
     pub(crate) fn obey(&self, order: Order) {
         self.obeyed.store(order.0, Ordering::SeqCst);
-    }
-}
-
-/// Logical units there can be.
-pub(crate) const UNITS: usize = 32;
-
-/// How many commands device and units queue, for all lanes together; each lane has its share.
-/// Nothing is counted across lanes: that would cost every command a shared cache line.
-#[derive(Debug)]
-pub(crate) struct Bounds {
-    /// Lanes that share, and the number of the first.
-    lanes: usize,
-    first: usize,
-    /// 0 is no bound.
-    device: AtomicU32,
-    units: [AtomicU8; UNITS],
-}
-
-impl Bounds {
-    fn new(lanes: usize, first: usize) -> Self {
-        let units = [const { AtomicU8::new(0) }; UNITS];
-        Self { lanes: lanes - first, first, device: AtomicU32::new(0), units }
-    }
-
-    /// Host: what bring-up learnt; 0 is no bound. In force with the next order.
-    pub(crate) fn publish(&self, device: u32, units: [u8; UNITS]) {
-        self.device.store(device, Ordering::Relaxed);
-        for (place, depth) in self.units.iter().zip(units) {
-            place.store(depth, Ordering::Relaxed);
-        }
-    }
-
-    /// A lane's share of what the device queues.
-    pub(crate) fn of_device(&self, lane: usize) -> Option<usize> {
-        self.share(self.device.load(Ordering::Relaxed) as usize, lane)
-    }
-
-    /// A lane's share of what a unit queues.
-    pub(crate) fn of_unit(&self, lun: usize, lane: usize) -> Option<usize> {
-        self.share(self.units.get(lun)?.load(Ordering::Relaxed).into(), lane)
-    }
-
-    /// At least one, or the lane could never start anything.
-    fn share(&self, total: usize, lane: usize) -> Option<usize> {
-        let lane = lane.saturating_sub(self.first);
-        let share = total / self.lanes + usize::from(lane < total % self.lanes);
-        (total != 0).then_some(share.max(1))
     }
 }
 

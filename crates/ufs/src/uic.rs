@@ -1,8 +1,7 @@
 //! UIC commands: one at a time, through four registers.
 
 use crate::Cause;
-use crate::control::{Action, Answer, Core, MS, Wait, number};
-use flysch_api::machine::{Instant, Machine};
+use flysch_api::machine::{Instant, Registers};
 use flysch_wire::ufs::registers::{
     HCS, Hcs, IS, Interrupts, PowerModeStatus, UCMDARG1, UCMDARG2, UCMDARG3, UICCMD,
 };
@@ -74,117 +73,76 @@ const ENDS: Interrupts =
     Interrupts::new().with_uccs(true).with_upms(true).with_uhes(true).with_uhxs(true);
 
 impl UicAction {
-    pub(crate) fn advance<M: Machine>(&mut self, core: &mut Core<M>) -> Option<Answer> {
+    pub(crate) fn new(command: UicCommand, deadline: Instant) -> Self {
+        Self { command, phase: Phase::Ready, deadline }
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Does what can be done now; gives the attribute's value, or why there is none.
+    pub(crate) fn advance(
+        &mut self,
+        registers: &impl Registers,
+        now: Instant,
+    ) -> Option<Result<u32, Cause>> {
         loop {
             let next = match self.phase {
-                Phase::Ready => self.issue(core),
-                Phase::Answer => self.take_answer(core),
-                Phase::Effect(event) => self.take_effect(core, event),
+                Phase::Ready => self.issue(registers),
+                Phase::Answer => self.take_answer(registers),
+                Phase::Effect(event) => take_effect(registers, event),
             };
             match next {
                 Some(Ok(phase)) => self.phase = phase,
                 Some(Err(answer)) => return Some(answer),
-                None if core.now >= self.deadline => {
-                    return Some(Answer::Failed(Cause::UicTimeout(self.command.opcode)));
+                None if now >= self.deadline => {
+                    return Some(Err(Cause::UicTimeout(self.command.opcode)));
                 }
-                None => {
-                    core.look_again(self.deadline);
-                    return None;
-                }
+                None => return None,
             }
         }
     }
 
-    fn issue<M: Machine>(&mut self, core: &Core<M>) -> Option<Result<Phase, Answer>> {
-        let machine = &core.machine;
-        if !Hcs::from_bits(machine.read32(HCS)).ucrdy() {
+    fn issue(&self, registers: &impl Registers) -> Option<Next> {
+        if !Hcs::from_bits(registers.read32(HCS)).ucrdy() {
             return None;
         }
-        machine.write32(IS, ENDS.into_bits());
-        machine.write32(UCMDARG1, self.command.argument1);
-        machine.write32(UCMDARG2, 0);
-        machine.write32(UCMDARG3, self.command.value);
-        machine.write32(UICCMD, self.command.opcode.into_bits().into());
+        registers.write32(IS, ENDS.into_bits());
+        registers.write32(UCMDARG1, self.command.argument1);
+        registers.write32(UCMDARG2, 0);
+        registers.write32(UCMDARG3, self.command.value);
+        registers.write32(UICCMD, self.command.opcode.into_bits().into());
         Some(Ok(Phase::Answer))
     }
 
-    fn take_answer<M: Machine>(&mut self, core: &Core<M>) -> Option<Result<Phase, Answer>> {
-        let machine = &core.machine;
-        if !Interrupts::from_bits(machine.read32(IS)).uccs() {
+    fn take_answer(&self, registers: &impl Registers) -> Option<Next> {
+        if !Interrupts::from_bits(registers.read32(IS)).uccs() {
             return None;
         }
-        machine.write32(IS, Interrupts::new().with_uccs(true).into_bits());
-        let result = UicArgument2::from_bits(machine.read32(UCMDARG2)).result();
+        registers.write32(IS, Interrupts::new().with_uccs(true).into_bits());
+        let result = UicArgument2::from_bits(registers.read32(UCMDARG2)).result();
         if result != UicResult::Success {
-            return Some(Err(Answer::Failed(self.command.failure(result))));
+            return Some(Err(Err(self.command.failure(result))));
         }
         if let Some(event) = self.command.final_event() {
             return Some(Ok(Phase::Effect(event)));
         }
-        Some(Err(Answer::Value(machine.read32(UCMDARG3).into())))
-    }
-
-    fn take_effect<M: Machine>(
-        &mut self,
-        core: &Core<M>,
-        event: Interrupts,
-    ) -> Option<Result<Phase, Answer>> {
-        if !Interrupts::from_bits(core.machine.read32(IS)).intersects(event) {
-            return None;
-        }
-        core.machine.write32(IS, event.into_bits());
-        Some(Err(match Hcs::from_bits(core.machine.read32(HCS)).upmcrs() {
-            // Not Ok: that the other end has nothing to say does not mean that this end did it.
-            PowerModeStatus::Local => Answer::Value(0),
-            status => Answer::Failed(Cause::PowerMode(status)),
-        }))
+        Some(Err(Ok(registers.read32(UCMDARG3))))
     }
 }
 
-impl<M: Machine> Core<M> {
-    /// Sends a UIC command and waits for its effect; gives the attribute value.
-    #[track_caller]
-    pub(crate) fn uic(&mut self, command: UicCommand) -> Wait<Result<u32, Cause>> {
-        let timeout = u64::from(self.options.timeouts.uic_ms) * MS;
-        let answer = self.ask(|core| {
-            Action::Uic(UicAction {
-                command,
-                phase: Phase::Ready,
-                deadline: core.now.after_nanos(timeout),
-            })
-        })?;
-        Ok(number(answer).map(|value| value as u32))
-    }
+/// The next phase, or how the command ended.
+type Next = Result<Phase, Result<u32, Cause>>;
 
-    /// Reads an attribute of this end of the link.
-    #[track_caller]
-    pub(crate) fn dme_get(&mut self, attribute: UicAttribute) -> Wait<Result<u32, Cause>> {
-        self.uic(UicCommand::attribute(UicOpcode::DmeGet, attribute, 0))
+fn take_effect(registers: &impl Registers, event: Interrupts) -> Option<Next> {
+    if !Interrupts::from_bits(registers.read32(IS)).intersects(event) {
+        return None;
     }
-
-    /// Reads an attribute of the device's end of the link.
-    #[track_caller]
-    pub(crate) fn dme_peer_get(&mut self, attribute: UicAttribute) -> Wait<Result<u32, Cause>> {
-        self.uic(UicCommand::attribute(UicOpcode::DmePeerGet, attribute, 0))
-    }
-
-    /// Writes an attribute of this end of the link.
-    #[track_caller]
-    pub(crate) fn dme_set(
-        &mut self,
-        attribute: UicAttribute,
-        value: u32,
-    ) -> Wait<Result<u32, Cause>> {
-        self.uic(UicCommand::attribute(UicOpcode::DmeSet, attribute, value))
-    }
-
-    /// Writes an attribute of the device's end of the link.
-    #[track_caller]
-    pub(crate) fn dme_peer_set(
-        &mut self,
-        attribute: UicAttribute,
-        value: u32,
-    ) -> Wait<Result<u32, Cause>> {
-        self.uic(UicCommand::attribute(UicOpcode::DmePeerSet, attribute, value))
-    }
+    registers.write32(IS, event.into_bits());
+    Some(Err(match Hcs::from_bits(registers.read32(HCS)).upmcrs() {
+        // Not Ok: that the other end has nothing to say does not mean that this end did it.
+        PowerModeStatus::Local => Ok(0),
+        status => Err(Cause::PowerMode(status)),
+    }))
 }

@@ -5,8 +5,9 @@
 //! READY or late, as it likes.
 
 use crate::Error;
-use crate::control::{Core, MS, Run};
+use crate::control::{Core, Run};
 use crate::query::Query;
+use crate::time::MS;
 use flysch_api::machine::Machine;
 use flysch_wire::ufs::descriptor::{ExtendedFeatures, HealthDescriptor, UfsFeatures};
 use flysch_wire::ufs::query::{

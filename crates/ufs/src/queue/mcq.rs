@@ -11,10 +11,10 @@
 //! Which slot an entry belongs to follows from the address of its command descriptor, which every
 //! version of the interface gives back; the task tag is there from 4.1 on only.
 
-use super::{Done, MANAGEMENT, STRANGER};
 use crate::layout::{ENTRY, slot};
 use crate::platform::QueueRegisters;
 use crate::shared::Starts;
+use crate::slots::{Done, MANAGEMENT, STRANGER};
 use flysch_api::machine::{DmaArray, DmaRegion, Registers};
 use flysch_wire::ufs::cqe::{CqeStatus, CqeUcd, STATUS_OFFSET, UCD_OFFSET};
 use flysch_wire::ufs::registers::{CqInterrupts, mcq};

@@ -1,4 +1,4 @@
-//! The two queue designs behind one small enum, and the slots they carry.
+//! The two queue designs behind one small enum.
 //!
 //! | | SDQ | MCQ |
 //! |---|---|---|
@@ -14,24 +14,8 @@ pub(crate) use mcq::Mcq;
 pub(crate) use sdq::Sdq;
 
 use crate::layout::ENTRY;
-use flysch_api::command::{Ended, Token};
-use flysch_api::data::Data;
-use flysch_api::machine::{Instant, Registers};
-
-/// One ended queue entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Done {
-    /// The lane's own number of the slot, or [`MANAGEMENT`].
-    pub(crate) slot: usize,
-    /// Overall command status.
-    pub(crate) ocs: u8,
-}
-
-/// [`Done::slot`] of the device management command in MCQ: its command descriptor belongs to no
-/// slot.
-pub(crate) const MANAGEMENT: usize = usize::MAX;
-/// [`Done::slot`] of an entry that names no command of this lane.
-pub(crate) const STRANGER: usize = usize::MAX - 1;
+use crate::slots::Done;
+use flysch_api::machine::Registers;
 
 /// A lane's share of the controller's queues.
 #[derive(Debug)]
@@ -106,103 +90,5 @@ impl Queue {
             Self::Sdq(queue) => Some(queue.status(slot, registers)),
             Self::Mcq(_) => None,
         }
-    }
-}
-
-/// Where a slot is in its life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Nobody's.
-    #[default]
-    Free,
-    /// Posted, the doorbell has not rung.
-    Started,
-    /// The device's.
-    Issued,
-    /// Overdue or caught in a reset: the host finds out what became of it.
-    Held,
-    /// Carries a device management command of the host.
-    Management,
-    /// Stuck in the controller for good.
-    Dead,
-}
-
-/// How an ended slot ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The controller said so; the answer is in the response UPIU if it is a success.
-    Ocs(u8),
-    /// The host said so.
-    Cause(Ended),
-}
-
-/// One place in a lane's queue, with the token that owes an outcome. The token is moved out when
-/// the outcome is made, so there cannot be two.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) phase: Phase,
-    pub(crate) lun: u8,
-    /// The owner asked for the end.
-    pub(crate) abort: bool,
-    pub(crate) verdict: Verdict,
-    pub(crate) expected: u32,
-    pub(crate) owed: Option<Token>,
-    pub(crate) deadline: Instant,
-    pub(crate) issued: Instant,
-    /// What the device writes, where it has to be synchronised back.
-    pub(crate) incoming: Data,
-}
-
-impl Slot {
-    pub(crate) const FREE: Self = Self {
-        phase: Phase::Free,
-        lun: 0,
-        abort: false,
-        verdict: Verdict::Ocs(0),
-        expected: 0,
-        owed: None,
-        deadline: Instant::NEVER,
-        issued: Instant::START,
-        incoming: Data::NONE,
-    };
-}
-
-/// The free slots of a lane, last freed first taken: it is the warmest in the cache.
-#[derive(Debug)]
-pub(crate) struct FreeSlots {
-    stack: [u8; 256],
-    len: usize,
-}
-
-impl FreeSlots {
-    pub(crate) fn new(slots: usize) -> Self {
-        let mut free = Self { stack: [0; 256], len: 0 };
-        free.refill((0..slots).rev());
-        free
-    }
-
-    /// Replaces the content.
-    pub(crate) fn refill(&mut self, slots: impl Iterator<Item = usize>) {
-        self.len = 0;
-        for slot in slots {
-            self.put(slot);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    #[inline]
-    pub(crate) fn take(&mut self) -> Option<usize> {
-        self.len = self.len.checked_sub(1)?;
-        self.stack.get(self.len).map(|&slot| slot.into())
-    }
-
-    #[inline]
-    pub(crate) fn put(&mut self, slot: usize) {
-        self.stack[self.len] = slot as u8;
-        self.len += 1;
     }
 }

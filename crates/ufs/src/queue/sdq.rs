@@ -1,5 +1,5 @@
-use super::Done;
 use crate::layout::ENTRY;
+use crate::slots::Done;
 use flysch_api::machine::{DmaArray, DmaRegion, Registers};
 use flysch_wire::ufs::registers::{UTRIACR, UTRLDBR};
 use flysch_wire::ufs::utrd::{STATUS_OFFSET, UtrdStatus};

@@ -15,16 +15,16 @@ fn an_order_is_obeyed_by_acknowledging_or_by_being_parked() {
 }
 
 #[test]
-fn lanes_share_what_the_device_queues() {
-    let bounds = Bounds::new(4, 1);
-    assert_eq!(bounds.of_device(0), None);
-    let mut units = [0; UNITS];
-    units[4] = 2;
-    bounds.publish(32, units);
-    let shares = [1, 2, 3].map(|lane| bounds.of_device(lane));
-    assert_eq!(shares, [Some(11), Some(11), Some(10)]);
-    assert_eq!([1, 2, 3].map(|lane| bounds.of_unit(4, lane)), [Some(1); 3]);
-    assert_eq!((bounds.of_unit(5, 0), bounds.of_unit(0xD0, 0)), (None, None));
+fn held_slots_are_listed_with_their_unit() {
+    let shared = Shared::new(1, 64, 0);
+    shared.lanes[0].hold(3, 7);
+    shared.lanes[0].hold(40, 0xD0);
+    shared.lanes[0].came_late(40);
+    let held: alloc::vec::Vec<_> = shared.lanes[0].held().collect();
+    assert_eq!(held, [(3, 7), (40, 0xD0)]);
+    assert!(shared.lanes[0].is_late(40) && !shared.lanes[0].is_late(3));
+    shared.lanes[0].unhold(3);
+    assert_eq!(shared.lanes[0].held().count(), 1);
 }
 
 #[test]
@@ -37,17 +37,4 @@ fn a_call_for_the_host_changes_no_order() {
     assert!(shared.all_obey());
     assert!(shared.take_call());
     assert!(!shared.take_call());
-}
-
-#[test]
-fn held_slots_are_listed_with_their_unit() {
-    let shared = Shared::new(1, 64, 0);
-    shared.lanes[0].hold(3, 7);
-    shared.lanes[0].hold(40, 0xD0);
-    shared.lanes[0].came_late(40);
-    let held: alloc::vec::Vec<_> = shared.lanes[0].held().collect();
-    assert_eq!(held, [(3, 7), (40, 0xD0)]);
-    assert!(shared.lanes[0].is_late(40) && !shared.lanes[0].is_late(3));
-    shared.lanes[0].unhold(3);
-    assert_eq!(shared.lanes[0].held().count(), 1);
 }

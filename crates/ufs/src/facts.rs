@@ -1,0 +1,123 @@
+//! What is known of controller and device, and how its queues are cut for the lanes.
+
+use crate::device_quirks::DeviceQuirks;
+use crate::error::Error;
+use crate::options::{Options, QueueMode};
+use crate::quirks::Quirks;
+use flysch_api::machine::Machine;
+use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
+use flysch_wire::ufs::registers::{CAP, Cap, MCQCAP, McqCap, VER, Ver};
+
+/// What bring-up learnt about the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Its device descriptor.
+    pub descriptor: DeviceDescriptor,
+    /// Its geometry descriptor.
+    pub geometry: GeometryDescriptor,
+    /// The unit descriptors of the enabled logical units, by number.
+    pub units: [Option<UnitDescriptor>; 32],
+    /// The deviations it is known for.
+    pub quirks: DeviceQuirks,
+    /// Exception events seen and not yet taken, bits of wExceptionEventStatus.
+    pub events: u16,
+    /// Whether the driver has allowed background operations because the device needed them.
+    pub background_operations: bool,
+}
+
+/// How wide the queues are, settled when the registers were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) mcq: bool,
+    /// Lanes, the host's own included.
+    pub(crate) lanes: usize,
+    /// Slots of each lane but the host's own.
+    pub(crate) depth: usize,
+    /// Lane 0 is the host's own and has one slot.
+    pub(crate) apart: bool,
+}
+
+impl Shape {
+    /// Slots of a lane.
+    pub(crate) fn depth_of(&self, lane: usize) -> usize {
+        if self.apart && lane == 0 { 1 } else { self.depth }
+    }
+
+    /// Task tag of a lane's first slot; in SDQ also its place in the list.
+    pub(crate) fn first_tag(&self, lane: usize) -> usize {
+        match (self.apart, lane) {
+            (false, _) => lane * self.depth,
+            (true, 0) => 0,
+            (true, _) => 1 + (lane - 1) * self.depth,
+        }
+    }
+}
+
+/// What is known before anything was written.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) options: Options,
+    pub(crate) version: Ver,
+    pub(crate) cap: Cap,
+    pub(crate) mcq_cap: McqCap,
+    pub(crate) quirks: Quirks,
+    pub(crate) shape: Shape,
+}
+
+/// Reads who the controller is and settles how its queues will be used.
+pub(crate) fn read_facts<M: Machine>(machine: &M, options: Options) -> Result<Facts, Error> {
+    if options.lanes == 0 || options.depth == 0 || options.depth > 255 {
+        return Err(Error::Options("lanes must be at least 1 and depth 1 to 255"));
+    }
+    if options.transfer_max == 0 || options.transfer_max > Options::TRANSFER_MAX {
+        return Err(Error::Options("transfer_max must be 1 byte to 2 MiB"));
+    }
+    if options.aggregation.is_some_and(|aggregation| !aggregation.is_valid()) {
+        return Err(Error::Options("aggregation is of 1 to 31 completions in 40 to 10200 us"));
+    }
+    let cap = machine.read32(CAP);
+    if cap == u32::MAX {
+        return Err(Error::NoController);
+    }
+    let cap = Cap::from_bits(cap);
+    let version = Ver::from_bits(machine.read32(VER));
+    let mcq_cap = McqCap::from_bits(if cap.mcqs() { machine.read32(MCQCAP) } else { 0 });
+    let shape = settle_shape(cap, mcq_cap, &options)?;
+    let quirks = Quirks::find(machine.identity(), version).corrected(options.quirks);
+    Ok(Facts { options, version, cap, mcq_cap, quirks, shape })
+}
+
+pub(crate) fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Result<Shape, Error> {
+    let own = u32::from(options.apart);
+    let lanes = u32::from(options.lanes) + own;
+    let queues = if cap.mcqs() { mcq_cap.queues() } else { 0 };
+    // LSDBS alone is not believed: controllers without MCQ have been seen to set it.
+    let no_doorbell = cap.lsdbs() && cap.mcqs();
+    let mcq = match options.queue {
+        QueueMode::Mcq => true,
+        QueueMode::Sdq if no_doorbell => {
+            return Err(Error::Unsupported("the single doorbell"));
+        }
+        QueueMode::Sdq => false,
+        QueueMode::Auto => queues >= lanes || no_doorbell,
+    };
+    if mcq && queues == 0 {
+        return Err(Error::Unsupported("MCQ"));
+    }
+    if options.aggregation.is_some() && !mcq && options.lanes > 1 {
+        return Err(Error::Options("the single doorbell aggregates interrupts for one lane only"));
+    }
+    let present = if mcq { queues } else { cap.transfer_slots() };
+    if lanes > present {
+        return Err(Error::Queues { wanted: lanes, present });
+    }
+    let ports = u32::from(options.lanes);
+    // In MCQ the tags of all lanes share one byte, and what is beyond the most active commands
+    // would only wait in the ring.
+    let slots = match mcq {
+        true => ((256 - own) / ports).min(cap.active_commands_max()),
+        false => (cap.transfer_slots() - own) / ports,
+    };
+    let depth = u32::from(options.depth).min(slots) as usize;
+    Ok(Shape { mcq, lanes: lanes as usize, depth, apart: options.apart })
+}

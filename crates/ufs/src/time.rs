@@ -1,0 +1,4 @@
+//! Units of time, nanoseconds.
+
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const US: u64 = 1_000;
