@@ -58,6 +58,20 @@ impl Trouble {
     }
 }
 
+/// Headers of queue entries by direction; `told` if their ends raise an interrupt each.
+fn headers(told: bool) -> [UtrdHeader; 3] {
+    let header = UtrdHeader::new().with_i(told).with_ct(CommandType::UfsStorage);
+    let mut headers = [header; 3];
+    for (direction, dd) in [
+        (Direction::None, DataDirection::None),
+        (Direction::ToDevice, DataDirection::ToDevice),
+        (Direction::FromDevice, DataDirection::FromDevice),
+    ] {
+        headers[direction as usize] = header.with_dd(dd);
+    }
+    headers
+}
+
 /// A device's answer that is not plainly good.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
@@ -77,12 +91,20 @@ pub(crate) struct Descriptors {
     walk: Walk,
     /// Task tag of slot 0; the others follow.
     first_tag: u8,
+    /// The header of a queue entry, by the direction of its data.
+    headers: [UtrdHeader; 3],
 }
 
 impl Descriptors {
     pub(crate) fn new(memory: DmaRegion, walk: Walk, first_tag: u8) -> Self {
         let regions = DmaArray::new(memory.clone());
-        Self { blocks: DmaArray::new(memory), regions, walk, first_tag }
+        let headers = headers(true);
+        Self { blocks: DmaArray::new(memory), regions, walk, first_tag, headers }
+    }
+
+    /// Whether the end of each command raises an interrupt of its own.
+    pub(crate) fn set_told(&mut self, told: bool) {
+        self.headers = headers(told);
     }
 
     /// Task tag of a slot.
@@ -152,23 +174,11 @@ impl Descriptors {
         Ok(UcdSpan::new().with_length(count as u16).with_offset((descriptor::LIST / 4) as u16))
     }
 
-    /// The queue entry of a command written with regions at `prdt`; `told` if its end shall raise
-    /// an interrupt of its own.
+    /// The queue entry of a command written with regions at `prdt`.
     #[inline]
-    pub(crate) fn entry(
-        &self,
-        slot: usize,
-        direction: Direction,
-        prdt: UcdSpan,
-        told: bool,
-    ) -> Utrd {
-        let dd = match direction {
-            Direction::None => DataDirection::None,
-            Direction::ToDevice => DataDirection::ToDevice,
-            Direction::FromDevice => DataDirection::FromDevice,
-        };
+    pub(crate) fn entry(&self, slot: usize, direction: Direction, prdt: UcdSpan) -> Utrd {
         Utrd {
-            header: UtrdHeader::new().with_i(told).with_dd(dd).with_ct(CommandType::UfsStorage),
+            header: self.headers[direction as usize],
             dun: 0,
             status: UtrdStatus::PENDING,
             ucd_base: self.blocks.region().address() + (slot * descriptor::LENGTH) as u64,

@@ -67,12 +67,6 @@ impl LaneInterrupts {
         self.armed
     }
 
-    /// Whether several ends share one.
-    #[inline]
-    pub(crate) fn are_aggregated(&self) -> bool {
-        self.signals.aggregated
-    }
-
     /// Whether no other lane clears the status this one waits for, as those that share the line do.
     pub(crate) fn is_undisturbed(&self) -> bool {
         self.signals.messages || self.alone

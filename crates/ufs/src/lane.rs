@@ -103,12 +103,7 @@ impl<M: Machine> Lane<M> {
                 return declined(NotStarted::BadData(bad), command.token);
             }
         };
-        let entry = self.descriptors.entry(
-            slot,
-            command.direction,
-            prdt,
-            !self.interrupts.are_aggregated(),
-        );
+        let entry = self.descriptors.entry(slot, command.direction, prdt);
         self.queue.post(slot, entry.to_words(), &self.machine);
         let place = &mut self.slots[slot];
         place.phase = Phase::Started;
@@ -654,6 +649,7 @@ impl<M: Machine> Lane<M> {
         self.retire_dead();
         self.counts_slots = self.dead != 0 || self.share.bounds_units();
         self.interrupts.restart(starts.signals);
+        self.descriptors.set_told(!starts.signals.aggregated);
         let alone = self.interrupts.is_undisturbed();
         self.watchdog_nanos = if alone { self.watchdog } else { self.watchdog.min(MS) };
         self.stopped = false;

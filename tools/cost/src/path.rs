@@ -56,18 +56,18 @@ pub const CASES: [Case; 8] = [
         order: Order::Shuffled,
         ..case("driver-mcq-shuffled", "driver, MCQ, depth 32, out of order", Layer::Driver, 265)
     },
-    Case { depth: 1, ..case("driver-mcq-1", "driver, MCQ, depth 1", Layer::Driver, 390) },
+    Case { depth: 1, ..case("driver-mcq-1", "driver, MCQ, depth 1", Layer::Driver, 400) },
     Case { mcq: false, ..case("driver-sdq", "driver, SDQ, depth 32", Layer::Driver, 250) },
     case("disk-mcq", "disk and driver, MCQ, depth 32", Layer::Disk, 440),
     Case { mcq: false, ..case("disk-sdq", "disk and driver, SDQ, depth 32", Layer::Disk, 420) },
     Case {
         segments: 8,
-        ..case("disk-mcq-list", "disk and driver, MCQ, depth 32, 8 segments", Layer::Disk, 840)
+        ..case("disk-mcq-list", "disk and driver, MCQ, depth 32, 8 segments", Layer::Disk, 860)
     },
     Case {
         mcq: false,
         segments: 8,
-        ..case("disk-sdq-list", "disk and driver, SDQ, depth 32, 8 segments", Layer::Disk, 820)
+        ..case("disk-sdq-list", "disk and driver, SDQ, depth 32, 8 segments", Layer::Disk, 840)
     },
 ];
 
