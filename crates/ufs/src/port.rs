@@ -50,7 +50,8 @@ impl<M: Machine> Port<M> {
     }
 
     /// Ends a command of this port before its deadline; its outcome will be
-    /// [`Ended::Aborted`](command::Ended::Aborted) unless it is done before. `false` if no such command is in flight.
+    /// [`Ended::Aborted`](command::Ended::Aborted) unless it is done before. `false` if no such
+    /// command is in flight.
     pub fn abort(&mut self, token: u32) -> bool {
         self.lane_mut().abort(token)
     }
@@ -137,9 +138,10 @@ impl<M: Machine> command::Port for Port<M> {
 }
 
 impl<M: Machine> Host<M> {
-    /// The host and its ports apart, where [`Options::apart`](crate::Options::apart) gave it a lane of its own: each may
-    /// go to a thread of its own. The host must be polled at [`poll_at`](Self::poll_at) for
-    /// deadlines, recovery and a link that shall wake; once it is dropped every port is gone.
+    /// The host and its ports apart, where [`Options::apart`](crate::Options::apart) gave it a lane
+    /// of its own: each may go to a thread of its own. The host must be polled at
+    /// [`poll_at`](Self::poll_at) for deadlines, recovery and a link that shall wake; once it is
+    /// dropped every port is gone.
     ///
     /// # Errors
     /// [`Error::Options`] if the host rides on the first lane.
