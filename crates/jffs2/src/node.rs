@@ -21,6 +21,9 @@ const STORED_MAX: u32 = DATA_MAX + 4096;
 const UNKNOWN_PAGE: u64 = 4096;
 /// The smallest page there is, bytes.
 const LEAST_PAGE: u64 = 512;
+/// Most bytes that a writer leaves at the end of a block: Linux ends one when the next node, a page
+/// of 4 KiB as it is at most, does not fit.
+const LEFT_OVER_MAX: u64 = 4096 + Inode::LEN as u64;
 /// An interrupted write leaves the end of a node erased; so many bytes tell.
 const TORN_TAIL: usize = 4;
 
@@ -48,26 +51,32 @@ pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Resul
     }
 }
 
-/// Whether power was cut while a damaged node of `len` bytes was written: nothing was written
-/// behind it in its block, and garbage follows it in its page, error correction gives up there, or
-/// its last page is erased. Data that merely rotted has none of these, and is not taken for
-/// something that never was.
+/// Whether power was cut while a damaged node of `len` bytes was written. Nothing is written behind
+/// its page in its block, and
+/// - error correction gives up on that page, whatever else reads well in it; or nothing in it is
+///   written behind the node, and
+/// - garbage follows, or the node's last page is erased, or there is room that no writer leaves at
+///   the end of a block unless it was stopped.
+///
+/// Data that rotted elsewhere has none of these, and is not taken for something that never was.
 pub(crate) fn is_cut_off<F: Flash>(flash: &F, order: ByteOrder, offset: u64, len: u64) -> bool {
     let geometry = flash.geometry();
     let block = geometry.block_of(offset);
     let block_end = geometry.block_start(block) + u64::from(geometry.block_len(block));
     let end = offset.saturating_add(len).next_multiple_of(4);
-    let unit = if geometry.write_size > 1 { geometry.write_size.into() } else { UNKNOWN_PAGE };
+    let has_pages = geometry.write_size > 1;
+    let unit = if has_pages { geometry.write_size.into() } else { UNKNOWN_PAGE };
     let page_end = end.next_multiple_of(unit).min(block_end);
-    if end > page_end || len > u64::from(STORED_MAX) * 2 {
+    if end > page_end || len > u64::from(STORED_MAX) * 2 || !is_erased(flash, page_end, block_end) {
         return false;
     }
     let mut bytes = vec![0; (page_end - offset) as usize];
-    let is_beyond_repair = match flash.read(offset, &mut bytes) {
-        Ok(_) => false,
-        Err(FlashError::Uncorrectable { .. }) => true,
-        Err(_) => return false,
-    };
+    if read(flash, offset, &mut bytes).is_err() {
+        return false;
+    }
+    if has_pages && is_beyond_repair(flash, page_end - unit, unit as usize) {
+        return true;
+    }
     let behind = &bytes[(end - offset) as usize..];
     let mut steps = (0..behind.len()).step_by(4);
     if steps.any(|at| Header::parse(&behind[at..], order).is_ok()) {
@@ -75,11 +84,16 @@ pub(crate) fn is_cut_off<F: Flash>(flash: &F, order: ByteOrder, offset: u64, len
     }
     let has_garbage = behind.iter().any(|&byte| byte != 0 && byte != 0xFF);
     // The last page it reaches into may not have been begun, be it for a byte of the node only.
-    let unit = if geometry.write_size > 1 { geometry.write_size.into() } else { LEAST_PAGE };
+    let unit = if has_pages { unit } else { LEAST_PAGE };
     let last_page = offset.saturating_add(len).saturating_sub(1) / unit * unit;
     let is_tail_erased =
         last_page > offset && bytes[(last_page - offset) as usize..].iter().all(|&b| b == 0xFF);
-    (has_garbage || is_beyond_repair || is_tail_erased) && is_erased(flash, page_end, block_end)
+    let is_bare = behind.iter().all(|&byte| byte == 0xFF);
+    has_garbage || is_tail_erased || (is_bare && block_end - end >= LEFT_OVER_MAX)
+}
+
+fn is_beyond_repair<F: Flash>(flash: &F, page: u64, len: usize) -> bool {
+    matches!(flash.read(page, &mut vec![0; len]), Err(FlashError::Uncorrectable { .. }))
 }
 
 /// Whether everything from `start` to `end` is erased.

@@ -459,7 +459,7 @@ impl<F: Flash> Scanner<'_, F> {
     fn bad_node(&mut self, offset: u64, node: &[u8], wrong: Wrong, kind: NodeType) {
         let mut problem = Problem { offset, wrong, ino: None, entry: None };
         let is_cut_off = || {
-            let is_node = matches!(wrong, Wrong::Node(_));
+            let is_node = matches!(wrong, Wrong::Node(_) | Wrong::Header);
             is_node && crate::node::is_cut_off(self.flash, self.order, offset, node.len() as u64)
         };
         let len = node.len() as u64;

@@ -272,6 +272,8 @@ fn damaged_data_is_not_handed_out_and_everything_else_is() {
     log.name(1, 3, 12, "lost node", ENTRY_FILE);
     log.write(12, 1, 8, 0, "1234");
     let second = log.write(12, 2, 8, 4, "5678");
+    // The last node of a block may have been cut off.
+    log.write(11, 2, 4, 0, "good");
     log.bytes[newer + jffs2::Inode::LEN] ^= 0x20;
     for broken in [second + 1, second + 6, second + 9, second + 21] {
         let mut log = Log { order: log.order, bytes: log.bytes.clone() };
@@ -305,12 +307,14 @@ fn an_interrupted_write_lets_older_data_show() {
         log.write(10, 2, 16, 0, data);
         log.bytes
     };
-    // Fewer than four missing bytes are not told from damage.
-    for written in 1..=whole.len() - 4 {
+    let cuts = (1..whole.len()).flat_map(|written| [(written, false), (written, true)]);
+    for (written, is_garbled) in cuts {
         let mut log = Log::new(ByteOrder::Little);
         log.name(1, 1, 10, "f", ENTRY_FILE);
         log.write(10, 1, 8, 0, "OLD DATA");
         log.bytes.extend(&whole[..written]);
+        // The last cells were on their way, and nothing in the page is behind them.
+        log.bytes.extend(whole[written..].iter().filter(|_| is_garbled).map(|byte| byte ^ 0x11));
         let flash = log.flash();
         let fs = Jffs2::mount(&flash, None).unwrap();
         assert_eq!(content(&fs, "f").unwrap(), b"OLD DATA", "{written} bytes written");
@@ -318,6 +322,61 @@ fn an_interrupted_write_lets_older_data_show() {
         assert!(!findings.is_empty(), "{written} bytes written");
         let worst = findings.iter().map(|finding| finding.severity).max();
         assert_eq!(worst, Some(Severity::Note), "{written}: {findings:?}");
+    }
+}
+
+/// A flash with pages of 512 bytes, one of which is beyond repair.
+struct Lossy {
+    memory: Memory,
+    lost: u64,
+}
+
+impl Flash for Lossy {
+    fn geometry(&self) -> &Geometry {
+        &self.memory.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        let _corrected = self.memory.read(offset, buffer)?;
+        let is_lost = offset < self.lost + 512 && offset + buffer.len() as u64 > self.lost;
+        if is_lost {
+            Err(FlashError::Uncorrectable { offset: self.lost })
+        } else {
+            Ok(Corrected::NONE)
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_in_a_last_page_beyond_repair_was_cut_whatever_else_is_good_in_it() {
+    for broken in [2, 9, 30, jffs2::Inode::LEN + 1] {
+        for is_last in [true, false] {
+            let mut log = Log::new(ByteOrder::Little);
+            log.name(1, 1, 10, "f", ENTRY_FILE);
+            log.write(10, 1, 8, 0, "OLD DATA");
+            log.bytes.resize(1024, 0xFF);
+            let new = log.write(10, 2, 8, 0, "NEW DATA");
+            let mut padding = [0; 100];
+            let header = jffs2::Header { node_type: NodeType::PADDING, total_len: 100 };
+            header.emit(ByteOrder::Little, &mut padding);
+            log.push(&padding);
+            log.bytes[new + broken] ^= 0x10;
+            if !is_last {
+                log.bytes.resize(1536, 0xFF);
+                log.push(&padding);
+            }
+            let mut memory = log.flash();
+            memory.geometry = Geometry::nand(BLOCK as u64, BLOCK as u32, 512, 16);
+            let flash = Lossy { memory, lost: 1024 };
+            let fs = Jffs2::mount(&flash, None).unwrap();
+            let mut worst = None;
+            check(&flash, None, &mut |it| worst = worst.max(Some(it.severity))).unwrap();
+            match is_last {
+                true => assert_eq!(content(&fs, "f").unwrap(), b"OLD DATA", "byte {broken}"),
+                false => assert!(worst > Some(Severity::Note), "byte {broken}"),
+            }
+            assert!(!is_last || worst == Some(Severity::Note), "byte {broken}: {worst:?}");
+        }
     }
 }
 

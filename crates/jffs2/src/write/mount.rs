@@ -104,7 +104,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         fs.stamps.next = doubts.highest.saturating_add(1);
         fs.stamps.oldest = doubts.oldest;
         let mut left = doubts.shaky;
-        left.extend(fs.at_stake(&doubts.last));
+        left.extend(fs.at_stake(&doubts.last, &built.wrong));
         left.sort_unstable();
         left.dedup();
         let left = fs.make_obsolete(&built.cut_off, left);
@@ -208,6 +208,8 @@ struct Built {
     ends: Vec<End>,
     /// Nodes that were cut off, the last ones of their blocks.
     cut_off: Vec<u64>,
+    /// Blocks with something in their frozen pages that is no good node.
+    wrong: BTreeSet<u32>,
 }
 
 /// What is being put together.
@@ -261,8 +263,8 @@ impl<'f, F: Flash> Build<'f, F> {
         self.nodes(&versions);
         self.xattrs();
         self.others();
-        let cut_off = self.cut_off();
-        Built { doubles, ends: self.blocks(), cut_off }
+        let (cut_off, wrong) = (self.cut_off(), self.wrong_in_frozen());
+        Built { doubles, ends: self.blocks(), cut_off, wrong }
     }
 
     /// The highest version of each inode, entries of a directory and torn nodes included.
@@ -370,6 +372,19 @@ impl<'f, F: Flash> Build<'f, F> {
             found.xattrs.retain(|xattr| is_kept(xattr.address));
             found.xrefs.retain(|xref| is_kept(xref.address));
         }
+    }
+
+    /// Blocks with problems or dropped nodes in their frozen pages.
+    fn wrong_in_frozen(&self) -> BTreeSet<u32> {
+        let problems = self.found.problems.iter().map(|problem| match problem.wrong {
+            Wrong::Unfinished { len } | Wrong::Garbage { len } => (problem.offset, len),
+            _ => (problem.offset, Header::LEN as u64),
+        });
+        let dropped = self.dropped.iter().map(|(offset, len)| (*offset, u64::from(*len)));
+        let all = problems.chain(dropped);
+        let medium = &self.fs.medium;
+        let frozen = all.filter(|(offset, len)| medium.is_frozen(*offset, *len as usize));
+        frozen.map(|(offset, _)| medium.geometry().block_of(offset)).collect()
     }
 
     /// Nodes that were cut off: those that were dropped, and others of which something is wrong and

@@ -14,6 +14,7 @@
 //! one that is not firm, however it reads. All other blocks that are stamped were written to their
 //! last page before another one was begun.
 
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -194,16 +195,16 @@ fn look<F: Flash>(flash: &F, at: u64, len: u32, looks_clean: usize) -> Option<(F
 }
 
 impl<F: FlashMut> Jffs2Mut<F> {
-    /// Blocks that were written last hold nothing that counts in their frozen pages, or are to be
-    /// left as well.
-    pub(super) fn at_stake(&self, last: &[u32]) -> Vec<u32> {
+    /// Those of the blocks that were written last whose frozen pages hold more than padding;
+    /// `wrong` are the ones with something there that was judged never to have been. What does not
+    /// count is at stake, too: it would read badly one day, and nobody could tell what it was.
+    pub(super) fn at_stake(&self, last: &[u32], wrong: &BTreeSet<u32>) -> Vec<u32> {
         let is_at_stake = |number: &&u32| {
             let start = self.blocks.geometry.block_start(**number);
             let mut raws = self.blocks.blocks[**number as usize].raws.iter();
-            raws.any(|raw| {
-                let at = start + u64::from(raw.at);
-                !raw.is_dead && self.medium.is_frozen(at, raw.len as usize)
-            })
+            wrong.contains(*number)
+                || raws
+                    .any(|raw| self.medium.is_frozen(start + u64::from(raw.at), raw.len as usize))
         };
         last.iter().filter(is_at_stake).copied().collect()
     }

@@ -28,7 +28,8 @@ pub(crate) fn tear(from: &Path, to: &Path, shape: Shape, seed: u64) -> io::Resul
     let mut blocks: Vec<(u64, usize, usize)> = vec![];
     for (block, bytes) in image.chunks(block_len).enumerate() {
         if let Some(page) = last_page(bytes, shape, stride) {
-            blocks.push((order(bytes, shape), block, page));
+            let room = (bytes.len() / stride - page) as u64;
+            blocks.push((order(bytes, shape).unwrap_or(room), block, page));
         }
     }
     blocks.sort_unstable();
@@ -58,12 +59,13 @@ fn last_page(block: &[u8], shape: Shape, stride: usize) -> Option<usize> {
     (last >= first && last + 1 < pages.len()).then_some(last)
 }
 
-/// What is larger in a block that was begun later.
-fn order(block: &[u8], shape: Shape) -> u64 {
+/// What is larger in a block that was begun later. `None`: JFFS2 does not tell, but the block that
+/// it is writing to has more room than those that it is done with.
+fn order(block: &[u8], shape: Shape) -> Option<u64> {
     if !shape.is_ubi {
-        return 0;
+        return None;
     }
     let at = block.windows(4).position(|bytes| bytes == b"UBI!").unwrap_or(0);
     let sequence = block.get(at + 40..at + 48).and_then(|bytes| bytes.try_into().ok());
-    sequence.map_or(0, u64::from_be_bytes)
+    Some(sequence.map_or(0, u64::from_be_bytes))
 }
