@@ -4,10 +4,11 @@ use crate::configuration::{Configuration, ConfigurationPlan};
 use crate::host::{Host, Progress};
 use crate::operation::{DescriptorBytes, Operation, Output};
 use crate::query::Query;
-use crate::{DevicePower, Error, LinkLimits, WriteBoosterStatus};
+use crate::{DevicePower, Error, FirmwarePart, LinkLimits, WriteBoosterStatus};
+use crate::{RpmbAnswer, RpmbCommand, RpmbUnit};
 use flysch_api::machine::{Clock, Machine};
 use flysch_wire::ufs::descriptor::StringDescriptor;
-use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId};
+use flysch_wire::ufs::query::{AttributeId, DescriptorId, FfuStatus, FlagId, PurgeStatus};
 
 impl<M: Machine> Host<M> {
     /// Does one operation and waits for its end.
@@ -168,6 +169,67 @@ impl<M: Machine> Host<M> {
         match self.run(clock, Operation::WriteBoosterStatus)? {
             Output::WriteBooster(status) => Ok(status),
             _ => Err(Error::Unsupported("WriteBooster")),
+        }
+    }
+
+    /// What the device says of its RPMB unit.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if there is none, or the controller cannot speak to it.
+    pub fn rpmb_unit(&mut self, clock: &impl Clock) -> Result<RpmbUnit, Error> {
+        match self.run(clock, Operation::RpmbUnit)? {
+            Output::RpmbUnit(unit) => Ok(unit),
+            _ => Err(Error::Unsupported("replay protected memory")),
+        }
+    }
+
+    /// Sends one message to replay protected memory and proves its answer.
+    ///
+    /// # Errors
+    /// [`Error::Rpmb`] with what the device refused or why its answer is not believed; else what
+    /// went wrong on the way, after which the write counter says whether a write was done.
+    pub fn rpmb(&mut self, clock: &impl Clock, command: RpmbCommand) -> Result<RpmbAnswer, Error> {
+        match self.run(clock, Operation::Rpmb(command))? {
+            Output::Rpmb(answer) => Ok(answer),
+            _ => Err(Error::Unsupported("replay protected memory")),
+        }
+    }
+
+    /// Sends a firmware image to the device, resets it, and sees whether the image runs.
+    ///
+    /// # Errors
+    /// [`Error::Firmware`] with what the device says of it; the old firmware runs on then.
+    pub fn update_firmware(&mut self, clock: &impl Clock, image: &[u8]) -> Result<(), Error> {
+        for part in FirmwarePart::all(image)? {
+            self.run(clock, Operation::WriteFirmware(part))?;
+        }
+        self.believe_firmware(clock)?;
+        self.run(clock, Operation::Reset)?;
+        self.believe_firmware(clock)
+    }
+
+    fn believe_firmware(&mut self, clock: &impl Clock) -> Result<(), Error> {
+        match self.run(clock, Operation::FirmwareStatus)? {
+            Output::Firmware(FfuStatus::NoInformation | FfuStatus::Success) => Ok(()),
+            Output::Firmware(status) => Err(Error::Firmware(status)),
+            _ => Err(Error::Unsupported("field firmware update")),
+        }
+    }
+
+    /// Purges all unmapped data and waits for the end, however it is.
+    ///
+    /// # Errors
+    /// [`Cause::InFlight`](crate::Cause::InFlight) if commands are in flight; else what the device
+    /// said.
+    pub fn purge(&mut self, clock: &impl Clock) -> Result<PurgeStatus, Error> {
+        const WAIT_MS: u32 = 1000;
+        self.run(clock, Operation::Purge(true))?;
+        loop {
+            match self.run(clock, Operation::PurgeStatus(WAIT_MS))? {
+                Output::Purge(PurgeStatus::InProgress) => {}
+                Output::Purge(status) => return Ok(status),
+                _ => return Err(Error::Unsupported("purge")),
+            }
         }
     }
 

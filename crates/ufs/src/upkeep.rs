@@ -4,14 +4,15 @@
 //! a device that has ended says so once. While they run the device answers commands with NOT
 //! READY or late, as it likes.
 
-use crate::Error;
 use crate::control::{Core, Run};
 use crate::query::Query;
 use crate::time::MS;
+use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_wire::ufs::descriptor::{ExtendedFeatures, HealthDescriptor, UfsFeatures};
 use flysch_wire::ufs::query::{
-    AttributeId, DescriptorId, FlagId, PurgeStatus, RefreshMethod, RefreshStatus, RefreshUnit,
+    AttributeId, DescriptorId, FlagId, PurgeStatus, QueryResult, RefreshMethod, RefreshStatus,
+    RefreshUnit,
 };
 
 /// How a refresh stands.
@@ -97,6 +98,7 @@ impl<M: Machine> Core<M> {
 
     /// Sets the flag while no command is in flight, or clears it.
     fn begin_or_stop(&mut self, flag: FlagId, on: bool) -> Run<()> {
+        let what = if flag == FlagId::PurgeEnable { "purge" } else { "refresh" };
         if !on {
             self.checked_query(&Query::clear_flag(flag))?;
             return Ok(());
@@ -109,7 +111,13 @@ impl<M: Machine> Core<M> {
             Err(error) => Err(error),
         };
         self.effect(|core| core.shared.publish(0));
-        Ok(done?)
+        match done {
+            // Purge has no feature bit: who does not have it does not know the flag.
+            Err(Error::Failed(Cause::Query(
+                QueryResult::InvalidIdn | QueryResult::ParameterNotWriteable,
+            ))) => Err(Error::Unsupported(what).into()),
+            done => Ok(done?),
+        }
     }
 
     #[track_caller]

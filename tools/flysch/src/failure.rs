@@ -43,6 +43,14 @@ impl Failure {
         Self::Failed(format!("{object}: {cause}"))
     }
 
+    /// The same, with the object it happened to in front.
+    pub(crate) fn on(self, object: &str) -> Self {
+        match self {
+            Self::Failed(line) => Self::of(object, line),
+            other => other,
+        }
+    }
+
     /// The cause behind it, where the stack knows one: a device can only tell what it saw.
     pub(crate) fn behind(self, target: impl std::fmt::Display, stack: &Stack) -> Self {
         match (stack.failure(), self) {

@@ -30,6 +30,11 @@ impl Progress {
         Self::new(what, Some(1000), "{msg} {wide_bar} {percent} %, {eta} left")
     }
 
+    /// Tells how long something lasts of which nobody knows how far it is.
+    pub(crate) fn time(what: &'static str) -> Self {
+        Self::new(what, None, "{msg} {spinner} {elapsed}")
+    }
+
     fn new(what: &'static str, total: Option<u64>, template: &str) -> Self {
         let bar = match total {
             Some(total) => ProgressBar::new(total),
@@ -41,13 +46,23 @@ impl Progress {
         Self { bar, begun: Instant::now(), is_drawn: false }
     }
 
+    /// It still lasts.
+    pub(crate) fn tick(&mut self) {
+        self.draw();
+        self.bar.tick();
+    }
+
     /// So much is done.
     pub(crate) fn set(&mut self, done: u64) {
+        self.draw();
+        self.bar.set_position(done);
+    }
+
+    fn draw(&mut self) {
         if !self.is_drawn && self.begun.elapsed() > PATIENCE {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
             self.is_drawn = true;
         }
-        self.bar.set_position(done);
     }
 }
 

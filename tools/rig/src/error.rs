@@ -29,6 +29,14 @@ pub enum Error {
     /// The model cannot be as asked for.
     #[error(transparent)]
     Model(#[from] flysch_models::ufs::ConfigError),
+    /// The key of the modelled RPMB cannot be used.
+    #[error("{}: no RPMB key: {cause}", path.display())]
+    RpmbKey {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
     /// The model's thread could not be started.
     #[error("no thread for the model: {0}")]
     Thread(std::io::Error),

@@ -68,6 +68,9 @@ pub const KINDS: [Kind; 4] = [
             ),
             key("gear", "1..5", "highest high-speed gear of the link (the profile's)"),
             key("wb", "on|off", "WriteBooster (off)"),
+            key("rpmb", "normal|advanced", "how the RPMB unit is spoken to (normal)"),
+            key("rpmb-key", "FILE", "key that RPMB region 0 has been given, 32 bytes (none)"),
+            key("boot", "on|off", "units 1 and 2 are the boot units A and B (off)"),
             key("clock", "virtual|hybrid|real", "whose time: see docs/command.md (hybrid)"),
             key(
                 "software",
@@ -145,6 +148,12 @@ pub struct UfsTarget {
     pub gear: Option<u8>,
     /// Whether WriteBooster is switched on after bring-up.
     pub write_booster: bool,
+    /// Whether the RPMB unit speaks advanced mode.
+    pub advanced_rpmb: bool,
+    /// File with the key that RPMB region 0 has been given.
+    pub rpmb_key: Option<PathBuf>,
+    /// Whether units 1 and 2 are boot units.
+    pub boot: bool,
     /// Whose time counts.
     pub clock: ClockKind,
     /// The published host whose software's time is spent as well.
@@ -240,6 +249,9 @@ impl Default for UfsTarget {
             aggregation: None,
             gear: None,
             write_booster: false,
+            advanced_rpmb: false,
+            rpmb_key: None,
+            boot: false,
             clock: ClockKind::default(),
             software: None,
             faults: Plan::none(),
@@ -463,6 +475,9 @@ impl UfsTarget {
             aggregation: pairs.get("aggregate", aggregation)?,
             gear: pairs.within("gear", 1, 5)?,
             write_booster: pairs.get("wb", on_off)?.unwrap_or(default.write_booster),
+            advanced_rpmb: pairs.get("rpmb", rpmb_mode)?.unwrap_or(default.advanced_rpmb),
+            rpmb_key: pairs.path("rpmb-key")?,
+            boot: pairs.get("boot", on_off)?.unwrap_or(default.boot),
             clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
             software: pairs.get("software", software)?.unwrap_or_default(),
             faults: pairs.faults()?,
@@ -539,6 +554,14 @@ impl ClockKind {
             "real" | "threaded" => Some(Self::Real),
             _ => None,
         }
+    }
+}
+
+fn rpmb_mode(text: &str) -> Option<bool> {
+    match text {
+        "advanced" => Some(true),
+        "normal" => Some(false),
+        _ => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! UFS stacks: machine, host controller driver, ports, disks.
 
+use std::path::Path;
+
 use flysch_api::block::{self, Completion, Geometry, Refused, Request};
 use flysch_api::machine::{DmaRegion, Identity, Instant, Machine, Wake};
 use flysch_bench::results::Incident;
@@ -174,6 +176,7 @@ pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Con
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let unit = |lun| {
         let mut unit = UnitConfig::memory(size);
+        unit.boot_id = if target.boot && lun <= 2 { lun } else { 0 };
         if let Some(path) = target.image.as_deref().filter(|_| lun == target.lu) {
             unit.store = Some(Store::File(FileStore::open(path, size)?));
         }
@@ -186,6 +189,8 @@ pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Con
         software: target.software,
         units,
         queues: target.mcq.map_or(default.queues, u32::from),
+        advanced_rpmb: target.advanced_rpmb,
+        rpmb_key: target.rpmb_key.as_deref().map(rpmb_key).transpose()?,
         volatile_cache: target.faults.cuts_power(),
         faults: match target.faults_from {
             FaultsFrom::Power => target.faults.clone(),
@@ -194,6 +199,14 @@ pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Con
         seed: target.seed,
         ..default
     })
+}
+
+/// The key that a model has been given.
+fn rpmb_key(path: &Path) -> Result<[u8; 32], Error> {
+    let failed = |cause: String| Error::RpmbKey { path: path.into(), cause };
+    let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    let length = bytes.len();
+    bytes.try_into().map_err(|_| failed(format!("it has {length} bytes, and a key 32")))
 }
 
 /// Starts QEMU and opens its device.

@@ -1,10 +1,13 @@
 //! `flysch ufs`: the management side of a UFS device.
 
 mod attributes;
+mod confirm;
 mod descriptors;
 mod errors;
 mod info;
 mod power;
+mod rpmb;
+mod services;
 mod units;
 
 use clap::Subcommand;
@@ -43,6 +46,20 @@ enum What {
     Power(power::Arguments),
     /// Errors seen by the driver: counters and history.
     Errors,
+    /// Replay protected memory: key, counter, authenticated reads and writes, protected areas.
+    Rpmb(rpmb::Arguments),
+    /// Firmware: what runs, and a new one.
+    Ffu(services::FirmwareArguments),
+    /// Purge: remove for ever what was unmapped.
+    Purge(services::PurgeArguments),
+    /// Refresh: have the device write its data anew.
+    Refresh(services::RefreshArguments),
+    /// Error history that the device keeps.
+    History(services::HistoryArguments),
+    /// Tell the device the time.
+    Timestamp(services::TimestampArguments),
+    /// The unit the machine boots from: which it is, another one, its content.
+    Bootlun(services::BootArguments),
 }
 
 /// Does it.
@@ -61,6 +78,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         What::Wb(arguments) => power::write_booster(arguments, control, output),
         What::Power(arguments) => power::run(arguments, control, output),
         What::Errors => errors::run(control, output),
+        other => service(other, control, output).map_err(|failure| failure.on(&description)),
     };
     match done {
         Ok(()) => {
@@ -68,6 +86,20 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             Ok(())
         }
         Err(failure) => Err(failure.behind(&description, &stack)),
+    }
+}
+
+/// What a device may not have: a failure names it.
+fn service(what: &What, control: &mut dyn Control, output: &mut Output) -> Result<(), Failure> {
+    match what {
+        What::Rpmb(arguments) => rpmb::run(arguments, control, output),
+        What::Ffu(arguments) => services::firmware(arguments, control, output),
+        What::Purge(arguments) => services::purge(arguments, control, output),
+        What::Refresh(arguments) => services::refresh(arguments, control, output),
+        What::History(arguments) => services::history(arguments, control, output),
+        What::Timestamp(arguments) => services::timestamp(arguments, control, output),
+        What::Bootlun(arguments) => services::boot(arguments, control, output),
+        _ => unreachable!("done elsewhere"),
     }
 }
 

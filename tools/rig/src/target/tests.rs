@@ -15,8 +15,8 @@ fn bare_kinds_have_their_defaults() {
 #[test]
 fn every_key_is_read() {
     let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,esi=off,\
-                aggregate=8:400,gear=3,wb=on,clock=virtual,software=linux,\
-                faults=timeout:0.1+uic:n5,faults-from=power,seed=7";
+                aggregate=8:400,gear=3,wb=on,rpmb=advanced,rpmb-key=k.bin,boot=on,\
+                clock=virtual,software=linux,faults=timeout:0.1+uic:n5,faults-from=power,seed=7";
     let expected = UfsTarget {
         profile: OK3576,
         size: Some(512 << 20),
@@ -28,6 +28,9 @@ fn every_key_is_read() {
         aggregation: Some(Aggregation { completions: 8, timeout_us: 400 }),
         gear: Some(3),
         write_booster: true,
+        advanced_rpmb: true,
+        rpmb_key: Some("k.bin".into()),
+        boot: true,
         clock: ClockKind::Virtual,
         software: Some(flysch_models::ufs::software::LINUX),
         faults: "timeout:0.1,uic:n5".parse().unwrap(),
