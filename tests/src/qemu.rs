@@ -60,8 +60,8 @@ pub fn memory_unit(lun: u8, bytes: u64) -> Unit {
 /// # Panics
 /// If it does not start.
 pub fn machine(release: &Release, queues: u8, units: Vec<Unit>) -> Machine {
-    let options =
-        Options { program: Some(release.program.clone()), queues, memory_bytes: 64 << 20, units };
+    let program = Some(release.program.clone());
+    let options = Options { program, queues, memory_bytes: 64 << 20, units, ..Options::default() };
     Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
 }
 
@@ -106,7 +106,14 @@ pub struct Stack {
 /// # Panics
 /// If any of that fails.
 pub fn stack(release: &Release, queues: u8, units: Vec<Unit>) -> Stack {
-    let machine = machine(release, queues, units);
+    stack_on(machine(release, queues, units), queues)
+}
+
+/// Brings up and scans a machine of so many queues.
+///
+/// # Panics
+/// If any of that fails.
+pub fn stack_on(machine: Machine, queues: u8) -> Stack {
     let (host, memory) = host(&machine, driver_options(queues));
     let scratch = memory.carve(0, SCRATCH);
     let data = memory.carve(SCRATCH, memory.len() - SCRATCH);

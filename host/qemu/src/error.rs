@@ -51,6 +51,25 @@ pub enum Error {
         /// Its version.
         version: Version,
     },
+    /// A QEMU without the client of devices that other processes serve.
+    #[error(
+        "QEMU {version} (`{}`) knows no vfio-user: QEMU 11 or newer does",
+        program.display()
+    )]
+    NoClient {
+        /// The binary.
+        program: PathBuf,
+        /// Its version.
+        version: Version,
+    },
+    /// Nobody serves a device where it was said.
+    #[error("{}: no device is served there: {cause}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
     /// QEMU ended or misbehaved while it was starting.
     #[error("QEMU {version} (`{}`) did not start: {cause}", program.display())]
     Start {

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::error::{Error, ImageFault};
 use crate::{BLOCK_SIZE, Backing, Unit};
@@ -109,11 +109,14 @@ impl Store {
     }
 }
 
-/// A sparse anonymous file of `bytes` bytes that another process can map or open.
+/// A sparse anonymous file of `bytes` bytes that another process can map or open. It can never
+/// shrink, so that whoever maps it need not fear for its end.
 pub(crate) fn shared_memory(purpose: &'static str, bytes: u64) -> Result<OwnedFd, Error> {
     let memory = |cause: rustix::io::Errno| Error::Memory { bytes, purpose, cause: cause.into() };
-    let fd = rustix::fs::memfd_create("flysch", MemfdFlags::CLOEXEC).map_err(memory)?;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create("flysch", flags).map_err(memory)?;
     rustix::fs::ftruncate(&fd, bytes).map_err(memory)?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(memory)?;
     Ok(fd)
 }
 

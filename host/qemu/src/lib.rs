@@ -26,7 +26,6 @@ mod qtest;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -64,6 +63,9 @@ pub struct Options {
     pub memory_bytes: u64,
     /// The logical units.
     pub units: Vec<Unit>,
+    /// A vfio-user socket (QEMU 11): what is served there is driven in place of QEMU's own device,
+    /// and `queues` and `units` mean nothing.
+    pub socket: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -75,6 +77,7 @@ impl Default for Options {
             queues: 0,
             memory_bytes: 256 << 20,
             units: vec![Unit { lun: 0, backing, read_only: false }],
+            socket: None,
         }
     }
 }
@@ -146,21 +149,27 @@ impl Machine {
         if version < process::OLDEST {
             return Err(Error::TooOld { program, version });
         }
-        let stores = options.units.iter().map(Store::open).collect::<Result<Vec<_>, _>>()?;
+        let units = if options.socket.is_some() { &[][..] } else { &options.units };
+        let stores = units.iter().map(Store::open).collect::<Result<Vec<_>, _>>()?;
+        let served = options.socket.as_deref().map(socket_name).transpose()?;
         let ram = memory::GuestMemory::new(options.memory_bytes)?;
         let memory = ram.region()?;
         let system = |what| move |cause| Error::System { what, cause };
         let (ours, theirs) = UnixStream::pair().map_err(system("making a socket pair"))?;
         let theirs = OwnedFd::from(theirs);
         let firmware = memory::halting_firmware()?;
-        let arguments = arguments(options, &stores, &ram, &theirs, &firmware);
+        let mut list = arguments(&ram, &theirs, &firmware);
+        match &served {
+            Some(served) => served_device(&mut list, served),
+            None => own_device(&mut list, options, &stores),
+        }
         let mut inherited = vec![theirs, firmware, ram.into_descriptor()];
         let mut created = Vec::new();
         for store in stores {
             inherited.push(store.descriptor);
             created.extend(store.created);
         }
-        let process = Process::start(&program, arguments, inherited)?;
+        let process = Process::start(&program, list.into_vec(), inherited)?;
         let ear = ours.try_clone().map_err(system("duplicating a socket"))?;
         let mut link = Link::new(ours).map_err(system("setting up the qtest socket"))?;
         let window = pci::attach(&mut link)
@@ -381,14 +390,18 @@ fn check(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// QEMU's command line. Names come from descriptors, so nothing in it needs escaping.
-fn arguments(
-    options: &Options,
-    stores: &[Store],
-    ram: &memory::GuestMemory,
-    socket: &OwnedFd,
-    firmware: &OwnedFd,
-) -> Vec<OsString> {
+/// The path of a socket as JSON has it in quotes.
+fn socket_name(path: &Path) -> Result<String, Error> {
+    let failed = |cause| Error::Socket { path: path.to_path_buf(), cause };
+    let path = path.canonicalize().map_err(failed)?;
+    let text = path.to_str().filter(|text| !text.contains(char::is_control));
+    let text = text.ok_or_else(|| failed(std::io::ErrorKind::InvalidFilename.into()))?;
+    Ok(text.replace('\\', r"\\").replace('"', r#"\""#))
+}
+
+/// QEMU's command line but for the device. Names come from descriptors, so nothing in it needs
+/// escaping.
+fn arguments(ram: &memory::GuestMemory, socket: &OwnedFd, firmware: &OwnedFd) -> Arguments {
     let mut list = Arguments::default();
     list.flag("-nodefaults");
     list.flag("-no-user-config");
@@ -411,6 +424,23 @@ fn arguments(
     list.option("-chardev", format!("socket,id=qtest0,fd={}", socket.as_raw_fd()));
     list.option("-qtest", "chardev:qtest0");
     list.option("-qtest-log", "none");
+    list
+}
+
+/// What is served at `socket`.
+fn served_device(list: &mut Arguments, socket: &str) {
+    let slot = pci::SLOT;
+    list.option(
+        "-device",
+        format!(
+            r#"{{"driver":"vfio-user-pci","bus":"pcie.0","addr":"{slot}",
+                "socket":{{"type":"unix","path":"{socket}"}}}}"#
+        ),
+    );
+}
+
+/// QEMU's own device with its logical units.
+fn own_device(list: &mut Arguments, options: &Options, stores: &[Store]) {
     let mcq = match options.queues {
         0 => String::new(),
         queues => format!(",mcq=true,mcq-maxq={queues}"),
@@ -430,7 +460,6 @@ fn arguments(
         );
         list.option("-device", format!("ufs-lu,bus=ufs0,drive=lu{lun},lun={lun}"));
     }
-    list.into_vec()
 }
 
 /// Why a QEMU that was started did not get as far as a machine.
@@ -471,6 +500,9 @@ fn obituary(broken: Broken, process: &Process) -> String {
 
 /// Recognises the refusals of QEMU that have a name of their own here.
 fn known_words(words: &str, options: &Options, program: &Path, version: Version) -> Option<Error> {
+    if words.contains("'vfio-user-pci' is not a valid device model name") {
+        return Some(Error::NoClient { program: program.to_path_buf(), version });
+    }
     if words.contains("'ufs' is not a valid device model name") {
         return Some(Error::NoDevice { program: program.to_path_buf(), version });
     }

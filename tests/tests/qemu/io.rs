@@ -61,7 +61,7 @@ const LIST: u64 = 128 << 10;
 
 /// Writes ranges of random place and length over blocks `first..first + count`, reading some back
 /// in between, then reads everything and compares it with what was written last.
-fn hammer(
+pub(crate) fn hammer(
     disk: &mut Disk<Port<Machine>>,
     machine: &Machine,
     data: &DmaRegion,

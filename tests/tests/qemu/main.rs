@@ -5,3 +5,4 @@ mod command;
 mod features;
 mod io;
 mod life;
+mod served;

@@ -227,6 +227,7 @@ pub(crate) fn open_qemu(
         queues: target.mcq.unwrap_or(0),
         memory_bytes: plan.total() as u64,
         units: vec![flysch_qemu::Unit { lun: 0, backing, read_only: false }],
+        socket: None,
     })?;
     let version = machine.version();
     let region = machine.memory().clone();

@@ -1,0 +1,145 @@
+//! Our driver on our model with QEMU between them: what the vfio-user server says reaches a
+//! controller's driver as QEMU's own client understands it, without a guest.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use flysch_api::block::{Device as _, Error, Operation};
+use flysch_api::machine::Registers as _;
+use flysch_qemu::{Machine, Options};
+use flysch_rig::{Target, UfsFunction};
+use flysch_tests::qemu::{Release, Stack, carry_out, releases, request, stack_on};
+use flysch_vfio_user::{Handle, Server, Turn};
+use flysch_wire::ufs::registers as reg;
+
+use crate::io::hammer;
+
+const BLOCK: u64 = 4096;
+
+/// The model, served in a thread of its own.
+struct Served {
+    path: PathBuf,
+    handle: Handle,
+    pull: &'static AtomicBool,
+    thread: Option<JoinHandle<UfsFunction>>,
+    log: Receiver<String>,
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    fn start(target: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let Ok(Target::Ufs(target)) = target.parse::<Target>() else { panic!("{target}") };
+        let mut function = UfsFunction::open(&target).unwrap();
+        let server = Server::bind(&path).unwrap();
+        let handle = server.handle();
+        let pull: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let (sender, log) = channel();
+        let thread = std::thread::spawn(move || {
+            let woken = |_: &mut UfsFunction, _| match pull.swap(false, Ordering::SeqCst) {
+                true => Turn::Disconnect,
+                false => Turn::Stop,
+            };
+            let tell = |event: &_| drop(sender.send(format!("{event:?}")));
+            server.run(&mut function, woken, tell).unwrap();
+            function
+        });
+        Self { path, handle, pull, thread: Some(thread), log, _folder: folder }
+    }
+
+    /// Waits until the log has a line with these words.
+    fn logged(&self, words: &str) -> String {
+        loop {
+            let line = self.log.recv_timeout(Duration::from_secs(60)).expect(words);
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    fn pull_out(&self) {
+        self.pull.store(true, Ordering::SeqCst);
+        self.handle.wake();
+    }
+
+    /// Ends the server and gives the device back.
+    fn end(mut self) -> UfsFunction {
+        self.handle.wake();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+/// A stack on what is served at `path`.
+fn stack(release: &Release, path: &Path, queues: u8) -> Stack {
+    let options = Options {
+        program: Some(release.program.clone()),
+        memory_bytes: 64 << 20,
+        socket: Some(path.to_path_buf()),
+        ..Options::default()
+    };
+    let machine = Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name));
+    stack_on(machine, queues)
+}
+
+/// The releases that have the client.
+fn clients() -> impl Iterator<Item = Release> {
+    releases().into_iter().filter(|release| release.is_11)
+}
+
+#[test]
+fn everything_written_is_read_back_and_stays() {
+    for release in clients() {
+        for (target, queues) in [("ufs,size=16M", 0), ("ufs,size=16M,mcq=3", 3)] {
+            let served = Served::start(target);
+            let stack_a = stack(&release, &served.path, queues);
+            served.logged("Connected");
+            let (mut disk, machine, data) = stack_a.disk(0);
+            assert_eq!(disk.geometry().blocks, (16 << 20) / BLOCK);
+            hammer(&mut disk, &machine, &data, (0, 2048), 3);
+            data.fill(0, 8 << 12, 0x5A);
+            let slice = data.slice(0, 8 << 12);
+            let write = request(Operation::Write, 3000 * BLOCK, 8 << 12, slice, &machine);
+            assert_eq!(carry_out(&mut disk, &machine, &[write])[0].result, Ok(()));
+            let statistics = disk.statistics();
+            assert_eq!((statistics.failures, statistics.strays, statistics.timeouts), (0, 0, 0));
+            drop((disk, machine));
+            let line = served.logged("Gone");
+            assert!(!line.contains("maps: 0"), "{line}");
+            // Another machine, the same device.
+            let (mut disk, machine, data) = stack(&release, &served.path, queues).disk(0);
+            let slice = data.slice(0, 8 << 12);
+            let read = request(Operation::Read, 3000 * BLOCK, 8 << 12, slice, &machine);
+            assert_eq!(carry_out(&mut disk, &machine, &[read])[0].result, Ok(()));
+            let mut found = vec![0; 8 << 12];
+            data.read(0, &mut found);
+            assert!(found.iter().all(|&byte| byte == 0x5A));
+            // It is pulled out of its machine: its registers are gone, and so is the disk.
+            served.pull_out();
+            served.logged("pulled out");
+            while machine.read32(reg::CAP) != u32::MAX {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let read = request(Operation::Read, 0, BLOCK, data.slice(0, 4096), &machine);
+            assert_eq!(carry_out(&mut disk, &machine, &[read])[0].result, Err(Error::Gone));
+            drop((disk, machine));
+            assert_eq!(served.end().failure(), None);
+        }
+    }
+}
+
+#[test]
+fn a_socket_that_nobody_serves_is_named() {
+    for release in clients() {
+        let options = Options {
+            program: Some(release.program.clone()),
+            socket: Some("/no/such/socket".into()),
+            ..Options::default()
+        };
+        let text = Machine::start(&options).unwrap_err().to_string();
+        assert!(text.contains("/no/such/socket: no device is served there"), "{text}");
+    }
+}
