@@ -41,31 +41,7 @@
 //!
 //! # Use
 //!
-//! ```
-//! use flysch_api::command::{Command, Port as _, Scsi};
-//! use flysch_api::machine::{Clock, Machine};
-//! use flysch_ufs::{Error, Host, Options};
-//!
-//! fn first_answer<M: Machine>(machine: M, read: Command<Scsi>) -> Result<(), Error> {
-//!     let options = Options::default();
-//!     let driver_memory = machine.memory().carve(0, Host::<M>::memory_len(&options));
-//!     let mut host = Host::new(machine.clone(), driver_memory, options)?;
-//!     host.bring_up(&machine)?;
-//!     let mut ports = host.into_ports();
-//!     let port = &mut ports[0];
-//!     let token = read.token.number();
-//!     port.start(read, machine.now()).expect("an empty queue has room");
-//!     port.ring(machine.now());
-//!     loop {
-//!         if let Some(outcome) = port.poll(machine.now()) {
-//!             assert_eq!(outcome.token.number(), token);
-//!             return Ok(());
-//!         }
-//!         machine.wait(port.poll_at());
-//!     }
-//! }
-//! ```
-//!
+#![doc = concat!("```\n", include_str!("../doc/first_read.rs"), "```\n\n")]
 //! With [`Options::interrupts`] a `poll` that gave `None` has cleared the interrupt status before
 //! it looked, so waiting for the line cannot miss a completion. Without, the caller polls, or calls
 //! [`Port::arm`] before it waits.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::results::{Latency, Results};
+use crate::results::{Latency, Results, TargetResults};
 
 const HEAD: &str = "target,clock,job,rw,bs,iodepth,workers,direction,requests,failed,bytes,\
 runtime_ns,iops,bandwidth_bytes_per_second,software_percent";
@@ -21,8 +21,9 @@ pub fn write(out: &mut impl Write, results: &Results) -> io::Result<()> {
             write!(out, ",{area}_{name}_ns")?;
         }
     }
-    write!(out, ",published_freebsd,published_linux,published_unit\r\n")?;
+    write!(out, ",published_freebsd,published_linux,published_unit,incidents\r\n")?;
     for target in &results.targets {
+        let incidents = quoted(&incidents(target));
         for job in &target.jobs {
             for (direction, d) in job.directions() {
                 let texts = [&target.target, &target.clock, &job.name, &job.rw, &job.bs];
@@ -37,13 +38,23 @@ pub fn write(out: &mut impl Write, results: &Results) -> io::Result<()> {
                     write_latency(out, latency)?;
                 }
                 match job.published {
-                    Some(p) => write!(out, ",{},{},{}\r\n", p.freebsd, p.linux, p.column.unit())?,
-                    None => write!(out, ",,,\r\n")?,
+                    Some(p) => write!(out, ",{},{},{}", p.freebsd, p.linux, p.column.unit())?,
+                    None => write!(out, ",,,")?,
                 }
+                write!(out, ",{incidents}\r\n")?;
             }
         }
     }
     Ok(())
+}
+
+/// What went wrong on a target and what was done about it: one field, the same in all its rows,
+/// because it is counted for the target as a whole.
+fn incidents(target: &TargetResults) -> String {
+    let told = target.incidents.iter();
+    let told: Vec<String> =
+        told.map(|one| format!("{} {}={}", one.source, one.what, one.count)).collect();
+    told.join("; ")
 }
 
 fn write_latency(out: &mut impl Write, latency: &Latency) -> io::Result<()> {
@@ -69,7 +80,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{DirectionResults, JobResults, TargetResults};
+    use crate::results::{DirectionResults, Incident, JobResults};
 
     #[test]
     fn every_row_has_the_fields_of_the_head() {
@@ -77,7 +88,13 @@ mod tests {
         let read = Some(DirectionResults { iops: 5.0, ..Default::default() });
         let job = JobResults { name, read: read.clone(), write: read, ..Default::default() };
         let target = "ufs,mcq=4".to_string();
-        let target = TargetResults { target, jobs: vec![job], ..Default::default() };
+        let incident = |source: &str, what: &str, count| Incident {
+            source: source.into(),
+            what: what.into(),
+            count,
+        };
+        let incidents = vec![incident("injected", "uic", 2), incident("disk", "retries", 1)];
+        let target = TargetResults { target, jobs: vec![job], incidents, ..Default::default() };
         let results = Results { targets: vec![target], ..Default::default() };
         let mut out = Vec::new();
         write(&mut out, &results).unwrap();
@@ -85,6 +102,7 @@ mod tests {
         let lines: Vec<&str> = text.split_terminator("\r\n").collect();
         assert_eq!(lines.len(), 3);
         assert!(lines[1].starts_with("\"ufs,mcq=4\",,\"say \"\"hi\"\"\",,,0,0,read,"));
+        assert!(lines[2].ends_with(",,,injected uic=2; disk retries=1"), "{}", lines[2]);
         // The target's own comma stands in quotes.
         assert_eq!(lines[1].matches(',').count(), lines[0].matches(',').count() + 1);
     }

@@ -194,15 +194,24 @@ fn run_on(
     let before = stack.incidents();
     let played = stack.visit(Play { file, options });
     drop(progress);
-    if let Some(why) = stack.failure() {
-        return Err(Failure::of(name, why));
-    }
+    let why = stack.failure();
     let incidents = Incident::between(&before, &stack.incidents());
     let mut played = played.map_err(|error| match error {
+        _ if why.is_some() => Failure::of(name, why.as_deref().unwrap_or_default()),
         PlayError::Run(flysch_bench::runner::Error::Stalled { .. }) => Failure::of(name, error),
         refused => Failure::usage(format!("{name}: {refused}")),
     })?;
-    stack.keep();
+    // What kept the stack from its work says more than what a request was answered.
+    if why.is_none() {
+        stack.keep();
+    }
+    if let Some(why) = why {
+        let mut failed = played.jobs.iter_mut().filter(|job| job.failure.is_some()).peekable();
+        if failed.peek().is_none() {
+            return Err(Failure::of(name, why));
+        }
+        failed.for_each(|job| job.failure = Some(why.clone()));
+    }
     for job in played.jobs.iter_mut().filter(|_| jobs.file.is_none()) {
         let column = Column::from_job_name(&job.name);
         job.published = column.and_then(|column| column.published(job.iodepth));

@@ -10,6 +10,14 @@ const INTERRUPTED: i32 = 130;
 /// What a command does to end by itself when it is told to.
 static END: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
 
+/// What stays behind when the command is interrupted, in words.
+static STAYS: Mutex<Option<String>> = Mutex::new(None);
+
+/// From now on an interrupted command says this: what stands, and how to go on.
+pub(crate) fn say_when_interrupted(text: String) {
+    *STAYS.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+}
+
 /// From now on the first signal calls `end`, which has the command end by itself; another one
 /// ends it as ever.
 pub(crate) fn end_by(end: impl Fn() + Send + 'static) {
@@ -24,7 +32,10 @@ pub(crate) fn prepare() {
             return end();
         }
         flysch_files::abandon();
-        eprintln!("flysch: interrupted");
+        match STAYS.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(stays) => eprintln!("flysch: interrupted; {stays}"),
+            None => eprintln!("flysch: interrupted"),
+        }
         std::process::exit(INTERRUPTED);
     });
     let usual = std::panic::take_hook();

@@ -6,6 +6,8 @@ use super::{
     Areas, Cpu, DirectionResults, JobResults, LATENCY_LIMITS, Latency, Percentile, SampleSummary,
     VerifyResults,
 };
+use flysch_api::block::{Cause, Error};
+
 use crate::histogram::{DEFAULT_PERCENTILES, Histogram};
 use crate::runner::{Failure, WorkerOutcome};
 use crate::statistics::{DirectionStatistics, Samples, Statistics};
@@ -144,10 +146,17 @@ impl JobResults {
 const BAD_DATA: i32 = 84;
 /// EIO.
 const FAILED: i32 = 5;
+/// ENOSPC.
+const NO_SPACE: i32 = 28;
+/// DATA PROTECT, space allocation failed (SPC-6): what the device stands on is full.
+const ALLOCATION_FAILED: (u8, u8, u8) = (7, 0x27, 7);
 
 fn code(failure: Option<Failure>) -> i32 {
     match failure {
         None => 0,
+        Some(Failure::Request {
+            error: Error::Device(Cause::Scsi { key, asc, ascq, .. }), ..
+        }) if (key, asc, ascq) == ALLOCATION_FAILED => NO_SPACE,
         Some(Failure::Request { .. }) => FAILED,
         Some(Failure::Verify { .. }) => BAD_DATA,
     }
@@ -191,4 +200,22 @@ fn latency_percent(statistics: &Statistics) -> Vec<f64> {
     }
     shares.push((statistics.requests() - last) as f64 * 100.0 / all);
     shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flysch_api::block::Operation;
+
+    #[test]
+    fn a_failure_has_the_number_that_fio_gives_it() {
+        let of = |error| {
+            let operation = Operation::Write;
+            code(Some(Failure::Request { operation, offset: 0, length: 4096, error }))
+        };
+        assert_eq!(code(None), 0);
+        assert_eq!(of(Error::Device(Cause::sense(7, 0x27, 7))), 28);
+        assert_eq!(of(Error::Device(Cause::sense(4, 0x44, 0))), 5);
+        assert_eq!(of(Error::Medium(Cause::None)), 5);
+    }
 }

@@ -43,6 +43,12 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if in_folder {
         make_empty(&arguments.output)?;
     }
+    // As with tar: what is out stays. It is not told from a whole tree by looking at it, and to go
+    // on where it stopped the last files could not be trusted.
+    crate::cleanup::say_when_interrupted(format!(
+        "{} is not complete: remove it, or extract into another directory",
+        arguments.output.display()
+    ));
     for (name, volume) in &volumes {
         let name = if is_tree(volume) { name.clone() } else { format!("{name}.bin") };
         let place = if in_folder { arguments.output.join(&name) } else { arguments.output.clone() };

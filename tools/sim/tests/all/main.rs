@@ -2,6 +2,7 @@
 
 mod chips;
 mod cuts;
+mod front;
 mod full;
 mod late;
 mod seeds;
