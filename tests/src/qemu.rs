@@ -50,6 +50,11 @@ pub fn releases() -> Vec<Release> {
     found
 }
 
+/// The options of a machine of this release.
+fn of_release(release: &Release) -> Options {
+    Options { program: Some(release.program.clone()), ..Options::default() }
+}
+
 /// A logical unit in memory.
 pub fn memory_unit(lun: u8, bytes: u64) -> Unit {
     Unit { lun, backing: Backing::Memory { bytes }, read_only: false }
@@ -60,8 +65,7 @@ pub fn memory_unit(lun: u8, bytes: u64) -> Unit {
 /// # Panics
 /// If it does not start.
 pub fn machine(release: &Release, queues: u8, units: Vec<Unit>) -> Machine {
-    let program = Some(release.program.clone());
-    let options = Options { program, queues, memory_bytes: 64 << 20, units, ..Options::default() };
+    let options = Options { queues, memory_bytes: 64 << 20, units, ..of_release(release) };
     Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
 }
 

@@ -54,6 +54,12 @@ pub enum Error {
         /// Bytes per block.
         block_size: u32,
     },
+    /// A block of the unit is more than its data: metadata or protection information, which is not
+    /// supported.
+    Metadata {
+        /// The unit.
+        unit: u64,
+    },
     /// The memory given for command data is too small.
     Scratch {
         /// Bytes needed.
@@ -93,6 +99,11 @@ impl fmt::Display for Error {
                 "logical unit {} has {block_size}-byte blocks; a power of two from 1 up to \
                  the longest transfer is needed",
                 LogicalUnitNumber::from_bits(*unit)
+            ),
+            Self::Metadata { unit } => write!(
+                f,
+                "unit {unit} is formatted with metadata or protection information, which is not \
+                 supported: format it without"
             ),
             Self::Scratch { needed, got } => {
                 write!(f, "{got} bytes of scratch memory given, {needed} needed")

@@ -1,4 +1,5 @@
-//! What a disk needs to know of a command set, one implementation per file: [`da`](mod@crate::da).
+//! What a disk needs to know of a command set, one implementation per file: [`da`](mod@crate::da),
+//! [`nda`](mod@crate::nda).
 //!
 //! A family belongs to a protocol: the disk over a port is of the family of the port's language, so
 //! requests become commands by direct calls.
@@ -41,6 +42,8 @@ pub enum Action {
     Requeue,
     /// Issue it again after a pause that doubles each time; counts.
     BackOff,
+    /// Issue it again after so many milliseconds, which the device asked for; counts.
+    After(u32),
     /// Issue it again every [`POLL_READY_MS`], up to [`POLL_READY_TRIES`] times.
     PollReady,
     /// The device's queue is full: fewer commands at once, again when another one ended.

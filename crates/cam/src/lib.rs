@@ -11,6 +11,7 @@
 //! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device) |
 //! | [`family`] | what a disk needs to know of a command set |
 //! | [`da`](mod@da) | SCSI direct-access units |
+//! | [`nda`](mod@nda) | NVMe namespaces |
 //! | `queue` | requests in hand and their commands |
 //! | `single` | the fast path |
 //! | `recover` | what happens after an error |
@@ -29,6 +30,7 @@ pub mod da;
 pub mod disk;
 mod error;
 pub mod family;
+pub mod nda;
 mod queue;
 mod recover;
 pub mod run;

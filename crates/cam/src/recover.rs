@@ -111,6 +111,7 @@ where
         let (count, limit, pause_ms) = match action {
             Action::Succeed | Action::Fail => return false,
             Action::Retry(times) => (&mut tries.counted, times.min(retries), 0),
+            Action::After(ms) => (&mut tries.counted, retries, ms),
             Action::Requeue => (&mut tries.requeued, REQUEUE_MAX, 0),
             Action::PollReady => (&mut tries.paused, POLL_READY_TRIES, POLL_READY_MS),
             Action::Throttle if !alone => {

@@ -3,6 +3,7 @@
 mod disk;
 mod fake;
 mod faults;
+mod nda;
 mod queue;
 mod run;
 mod scan;

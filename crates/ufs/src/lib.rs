@@ -15,7 +15,7 @@
 //!   [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number. No allocation,
 //!   no lock, no search. The price of recovery while nothing is wrong is one relaxed load.
 //! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in
-//!   with `poll`, the next instant goes out with `poll_at`. See `script.rs` for how.
+//!   with `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
 //! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane.
 //! - Every command ends exactly once, by the device's answer, the controller's status, or the
 //!   ladder of `recover`: abort, logical unit reset, host reset with full re-initialisation, gone.
@@ -32,7 +32,7 @@
 //! | `slots`, `queue`, `descriptors`, `interrupts` | parts of a lane |
 //! | `lane` | commands: the hot path, and the rest of a lane |
 //! | `uic`, `task`, `exchange` | one UIC command, task management request, management command each |
-//! | `script`, `control` | procedures that wait, and their primitives |
+//! | `control` | the primitives of procedures that wait |
 //! | `board`, `management` | telling the platform; NOP, queries, the host's own SCSI commands |
 //! | `query`, `configuration`, `power`, `writebooster`, `exception` | the features of those names |
 //! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
@@ -83,7 +83,6 @@ mod queue;
 mod quirks;
 mod recover;
 mod rpmb;
-mod script;
 mod service;
 mod shared;
 mod shares;

@@ -16,6 +16,7 @@ mod code;
 mod error;
 
 pub mod jffs2;
+pub mod nvme;
 pub mod scsi;
 pub mod ubi;
 pub mod ubifs;

@@ -42,10 +42,12 @@ pub enum Error {
     },
     /// A QEMU that is new enough but was built without the device.
     #[error(
-        "QEMU {version} (`{}`) was built without the `ufs` device; {INSTALL}",
+        "QEMU {version} (`{}`) was built without the `{device}` device; {INSTALL}",
         program.display()
     )]
     NoDevice {
+        /// The device.
+        device: &'static str,
         /// The binary.
         program: PathBuf,
         /// Its version.

@@ -123,8 +123,8 @@ pub(crate) fn shared_memory(purpose: &'static str, bytes: u64) -> Result<OwnedFd
 fn check_size(lun: u8, bytes: u64) -> Result<(), Error> {
     if bytes < BLOCK_SIZE || !bytes.is_multiple_of(BLOCK_SIZE) || i64::try_from(bytes).is_err() {
         return Err(Error::Option(format!(
-            "size {bytes} of logical unit {lun}: QEMU's UFS units have {BLOCK_SIZE}-byte blocks, \
-             the size must be a positive multiple of that"
+            "size {bytes} of logical unit {lun}: the size must be a positive multiple of \
+             {BLOCK_SIZE}"
         )));
     }
     Ok(())

@@ -1,9 +1,10 @@
-//! QEMU's UFS device as an [`api::machine::Machine`](flysch_api::machine::Machine).
+//! QEMU's UFS and NVMe devices as an [`api::machine::Machine`](flysch_api::machine::Machine).
 //!
-//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, without root and
-//! without KVM. Its guest memory is a shared file, so DMA memory is plain memory on both sides;
-//! registers and PCI configuration go over the qtest socket. The guest processor halts at its reset
-//! vector and stays there: nothing runs in the machine but its clock and the device.
+//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, or its `nvme`
+//! device and namespaces, without root and without KVM. Its guest memory is a shared file, so DMA
+//! memory is plain memory on both sides; registers and PCI configuration go over the qtest socket.
+//! The guest processor halts at its reset vector and stays there: nothing runs in the machine but
+//! its clock and the device.
 //!
 //! | module | what |
 //! |---|---|
@@ -45,9 +46,10 @@ use qtest::{Broken, Link};
 
 /// Logical block size of QEMU's UFS logical units, bytes.
 pub const BLOCK_SIZE: u64 = 4096;
-/// Most queue pairs QEMU's device takes (`mcq-maxq` must stay below 32).
+/// Most queue pairs QEMU's UFS device takes (`mcq-maxq` must stay below 32); as many are enough for
+/// its NVMe device.
 pub const QUEUES_MAX: u8 = 31;
-/// Highest logical unit number.
+/// Highest logical unit number; namespace ids are one higher.
 pub const LUN_MAX: u8 = 31;
 /// Most DMA memory: what a q35 machine maps below 4 GiB in one piece, less the first MiB.
 pub const MEMORY_MAX: u64 = 2047 << 20;
@@ -57,11 +59,14 @@ pub const MEMORY_MAX: u64 = 2047 << 20;
 pub struct Options {
     /// The QEMU binary; `None` takes `FLYSCH_QEMU`, then `qemu-system-x86_64` from the PATH.
     pub program: Option<PathBuf>,
-    /// Queue pairs of the multi-circular queue, at most [`QUEUES_MAX`]; 0 leaves MCQ off.
+    /// Which device.
+    pub controller: Controller,
+    /// UFS: queue pairs of the multi-circular queue; 0 leaves MCQ off. NVMe: I/O queue pairs; 0 is
+    /// one. At most [`QUEUES_MAX`].
     pub queues: u8,
     /// DMA memory, bytes; rounded up to whole MiB, at most [`MEMORY_MAX`]. It is sparse.
     pub memory_bytes: u64,
-    /// The logical units.
+    /// The logical units, or namespaces.
     pub units: Vec<Unit>,
     /// A vfio-user socket (QEMU 11): what is served there is driven in place of QEMU's own device,
     /// and `queues` and `units` mean nothing.
@@ -74,12 +79,25 @@ impl Default for Options {
         let backing = Backing::Memory { bytes: 1 << 30 };
         Self {
             program: None,
+            controller: Controller::Ufs,
             queues: 0,
             memory_bytes: 256 << 20,
             units: vec![Unit { lun: 0, backing, read_only: false }],
             socket: None,
         }
     }
+}
+
+/// Which of QEMU's devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// `ufs`, with `ufs-lu`.
+    Ufs,
+    /// `nvme`, with `nvme-ns`: logical unit n is namespace n + 1.
+    Nvme {
+        /// Bytes per block, 512 or 4096.
+        block_size: u32,
+    },
 }
 
 /// One logical unit.
@@ -172,7 +190,7 @@ impl Machine {
         let process = Process::start(&program, list.into_vec(), inherited)?;
         let ear = ours.try_clone().map_err(system("duplicating a socket"))?;
         let mut link = Link::new(ours).map_err(system("setting up the qtest socket"))?;
-        let window = pci::attach(&mut link)
+        let window = pci::attach(&mut link, options.controller)
             .map_err(|fault| start_error(&fault, &process, options, &program, version))?;
         let wake = rustix::event::eventfd(
             0,
@@ -368,9 +386,14 @@ impl flysch_api::machine::Machine for Machine {
 
 fn check(options: &Options) -> Result<(), Error> {
     let refuse = |text: String| Err(Error::Option(text));
+    if let Controller::Nvme { block_size } = options.controller
+        && !matches!(block_size, 512 | 4096)
+    {
+        return refuse(format!("blocks of {block_size} bytes: 512 and 4096 work"));
+    }
     if options.queues > QUEUES_MAX {
         let queues = options.queues;
-        return refuse(format!("mcq={queues}: QEMU's UFS device has at most {QUEUES_MAX} queues"));
+        return refuse(format!("{queues} queues: QEMU's device has at most {QUEUES_MAX}"));
     }
     if options.memory_bytes == 0 || options.memory_bytes > MEMORY_MAX {
         let bytes = options.memory_bytes;
@@ -441,11 +464,7 @@ fn served_device(list: &mut Arguments, socket: &str) {
 
 /// QEMU's own device with its logical units.
 fn own_device(list: &mut Arguments, options: &Options, stores: &[Store]) {
-    let mcq = match options.queues {
-        0 => String::new(),
-        queues => format!(",mcq=true,mcq-maxq={queues}"),
-    };
-    list.option("-device", format!("ufs,id=ufs0,bus=pcie.0,addr={}{mcq}", pci::SLOT));
+    list.option("-device", controller_device(options));
     for (unit, store) in options.units.iter().zip(stores) {
         let (lun, bytes) = (unit.lun, store.bytes);
         let name = process::inherited_name(&store.descriptor);
@@ -458,7 +477,32 @@ fn own_device(list: &mut Arguments, options: &Options, stores: &[Store]) {
                  rerror=report"
             ),
         );
-        list.option("-device", format!("ufs-lu,bus=ufs0,drive=lu{lun},lun={lun}"));
+        list.option("-device", unit_device(options.controller, lun));
+    }
+}
+
+/// The controller of the command line.
+fn controller_device(options: &Options) -> String {
+    let place = format!("id=host0,bus=pcie.0,addr={}", pci::SLOT);
+    match (options.controller, options.queues) {
+        (Controller::Ufs, 0) => format!("ufs,{place}"),
+        (Controller::Ufs, queues) => format!("ufs,{place},mcq=true,mcq-maxq={queues}"),
+        (Controller::Nvme { .. }, queues) => {
+            format!("nvme,{place},serial=flysch,max_ioqpairs={}", queues.max(1))
+        }
+    }
+}
+
+/// A unit of it.
+fn unit_device(controller: Controller, lun: u8) -> String {
+    match controller {
+        Controller::Ufs => format!("ufs-lu,bus=host0,drive=lu{lun},lun={lun}"),
+        Controller::Nvme { block_size } => {
+            let nsid = u32::from(lun) + 1;
+            let blocks =
+                format!("logical_block_size={block_size},physical_block_size={block_size}");
+            format!("nvme-ns,bus=host0,drive=lu{lun},nsid={nsid},{blocks}")
+        }
     }
 }
 
@@ -503,8 +547,12 @@ fn known_words(words: &str, options: &Options, program: &Path, version: Version)
     if words.contains("'vfio-user-pci' is not a valid device model name") {
         return Some(Error::NoClient { program: program.to_path_buf(), version });
     }
-    if words.contains("'ufs' is not a valid device model name") {
-        return Some(Error::NoDevice { program: program.to_path_buf(), version });
+    let device = match options.controller {
+        Controller::Ufs => "ufs",
+        Controller::Nvme { .. } => "nvme",
+    };
+    if words.contains(&format!("'{device}' is not a valid device model name")) {
+        return Some(Error::NoDevice { device, program: program.to_path_buf(), version });
     }
     let line = words.lines().find(|line| line.contains("lock") && line.contains("drive=lu"))?;
     let unit = options.units.iter().find(|u| line.contains(&format!("drive=lu{},", u.lun)))?;

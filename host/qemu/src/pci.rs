@@ -1,8 +1,9 @@
 //! Finding the controller on the PCI bus: configuration mechanism 1 (PCI 3.0, 3.2.2.3.2), one
-//! 32-bit memory BAR, bus mastering.
+//! memory BAR below 4 GiB, bus mastering.
 
 use flysch_api::machine::Identity;
 
+use crate::Controller;
 use crate::qtest::{Broken, Link};
 
 /// The slot QEMU is told to put the controller in.
@@ -18,10 +19,15 @@ const ID: u32 = 0x00;
 const COMMAND: u32 = 0x04;
 const CLASS: u32 = 0x08;
 const BAR0: u32 = 0x10;
+const BAR1: u32 = 0x14;
+/// Bits 2:1 of a BAR that is the lower half of one of 64 bits.
+const BAR_64_BIT: u32 = 2 << 1;
 const COMMAND_MEMORY: u32 = 1 << 1;
 const COMMAND_BUS_MASTER: u32 = 1 << 2;
 /// Mass storage, UFS, UFSHCI (PCI Code and ID Assignment 1.2).
 const CLASS_UFSHCI: u32 = 0x01_0901;
+/// Mass storage, non-volatile memory, NVMe.
+const CLASS_NVME: u32 = 0x01_0802;
 
 /// Where the controller's registers are.
 #[derive(Clone, Copy, Debug)]
@@ -45,22 +51,30 @@ impl From<Broken> for Fault {
 }
 
 /// Makes the controller's registers reachable and lets it master the bus.
-pub(crate) fn attach(link: &mut Link) -> Result<Window, Fault> {
+pub(crate) fn attach(link: &mut Link, controller: Controller) -> Result<Window, Fault> {
+    let (expected, name) = match controller {
+        Controller::Ufs => (CLASS_UFSHCI, "a UFS host controller"),
+        Controller::Nvme { .. } => (CLASS_NVME, "an NVMe controller"),
+    };
     // Everything that reaches the I/O APIC is reported as a line of its own.
     link.call(format_args!("irq_intercept_in ioapic"))?;
     let id = read(link, ID)?;
     let class = read(link, CLASS)? >> 8;
-    if class != CLASS_UFSHCI {
+    if class != expected {
         return Err(Fault::Device(format!(
-            "PCI slot {SLOT} holds {id:#010x} of class {class:#08x}, not a UFS host controller"
+            "PCI slot {SLOT} holds {id:#010x} of class {class:#08x}, not {name}"
         )));
     }
     write(link, BAR0, u32::MAX)?;
-    let length = (!(read(link, BAR0)? & !0xF)).wrapping_add(1);
+    let bar = read(link, BAR0)?;
+    let length = (!(bar & !0xF)).wrapping_add(1);
     if length == 0 || length > 1 << 24 {
         return Err(Fault::Device(format!("its register window has a length of {length:#x}")));
     }
     write(link, BAR0, BASE)?;
+    if bar & BAR_64_BIT != 0 {
+        write(link, BAR1, 0)?;
+    }
     write(link, COMMAND, COMMAND_MEMORY | COMMAND_BUS_MASTER)?;
     Ok(Window {
         base: BASE,

@@ -1,8 +1,10 @@
-//! What needs QEMU: its UFS device under our driver, and the machine that boots without a system.
+//! What needs QEMU: its UFS and NVMe devices under our drivers, and the machine that boots
+//! without a system.
 
 mod bare_metal;
 mod command;
 mod features;
 mod io;
 mod life;
+mod nvme;
 mod served;

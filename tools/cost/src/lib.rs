@@ -3,5 +3,6 @@
 #![deny(missing_docs)]
 
 pub mod instant;
+pub mod instant_nvme;
 pub mod measure;
 pub mod path;

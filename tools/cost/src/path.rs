@@ -4,13 +4,14 @@
 //! is the driver, or driver and disk, and the loop that makes the requests.
 
 use flysch_api::block::{Device, Operation, Request};
-use flysch_api::command::{Cdb, Command, Direction, Ended, Ordering, Port as _, Token};
+use flysch_api::command::{Cdb, Command, Direction, Ended, Nvme, Ordering, Port, Protocol, Token};
 use flysch_api::data::Data;
-use flysch_api::machine::{Clock, DmaSlice, Instant, Machine};
-use flysch_cam::{Disk, Shape};
-use flysch_ufs::{Host, Options, Port, QueueMode};
+use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
+use flysch_cam::{Disk, Family, Shape};
+use flysch_ufs::{Host, Options, QueueMode};
 
 use crate::instant::{InstantMachine, Order};
+use crate::instant_nvme::NvmeInstantMachine;
 
 const DRIVER_BYTES: usize = 1 << 20;
 const SCRATCH_BYTES: usize = 64 << 10;
@@ -24,8 +25,19 @@ const READ_10: Cdb = Cdb([0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
 pub enum Layer {
     /// The host controller driver alone, from `start` to the outcome.
     Driver,
-    /// A `da` disk over it, from the request to its completion.
+    /// A disk over it, from the request to its completion.
     Disk,
+}
+
+/// Which driver, and how its queues are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// UFS, multi-circular queues.
+    UfsMcq,
+    /// UFS, the single doorbell.
+    UfsSdq,
+    /// NVMe.
+    Nvme,
 }
 
 /// One thing that is measured.
@@ -37,8 +49,8 @@ pub struct Case {
     pub what: &'static str,
     /// How much of the stack.
     pub layer: Layer,
-    /// Multi-circular queues, or the single doorbell.
-    pub mcq: bool,
+    /// Which driver, and how its queues are.
+    pub controller: Controller,
     /// Requests per doorbell.
     pub depth: u32,
     /// In which order they end.
@@ -50,30 +62,47 @@ pub struct Case {
 }
 
 /// Everything that is measured.
-pub const CASES: [Case; 8] = [
+pub const CASES: [Case; 13] = [
     case("driver-mcq", "driver, MCQ, depth 32, in order", Layer::Driver, 265),
     Case {
         order: Order::Shuffled,
         ..case("driver-mcq-shuffled", "driver, MCQ, depth 32, out of order", Layer::Driver, 265)
     },
     Case { depth: 1, ..case("driver-mcq-1", "driver, MCQ, depth 1", Layer::Driver, 400) },
-    Case { mcq: false, ..case("driver-sdq", "driver, SDQ, depth 32", Layer::Driver, 250) },
+    Case { controller: UfsSdq, ..case("driver-sdq", "driver, SDQ, depth 32", Layer::Driver, 250) },
     case("disk-mcq", "disk and driver, MCQ, depth 32", Layer::Disk, 440),
-    Case { mcq: false, ..case("disk-sdq", "disk and driver, SDQ, depth 32", Layer::Disk, 420) },
+    Case {
+        controller: UfsSdq,
+        ..case("disk-sdq", "disk and driver, SDQ, depth 32", Layer::Disk, 420)
+    },
     Case {
         segments: 8,
         ..case("disk-mcq-list", "disk and driver, MCQ, depth 32, 8 segments", Layer::Disk, 860)
     },
     Case {
-        mcq: false,
+        controller: UfsSdq,
         segments: 8,
         ..case("disk-sdq-list", "disk and driver, SDQ, depth 32, 8 segments", Layer::Disk, 840)
     },
+    nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 1000),
+    Case { depth: 1, ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 1000) },
+    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 1000),
+    Case { depth: 1, ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 1000) },
+    Case {
+        segments: 2,
+        ..nvme("disk-nvme-list", "disk and driver, NVMe, depth 32, 2 segments", Layer::Disk, 2000)
+    },
 ];
+
+use Controller::{UfsMcq, UfsSdq};
+
+const fn nvme(name: &'static str, what: &'static str, layer: Layer, budget: u64) -> Case {
+    Case { controller: Controller::Nvme, ..case(name, what, layer, budget) }
+}
 
 const fn case(name: &'static str, what: &'static str, layer: Layer, budget: u64) -> Case {
     let order = Order::AsIssued;
-    Case { name, what, layer, mcq: true, depth: 32, order, segments: 1, budget }
+    Case { name, what, layer, controller: UfsMcq, depth: 32, order, segments: 1, budget }
 }
 
 /// Reads 4 KiB `count` times.
@@ -81,39 +110,78 @@ const fn case(name: &'static str, what: &'static str, layer: Layer, budget: u64)
 /// # Panics
 /// If a read fails: nothing can go wrong on this controller.
 pub fn run(case: &Case, count: u32) {
+    match case.controller {
+        Controller::Nvme => run_nvme(case, count),
+        _ => run_ufs(case, count),
+    }
+}
+
+fn run_ufs(case: &Case, count: u32) {
     let machine = InstantMachine::new(8 << 20);
     machine.set_order(case.order);
-    let queue = if case.mcq { QueueMode::Mcq } else { QueueMode::Sdq };
+    let mcq = case.controller == Controller::UfsMcq;
+    let queue = if mcq { QueueMode::Mcq } else { QueueMode::Sdq };
     let options = Options { queue, interrupts: false, ..Options::default() };
     let memory = machine.memory().carve(0, DRIVER_BYTES);
     let mut host = Host::new(machine.clone(), memory, options).expect("options that fit");
     host.bring_up(&machine).expect("bring-up");
-    let mut port = host.into_ports().remove(0);
-    let data = data(&machine, case.segments);
+    measure(&machine, host.into_ports().remove(0), (0, READ_10), case, count);
+}
+
+fn run_nvme(case: &Case, count: u32) {
+    let machine = NvmeInstantMachine::new(8 << 20);
+    let options = flysch_nvme::Options { interrupts: false, ..Default::default() };
+    let memory = machine.memory().carve(0, DRIVER_BYTES);
+    let mut host =
+        flysch_nvme::Host::new(machine.clone(), memory, options).expect("options that fit");
+    host.bring_up(&machine).expect("bring-up");
+    let read = Nvme::transfer(false, 0, 1, false);
+    measure(&machine, host.into_ports().remove(0), (1, read), case, count);
+}
+
+fn measure<M: Machine, P: Port>(
+    machine: &M,
+    mut port: P,
+    read: (u64, <P::Protocol as Protocol>::Payload),
+    case: &Case,
+    count: u32,
+) where
+    P::Protocol: Family,
+{
+    let data = data(machine.memory(), case.segments);
+    let rounds = (case.depth, count);
     match case.layer {
-        Layer::Driver => measured_driver(&machine, &mut port, data, (case.depth, count)),
+        Layer::Driver => measured_driver(machine, &mut port, read, data, rounds),
         Layer::Disk => {
-            measured_disk(&machine, &mut disk(&machine, port), data, (case.depth, count));
+            let mut disk = disk(machine.memory(), port, read.0);
+            measured_disk(machine, &mut disk, data, rounds);
         }
     }
 }
 
 /// The data of every request: a block, in one piece or in pieces with gaps between them.
-fn data(machine: &InstantMachine, segments: u32) -> Data {
-    let memory = machine.memory();
+fn data(memory: &DmaRegion, segments: u32) -> Data {
     let len = BLOCK / segments;
-    let piece = |n: u32| memory.slice(DATA + n as usize * BLOCK as usize, len);
+    // The first ends and all others begin and end at pages, where they are as long as that.
+    let first = if segments == 2 { BLOCK as usize - len as usize } else { 0 };
+    let piece = |n: u32| {
+        let skew = if n == 0 { first } else { 0 };
+        memory.slice(DATA + skew + n as usize * 2 * BLOCK as usize, len)
+    };
     if segments == 1 {
         return Data::One(piece(0));
     }
     let pieces: Vec<DmaSlice> = (0..segments).map(piece).collect();
-    let list = DATA + segments as usize * BLOCK as usize;
+    let list = DATA + 2 * segments as usize * BLOCK as usize;
     Data::list(memory, list, &pieces).expect("room for the list")
 }
 
-fn disk(machine: &InstantMachine, port: Port<InstantMachine>) -> Disk<Port<InstantMachine>> {
+fn disk<P: Port>(memory: &DmaRegion, port: P, unit: u64) -> Disk<P>
+where
+    P::Protocol: Family,
+{
     let shape = Shape {
-        unit: 0,
+        unit,
         block_size: BLOCK,
         blocks: 1 << 20,
         transfer_blocks_max: 0,
@@ -122,14 +190,15 @@ fn disk(machine: &InstantMachine, port: Port<InstantMachine>) -> Disk<Port<Insta
         force_unit_access: true,
         write_protected: false,
     };
-    let scratch = machine.memory().carve(DRIVER_BYTES, SCRATCH_BYTES);
+    let scratch = memory.carve(DRIVER_BYTES, SCRATCH_BYTES);
     Disk::new(port, shape, scratch, &flysch_cam::Options::default()).expect("a disk")
 }
 
 #[inline(never)]
-fn measured_driver(
-    machine: &InstantMachine,
-    port: &mut Port<InstantMachine>,
+fn measured_driver<M: Machine, P: Port>(
+    machine: &M,
+    port: &mut P,
+    (unit, payload): (u64, <P::Protocol as Protocol>::Payload),
     data: Data,
     (depth, count): (u32, u32),
 ) {
@@ -138,8 +207,8 @@ fn measured_driver(
         let now = machine.now();
         for token in 0..depth {
             let command = Command {
-                unit: 0,
-                payload: READ_10,
+                unit,
+                payload,
                 direction: Direction::FromDevice,
                 data,
                 ordering: Ordering::Simple,
@@ -157,12 +226,14 @@ fn measured_driver(
 }
 
 #[inline(never)]
-fn measured_disk(
-    machine: &InstantMachine,
-    disk: &mut Disk<Port<InstantMachine>>,
+fn measured_disk<M: Machine, P: Port>(
+    machine: &M,
+    disk: &mut Disk<P>,
     data: Data,
     (depth, count): (u32, u32),
-) {
+) where
+    P::Protocol: Family,
+{
     let mut ended = 0;
     while ended < count {
         let now = machine.now();

@@ -250,6 +250,7 @@ fn needs(target: &Target, demand: &Demand) -> Needs {
     let queues = match target {
         Target::Ufs(ufs) => ufs.mcq.unwrap_or(1),
         Target::UfsQemu(qemu) => qemu.mcq.unwrap_or(1),
+        Target::NvmeQemu(qemu) => qemu.queues,
         _ => 1,
     };
     let lanes = u32::from(queues).min(demand.workers).max(1);

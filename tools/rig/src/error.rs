@@ -46,6 +46,23 @@ pub enum Error {
     /// The host controller could not be brought up.
     #[error("UFS host: {0}")]
     Host(#[from] flysch_ufs::Error),
+    /// The NVMe controller could not be brought up.
+    #[error("NVMe controller: {0}")]
+    Nvme(#[from] flysch_nvme::Error),
+    /// The controller has no such namespace.
+    #[error("the controller has no active namespace {namespace}; it has {present}")]
+    NoNamespace {
+        /// What was asked for.
+        namespace: u32,
+        /// What there is.
+        present: String,
+    },
+    /// The namespace is no disk.
+    #[error("namespace {namespace} is zoned, and no disk: blocks cannot be written in any order")]
+    CommandSet {
+        /// Its id.
+        namespace: u32,
+    },
     /// The logical unit could not be opened.
     #[error(transparent)]
     Disk(#[from] flysch_cam::Error),

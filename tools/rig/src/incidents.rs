@@ -61,7 +61,7 @@ impl Witness for flysch_qemu::Machine {
     }
 }
 
-fn incident(source: &str, what: &str, count: u64) -> Incident {
+pub(crate) fn incident(source: &str, what: &str, count: u64) -> Incident {
     Incident { source: source.into(), what: what.into(), count }
 }
 

@@ -11,6 +11,8 @@ mod error;
 mod function;
 mod image;
 mod incidents;
+pub mod lane;
+pub mod nvme;
 pub mod size;
 mod stack;
 mod target;
@@ -21,9 +23,10 @@ pub use error::Error;
 pub use flysch_models::faults::{Plan, PlanError};
 pub use function::UfsFunction;
 pub use image::{ImageError, ImageFault};
+pub use nvme::NvmeControl;
 pub use stack::{Needs, Plain, Stack, Visitor};
 pub use target::{
-    ClockKind, FileTarget, KINDS, Key, Kind, NullTarget, ParseError, QemuTarget, Target, UfsTarget,
-    did_you_mean,
+    ClockKind, FileTarget, KINDS, Key, Kind, NullTarget, NvmeQemuTarget, ParseError, QemuTarget,
+    Target, UfsTarget, did_you_mean,
 };
 pub use ufs::{Control, Controller};

@@ -12,6 +12,7 @@ use flysch_models::ufs::Threaded;
 use crate::blocks::{Blocks, OnDevice};
 use crate::error::Error;
 use crate::image::{ImageError, make};
+use crate::nvme::{self, Nvme, NvmeControl};
 use crate::target::{ClockKind, FileTarget, NullTarget, Target};
 use crate::ufs::{self, Control, ModelMachine, Ufs};
 
@@ -52,6 +53,8 @@ pub enum Stack {
     UfsThreaded(Ufs<Threaded>),
     /// QEMU's UFS device.
     UfsQemu(Ufs<flysch_qemu::Machine>),
+    /// QEMU's NVMe device.
+    NvmeQemu(Nvme<flysch_qemu::Machine>),
     /// A file.
     File(Plain<File>),
     /// Nothing at all.
@@ -116,6 +119,7 @@ impl Stack {
             }
             Target::Ufs(target) => Ok(Self::Ufs(ufs::open_inline(target, needs)?, target.clock)),
             Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
+            Target::NvmeQemu(target) => nvme::open_qemu(target, needs).map(Self::NvmeQemu),
             Target::File(target) => open_file(target, needs).map(Self::File),
             Target::Null(target) => Ok(Self::Null(open_null(*target, needs))),
         }
@@ -127,6 +131,7 @@ impl Stack {
             Self::Ufs(ufs, _) => ufs.visit(visitor),
             Self::UfsThreaded(ufs) => ufs.visit(visitor),
             Self::UfsQemu(ufs) => ufs.visit(visitor),
+            Self::NvmeQemu(nvme) => nvme.visit(visitor),
             Self::File(plain) => plain.visit(visitor),
             Self::Null(plain) => plain.visit(visitor),
         }
@@ -138,6 +143,7 @@ impl Stack {
             Self::Ufs(ufs, _) => ufs.blocks(),
             Self::UfsThreaded(ufs) => ufs.blocks(),
             Self::UfsQemu(ufs) => ufs.blocks(),
+            Self::NvmeQemu(nvme) => nvme.blocks(),
             Self::File(plain) => plain.blocks(),
             Self::Null(plain) => plain.blocks(),
         }
@@ -149,7 +155,15 @@ impl Stack {
             Self::Ufs(ufs, _) => Some(ufs),
             Self::UfsThreaded(ufs) => Some(ufs),
             Self::UfsQemu(ufs) => Some(ufs),
-            Self::File(_) | Self::Null(_) => None,
+            _ => None,
+        }
+    }
+
+    /// The management side, if the stack stands on an NVMe controller.
+    pub fn nvme(&mut self) -> Option<&mut dyn NvmeControl> {
+        match self {
+            Self::NvmeQemu(nvme) => Some(nvme),
+            _ => None,
         }
     }
 
@@ -159,6 +173,7 @@ impl Stack {
             Self::Ufs(ufs, _) => *ufs.first().geometry(),
             Self::UfsThreaded(ufs) => *ufs.first().geometry(),
             Self::UfsQemu(ufs) => *ufs.first().geometry(),
+            Self::NvmeQemu(nvme) => *nvme.first().geometry(),
             Self::File(plain) => *plain.first().geometry(),
             Self::Null(plain) => *plain.first().geometry(),
         }
@@ -170,6 +185,7 @@ impl Stack {
             Self::Ufs(ufs, _) => ufs.description(),
             Self::UfsThreaded(ufs) => ufs.description(),
             Self::UfsQemu(ufs) => ufs.description(),
+            Self::NvmeQemu(nvme) => nvme.description(),
             Self::File(plain) => plain.description(),
             Self::Null(plain) => plain.description(),
         }
@@ -182,6 +198,7 @@ impl Stack {
             Self::Ufs(ufs, _) => ufs.incidents(),
             Self::UfsThreaded(ufs) => ufs.incidents(),
             Self::UfsQemu(ufs) => ufs.incidents(),
+            Self::NvmeQemu(nvme) => nvme.incidents(),
             Self::File(_) | Self::Null(_) => Vec::new(),
         }
     }
@@ -193,6 +210,7 @@ impl Stack {
             Self::Ufs(ufs, _) => ufs.failure(),
             Self::UfsThreaded(ufs) => ufs.failure(),
             Self::UfsQemu(ufs) => ufs.failure(),
+            Self::NvmeQemu(nvme) => nvme.failure(),
             Self::File(plain) => {
                 plain.lanes.iter().filter_map(File::failure).next().map(str::to_owned)
             }
@@ -207,6 +225,7 @@ impl Stack {
             Self::Ufs(ufs, _) => &mut ufs.made,
             Self::UfsThreaded(ufs) => &mut ufs.made,
             Self::UfsQemu(ufs) => &mut ufs.made,
+            Self::NvmeQemu(nvme) => &mut nvme.made,
             Self::File(plain) => &mut plain.made,
             Self::Null(plain) => &mut plain.made,
         };

@@ -41,7 +41,7 @@ const fn key(name: &'static str, value: &'static str, help: &'static str) -> Key
 }
 
 /// Every kind of target.
-pub const KINDS: [Kind; 4] = [
+pub const KINDS: [Kind; 5] = [
     Kind {
         name: "ufs",
         help: "a UFS device and its host controller, modelled in this process",
@@ -97,6 +97,17 @@ pub const KINDS: [Kind; 4] = [
         ],
     },
     Kind {
+        name: "nvme@qemu",
+        help: "QEMU's NVMe device, in a QEMU started for it",
+        keys: &[
+            key("size", "BYTES", "size of the namespace (1G, or the image's own)"),
+            key("image", "FILE", "keep the disk's data in this raw file (a temporary one)"),
+            key("queues", "1..31", "I/O queue pairs, this many (1)"),
+            key("block", "512|4096", "bytes per logical block (4096)"),
+            key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+        ],
+    },
+    Kind {
         name: "file:PATH",
         help: "a file as a disk, read and written as it is",
         keys: &[
@@ -119,6 +130,8 @@ pub enum Target {
     Ufs(UfsTarget),
     /// QEMU's UFS device.
     UfsQemu(QemuTarget),
+    /// QEMU's NVMe device.
+    NvmeQemu(NvmeQemuTarget),
     /// A file.
     File(FileTarget),
     /// Nothing at all.
@@ -207,6 +220,21 @@ pub struct QemuTarget {
     pub image: Option<PathBuf>,
     /// Queues in MCQ mode; `None` is the single doorbell.
     pub mcq: Option<u8>,
+    /// The QEMU to start.
+    pub qemu: Option<PathBuf>,
+}
+
+/// Settings of QEMU's NVMe device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NvmeQemuTarget {
+    /// Bytes of the namespace.
+    pub size: Option<u64>,
+    /// File that holds its data.
+    pub image: Option<PathBuf>,
+    /// I/O queue pairs.
+    pub queues: u8,
+    /// Bytes per logical block.
+    pub block_size: u32,
     /// The QEMU to start.
     pub qemu: Option<PathBuf>,
 }
@@ -353,6 +381,9 @@ impl FromStr for Target {
         match kind {
             "ufs" => Ok(Self::Ufs(UfsTarget::parse(&Pairs::parse("ufs", rest)?)?)),
             "ufs@qemu" => Ok(Self::UfsQemu(QemuTarget::parse(&Pairs::parse("ufs@qemu", rest)?)?)),
+            "nvme@qemu" => {
+                Ok(Self::NvmeQemu(NvmeQemuTarget::parse(&Pairs::parse("nvme@qemu", rest)?)?))
+            }
             "null" => Ok(Self::Null(NullTarget::parse(&Pairs::parse("null", rest)?)?)),
             "file" if rest.starts_with(':') => {
                 let rest = &rest[1..];
@@ -504,6 +535,18 @@ impl QemuTarget {
             size: pairs.size()?,
             image: pairs.path("image")?,
             mcq: pairs.within("mcq", 1, 31)?,
+            qemu: pairs.path("qemu")?,
+        })
+    }
+}
+
+impl NvmeQemuTarget {
+    fn parse(pairs: &Pairs<'_>) -> Result<Self, ParseError> {
+        Ok(Self {
+            size: pairs.size()?,
+            image: pairs.path("image")?,
+            queues: pairs.within("queues", 1, 31)?.unwrap_or(1),
+            block_size: pairs.block_size()?,
             qemu: pairs.path("qemu")?,
         })
     }

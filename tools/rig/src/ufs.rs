@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use flysch_api::block::{self, Completion, Geometry, Refused, Request};
-use flysch_api::machine::{DmaRegion, Identity, Instant, Machine, Wake};
+use flysch_api::machine::{DmaRegion, Identity, Machine, Wake};
 use flysch_bench::results::Incident;
 use flysch_cam::scan::SCRATCH_BYTES;
 use flysch_cam::{Disk, Peripheral, Shape};
@@ -19,6 +18,7 @@ use flysch_wire::ufs::registers::{Cap, Ver};
 use crate::error::Error;
 use crate::image::Image;
 use crate::incidents::{self, Witness};
+use crate::lane::{Lane, MemoryPlan};
 use crate::stack::{Needs, Open};
 use crate::target::{ClockKind, FaultsFrom, QemuTarget, UfsTarget};
 use crate::ticks::ticks;
@@ -38,54 +38,11 @@ const REAL_TIME: u32 = 1000;
 #[derive(Debug)]
 pub struct Ufs<M: Machine> {
     machine: M,
-    lanes: Vec<Lane<M>>,
+    lanes: Vec<Lane<Port<M>>>,
     peripherals: Vec<Peripheral>,
     description: String,
     /// The image, if it was made for this.
     pub(crate) made: Option<Made>,
-}
-
-/// A disk on one port, showing its user only the memory that is the user's.
-#[derive(Debug)]
-pub struct Lane<M: Machine> {
-    disk: Disk<Port<M>>,
-    memory: DmaRegion,
-}
-
-impl<M: Machine> Lane<M> {
-    /// The disk.
-    pub fn disk(&self) -> &Disk<Port<M>> {
-        &self.disk
-    }
-}
-
-impl<M: Machine> block::Device for Lane<M> {
-    fn geometry(&self) -> &Geometry {
-        self.disk.geometry()
-    }
-
-    fn memory(&self) -> &DmaRegion {
-        &self.memory
-    }
-
-    #[inline]
-    fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
-        self.disk.submit(request, now)
-    }
-
-    #[inline]
-    fn ring(&mut self, now: Instant) {
-        self.disk.ring(now);
-    }
-
-    #[inline]
-    fn poll(&mut self, now: Instant) -> Option<Completion> {
-        self.disk.poll(now)
-    }
-
-    fn poll_at(&self) -> Option<Instant> {
-        self.disk.poll_at()
-    }
 }
 
 /// The management side of a UFS host: what `flysch ufs` needs. Commands must not be in flight.
@@ -156,7 +113,7 @@ fn open_model<M: Witness>(
         aggregation: target.aggregation,
         ..driver_options(target.mcq, needs, target.gear)
     };
-    let plan = MemoryPlan::new::<M>(&options, needs);
+    let plan = memory_plan::<M>(&options, needs);
     let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
     let machine = start(Model::new(config, region.clone())?, region.clone())?;
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
@@ -215,7 +172,7 @@ pub(crate) fn open_qemu(
     needs: &Needs,
 ) -> Result<Ufs<flysch_qemu::Machine>, Error> {
     let options = driver_options(target.mcq, needs, None);
-    let plan = MemoryPlan::new::<flysch_qemu::Machine>(&options, needs);
+    let plan = memory_plan::<flysch_qemu::Machine>(&options, needs);
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let backing = match &target.image {
@@ -224,6 +181,7 @@ pub(crate) fn open_qemu(
     };
     let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
         program: target.qemu.clone(),
+        controller: flysch_qemu::Controller::Ufs,
         queues: target.mcq.unwrap_or(0),
         memory_bytes: plan.total() as u64,
         units: vec![flysch_qemu::Unit { lun: 0, backing, read_only: false }],
@@ -257,34 +215,12 @@ fn driver_options(mcq: Option<u8>, needs: &Needs, gear: Option<u8>) -> Options {
     }
 }
 
-/// Who gets which part of the machine's memory: data first, so that it starts at the region's own
-/// start, then the driver, then the disks' scratch memory.
-struct MemoryPlan {
-    data: usize,
-    driver: usize,
-    scratch: usize,
-    lanes: usize,
-}
-
-/// Parts start at pages.
-const PAGE: usize = 4096;
 /// Most command slots of a lane: the task tag is one byte.
 const SLOTS_MAX: u32 = 256;
 
-impl MemoryPlan {
-    fn new<M: Machine>(options: &Options, needs: &Needs) -> Self {
-        let lanes = usize::from(options.lanes);
-        Self {
-            data: (needs.memory * usize::from(needs.lanes.max(1))).next_multiple_of(PAGE),
-            driver: (Host::<M>::memory_len(options) + PAGE).next_multiple_of(PAGE),
-            scratch: Disk::<Port<M>>::scratch_bytes(SLOTS_MAX).max(SCRATCH_BYTES),
-            lanes,
-        }
-    }
-
-    fn total(&self) -> usize {
-        self.data + self.driver + self.scratch * self.lanes
-    }
+fn memory_plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
+    let scratch = Disk::<Port<M>>::scratch_bytes(SLOTS_MAX).max(SCRATCH_BYTES);
+    MemoryPlan::new(needs, options.lanes.into(), Host::<M>::memory_len(options), scratch)
 }
 
 impl<M: Machine> Ufs<M> {
@@ -296,18 +232,16 @@ impl<M: Machine> Ufs<M> {
         options: Options,
         lun: u8,
     ) -> Result<Self, Error> {
-        let driver = region.carve(plan.data, plan.driver);
-        let mut host = Host::new(machine.clone(), driver, options)?;
+        let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
         host.begin(Operation::BringUp)?;
         finish(&mut host, &machine)?;
         let mut ports = host.into_ports();
-        let scratch =
-            |lane: usize| region.carve(plan.data + plan.driver + lane * plan.scratch, plan.scratch);
+        let scratch = |lane: usize| plan.scratch(region, lane);
         let peripherals = flysch_cam::scan(&mut ports[0], &machine, &scratch(0))?;
         let shape = disk_shape(&peripherals, lun)?;
         let disk = |(lane, port)| {
             let disk = Disk::new(port, shape, scratch(lane), &Default::default())?;
-            Ok(Lane { disk, memory: region.carve(0, plan.data) })
+            Ok(Lane { disk, memory: plan.data(region) })
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         Ok(Self { machine, lanes, peripherals, description: String::new(), made: None })
@@ -343,14 +277,14 @@ impl<M: Witness> Ufs<M> {
 }
 
 impl<M: Machine> Open for Ufs<M> {
-    type Lane = Lane<M>;
+    type Lane = Lane<Port<M>>;
     type Clock = M;
 
-    fn parts(&mut self) -> (&mut [Lane<M>], &M) {
+    fn parts(&mut self) -> (&mut [Lane<Port<M>>], &M) {
         (&mut self.lanes, &self.machine)
     }
 
-    fn first(&self) -> &Lane<M> {
+    fn first(&self) -> &Lane<Port<M>> {
         &self.lanes[0]
     }
 

@@ -38,6 +38,17 @@ fn every_key_is_read() {
         seed: 7,
     };
     assert_eq!(text.parse(), Ok(Target::Ufs(expected)));
+    let text = "nvme@qemu,size=64M,image=c.img,queues=3,block=512,qemu=/opt/qemu";
+    let expected = NvmeQemuTarget {
+        size: Some(64 << 20),
+        image: Some("c.img".into()),
+        queues: 3,
+        block_size: 512,
+        qemu: Some("/opt/qemu".into()),
+    };
+    assert_eq!(text.parse(), Ok(Target::NvmeQemu(expected)));
+    assert!(refusal("nvme@qemu,queues=0").contains("1..31"));
+    assert!(refusal("nvme@qemu,block=1024").contains("512|4096"));
     let text = "ufs@qemu,size=64M,image=b.img,mcq=2,qemu=/opt/qemu";
     let expected = QemuTarget {
         size: Some(64 << 20),

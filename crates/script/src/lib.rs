@@ -11,18 +11,24 @@
 //! Nothing here knows what is asked or waited for. Procedures cut themselves into steps and
 //! [`turn_page`](Script::turn_page) between them, so that a replay stays short.
 
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+
 use alloc::vec::Vec;
 use core::panic::Location;
 
 /// The answer is not there yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pending;
+pub struct Pending;
 
 type Place = &'static Location<'static>;
 
 /// A page of answers `A`, and the wait `W` for the next one.
 #[derive(Debug)]
-pub(crate) struct Script<A, W> {
+pub struct Script<A, W> {
     answers: Vec<(A, Place)>,
     cursor: usize,
     wait: Option<(W, Place)>,
@@ -31,13 +37,20 @@ pub(crate) struct Script<A, W> {
 /// Answers of an ordinary step.
 const PAGE: usize = 64;
 
+impl<A: Clone, W> Default for Script<A, W> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<A: Clone, W> Script<A, W> {
-    pub(crate) fn new() -> Self {
+    /// A page without answers.
+    pub fn new() -> Self {
         Self { answers: Vec::with_capacity(PAGE), cursor: 0, wait: None }
     }
 
     /// Before the procedure is run again.
-    pub(crate) fn rewind(&mut self) {
+    pub fn rewind(&mut self) {
         self.cursor = 0;
     }
 
@@ -45,7 +58,7 @@ impl<A: Clone, W> Script<A, W> {
     ///
     /// # Panics
     /// If the step that ends now did not ask all it had asked before.
-    pub(crate) fn turn_page(&mut self) {
+    pub fn turn_page(&mut self) {
         if let Some((_, asked)) = self.answers.get(self.cursor) {
             panic!("a step ended without asking what it had asked before at {asked}");
         }
@@ -53,7 +66,7 @@ impl<A: Clone, W> Script<A, W> {
     }
 
     /// Drops everything in the middle of a step, the wait included.
-    pub(crate) fn abandon(&mut self) {
+    pub fn abandon(&mut self) {
         self.abandon_page();
         self.wait = None;
     }
@@ -68,7 +81,7 @@ impl<A: Clone, W> Script<A, W> {
     /// # Panics
     /// If the answer is to a question from another place.
     #[track_caller]
-    pub(crate) fn recall(&mut self) -> Option<A> {
+    pub fn recall(&mut self) -> Option<A> {
         let here = Location::caller();
         let (answer, asked) = self.answers.get(self.cursor)?;
         assert!(*asked == here, "a replay asks at {here} what was asked at {asked}");
@@ -77,29 +90,35 @@ impl<A: Clone, W> Script<A, W> {
     }
 
     /// Answers a new question at once.
+    ///
+    /// # Panics
+    /// If there are answers that were not asked for.
     #[track_caller]
-    pub(crate) fn write_down(&mut self, answer: A) {
+    pub fn write_down(&mut self, answer: A) {
         assert!(self.cursor == self.answers.len(), "there are answers not asked for");
         self.answers.push((answer, Location::caller()));
         self.cursor += 1;
     }
 
     /// Waits for the answer of a new question.
+    ///
+    /// # Panics
+    /// If the procedure waits already.
     #[track_caller]
-    pub(crate) fn wait_for(&mut self, wait: W) -> Pending {
+    pub fn wait_for(&mut self, wait: W) -> Pending {
         assert!(self.wait.is_none(), "a procedure asked while it was waiting");
         self.wait = Some((wait, Location::caller()));
         Pending
     }
 
     /// What is waited for, taken out so that whoever looks after it may use everything else.
-    pub(crate) fn take_wait(&mut self) -> Option<Waiting<W>> {
+    pub fn take_wait(&mut self) -> Option<Waiting<W>> {
         self.wait.take().map(|(what, place)| Waiting { what, place })
     }
 
     /// Gives back what [`take_wait`](Self::take_wait) took, with its answer if that is there now;
     /// `false` while it is not.
-    pub(crate) fn settle(&mut self, waiting: Waiting<W>, answer: Option<A>) -> bool {
+    pub fn settle(&mut self, waiting: Waiting<W>, answer: Option<A>) -> bool {
         let came = answer.is_some();
         match answer {
             Some(answer) => self.answers.push((answer, waiting.place)),
@@ -111,8 +130,9 @@ impl<A: Clone, W> Script<A, W> {
 
 /// A wait taken out of its script.
 #[derive(Debug)]
-pub(crate) struct Waiting<W> {
-    pub(crate) what: W,
+pub struct Waiting<W> {
+    /// What is waited for.
+    pub what: W,
     place: Place,
 }
 

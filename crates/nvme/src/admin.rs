@@ -1,0 +1,167 @@
+//! The admin queue: one command of the control path at a time, and one request for events that
+//! waits until the controller has something to tell.
+
+use crate::control::{Action, Answer, Core, Run};
+use crate::history::ErrorKind;
+use crate::layout::Layout;
+use crate::queue::{Completion, Done, Submission};
+use crate::shared::cause;
+use crate::{Cause, Error};
+use flysch_api::command::NvmeStatus;
+use flysch_api::machine::{Instant, Machine, Registers};
+use flysch_wire::nvme::registers::{cq_head, sq_tail};
+use flysch_wire::nvme::{AdminOpcode, Sqe, Status};
+
+/// Command id of the event request.
+const EVENT: u16 = u16::MAX;
+
+/// The admin queue pair.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    submission: Submission,
+    completion: Completion,
+    next_id: u16,
+    /// The answer to the last command, until it is fetched.
+    answer: Option<Done>,
+    /// An event request waits in the controller.
+    pub(crate) awaits_event: bool,
+    /// What the controller told of by itself, until it is dealt with.
+    pub(crate) event: Option<u32>,
+}
+
+impl Admin {
+    pub(crate) fn new(layout: &Layout, stride: u8) -> Self {
+        let (submission, completion) =
+            (layout.admin_submission.clone(), layout.admin_completion.clone());
+        Self {
+            submission: Submission::new(submission, sq_tail(0, stride)),
+            completion: Completion::new(completion, cq_head(0, stride)),
+            next_id: 0,
+            answer: None,
+            awaits_event: false,
+            event: None,
+        }
+    }
+
+    /// Starts over with empty queues.
+    pub(crate) fn restart(&mut self, registers: &impl Registers) {
+        self.submission.restart();
+        self.completion.restart(registers);
+        self.answer = None;
+        self.awaits_event = false;
+        self.event = None;
+    }
+
+    /// Issues a command; answers its id.
+    fn issue(&mut self, entry: Sqe, registers: &impl Registers) -> u16 {
+        let cid = self.next_id;
+        self.next_id = (cid + 1) % EVENT;
+        self.answer = None;
+        self.post(Sqe { cid, ..entry }, registers);
+        cid
+    }
+
+    /// Asks to be told of the next event.
+    pub(crate) fn await_event(&mut self, registers: &impl Registers) {
+        let opcode = AdminOpcode::AsyncEvent.into_bits();
+        self.post(Sqe { opcode, cid: EVENT, ..Sqe::default() }, registers);
+        self.awaits_event = true;
+    }
+
+    fn post(&mut self, entry: Sqe, registers: &impl Registers) {
+        self.submission.post(entry.to_words(), registers);
+        self.submission.ring(registers);
+    }
+
+    /// Whether something waits to be taken in.
+    pub(crate) fn is_waiting(&self, registers: &impl Registers) -> bool {
+        self.completion.is_waiting(registers)
+    }
+
+    /// Takes in what the controller answered.
+    pub(crate) fn harvest(&mut self, registers: &impl Registers) {
+        while let Some(done) = self.completion.take(registers) {
+            if done.cid != EVENT {
+                self.answer = Some(done);
+                continue;
+            }
+            self.awaits_event = false;
+            // A request that failed is not asked again: the controller has no events to tell.
+            if done.status == 0 {
+                self.event = Some(done.result);
+            }
+        }
+        self.completion.ring(registers);
+    }
+
+    fn answer_to(&mut self, cid: u16) -> Option<Done> {
+        self.answer.take_if(|done| done.cid == cid)
+    }
+}
+
+/// An admin command under way.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    entry: Sqe,
+    timeout_ms: u32,
+    /// Its id and its deadline, once it was issued.
+    issued: Option<(u16, Instant)>,
+}
+
+impl Exchange {
+    pub(crate) fn advance<M: Machine>(&mut self, core: &mut Core<M>) -> Option<Answer> {
+        let now = core.now;
+        let (cid, deadline) = *self.issued.get_or_insert_with(|| {
+            let cid = core.admin.issue(self.entry, &core.machine);
+            (cid, now.after_nanos(u64::from(self.timeout_ms) * crate::control::MS))
+        });
+        core.admin.harvest(&core.machine);
+        if let Some(Done { status, result, .. }) = core.admin.answer_to(cid) {
+            return Some(Answer::Reply(NvmeStatus { status, result }));
+        }
+        if let Some(cause) = core.is_lost() {
+            return Some(Answer::Failed(cause));
+        }
+        if now >= deadline {
+            let opcode = self.entry.opcode;
+            core.errors.note(now, ErrorKind::AdminTimeout, opcode.into());
+            core.shared.report(cause::LOST);
+            return Some(Answer::Failed(Cause::Timeout(AdminOpcode::from_bits(opcode))));
+        }
+        core.look_again(deadline);
+        None
+    }
+}
+
+impl<M: Machine> Core<M> {
+    /// An admin command to its end, whatever that is.
+    #[track_caller]
+    pub(crate) fn command(&mut self, entry: Sqe, timeout_ms: Option<u32>) -> Run<NvmeStatus> {
+        let timeout_ms = timeout_ms.unwrap_or(self.options.timeouts.admin_ms);
+        match self.ask(|_| Action::Admin(Exchange { entry, timeout_ms, issued: None }))? {
+            Answer::Reply(status) => Ok(status),
+            Answer::Failed(cause) => Err(cause.into()),
+            Answer::Value(_) => unreachable!("an admin command has a reply"),
+        }
+    }
+
+    /// An admin command that must end well; gives DW0.
+    #[track_caller]
+    pub(crate) fn must(&mut self, entry: Sqe) -> Run<u32> {
+        let status = self.command(entry, None)?;
+        match Status::of_field(status.status) {
+            Status::Success => Ok(status.result),
+            code => {
+                let opcode = AdminOpcode::from_bits(entry.opcode);
+                Err(Error::from(Cause::Status(opcode, code)).into())
+            }
+        }
+    }
+
+    /// A command that reads a page of data, which is the admin data page then.
+    #[track_caller]
+    pub(crate) fn fetch(&mut self, entry: Sqe) -> Run<u32> {
+        let data = [self.layout.admin_data.address(), 0];
+        self.must(Sqe { data, ..entry })
+    }
+}

@@ -1,0 +1,113 @@
+//! The same operations for callers that may wait: tools, tests, bare metal.
+
+use crate::host::{Host, Progress};
+use crate::operation::{AdminCommand, AdminData, AdminReply, Operation, Output};
+use crate::{Cause, Error};
+use alloc::boxed::Box;
+use flysch_api::machine::{Clock, Machine};
+use flysch_wire::nvme::feature::Select;
+use flysch_wire::nvme::{AdminOpcode, FeatureId, LogId, Status, log};
+
+impl<M: Machine> Host<M> {
+    /// Does one operation and waits for its end.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
+        while self.poll(clock.now()) == Progress::Busy {
+            clock.wait(self.poll_at());
+        }
+        self.begin(operation)?;
+        loop {
+            match self.poll(clock.now()) {
+                Progress::Done(result) => return result,
+                Progress::Busy | Progress::Idle => {
+                    clock.wait(self.poll_at());
+                }
+            }
+        }
+    }
+
+    /// Brings the controller up.
+    ///
+    /// # Errors
+    /// Which step failed, and why.
+    pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), Error> {
+        self.run(clock, Operation::BringUp).map(|_| ())
+    }
+
+    /// Makes everything safe and stops the controller.
+    ///
+    /// # Errors
+    /// [`Cause::InFlight`] if commands are in flight; everything goes on then.
+    pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), Error> {
+        self.run(clock, Operation::Shutdown).map(|_| ())
+    }
+
+    /// An admin command that must end well.
+    ///
+    /// # Errors
+    /// [`Cause::Status`] with what the controller said; why it was not carried out.
+    pub fn admin(
+        &mut self,
+        clock: &impl Clock,
+        command: AdminCommand,
+    ) -> Result<AdminReply, Error> {
+        let opcode = AdminOpcode::from_bits(command.opcode);
+        match self.run(clock, Operation::Admin(Box::new(command)))? {
+            Output::Admin(reply) => match Status::of_field(reply.status.status) {
+                Status::Success => Ok(reply),
+                status => Err(Cause::Status(opcode, status).into()),
+            },
+            Output::None => Err(Error::NotUp),
+        }
+    }
+
+    /// Reads the first bytes of a log page, at most 4096, a multiple of four.
+    ///
+    /// # Errors
+    /// As for [`admin`](Self::admin).
+    pub fn log_page(
+        &mut self,
+        clock: &impl Clock,
+        (id, nsid): (LogId, u32),
+        bytes: u32,
+    ) -> Result<AdminReply, Error> {
+        let [low, high] = log::request(id.into_bits(), bytes, false);
+        let cdw10 = [low, high, 0, 0, 0, 0];
+        let data = AdminData::In(bytes);
+        let command =
+            AdminCommand { nsid, cdw10, data, ..AdminCommand::new(AdminOpcode::GetLogPage) };
+        self.admin(clock, command)
+    }
+
+    /// Reads a feature's value.
+    ///
+    /// # Errors
+    /// As for [`admin`](Self::admin).
+    pub fn feature(
+        &mut self,
+        clock: &impl Clock,
+        id: FeatureId,
+        select: Select,
+    ) -> Result<u32, Error> {
+        let cdw10 = [u32::from(id.into_bits()) | select.into_bits(), 0, 0, 0, 0, 0];
+        let command = AdminCommand { cdw10, ..AdminCommand::new(AdminOpcode::GetFeatures) };
+        self.admin(clock, command).map(|reply| reply.status.result)
+    }
+
+    /// Sets a feature whose value is one dword.
+    ///
+    /// # Errors
+    /// As for [`admin`](Self::admin).
+    pub fn set_feature(
+        &mut self,
+        clock: &impl Clock,
+        id: FeatureId,
+        value: u32,
+    ) -> Result<(), Error> {
+        let cdw10 = [id.into_bits().into(), value, 0, 0, 0, 0];
+        let command = AdminCommand { cdw10, ..AdminCommand::new(AdminOpcode::SetFeatures) };
+        self.admin(clock, command).map(|_| ())
+    }
+}

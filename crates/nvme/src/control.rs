@@ -1,0 +1,363 @@
+//! The control plane's state, and the primitives its procedures are made of.
+//!
+//! Theory. Bring-up, admin commands and recovery are long sequences full of waiting. They are
+//! ordinary functions played by a [`Script`] over a few *primitives* that wait:
+//! [`until`](Core::until), [`sleep`](Core::sleep), [`command`](Core::command),
+//! [`lanes_obey`](Core::lanes_obey). Everything else with an effect goes through a primitive, too
+//! ([`write`](Core::write), [`once`](Core::once)), so that a replay does not do it twice.
+
+use crate::admin::{Admin, Exchange};
+use crate::history::ErrorLog;
+use crate::init::Device;
+use crate::layout::Layout;
+use crate::options::Options;
+use crate::port::Lane;
+use crate::quirks::Quirks;
+use crate::shared::{Shared, cause};
+use crate::{Cause, Error};
+use alloc::sync::Arc;
+use flysch_api::command::NvmeStatus;
+use flysch_api::machine::{Instant, Machine};
+pub(crate) use flysch_script::Pending;
+use flysch_script::Script;
+use flysch_wire::nvme::registers::{Cap, Version};
+
+/// Why a procedure came back without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Pending,
+    Failed(Error),
+}
+
+impl From<Pending> for Stop {
+    fn from(_: Pending) -> Self {
+        Self::Pending
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Cause> for Stop {
+    fn from(cause: Cause) -> Self {
+        Self::Failed(cause.into())
+    }
+}
+
+/// What a primitive gives.
+pub(crate) type Wait<T> = Result<T, Pending>;
+
+/// What a procedure gives.
+pub(crate) type Run<T> = Result<T, Stop>;
+
+/// What an action answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Value(u64),
+    Reply(NvmeStatus),
+    Failed(Cause),
+}
+
+/// What is being waited for.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// `register & mask == value`.
+    Until {
+        name: &'static str,
+        register: u32,
+        mask: u32,
+        value: u32,
+        deadline: Instant,
+    },
+    Sleep {
+        until: Instant,
+    },
+    Admin(Exchange),
+    /// Every lane obeys the standing order.
+    Obey,
+    /// No lane has a command in flight.
+    Idle {
+        deadline: Instant,
+    },
+    /// Every overdue command has ended.
+    NoVictims {
+        deadline: Instant,
+    },
+}
+
+/// What is known before anything was written.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) options: Options,
+    pub(crate) version: Version,
+    pub(crate) cap: Cap,
+    pub(crate) quirks: Quirks,
+    pub(crate) depth: usize,
+}
+
+/// The control owner's state, and the script it is playing.
+#[derive(Debug)]
+pub(crate) struct Core<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) layout: Layout,
+    pub(crate) options: Options,
+    pub(crate) quirks: Quirks,
+    pub(crate) version: Version,
+    pub(crate) cap: Cap,
+    pub(crate) admin: Admin,
+    pub(crate) device: Device,
+    pub(crate) errors: ErrorLog,
+    /// The controller is enabled.
+    pub(crate) enabled: bool,
+    /// The present instant, and the next one to be polled at.
+    pub(crate) now: Instant,
+    pub(crate) at: Instant,
+    /// The wait between two looks, nanoseconds; it doubles.
+    patience: u64,
+    script: Script<Answer, Action>,
+}
+
+/// First and longest wait between two looks, nanoseconds.
+const PATIENCE: (u64, u64) = (2_000, 1_000_000);
+pub(crate) const MS: u64 = 1_000_000;
+
+impl<M: Machine> Core<M> {
+    pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
+        Self {
+            machine,
+            shared,
+            admin: Admin::new(&layout, facts.cap.dstrd()),
+            layout,
+            options: facts.options,
+            quirks: facts.quirks,
+            version: facts.version,
+            cap: facts.cap,
+            device: Device::default(),
+            errors: ErrorLog::default(),
+            enabled: false,
+            now: Instant::START,
+            at: Instant::NEVER,
+            patience: PATIENCE.0,
+            script: Script::new(),
+        }
+    }
+
+    /// Before the procedure is run again.
+    pub(crate) fn rewind(&mut self) {
+        self.script.rewind();
+    }
+
+    /// What follows is a new step.
+    pub(crate) fn turn_page(&mut self) {
+        self.script.turn_page();
+    }
+
+    /// Gives up the procedure under way.
+    pub(crate) fn drop_script(&mut self) {
+        self.script.abandon();
+    }
+
+    /// Brings the action under way nearer to its answer; `false` while there is none.
+    pub(crate) fn advance(&mut self, lane: &mut Lane<M>, now: Instant) -> bool {
+        self.now = now;
+        let Some(mut waiting) = self.script.take_wait() else { return true };
+        let answer = self.try_action(&mut waiting.what, lane);
+        self.script.settle(waiting, answer)
+    }
+
+    fn try_action(&mut self, action: &mut Action, lane: &mut Lane<M>) -> Option<Answer> {
+        match action {
+            Action::Until { name, register, mask, value, deadline } => {
+                let read = self.machine.read32(*register);
+                if read == u32::MAX {
+                    return Some(Answer::Failed(Cause::Removed));
+                }
+                if read & *mask == *value {
+                    return Some(Answer::Value(read.into()));
+                }
+                if self.now >= *deadline {
+                    return Some(Answer::Failed(Cause::Register { name, value: read }));
+                }
+                self.look_again(*deadline);
+                None
+            }
+            Action::Sleep { until } => {
+                self.at = *until;
+                (self.now >= *until).then_some(Answer::Value(0))
+            }
+            Action::Admin(exchange) => exchange.advance(self),
+            Action::Obey => {
+                lane.wake(self.now);
+                if self.shared.all_obey() {
+                    return Some(Answer::Value(0));
+                }
+                self.look_again(Instant::NEVER);
+                None
+            }
+            Action::Idle { deadline } => {
+                let idle = lane.is_idle() && self.shared.others_parked();
+                self.give_up_at(*deadline, idle, Cause::InFlight)
+            }
+            Action::NoVictims { deadline } => {
+                lane.harvest();
+                let none = !self.shared.has_victims();
+                if let (false, Some(cause)) = (none, self.is_lost()) {
+                    return Some(Answer::Failed(cause));
+                }
+                self.give_up_at(*deadline, none, Cause::NotAborted)
+            }
+        }
+    }
+
+    fn give_up_at(&mut self, deadline: Instant, came: bool, why: Cause) -> Option<Answer> {
+        if came {
+            return Some(Answer::Value(0));
+        }
+        if self.now >= deadline {
+            return Some(Answer::Failed(why));
+        }
+        self.look_again(deadline);
+        None
+    }
+
+    /// Whether nothing can be expected of the controller any more, and why.
+    pub(crate) fn is_lost(&self) -> Option<Cause> {
+        use flysch_wire::nvme::registers::{CSTS, Csts};
+        match self.machine.read32(CSTS) {
+            u32::MAX => {
+                self.shared.report(cause::REMOVED);
+                Some(Cause::Removed)
+            }
+            status if Csts::from_bits(status).cfs() => {
+                self.shared.report(cause::FATAL);
+                Some(Cause::Fatal)
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks to be polled again soon, at `deadline` at the latest.
+    pub(crate) fn look_again(&mut self, deadline: Instant) {
+        self.at = self.now.after_nanos(self.patience).min(deadline);
+        self.patience = (self.patience * 2).min(PATIENCE.1);
+    }
+
+    /// The heart of every primitive that waits: the old answer, or a new action.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, action: impl FnOnce(&mut Self) -> Action) -> Wait<Answer> {
+        if let Some(answer) = self.script.recall() {
+            return Ok(answer);
+        }
+        self.patience = PATIENCE.0;
+        let action = action(self);
+        Err(self.script.wait_for(action))
+    }
+
+    /// Does something with an effect once, however often the step is run; gives what it gave then.
+    #[track_caller]
+    pub(crate) fn once(&mut self, effect: impl FnOnce(&mut Self) -> u64) -> u64 {
+        match self.script.recall() {
+            Some(Answer::Value(value)) => value,
+            Some(_) => unreachable!("another answer where a value was written down"),
+            None => {
+                let value = effect(self);
+                self.script.write_down(Answer::Value(value));
+                value
+            }
+        }
+    }
+
+    /// As [`once`](Self::once), with nothing to tell.
+    #[track_caller]
+    pub(crate) fn effect(&mut self, effect: impl FnOnce(&mut Self)) {
+        self.once(|core| {
+            effect(core);
+            0
+        });
+    }
+
+    /// Writes a register, once.
+    #[track_caller]
+    pub(crate) fn write(&mut self, register: u32, value: u32) {
+        self.effect(|core| core.machine.write32(register, value));
+    }
+
+    /// Writes a register of 64 bits, once, as two of 32.
+    #[track_caller]
+    pub(crate) fn write_wide(&mut self, register: u32, value: u64) {
+        self.effect(|core| {
+            core.machine.write32(register, value as u32);
+            core.machine.write32(register + 4, (value >> 32) as u32);
+        });
+    }
+
+    /// Reads a register, once.
+    #[track_caller]
+    pub(crate) fn read(&mut self, register: u32) -> u32 {
+        self.once(|core| core.machine.read32(register).into()) as u32
+    }
+
+    /// Waits until `register & mask == value`; gives the register.
+    #[track_caller]
+    pub(crate) fn until(
+        &mut self,
+        (name, register): (&'static str, u32),
+        mask: u32,
+        value: u32,
+        timeout_ms: u32,
+    ) -> Wait<Result<u32, Cause>> {
+        let timeout = u64::from(timeout_ms) * MS;
+        let answer = self.ask(|core| Action::Until {
+            name,
+            register,
+            mask,
+            value,
+            deadline: core.now.after_nanos(timeout),
+        })?;
+        Ok(number(answer).map(|value| value as u32))
+    }
+
+    /// Waits.
+    #[track_caller]
+    pub(crate) fn sleep(&mut self, nanos: u64) -> Wait<()> {
+        self.ask(|core| Action::Sleep { until: core.now.after_nanos(nanos) })?;
+        Ok(())
+    }
+
+    /// Waits until every lane obeys the standing order.
+    #[track_caller]
+    pub(crate) fn lanes_obey(&mut self) -> Wait<()> {
+        self.ask(|_| Action::Obey)?;
+        Ok(())
+    }
+
+    /// Waits until no lane has a command in flight.
+    #[track_caller]
+    pub(crate) fn lanes_idle(&mut self) -> Wait<Result<u64, Cause>> {
+        let timeout = u64::from(self.options.timeouts.abort_ms) * MS;
+        let answer = self.ask(|core| Action::Idle { deadline: core.now.after_nanos(timeout) })?;
+        Ok(number(answer))
+    }
+
+    /// Waits until every overdue command has ended.
+    #[track_caller]
+    pub(crate) fn no_victims(&mut self) -> Wait<Result<u64, Cause>> {
+        let timeout = u64::from(self.options.timeouts.abort_ms) * MS;
+        let deadline = |core: &mut Self| core.now.after_nanos(timeout);
+        let answer = self.ask(|core| Action::NoVictims { deadline: deadline(core) })?;
+        Ok(number(answer))
+    }
+}
+
+/// An answer as a number.
+fn number(answer: Answer) -> Result<u64, Cause> {
+    match answer {
+        Answer::Value(value) => Ok(value),
+        Answer::Failed(cause) => Err(cause),
+        Answer::Reply(_) => unreachable!("no number where one was asked for"),
+    }
+}

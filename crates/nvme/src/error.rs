@@ -1,0 +1,128 @@
+use core::fmt;
+
+use flysch_wire::nvme::{AdminOpcode, Status};
+
+/// Why the driver could not do something. Commands of a [`Port`](crate::Port) never end with
+/// this; they have [`Ended`](flysch_api::command::Ended).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The options contradict themselves.
+    Options(&'static str),
+    /// The driver's memory is shorter than [`Host::memory_len`](crate::Host::memory_len) says.
+    MemoryTooSmall {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes given.
+        given: usize,
+    },
+    /// Reading the registers gives all ones: no controller answers.
+    NoController,
+    /// The controller does not have as many queues.
+    Queues {
+        /// What was asked for.
+        wanted: u32,
+        /// What there is.
+        present: u32,
+    },
+    /// A step of bring-up failed for good.
+    Step {
+        /// The step's name in [`STEPS`](crate::STEPS).
+        step: &'static str,
+        /// Why.
+        cause: Cause,
+    },
+    /// An operation failed.
+    Failed(Cause),
+    /// The host is not up: call `bring_up` first.
+    NotUp,
+    /// The controller is out of order for good; only a new `bring_up` can help.
+    Gone,
+    /// Another operation is under way.
+    Busy,
+    /// A recovery ended the operation.
+    Recovered,
+    /// The controller does not have the feature.
+    Unsupported(&'static str),
+}
+
+/// What went wrong underneath.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A register did not get the value waited for.
+    Register {
+        /// Its name.
+        name: &'static str,
+        /// What it was at last.
+        value: u32,
+    },
+    /// The controller says that it is beyond help (CSTS.CFS).
+    Fatal,
+    /// All registers read as ones: the controller left the bus.
+    Removed,
+    /// An admin command was not answered.
+    Timeout(AdminOpcode),
+    /// An admin command was answered with an error.
+    Status(AdminOpcode, Status),
+    /// The controller's answer makes no sense.
+    Answer(&'static str),
+    /// Fewer queues were granted than there are lanes.
+    Queues(u32),
+    /// Aborted commands did not come back.
+    NotAborted,
+    /// Commands are in flight, or their outcomes were not fetched.
+    InFlight,
+}
+
+impl From<Cause> for Error {
+    fn from(cause: Cause) -> Self {
+        Self::Failed(cause)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Register { name, value } => {
+                write!(f, "register {name} did not follow in time (it reads {value:#x})")
+            }
+            Self::Fatal => f.write_str("the controller reports a fatal error (CSTS.CFS)"),
+            Self::Removed => f.write_str("the controller left the bus"),
+            Self::Timeout(opcode) => write!(f, "{opcode} was not answered in time"),
+            Self::Status(opcode, status) => {
+                write!(f, "{opcode}: {status} ({:#05x})", status.into_bits())
+            }
+            Self::Answer(what) => write!(f, "the controller's {what} makes no sense"),
+            Self::Queues(granted) => write!(f, "the controller grants {granted} queue pairs only"),
+            Self::NotAborted => f.write_str("aborted commands did not come back"),
+            Self::InFlight => f.write_str("commands are still in flight: poll the ports first"),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Options(what) => write!(f, "options: {what}"),
+            Self::MemoryTooSmall { needed, given } => {
+                write!(f, "the driver needs {needed} bytes of DMA memory and was given {given}")
+            }
+            Self::NoController => {
+                f.write_str("no controller answers (all registers read as ones): check the window")
+            }
+            Self::Queues { wanted, present } => {
+                write!(f, "{wanted} queues were asked for and the controller has {present}")
+            }
+            Self::Step { step, cause } => write!(f, "bring-up step '{step}': {cause}"),
+            Self::Failed(cause) => cause.fmt(f),
+            Self::NotUp => f.write_str("the host is not up: bring it up first"),
+            Self::Gone => f.write_str("the controller is out of order: bring it up again"),
+            Self::Busy => f.write_str("another operation is under way: wait for it"),
+            Self::Recovered => f.write_str("a controller reset ended the operation: try again"),
+            Self::Unsupported(what) => write!(f, "{what}: not supported here"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,443 @@
+//! The control owner of a controller.
+
+use crate::control::{Core, Facts, Run, Stop};
+use crate::history::{ErrorKind, ErrorLog};
+use crate::init::{BringUp, Device, Step};
+use crate::layout::Layout;
+use crate::options::Options;
+use crate::port::{Lane, Port};
+use crate::quirks::Quirks;
+use crate::recover::Recovery;
+use crate::shared::{Order, Shared};
+use crate::{Error, Operation, Output};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use flysch_api::command::Outcome;
+use flysch_api::machine::{DmaRegion, Instant, Machine};
+use flysch_wire::nvme::feature::{AsyncEventResult, event};
+use flysch_wire::nvme::registers::{CAP, CC, Cap, Cc, VS, Version};
+use flysch_wire::nvme::{AdminOpcode, Sqe, log};
+
+/// Where an operation stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Progress {
+    /// Nothing is under way.
+    Idle,
+    /// Poll again at [`Host::poll_at`].
+    Busy,
+    /// The operation begun last has ended.
+    Done(Result<Output, Error>),
+}
+
+/// Whether the host can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not brought up.
+    Down,
+    /// Up.
+    Up,
+    /// Being brought up or recovered.
+    Recovering,
+    /// Out of order for good.
+    Gone,
+}
+
+#[derive(Debug)]
+enum Job {
+    BringUp(BringUp),
+    Operation(Operation),
+    /// The controller told of something.
+    Event(u32),
+    Recovery(Recovery),
+}
+
+/// The host: bring-up, admin commands, events, recovery. It owns the first lane.
+#[derive(Debug)]
+pub struct Host<M: Machine> {
+    core: Core<M>,
+    lane: Lane<M>,
+    others: Vec<Box<Lane<M>>>,
+    job: Option<Job>,
+    state: State,
+    result: Option<Result<Output, Error>>,
+    /// The recovery under way is the caller's wish.
+    asked: bool,
+    /// When the host wants to be polled: for the job under way, or to look around.
+    job_at: Instant,
+}
+
+/// How often the host looks whether a lane on another thread has called it, nanoseconds.
+const ATTENTION_NANOS: u64 = 100_000_000;
+/// How often the host looks at the controller and for events while nothing is in flight,
+/// nanoseconds.
+const LOOK_NANOS: u64 = 1_000_000_000;
+
+impl<M: Machine> Host<M> {
+    /// Bytes of DMA memory a driver with these options needs.
+    pub fn memory_len(options: &Options) -> usize {
+        Layout::len(options)
+    }
+
+    /// A host over `machine`. Reads the capability registers and changes nothing.
+    ///
+    /// `memory` is the driver's own part of the machine's DMA memory, at least
+    /// [`memory_len`](Self::memory_len) bytes; command data may lie anywhere else in the machine's
+    /// memory.
+    ///
+    /// # Errors
+    /// Options that contradict each other or the controller, memory too small, or no controller.
+    pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
+        let facts = read_facts(&machine, options)?;
+        let layout = Layout::new(&memory, &facts.options, facts.depth)?;
+        let lanes = usize::from(facts.options.lanes);
+        let shared = Arc::new(Shared::new(lanes, facts.depth, facts.options.transfer_max));
+        shared.publish(Order::PAUSE | Order::STOP);
+        let mut all = (0..lanes).map(|n| Lane::new(&machine, &shared, &layout, &facts, n));
+        let lane = all.next().ok_or(Error::Options("at least one lane is needed"))?;
+        let others = all.map(Box::new).collect();
+        Ok(Self {
+            core: Core::new(machine, layout, shared, facts),
+            lane,
+            others,
+            job: None,
+            state: State::Down,
+            result: None,
+            asked: false,
+            job_at: Instant::NEVER,
+        })
+    }
+
+    /// The ports, one per lane; the first carries the host.
+    pub fn into_ports(mut self) -> Vec<Port<M>> {
+        let others = core::mem::take(&mut self.others);
+        let first = Port::of_host(self);
+        core::iter::once(first).chain(others.into_iter().map(Port::of_lane)).collect()
+    }
+
+    /// Whether the host can be used.
+    pub fn state(&self) -> State {
+        match self.job {
+            Some(Job::BringUp(_) | Job::Recovery(_)) => State::Recovering,
+            _ => self.state,
+        }
+    }
+
+    /// The bring-up step under way.
+    pub fn step(&self) -> Option<&'static Step> {
+        match &self.job {
+            Some(Job::BringUp(bring_up)) => bring_up.step(),
+            _ => None,
+        }
+    }
+
+    /// What bring-up learnt.
+    pub fn device(&self) -> &Device {
+        &self.core.device
+    }
+
+    /// What went wrong so far.
+    pub fn errors(&self) -> &ErrorLog {
+        &self.core.errors
+    }
+
+    /// The deviations this controller is known for.
+    pub fn quirks(&self) -> Quirks {
+        self.core.quirks
+    }
+
+    /// The controller's version.
+    pub fn version(&self) -> Version {
+        self.core.version
+    }
+
+    /// Controller capabilities.
+    pub fn capabilities(&self) -> Cap {
+        self.core.cap
+    }
+
+    /// The machine the host runs on.
+    pub fn machine(&self) -> &M {
+        &self.core.machine
+    }
+
+    /// Begins an operation; [`poll`](Self::poll) until it is done.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]; for all but bring-up [`Error::NotUp`] and [`Error::Gone`].
+    pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
+        let job = match (operation, self.state) {
+            _ if self.job.is_some() => return Err(Error::Busy),
+            (Operation::BringUp | Operation::Reset, State::Up) => {
+                self.asked = true;
+                Job::Recovery(Recovery::reset())
+            }
+            (Operation::BringUp, _) => {
+                self.core.shared.take_causes();
+                self.core.shared.publish(Order::PAUSE | Order::STOP);
+                Job::BringUp(BringUp::default())
+            }
+            (Operation::SubsystemReset, State::Up) => {
+                if !self.core.cap.nssrs() {
+                    return Err(Error::Unsupported("NVM subsystem reset"));
+                }
+                self.asked = true;
+                Job::Recovery(Recovery::subsystem())
+            }
+            (_, State::Down | State::Recovering) => return Err(Error::NotUp),
+            (_, State::Gone) => return Err(Error::Gone),
+            (operation, State::Up) => Job::Operation(operation),
+        };
+        self.set_job(job);
+        Ok(())
+    }
+
+    fn set_job(&mut self, job: Job) {
+        self.core.drop_script();
+        self.job = Some(job);
+        self.job_at = Instant::START;
+    }
+
+    /// Does what can be done now.
+    pub fn poll(&mut self, now: Instant) -> Progress {
+        self.drive(now);
+        match self.result.take() {
+            Some(result) => Progress::Done(result),
+            None if self.job.is_some() => Progress::Busy,
+            None => Progress::Idle,
+        }
+    }
+
+    /// When the host wants to be polled: for the operation under way, for its lane, or to look
+    /// after lanes on other threads.
+    pub fn poll_at(&self) -> Option<Instant> {
+        if self.core.shared.is_called() && self.listens() {
+            return Some(Instant::START);
+        }
+        let mut at = self.job_at;
+        if let Some(lane) = self.lane.poll_at() {
+            at = at.min(lane);
+        }
+        (at != Instant::NEVER).then_some(at)
+    }
+
+    #[inline(always)]
+    pub(crate) fn poll_lane(&mut self, now: Instant) -> Option<Outcome> {
+        if now >= self.job_at || !self.lane.shared.is_quiet(self.lane.obeyed) {
+            self.drive(now);
+        }
+        match self.lane.take_outcome(now) {
+            None => self.look_after_lane(now),
+            outcome => outcome,
+        }
+    }
+
+    /// The lane had nothing; perhaps it found something overdue or wrong just now, or the
+    /// controller has something to tell.
+    #[inline(never)]
+    fn look_after_lane(&mut self, now: Instant) -> Option<Outcome> {
+        let told = self.state == State::Up && self.core.admin.is_waiting(&self.core.machine);
+        if !told && self.lane.shared.is_quiet(self.lane.obeyed) {
+            return None;
+        }
+        self.drive(now);
+        self.lane.poll(now)
+    }
+
+    #[inline]
+    pub(crate) fn lane(&self) -> &Lane<M> {
+        &self.lane
+    }
+
+    #[inline]
+    pub(crate) fn lane_mut(&mut self) -> &mut Lane<M> {
+        &mut self.lane
+    }
+
+    #[cold]
+    fn drive(&mut self, now: Instant) {
+        self.lane.tend(now);
+        if self.state == State::Up && self.job.is_none() {
+            self.look_around(now);
+        }
+        self.look_for_trouble();
+        self.lane.wake(now);
+        while let Some(job) = &mut self.job {
+            self.core.at = Instant::NEVER;
+            if !self.core.advance(&mut self.lane, now) {
+                self.job_at = self.core.at;
+                return;
+            }
+            self.core.rewind();
+            let run = job.run(&mut self.core);
+            // What the step ordered is obeyed by the host's own lane at once.
+            self.lane.wake(now);
+            match run {
+                Err(Stop::Pending) => {}
+                Err(Stop::Failed(error)) => self.finish(Err(error), now),
+                Ok(output) => self.finish(Ok(output), now),
+            }
+        }
+        self.job_at = self.idle_until(now);
+    }
+
+    /// Looks at the controller and takes in what it told by itself.
+    fn look_around(&mut self, now: Instant) {
+        if now >= self.job_at {
+            self.lane.look_for_errors();
+        }
+        self.core.admin.harvest(&self.core.machine);
+        if let Some(event) = self.core.admin.event.take() {
+            self.set_job(Job::Event(event));
+        }
+    }
+
+    /// When to look again although nothing is under way.
+    fn idle_until(&self, now: Instant) -> Instant {
+        match (self.state, self.core.options.lanes) {
+            (State::Up, 1) => now.after_nanos(LOOK_NANOS),
+            (State::Up, _) => now.after_nanos(ATTENTION_NANOS),
+            _ => Instant::NEVER,
+        }
+    }
+
+    /// Whether calls of lanes are answered now: not while everything is being reset.
+    fn listens(&self) -> bool {
+        let resets = matches!(self.job, Some(Job::Recovery(_) | Job::BringUp(_)));
+        self.state == State::Up && !resets
+    }
+
+    /// Answers a lane's call.
+    fn look_for_trouble(&mut self) {
+        if !self.listens() {
+            return;
+        }
+        self.core.shared.take_call();
+        let fatal = self.core.shared.causes() != 0;
+        let overdue = self.job.is_none() && self.core.shared.has_victims();
+        if fatal || overdue {
+            if matches!(self.job, Some(Job::Operation(_))) {
+                self.result = Some(Err(Error::Recovered));
+            }
+            self.set_job(Job::Recovery(Recovery::new()));
+        }
+    }
+
+    fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
+        match result {
+            Ok(_) => self.core.turn_page(),
+            // A procedure that failed in the middle of a replay has answers left.
+            Err(_) => self.core.drop_script(),
+        }
+        match self.job.take() {
+            Some(Job::BringUp(_)) => {
+                if result.is_ok() {
+                    self.core.shared.publish(0);
+                }
+                self.others.iter_mut().for_each(|lane| lane.take_bounds());
+                self.state = if result.is_ok() { State::Up } else { State::Down };
+                self.result = Some(result);
+            }
+            Some(Job::Recovery(_)) => {
+                // What a caller may not ask for leaves everything as it was.
+                let refused = matches!(result, Err(Error::Unsupported(_)));
+                let up = result.is_ok() || refused;
+                self.state = if up { State::Up } else { State::Gone };
+                if core::mem::take(&mut self.asked) {
+                    self.result = Some(result);
+                }
+            }
+            Some(Job::Operation(operation)) => {
+                if operation == Operation::Shutdown && !self.core.enabled {
+                    self.state = State::Down;
+                }
+                self.result = Some(result);
+            }
+            Some(Job::Event(_)) | None => {}
+        }
+        self.lane.wake(now);
+        self.look_for_trouble();
+    }
+}
+
+impl<M: Machine> Drop for Host<M> {
+    /// Stops the controller's DMA before the memory goes. Nothing is flushed: that is
+    /// [`Operation::Shutdown`]. Every port is gone.
+    fn drop(&mut self) {
+        if self.core.enabled {
+            let cc = Cc::from_bits(self.core.machine.read32(CC));
+            self.core.machine.write32(CC, cc.with_en(false).into_bits());
+            self.core.shared.publish(Order::PAUSE | Order::STOP | Order::GONE);
+        }
+    }
+}
+
+impl Job {
+    fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Output> {
+        match self {
+            Self::BringUp(bring_up) => bring_up.run(core).map(|()| Output::None),
+            Self::Operation(operation) => core.operate(operation),
+            Self::Event(told) => core.handle_event(*told).map(|()| Output::None),
+            Self::Recovery(recovery) => recovery.run(core).map(|()| Output::None),
+        }
+    }
+}
+
+impl<M: Machine> Core<M> {
+    /// The controller told of something: notes it, reads the log page that says more - which lets
+    /// it tell the next one of its kind -, looks at the namespaces again if they changed, and asks
+    /// for the next.
+    fn handle_event(&mut self, told: u32) -> Run<()> {
+        let result = AsyncEventResult::from_bits(told);
+        let kind = match result.kind() {
+            event::ERROR => ErrorKind::ErrorEvent,
+            event::SMART => ErrorKind::HealthEvent,
+            _ => ErrorKind::Notice,
+        };
+        self.effect(|core| core.errors.note(core.now, kind, told));
+        let [low, high] = log::request(result.log_page(), 512, false);
+        let entry = Sqe {
+            opcode: AdminOpcode::GetLogPage.into_bits(),
+            nsid: flysch_wire::nvme::identify::ALL_NAMESPACES,
+            data: [self.layout.admin_data.address(), 0],
+            cdw10: [low, high, 0, 0, 0, 0],
+            ..Sqe::default()
+        };
+        self.command(entry, None)?;
+        if result.kind() == event::NOTICE && result.info() == event::NAMESPACES_CHANGED {
+            self.find_namespaces()?;
+        }
+        self.effect(|core| core.admin.await_event(&core.machine));
+        Ok(())
+    }
+}
+
+/// Reads who the controller is and settles how its queues will be used.
+fn read_facts<M: Machine>(machine: &M, mut options: Options) -> Result<Facts, Error> {
+    if options.lanes == 0 || !(1..=Options::DEPTH_MAX).contains(&options.depth) {
+        return Err(Error::Options("lanes must be at least 1 and depth 1 to 1023"));
+    }
+    if !(4096..=Options::TRANSFER_MAX).contains(&options.transfer_max) {
+        return Err(Error::Options("transfer_max must be 4 KiB to 2 MiB"));
+    }
+    options.transfer_max &= !0xFFF;
+    let (low, high) = (machine.read32(CAP), machine.read32(CAP + 4));
+    if (low, high) == (u32::MAX, u32::MAX) {
+        return Err(Error::NoController);
+    }
+    let cap = Cap::from_bits(u64::from(low) | u64::from(high) << 32);
+    if cap.mpsmin() != 0 {
+        return Err(Error::Unsupported("a controller without memory pages of 4 KiB"));
+    }
+    if !cap.css_nvm() && !cap.css_io() {
+        return Err(Error::Unsupported("a controller without the NVM command set"));
+    }
+    let version = Version::from_bits(machine.read32(VS));
+    // MQES counts from zero, and one entry stays empty.
+    let depth = options.depth.min(cap.mqes());
+    if depth == 0 {
+        return Err(Error::Unsupported("queues of one entry"));
+    }
+    let quirks = Quirks::find(machine.identity()).and(options.quirks);
+    Ok(Facts { options, version, cap, quirks, depth: depth.into() })
+}

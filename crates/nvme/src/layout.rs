@@ -1,0 +1,113 @@
+//! Where everything the controller reads and writes lies in the driver's DMA memory.
+
+use crate::Options;
+use crate::error::Error;
+use flysch_api::machine::DmaRegion;
+use flysch_wire::nvme::{command, completion, prp};
+
+/// The memory page the controller is told to work with (CC.MPS 0).
+pub(crate) const PAGE: usize = 4096;
+/// Entries of either admin queue.
+pub(crate) const ADMIN_ENTRIES: usize = 32;
+
+/// The parts of the driver's memory, each at a page.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) admin_submission: DmaRegion,
+    pub(crate) admin_completion: DmaRegion,
+    /// Data of admin commands, a page.
+    pub(crate) admin_data: DmaRegion,
+    lanes: DmaRegion,
+    depth: usize,
+    list: usize,
+    /// All of it: nobody else's data.
+    whole: DmaRegion,
+}
+
+impl Layout {
+    /// Bytes the driver's memory must have for these options, wherever it starts.
+    pub(crate) fn len(options: &Options) -> usize {
+        let lane = Self::lane_len(options.depth.into(), list_len(options));
+        4 * PAGE + usize::from(options.lanes.max(1)) * lane
+    }
+
+    /// Entries of a lane's queues: one stays empty, or full would look like empty.
+    pub(crate) fn entries(depth: usize) -> usize {
+        depth + 1
+    }
+
+    fn rings(depth: usize) -> (usize, usize) {
+        let ring = |entry: usize| (Self::entries(depth) * entry).next_multiple_of(PAGE);
+        (ring(command::LENGTH), ring(completion::LENGTH))
+    }
+
+    fn lane_len(depth: usize, list: usize) -> usize {
+        let (submission, completion) = Self::rings(depth);
+        submission + completion + (depth * list).next_multiple_of(PAGE)
+    }
+
+    /// Cuts `memory` into its parts.
+    pub(crate) fn new(memory: &DmaRegion, options: &Options, depth: usize) -> Result<Self, Error> {
+        let needed = Self::len(options);
+        if memory.len() < needed {
+            return Err(Error::MemoryTooSmall { needed, given: memory.len() });
+        }
+        let page = PAGE as u64;
+        let start = (memory.address().next_multiple_of(page) - memory.address()) as usize;
+        let list = list_len(options);
+        let lanes = usize::from(options.lanes) * Self::lane_len(depth, list);
+        Ok(Self {
+            admin_submission: memory.carve(start, ADMIN_ENTRIES * command::LENGTH),
+            admin_completion: memory.carve(start + PAGE, ADMIN_ENTRIES * completion::LENGTH),
+            admin_data: memory.carve(start + 2 * PAGE, PAGE),
+            lanes: memory.carve(start + 3 * PAGE, lanes),
+            depth,
+            list,
+            whole: memory.clone(),
+        })
+    }
+
+    fn lane(&self, lane: usize) -> DmaRegion {
+        let length = Self::lane_len(self.depth, self.list);
+        self.lanes.carve(lane * length, length)
+    }
+
+    /// A lane's submission queue.
+    pub(crate) fn submission(&self, lane: usize) -> DmaRegion {
+        self.lane(lane).carve(0, Self::entries(self.depth) * command::LENGTH)
+    }
+
+    /// A lane's completion queue.
+    pub(crate) fn completion(&self, lane: usize) -> DmaRegion {
+        let at = Self::rings(self.depth).0;
+        self.lane(lane).carve(at, Self::entries(self.depth) * completion::LENGTH)
+    }
+
+    /// A lane's page lists, [`list`](Self::list) bytes for each slot.
+    pub(crate) fn lists(&self, lane: usize) -> DmaRegion {
+        let (submission, completion) = Self::rings(self.depth);
+        self.lane(lane).carve(submission + completion, self.depth * self.list)
+    }
+
+    /// Bytes of a slot's page list.
+    pub(crate) fn list(&self) -> usize {
+        self.list
+    }
+
+    /// All of the driver's memory.
+    pub(crate) fn whole(&self) -> &DmaRegion {
+        &self.whole
+    }
+
+    /// Slots per lane.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+/// Bytes of a list that names all pages of the longest transfer but the first; a power of two, so
+/// that no list crosses a page.
+fn list_len(options: &Options) -> usize {
+    let pages = options.transfer_max as usize / PAGE + 1;
+    (pages * prp::ENTRY).next_power_of_two().clamp(64, PAGE)
+}

@@ -1,0 +1,85 @@
+//! Driver for NVMe controllers (NVM Express 1.2 to 2.x over PCI Express), for any machine that
+//! implements [`flysch_api::machine::Machine`]: a model, QEMU, real registers.
+//!
+//! # Theory
+//!
+//! Two kinds of object share a controller. **Lanes** carry commands: each [`Port`] owns a queue
+//! pair with everything its slots need, so lanes on different threads never meet. The **[`Host`]**
+//! owns everything there is one of: registers, the admin queue, namespaces, events, recovery. It
+//! rides on the first port, so a caller with one thread polls one thing.
+//!
+//! - *Hot path* (`port`): [`start`](flysch_api::command::Port::start) writes one submission queue
+//!   entry, [`ring`](flysch_api::command::Port::ring) rings once per batch,
+//!   [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number; the head of the
+//!   completion queue is told once per batch, too. No allocation, no lock, no search.
+//! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in
+//!   with `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
+//! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane.
+//! - Every command ends exactly once, by the device's answer or the ladder of `recover`: abort,
+//!   controller reset, subsystem reset, gone.
+//!
+//! | file | what |
+//! |---|---|
+//! | `init` | [`STEPS`], bring-up as a list |
+//! | `port`, `lane`, `queue` | commands: the hot path, the rest of a lane, slots and rings |
+//! | `control`, `admin` | the control path's primitives; the admin queue |
+//! | `host`, `operation`, `blocking` | its faces |
+//! | `recover`, `history` | the ladder, what went wrong |
+//! | `quirks` | what particular controllers do differently |
+//!
+//! # Use
+//!
+//! ```
+//! use flysch_api::command::{Command, Nvme, Port as _};
+//! use flysch_api::machine::{Clock, Machine};
+//! use flysch_nvme::{Error, Host, Options};
+//!
+//! fn first_answer<M: Machine>(machine: M, read: Command<Nvme>) -> Result<(), Error> {
+//!     let options = Options::default();
+//!     let driver_memory = machine.memory().carve(0, Host::<M>::memory_len(&options));
+//!     let mut host = Host::new(machine.clone(), driver_memory, options)?;
+//!     host.bring_up(&machine)?;
+//!     let mut ports = host.into_ports();
+//!     let port = &mut ports[0];
+//!     port.start(read, machine.now()).expect("an empty queue has room");
+//!     port.ring(machine.now());
+//!     while port.poll(machine.now()).is_none() {
+//!         machine.wait(port.poll_at());
+//!     }
+//!     Ok(())
+//! }
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+
+#[cfg(test)]
+extern crate std;
+
+mod admin;
+mod blocking;
+mod control;
+mod error;
+mod history;
+mod host;
+mod init;
+mod lane;
+mod layout;
+mod operation;
+mod options;
+mod port;
+mod queue;
+mod quirks;
+mod recover;
+mod shared;
+
+pub use error::{Cause, Error};
+pub use history::{ErrorKind, ErrorLog, ErrorRecord};
+pub use host::{Host, Progress, State};
+pub use init::{Device, NAMESPACES_MAX, Namespace, STEPS, Step};
+pub use operation::{AdminCommand, AdminData, AdminReply, Operation, Output};
+pub use options::{Options, Timeouts};
+pub use port::Port;
+pub use quirks::{Quirk, Quirks};

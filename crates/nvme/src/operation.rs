@@ -1,0 +1,168 @@
+//! What can be asked of a [`Host`](crate::Host), and what comes of it.
+
+use crate::control::{Core, Run, Stop};
+use crate::recover::disable;
+use crate::{Cause, Error};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use flysch_api::command::NvmeStatus;
+use flysch_api::machine::Machine;
+use flysch_wire::nvme::registers::{CC, CSTS, Cc, Csts, shutdown};
+use flysch_wire::nvme::{AdminOpcode, Cns, Sqe, identify};
+
+/// Something the host does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Brings the controller up; once it is up, a controller reset.
+    BringUp,
+    /// Resets the controller. Commands in flight end with a reset.
+    Reset,
+    /// Resets the whole NVM subsystem.
+    SubsystemReset,
+    /// Tells the controller to make everything safe and stops it.
+    Shutdown,
+    /// Reads anew which namespaces there are.
+    Rescan,
+    /// An admin command.
+    Admin(Box<AdminCommand>),
+}
+
+/// An admin command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminCommand {
+    /// Its opcode.
+    pub opcode: u8,
+    /// NSID.
+    pub nsid: u32,
+    /// CDW10 to CDW15.
+    pub cdw10: [u32; 6],
+    /// Its data.
+    pub data: AdminData,
+    /// How long it may take, ms; `None` is what the options say.
+    pub timeout_ms: Option<u32>,
+}
+
+/// Data of an admin command, at most a page of 4096 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminData {
+    /// None.
+    None,
+    /// So many bytes from the controller.
+    In(u32),
+    /// These bytes to the controller.
+    Out(Vec<u8>),
+}
+
+/// How an admin command ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminReply {
+    /// Status field and DW0.
+    pub status: NvmeStatus,
+    /// What came from the controller.
+    pub data: Vec<u8>,
+}
+
+/// What an operation gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Nothing.
+    None,
+    /// How an admin command ended: well or with an error, but it did end.
+    Admin(AdminReply),
+}
+
+impl AdminCommand {
+    /// A command without data, to the controller.
+    pub fn new(opcode: AdminOpcode) -> Self {
+        let opcode = opcode.into_bits();
+        Self { opcode, nsid: 0, cdw10: [0; 6], data: AdminData::None, timeout_ms: None }
+    }
+
+    /// Identify.
+    pub fn identify(cns: Cns, nsid: u32) -> Self {
+        let cdw10 = [cns.into_bits().into(), 0, 0, 0, 0, 0];
+        let data = AdminData::In(identify::LENGTH as u32);
+        Self { nsid, cdw10, data, ..Self::new(AdminOpcode::Identify) }
+    }
+
+    /// The entry, without id and data.
+    fn entry(&self) -> Sqe {
+        let Self { opcode, nsid, cdw10, .. } = *self;
+        Sqe { opcode, nsid, cdw10, ..Sqe::default() }
+    }
+}
+
+impl<M: Machine> Core<M> {
+    pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
+        match operation {
+            Operation::Admin(command) => self.pass_through(command),
+            Operation::Rescan => self.find_namespaces().map(|()| Output::None),
+            Operation::Shutdown => self.shut_down().map(|()| Output::None),
+            // The host turns these into other jobs.
+            Operation::BringUp | Operation::Reset | Operation::SubsystemReset => Ok(Output::None),
+        }
+    }
+
+    fn pass_through(&mut self, command: &AdminCommand) -> Run<Output> {
+        // These would take the driver's own queues or events away.
+        let own = [
+            AdminOpcode::CreateSq,
+            AdminOpcode::CreateCq,
+            AdminOpcode::DeleteSq,
+            AdminOpcode::DeleteCq,
+            AdminOpcode::AsyncEvent,
+            AdminOpcode::DoorbellBufferConfig,
+        ];
+        if own.contains(&AdminOpcode::from_bits(command.opcode)) {
+            return Err(Stop::Failed(Error::Unsupported("an admin command of the driver's own")));
+        }
+        let bytes = match &command.data {
+            AdminData::None => 0,
+            AdminData::In(bytes) => *bytes as usize,
+            AdminData::Out(data) => data.len(),
+        };
+        if bytes > self.layout.admin_data.len() {
+            return Err(Stop::Failed(Error::Unsupported("more than a page of admin data")));
+        }
+        let mut entry = command.entry();
+        if bytes > 0 {
+            entry.data = [self.layout.admin_data.address(), 0];
+        }
+        if let AdminData::Out(data) = &command.data {
+            self.effect(|core| {
+                core.layout.admin_data.write(0, data);
+                core.machine.sync_for_device(core.layout.admin_data.span(0, data.len()));
+            });
+        }
+        let status = self.command(entry, command.timeout_ms)?;
+        let mut data = Vec::new();
+        if let AdminData::In(bytes) = command.data {
+            data.resize(bytes as usize, 0);
+            self.layout.admin_data.read(0, &mut data);
+        }
+        Ok(Output::Admin(AdminReply { status, data }))
+    }
+
+    /// Shutdown notification (3.6.1), then the controller is off.
+    fn shut_down(&mut self) -> Run<()> {
+        if self.lanes_idle()?.is_err() {
+            return Err(Cause::InFlight.into());
+        }
+        self.effect(|core| core.shared.publish(crate::shared::Order::PAUSE));
+        self.lanes_obey()?;
+        let cc = Cc::from_bits(self.read(CC)).with_shn(shutdown::NORMAL);
+        self.write(CC, cc.into_bits());
+        let rtd3e_ms = self.device.controller.rtd3e / 1000;
+        let timeout = rtd3e_ms.clamp(self.options.timeouts.shutdown_ms, 60_000);
+        let complete = Csts::new().with_shst(shutdown::COMPLETE).into_bits();
+        let mask = Csts::new().with_shst(3).into_bits();
+        let done = self.until(("CSTS", CSTS), mask, complete, timeout)?;
+        let off = disable(self)?;
+        self.effect(|core| {
+            core.shared.publish(crate::shared::Order::PAUSE | crate::shared::Order::STOP)
+        });
+        self.lanes_obey()?;
+        done.and(off)?;
+        Ok(())
+    }
+}

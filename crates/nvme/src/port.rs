@@ -1,0 +1,479 @@
+//! The hot path: start, ring, poll.
+//!
+//! Per command this writes one submission queue entry of 64 bytes; per batch one doorbell each way.
+//! Coming back it reads one completion queue entry. Nothing is allocated, locked or searched: a
+//! completion names its slot.
+
+use crate::host::Host;
+use crate::layout::PAGE;
+use crate::queue::{Completion, Done, LIFE, SLOT_BITS, Slot, Submission};
+use crate::shared::{LaneWord, Order, Shared};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use flysch_api::command::{self, Command, Declined, Direction, Ended, Failure, Limits, NotStarted};
+use flysch_api::command::{Nvme, NvmeStatus, Outcome};
+use flysch_api::data::{BadData, Data, Walk};
+use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
+use flysch_wire::nvme::sgl::{self, Descriptor};
+use flysch_wire::nvme::{Sqe, command::SqeFlags, prp};
+
+/// PSDT of data that is named by pages, and by a scatter gather list without metadata.
+const PRPS: u8 = 0;
+const SGL: u8 = 1;
+
+/// One lane of an NVMe controller: commands in, outcomes out.
+///
+/// The first port of a host carries the [`Host`] itself, so that polling it also drives
+/// recovery. Every port that has commands in flight must be polled at
+/// [`poll_at`](command::Port::poll_at) at the latest.
+#[derive(Debug)]
+pub struct Port<M: Machine> {
+    inner: Inner<M>,
+}
+
+#[derive(Debug)]
+enum Inner<M: Machine> {
+    Host(Box<Host<M>>),
+    Lane(Box<Lane<M>>),
+}
+
+impl<M: Machine> Port<M> {
+    pub(crate) fn of_host(host: Host<M>) -> Self {
+        Self { inner: Inner::Host(Box::new(host)) }
+    }
+
+    pub(crate) fn of_lane(lane: Box<Lane<M>>) -> Self {
+        Self { inner: Inner::Lane(lane) }
+    }
+
+    /// The host, if this port carries it.
+    pub fn host(&self) -> Option<&Host<M>> {
+        match &self.inner {
+            Inner::Host(host) => Some(host),
+            Inner::Lane(_) => None,
+        }
+    }
+
+    /// The host, if this port carries it: admin commands, events, errors.
+    pub fn host_mut(&mut self) -> Option<&mut Host<M>> {
+        match &mut self.inner {
+            Inner::Host(host) => Some(host),
+            Inner::Lane(_) => None,
+        }
+    }
+
+    /// Ends a command of this port before its deadline; its outcome will be
+    /// [`Ended::Aborted`] unless it is done before. `false` if no such command is in flight.
+    pub fn abort(&mut self, token: u32) -> bool {
+        self.lane_mut().abort(token)
+    }
+
+    /// The number of the lane.
+    pub fn lane_index(&self) -> u16 {
+        self.lane_ref().index as u16
+    }
+
+    #[inline]
+    fn lane_mut(&mut self) -> &mut Lane<M> {
+        match &mut self.inner {
+            Inner::Host(host) => host.lane_mut(),
+            Inner::Lane(lane) => lane,
+        }
+    }
+
+    #[inline]
+    fn lane_ref(&self) -> &Lane<M> {
+        match &self.inner {
+            Inner::Host(host) => host.lane(),
+            Inner::Lane(lane) => lane,
+        }
+    }
+}
+
+impl<M: Machine> command::Port for Port<M> {
+    type Protocol = Nvme;
+
+    fn limits(&self) -> &Limits {
+        &self.lane_ref().limits
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        &self.lane_ref().data
+    }
+
+    #[inline(always)]
+    fn start(&mut self, command: Command<Nvme>, now: Instant) -> Result<(), Declined> {
+        self.lane_mut().start(command, now)
+    }
+
+    #[inline]
+    fn ring(&mut self, now: Instant) {
+        self.lane_mut().ring(now);
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, now: Instant) -> Option<Outcome> {
+        match &mut self.inner {
+            Inner::Host(host) => host.poll_lane(now),
+            Inner::Lane(lane) => lane.poll(now),
+        }
+    }
+
+    fn failure(&self) -> Failure<Nvme> {
+        self.lane_ref().trouble.failure()
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        match &self.inner {
+            Inner::Host(host) => host.poll_at(),
+            Inner::Lane(lane) => lane.poll_at(),
+        }
+    }
+}
+
+/// One lane: a queue pair with everything its slots need.
+#[derive(Debug)]
+pub(crate) struct Lane<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) index: usize,
+    pub(crate) submission: Submission,
+    pub(crate) completion: Completion,
+    pub(crate) slots: Box<[Slot]>,
+    /// The free slots, last freed first taken: it is the warmest in the cache.
+    pub(crate) free: Box<[u16]>,
+    pub(crate) free_len: usize,
+    /// With no more free slots than this, nothing starts.
+    pub(crate) reserve: usize,
+    /// Slots started since the last doorbell.
+    pub(crate) started: Box<[u16]>,
+    pub(crate) started_len: usize,
+    /// Outcomes this lane owes: of slots in flight, and those in `ended`.
+    pub(crate) in_flight: usize,
+    /// Commands the host was asked to abort.
+    pub(crate) overdue: usize,
+    /// Outcomes that wait to be fetched.
+    pub(crate) ended: VecDeque<(Outcome, Trouble)>,
+    /// More about the outcome given last, if it was not plainly good.
+    pub(crate) trouble: Trouble,
+    /// The next time to look for errors and overdue commands.
+    pub(crate) watch_at: Instant,
+    pub(crate) watchdog_nanos: u64,
+    /// The last order obeyed; [`Order::NONE`] while parked.
+    pub(crate) obeyed: Order,
+    pub(crate) stopped: bool,
+    /// The page lists of the slots, of so many bytes each.
+    pub(crate) lists: DmaRegion,
+    pub(crate) list: usize,
+    /// Lists of ranges go to the controller as scatter gather lists.
+    pub(crate) sgls: bool,
+    pub(crate) data: DmaRegion,
+    pub(crate) own: DmaRegion,
+    pub(crate) limits: Limits,
+    /// Checks data.
+    pub(crate) walk: Walk,
+    /// Completions that made no sense.
+    pub(crate) strange: u32,
+}
+
+/// What is told of a command that did not plainly end well.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trouble {
+    pub(crate) status: NvmeStatus,
+    pub(crate) residual: u32,
+    /// How long the controller wants to be left alone before another try, milliseconds.
+    pub(crate) delay_ms: u32,
+}
+
+impl Trouble {
+    fn failure(&self) -> Failure<Nvme> {
+        Failure { status: self.status, residual: self.residual, code: self.delay_ms }
+    }
+}
+
+impl<M: Machine> Lane<M> {
+    pub(crate) fn word(&self) -> &LaneWord {
+        &self.shared.lanes[self.index]
+    }
+
+    #[inline(always)]
+    pub(crate) fn start(&mut self, command: Command<Nvme>, now: Instant) -> Result<(), Declined> {
+        let declined = |why, token| Err(Declined { why, token });
+        if self.shared.order() != self.obeyed {
+            self.wake(now);
+        }
+        if self.free_len <= self.reserve {
+            return declined(self.why_not(), command.token);
+        }
+        let Ok(nsid) = u32::try_from(command.unit) else {
+            return declined(NotStarted::Unsupported, command.token);
+        };
+        let slot = usize::from(self.free[self.free_len - 1]);
+        let (data, psdt) = match self.place(slot, &command) {
+            Ok(place) => place,
+            Err(bad) => return declined(NotStarted::BadData(bad), command.token),
+        };
+        self.free_len -= 1;
+        let place = &mut self.slots[slot];
+        place.cid = place.cid.wrapping_add(LIFE);
+        place.abort = false;
+        place.expected = command.data.len();
+        place.owed = Some(command.token);
+        place.deadline = command.deadline;
+        place.issued = now;
+        if !M::COHERENT && command.direction == Direction::FromDevice {
+            place.incoming = command.data;
+        }
+        let entry = Sqe {
+            opcode: command.payload.opcode,
+            flags: SqeFlags::new().with_fuse(command.payload.fuse).with_psdt(psdt),
+            cid: place.cid,
+            nsid,
+            cdw2: command.payload.cdw2,
+            metadata: 0,
+            data,
+            cdw10: command.payload.cdw10,
+        };
+        self.submission.post(entry.to_words(), &self.machine);
+        self.started[self.started_len] = slot as u16;
+        self.started_len += 1;
+        if self.in_flight == 0 {
+            self.watch_at = now.after_nanos(self.watchdog_nanos);
+        }
+        self.in_flight += 1;
+        self.watch_at = self.watch_at.min(command.deadline);
+        Ok(())
+    }
+
+    /// DPTR of the data, and PSDT: what kind of thing it is.
+    #[inline(always)]
+    fn place(&self, slot: usize, command: &Command<Nvme>) -> Result<([u64; 2], u8), BadData> {
+        match self.walk.one(&command.data) {
+            Some(range) if command.direction != Direction::None => {
+                self.machine.sync_for_device(range);
+                let (first, next, more) = prp::span(range.address, range.len, PAGE as u64);
+                match more {
+                    0 => Ok(([first, 0], PRPS)),
+                    1 => Ok(([first, next], PRPS)),
+                    _ => Ok((self.long_range(slot, range), PRPS)),
+                }
+            }
+            _ => self.list(slot, &command.data, command.direction),
+        }
+    }
+
+    /// A range of more than two pages.
+    #[inline(never)]
+    fn long_range(&self, slot: usize, range: DmaSlice) -> [u64; 2] {
+        let (first, next, more) = prp::span(range.address, range.len, PAGE as u64);
+        let at = slot * self.list;
+        for n in 0..more as usize {
+            let page = next + (n * PAGE) as u64;
+            self.lists.store64(at + n * prp::ENTRY, page.to_le());
+        }
+        self.hand_over(at, more as usize);
+        [first, self.lists.address() + at as u64]
+    }
+
+    /// Any other data: none, a list of ranges, or what is wrong.
+    ///
+    /// Inside a list every range begins and ends at a page - that is what the limits say and the
+    /// walk checks -, so there are never more pages than one range of the same length has.
+    #[inline(never)]
+    fn list(
+        &self,
+        slot: usize,
+        data: &Data,
+        direction: Direction,
+    ) -> Result<([u64; 2], u8), BadData> {
+        if data.is_empty() {
+            return Ok(([0, 0], PRPS));
+        }
+        if direction == Direction::None {
+            return Err(BadData::Length);
+        }
+        if self.sgls && matches!(data, Data::List { .. }) {
+            return self.scatter_gather(slot, data).map(|dptr| (dptr, SGL));
+        }
+        self.page_list(slot, data).map(|dptr| (dptr, PRPS))
+    }
+
+    /// A list of ranges as a scatter gather list of one segment.
+    fn scatter_gather(&self, slot: usize, data: &Data) -> Result<[u64; 2], BadData> {
+        let at = slot * self.list;
+        let count = self.walk.run(data, |n, range| {
+            let kind = sgl::kind::DATA;
+            let entry = Descriptor { address: range.address, length: range.len, kind };
+            let [low, high] = entry.to_words();
+            self.lists.store64(at + n as usize * sgl::LENGTH, low);
+            self.lists.store64(at + n as usize * sgl::LENGTH + 8, high);
+            self.machine.sync_for_device(range);
+        })?;
+        let bytes = count * sgl::LENGTH as u32;
+        self.machine.sync_for_device(self.lists.span(at, bytes as usize));
+        let (address, kind) = (self.lists.address() + at as u64, sgl::kind::LAST_SEGMENT);
+        let [low, high] = Descriptor { address, length: bytes, kind }.to_words();
+        Ok([u64::from_le(low), u64::from_le(high)])
+    }
+
+    /// Ranges as a list of pages.
+    fn page_list(&self, slot: usize, data: &Data) -> Result<[u64; 2], BadData> {
+        let at = slot * self.list;
+        let mut pages = Pages { lists: &self.lists, at, count: 0, entries: [0; 2] };
+        self.walk.run(data, |n, range| {
+            if n == 0 {
+                // Handed out a second time if the walk had to look closer.
+                pages.count = 0;
+            }
+            pages.put_range(range);
+            self.machine.sync_for_device(range);
+        })?;
+        let Pages { count, entries: [first, second], .. } = pages;
+        match count {
+            1 => Ok([first, 0]),
+            2 => Ok([first, second]),
+            _ => {
+                self.hand_over(at, count - 1);
+                Ok([first, self.lists.address() + at as u64])
+            }
+        }
+    }
+
+    fn hand_over(&self, at: usize, entries: usize) {
+        self.machine.sync_for_device(self.lists.span(at, entries * prp::ENTRY));
+    }
+
+    #[inline]
+    pub(crate) fn ring(&mut self, now: Instant) {
+        if self.started_len == 0 || !self.obeyed.runs() {
+            return;
+        }
+        for &slot in &self.started[..self.started_len] {
+            self.slots[usize::from(slot)].issued = now;
+        }
+        self.started_len = 0;
+        // Between two of these no slot completes twice, so the ring of completions cannot overflow.
+        self.completion.ring(&self.machine);
+        self.submission.ring(&self.machine);
+    }
+
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<Outcome> {
+        if self.in_flight == 0 && self.obeyed == Order::NONE {
+            return None;
+        }
+        if self.shared.order() != self.obeyed {
+            self.wake(now);
+        }
+        self.take_outcome(now)
+    }
+
+    /// The next outcome, for a lane that obeys the standing order.
+    #[inline(always)]
+    pub(crate) fn take_outcome(&mut self, now: Instant) -> Option<Outcome> {
+        loop {
+            if let Some(done) = self.completion.take(&self.machine) {
+                if let outcome @ Some(_) = self.settle(done) {
+                    return outcome;
+                }
+            } else {
+                self.completion.ring(&self.machine);
+                if self.ended.is_empty() {
+                    self.idle(now);
+                    return None;
+                }
+                return self.take_ended();
+            }
+        }
+    }
+
+    /// The outcome of a completion, if it is of a command of this lane.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self, done: Done) -> Option<Outcome> {
+        let number = usize::from(done.cid & SLOT_BITS);
+        if let Some(slot) = self.slots.get_mut(number)
+            && slot.cid == done.cid
+            && let Some(token) = slot.owed.take()
+        {
+            let issued = slot.issued;
+            let device_done = self.machine.device_done(self.index as u16 + 1, number as u16);
+            if !M::COHERENT {
+                self.sync_incoming(number);
+            }
+            let ended = if (u32::from(done.status) | done.result) == 0 {
+                Ended::Good
+            } else {
+                self.answered(number, done)
+            };
+            self.give_back(number);
+            return Some(Outcome { issued, device_done, token, ended });
+        }
+        self.strange = self.strange.saturating_add(1);
+        None
+    }
+
+    /// What the device wrote into a slot's data comes to the host.
+    fn sync_incoming(&mut self, slot: usize) {
+        let data = core::mem::replace(&mut self.slots[slot].incoming, Data::NONE);
+        for range in data.ranges(&self.data).flatten() {
+            self.machine.sync_for_cpu(range);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&mut self, slot: usize) {
+        self.free[self.free_len] = slot as u16;
+        self.free_len += 1;
+        self.in_flight -= 1;
+        if self.overdue != 0 {
+            self.forget_victim(slot);
+        }
+    }
+
+    /// Nothing ended: the time to look after what did not.
+    #[inline]
+    fn idle(&mut self, now: Instant) {
+        if self.in_flight == 0 {
+            // The host's own lane is always at hand, and the host looks for errors.
+            if self.obeyed != Order::NONE && self.index != 0 {
+                self.park();
+            }
+        } else if now >= self.watch_at {
+            self.watch(now);
+        }
+    }
+
+    pub(crate) fn poll_at(&self) -> Option<Instant> {
+        (self.in_flight != 0).then_some(self.watch_at)
+    }
+}
+
+/// The pages of a list of ranges, being written.
+struct Pages<'a> {
+    lists: &'a DmaRegion,
+    /// Where the list begins.
+    at: usize,
+    count: usize,
+    /// The first two pages.
+    entries: [u64; 2],
+}
+
+impl Pages<'_> {
+    fn put(&mut self, address: u64) {
+        if let Some(entry) = self.entries.get_mut(self.count) {
+            *entry = address;
+        }
+        if self.count > 0 {
+            self.lists.store64(self.at + (self.count - 1) * prp::ENTRY, address.to_le());
+        }
+        self.count += 1;
+    }
+
+    fn put_range(&mut self, range: DmaSlice) {
+        let (first, next, more) = prp::span(range.address, range.len, PAGE as u64);
+        self.put(first);
+        for n in 0..u64::from(more) {
+            self.put(next + n * PAGE as u64);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The two rings of a lane, and the slots they carry.
+
+use flysch_api::command::Token;
+use flysch_api::data::Data;
+use flysch_api::machine::{DmaArray, DmaRegion, Instant, Registers};
+use flysch_wire::nvme::{command, completion};
+
+/// Bits of a command id that number the slot; the others count its lives, so that a completion of
+/// an earlier one is not taken for one of this.
+pub(crate) const SLOT_BITS: u16 = (1 << 10) - 1;
+/// One life more.
+pub(crate) const LIFE: u16 = SLOT_BITS + 1;
+
+/// A submission queue.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    ring: DmaArray<{ command::LENGTH }>,
+    doorbell: u32,
+    /// The number of the next entry, and what the controller was last told.
+    tail: usize,
+    rung: usize,
+}
+
+impl Submission {
+    pub(crate) fn new(ring: DmaRegion, doorbell: u32) -> Self {
+        Self { ring: DmaArray::new(ring), doorbell, tail: 0, rung: 0 }
+    }
+
+    pub(crate) fn restart(&mut self) {
+        (self.tail, self.rung) = (0, 0);
+    }
+
+    #[inline(always)]
+    pub(crate) fn post(&mut self, entry: [u64; command::WORDS], registers: &impl Registers) {
+        self.ring.get(self.tail).put::<0, { command::WORDS }>(entry);
+        let at = self.tail * command::LENGTH;
+        registers.sync_for_device(self.ring.region().span(at, command::LENGTH));
+        self.tail = next(self.tail, self.ring.len());
+    }
+
+    /// One doorbell for everything posted.
+    #[inline]
+    pub(crate) fn ring(&mut self, registers: &impl Registers) {
+        if self.tail != self.rung {
+            registers.write32(self.doorbell, self.tail as u32);
+            self.rung = self.tail;
+        }
+    }
+}
+
+/// A completion queue.
+///
+/// A new entry shows by its phase: the bit changes with every turn of the ring. The word with the
+/// phase is read first, and the rest behind it.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    ring: DmaArray<{ completion::LENGTH }>,
+    doorbell: u32,
+    /// The number of the next entry, and what the controller was last told.
+    head: usize,
+    rung: usize,
+    /// What the phase of a new entry is, where it lies in its word.
+    phase: u64,
+}
+
+/// Where the phase lies in the second word of an entry.
+const PHASE: u64 = 1 << 48;
+
+/// What a completion entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) cid: u16,
+    /// The status field without the phase.
+    pub(crate) status: u16,
+    pub(crate) result: u32,
+}
+
+impl Completion {
+    pub(crate) fn new(ring: DmaRegion, doorbell: u32) -> Self {
+        Self { ring: DmaArray::new(ring), doorbell, head: 0, rung: 0, phase: PHASE }
+    }
+
+    /// Starts over with an empty ring.
+    pub(crate) fn restart(&mut self, registers: &impl Registers) {
+        let ring = self.ring.region();
+        ring.fill(0, ring.len(), 0);
+        registers.sync_for_device(ring.span(0, ring.len()));
+        (self.head, self.rung, self.phase) = (0, 0, PHASE);
+    }
+
+    #[inline(always)]
+    pub(crate) fn take(&mut self, registers: &impl Registers) -> Option<Done> {
+        let at = self.head * completion::LENGTH;
+        registers.sync_for_cpu(self.ring.region().span(at, completion::LENGTH));
+        let word = u64::from_le(self.ring.region().load64(at + completion::STATUS_OFFSET));
+        if word & PHASE != self.phase {
+            return None;
+        }
+        let [low] = self.ring.get(self.head).get::<0, 1>();
+        self.head += 1;
+        if self.head == self.ring.len() {
+            self.head = 0;
+            self.phase ^= PHASE;
+        }
+        let result = u64::from_le(low) as u32;
+        Some(Done { cid: (word >> 32) as u16, status: (word >> 49) as u16, result })
+    }
+
+    /// Whether an entry waits.
+    #[inline]
+    pub(crate) fn is_waiting(&self, registers: &impl Registers) -> bool {
+        let at = self.head * completion::LENGTH;
+        registers.sync_for_cpu(self.ring.region().span(at, completion::LENGTH));
+        let word = u64::from_le(self.ring.region().load64(at + completion::STATUS_OFFSET));
+        word & PHASE == self.phase
+    }
+
+    /// Tells the controller how far the ring was read, once per batch.
+    #[inline]
+    pub(crate) fn ring(&mut self, registers: &impl Registers) {
+        if self.head != self.rung {
+            registers.write32(self.doorbell, self.head as u32);
+            self.rung = self.head;
+        }
+    }
+}
+
+/// The number of the entry after `at` in a ring of `len`.
+#[inline]
+fn next(at: usize, len: usize) -> usize {
+    if at + 1 < len { at + 1 } else { 0 }
+}
+
+/// One place in a lane's queue, with the token that owes an outcome. The token is moved out when
+/// the outcome is made, so there cannot be two.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) owed: Option<Token>,
+    /// The id of its last command.
+    pub(crate) cid: u16,
+    /// The owner asked for the end.
+    pub(crate) abort: bool,
+    /// The host was asked to abort it.
+    pub(crate) overdue: bool,
+    pub(crate) expected: u32,
+    pub(crate) deadline: Instant,
+    pub(crate) issued: Instant,
+    /// What the device writes, where it has to be synchronised back.
+    pub(crate) incoming: Data,
+}
+
+impl Slot {
+    pub(crate) fn free(number: u16) -> Self {
+        Self {
+            owed: None,
+            cid: number,
+            abort: false,
+            overdue: false,
+            expected: 0,
+            deadline: Instant::NEVER,
+            issued: Instant::START,
+            incoming: Data::NONE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::RefCell;
+    use flysch_wire::nvme::Cqe;
+    use std::vec::Vec;
+
+    #[derive(Default)]
+    struct File(RefCell<Vec<(u32, u32)>>);
+
+    impl Registers for File {
+        fn read32(&self, _: u32) -> u32 {
+            0
+        }
+        fn write32(&self, offset: u32, value: u32) {
+            self.0.borrow_mut().push((offset, value));
+        }
+    }
+
+    #[test]
+    fn the_phase_turns_with_the_ring_and_the_head_follows_once_per_batch() {
+        let memory = DmaRegion::zeroed(4096, 0x1000);
+        let (mut queue, file) = (Completion::new(memory.carve(0, 3 * 16), 0x1004), File::default());
+        queue.restart(&file);
+        let put = |at: usize, cid: u16, phase: bool| {
+            let [low, high] = Cqe { cid, phase, result: 7, ..Cqe::default() }.to_words();
+            memory.store64(at * 16, low);
+            memory.store64(at * 16 + 8, high);
+        };
+        for turn in 0..4_u16 {
+            assert_eq!(queue.take(&file), None, "the last turn's entries are old");
+            let phase = turn % 2 == 0;
+            (0..3).for_each(|at| put(at, turn * 3 + at as u16, phase));
+            for n in 0..3 {
+                let done = Done { cid: turn * 3 + n, status: 0, result: 7 };
+                assert_eq!(queue.take(&file), Some(done));
+            }
+            assert!(!queue.is_waiting(&file));
+        }
+        put(0, 99, true);
+        queue.take(&file);
+        queue.ring(&file);
+        queue.ring(&file);
+        assert_eq!(*file.0.borrow(), [(0x1004, 1)]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Log pages (5.16.1).
+
+use super::layout::layout;
+use crate::code::code;
+
+code! {
+    /// Log page identifiers.
+    pub enum LogId: u8 {
+        /// Supported log pages.
+        Supported = 0x00 => "Supported Log Pages",
+        /// Error information.
+        Errors = 0x01 => "Error Information",
+        /// SMART and health.
+        Smart = 0x02 => "SMART / Health Information",
+        /// Firmware slots.
+        Firmware = 0x03 => "Firmware Slot Information",
+        /// Namespaces that changed.
+        ChangedNamespaces = 0x04 => "Changed Namespace List",
+        /// Commands and their effects.
+        Effects = 0x05 => "Commands Supported and Effects",
+        /// Self-test.
+        SelfTest = 0x06 => "Device Self-test",
+        /// Telemetry, begun by the host.
+        TelemetryHost = 0x07 => "Telemetry Host-Initiated",
+        /// Telemetry, begun by the controller.
+        TelemetryController = 0x08 => "Telemetry Controller-Initiated",
+        /// Sanitize status.
+        Sanitize = 0x81 => "Sanitize Status",
+    }
+}
+
+/// Bit of CDW10 of get log page: the event stays masked.
+pub const RETAIN_EVENT: u32 = 1 << 15;
+
+/// CDW10 and CDW11 of get log page for so many bytes, a multiple of four and at least four.
+pub const fn request(id: u8, bytes: u32, retain: bool) -> [u32; 2] {
+    let dwords = bytes / 4 - 1;
+    let retain = if retain { RETAIN_EVENT } else { 0 };
+    [id as u32 | retain | (dwords & 0xFFFF) << 16, dwords >> 16]
+}
+
+/// Bytes of an entry of the error log.
+pub const ERROR_ENTRY: usize = 64;
+/// Bytes of the list of changed namespaces.
+pub const CHANGED_LENGTH: usize = 4096;
+/// Bytes of the log of commands and effects.
+pub const EFFECTS_LENGTH: usize = 4096;
+
+layout! {
+    /// SMART and health information (5.16.1.3).
+    pub struct Smart[512] {
+        /// Critical warning.
+        critical_warning: u8 = 0,
+        /// Composite temperature, kelvin.
+        temperature: u16 = 1,
+        /// Available spare, percent.
+        spare: u8 = 3,
+        /// Below which spare warns, percent.
+        spare_threshold: u8 = 4,
+        /// Life used, percent; may be above 100.
+        used: u8 = 5,
+        /// Data units read, each 1000 x 512 bytes.
+        units_read: u128 = 32,
+        /// Data units written.
+        units_written: u128 = 48,
+        /// Read commands.
+        reads: u128 = 64,
+        /// Write commands.
+        writes: u128 = 80,
+        /// Minutes the controller was busy.
+        busy_minutes: u128 = 96,
+        /// Power cycles.
+        power_cycles: u128 = 112,
+        /// Hours it was on.
+        power_on_hours: u128 = 128,
+        /// Losses of power without a shutdown.
+        unsafe_shutdowns: u128 = 144,
+        /// Errors of the media.
+        media_errors: u128 = 160,
+        /// Entries there ever were in the error log.
+        error_entries: u128 = 176,
+        /// Minutes above the warning temperature.
+        warning_minutes: u32 = 192,
+        /// Minutes above the critical temperature.
+        critical_minutes: u32 = 196,
+    }
+}
+
+layout! {
+    /// An entry of the error log (5.16.1.2).
+    pub struct ErrorEntry[64] {
+        /// Counts entries; 0 is no entry.
+        count: u64 = 0,
+        /// Submission queue.
+        sq: u16 = 8,
+        /// Command.
+        cid: u16 = 10,
+        /// Status field with the phase.
+        status: u16 = 12,
+        /// Which byte and bit of the command.
+        location: u16 = 14,
+        /// First block it is about.
+        lba: u64 = 16,
+        /// Namespace.
+        nsid: u32 = 24,
+    }
+}
+
+layout! {
+    /// Firmware slots (5.16.1.4).
+    pub struct FirmwareSlots[512] {
+        /// AFI: active slot in bits 2:0, the next one in bits 6:4.
+        active: u8 = 0,
+        /// FRS1 to FRS7: revisions.
+        revisions: [u8; 56] = 8,
+    }
+}

@@ -1,0 +1,213 @@
+//! Our driver on QEMU's NVMe device, both releases: somebody else's reading of the specification.
+
+use flysch_api::block::{Device as _, Operation as Wish, Request};
+use flysch_api::command::{Command, Direction, Ended, Ordering, Port as _, Token};
+use flysch_api::data::Data;
+use flysch_api::machine::{Clock as _, DmaRegion, Instant, Machine as _};
+use flysch_cam::{Disk, Family as _, nda};
+use flysch_nvme::{AdminCommand, Cause, Error, Host, Operation, Options, Port};
+use flysch_qemu::{Backing, Controller, Machine, Unit};
+use flysch_tests::command::{flysch, ran};
+use flysch_tests::qemu::{Release, releases};
+use flysch_wire::nvme::{AdminOpcode, Cns, FeatureId, LogId, Status, feature::Select};
+
+const BYTES: u64 = 32 << 20;
+
+fn machine(release: &Release, block_size: u32, namespaces: u8) -> Machine {
+    let backing = Backing::Memory { bytes: BYTES };
+    let unit = |lun| Unit { lun, backing: backing.clone(), read_only: false };
+    let options = flysch_qemu::Options {
+        program: Some(release.program.clone()),
+        controller: Controller::Nvme { block_size },
+        queues: 4,
+        memory_bytes: 64 << 20,
+        units: (0..namespaces).map(unit).collect(),
+        socket: None,
+    };
+    Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
+}
+
+/// A host that is up, and the memory that is left.
+fn host(machine: &Machine, options: Options) -> (Host<Machine>, DmaRegion) {
+    let needed = Host::<Machine>::memory_len(&options).next_multiple_of(4096);
+    let memory = machine.memory();
+    let mut host = Host::new(machine.clone(), memory.carve(0, needed), options).expect("host");
+    host.bring_up(machine).expect("bring-up");
+    (host, memory.carve(needed, memory.len() - needed))
+}
+
+#[test]
+fn what_was_written_through_the_command_comes_back() {
+    for release in releases() {
+        for keys in ["block=4096", "block=512,queues=3"] {
+            let target = format!("nvme@qemu,size=64M,{keys},qemu={}", release.program.display());
+            let words =
+                "--rw=randrw --bs=4k --iodepth=8 --number_ios=300 --size=8m --verify=crc32c";
+            let mut command = flysch();
+            command.args(["bench", "--on", &target]).args(words.split(' '));
+            let ran = ran(command.output().unwrap());
+            assert_eq!(ran.status, 0, "{} {keys}: {}", release.name, ran.stderr);
+        }
+    }
+}
+
+/// Fills every 8 bytes with their place and a seed.
+fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+    let word = |n: usize| (n as u64 ^ seed << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (0..bytes / 8).flat_map(|n| word(n).to_le_bytes()).collect()
+}
+
+fn carry_out(disk: &mut Disk<Port<Machine>>, machine: &Machine, request: &Request) {
+    disk.submit(request, machine.now()).expect("taken");
+    disk.ring(machine.now());
+    let completion = loop {
+        if let Some(completion) = disk.poll(machine.now()) {
+            break completion;
+        }
+        machine.wait(disk.poll_at());
+    };
+    assert_eq!(completion.result, Ok(()), "{request:?}");
+}
+
+/// One range and lists of them, from a block to more than one command moves, at every offset in a
+/// page: what is written in one shape is read in another.
+#[test]
+fn data_of_every_shape_comes_back() {
+    for (release, sgls) in releases().into_iter().flat_map(|r| [(r.clone(), true), (r, false)]) {
+        let machine = machine(&release, 512, 1);
+        let (host, memory) = host(&machine, Options { sgls, ..Options::default() });
+        let space = &host.device().namespaces[0];
+        let shape = nda::shape(space.id, &host.device().controller, &space.data).expect("a disk");
+        let port = host.into_ports().remove(0);
+        assert_eq!(port.limits().transfer_max, 512 << 10, "QEMU's MDTS is 7");
+        let scratch = memory.carve(0, 1 << 16);
+        let data = memory.carve(1 << 16, 16 << 20);
+        let mut disk = Disk::new(port, shape, scratch, &Default::default()).expect("disk");
+        let request = |operation, data: Data, length: usize| Request {
+            operation,
+            force_unit_access: false,
+            offset: 512 * 7,
+            length: length as u64,
+            data,
+            token: 0,
+            accepted: Instant::START,
+        };
+        let lengths = [512, 4096, 8192, 12288, 69632, 1 << 20, 3 << 20];
+        for (n, length) in lengths.into_iter().enumerate() {
+            for skew in [0, 4, 516, 4092] {
+                let bytes = pattern(length, (n * 8 + skew) as u64);
+                data.write(skew, &bytes);
+                let one = Data::One(data.slice(skew, length as u32));
+                carry_out(&mut disk, &machine, &request(Wish::Write, one, length));
+                // A list with every other page of memory left out. Its inside is whole pages, or,
+                // where the controller takes that, odd pieces of them.
+                let piece = if sgls { 4092 - skew / 8 * 4 } else { 4096 };
+                let base = 8 << 20;
+                let mut pieces = vec![];
+                let (mut at, mut left) = (base + 3584, length);
+                while left > 0 {
+                    let len = left.min(piece - (at % 4096).min(piece - 512));
+                    pieces.push(data.slice(at, len as u32));
+                    (at, left) = (at / 4096 * 4096 + 8192, left - len);
+                }
+                pieces.truncate(if sgls { 128 } else { 256 });
+                let length =
+                    pieces.iter().map(|piece| piece.len as usize).sum::<usize>() / 512 * 512;
+                let list = Data::list(&data, (15 << 20) + 8, &pieces).expect("room");
+                let list = list.part(&data, 0, length as u32).expect("a part");
+                data.fill(base, 6 << 20, 0xEE);
+                carry_out(&mut disk, &machine, &request(Wish::Read, list, length));
+                let mut back = vec![];
+                for piece in &pieces {
+                    let at = data.offset_of(piece.address, piece.len as usize).unwrap();
+                    let mut part = vec![0; piece.len as usize];
+                    data.read(at, &mut part);
+                    back.extend(part);
+                }
+                assert!(back[..length] == bytes[..length], "{length} bytes, skew {skew}");
+            }
+        }
+        let flush = request(Wish::Flush, Data::NONE, 0);
+        carry_out(&mut disk, &machine, &Request { offset: 0, ..flush });
+        let delete = Request { length: 4096, ..request(Wish::Delete, Data::NONE, 0) };
+        carry_out(&mut disk, &machine, &delete);
+    }
+}
+
+/// Resets while commands are in flight, on four lanes: every command ends once, and I/O goes on.
+#[test]
+fn a_reset_ends_every_command_once() {
+    for release in releases() {
+        let machine = machine(&release, 4096, 2);
+        let options = Options { lanes: 4, depth: 16, ..Options::default() };
+        let (host, memory) = host(&machine, options);
+        let mut ports = host.into_ports();
+        let read = |n: u32| Command {
+            unit: 1 + u64::from(n % 2),
+            payload: flysch_api::command::Nvme::transfer(false, n.into(), 1, false),
+            direction: Direction::FromDevice,
+            data: memory.slice(n as usize * 4096, 4096).into(),
+            ordering: Ordering::Simple,
+            deadline: machine.now().after_nanos(30_000_000_000),
+            token: Token::new(n),
+        };
+        for round in 0..3 {
+            let mut open: Vec<bool> = vec![];
+            for (lane, port) in ports.iter_mut().enumerate() {
+                for n in 0..16 {
+                    port.start(read((lane * 16 + n) as u32), machine.now()).expect("room");
+                    open.push(true);
+                }
+                port.ring(machine.now());
+            }
+            if round > 0 {
+                ports[0].host_mut().unwrap().begin(Operation::Reset).expect("up");
+            }
+            while open.contains(&true) {
+                for port in &mut ports {
+                    while let Some(outcome) = port.poll(machine.now()) {
+                        let token = outcome.token.number() as usize;
+                        assert!(std::mem::take(&mut open[token]), "{token} ended twice");
+                        assert!(matches!(outcome.ended, Ended::Good | Ended::Reset), "{outcome:?}");
+                        assert!(round > 0 || outcome.ended == Ended::Good, "{outcome:?}");
+                    }
+                }
+            }
+            let host = ports[0].host_mut().unwrap();
+            while host.state() != flysch_nvme::State::Up {
+                host.poll(machine.now());
+            }
+            host.poll(machine.now());
+        }
+    }
+}
+
+#[test]
+fn the_controller_answers_what_is_asked() {
+    for release in releases() {
+        let machine = machine(&release, 4096, 3);
+        let (mut host, _) = host(&machine, Options::default());
+        let ids: Vec<u32> = host.device().namespaces.iter().map(|space| space.id).collect();
+        assert_eq!(ids, [1, 2, 3]);
+        assert!(host.device().controller.mn.starts_with(b"QEMU NVMe Ctrl"));
+        let smart = host.log_page(&machine, (LogId::Smart, u32::MAX), 512).expect("SMART");
+        assert_eq!(u16::from_le_bytes([smart.data[1], smart.data[2]]), 323, "QEMU: 50 degrees");
+        let cache = host.feature(&machine, FeatureId::WriteCache, Select::Current);
+        assert_eq!(cache, Ok(1));
+        host.set_feature(&machine, FeatureId::WriteCache, 0).expect("write cache");
+        assert_eq!(host.feature(&machine, FeatureId::WriteCache, Select::Current), Ok(0));
+        let refused = host.admin(&machine, AdminCommand::new(AdminOpcode::KeepAlive));
+        let cause = Cause::Status(AdminOpcode::KeepAlive, Status::InvalidOpcode);
+        assert_eq!(refused, Err(Error::Failed(cause)));
+        let own = host.admin(&machine, AdminCommand::new(AdminOpcode::DeleteSq));
+        assert!(matches!(own, Err(Error::Unsupported(_))), "the driver's queues are its own");
+        let space = host.admin(&machine, AdminCommand::identify(Cns::Namespace, 2)).expect("data");
+        assert_eq!(u64::from_le_bytes(space.data[..8].try_into().unwrap()), BYTES / 4096);
+        host.shut_down(&machine).expect("shutdown");
+        assert_eq!(
+            host.admin(&machine, AdminCommand::identify(Cns::Controller, 0)),
+            Err(Error::NotUp)
+        );
+        host.bring_up(&machine).expect("it comes up again");
+    }
+}

@@ -1,0 +1,101 @@
+//! What stacks on a host controller have in common: a disk on a port, and the plan of the memory.
+
+use flysch_api::block::{self, Completion, Geometry, Refused, Request};
+use flysch_api::command::Port;
+use flysch_api::machine::{DmaRegion, Instant};
+use flysch_cam::{Disk, Family};
+
+use crate::stack::Needs;
+
+/// A disk on one port, showing its user only the memory that is the user's.
+#[derive(Debug)]
+pub struct Lane<P: Port> {
+    pub(crate) disk: Disk<P>,
+    pub(crate) memory: DmaRegion,
+}
+
+impl<P: Port> Lane<P>
+where
+    P::Protocol: Family,
+{
+    /// The disk.
+    pub fn disk(&self) -> &Disk<P> {
+        &self.disk
+    }
+}
+
+impl<P: Port> block::Device for Lane<P>
+where
+    P::Protocol: Family,
+{
+    fn geometry(&self) -> &Geometry {
+        self.disk.geometry()
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        &self.memory
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        self.disk.submit(request, now)
+    }
+
+    #[inline]
+    fn ring(&mut self, now: Instant) {
+        self.disk.ring(now);
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Instant) -> Option<Completion> {
+        self.disk.poll(now)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        self.disk.poll_at()
+    }
+}
+
+/// Who gets which part of the machine's memory: data first, so that it starts at the region's own
+/// start, then the driver, then the disks' scratch memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryPlan {
+    data: usize,
+    driver: usize,
+    scratch: usize,
+    lanes: usize,
+}
+
+/// Parts start at pages.
+const PAGE: usize = 4096;
+
+impl MemoryPlan {
+    /// For so many lanes, a driver that needs `driver` bytes and disks that need `scratch` each.
+    pub(crate) fn new(needs: &Needs, lanes: usize, driver: usize, scratch: usize) -> Self {
+        Self {
+            data: (needs.memory * usize::from(needs.lanes.max(1))).next_multiple_of(PAGE),
+            driver: (driver + PAGE).next_multiple_of(PAGE),
+            scratch,
+            lanes,
+        }
+    }
+
+    pub(crate) fn total(&self) -> usize {
+        self.data + self.driver + self.scratch * self.lanes
+    }
+
+    /// The memory of requests.
+    pub(crate) fn data(&self, region: &DmaRegion) -> DmaRegion {
+        region.carve(0, self.data)
+    }
+
+    /// The driver's own memory.
+    pub(crate) fn driver(&self, region: &DmaRegion) -> DmaRegion {
+        region.carve(self.data, self.driver)
+    }
+
+    /// The memory of a disk's parameter lists.
+    pub(crate) fn scratch(&self, region: &DmaRegion, lane: usize) -> DmaRegion {
+        region.carve(self.data + self.driver + lane * self.scratch, self.scratch)
+    }
+}

@@ -1,0 +1,236 @@
+//! NVMe stacks: machine, driver, ports, disks.
+
+use flysch_api::machine::{DmaRegion, Machine, Wake};
+use flysch_bench::results::Incident;
+use flysch_cam::{Disk, Shape, nda};
+use flysch_files::Made;
+use flysch_nvme::{AdminCommand, AdminReply, Device, ErrorLog, Host, Operation, Options, Output};
+use flysch_nvme::{Port, Progress, Quirks};
+use flysch_wire::nvme::registers::{Cap, Version};
+
+use crate::error::Error;
+use crate::image::Image;
+use crate::incidents::{self, Witness};
+use crate::lane::{Lane, MemoryPlan};
+use crate::stack::{Needs, Open};
+use crate::target::NvmeQemuTarget;
+
+/// Size of QEMU's namespace where nothing else says it.
+const QEMU_SIZE: u64 = 1 << 30;
+
+/// An NVMe controller with everything above it, up to the disks of one namespace.
+#[derive(Debug)]
+pub struct Nvme<M: Machine> {
+    machine: M,
+    lanes: Vec<Lane<Port<M>>>,
+    namespace: u32,
+    description: String,
+    /// The image, if it was made for this.
+    pub(crate) made: Option<Made>,
+}
+
+/// The management side of an NVMe host: what `flysch nvme` needs. Commands must not be in flight.
+pub trait NvmeControl {
+    /// Does one thing and waits for it.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_nvme::Error>;
+    /// The namespace that is the disk.
+    fn namespace(&self) -> u32;
+    /// What bring-up learnt about the controller and its namespaces.
+    fn device(&self) -> &Device;
+    /// What went wrong so far.
+    fn errors(&self) -> &ErrorLog;
+    /// Version, capabilities and known deviations of the controller.
+    fn controller(&self) -> (Version, Cap, Quirks);
+
+    /// An admin command to its end, whatever that is.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error> {
+        match self.operate(Operation::Admin(Box::new(command)))? {
+            Output::Admin(reply) => Ok(reply),
+            Output::None => Err(flysch_nvme::Error::NotUp),
+        }
+    }
+}
+
+/// Starts QEMU and opens its device.
+pub(crate) fn open_qemu(
+    target: &NvmeQemuTarget,
+    needs: &Needs,
+) -> Result<Nvme<flysch_qemu::Machine>, Error> {
+    let options = driver_options(target.queues, needs);
+    let plan = plan::<flysch_qemu::Machine>(&options, needs);
+    let image =
+        target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
+    let backing = match &target.image {
+        Some(path) => flysch_qemu::Backing::Image { path: path.clone(), bytes: target.size },
+        None => flysch_qemu::Backing::Memory { bytes: target.size.unwrap_or(QEMU_SIZE) },
+    };
+    let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
+        program: target.qemu.clone(),
+        controller: flysch_qemu::Controller::Nvme { block_size: target.block_size },
+        queues: target.queues,
+        memory_bytes: plan.total() as u64,
+        units: vec![flysch_qemu::Unit { lun: 0, backing, read_only: false }],
+        socket: None,
+    })?;
+    let version = machine.version();
+    let region = machine.memory().clone();
+    let mut nvme = Nvme::assemble(machine, &region, &plan, options, 1)?;
+    nvme.description = format!("NVMe device of QEMU {version}, {}", queues(target.queues));
+    nvme.made = image.and_then(|image| image.made);
+    Ok(nvme)
+}
+
+fn queues(count: u8) -> String {
+    match count {
+        1 => "1 queue".into(),
+        queues => format!("{queues} queues"),
+    }
+}
+
+fn driver_options(queues: u8, needs: &Needs) -> Options {
+    Options {
+        lanes: u16::from(queues).min(needs.lanes.max(1)),
+        depth: needs.queue_depth.clamp(1, Options::DEPTH_MAX.into()) as u16,
+        ..Options::default()
+    }
+}
+
+fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
+    let scratch = Disk::<Port<M>>::scratch_bytes(options.depth.into());
+    let scratch = scratch.next_multiple_of(4096);
+    MemoryPlan::new(needs, options.lanes.into(), Host::<M>::memory_len(options), scratch)
+}
+
+impl<M: Machine> Nvme<M> {
+    /// Brings up the host over `machine`, whose memory is `region`, and opens the disk on
+    /// `namespace`.
+    fn assemble(
+        machine: M,
+        region: &DmaRegion,
+        plan: &MemoryPlan,
+        options: Options,
+        namespace: u32,
+    ) -> Result<Self, Error> {
+        let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
+        host.begin(Operation::BringUp)?;
+        finish(&mut host, &machine)?;
+        let shape = disk_shape(host.device(), namespace)?;
+        let disk = |(lane, port)| {
+            let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
+            Ok(Lane { disk, memory: plan.data(region) })
+        };
+        let ports = host.into_ports().into_iter();
+        let lanes = ports.enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
+        Ok(Self { machine, lanes, namespace, description: String::new(), made: None })
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    fn host(&self) -> &Host<M> {
+        self.lanes[0].disk.port().host().expect("the first port carries the host")
+    }
+
+    fn host_mut(&mut self) -> &mut Host<M> {
+        self.lanes[0].disk.port_mut().host_mut().expect("the first port carries the host")
+    }
+}
+
+impl<M: Witness> Nvme<M> {
+    /// Everything that went wrong so far.
+    pub(crate) fn incidents(&self) -> Vec<Incident> {
+        let mut all = self.machine.injected();
+        all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
+        let kinds = self.host().errors().counts();
+        all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
+        all
+    }
+
+    /// Why the machine ended or could not do its work.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.machine.failure()
+    }
+}
+
+impl<M: Machine> Open for Nvme<M> {
+    type Lane = Lane<Port<M>>;
+    type Clock = M;
+
+    fn parts(&mut self) -> (&mut [Self::Lane], &M) {
+        (&mut self.lanes, &self.machine)
+    }
+
+    fn first(&self) -> &Self::Lane {
+        &self.lanes[0]
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+}
+
+/// The shape of the disk on the namespace.
+fn disk_shape(device: &Device, id: u32) -> Result<Shape, Error> {
+    match device.namespaces.iter().find(|space| space.id == id) {
+        Some(space) if space.command_set != 0 => Err(Error::CommandSet { namespace: id }),
+        Some(space) => Ok(nda::shape(id, &device.controller, &space.data)?),
+        None => {
+            let present: Vec<String> =
+                device.namespaces.iter().map(|space| space.id.to_string()).collect();
+            Err(Error::NoNamespace { namespace: id, present: present.join(", ") })
+        }
+    }
+}
+
+/// Drives the operation begun last to its end.
+fn finish<M: Machine>(host: &mut Host<M>, clock: &M) -> Result<Output, flysch_nvme::Error> {
+    loop {
+        match host.poll(clock.now()) {
+            Progress::Done(result) => return result,
+            Progress::Idle => return Err(flysch_nvme::Error::NotUp),
+            Progress::Busy => {
+                let until = host.poll_at();
+                if clock.wait(until) == Wake::Idle && until.is_none() {
+                    return Err(flysch_nvme::Error::Gone);
+                }
+            }
+        }
+    }
+}
+
+impl<M: Machine> NvmeControl for Nvme<M> {
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_nvme::Error> {
+        let machine = self.machine.clone();
+        let host = self.host_mut();
+        while host.poll(machine.now()) == Progress::Busy {
+            machine.wait(host.poll_at());
+        }
+        host.begin(operation)?;
+        finish(host, &machine)
+    }
+
+    fn namespace(&self) -> u32 {
+        self.namespace
+    }
+
+    fn device(&self) -> &Device {
+        self.host().device()
+    }
+
+    fn errors(&self) -> &ErrorLog {
+        self.host().errors()
+    }
+
+    fn controller(&self) -> (Version, Cap, Quirks) {
+        let host = self.host();
+        (host.version(), host.capabilities(), host.quirks())
+    }
+}
