@@ -84,13 +84,13 @@ pub const CASES: [Case; 13] = [
         segments: 8,
         ..case("disk-sdq-list", "disk and driver, SDQ, depth 32, 8 segments", Layer::Disk, 840)
     },
-    nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 1000),
-    Case { depth: 1, ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 1000) },
-    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 1000),
-    Case { depth: 1, ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 1000) },
+    nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 250),
+    Case { depth: 1, ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 380) },
+    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 400),
+    Case { depth: 1, ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 545) },
     Case {
         segments: 2,
-        ..nvme("disk-nvme-list", "disk and driver, NVMe, depth 32, 2 segments", Layer::Disk, 2000)
+        ..nvme("disk-nvme-list", "disk and driver, NVMe, depth 32, 2 segments", Layer::Disk, 1750)
     },
 ];
 
