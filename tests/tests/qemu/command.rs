@@ -94,6 +94,29 @@ fn every_command_works_on_both_releases() {
 }
 
 #[test]
+fn services_it_does_not_have_are_told_in_one_line() {
+    for release in releases() {
+        let old = !release.is_11;
+        for (words, status, part) in [
+            ("ufs rpmb", 1, "replay protected memory is not supported"),
+            ("ufs ffu", 1, "field firmware update is not supported"),
+            ("ufs purge start --yes", 1, "purge is not supported"),
+            ("ufs refresh start", 1, "refresh is not supported"),
+            ("ufs history", 1, "INVALID COMMAND OPERATION CODE"),
+            ("ufs bootlun set a --yes", 1, "bBootEnable"),
+        ] {
+            let ran = run(&format!("{words} --on QEMU"), &release.program);
+            assert_eq!(ran.status, status, "{} {words}: {}", release.name, ran.stderr);
+            assert!(ran.stderr.contains(part), "{} {words}: {}", release.name, ran.stderr);
+            assert_eq!(ran.stderr.lines().count(), 1, "{} {words}: {}", release.name, ran.stderr);
+        }
+        // The 11 takes the time, the 10 does not know the attribute.
+        let ran = run("ufs timestamp 1 --on QEMU", &release.program);
+        assert_eq!(ran.status, i32::from(old), "{}: {}", release.name, ran.stderr);
+    }
+}
+
+#[test]
 fn copies_are_verified_in_both_queue_modes() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
