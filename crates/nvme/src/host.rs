@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::port::{Lane, Port};
 use crate::quirks::Quirks;
 use crate::recover::Recovery;
-use crate::shared::{Order, Shared};
+use crate::shared::{Order, Shared, cause};
 use crate::{Error, Operation, Output};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -323,6 +323,15 @@ impl<M: Machine> Host<M> {
         }
     }
 
+    /// A controller that did not stop, though the lanes have, cannot be left like that.
+    fn after_shutdown(&mut self) {
+        if !self.core.enabled {
+            self.state = State::Down;
+        } else if !self.core.shared.order_now().runs() {
+            self.core.shared.report(cause::LOST);
+        }
+    }
+
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
         match result {
             Ok(_) => self.core.turn_page(),
@@ -348,8 +357,8 @@ impl<M: Machine> Host<M> {
                 }
             }
             Some(Job::Operation(operation)) => {
-                if operation == Operation::Shutdown && !self.core.enabled {
-                    self.state = State::Down;
+                if operation == Operation::Shutdown {
+                    self.after_shutdown();
                 }
                 self.result = Some(result);
             }

@@ -136,6 +136,13 @@ impl<M: Machine> Lane<M> {
 
     /// Takes in everything that has ended, for `poll` to hand out.
     pub(crate) fn harvest(&mut self) {
+        self.take_in();
+        self.completion.ring(&self.machine);
+    }
+
+    /// As [`harvest`](Self::harvest), from memory alone: a controller that is switched off has no
+    /// doorbells.
+    fn take_in(&mut self) {
         if self.stopped {
             return;
         }
@@ -144,7 +151,6 @@ impl<M: Machine> Lane<M> {
                 self.keep(outcome);
             }
         }
-        self.completion.ring(&self.machine);
     }
 
     /// An outcome that waits to be fetched.
@@ -195,7 +201,7 @@ impl<M: Machine> Lane<M> {
 
     /// The controller is disabled: what completed before counts, the rest ends with `cause`.
     fn stop(&mut self, cause: Ended, now: Instant) {
-        self.harvest();
+        self.take_in();
         for number in 0..self.slots.len() {
             let slot = &mut self.slots[number];
             let Some(token) = slot.owed.take() else { continue };

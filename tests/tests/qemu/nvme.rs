@@ -42,7 +42,7 @@ fn what_was_written_through_the_command_comes_back() {
         for keys in ["block=4096", "block=512,queues=3"] {
             let target = format!("nvme@qemu,size=64M,{keys},qemu={}", release.program.display());
             let words =
-                "--rw=randrw --bs=4k --iodepth=8 --number_ios=300 --size=8m --verify=crc32c";
+                "--rw=randrw --bs=4k --iodepth=8 --number_ios=100 --size=4m --verify=crc32c";
             let mut command = flysch();
             command.args(["bench", "--on", &target]).args(words.split(' '));
             let ran = ran(command.output().unwrap());
@@ -105,12 +105,12 @@ fn data_of_every_shape_comes_back() {
                 let base = 8 << 20;
                 let mut pieces = vec![];
                 let (mut at, mut left) = (base + 3584, length);
-                while left > 0 {
+                let most = if sgls { 128 } else { 256 };
+                while left > 0 && pieces.len() < most {
                     let len = left.min(piece - (at % 4096).min(piece - 512));
                     pieces.push(data.slice(at, len as u32));
                     (at, left) = (at / 4096 * 4096 + 8192, left - len);
                 }
-                pieces.truncate(if sgls { 128 } else { 256 });
                 let length =
                     pieces.iter().map(|piece| piece.len as usize).sum::<usize>() / 512 * 512;
                 let list = Data::list(&data, (15 << 20) + 8, &pieces).expect("room");
