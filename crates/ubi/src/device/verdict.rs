@@ -21,8 +21,12 @@ impl<F: FlashMut> Device<F> {
     /// Does what the verdicts of attaching ask for.
     pub(super) fn execute(&mut self, evidence: &Evidence) -> Result<(), Error> {
         for &peb in &evidence.rejected {
+            if self.wear.state(peb) != State::Waiting {
+                continue;
+            }
+            // Erases what starts an unfinished fastmap, which may be this one.
+            self.begin()?;
             if self.wear.state(peb) == State::Waiting {
-                self.begin()?;
                 self.wear.unqueue(peb);
                 self.erase_block(peb, false)?;
             }

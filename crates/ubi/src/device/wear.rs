@@ -127,8 +127,12 @@ impl Wear {
         self.free.insert((self.erase_counter(peb), peb));
     }
 
-    /// A block was erased.
+    /// A block was erased, which was in no list: one that is free would be in it twice.
     pub(crate) fn erased(&mut self, peb: u32, erase_counter: u32) {
+        debug_assert!(
+            !matches!(self.state(peb), State::Free | State::Pooled),
+            "block {peb} was erased while it was free",
+        );
         self.peb(peb).erase_counter = erase_counter;
         self.peb(peb).checked = true;
         self.unseen.clear(peb);
