@@ -139,6 +139,7 @@ impl Extent {
 }
 
 fn extents<F: Flash>(flash: &F, order: ByteOrder, nodes: &[NodeRef]) -> Vec<Extent> {
+    let mut reader = Reader::new(flash, order);
     let extent = |(number, &node): (usize, &NodeRef)| {
         let unknown = Extent {
             number: number as u32,
@@ -148,7 +149,7 @@ fn extents<F: Flash>(flash: &F, order: ByteOrder, nodes: &[NodeRef]) -> Vec<Exte
             is_hole: false,
             is_lost: true,
         };
-        match node::inode(flash, order, node) {
+        match reader.inode(node) {
             Ok(inode) => {
                 // Linux passes over a node whose data begins behind the end of the file.
                 let is_behind = inode.offset > inode.isize;

@@ -124,17 +124,53 @@ pub(crate) enum Data {
     Damaged,
 }
 
-/// Reads the fixed part of an inode node and verifies it.
-pub(crate) fn inode<F: Flash>(flash: &F, order: ByteOrder, node: NodeRef) -> Result<Inode, Error> {
-    let damaged = Error::Damaged { structure: "inode node", place: place(flash, node.address) };
-    let mut bytes = [0; Inode::LEN];
-    read(flash, node.address.offset(), &mut bytes)?;
-    let inode = Inode::parse(&bytes, order).map_err(|_| damaged)?;
-    // A summary may say what it likes.
-    if inode.ino != node.ino || inode.version != node.version {
-        return Err(damaged);
+/// Reads bytes and keeps the pages that it read last: small nodes lie together, and a page is read
+/// as a whole by whoever corrects errors.
+#[derive(Debug)]
+pub(crate) struct Pages<'f, F> {
+    flash: &'f F,
+    /// Where `bytes` begin.
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'f, F: Flash> Pages<'f, F> {
+    pub(crate) fn new(flash: &'f F) -> Self {
+        Self { flash, at: 0, bytes: vec![] }
     }
-    Ok(inode)
+
+    /// `len` bytes from `offset` on; bits beyond repair are left to the checksums.
+    pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
+        let geometry = self.flash.geometry();
+        let node_end = offset.saturating_add(len as u64);
+        if node_end > geometry.size {
+            let place = place_at(self.flash, offset);
+            return Err(Error::Damaged { structure: "node cut off", place });
+        }
+        let unit = u64::from(geometry.write_size.max(1));
+        let page = offset / unit * unit;
+        let kept_end = self.at + self.bytes.len() as u64;
+        if offset < self.at || offset >= kept_end {
+            self.bytes.clear();
+            self.at = page;
+        } else if node_end > kept_end {
+            // The last page of what is there may begin this node.
+            let old = page.saturating_sub(self.at);
+            self.bytes.drain(..old as usize);
+            self.at += old;
+        }
+        let have = self.bytes.len();
+        let end = node_end.next_multiple_of(unit).min(geometry.size);
+        let want = (end - self.at) as usize;
+        if want > have {
+            self.bytes.resize(want, 0);
+            if let Err(error) = read(self.flash, self.at + have as u64, &mut self.bytes[have..]) {
+                self.bytes.clear();
+                return Err(error);
+            }
+        }
+        Ok(&self.bytes[(offset - self.at) as usize..][..len])
+    }
 }
 
 /// Reads nodes' data; keeps its buffers from one node to the next.
@@ -142,13 +178,25 @@ pub(crate) fn inode<F: Flash>(flash: &F, order: ByteOrder, node: NodeRef) -> Res
 pub(crate) struct Reader<'f, F> {
     flash: &'f F,
     order: ByteOrder,
-    node: Vec<u8>,
+    pages: Pages<'f, F>,
     data: Vec<u8>,
 }
 
 impl<'f, F: Flash> Reader<'f, F> {
     pub(crate) fn new(flash: &'f F, order: ByteOrder) -> Self {
-        Self { flash, order, node: vec![], data: vec![] }
+        Self { flash, order, pages: Pages::new(flash), data: vec![] }
+    }
+
+    /// Reads the fixed part of an inode node and verifies it.
+    pub(crate) fn inode(&mut self, node: NodeRef) -> Result<Inode, Error> {
+        let damaged = self.damaged("inode node", node);
+        let bytes = self.pages.read(node.address.offset(), Inode::LEN)?;
+        let inode = Inode::parse(bytes, self.order).map_err(|_| damaged)?;
+        // A summary may say what it likes.
+        if inode.ino != node.ino || inode.version != node.version {
+            return Err(damaged);
+        }
+        Ok(inode)
     }
 
     /// Reads the node and judges its data.
@@ -224,13 +272,7 @@ impl<'f, F: Flash> Reader<'f, F> {
         let len = u64::from(node.total_len.min(Inode::LEN as u32 + STORED_MAX)).min(left) as usize;
         let bytes = match self.flash.point(offset, len) {
             Some(bytes) => bytes,
-            None => {
-                if self.node.len() < len {
-                    self.node.resize(len, 0);
-                }
-                read(self.flash, offset, &mut self.node[..len])?;
-                &self.node[..len]
-            }
+            None => self.pages.read(offset, len)?,
         };
         let inode = match Inode::parse(bytes, self.order) {
             Ok(inode) if inode.ino == node.ino && inode.version == node.version => inode,

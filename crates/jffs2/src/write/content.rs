@@ -23,6 +23,27 @@ pub(crate) fn id(id: u32) -> Result<u16, Error> {
     u16::try_from(id).map_err(|_| Error::Invalid("JFFS2 keeps owners and groups to 65535"))
 }
 
+/// The page of a file that is being appended to, as it was written from its begin on: when it is
+/// full it is written as one node, and what many small ones hold need not be read for that.
+#[derive(Debug, Default)]
+pub(super) struct Growing {
+    ino: u32,
+    page: u32,
+    bytes: Vec<u8>,
+}
+
+impl Growing {
+    fn begin(&mut self, ino: u32, page: u32) {
+        (self.ino, self.page) = (ino, page);
+        self.bytes.clear();
+    }
+
+    /// Whether what is known ends where the next piece begins.
+    fn ends_at(&self, ino: u32, at: u32) -> bool {
+        self.ino == ino && !self.bytes.is_empty() && self.page + self.bytes.len() as u32 == at
+    }
+}
+
 impl<F: Flash> Jffs2Mut<F> {
     /// Reads a regular file from `offset` to the end of `buffer`, which lies within the file.
     /// Returns how much was read before something damaged, or the error when nothing was.
@@ -180,11 +201,22 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let fits = left as usize >= Inode::LEN + PAGE_SIZE as usize;
         let reaches_end = at as usize - page as usize + piece.len() == PAGE_SIZE as usize;
         let before = self.loaded_mut(ino)?.attributes;
+        let mut growing = core::mem::take(&mut self.growing);
+        let is_known = at == page || growing.ends_at(ino, at);
+        if at == page {
+            growing.begin(ino, page);
+        }
         let mut whole = vec![];
         let mut start = at;
         if at > page && reaches_end && fits && at <= before.size {
-            whole.resize((at - page) as usize, 0);
-            if self.read_file(ino, page, &mut whole) == Ok(whole.len()) {
+            let is_there = if is_known {
+                core::mem::swap(&mut whole, &mut growing.bytes);
+                true
+            } else {
+                whole.resize((at - page) as usize, 0);
+                self.read_file(ino, page, &mut whole) == Ok(whole.len())
+            };
+            if is_there {
                 whole.extend_from_slice(piece);
                 start = page;
             }
@@ -197,7 +229,12 @@ impl<F: FlashMut> Jffs2Mut<F> {
         {
             loaded.attributes = before;
         }
-        Ok((result? - (at - start) as usize).min(piece.len()))
+        let accepted = (result? - (at - start) as usize).min(piece.len());
+        if is_known && !reaches_end {
+            growing.bytes.extend_from_slice(&piece[..accepted]);
+            self.growing = growing;
+        }
+        Ok(accepted)
     }
 
     /// Writes bytes within one page of a file, in one node if they fit into the current block, else
@@ -307,6 +344,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
 
     /// Cuts a file, or makes it longer by a hole.
     fn resize(&mut self, ino: u32, size: u32, purpose: Purpose) -> Result<(), Error> {
+        self.growing.begin(0, 0);
         self.reserve(Room::inode(0), purpose)?;
         let old = self.loaded_mut(ino)?.attributes.size;
         if size > old {

@@ -13,7 +13,7 @@ use super::space::{Kind, Raw};
 use super::tables::{less, more};
 use crate::create::entry_of;
 use crate::found::{Address, NodeRef};
-use crate::node;
+use crate::node::{self, Pages};
 use crate::stamp::Stamp;
 use crate::summary::{Collector, Facts, summary_len};
 
@@ -214,7 +214,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
         let base = self.blocks.geometry.block_start(number);
         let mut collector = Collector::new(self.order);
-        let mut bytes = vec![];
+        let mut pages = Pages::new(&self.medium);
         for raw in &block.raws {
             let listed = match raw.kind {
                 Kind::Inode => SummaryEntry::Inode {
@@ -231,18 +231,35 @@ impl<F: FlashMut> Jffs2Mut<F> {
                 },
                 Kind::Xref | Kind::XrefRemoval => SummaryEntry::Xref { offset: raw.at },
                 Kind::Other => return None,
-                Kind::Dirent | Kind::Removal => {
-                    bytes.resize(raw.len as usize, 0);
-                    node::read(&self.medium, base + u64::from(raw.at), &mut bytes).ok()?;
-                    collector.push(&entry_of(&bytes, self.order)?.at(raw.at));
-                    continue;
-                }
+                Kind::Dirent | Kind::Removal => match self.listed_name(number, raw) {
+                    Some(listed) => listed,
+                    // What does not count any more is known to the flash alone.
+                    None => {
+                        let bytes = pages.read(base + u64::from(raw.at), raw.len as usize).ok()?;
+                        entry_of(bytes, self.order)?.at(raw.at)
+                    }
+                },
             };
             collector.push(&listed);
         }
         let facts = Facts { cleanmarker_len: self.medium.marker_len(), padded: block.padded };
         let mut out = vec![0xFF; rest];
         collector.finish(block.end, facts, &mut out).then_some(out)
+    }
+
+    /// What a summary says of a directory entry that counts.
+    fn listed_name(&self, block: u32, raw: &Raw) -> Option<SummaryEntry<'_>> {
+        let directory = self.tables.inodes.get(&raw.owner)?.directory.as_deref()?;
+        let name = directory.entry_at(raw.tag, self.blocks.address(block, raw.at))?;
+        Some(SummaryEntry::Dirent {
+            total_len: raw.len,
+            offset: raw.at,
+            pino: raw.owner,
+            version: name.version,
+            ino: name.ino,
+            kind: name.kind,
+            name: &name.name,
+        })
     }
 
     /// Takes a block to append to; none is current.

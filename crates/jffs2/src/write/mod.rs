@@ -131,6 +131,7 @@ pub struct Jffs2Mut<F> {
     loaded: AtomicUsize,
     /// A node being put together.
     node: Vec<u8>,
+    growing: content::Growing,
     activity: Activity,
 }
 

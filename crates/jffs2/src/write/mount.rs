@@ -131,6 +131,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
             is_dead: false,
             loaded: AtomicUsize::new(0),
             node: vec![],
+            growing: super::content::Growing::default(),
             activity: Default::default(),
         }
     }

@@ -130,6 +130,12 @@ impl Directory {
         old.into_iter().map(|(_, address)| address).collect()
     }
 
+    /// The entry at `address`, of a name with this hash.
+    pub(crate) fn entry_at(&self, hash: u32, address: Address) -> Option<&Name> {
+        let range = Spot { hash, number: 0 }..=Spot { hash, number: u32::MAX };
+        self.names.range(range).map(|(_, name)| name).find(|name| name.address == address)
+    }
+
     /// All entries from a place on, removals included.
     pub(crate) fn from(&self, spot: Spot) -> impl Iterator<Item = (Spot, &Name)> {
         self.names.range(spot..).map(|(spot, name)| (*spot, name))
