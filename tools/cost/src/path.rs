@@ -63,26 +63,26 @@ pub struct Case {
 
 /// Everything that is measured.
 pub const CASES: [Case; 13] = [
-    case("driver-mcq", "driver, MCQ, depth 32, in order", Layer::Driver, 265),
+    case("driver-mcq", "driver, MCQ, depth 32, in order", Layer::Driver, 280),
     Case {
         order: Order::Shuffled,
-        ..case("driver-mcq-shuffled", "driver, MCQ, depth 32, out of order", Layer::Driver, 265)
+        ..case("driver-mcq-shuffled", "driver, MCQ, depth 32, out of order", Layer::Driver, 280)
     },
-    Case { depth: 1, ..case("driver-mcq-1", "driver, MCQ, depth 1", Layer::Driver, 400) },
-    Case { controller: UfsSdq, ..case("driver-sdq", "driver, SDQ, depth 32", Layer::Driver, 250) },
-    case("disk-mcq", "disk and driver, MCQ, depth 32", Layer::Disk, 440),
+    Case { depth: 1, ..case("driver-mcq-1", "driver, MCQ, depth 1", Layer::Driver, 410) },
+    Case { controller: UfsSdq, ..case("driver-sdq", "driver, SDQ, depth 32", Layer::Driver, 262) },
+    case("disk-mcq", "disk and driver, MCQ, depth 32", Layer::Disk, 470),
     Case {
         controller: UfsSdq,
-        ..case("disk-sdq", "disk and driver, SDQ, depth 32", Layer::Disk, 420)
+        ..case("disk-sdq", "disk and driver, SDQ, depth 32", Layer::Disk, 450)
     },
     Case {
         segments: 8,
-        ..case("disk-mcq-list", "disk and driver, MCQ, depth 32, 8 segments", Layer::Disk, 860)
+        ..case("disk-mcq-list", "disk and driver, MCQ, depth 32, 8 segments", Layer::Disk, 885)
     },
     Case {
         controller: UfsSdq,
         segments: 8,
-        ..case("disk-sdq-list", "disk and driver, SDQ, depth 32, 8 segments", Layer::Disk, 840)
+        ..case("disk-sdq-list", "disk and driver, SDQ, depth 32, 8 segments", Layer::Disk, 865)
     },
     nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 250),
     Case { depth: 1, ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 380) },
