@@ -2,13 +2,16 @@
 //!
 //! A device with something to say sets EVENT_ALERT in every response until it is asked. The host
 //! then reads wExceptionEventStatus. To urgent background operations it answers itself: while
-//! performance suffers it allows them, and takes the permission back when the need is gone. All
-//! other events are kept for the caller.
+//! performance suffers it allows them, and takes the permission back when the need is gone. A
+//! WriteBooster buffer that has to be flushed is flushed, and of a device too hot or too cold the
+//! temperature is read. All events are kept for the caller, those that were answered, too.
 
 use crate::control::{Core, Run};
 use crate::query::Query;
 use flysch_api::machine::Machine;
-use flysch_wire::ufs::query::{AttributeId, BackgroundOpStatus, ExceptionEvents, FlagId};
+use flysch_wire::ufs::query::{
+    AttributeId, BackgroundOpStatus, ExceptionEvents, FlagId, temperature_celsius,
+};
 
 impl<M: Machine> Core<M> {
     /// At bring-up: enables the events the options want.
@@ -28,6 +31,20 @@ impl<M: Machine> Core<M> {
         if events.urgent_bkops() {
             self.serve_background_operations()?;
         }
+        if events.writebooster_flush_needed() {
+            self.write_booster_flag(FlagId::WriteBoosterBufferFlushEn, true)?;
+        }
+        if events.too_high_temp() || events.too_low_temp() {
+            self.read_temperature()?;
+        }
+        Ok(())
+    }
+
+    /// The temperature of the case, kept beside the event.
+    fn read_temperature(&mut self) -> Run<()> {
+        let rough = Query::read_attribute(AttributeId::DeviceCaseRoughTemperature);
+        let raw = self.checked_query(&rough)?.fields.value32() as u8;
+        self.effect(|core| core.device.temperature = temperature_celsius(raw));
         Ok(())
     }
 

@@ -21,6 +21,8 @@ pub struct Device {
     pub quirks: DeviceQuirks,
     /// Exception events seen and not yet taken, bits of wExceptionEventStatus.
     pub events: u16,
+    /// Case temperature when the device last said that it is too high or too low, °C.
+    pub temperature: Option<i16>,
     /// Whether the driver has allowed background operations because the device needed them.
     pub background_operations: bool,
 }

@@ -38,6 +38,7 @@
 //! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
 //! | `init`, `recover`, `operation` | [`STEPS`], bring-up as a list; the ladder; what can be asked for |
 //! | `host`, `port`, `blocking` | the faces |
+//! | `policy` | what is done by itself as load comes and goes |
 //!
 //! # Use
 //!
@@ -76,6 +77,7 @@ mod management;
 mod operation;
 mod options;
 mod platform;
+pub mod policy;
 mod port;
 mod power;
 mod query;

@@ -143,7 +143,9 @@ pub struct Options {
     /// Whether to switch WriteBooster on or off at bring-up. `None` leaves it as it is.
     pub write_booster: Option<bool>,
     /// Exception events to enable (bits of wExceptionEventControl). The driver itself acts on
-    /// urgent background operations (bit 2); the others are kept for the caller.
+    /// urgent background operations (bit 2) and on a WriteBooster buffer to be flushed (bit 5), and
+    /// reads the temperature when it is too high or too low (bits 3 and 4); all are kept for the
+    /// caller: [`Host::take_events`](crate::Host::take_events).
     pub exception_events: u16,
     /// What is known better than the table of controllers.
     pub quirks: Correction<Quirks>,

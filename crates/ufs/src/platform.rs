@@ -61,9 +61,9 @@ pub enum Clocks {
     Off,
     /// On: before anything else is done.
     On,
-    /// Scaled down, after the link got slow.
+    /// Scaled down, after the link got slow: HS-G1 or less.
     Slow,
-    /// Scaled up, before the link gets fast.
+    /// Scaled up, before the link gets faster than that.
     Fast,
 }
 

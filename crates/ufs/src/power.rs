@@ -34,6 +34,9 @@ pub enum DevicePower {
     Sleep,
     /// UFS-PowerDown: all supplies may be off.
     PowerDown,
+    /// UFS-DeepSleep: as little current as can be with the supplies on. Only a reset of the device
+    /// leads out: [`Operation::Reset`](crate::Operation::Reset) on a board with RST_n.
+    DeepSleep,
 }
 
 impl DevicePower {
@@ -43,6 +46,7 @@ impl DevicePower {
             Self::Active => 1,
             Self::Sleep => 2,
             Self::PowerDown => 3,
+            Self::DeepSleep => 4,
         }
     }
 }
@@ -140,7 +144,7 @@ impl<M: Machine> Core<M> {
 
     /// Changes the speed; the platform is told and its clocks follow.
     pub(crate) fn change_link_told(&mut self, wanted: Link) -> Run<Result<(), Cause>> {
-        let is_fast = wanted.high_speed;
+        let is_fast = wanted.high_speed && wanted.gear > 1;
         if is_fast {
             self.scale(true);
         }

@@ -8,8 +8,9 @@ use flysch_api::machine::{
 use flysch_models::ufs::Config;
 use flysch_tests::ufs::{Model, buffer, done, machine, read};
 use flysch_ufs::{
-    Cause, Clocks, DeviceQuirks, DmeSetting, Error, ErrorKind, Event, Host, LinkLimits, Operation,
-    Options, Phase, Platform, PlatformError, QueueMode, QueueRegisters, ReferenceClock, STEPS,
+    Cause, Clocks, Correction, DeviceQuirk, DeviceQuirks, DmeSetting, Error, ErrorKind, Event,
+    Host, LinkLimits, Operation, Options, Phase, Platform, PlatformError, QueueMode,
+    QueueRegisters, ReferenceClock, STEPS,
 };
 use flysch_wire::ufs::descriptor::DeviceDescriptor;
 use flysch_wire::ufs::query::AttributeId;
@@ -462,6 +463,36 @@ fn the_reference_clock_of_the_board_is_set_in_the_device() {
         assert_eq!(kept, Ok(clock as u64));
         assert_eq!(host.errors().count(ErrorKind::Skipped), 0);
     }
+}
+
+#[test]
+fn a_reference_clock_the_device_refuses_is_passed_over_with_a_word() {
+    let machine = Tampered::new(Config::default(), Fault::Nothing);
+    let mut host =
+        machine.host(Options { reference_clock: Some(9), ..Options::default() }).expect("up");
+    let kept = host.read_attribute(&machine, AttributeId::RefClkFreq);
+    assert_eq!(kept, Ok(ReferenceClock::Mhz26 as u64), "what it had");
+    let record = host.errors().history().next().expect("a word about it");
+    assert_eq!((record.kind, record.step), (ErrorKind::Skipped, Some("reference clock")));
+}
+
+#[test]
+fn what_particular_devices_need_of_the_link_is_set_before_it_is_fast() {
+    let with = |quirks: &[DeviceQuirk]| {
+        let machine = Tampered::new(Config::default(), Fault::Nothing);
+        let add = DeviceQuirks::of(quirks);
+        let device_quirks = Correction { add, ..Correction::default() };
+        let host = machine.host(Options { device_quirks, ..Options::default() }).expect("up");
+        assert!(host.link().high_speed);
+        let get = |peer| machine.dme_get(UicAttribute::PaTactivate, peer);
+        let skipped = host.errors().history().find(|it| it.kind == ErrorKind::Skipped);
+        (get(false), get(true), skipped.and_then(|it| it.step))
+    };
+    let (host, device, skipped) = with(&[]);
+    assert_eq!((host, skipped), (device, None), "neither is above the other");
+    assert_eq!(with(&[DeviceQuirk::PeerTactivateAboveHost]), (host, device + 1, None));
+    // The model agreed upon the longest time there is: more is refused, and bring-up goes on.
+    assert_eq!(with(&[DeviceQuirk::LongerHibern8]), (host, device, Some("device quirks")));
 }
 
 #[test]

@@ -279,6 +279,13 @@ impl Ufs {
         self.reset_device(super::parameters::Reset::PowerOn);
     }
 
+    /// Ages the device: from now on it has `bytes` more of garbage to collect in the background, as
+    /// if so much had been written.
+    pub fn owe_background_work(&mut self, bytes: u64) {
+        self.device.background.wrote(bytes);
+        self.device.update_alert(self.now.nanos());
+    }
+
     /// Sets the case temperature, °C: beyond the boundaries (85 and -25) exception events follow.
     pub fn set_temperature(&mut self, celsius: i16) {
         self.device.set_temperature(celsius, self.now.nanos());

@@ -123,6 +123,7 @@ enum Mode {
     Active,
     Sleep,
     Powerdown,
+    Deepsleep,
 }
 
 pub(super) fn run(
@@ -142,6 +143,7 @@ pub(super) fn run(
             Mode::Active => DevicePower::Active,
             Mode::Sleep => DevicePower::Sleep,
             Mode::Powerdown => DevicePower::PowerDown,
+            Mode::Deepsleep => DevicePower::DeepSleep,
         })),
     };
     if let Some(operation) = operation {

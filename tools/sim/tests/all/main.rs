@@ -5,5 +5,6 @@ mod cuts;
 mod front;
 mod full;
 mod late;
+mod policy;
 mod seeds;
 mod wear;
