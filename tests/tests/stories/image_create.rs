@@ -276,8 +276,9 @@ fn what_cannot_be_is_refused() {
     refused(&format!("{ubifs} -c 15"), 1, &["15 LEBs"]);
     refused("ubifs -r TREE -m 512 -e 15360 -c 40 -x none -o no", 1, &["needed and 40 is"]);
     refused(&format!("{ubifs} --pebs 20"), 1, &["--pebs", "15 for a volume"]);
-    refused(&format!("{ubifs} --key file"), 2, &["--key", "encrypted"]);
-    refused(&format!("{ubifs} --auth-key file"), 2, &["signed"]);
+    refused(&format!("{ubifs} --key file"), 1, &["file: the key cannot be read"]);
+    refused(&format!("{ubifs} --auth-key file"), 2, &["--hash-algo"]);
+    refused(&format!("{ubifs} --auth-key file --hash-algo sha256"), 1, &["cannot be read"]);
     refused("ubifs -r TREE -m 2048 -e 126976 -o tree/no", 2, &["the directory it is made of"]);
     refused("ubifs -r nowhere -m 2048 -e 126976 -o no", 1, &["nowhere"]);
     refused("jffs2 -r TREE --chip-size 128KiB -o no", 1, &["131072"]);

@@ -360,7 +360,8 @@ fn the_owner_can_abort_a_command() {
         let port = &mut ports[0];
         done(port, &machine, read(0, buffer(&machine, 0, 4096)));
         for token in 7..20 {
-            let command = read(token, buffer(&machine, 0, 4096));
+            // Long enough that it is not done before the device hears of the abort.
+            let command = read(token, buffer(&machine, 0, 256 << 10));
             assert_eq!(command.deadline, Instant::NEVER);
             port.start(command, machine.now()).expect("room");
             port.ring(machine.now());
