@@ -125,7 +125,7 @@ impl Exchange {
         if now >= deadline {
             let opcode = self.entry.opcode;
             core.errors.note(now, ErrorKind::AdminTimeout, opcode.into());
-            core.shared.report(cause::LOST);
+            core.shared.orders.report(cause::LOST);
             return Some(Answer::Failed(Cause::Timeout(AdminOpcode::from_bits(opcode))));
         }
         core.look_again(deadline);

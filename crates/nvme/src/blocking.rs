@@ -4,7 +4,7 @@ use crate::host::{Host, Progress};
 use crate::operation::{AdminCommand, AdminData, AdminReply, Operation, Output};
 use crate::{Cause, Error};
 use alloc::boxed::Box;
-use flysch_api::machine::{Clock, Machine};
+use flysch_api::machine::{Clock, Machine, Wake};
 use flysch_wire::nvme::feature::Select;
 use flysch_wire::nvme::{AdminOpcode, FeatureId, LogId, Status, log};
 
@@ -12,7 +12,7 @@ impl<M: Machine> Host<M> {
     /// Does one operation and waits for its end.
     ///
     /// # Errors
-    /// Why it failed.
+    /// Why it failed; [`Error::Gone`] if neither host nor clock knows what could end it.
     pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
         while self.poll(clock.now()) == Progress::Busy {
             clock.wait(self.poll_at());
@@ -22,7 +22,10 @@ impl<M: Machine> Host<M> {
             match self.poll(clock.now()) {
                 Progress::Done(result) => return result,
                 Progress::Busy | Progress::Idle => {
-                    clock.wait(self.poll_at());
+                    let until = self.poll_at();
+                    if clock.wait(until) == Wake::Idle && until.is_none() {
+                        return Err(Error::Gone);
+                    }
                 }
             }
         }

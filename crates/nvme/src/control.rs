@@ -192,14 +192,14 @@ impl<M: Machine> Core<M> {
             Action::Admin(exchange) => exchange.advance(self),
             Action::Obey => {
                 lane.wake(self.now);
-                if self.shared.all_obey() {
+                if self.shared.orders.all_obey() {
                     return Some(Answer::Value(0));
                 }
                 self.look_again(Instant::NEVER);
                 None
             }
             Action::Idle { deadline } => {
-                let idle = lane.is_idle() && self.shared.others_parked();
+                let idle = lane.is_idle() && self.shared.orders.others_parked();
                 self.give_up_at(*deadline, idle, Cause::InFlight)
             }
             Action::NoVictims { deadline } => {
@@ -229,11 +229,11 @@ impl<M: Machine> Core<M> {
         use flysch_wire::nvme::registers::{CSTS, Csts};
         match self.machine.read32(CSTS) {
             u32::MAX => {
-                self.shared.report(cause::REMOVED);
+                self.shared.orders.report(cause::REMOVED);
                 Some(Cause::Removed)
             }
             status if Csts::from_bits(status).cfs() => {
-                self.shared.report(cause::FATAL);
+                self.shared.orders.report(cause::FATAL);
                 Some(Cause::Fatal)
             }
             _ => None,

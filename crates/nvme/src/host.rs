@@ -8,13 +8,14 @@ use crate::options::Options;
 use crate::port::{Lane, Port};
 use crate::quirks::Quirks;
 use crate::recover::Recovery;
-use crate::shared::{Order, Shared, cause};
+use crate::shared::{Shared, cause};
 use crate::{Error, Operation, Output};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
+use flysch_orders::Order;
 use flysch_wire::nvme::feature::{AsyncEventResult, event};
 use flysch_wire::nvme::registers::{CAP, CC, Cap, Cc, VS, Version};
 use flysch_wire::nvme::{AdminOpcode, Sqe, log};
@@ -92,7 +93,7 @@ impl<M: Machine> Host<M> {
         let layout = Layout::new(&memory, &facts.options, facts.depth)?;
         let lanes = usize::from(facts.options.lanes);
         let shared = Arc::new(Shared::new(lanes, facts.depth, facts.options.transfer_max));
-        shared.publish(Order::PAUSE | Order::STOP);
+        shared.orders.publish(Order::PAUSE | Order::STOP);
         let mut all = (0..lanes).map(|n| Lane::new(&machine, &shared, &layout, &facts, n));
         let lane = all.next().ok_or(Error::Options("at least one lane is needed"))?;
         let others = all.map(Box::new).collect();
@@ -173,8 +174,8 @@ impl<M: Machine> Host<M> {
                 Job::Recovery(Recovery::reset())
             }
             (Operation::BringUp, _) => {
-                self.core.shared.take_causes();
-                self.core.shared.publish(Order::PAUSE | Order::STOP);
+                self.core.shared.orders.take_causes();
+                self.core.shared.orders.publish(Order::PAUSE | Order::STOP);
                 Job::BringUp(BringUp::default())
             }
             (Operation::SubsystemReset, State::Up) => {
@@ -211,7 +212,7 @@ impl<M: Machine> Host<M> {
     /// When the host wants to be polled: for the operation under way, for its lane, or to look
     /// after lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
-        if self.core.shared.is_called() && self.listens() {
+        if self.core.shared.orders.is_called() && self.listens() {
             return Some(Instant::START);
         }
         let mut at = self.job_at;
@@ -223,7 +224,7 @@ impl<M: Machine> Host<M> {
 
     #[inline(always)]
     pub(crate) fn poll_lane(&mut self, now: Instant) -> Option<Outcome> {
-        if now >= self.job_at || !self.lane.shared.is_quiet(self.lane.obeyed) {
+        if now >= self.job_at || !self.lane.shared.orders.is_quiet(self.lane.obeyed) {
             self.drive(now);
         }
         match self.lane.take_outcome(now) {
@@ -237,7 +238,7 @@ impl<M: Machine> Host<M> {
     #[inline(never)]
     fn look_after_lane(&mut self, now: Instant) -> Option<Outcome> {
         let told = self.state == State::Up && self.core.admin.is_waiting(&self.core.machine);
-        if !told && self.lane.shared.is_quiet(self.lane.obeyed) {
+        if !told && self.lane.shared.orders.is_quiet(self.lane.obeyed) {
             return None;
         }
         self.drive(now);
@@ -312,8 +313,8 @@ impl<M: Machine> Host<M> {
         if !self.listens() {
             return;
         }
-        self.core.shared.take_call();
-        let fatal = self.core.shared.causes() != 0;
+        self.core.shared.orders.take_call();
+        let fatal = self.core.shared.orders.causes() != 0;
         let overdue = self.job.is_none() && self.core.shared.has_victims();
         if fatal || overdue {
             if matches!(self.job, Some(Job::Operation(_))) {
@@ -327,8 +328,8 @@ impl<M: Machine> Host<M> {
     fn after_shutdown(&mut self) {
         if !self.core.enabled {
             self.state = State::Down;
-        } else if !self.core.shared.order_now().runs() {
-            self.core.shared.report(cause::LOST);
+        } else if !self.core.shared.orders.order_now().runs() {
+            self.core.shared.orders.report(cause::LOST);
         }
     }
 
@@ -341,7 +342,7 @@ impl<M: Machine> Host<M> {
         match self.job.take() {
             Some(Job::BringUp(_)) => {
                 if result.is_ok() {
-                    self.core.shared.publish(0);
+                    self.core.shared.orders.publish(0);
                 }
                 self.others.iter_mut().for_each(|lane| lane.take_bounds());
                 self.state = if result.is_ok() { State::Up } else { State::Down };
@@ -376,7 +377,7 @@ impl<M: Machine> Drop for Host<M> {
         if self.core.enabled {
             let cc = Cc::from_bits(self.core.machine.read32(CC));
             self.core.machine.write32(CC, cc.with_en(false).into_bits());
-            self.core.shared.publish(Order::PAUSE | Order::STOP | Order::GONE);
+            self.core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
         }
     }
 }

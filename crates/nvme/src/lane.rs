@@ -4,13 +4,14 @@ use crate::control::{Facts, MS};
 use crate::layout::{Layout, PAGE};
 use crate::port::{Lane, Trouble};
 use crate::queue::{Completion, Done, Slot, Submission};
-use crate::shared::{Order, Shared, cause};
+use crate::shared::{Shared, cause};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec;
 use flysch_api::command::{Ended, Limits, NotStarted, NvmeStatus, Outcome};
 use flysch_api::data::{SEGMENTS_MAX, SegmentLimits, Walk};
 use flysch_api::machine::{Instant, Machine};
+use flysch_orders::Order;
 use flysch_wire::nvme::registers::{CSTS, Csts, cq_head, sq_tail};
 use flysch_wire::nvme::{Status, sgl};
 
@@ -72,9 +73,9 @@ impl<M: Machine> Lane<M> {
     #[cold]
     pub(crate) fn wake(&mut self, now: Instant) {
         if self.obeyed == Order::NONE {
-            self.word().unpark();
+            self.shared.orders.unpark(self.index);
         }
-        let order = self.shared.order_now();
+        let order = self.shared.orders.order_now();
         self.obey(order, now);
     }
 
@@ -83,7 +84,7 @@ impl<M: Machine> Lane<M> {
     pub(crate) fn park(&mut self) {
         self.obeyed = Order::NONE;
         self.reserve = usize::MAX;
-        self.word().park();
+        self.shared.orders.park(self.index);
     }
 
     fn obey(&mut self, order: Order, now: Instant) {
@@ -97,7 +98,7 @@ impl<M: Machine> Lane<M> {
             self.restart();
         }
         self.set_reserve();
-        self.word().obey(order);
+        self.shared.orders.obey(self.index, order);
         if order.runs() {
             self.ring(now);
         }
@@ -252,7 +253,7 @@ impl<M: Machine> Lane<M> {
         }
         self.watch_at = next;
         if found {
-            self.shared.call_host();
+            self.shared.orders.call_host();
         }
     }
 
@@ -264,9 +265,9 @@ impl<M: Machine> Lane<M> {
         let status = self.machine.read32(CSTS);
         let csts = Csts::from_bits(status);
         if status == u32::MAX {
-            self.shared.report(cause::REMOVED);
+            self.shared.orders.report(cause::REMOVED);
         } else if csts.cfs() || !csts.rdy() {
-            self.shared.report(cause::FATAL);
+            self.shared.orders.report(cause::FATAL);
         }
     }
 
@@ -292,9 +293,9 @@ impl<M: Machine> Drop for Lane<M> {
         for slot in 0..self.slots.len() {
             self.word().remove_victim(slot);
         }
-        self.word().park();
+        self.shared.orders.park(self.index);
         if has_commands && !self.stopped {
-            self.shared.report(cause::LOST);
+            self.shared.orders.report(cause::LOST);
         }
     }
 }

@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_api::command::NvmeStatus;
 use flysch_api::machine::Machine;
+use flysch_orders::Order;
 use flysch_wire::nvme::registers::{CC, CSTS, Cc, Csts, shutdown};
 use flysch_wire::nvme::{AdminOpcode, Cns, Sqe, identify};
 
@@ -148,7 +149,7 @@ impl<M: Machine> Core<M> {
         if self.lanes_idle()?.is_err() {
             return Err(Cause::InFlight.into());
         }
-        self.effect(|core| core.shared.publish(crate::shared::Order::PAUSE));
+        self.effect(|core| core.shared.orders.publish(Order::PAUSE));
         self.lanes_obey()?;
         let cc = Cc::from_bits(self.read(CC)).with_shn(shutdown::NORMAL);
         self.write(CC, cc.into_bits());
@@ -158,9 +159,7 @@ impl<M: Machine> Core<M> {
         let mask = Csts::new().with_shst(3).into_bits();
         let done = self.until(("CSTS", CSTS), mask, complete, timeout)?;
         let off = disable(self)?;
-        self.effect(|core| {
-            core.shared.publish(crate::shared::Order::PAUSE | crate::shared::Order::STOP)
-        });
+        self.effect(|core| core.shared.orders.publish(Order::PAUSE | Order::STOP));
         self.lanes_obey()?;
         done.and(off)?;
         Ok(())

@@ -7,7 +7,7 @@
 use crate::host::Host;
 use crate::layout::PAGE;
 use crate::queue::{Completion, Done, LIFE, SLOT_BITS, Slot, Submission};
-use crate::shared::{LaneWord, Order, Shared};
+use crate::shared::{LaneWord, Shared};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -15,6 +15,7 @@ use flysch_api::command::{self, Command, Declined, Direction, Ended, Failure, Li
 use flysch_api::command::{Nvme, NvmeStatus, Outcome};
 use flysch_api::data::{BadData, Data, Walk};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
+use flysch_orders::Order;
 use flysch_wire::nvme::sgl::{self, Descriptor};
 use flysch_wire::nvme::{Sqe, command::SqeFlags, prp};
 
@@ -200,7 +201,7 @@ impl<M: Machine> Lane<M> {
     #[inline(always)]
     pub(crate) fn start(&mut self, command: Command<Nvme>, now: Instant) -> Result<(), Declined> {
         let declined = |why, token| Err(Declined { why, token });
-        if self.shared.order() != self.obeyed {
+        if self.shared.orders.order() != self.obeyed {
             self.wake(now);
         }
         if self.free_len <= self.reserve {
@@ -362,7 +363,7 @@ impl<M: Machine> Lane<M> {
         if self.in_flight == 0 && self.obeyed == Order::NONE {
             return None;
         }
-        if self.shared.order() != self.obeyed {
+        if self.shared.orders.order() != self.obeyed {
             self.wake(now);
         }
         self.take_outcome(now)

@@ -18,9 +18,10 @@
 use crate::control::{Core, MS, Run, Stop};
 use crate::history::ErrorKind;
 use crate::init::BringUp;
-use crate::shared::{Order, cause};
+use crate::shared::cause;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
+use flysch_orders::Order;
 use flysch_wire::nvme::registers::{CC, CSTS, Cc, Csts, NSSR, SUBSYSTEM_RESET};
 use flysch_wire::nvme::{AdminOpcode, Sqe};
 
@@ -79,7 +80,7 @@ impl Recovery {
                 Stage::Gone => {
                     core.effect(|core| {
                         core.errors.note(core.now, ErrorKind::Gone, 0);
-                        core.shared.publish(Order::GONE);
+                        core.shared.orders.publish(Order::GONE);
                     });
                     core.lanes_obey()?;
                     core.turn_page();
@@ -97,8 +98,8 @@ impl Recovery {
     fn bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Option<Stage>> {
         match self.bring_up.run(core) {
             Ok(()) => {
-                core.shared.take_causes();
-                core.shared.publish(0);
+                core.shared.orders.take_causes();
+                core.shared.orders.publish(0);
                 Ok(None)
             }
             Err(Stop::Pending) => Err(Stop::Pending),
@@ -117,7 +118,7 @@ impl Recovery {
 impl<M: Machine> Core<M> {
     fn diagnose(&mut self) -> Option<Stage> {
         let causes = self.once(|core| {
-            let causes = core.shared.take_causes();
+            let causes = core.shared.orders.take_causes();
             let csts = core.machine.read32(CSTS);
             if csts == u32::MAX || causes & cause::REMOVED != 0 {
                 core.errors.note(core.now, ErrorKind::Removed, csts);
@@ -174,7 +175,7 @@ impl<M: Machine> Core<M> {
 
     /// Stops the controller and lets the lanes give back everything.
     fn stop(&mut self) -> Run<Option<Stage>> {
-        self.effect(|core| core.shared.publish(Order::PAUSE));
+        self.effect(|core| core.shared.orders.publish(Order::PAUSE));
         self.lanes_obey()?;
         match disable(self)? {
             Ok(()) => {}
@@ -185,7 +186,7 @@ impl<M: Machine> Core<M> {
         }
         self.effect(|core| {
             core.errors.note(core.now, ErrorKind::ControllerReset, 0);
-            core.shared.publish(Order::PAUSE | Order::STOP);
+            core.shared.orders.publish(Order::PAUSE | Order::STOP);
         });
         self.lanes_obey()?;
         Ok(Some(Stage::BringUp))
@@ -196,7 +197,7 @@ impl<M: Machine> Core<M> {
         if !self.cap.nssrs() {
             return Err(Stop::Failed(Error::Unsupported("NVM subsystem reset")));
         }
-        self.effect(|core| core.shared.publish(Order::PAUSE));
+        self.effect(|core| core.shared.orders.publish(Order::PAUSE));
         self.lanes_obey()?;
         self.write(NSSR, SUBSYSTEM_RESET);
         let ready = Csts::new().with_rdy(true).into_bits();
@@ -210,7 +211,7 @@ impl<M: Machine> Core<M> {
         self.effect(|core| {
             core.enabled = false;
             core.errors.note(core.now, ErrorKind::SubsystemReset, 0);
-            core.shared.publish(Order::PAUSE | Order::STOP);
+            core.shared.orders.publish(Order::PAUSE | Order::STOP);
         });
         self.lanes_obey()?;
         Ok(Some(Stage::BringUp))

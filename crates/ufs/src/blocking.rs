@@ -6,7 +6,7 @@ use crate::operation::{DescriptorBytes, Operation, Output};
 use crate::query::Query;
 use crate::{DevicePower, Error, FirmwarePart, LinkLimits, WriteBoosterStatus};
 use crate::{RpmbAnswer, RpmbCommand, RpmbUnit};
-use flysch_api::machine::{Clock, Machine};
+use flysch_api::machine::{Clock, Machine, Wake};
 use flysch_wire::ufs::descriptor::StringDescriptor;
 use flysch_wire::ufs::query::{AttributeId, DescriptorId, FfuStatus, FlagId, PurgeStatus};
 
@@ -14,7 +14,7 @@ impl<M: Machine> Host<M> {
     /// Does one operation and waits for its end.
     ///
     /// # Errors
-    /// Why it failed.
+    /// Why it failed; [`Error::Gone`] if neither host nor clock knows what could end it.
     pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
         self.finish_present(clock);
         self.begin(operation)?;
@@ -22,7 +22,10 @@ impl<M: Machine> Host<M> {
             match self.poll(clock.now()) {
                 Progress::Done(result) => return result,
                 Progress::Busy | Progress::Idle => {
-                    clock.wait(self.poll_at());
+                    let until = self.poll_at();
+                    if clock.wait(until) == Wake::Idle && until.is_none() {
+                        return Err(Error::Gone);
+                    }
                 }
             }
         }

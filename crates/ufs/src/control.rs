@@ -248,14 +248,14 @@ impl<M: Machine> Core<M> {
             }
             Action::Obey => {
                 lane.wake(self.now);
-                if self.shared.all_obey() {
+                if self.shared.orders.all_obey() {
                     return Some(Answer::Value(0));
                 }
                 self.look_again(Instant::NEVER);
                 None
             }
             Action::Idle { deadline } => {
-                let idle = lane.is_idle() && self.shared.others_parked();
+                let idle = lane.is_idle() && self.shared.orders.others_parked();
                 match self.give_up_at(*deadline, idle) {
                     Some(Answer::Failed(_)) => Some(Answer::Failed(Cause::InFlight)),
                     other => other,

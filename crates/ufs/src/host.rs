@@ -11,13 +11,14 @@ use crate::options::{Options, QueueMode};
 use crate::platform::Platform;
 use crate::quirks::Quirks;
 use crate::recover::Recovery;
-use crate::shared::{Order, Shared};
+use crate::shared::Shared;
 use crate::{Error, Operation, Output};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
+use flysch_orders::Order;
 use flysch_wire::ufs::registers::{Cap, Interrupts, Ver};
 
 /// Where an operation stands.
@@ -247,7 +248,7 @@ impl<M: Machine> Host<M> {
                 Job::Recovery(Recovery::reset())
             }
             (Operation::BringUp, _) => {
-                self.core.shared.publish(Order::PAUSE | Order::STOP);
+                self.core.shared.orders.publish(Order::PAUSE | Order::STOP);
                 Job::BringUp(BringUp::default())
             }
             (Operation::EndCommands { how, lun }, State::Up) => {
@@ -281,7 +282,7 @@ impl<M: Machine> Host<M> {
     /// When the host wants to be polled: for the operation under way, for its lane, or to look
     /// after lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
-        if self.core.shared.is_called() && self.listens() {
+        if self.core.shared.orders.is_called() && self.listens() {
             return Some(Instant::START);
         }
         let mut at = self.job_at;
@@ -293,7 +294,7 @@ impl<M: Machine> Host<M> {
 
     #[inline(always)]
     pub(crate) fn poll_lane(&mut self, now: Instant) -> Option<Outcome> {
-        if now >= self.job_at || !self.lane.shared.is_quiet(self.lane.obeyed) {
+        if now >= self.job_at || !self.lane.shared.orders.is_quiet(self.lane.obeyed) {
             self.drive(now);
         }
         if !self.lane.has_work() {
@@ -323,7 +324,7 @@ impl<M: Machine> Host<M> {
     /// The lane had nothing; perhaps it found something overdue or wrong just now.
     #[inline(never)]
     fn look_after_lane(&mut self, now: Instant) -> Option<Outcome> {
-        if self.lane.shared.is_quiet(self.lane.obeyed) {
+        if self.lane.shared.orders.is_quiet(self.lane.obeyed) {
             return None;
         }
         self.drive(now);
@@ -417,12 +418,12 @@ impl<M: Machine> Host<M> {
         if !self.listens() {
             return;
         }
-        self.core.shared.take_call();
+        self.core.shared.orders.take_call();
         let shared = &self.core.shared;
         // A device management command under way is left to its own time-out, unless the reset
         // that fatal causes lead to takes it out of the controller anyway.
-        let fatal = Interrupts::from_bits(shared.causes()).intersects(Interrupts::FATAL);
-        let trouble = shared.causes() != 0 || shared.any_held();
+        let fatal = Interrupts::from_bits(shared.orders.causes()).intersects(Interrupts::FATAL);
+        let trouble = shared.orders.causes() != 0 || shared.any_held();
         if fatal || (trouble && self.job.is_none()) {
             if matches!(self.job, Some(Job::Operation(_))) {
                 self.result = Some(Err(Error::Recovered));
@@ -477,7 +478,7 @@ impl<M: Machine> Drop for Host<M> {
     fn drop(&mut self) {
         if self.core.clocks_on {
             self.core.switch_off();
-            self.core.shared.publish(Order::PAUSE | Order::STOP | Order::GONE);
+            self.core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
         }
     }
 }
@@ -487,7 +488,7 @@ impl Job {
         match self {
             Self::BringUp(bring_up) => {
                 bring_up.run(core)?;
-                core.shared.publish(0);
+                core.shared.orders.publish(0);
                 Ok(Output::None)
             }
             Self::Operation(operation) => core.operate(operation),
@@ -510,7 +511,7 @@ impl<M: Machine> Parts<M> {
     fn new(machine: &M, memory: &DmaRegion, facts: &Facts) -> Result<Self, Error> {
         let Shape { lanes, depth, apart, .. } = facts.shape;
         let shared = Arc::new(Shared::new(lanes, depth, apart.into()));
-        shared.publish(Order::PAUSE | Order::STOP);
+        shared.orders.publish(Order::PAUSE | Order::STOP);
         let layout = Layout::new(memory, &facts.options, depth)?;
         let mut all = (0..lanes).map(|n| Lane::new(machine, &shared, &layout, facts, n));
         let lane = all.next().ok_or(Error::Options("at least one lane is needed"))?;

@@ -256,7 +256,7 @@ impl<M: Machine> Core<M> {
         self.write(IS, stale);
         self.once(|core| {
             core.link = Default::default();
-            core.shared.take_causes().into()
+            core.shared.orders.take_causes().into()
         });
         self.tell(Event::LinkStartup, Phase::After)
     }

@@ -133,7 +133,7 @@ fn report_errors(registers: &impl Registers, shared: &Shared, status: Interrupts
     if status.intersects(ERRORS) {
         let errors = status.into_bits() & ERRORS.into_bits();
         registers.write32(IS, errors);
-        shared.report_causes(errors);
+        shared.orders.report(errors);
     }
 }
 
@@ -146,7 +146,7 @@ fn report_hibernation(registers: &impl Registers, shared: &Shared, status: Inter
         let events = status.into_bits() & HIBERNATION.into_bits();
         registers.write32(IS, events);
     } else {
-        shared.report_causes(status.into_bits() & HIBERNATION.into_bits());
+        shared.orders.report(status.into_bits() & HIBERNATION.into_bits());
     }
 }
 
@@ -160,5 +160,5 @@ pub(crate) fn report_status(shared: &Shared, ocs: u8) {
         Ocs::FatalError => none.with_hcfes(true),
         _ => none.with_ue(true),
     };
-    shared.report_causes(cause.into_bits());
+    shared.orders.report(cause.into_bits());
 }

@@ -8,7 +8,7 @@ use crate::interrupts::{self, LaneInterrupts};
 use crate::layout::Layout;
 use crate::queue::{Mcq, Queue, Sdq};
 use crate::quirks::{Quirk, Quirks};
-use crate::shared::{LaneWord, Order, Shared};
+use crate::shared::{LaneWord, Shared, order};
 use crate::shares::Share;
 use crate::slots::{Done, FreeSlots, MANAGEMENT, Management, Phase, Slot, Verdict};
 use crate::time::MS;
@@ -20,6 +20,7 @@ use flysch_api::command::{Command, Declined, Direction, Ended, Limits, NotStarte
 use flysch_api::command::{Outcome, Scsi, Token};
 use flysch_api::data::{Data, Walk};
 use flysch_api::machine::{DmaRegion, Instant, Machine};
+use flysch_orders::Order;
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::ufs::registers::Interrupts;
 use flysch_wire::ufs::utrd::{Ocs, Utrd};
@@ -81,7 +82,7 @@ impl<M: Machine> Lane<M> {
     #[inline(always)]
     pub(crate) fn start(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
         let declined = |why, token| Err(Declined { why, token });
-        if self.parked || self.shared.order() != self.obeyed {
+        if self.parked || self.shared.orders.order() != self.obeyed {
             self.wake(now);
         }
         if self.free.len() <= self.reserve
@@ -141,7 +142,7 @@ impl<M: Machine> Lane<M> {
     }
 
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Outcome> {
-        if self.shared.order() != self.obeyed {
+        if self.shared.orders.order() != self.obeyed {
             self.wake(now);
         }
         self.take_outcome(now)
@@ -355,7 +356,7 @@ impl<M: Machine> Lane<M> {
             watch_at: Instant::NEVER,
             watchdog,
             watchdog_nanos: watchdog,
-            obeyed: shared.order_now(),
+            obeyed: shared.orders.order_now(),
             parked: true,
             stopped: true,
             interrupts: LaneInterrupts::new(options, index, facts.shape.lanes),
@@ -377,10 +378,10 @@ impl<M: Machine> Lane<M> {
     #[cold]
     pub(crate) fn wake(&mut self, now: Instant) {
         if self.parked {
-            self.word().unpark();
+            self.shared.orders.unpark(self.index);
             self.parked = false;
         }
-        let order = self.shared.order_now();
+        let order = self.shared.orders.order_now();
         self.obey(order, now);
     }
 
@@ -388,17 +389,17 @@ impl<M: Machine> Lane<M> {
     #[cold]
     pub(crate) fn park(&mut self) {
         self.parked = true;
-        self.word().park();
+        self.shared.orders.park(self.index);
     }
 
     fn obey(&mut self, order: Order, now: Instant) {
         let changed = order != self.obeyed;
         self.obeyed = order;
         if changed {
-            if order.has(Order::HOLD) {
+            if order.has(order::HOLD) {
                 self.hold_unit(self.shared.hold_lun());
             }
-            if order.has(Order::RELEASE) {
+            if order.has(order::RELEASE) {
                 self.release_held(now);
             }
             if order.has(Order::GONE) {
@@ -415,7 +416,7 @@ impl<M: Machine> Lane<M> {
             }
         }
         self.set_reserve();
-        self.word().obey(order);
+        self.shared.orders.obey(self.index, order);
         if order.runs() {
             self.ring(now);
         }
@@ -442,7 +443,7 @@ impl<M: Machine> Lane<M> {
         if self.obeyed.has(Order::GONE) {
             return Err(NotStarted::Gone);
         }
-        if self.obeyed.has(Order::ASLEEP) && !self.waits {
+        if self.obeyed.has(order::ASLEEP) && !self.waits {
             self.waits = true;
             self.watch_at = now.after_nanos(MS);
             self.shared.ask_to_wake();
@@ -691,14 +692,14 @@ impl<M: Machine> Lane<M> {
         }
         self.watch_at = next;
         if overdue {
-            self.shared.call_host();
+            self.shared.orders.call_host();
         }
     }
 
     /// Lets completions raise the interrupt until the next one; `false` if something has ended.
     pub(crate) fn arm(&mut self) -> bool {
         self.interrupts.arm(&self.machine, &self.queue);
-        self.ended.is_empty() && !self.look() && self.shared.order() == self.obeyed
+        self.ended.is_empty() && !self.look() && self.shared.orders.order() == self.obeyed
     }
 
     /// Looks for errors alone; with `by_itself` also for a link that hibernated by itself and
@@ -787,9 +788,9 @@ impl<M: Machine> Drop for Lane<M> {
         for slot in 0..self.slots.len() {
             self.word().unhold(slot);
         }
-        self.word().park();
+        self.shared.orders.park(self.index);
         if has_commands && !self.stopped {
-            self.shared.report_causes(Interrupts::new().with_hcfes(true).into_bits());
+            self.shared.orders.report(Interrupts::new().with_hcfes(true).into_bits());
         }
     }
 }

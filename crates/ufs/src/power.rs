@@ -9,11 +9,13 @@ use crate::link::Link;
 use crate::options::LinkLimits;
 use crate::platform::{Clocks, Event, Phase};
 use crate::quirks::Quirk;
-use crate::shared::Order;
+use crate::shared::order;
+
 use crate::time::{MS, US};
 use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
+use flysch_orders::Order;
 use flysch_wire::ufs::registers::{AHIT, Ahit, HCE, IE};
 use flysch_wire::ufs::uic::{
     HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicAttribute, UicOpcode, UicResult,
@@ -284,14 +286,14 @@ impl<M: Machine> Core<M> {
                 Ok(_) => {
                     core.link.hibernating = enter;
                     if enter {
-                        core.shared.publish(Order::PAUSE | Order::ASLEEP);
+                        core.shared.orders.publish(Order::PAUSE | order::ASLEEP);
                     }
                 }
                 // The state of the link is unknown now: only a new start-up settles it.
                 Err(_) => core.ask_for_reset(),
             }
             if !enter {
-                core.shared.publish(0);
+                core.shared.orders.publish(0);
             }
         });
         done?;
@@ -305,12 +307,12 @@ impl<M: Machine> Core<M> {
     /// Has the lanes take no more commands and waits until none is in flight.
     pub(crate) fn quiesce(&mut self) -> Run<()> {
         self.effect(|core| {
-            core.shared.publish(Order::PAUSE);
+            core.shared.orders.publish(Order::PAUSE);
         });
         self.lanes_obey()?;
         if let Err(cause) = self.lanes_idle()? {
             self.effect(|core| {
-                core.shared.publish(0);
+                core.shared.orders.publish(0);
             });
             return Err(cause.into());
         }
@@ -348,7 +350,7 @@ impl<M: Machine> Core<M> {
             Err(Stop::Failed(Error::Failed(cause))) => self.note_left_out("disable", cause),
             other => other?,
         }
-        self.effect(|core| core.shared.publish(Order::PAUSE | Order::STOP | Order::GONE));
+        self.effect(|core| core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE));
         self.lanes_obey()?;
         self.tell(Event::Shutdown, Phase::After)?;
         self.clocks(false);

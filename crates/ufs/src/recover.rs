@@ -23,11 +23,13 @@ use crate::history::ErrorKind;
 use crate::init::BringUp;
 use crate::layout::ENTRY;
 use crate::quirks::Quirk;
-use crate::shared::Order;
+use crate::shared::order;
+
 use crate::time::{MS, US};
 use crate::{Cause, Error};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
+use flysch_orders::Order;
 use flysch_wire::ufs::registers::{
     CleanUpResult, HCS, Hcs, IS, Interrupts, SqCti, SqRtc, SqRts, UECDL, UECDME, UECN, UECPA, UECT,
     UTRLDBR, UecDl, UecDme, UecPa, mcq,
@@ -109,13 +111,13 @@ impl Recovery {
                 Stage::Abort(victim) => self.abort(core, victim)?,
                 Stage::EndUnit(function, lun) => core.end_unit(function, lun)?,
                 Stage::ClearUnit(lun) => self.clear_unit(core, lun)?,
-                Stage::Release => core.order(Order::PAUSE | Order::RELEASE, Stage::Resume)?,
+                Stage::Release => core.order(Order::PAUSE | order::RELEASE, Stage::Resume)?,
                 Stage::Restore => core.restore_speed()?,
                 Stage::Stop => core.stop()?,
                 Stage::Rest => core.rest(self.resets)?,
                 Stage::BringUp => self.bring_up(core)?,
                 Stage::Resume => {
-                    core.shared.publish(0);
+                    core.shared.orders.publish(0);
                     core.turn_page();
                     return Ok(());
                 }
@@ -185,7 +187,7 @@ impl Recovery {
                     return Ok(Some(Stage::Rest));
                 }
                 core.errors.note(core.now, ErrorKind::Gone, 0);
-                core.shared.publish(Order::GONE);
+                core.shared.orders.publish(Order::GONE);
                 Err(Stop::Failed(Error::Gone))
             }
         }
@@ -196,13 +198,13 @@ impl<M: Machine> Core<M> {
     /// The controller cannot be trusted any more before it was reset.
     pub(crate) fn ask_for_reset(&mut self) {
         let fatal = Interrupts::new().with_hcfes(true);
-        self.shared.report_causes(fatal.into_bits());
+        self.shared.orders.report(fatal.into_bits());
     }
 
     /// Gives an order and waits until every lane obeys.
     fn order(&mut self, flags: u32, next: Stage) -> Run<Option<Stage>> {
         self.effect(|core| {
-            core.shared.publish(flags);
+            core.shared.orders.publish(flags);
         });
         self.lanes_obey()?;
         Ok(Some(next))
@@ -225,8 +227,8 @@ impl<M: Machine> Core<M> {
     /// What is wrong, and at which step to enter.
     fn diagnose(&mut self) -> Run<Option<Stage>> {
         // Whoever found something wrong would only find more of it.
-        self.effect(|core| core.shared.publish(Order::PAUSE));
-        let causes = self.once(|core| core.shared.take_causes().into()) as u32;
+        self.effect(|core| core.shared.orders.publish(Order::PAUSE));
+        let causes = self.once(|core| core.shared.orders.take_causes().into()) as u32;
         let status = self.read(IS);
         // Hibernation events count only where a lane saw that they went wrong.
         let hibernation = Interrupts::new().with_uhes(true).with_uhxs(true).into_bits();
@@ -290,7 +292,7 @@ impl<M: Machine> Core<M> {
 
     /// Brings the link back to the speed it had.
     fn restore_speed(&mut self) -> Run<Option<Stage>> {
-        self.effect(|core| core.shared.publish(Order::PAUSE));
+        self.effect(|core| core.shared.orders.publish(Order::PAUSE));
         self.lanes_obey()?;
         let wanted = self.link;
         Ok(Some(match self.change_link_told(wanted)? {
@@ -487,7 +489,7 @@ impl<M: Machine> Core<M> {
     /// Switches the controller off and has every lane give back what it had.
     fn stop(&mut self) -> Run<Option<Stage>> {
         self.effect(|core| {
-            core.shared.publish(Order::PAUSE);
+            core.shared.orders.publish(Order::PAUSE);
         });
         self.lanes_obey()?;
         self.note(ErrorKind::HostReset, 0);
@@ -498,7 +500,7 @@ impl<M: Machine> Core<M> {
             Err(Stop::Pending) => return Err(Stop::Pending),
         }
         self.effect(|core| {
-            core.shared.publish(Order::PAUSE | Order::STOP);
+            core.shared.orders.publish(Order::PAUSE | Order::STOP);
         });
         self.lanes_obey()?;
         Ok(Some(Stage::BringUp))

@@ -110,7 +110,7 @@ impl<M: Machine> Core<M> {
             Ok(fields) => self.query(fields)?.map(|_| ()).map_err(Error::from),
             Err(error) => Err(error),
         };
-        self.effect(|core| core.shared.publish(0));
+        self.effect(|core| core.shared.orders.publish(0));
         match done {
             // Purge has no feature bit: who does not have it does not know the flag.
             Err(Error::Failed(Cause::Query(

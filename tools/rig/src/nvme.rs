@@ -1,11 +1,11 @@
 //! NVMe stacks: machine, driver, ports, disks.
 
-use flysch_api::machine::{DmaRegion, Machine, Wake};
+use flysch_api::machine::{DmaRegion, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, nda};
 use flysch_files::Made;
 use flysch_nvme::{AdminCommand, AdminReply, Device, ErrorLog, Host, Operation, Options, Output};
-use flysch_nvme::{Port, Progress, Quirks};
+use flysch_nvme::{Port, Quirks};
 use flysch_wire::nvme::registers::{Cap, Version};
 
 use crate::error::Error;
@@ -118,8 +118,7 @@ impl<M: Machine> Nvme<M> {
         namespace: u32,
     ) -> Result<Self, Error> {
         let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
-        host.begin(Operation::BringUp)?;
-        finish(&mut host, &machine)?;
+        host.bring_up(&machine)?;
         let shape = disk_shape(host.device(), namespace)?;
         let disk = |(lane, port)| {
             let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
@@ -190,31 +189,10 @@ fn disk_shape(device: &Device, id: u32) -> Result<Shape, Error> {
     }
 }
 
-/// Drives the operation begun last to its end.
-fn finish<M: Machine>(host: &mut Host<M>, clock: &M) -> Result<Output, flysch_nvme::Error> {
-    loop {
-        match host.poll(clock.now()) {
-            Progress::Done(result) => return result,
-            Progress::Idle => return Err(flysch_nvme::Error::NotUp),
-            Progress::Busy => {
-                let until = host.poll_at();
-                if clock.wait(until) == Wake::Idle && until.is_none() {
-                    return Err(flysch_nvme::Error::Gone);
-                }
-            }
-        }
-    }
-}
-
 impl<M: Machine> NvmeControl for Nvme<M> {
     fn operate(&mut self, operation: Operation) -> Result<Output, flysch_nvme::Error> {
         let machine = self.machine.clone();
-        let host = self.host_mut();
-        while host.poll(machine.now()) == Progress::Busy {
-            machine.wait(host.poll_at());
-        }
-        host.begin(operation)?;
-        finish(host, &machine)
+        self.host_mut().run(&machine, operation)
     }
 
     fn namespace(&self) -> u32 {

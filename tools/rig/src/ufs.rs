@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use flysch_api::machine::{DmaRegion, Identity, Machine, Wake};
+use flysch_api::machine::{DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::scan::SCRATCH_BYTES;
 use flysch_cam::{Disk, Peripheral, Shape};
@@ -12,7 +12,7 @@ use flysch_models::machine::{Inline, Mode};
 use flysch_models::store::{FileStore, Store};
 use flysch_models::ufs::{Config, Threaded, Ufs as Model, UnitConfig};
 use flysch_ufs::{Device, ErrorLog, Host, Link, LinkLimits, Operation, Options, Output};
-use flysch_ufs::{Port, Progress, QueueMode, Quirks};
+use flysch_ufs::{Port, QueueMode, Quirks};
 use flysch_wire::ufs::registers::{Cap, Ver};
 
 use crate::error::Error;
@@ -233,8 +233,7 @@ impl<M: Machine> Ufs<M> {
         lun: u8,
     ) -> Result<Self, Error> {
         let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
-        host.begin(Operation::BringUp)?;
-        finish(&mut host, &machine)?;
+        host.bring_up(&machine)?;
         let mut ports = host.into_ports();
         let scratch = |lane: usize| plan.scratch(region, lane);
         let peripherals = flysch_cam::scan(&mut ports[0], &machine, &scratch(0))?;
@@ -304,28 +303,10 @@ fn disk_shape(peripherals: &[Peripheral], lun: u8) -> Result<Shape, Error> {
     }
 }
 
-/// Drives the operation begun last to its end.
-fn finish<M: Machine>(host: &mut Host<M>, clock: &M) -> Result<Output, flysch_ufs::Error> {
-    loop {
-        match host.poll(clock.now()) {
-            Progress::Done(result) => return result,
-            Progress::Idle => return Err(flysch_ufs::Error::NotUp),
-            Progress::Busy => {
-                let until = host.poll_at();
-                if clock.wait(until) == Wake::Idle && until.is_none() {
-                    return Err(flysch_ufs::Error::Gone);
-                }
-            }
-        }
-    }
-}
-
 impl<M: Machine> Control for Ufs<M> {
     fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ufs::Error> {
         let machine = self.machine.clone();
-        let host = self.host_mut();
-        host.begin(operation)?;
-        finish(host, &machine)
+        self.host_mut().run(&machine, operation)
     }
 
     fn peripherals(&self) -> &[Peripheral] {
