@@ -4,7 +4,7 @@
 //! A family belongs to a protocol: the disk over a port is of the family of the port's language, so
 //! requests become commands by direct calls.
 
-use flysch_api::block::Error;
+use flysch_api::block::{Cause, Error};
 use flysch_api::command::{Ended, Failure, Protocol};
 
 use crate::recover::Attention;
@@ -56,6 +56,36 @@ pub enum Action {
 pub const POLL_READY_MS: u32 = 500;
 /// Attempts while a unit becomes ready: a minute in all.
 pub const POLL_READY_TRIES: u8 = 120;
+
+/// What a failure is called when the tries are used up, before the cause is filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// [`Error::Medium`].
+    Medium,
+    /// [`Error::Device`].
+    Device,
+    /// [`Error::WriteProtected`].
+    WriteProtected,
+    /// [`Error::OutOfRange`].
+    OutOfRange,
+    /// [`Error::Unsupported`].
+    Unsupported,
+    /// [`Error::Gone`].
+    Gone,
+}
+
+impl Meaning {
+    pub(crate) const fn error(self, cause: Cause) -> Error {
+        match self {
+            Self::Medium => Error::Medium(cause),
+            Self::Device => Error::Device(cause),
+            Self::WriteProtected => Error::WriteProtected,
+            Self::OutOfRange => Error::OutOfRange,
+            Self::Unsupported => Error::Unsupported,
+            Self::Gone => Error::Gone,
+        }
+    }
+}
 
 /// What kind of trouble an end was: what is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! `nda`: NVMe namespaces.
 
-use flysch_api::block::{Cause, Error as BlockError};
+use flysch_api::block::Cause;
 use flysch_api::command::{Ended, Failure, Nvme, NvmeCommand};
 use flysch_wire::nvme::command::{BLOCKS_MAX, DSM_DEALLOCATE, DSM_RANGE, DsmRange, TransferFlags};
 use flysch_wire::nvme::identify::oncs;
@@ -8,7 +8,7 @@ use flysch_wire::nvme::{IdentifyController, IdentifyNamespace, NvmOpcode, Status
 
 use crate::disk::Shape;
 use crate::error::Error;
-use crate::family::{Action, DELETE_LIST_MAX, Family, Trouble, Verdict};
+use crate::family::{Action, DELETE_LIST_MAX, Family, Meaning, Trouble, Verdict};
 
 const _: () = assert!(DSM_RANGE <= DELETE_LIST_MAX);
 /// The bit of NSATTR that says that a namespace is write protected.
@@ -62,36 +62,6 @@ impl Family for Nvme {
             action => action,
         };
         Verdict::new(action, error, row.trouble)
-    }
-}
-
-/// What a failure is called when the tries are used up, before the cause is filled in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    /// [`BlockError::Medium`].
-    Medium,
-    /// [`BlockError::Device`].
-    Device,
-    /// [`BlockError::WriteProtected`].
-    WriteProtected,
-    /// [`BlockError::OutOfRange`].
-    OutOfRange,
-    /// [`BlockError::Unsupported`].
-    Unsupported,
-    /// [`BlockError::Gone`].
-    Gone,
-}
-
-impl Meaning {
-    const fn error(self, cause: Cause) -> BlockError {
-        match self {
-            Self::Medium => BlockError::Medium(cause),
-            Self::Device => BlockError::Device(cause),
-            Self::WriteProtected => BlockError::WriteProtected,
-            Self::OutOfRange => BlockError::OutOfRange,
-            Self::Unsupported => BlockError::Unsupported,
-            Self::Gone => BlockError::Gone,
-        }
     }
 }
 

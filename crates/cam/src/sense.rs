@@ -12,38 +12,8 @@ use flysch_api::block::{Cause, Error};
 use flysch_api::command::SenseBytes;
 use flysch_wire::scsi::{Sense, SenseKey};
 
-use crate::family::{Action, Trouble, Verdict};
+use crate::family::{Action, Meaning, Trouble, Verdict};
 use crate::recover::Attention;
-
-/// What a failure is called when the tries are used up, before the cause is filled in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// [`Error::Medium`].
-    Medium,
-    /// [`Error::Device`].
-    Device,
-    /// [`Error::WriteProtected`].
-    WriteProtected,
-    /// [`Error::OutOfRange`].
-    OutOfRange,
-    /// [`Error::Unsupported`].
-    Unsupported,
-    /// [`Error::Gone`].
-    Gone,
-}
-
-impl Failure {
-    const fn error(self, cause: Cause) -> Error {
-        match self {
-            Self::Medium => Error::Medium(cause),
-            Self::Device => Error::Device(cause),
-            Self::WriteProtected => Error::WriteProtected,
-            Self::OutOfRange => Error::OutOfRange,
-            Self::Unsupported => Error::Unsupported,
-            Self::Gone => Error::Gone,
-        }
-    }
-}
 
 /// One kind of trouble.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +27,7 @@ pub struct Row {
     /// The cure.
     pub action: Action,
     /// What it is called if the cure does not help.
-    pub failure: Failure,
+    pub failure: Meaning,
     /// Why this cure.
     pub reason: &'static str,
 }
@@ -66,14 +36,14 @@ const fn row(
     key: u8,
     asc: Option<u8>,
     ascq: Option<u8>,
-    (action, failure): (Action, Failure),
+    (action, failure): (Action, Meaning),
     reason: &'static str,
 ) -> Row {
     Row { key, asc, ascq, action, failure, reason }
 }
 
 use Action::{BackOff, Fail, PollReady, Requeue, Retry, Succeed};
-use Failure::{Device, Gone, Medium, OutOfRange, Unsupported, WriteProtected};
+use Meaning::{Device, Gone, Medium, OutOfRange, Unsupported, WriteProtected};
 
 /// The sense table. Keys are SPC-5 table 48, codes SPC-5 annex D.2.
 #[rustfmt::skip]

@@ -8,7 +8,8 @@ use flysch_api::command::{Ended, NotStarted};
 use super::fake::{CODE, Fake, Fate, at, carry_through, disk, request, result};
 use crate::Disk;
 use crate::family::Action;
-use crate::sense::{Failure, SENSE, lookup};
+use crate::family::Meaning;
+use crate::sense::{SENSE, lookup};
 
 const READ: Operation = Operation::Read;
 
@@ -273,7 +274,7 @@ fn every_row_can_be_reached_and_says_why() {
         let found = lookup(row.key, asc, ascq).unwrap();
         assert!(core::ptr::eq(found, &SENSE[index]), "row {index} is hidden by another one");
         assert!(!row.reason.is_empty());
-        if row.failure == Failure::Medium {
+        if row.failure == Meaning::Medium {
             assert!(!matches!(row.action, Action::Requeue), "row {index} could go on for long");
         }
     }
