@@ -70,19 +70,19 @@ pub const CASES: [Case; 13] = [
     },
     Case { depth: 1, ..case("driver-mcq-1", "driver, MCQ, depth 1", Layer::Driver, 410) },
     Case { controller: UfsSdq, ..case("driver-sdq", "driver, SDQ, depth 32", Layer::Driver, 262) },
-    case("disk-mcq", "disk and driver, MCQ, depth 32", Layer::Disk, 470),
+    case("disk-mcq", "disk and driver, MCQ, depth 32", Layer::Disk, 450),
     Case {
         controller: UfsSdq,
-        ..case("disk-sdq", "disk and driver, SDQ, depth 32", Layer::Disk, 450)
+        ..case("disk-sdq", "disk and driver, SDQ, depth 32", Layer::Disk, 430)
     },
     Case {
         segments: 8,
-        ..case("disk-mcq-list", "disk and driver, MCQ, depth 32, 8 segments", Layer::Disk, 885)
+        ..case("disk-mcq-list", "disk and driver, MCQ, depth 32, 8 segments", Layer::Disk, 865)
     },
     Case {
         controller: UfsSdq,
         segments: 8,
-        ..case("disk-sdq-list", "disk and driver, SDQ, depth 32, 8 segments", Layer::Disk, 865)
+        ..case("disk-sdq-list", "disk and driver, SDQ, depth 32, 8 segments", Layer::Disk, 845)
     },
     nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 250),
     Case { depth: 1, ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 380) },
