@@ -57,8 +57,9 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         handle.wake();
     });
     let (sender, orders) = channel();
-    let handle = server.handle();
-    std::thread::spawn(move || control::answer(&listener.0, &sender, &handle));
+    let (handle, is_stopping) = (server.handle(), Arc::clone(&stop));
+    let end = move || is_stopping.store(true, Ordering::SeqCst);
+    std::thread::spawn(move || control::answer(&listener.0, &sender, (&handle, &end)));
     let ready = json!({
         "event": "ready",
         "socket": arguments.socket.display().to_string(),
@@ -137,18 +138,33 @@ fn tell(output: &mut Output, line: &Value) -> Result<(), Failure> {
     if output.json() {
         output.line(line)?;
     } else {
-        let mut text = String::new();
-        for (key, value) in line.as_object().into_iter().flatten() {
-            let value = match value {
-                Value::String(words) => words.clone(),
-                Value::Null => continue,
-                Value::Array(list) if list.is_empty() => continue,
-                other => other.to_string(),
-            };
-            let word = if key == "event" { value } else { format!(" {key}={value}") };
-            text.push_str(&word);
-        }
-        output.line(text)?;
+        output.line(words(line))?;
     }
     output.finish()
+}
+
+/// A line for people: what happened, and behind it what is known of it.
+fn words(line: &Value) -> String {
+    let event = line.get("event").and_then(Value::as_str).map(str::to_owned);
+    let others = line.as_object().into_iter().flatten().filter(|(key, _)| *key != "event");
+    let others = others.filter_map(|(key, value)| match value {
+        Value::Null => None,
+        Value::Bool(true) => Some(key.clone()),
+        Value::String(words) => Some(format!("{key}={words}")),
+        Value::Array(list) => Some(format!("{key}={}", counted(list))),
+        other => Some(format!("{key}={other}")),
+    });
+    event.into_iter().chain(others).collect::<Vec<_>>().join(" ")
+}
+
+/// Incidents as they are told in other places: what, and how often.
+fn counted(incidents: &[Value]) -> String {
+    if incidents.is_empty() {
+        return "none".to_owned();
+    }
+    let one = |incident: &Value| {
+        let word = |key: &str| incident[key].as_str().unwrap_or_default().to_owned();
+        format!("{} {} {}", word("source"), word("what"), incident["count"])
+    };
+    incidents.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -76,7 +76,8 @@ impl Order {
             Self::Reset => function.reset_device(),
             Self::Remove => turn = Turn::Disconnect,
             Self::Status => done = status(function, "status"),
-            Self::Stop => turn = Turn::Stop,
+            // The server ends when this was told: nobody would tell it afterwards.
+            Self::Stop => {}
         }
         (done, turn)
     }
@@ -105,9 +106,17 @@ pub(super) fn listen(path: &Path) -> Result<Listening, Failure> {
 }
 
 /// Takes orders to the server, one connection after another.
-pub(super) fn answer(listener: &UnixListener, orders: &Sender<Asked>, server: &Handle) {
+/// `end` is what ends it, for it to notice when it wakes.
+pub(super) fn answer(
+    listener: &UnixListener,
+    orders: &Sender<Asked>,
+    (server, end): (&Handle, &dyn Fn()),
+) {
     for connection in listener.incoming().flatten() {
-        let _ = serve_one(&connection, orders, server);
+        if let Ok(Order::Stop) = serve_one(&connection, orders, server) {
+            end();
+            server.wake();
+        }
     }
 }
 
@@ -115,21 +124,25 @@ fn serve_one(
     connection: &UnixStream,
     orders: &Sender<Asked>,
     server: &Handle,
-) -> std::io::Result<()> {
+) -> std::io::Result<Order> {
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new(connection.take(LINE_MAX)).read_line(&mut line)?;
-    let answer = match serde_json::from_str::<Order>(&line) {
-        Err(why) => json!({ "error": format!("no order: {why}") }),
-        Ok(order) => {
-            let (sender, answer) = channel();
-            let _ = orders.send((order, sender));
-            server.wake();
-            answer.recv().unwrap_or(json!({ "error": "the server has ended" }))
+    let order = match serde_json::from_str::<Order>(&line) {
+        Ok(order) => order,
+        Err(why) => {
+            writeln!(&mut &*connection, "{}", json!({ "error": format!("no order: {why}") }))?;
+            return Err(why.into());
         }
     };
-    writeln!(&mut &*connection, "{answer}")
+    let (sender, answer) = channel();
+    let _ = orders.send((order.clone(), sender));
+    server.wake();
+    let answer = answer.recv().unwrap_or(json!({ "error": "the server has ended" }));
+    // Whoever asked may have gone: the order stands.
+    let _ = writeln!(&mut &*connection, "{answer}");
+    Ok(order)
 }
 
 /// `flysch serve-ctl`.

@@ -1,0 +1,78 @@
+//! `flysch serve` and `flysch serve-ctl`: what a person reads, and what is left behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use flysch_tests::command::{flysch, run_in};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A server that is ready, and the lines it prints from then on.
+fn serve(folder: &Path) -> (Child, impl Iterator<Item = String>) {
+    let mut child = flysch()
+        .args(["serve", "ufs,size=64M", "--socket", "vu.sock"])
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.next().unwrap(), "ready control=vu.sock.ctl socket=vu.sock");
+    (child, lines)
+}
+
+fn names(folder: &Path) -> usize {
+    fs::read_dir(folder).unwrap().count()
+}
+
+#[test]
+fn every_order_is_answered_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (mut server, mut lines) = serve(folder);
+    let order = |words: &str| {
+        let ran = run_in(&format!("serve-ctl vu.sock {words}"), folder);
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{words}");
+        ran.stdout.trim_end().to_owned()
+    };
+    for (words, answer) in [
+        ("status", "status incidents=none"),
+        ("inject timeout:n100+ocs:n7", "done"),
+        ("inject none", "done"),
+        ("power-cut", "lost=0 survived=0 torn=0"),
+        ("power-on", "done"),
+        ("reset", "done"),
+        ("remove", "done"),
+        ("status --json", r#"{"event":"status","failure":null,"incidents":[]}"#),
+        ("stop", "done"),
+    ] {
+        assert_eq!(order(words), answer, "{words}");
+    }
+    assert_eq!(lines.next().as_deref(), Some("ended incidents=none"));
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert_eq!(names(folder), 0, "the sockets are gone");
+}
+
+#[test]
+fn a_signal_ends_it_and_what_is_in_the_way_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let refused = |words: &str, status: i32, says: &str| {
+        let ran = run_in(words, folder);
+        assert_eq!(ran.status, status, "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{words}: {}", ran.stderr);
+    };
+    refused("serve-ctl vu.sock status", 1, "is `flysch serve` running there?");
+    refused("serve ufs@qemu --socket x", 2, "only a modelled device can be served");
+    fs::write(folder.join("file"), "").unwrap();
+    refused("serve ufs --socket file", 1, "exists and is no socket");
+    fs::remove_file(folder.join("file")).unwrap();
+    let (mut server, _lines) = serve(folder);
+    refused("serve ufs --socket vu.sock", 1, "vu.sock");
+    refused("serve-ctl vu.sock inject nonsense", 2, "kinds are timeout");
+    kill_process(Pid::from_raw(server.id() as i32).unwrap(), Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().code().is_some());
+    assert_eq!(names(folder), 0, "the sockets are gone");
+}
