@@ -55,6 +55,22 @@ pub enum ImageFault {
     System(#[from] io::Error),
 }
 
+/// Size of a disk of QEMU's where nothing else says it.
+const QEMU_SIZE: u64 = 1 << 30;
+
+/// What a disk of QEMU's lies on: a file, which is made where it does not exist, or memory.
+pub(crate) fn for_qemu(
+    path: Option<&Path>,
+    size: Option<u64>,
+) -> Result<(flysch_qemu::Backing, Option<Made>), ImageError> {
+    let Some(path) = path else {
+        let bytes = size.unwrap_or(QEMU_SIZE);
+        return Ok((flysch_qemu::Backing::Memory { bytes }, None));
+    };
+    let image = Image::prepare(path, size)?;
+    Ok((flysch_qemu::Backing::Image { path: path.into(), bytes: size }, image.made))
+}
+
 /// A file that holds a unit.
 #[derive(Debug)]
 pub(crate) struct Image {

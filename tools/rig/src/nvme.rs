@@ -9,14 +9,11 @@ use flysch_nvme::{Port, Quirks};
 use flysch_wire::nvme::registers::{Cap, Version};
 
 use crate::error::Error;
-use crate::image::Image;
+use crate::image;
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::stack::{Needs, Open};
 use crate::target::NvmeQemuTarget;
-
-/// Size of QEMU's namespace where nothing else says it.
-const QEMU_SIZE: u64 = 1 << 30;
 
 /// An NVMe controller with everything above it, up to the disks of one namespace.
 #[derive(Debug)]
@@ -64,12 +61,7 @@ pub(crate) fn open_qemu(
 ) -> Result<Nvme<flysch_qemu::Machine>, Error> {
     let options = driver_options(target.queues, needs);
     let plan = plan::<flysch_qemu::Machine>(&options, needs);
-    let image =
-        target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
-    let backing = match &target.image {
-        Some(path) => flysch_qemu::Backing::Image { path: path.clone(), bytes: target.size },
-        None => flysch_qemu::Backing::Memory { bytes: target.size.unwrap_or(QEMU_SIZE) },
-    };
+    let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
     let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
         program: target.qemu.clone(),
         controller: flysch_qemu::Controller::Nvme { block_size: target.block_size },
@@ -82,7 +74,7 @@ pub(crate) fn open_qemu(
     let region = machine.memory().clone();
     let mut nvme = Nvme::assemble(machine, &region, &plan, options, 1)?;
     nvme.description = format!("NVMe device of QEMU {version}, {}", queues(target.queues));
-    nvme.made = image.and_then(|image| image.made);
+    nvme.made = made;
     Ok(nvme)
 }
 

@@ -16,7 +16,7 @@ use flysch_ufs::{Port, QueueMode, Quirks};
 use flysch_wire::ufs::registers::{Cap, Ver};
 
 use crate::error::Error;
-use crate::image::Image;
+use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::stack::{Needs, Open};
@@ -25,8 +25,6 @@ use crate::ticks::ticks;
 
 /// Size of a modelled logical unit where nothing else says it.
 const MODEL_SIZE: u64 = 4 << 30;
-/// Size of QEMU's logical unit where nothing else says it.
-const QEMU_SIZE: u64 = 1 << 30;
 /// Device address at which modelled machines show their memory: not 0, so that a forgotten
 /// address is found out.
 const MEMORY_ADDRESS: u64 = 0x1_0000_0000;
@@ -173,12 +171,7 @@ pub(crate) fn open_qemu(
 ) -> Result<Ufs<flysch_qemu::Machine>, Error> {
     let options = driver_options(target.mcq, needs, None);
     let plan = memory_plan::<flysch_qemu::Machine>(&options, needs);
-    let image =
-        target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
-    let backing = match &target.image {
-        Some(path) => flysch_qemu::Backing::Image { path: path.clone(), bytes: target.size },
-        None => flysch_qemu::Backing::Memory { bytes: target.size.unwrap_or(QEMU_SIZE) },
-    };
+    let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
     let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
         program: target.qemu.clone(),
         controller: flysch_qemu::Controller::Ufs,
@@ -191,7 +184,7 @@ pub(crate) fn open_qemu(
     let region = machine.memory().clone();
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, 0)?;
     ufs.description = format!("UFS device of QEMU {version}, {}", queues(target.mcq));
-    ufs.made = image.and_then(|image| image.made);
+    ufs.made = made;
     Ok(ufs)
 }
 
