@@ -283,6 +283,9 @@ pub(crate) struct Journal {
     pub(crate) dirty: bool,
     /// Bytes that are written at once at most; power loss leaves nothing else in disorder.
     pub(crate) write_size: u32,
+    /// What is written at once lies between multiples of that. Not on NOR: the chip counts from the
+    /// start of the block, and a LEB begins behind two headers.
+    pub(crate) is_aligned: bool,
     /// Writes begin and end at multiples of this.
     pub(crate) unit: u32,
 }
@@ -294,14 +297,26 @@ impl Journal {
         let nor = superblock.min_io_size <= NODE_ALIGNMENT;
         let write_size = if nor { 1024 } else { superblock.min_io_size };
         let unit = superblock.min_io_size.max(NODE_ALIGNMENT);
-        Self { format: superblock.branch_format(), dirty, write_size, unit }
+        Self { format: superblock.branch_format(), dirty, write_size, is_aligned: !nor, unit }
+    }
+
+    /// The earliest that a write can begin which ends at `end` or behind it, and not behind all.
+    fn write_start(&self, end: u32) -> u32 {
+        let size = self.write_size;
+        if self.is_aligned { end.saturating_sub(1) / size * size } else { end.saturating_sub(size) }
+    }
+
+    /// The latest that a write can end which has the byte at `at`.
+    fn write_end(&self, at: u64) -> u64 {
+        let size = u64::from(self.write_size);
+        if self.is_aligned { (at + 1).next_multiple_of(size) } else { at + size }
     }
 
     /// What may have been written last in a LEB, as it was read: from the write that good nodes end
     /// in to the one behind all that was written.
     fn tail(&self, lnum: u32, leb: &[u8], (good, end): (u32, u32)) -> Held {
         let size = self.write_size;
-        let start = good.saturating_sub(1) / size * size;
+        let start = self.write_start(good);
         let stop = u64::from(end.max(good)).next_multiple_of(size.into()) + u64::from(size);
         let stop = stop.min(leb.len() as u64) as usize;
         Held { lnum, offset: start, bytes: leb[start as usize..stop].into() }
@@ -317,8 +332,8 @@ impl Journal {
             // Its header may reach into the page that was cut.
             Err(_) => HEADER_SIZE as u32,
         };
-        u64::from(end)
-            <= (u64::from(start) + u64::from(length)).next_multiple_of(self.write_size.into())
+        let last = u64::from(start) + u64::from(length.max(1)) - 1;
+        u64::from(end) <= self.write_end(last)
     }
 }
 

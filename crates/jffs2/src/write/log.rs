@@ -138,7 +138,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
 
     /// Whether collecting can lead to `wanted` blocks: a flash that is full but for a few bytes in
     /// each block would else be copied around for every call that is refused in the end.
-    fn is_worth_collecting(&self, wanted: u32, purpose: Purpose) -> bool {
+    pub(super) fn is_worth_collecting(&self, wanted: u32, purpose: Purpose) -> bool {
         let erase_size = u64::from(self.blocks.geometry.erase_size);
         let dirty = self.blocks.dirty();
         let current = u64::from(self.room_left(0).unwrap_or(0));

@@ -248,6 +248,8 @@ impl Blocks {
         let len = self.geometry.block_len(number);
         let block = self.block(number);
         block.state = State::Closed;
+        // What is left of a block that failed is lost until it is collected.
+        block.dead += if failed { len.saturating_sub(block.end) } else { 0 };
         block.end = len;
         block.failures = block.failures.saturating_add(u8::from(failed));
         let gain = u64::from(block.gain());

@@ -142,8 +142,13 @@ fn what_was_found_stays_mended() {
         ("ubi-update/bch4/bad0/worn/disturbed/tool/failing-fastmap/7", "197l"),
         // What NOR programs at once lies across two units of the oracle.
         ("ubi-write/nor/bad0/new/fading/hasty/plain/11", "39l"),
+        // One program of NOR lies across two units that UBIFS took for what is written at once.
+        ("ubifs-edit/nor/bad0/new/fading/several/fastmap/6", "38l"),
+        ("ubifs-edit/nor/bad0/new/fading/several/fastmap/6", "317l"),
         // The anchor of a fastmap that was not finished was erased twice, and free twice since.
         ("ubi-fastmap-long/slc-mode/bad2/worn/fading/hasty/fastmap/4", "485l"),
+        // Leaving one block after the other while programs fail took all there were.
+        ("jffs2-full/hamming/bad0/worn/disturbed/tool/failing/15", "0l"),
         // Torture condemned blocks for single errors that were corrected.
         ("ubifs-overwrite/hamming-512/bad2/worn/disturbed/bare/plain/6", "938e"),
     ];
