@@ -58,11 +58,52 @@ pub enum Kind {
     PowerLate,
     /// Power goes away for good.
     PowerGone,
+    /// A command is carried out and answered with a status that is not true.
+    BadStatus,
+    /// A completion queue entry with a command id or a phase that is wrong.
+    BadCompletion,
+    /// Asynchronous events, one after the other, as fast as the host takes them.
+    EventStorm,
+    /// CSTS.RDY does not follow CC.EN; only a reset of the subsystem helps.
+    ReadyStuck,
+    /// The device is pulled out: its registers read as ones.
+    Unplugged,
 }
 
 impl Kind {
     /// Every kind, in the order of [`Plan`]'s text form.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 23] = [
+        Self::Timeout,
+        Self::LostInterrupt,
+        Self::BadOcs,
+        Self::Medium,
+        Self::Transient,
+        Self::Uic,
+        Self::Fatal,
+        Self::LinkLoss,
+        Self::PowerLoss,
+        Self::StuckDoorbell,
+        Self::Late,
+        Self::Stall,
+        Self::EnableGlitch,
+        Self::LineReset,
+        Self::ShortRead,
+        Self::AutoHibern8,
+        Self::PowerLate,
+        Self::PowerGone,
+        Self::BadStatus,
+        Self::BadCompletion,
+        Self::EventStorm,
+        Self::ReadyStuck,
+        Self::Unplugged,
+    ];
+
+    /// Those that cut the power.
+    pub const POWER: [Self; 4] =
+        [Self::PowerLoss, Self::PowerLate, Self::PowerGone, Self::Unplugged];
+
+    /// Those of a UFS device and its host controller.
+    pub const UFS: [Self; 18] = [
         Self::Timeout,
         Self::LostInterrupt,
         Self::BadOcs,
@@ -83,8 +124,23 @@ impl Kind {
         Self::PowerGone,
     ];
 
-    /// Those that cut the power.
-    pub const POWER: [Self; 3] = [Self::PowerLoss, Self::PowerLate, Self::PowerGone];
+    /// Those of an NVMe controller.
+    pub const NVME: [Self; 14] = [
+        Self::Timeout,
+        Self::LostInterrupt,
+        Self::Medium,
+        Self::Transient,
+        Self::Fatal,
+        Self::PowerLoss,
+        Self::StuckDoorbell,
+        Self::Late,
+        Self::Stall,
+        Self::BadStatus,
+        Self::BadCompletion,
+        Self::EventStorm,
+        Self::ReadyStuck,
+        Self::Unplugged,
+    ];
 
     /// Name in a plan's text form.
     pub const fn name(self) -> &'static str {
@@ -107,6 +163,11 @@ impl Kind {
             Self::AutoHibern8 => "hibern8",
             Self::PowerLate => "power-late",
             Self::PowerGone => "power-gone",
+            Self::BadStatus => "status",
+            Self::BadCompletion => "corrupt",
+            Self::EventStorm => "event-storm",
+            Self::ReadyStuck => "stuck-ready",
+            Self::Unplugged => "unplug",
         }
     }
 
@@ -187,12 +248,13 @@ impl Plan {
 pub struct PlanError {
     part: String,
     problem: &'static str,
+    kinds: &'static [Kind],
 }
 
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "fault plan: '{}': {}; kinds are", self.part, self.problem)?;
-        Kind::ALL.iter().try_for_each(|kind| write!(f, " {kind}"))
+        self.kinds.iter().try_for_each(|kind| write!(f, " {kind}"))
     }
 }
 
@@ -202,12 +264,23 @@ impl FromStr for Plan {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
+        Self::parse(text, &Kind::ALL)
+    }
+}
+
+impl Plan {
+    /// The plan of this text for a device that knows these kinds.
+    ///
+    /// # Errors
+    /// The first part that makes no sense.
+    pub fn parse(text: &str, kinds: &'static [Kind]) -> Result<Self, PlanError> {
         let mut plan = Self::none();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let error = |problem| PlanError { part: part.to_string(), problem };
+            let error = |problem| PlanError { part: part.to_string(), problem, kinds };
             let (kind, when) = part.split_once(':').ok_or(error("expected kind:when"))?;
-            let kind = Kind::ALL
-                .into_iter()
+            let kind = kinds
+                .iter()
+                .copied()
                 .find(|known| known.name() == kind)
                 .ok_or(error("unknown kind of fault"))?;
             if let Some(blocks) = when.strip_prefix("lba") {

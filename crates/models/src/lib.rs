@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`ufs`] | a UFS device and its host controller: [`ufs::Ufs`], and [`ufs::Threaded`] in a thread |
 //! | [`nand`], [`nor`] | raw flash chips: cells, wear, bad blocks, power cuts; [`flash`] is what they share |
+//! | [`media`] | where a device's time goes: link, firmware, flash array, write buffer |
+//! | [`software`] | what the software of a published host takes |
 //! | [`machine`] | a model as an `api` machine under a virtual or hybrid clock |
 //! | [`faults`] | what goes wrong and when |
 //! | [`store`] | where the data is: memory or a file |
@@ -22,8 +24,10 @@ pub mod events;
 pub mod faults;
 pub mod flash;
 pub mod machine;
+pub mod media;
 pub mod nand;
 pub mod nor;
 pub mod random;
+pub mod software;
 pub mod store;
 pub mod ufs;

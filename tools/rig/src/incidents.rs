@@ -69,7 +69,7 @@ pub(crate) fn incident(source: &str, what: &str, count: u64) -> Incident {
 pub(crate) fn of_model(model: &Model) -> Vec<Incident> {
     let faults = model.faults();
     let count = |kind: Kind| incident("injected", kind.name(), faults.count(kind));
-    let mut all: Vec<Incident> = Kind::ALL.into_iter().map(count).collect();
+    let mut all: Vec<Incident> = Kind::UFS.into_iter().map(count).collect();
     let lost = model.lost();
     all.push(incident("power", "blocks lost", lost.vanished));
     all.push(incident("power", "blocks torn", lost.torn));

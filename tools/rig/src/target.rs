@@ -7,9 +7,9 @@ use core::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use flysch_models::faults::{Plan, PlanError};
+use flysch_models::faults::{self as fault, Plan, PlanError};
+use flysch_models::software::Software;
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, Profile};
-use flysch_models::ufs::software::Software;
 use flysch_ufs::Aggregation;
 
 use crate::size;
@@ -469,13 +469,12 @@ impl<'a> Pairs<'a> {
     }
 
     /// The model's own text form with `+` for `,`.
-    fn faults(&self) -> Result<Plan, ParseError> {
+    fn faults(&self, kinds: &'static [fault::Kind]) -> Result<Plan, ParseError> {
         let Some(text) = self.get("faults", |text| Some(text.to_owned()))? else {
             return Ok(Plan::none());
         };
-        text.replace('+', ",")
-            .parse()
-            .map_err(|error: PlanError| ParseError::Faults { given: text.clone(), cause: error })
+        Plan::parse(&text.replace('+', ","), kinds)
+            .map_err(|error| ParseError::Faults { given: text.clone(), cause: error })
     }
 
     fn path(&self, name: &str) -> Result<Option<PathBuf>, ParseError> {
@@ -511,7 +510,7 @@ impl UfsTarget {
             boot: pairs.get("boot", on_off)?.unwrap_or(default.boot),
             clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
             software: pairs.get("software", software)?.unwrap_or_default(),
-            faults: pairs.faults()?,
+            faults: pairs.faults(&fault::Kind::UFS)?,
             faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
             seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
         };

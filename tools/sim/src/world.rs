@@ -625,7 +625,7 @@ impl World {
 fn some_plan(random: &mut Random) -> Plan {
     let mut plan = Plan::none();
     for _ in 0..1 + random.below(4) {
-        let kind = Kind::ALL[random.below(Kind::ALL.len() as u64) as usize];
+        let kind = Kind::UFS[random.below(Kind::UFS.len() as u64) as usize];
         let often = match kind {
             // Each of these costs a recovery of the whole controller.
             Kind::Fatal | Kind::LinkLoss | Kind::PowerLoss | Kind::Uic | Kind::Stall => 300,

@@ -8,9 +8,9 @@ use core::fmt;
 use flysch_wire::ufs::registers::Ver;
 
 use crate::faults::Plan;
+use crate::software::Software;
 use crate::store::{LENGTH_MAX, Store, StoreError};
 use crate::ufs::profile::{GALAXY_BOOK_S, Profile};
-use crate::ufs::software::Software;
 
 /// Most logical units.
 pub const UNITS_MAX: usize = 32;

@@ -12,7 +12,6 @@ use flysch_wire::ufs::query::{
 };
 use flysch_wire::ufs::upiu::Wlun;
 
-use super::cache::Cache;
 use super::config::{ALLOCATION_UNIT, Config, UnitConfig};
 use super::firmware::Firmware;
 use super::journal::{Journal, Turn};
@@ -26,6 +25,7 @@ use super::sense::Sense;
 use super::task::{TaskRef, Tasks};
 use super::upkeep::{Stale, Upkeep};
 use super::writebooster::WriteBooster;
+use crate::media::cache::Cache;
 use crate::store::Store;
 
 /// Case temperature of a device nobody has heated, °C.

@@ -10,7 +10,6 @@ use flysch_wire::ufs::upiu::{
 use flysch_wire::ufs::utrd::Ocs;
 
 use super::device::Waiting;
-use super::media::{Program, Span};
 use super::parameters::Reset;
 use super::power;
 use super::rpmb::Segment;
@@ -18,6 +17,7 @@ use super::sense::Sense;
 use super::task::{TaskRef, Work};
 use super::transfer::{Part, Parts};
 use super::{Event, Ufs};
+use crate::media::{Program, Span};
 use crate::store::StoreError;
 
 /// Writes between two looks at the exception events, bytes.
@@ -250,7 +250,8 @@ impl Ufs {
         let force = force || !unit.write_cache;
         let mut kept = Ok(());
         if device.cache.is_enabled() {
-            kept = device.cache.keep(number, unit, (offset, bytes), mark);
+            let of = (number, unit.block_shift);
+            kept = device.cache.keep(of, &mut unit.store, (offset, bytes), mark);
         }
         let memory = &self.memory;
         let copied = copy(Parts::new(memory, task, moved), false, |done, (region, at), len| {

@@ -5,12 +5,12 @@ use flysch_wire::ufs::registers::{Interrupts, PowerModeStatus, UecDl, UecDme, Ue
 use flysch_wire::ufs::upiu::{CommandUpiu, TransactionCode, TransactionType};
 use flysch_wire::ufs::utrd::Ocs;
 
-use super::cache::Loss;
-use super::media::Media;
 use super::sense::Sense;
 use super::task::{State, TaskRef, Work};
 use super::{Event, Ufs};
 use crate::faults::Kind;
+use crate::media::Media;
+use crate::media::cache::Loss;
 use crate::store::StoreError;
 
 /// How late a late command is, at least and at most, nanoseconds.

@@ -10,6 +10,7 @@ use super::config::{ALLOCATION_UNIT, UnitConfig};
 use super::parameters::Parameters;
 use super::provision::Provision;
 use super::sense::Sense;
+use crate::media::cache::Units;
 use crate::store::Store;
 
 /// A logical unit.
@@ -85,6 +86,13 @@ impl Unit {
     pub(super) fn reset(&mut self) {
         self.write_cache = true;
         self.software_protected = false;
+    }
+}
+
+impl Units for Vec<Option<Unit>> {
+    fn unit(&mut self, number: u8) -> Option<(&mut Store, bool)> {
+        let unit = self.get_mut(usize::from(number))?.as_mut()?;
+        Some((&mut unit.store, unit.reliable))
     }
 }
 

@@ -17,7 +17,6 @@
 //! specification has for it; the work done for one event is bounded by the largest transfer.
 
 mod aggregation;
-mod cache;
 pub mod config;
 mod controller;
 mod descriptors;
@@ -29,7 +28,6 @@ mod journal;
 mod link;
 mod lu;
 mod mcq;
-mod media;
 mod order;
 mod parameters;
 mod power;
@@ -43,7 +41,6 @@ mod scsi_data;
 mod sdq;
 mod security;
 mod sense;
-pub mod software;
 mod task;
 #[cfg(feature = "std")]
 mod threaded;
@@ -60,7 +57,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_api::machine::{GuestMemory, Instant};
 
-pub use cache::Loss;
 pub use config::{Config, ConfigError, UnitConfig};
 pub use firmware::firmware_image;
 #[cfg(feature = "std")]
@@ -69,13 +65,14 @@ pub use threaded::Threaded;
 use crate::events::Events;
 use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
+use crate::media::Media;
+pub use crate::media::cache::Loss;
+use crate::software::Processor;
 use controller::Registers;
 use device::Device;
 use link::Link;
 use mcq::Queue;
-use media::Media;
 use profile::Profile;
-use software::Processor;
 use task::{TaskRef, Tasks};
 
 /// Transfer request slots of the single doorbell.

@@ -8,8 +8,8 @@ use flysch_wire::ufs::query::CurrentPowerMode;
 use flysch_wire::ufs::upiu;
 use flysch_wire::ufs::utrd::{UcdSpan, Utrd};
 
-use super::media::Ready;
 use super::sense::Sense;
+use crate::media::Ready;
 
 /// Names a task; stale once the task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 use crate::host::Host;
 use flysch_api::machine::{Clock, Registers, Wake};
 use flysch_models::random::Random;
+use flysch_models::software::{FREEBSD, LINUX, Software};
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576, Profile, UFS40};
-use flysch_models::ufs::software::{FREEBSD, LINUX, Software};
 use flysch_models::ufs::{Config, UnitConfig};
 use flysch_wire::ufs::query::{FlagId, QueryOpcode, QueryResult};
 use flysch_wire::ufs::registers as reg;

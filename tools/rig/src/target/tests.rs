@@ -32,7 +32,7 @@ fn every_key_is_read() {
         rpmb_key: Some("k.bin".into()),
         boot: true,
         clock: ClockKind::Virtual,
-        software: Some(flysch_models::ufs::software::LINUX),
+        software: Some(flysch_models::software::LINUX),
         faults: "timeout:0.1,uic:n5".parse().unwrap(),
         faults_from: FaultsFrom::Power,
         seed: 7,

@@ -10,9 +10,15 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::lu::Unit;
 use crate::faults::{Injector, Kind};
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
+
+/// The units whose blocks are at risk.
+pub(crate) trait Units {
+    /// The data of a unit, if it is still there, and whether a loss of power tears none of its
+    /// blocks.
+    fn unit(&mut self, number: u8) -> Option<(&mut Store, bool)>;
+}
 
 /// Where a block may tear, bytes.
 const TEAR: usize = 512;
@@ -29,7 +35,7 @@ struct Before {
 
 /// Blocks at risk, oldest write first.
 #[derive(Debug, Default)]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     enabled: bool,
     log: VecDeque<Before>,
 }
@@ -46,42 +52,41 @@ pub struct Loss {
 }
 
 impl Cache {
-    pub(super) fn new(enabled: bool) -> Self {
+    pub(crate) fn new(enabled: bool) -> Self {
         Self { enabled, log: VecDeque::new() }
     }
 
     #[inline]
-    pub(super) fn is_enabled(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         self.enabled
     }
 
-    /// Keeps the blocks that a write of `len` bytes at `offset` of `unit` will change.
-    pub(super) fn keep(
+    /// Keeps the blocks that a write of a range, offset and length, of unit `number` will change.
+    pub(crate) fn keep(
         &mut self,
-        number: u8,
-        unit: &mut Unit,
-        range: (u64, u64),
+        (number, block_shift): (u8, u32),
+        store: &mut Store,
+        (offset, len): (u64, u64),
         mark: u64,
     ) -> Result<(), StoreError> {
-        let (offset, len) = range;
-        let block = 1_usize << unit.block_shift;
+        let block = 1_usize << block_shift;
         for at in (offset..offset + len).step_by(block) {
             let mut bytes = vec![0; block].into_boxed_slice();
-            unit.store.get(at, &mut bytes)?;
+            store.get(at, &mut bytes)?;
             self.log.push_back(Before { unit: number, offset: at, bytes, mark });
         }
         Ok(())
     }
 
     /// Forgets what is on the medium now.
-    pub(super) fn programmed(&mut self, total: u64) {
+    pub(crate) fn programmed(&mut self, total: u64) {
         while self.log.front().is_some_and(|before| before.mark <= total) {
             self.log.pop_front();
         }
     }
 
     /// Forgets the blocks of a range that was discarded.
-    pub(super) fn discarded(&mut self, unit: u8, offset: u64, len: u64) {
+    pub(crate) fn discarded(&mut self, unit: u8, offset: u64, len: u64) {
         let outside = |before: &Before| {
             before.unit != unit || before.offset < offset || before.offset - offset >= len
         };
@@ -89,9 +94,9 @@ impl Cache {
     }
 
     /// Power goes: decides the fate of every block at risk.
-    pub(super) fn lose(
+    pub(crate) fn lose(
         &mut self,
-        units: &mut [Option<Unit>],
+        units: &mut impl Units,
         faults: &mut Injector,
     ) -> Result<Loss, StoreError> {
         let mut blocks: BTreeMap<(u8, u64), Vec<Box<[u8]>>> = BTreeMap::new();
@@ -100,12 +105,12 @@ impl Cache {
         }
         let mut loss = Loss::default();
         for ((number, offset), mut versions) in blocks {
-            let Some(Some(unit)) = units.get_mut(usize::from(number)) else { continue };
+            let Some((store, reliable)) = units.unit(number) else { continue };
             let mut last = vec![0; versions[0].len()].into_boxed_slice();
-            unit.store.get(offset, &mut last)?;
+            store.get(offset, &mut last)?;
             versions.push(last);
-            let content = fate(&versions, unit.reliable, faults, &mut loss);
-            unit.store.put(offset, &content)?;
+            let content = fate(&versions, reliable, faults, &mut loss);
+            store.put(offset, &content)?;
         }
         Ok(loss)
     }

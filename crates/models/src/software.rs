@@ -79,25 +79,25 @@ impl Software {
 
 /// The processor that runs a [`Software`]: one request at a time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Processor {
+pub(crate) struct Processor {
     software: Software,
     /// When it has nothing to do.
     free: u64,
 }
 
 impl Processor {
-    pub(super) const fn new(software: Software) -> Self {
+    pub(crate) const fn new(software: Software) -> Self {
         Self { software, free: 0 }
     }
 
     /// A request is made at `now`: when it is at the controller.
-    pub(super) fn submit(&mut self, now: u64) -> u64 {
+    pub(crate) fn submit(&mut self, now: u64) -> u64 {
         self.free = self.free.max(now) + self.software.submit_ns;
         self.free
     }
 
     /// The device is done with a request at `now`: when the caller has it.
-    pub(super) fn complete(&mut self, now: u64) -> u64 {
+    pub(crate) fn complete(&mut self, now: u64) -> u64 {
         let exit = self.software.sleep.exit(now.saturating_sub(self.free));
         self.free = self.free.max(now) + exit + self.software.complete_ns;
         self.free

@@ -19,11 +19,14 @@
 //! A place is entered when the command really arrives there (an event of the model), except where
 //! the arrival order cannot differ from the reservation order. All instants here are nanoseconds.
 
+pub(crate) mod cache;
+pub mod timing;
+
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::profile::{READ_AHEAD_MAX_PAGES, Timing};
 use crate::random::Random;
+use timing::{READ_AHEAD_MAX_PAGES, Timing};
 
 /// Streams followed for read-ahead at once.
 const STREAMS: usize = 16;
@@ -33,27 +36,40 @@ const SUSPENDS_MAX: u8 = 8;
 /// Program units a die holds: one programming, one in its cache register.
 const DIE_DEPTH: usize = 2;
 
+/// What the link to the host takes. Its two directions carry data at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// Per command whose data goes to the host, or that has none, nanoseconds.
+    pub(crate) setup_to_host_ns: u64,
+    /// Per command whose data goes to the device, nanoseconds.
+    pub(crate) setup_to_device_ns: u64,
+    /// Picoseconds per byte of data to the host.
+    pub(crate) to_host_ps: u64,
+    /// Picoseconds per byte of data to the device.
+    pub(crate) to_device_ps: u64,
+}
+
 /// When the data of a read is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ready {
+pub(crate) struct Ready {
     /// The first page can be sent.
-    pub(super) first: u64,
+    pub(crate) first: u64,
     /// The last page is in the controller.
-    pub(super) last: u64,
+    pub(crate) last: u64,
 }
 
 /// What a read covers, in device byte addresses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
-    pub(super) address: u64,
-    pub(super) len: u64,
+pub(crate) struct Span {
+    pub(crate) address: u64,
+    pub(crate) len: u64,
     /// End of the logical unit: nothing beyond it is read ahead.
-    pub(super) limit: u64,
+    pub(crate) limit: u64,
 }
 
 /// Where a program unit comes from and goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Program {
+pub(crate) enum Program {
     /// Write buffer to TLC.
     Tlc,
     /// Write buffer to the SLC area.
@@ -64,16 +80,16 @@ pub(super) enum Program {
 
 /// A program operation that has been started: the die at work and when it plans to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Started {
-    pub(super) die: u16,
-    pub(super) end: u64,
+pub(crate) struct Started {
+    pub(crate) die: u16,
+    pub(crate) end: u64,
 }
 
 /// What a die has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unit {
-    pub(super) bytes: u64,
-    pub(super) kind: Program,
+pub(crate) struct Unit {
+    pub(crate) bytes: u64,
+    pub(crate) kind: Program,
 }
 
 /// A busy-until instant that remembers one hole before its last reservation, so that a short use
@@ -191,11 +207,10 @@ struct Stream {
 
 /// All timelines of a device.
 #[derive(Debug)]
-pub(super) struct Media {
+pub(crate) struct Media {
     timing: Timing,
     random: Random,
-    /// Picoseconds per byte on the link, per direction.
-    link_ps: u64,
+    link: Link,
     channel_ps: u64,
     front_end: u64,
     last_used: u64,
@@ -224,12 +239,16 @@ pub(super) struct Media {
 }
 
 impl Media {
-    pub(super) fn new(timing: Timing, seed: u64) -> Self {
+    pub(crate) fn new(timing: Timing, seed: u64) -> Self {
         let dies = (timing.channels * timing.dies_per_channel) as usize;
         let stream = Stream { next: u64::MAX, ahead: 0, ready: [0; READ_AHEAD_MAX_PAGES as usize] };
         Self {
             random: Random::new(seed),
-            link_ps: 0,
+            link: Link {
+                setup_to_host_ns: timing.transfer_setup_ns,
+                setup_to_device_ns: timing.transfer_setup_ns,
+                ..Link::default()
+            },
             channel_ps: 1_000_000 / timing.channel_rate.max(1),
             front_end: 0,
             last_used: 0,
@@ -257,15 +276,16 @@ impl Media {
 
     /// Sets the raw rate of one direction of the link, all its lanes together, in bytes per
     /// millisecond.
-    pub(super) fn set_link_rate(&mut self, bytes_per_ms: u64) {
+    pub(crate) fn set_link_rate(&mut self, bytes_per_ms: u64) {
         let useful = bytes_per_ms * self.timing.link_efficiency_permille / 1000;
-        self.link_ps = 1_000_000_000 / useful.max(1);
+        let byte_ps = 1_000_000_000 / useful.max(1);
+        (self.link.to_host_ps, self.link.to_device_ps) = (byte_ps, byte_ps);
     }
 
     /// A command arrives at `now`, the only one in the device if it is `alone`: when the firmware
     /// has it. A link that hibernated by itself comes back first.
     #[inline]
-    pub(super) fn accept(&mut self, now: u64, alone: bool) -> u64 {
+    pub(crate) fn accept(&mut self, now: u64, alone: bool) -> u64 {
         let wakes = alone && self.is_auto_hibernated(now);
         let exit = if wakes { self.hibern8_exit } else { 0 };
         self.rests(now);
@@ -277,13 +297,13 @@ impl Media {
 
     /// A command came or ended at `now`: the link has nothing to do from now on at the earliest.
     #[inline]
-    pub(super) fn rests(&mut self, now: u64) {
+    pub(crate) fn rests(&mut self, now: u64) {
         self.last_used = self.last_used.max(now);
     }
 
     /// A read starts at `at`: when its data is there.
     #[inline]
-    pub(super) fn read(&mut self, span: Span, at: u64) -> Ready {
+    pub(crate) fn read(&mut self, span: Span, at: u64) -> Ready {
         match self.stream_next.iter().position(|&next| next == span.address) {
             Some(index) => self.read_stream(index, span, at),
             None => {
@@ -375,18 +395,18 @@ impl Media {
 
     /// Sends `bytes` to the host as they become ready, the first at `ready.first`; answers the end.
     #[inline]
-    pub(super) fn send(&mut self, ready: Ready, bytes: u64) -> u64 {
+    pub(crate) fn send(&mut self, ready: Ready, bytes: u64) -> u64 {
         let start = self.to_host.max(ready.first);
         let page = bytes.min(u64::from(self.timing.page_bytes));
-        let streamed = start + self.timing.transfer_setup_ns + bytes * self.link_ps / 1000;
-        self.to_host = streamed.max(ready.last + page * self.link_ps / 1000);
+        let streamed = start + self.link.setup_to_host_ns + bytes * self.link.to_host_ps / 1000;
+        self.to_host = streamed.max(ready.last + page * self.link.to_host_ps / 1000);
         self.to_host
     }
 
     /// Whether the write buffer has room for `bytes` now; takes it if so. A command larger than
     /// the buffer waits until the buffer is empty.
     #[inline]
-    pub(super) fn admit(&mut self, bytes: u64) -> bool {
+    pub(crate) fn admit(&mut self, bytes: u64) -> bool {
         let room = self.buffer_used + bytes <= self.timing.write_buffer_bytes;
         if !room && self.buffer_used != 0 {
             return false;
@@ -396,32 +416,33 @@ impl Media {
     }
 
     /// Gives back room that was taken for data that never came.
-    pub(super) fn release(&mut self, bytes: u64) {
+    pub(crate) fn release(&mut self, bytes: u64) {
         self.buffer_used -= bytes;
     }
 
     /// Whether no die programs.
-    pub(super) fn is_resting(&self) -> bool {
+    pub(crate) fn is_resting(&self) -> bool {
         self.dies.iter().all(|die| die.held == 0)
     }
 
     /// Receives `bytes` from the host from `at` on; answers the end.
     #[inline]
-    pub(super) fn receive(&mut self, at: u64, bytes: u64) -> u64 {
+    pub(crate) fn receive(&mut self, at: u64, bytes: u64) -> u64 {
         let start = self.to_device.max(at);
-        self.to_device = start + self.timing.transfer_setup_ns + bytes * self.link_ps / 1000;
+        let setup = self.link.setup_to_device_ns;
+        self.to_device = start + setup + bytes * self.link.to_device_ps / 1000;
         self.to_device
     }
 
     /// A command without data passes: when it is answered.
     #[inline]
-    pub(super) fn answer(&mut self, at: u64) -> u64 {
-        at + self.timing.transfer_setup_ns
+    pub(crate) fn answer(&mut self, at: u64) -> u64 {
+        at + self.link.setup_to_host_ns
     }
 
     /// Admitted bytes have arrived and wait to be programmed.
     #[inline]
-    pub(super) fn arrived(&mut self, bytes: u64, slc: bool) {
+    pub(crate) fn arrived(&mut self, bytes: u64, slc: bool) {
         self.arrived_total += bytes;
         if slc {
             self.pending_slc += bytes;
@@ -431,34 +452,34 @@ impl Media {
     }
 
     /// Bytes that ever arrived in the write buffer.
-    pub(super) fn arrived_total(&self) -> u64 {
+    pub(crate) fn arrived_total(&self) -> u64 {
         self.arrived_total
     }
 
     /// Bytes that ever went from the write buffer to the medium.
-    pub(super) fn programmed_total(&self) -> u64 {
+    pub(crate) fn programmed_total(&self) -> u64 {
         self.programmed_total
     }
 
     /// The link hibernates by itself after `after_ns` without a command (0: never) and takes
     /// `exit_ns` to come back.
-    pub(super) fn set_auto_hibern8(&mut self, after_ns: u64, exit_ns: u64) {
+    pub(crate) fn set_auto_hibern8(&mut self, after_ns: u64, exit_ns: u64) {
         (self.hibern8_after, self.hibern8_exit) = (after_ns, exit_ns);
     }
 
     /// When the link hibernates by itself if no command comes, later than `now`.
-    pub(super) fn auto_hibern8_at(&self, now: u64) -> Option<u64> {
+    pub(crate) fn auto_hibern8_at(&self, now: u64) -> Option<u64> {
         let at = self.last_used + self.hibern8_after;
         (self.hibern8_after != 0).then_some(at.max(now + 1))
     }
 
     /// Whether the link has hibernated by itself at `now`.
-    pub(super) fn is_auto_hibernated(&self, now: u64) -> bool {
+    pub(crate) fn is_auto_hibernated(&self, now: u64) -> bool {
         self.hibern8_after != 0 && now.saturating_sub(self.last_used) >= self.hibern8_after
     }
 
     /// Bytes a die programs at once.
-    pub(super) fn unit(&self, kind: Program) -> u64 {
+    pub(crate) fn unit(&self, kind: Program) -> u64 {
         let row = u64::from(self.timing.planes_per_die) * u64::from(self.timing.page_bytes);
         match kind {
             Program::Slc => row,
@@ -468,7 +489,7 @@ impl Media {
 
     /// Starts the next program operation if data and a die are there. `partial` also takes less
     /// than a full unit (a flush).
-    pub(super) fn program(&mut self, now: u64, partial: bool) -> Option<Started> {
+    pub(crate) fn program(&mut self, now: u64, partial: bool) -> Option<Started> {
         for (kind, pending) in [(Program::Slc, self.pending_slc), (Program::Tlc, self.pending)] {
             let bytes = pending.min(self.unit(kind));
             if bytes == 0 || (bytes < self.unit(kind) && !partial) {
@@ -485,7 +506,7 @@ impl Media {
     }
 
     /// Starts moving `bytes` (at most a unit) from the SLC area to TLC if a die is idle.
-    pub(super) fn flush_slc(&mut self, now: u64, bytes: u64) -> Option<Started> {
+    pub(crate) fn flush_slc(&mut self, now: u64, bytes: u64) -> Option<Started> {
         let die = self.next_die;
         if self.dies[die].held > 0 {
             return None;
@@ -538,7 +559,7 @@ impl Media {
     ///
     /// # Errors
     /// When it will be done, if reads suspended it meanwhile.
-    pub(super) fn programmed(&mut self, die: u16, now: u64) -> Result<Unit, u64> {
+    pub(crate) fn programmed(&mut self, die: u16, now: u64) -> Result<Unit, u64> {
         let die = &mut self.dies[usize::from(die)];
         let Held { end, unit, .. } = die.units[0];
         if end > now {
