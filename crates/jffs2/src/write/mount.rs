@@ -599,6 +599,10 @@ impl<'f, F: Flash> Build<'f, F> {
             }
             self.fs.blocks.settle(number, state);
         }
+        // Empty ones are taken first: what counts instead of the dead nodes in others may be in a
+        // page that is not firm, and is not copied yet.
+        let Blocks { erasable, blocks, .. } = &mut self.fs.blocks;
+        erasable.make_contiguous().sort_by_key(|number| !blocks[*number as usize].raws.is_empty());
         ends
     }
 

@@ -218,14 +218,18 @@ impl<F: FlashMut> Jffs2Mut<F> {
             return;
         }
         self.settle_all();
+        // First what counts in the frozen pages, and nothing with nodes in it is erased before that
+        // is on the flash: what it replaced, or was copied from, may be in a block left before.
+        if shaky.iter().any(|number| self.copy_frozen(*number).is_err()) || self.flush().is_err() {
+            return;
+        }
         for number in shaky {
             if self.gather().is_err() {
                 return;
             }
-            match self.blocks.blocks.get(*number as usize).map(|block| block.state) {
-                Some(State::Closed) if self.collect_block(*number).is_err() => return,
-                Some(State::Current) if self.copy_frozen(*number).is_err() => return,
-                _ => {}
+            let is_closed = self.blocks.blocks[*number as usize].state == State::Closed;
+            if is_closed && self.collect_block(*number).is_err() {
+                return;
             }
         }
         // What was copied is on the flash before anybody relies on it.
@@ -295,8 +299,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(())
     }
 
-    /// With no other block to write to, what counts in the frozen pages of the current one goes to
-    /// its end.
+    /// What counts in the frozen pages of a block goes behind what was written last: of the current
+    /// one, with no other to write to, to its own end.
     fn copy_frozen(&mut self, number: u32) -> Result<(), flysch_api::vfs::Error> {
         let start = self.blocks.geometry.block_start(number);
         let block = &self.blocks.blocks[number as usize];

@@ -149,6 +149,8 @@ fn what_was_found_stays_mended() {
         ("ubi-fastmap-long/slc-mode/bad2/worn/fading/hasty/fastmap/4", "485l"),
         // Leaving one block after the other while programs fail took all there were.
         ("jffs2-full/hamming/bad0/worn/disturbed/tool/failing/15", "0l"),
+        // A block was erased whose nodes counted in a copy that faded, and was not copied yet.
+        ("jffs2-overwrite/slc-mode/bad0/new/fading/hasty/failing/1", "54l"),
         // Torture condemned blocks for single errors that were corrected.
         ("ubifs-overwrite/hamming-512/bad2/worn/disturbed/bare/plain/6", "938e"),
     ];
