@@ -2,7 +2,7 @@
 //!
 //! | what | vouched for by |
 //! |---|---|
-//! | superblock, master node | an HMAC in them, or - as a signing tool makes them - a signature of the superblock and a hash of the master node in it |
+//! | superblock, master node | an HMAC in them, or - as a signing tool makes them - a signature behind the superblock and a hash of the master node in it ([`signature`](crate::signature)) |
 //! | nodes of the index, and those it leads to | a hash in the branch; of the root in the master node |
 //! | LEB properties | a hash over all leaves of their tree in the master node |
 //! | journal | authentication nodes: an HMAC over commit start, references and all nodes before it in the bud |
@@ -23,6 +23,7 @@ use sha2::{Digest as _, Sha224, Sha256, Sha384, Sha512};
 use zeroize::Zeroizing;
 
 use crate::access::Location;
+use crate::signature::SignatureError;
 
 /// What is signed with the key so that a wrong key can be told from a changed image.
 const WELL_KNOWN_MESSAGE: &[u8] = b"UBIFS";
@@ -74,6 +75,16 @@ impl HashAlgorithm {
         }
     }
 
+    /// Bytes of a hash.
+    pub(crate) const fn size(self) -> usize {
+        match self {
+            Self::Sha224 => 28,
+            Self::Sha256 => 32,
+            Self::Sha384 => 48,
+            Self::Sha512 => 64,
+        }
+    }
+
     /// Hash of a whole node.
     pub(crate) fn hash(self, node: &[u8]) -> Digest {
         let mut hasher = Hasher::new(self);
@@ -120,6 +131,11 @@ pub enum AuthError {
     Algorithm(u16),
     /// The key is not the one the image was signed with.
     Key,
+    /// There are certificates and no key, and a device has put its HMACs into the image since it
+    /// was made.
+    NoKey,
+    /// The superblock has a signature, and it is not taken.
+    Signature(SignatureError),
     /// A part is not as it was when it was signed.
     Changed {
         /// Which.
@@ -145,6 +161,11 @@ impl fmt::Display for AuthError {
                 ),
             },
             Self::Key => f.write_str("the key is not the one it was signed with"),
+            Self::NoKey => f.write_str(
+                "it was written to by a device since it was signed by a certificate, and only the \
+                 device's key verifies that",
+            ),
+            Self::Signature(error) => error.fmt(f),
             Self::Changed { structure, place } => {
                 write!(f, "authentication failed: the {structure}")?;
                 if let Some(leb) = place.leb {
@@ -171,8 +192,8 @@ pub enum Proof {
     Hmac,
     /// By a hash in the superblock, which a signature covers.
     Hash,
-    /// Not at all: it has a signature, which was not looked at.
-    Unverified,
+    /// By a signature that belongs to a certificate.
+    Signature,
 }
 
 impl Proof {
@@ -181,7 +202,7 @@ impl Proof {
         match self {
             Self::Hmac => "hmac",
             Self::Hash => "hash",
-            Self::Unverified => "signature not verified",
+            Self::Signature => "signature",
         }
     }
 }
@@ -310,7 +331,8 @@ impl Keyed {
 #[derive(Clone)]
 pub(crate) struct Auth {
     algorithm: HashAlgorithm,
-    key: Keyed,
+    /// None where all hangs on a signature: there is no HMAC in an image that no device wrote to.
+    key: Option<Keyed>,
     /// Hashes of nodes by their place: of those in the journal, and, while an index is written, of
     /// those it leads to.
     known: BTreeMap<(u32, u32), Digest>,
@@ -327,11 +349,11 @@ impl fmt::Debug for Auth {
 }
 
 impl Auth {
-    pub(crate) fn new(algorithm: HashAlgorithm, key: &AuthKey) -> Self {
+    pub(crate) fn new(algorithm: HashAlgorithm, key: Option<&AuthKey>) -> Self {
         let hasher = Hasher::new(algorithm);
         Self {
             algorithm,
-            key: Keyed::new(algorithm, &key.bytes),
+            key: key.map(|key| Keyed::new(algorithm, &key.bytes)),
             known: BTreeMap::new(),
             heads: core::array::from_fn(|_| hasher.clone()),
             log: hasher,
@@ -339,13 +361,13 @@ impl Auth {
     }
 
     /// What goes with an image, by its superblock.
-    pub(crate) fn of(superblock: &Superblock, key: &AuthKey) -> Result<Self, AuthError> {
+    pub(crate) fn of(superblock: &Superblock, key: Option<&AuthKey>) -> Result<Self, AuthError> {
         if !superblock.flags.contains(SuperblockFlags::AUTHENTICATION) {
             return Err(AuthError::NotAuthenticated);
         }
         let code = superblock.hash_algorithm;
         let algorithm = HashAlgorithm::from_code(code).ok_or(AuthError::Algorithm(code))?;
-        match key.algorithm {
+        match key.and_then(|key| key.algorithm) {
             Some(wanted) if wanted != algorithm => Err(AuthError::Algorithm(code)),
             _ => Ok(Self::new(algorithm, key)),
         }
@@ -355,9 +377,18 @@ impl Auth {
         self.algorithm
     }
 
+    /// Whether there is a key, without which nothing can be signed anew.
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    fn hmac(&self, parts: &[&[u8]]) -> Option<Digest> {
+        self.key.as_ref().map(|key| key.of(parts))
+    }
+
     /// A hash as a field of superblock or master node holds it.
     pub(crate) fn stored(&self, field: &[u8; HASH_MAX]) -> Digest {
-        Digest::new(&field[..self.well_known().bytes().len()])
+        Digest::new(&field[..self.algorithm.size()])
     }
 
     pub(crate) fn hash(&self, node: &[u8]) -> Digest {
@@ -365,35 +396,35 @@ impl Auth {
     }
 
     /// What tells whether a key is the right one.
-    pub(crate) fn well_known(&self) -> Digest {
-        self.key.of(&[WELL_KNOWN_MESSAGE])
+    pub(crate) fn well_known(&self) -> Option<Digest> {
+        self.hmac(&[WELL_KNOWN_MESSAGE])
     }
 
     /// The HMAC of a node that has it at `at`: of everything behind magic and CRC but itself.
-    pub(crate) fn hmac_of_node(&self, node: &[u8], at: usize) -> Digest {
-        let length = self.well_known().bytes().len();
-        self.key.of(&[&node[8..at], &node[at + length..]])
+    pub(crate) fn hmac_of_node(&self, node: &[u8], at: usize) -> Option<Digest> {
+        self.hmac(&[&node[8..at], &node[at + self.algorithm.size()..]])
     }
 
     /// Puts the HMAC into the node that [`Node::emit`] wrote to the start of `node`.
     pub(crate) fn sign(&self, node: &mut [u8], at: usize) {
         let Ok(header) = Header::parse(node) else { return };
         let node = &mut node[..header.length as usize];
-        let hmac = self.hmac_of_node(node, at);
+        let Some(hmac) = self.hmac_of_node(node, at) else { return };
         node[at..at + hmac.bytes().len()].copy_from_slice(hmac.bytes());
         header.emit(node);
     }
 
     /// Whether an authentication node goes with what was hashed before it.
     pub(crate) fn vouches(&self, hasher: &Hasher, node: &[u8]) -> bool {
-        let hmac = self.key.of(&[hasher.finish().bytes()]);
-        node.len() == HEADER_SIZE + hmac.bytes().len() && hmac.fits(&node[HEADER_SIZE..])
+        let hmac = self.hmac(&[hasher.finish().bytes()]);
+        hmac.is_some_and(|hmac| {
+            node.len() == HEADER_SIZE + hmac.bytes().len() && hmac.fits(&node[HEADER_SIZE..])
+        })
     }
 
     /// Bytes of an authentication node, aligned.
     pub(crate) fn node_size(&self) -> u32 {
-        let hmac = self.well_known().bytes().len();
-        flysch_wire::ubifs::align8((HEADER_SIZE + hmac) as u32)
+        flysch_wire::ubifs::align8((HEADER_SIZE + self.algorithm.size()) as u32)
     }
 
     /// The log begins anew.
@@ -425,7 +456,7 @@ impl Auth {
 
     /// The authentication node that goes behind what a journal head wrote.
     pub(crate) fn emit(&self, head: usize, sequence: u64, out: &mut [u8]) {
-        let hmac = self.key.of(&[self.heads[head].finish().bytes()]);
+        let Some(hmac) = self.hmac(&[self.heads[head].finish().bytes()]) else { return };
         let node = Node::Authentication(Authentication { hmac: hmac.bytes() });
         node.emit(sequence, Group::None, out);
     }

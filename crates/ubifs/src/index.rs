@@ -153,6 +153,13 @@ impl Index {
         self.cache.put(at, node);
     }
 
+    /// A node was read: it need not be read again, unless it can be looked at where it lies.
+    fn keep_read<V: Volume>(&self, access: &Access<V>, at: Location, node: &[u8]) {
+        if access.volume.point(at.lnum, at.offset, node.len()).is_none() {
+            self.cache.put(at, node);
+        }
+    }
+
     /// A node is no longer part of the tree.
     pub(crate) fn forget(&self, at: Location) {
         self.cache.forget(at);
@@ -245,7 +252,9 @@ impl<V: Volume> Walk<'_, V> {
         let mut scratch = Scratch::new();
         let read = match self.cached {
             true => self.index.node(access, (child.at, child.hash), &mut scratch),
-            false => access.index_node(child.at, child.hash, &mut scratch),
+            false => access.index_node(child.at, child.hash, &mut scratch).inspect(|found| {
+                self.index.keep_read(access, child.at, found.1);
+            }),
         };
         let (header, bytes) = match read {
             Ok(found) if self.layout.main.contains(&child.at.lnum) => found,

@@ -38,6 +38,7 @@ pub mod repair;
 mod replay;
 mod scan;
 mod sealed;
+mod signature;
 mod store;
 mod unreachable;
 mod write;
@@ -52,6 +53,7 @@ pub use flat::FlatImage;
 pub use keys::Keys;
 pub use open::{IndexUse, OpenError, Options, Ubifs};
 pub use replay::Bud;
+pub use signature::{SignatureError, Signer, Trust};
 pub use write::{MountError, UbifsMut};
 
 pub use flysch_api::finding::{Finding, Place, Severity};

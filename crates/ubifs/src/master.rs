@@ -86,6 +86,9 @@ pub(crate) fn choose<V: Volume>(
     let (found, lnum) = if take_first { (first, MASTER_LEB) } else { (second, MASTER_LEB + 1) };
     let found = found.ok_or(AuthError::Lost("master node"))?;
     let proof = match auth {
+        Some(auth) if !auth.has_key() && !is_unsigned(&found.master.hmac) => {
+            return Err(AuthError::NoKey);
+        }
         Some(auth) => Some(prove(auth, superblock, &found).ok_or(AuthError::Changed {
             structure: "master node",
             place: access.place(lnum, found.offset),
@@ -107,7 +110,7 @@ fn prove(auth: &Auth, superblock: &Superblock, found: &Found) -> Option<Proof> {
         return hash.fits(&superblock.master_hash).then_some(Proof::Hash);
     }
     let wanted = auth.hmac_of_node(&found.node, MASTER_HMAC.start);
-    wanted.fits(&hmac).then_some(Proof::Hmac)
+    wanted.is_some_and(|wanted| wanted.fits(&hmac)).then_some(Proof::Hmac)
 }
 
 /// A file system that grew says so in the superblock first; the sums follow.

@@ -20,7 +20,7 @@ use flysch_wire::ubifs::{
 
 use crate::access::{Access, Cause, Fault, Location, Scratch, finding};
 use crate::apply::{Mode, apply};
-use crate::auth::{Auth, AuthError, AuthKey, Digest, Proof, Verified, is_unsigned};
+use crate::auth::{Auth, AuthError, Digest, Proof, Verified, is_unsigned};
 use crate::index::{Index, Lowest, Visit};
 use crate::keys::Keys;
 use crate::lpt::Lpt;
@@ -29,6 +29,7 @@ use crate::overlay::Overlay;
 use crate::rebuild::{self, Lost};
 use crate::replay::{self, Bud, Journal, Seen};
 use crate::scan::{Item, Scan};
+use crate::signature;
 use crate::store::Store;
 
 /// What to make of the index.
@@ -48,14 +49,16 @@ pub enum IndexUse {
 pub struct Options {
     /// What to make of the index.
     pub index: IndexUse,
-    /// Keys, if there are any. An authenticated file system is verified with its key, and what is
-    /// not as it was signed is refused; without, nothing is verified and everything is read.
+    /// Keys, if there are any. An authenticated file system is verified with its key or by its
+    /// signature, and what is not as it was signed is refused; without, nothing is verified and
+    /// everything is read.
     pub keys: Option<Arc<Keys>>,
 }
 
 impl Options {
-    fn auth_key(&self) -> Option<&AuthKey> {
-        self.keys.as_ref().and_then(|keys| keys.auth.as_ref())
+    /// What everything is verified with, if it is to be.
+    fn verify(&self) -> Option<&Keys> {
+        self.keys.as_deref().filter(|keys| keys.verify())
     }
 }
 
@@ -129,16 +132,16 @@ impl<V: Volume> Ubifs<V> {
         let mut findings = Vec::new();
         let (superblock, layout) = match read_superblock(&access, &mut findings) {
             Some((superblock, layout)) => (superblock, layout),
-            None if options.auth_key().is_some() => {
+            None if options.verify().is_some() => {
                 return Err(AuthError::Lost("superblock").into());
             }
             None => salvage(&access)?,
         };
-        let (auth, verified) = match options.auth_key() {
-            Some(key) => {
-                let auth = Auth::of(&superblock, key)?;
-                let verified = prove_superblock(&access, &superblock, &auth)?;
-                (Some(Box::new(auth)), Some(verified))
+        let (auth, proof) = match options.verify() {
+            Some(keys) => {
+                let auth = Auth::of(&superblock, keys.auth.as_ref())?;
+                let proof = prove_superblock(&access, &superblock, (&auth, keys))?;
+                (Some(Box::new(auth)), Some(proof))
             }
             None => (None, None),
         };
@@ -163,20 +166,20 @@ impl<V: Volume> Ubifs<V> {
             seen,
             findings,
             lost,
-            verified,
+            verified: None,
             properties_forged: false,
             keys: options.keys.clone(),
         };
-        this.start(options)?;
+        this.start(options, proof)?;
         Ok(this)
     }
 
     /// Everything behind the superblock.
-    fn start(&mut self, options: &Options) -> Result<(), OpenError> {
+    fn start(&mut self, options: &Options, proof: Option<Proof>) -> Result<(), OpenError> {
         self.note_features();
         let mut whole = options.index == IndexUse::Rebuild || self.lpt.is_none();
         if let Some(lpt) = self.lpt {
-            whole |= !self.read_master(&lpt)?;
+            whole |= !self.read_master(&lpt, proof)?;
         }
         if whole && self.store.auth.is_some() {
             return Err(AuthError::Lost("index").into());
@@ -214,7 +217,11 @@ impl<V: Volume> Ubifs<V> {
     }
 
     /// Chooses the master node and takes the index root from it; `false` if it names none.
-    fn read_master(&mut self, lpt: &LptFormat) -> Result<bool, AuthError> {
+    fn read_master(
+        &mut self,
+        lpt: &LptFormat,
+        superblock: Option<Proof>,
+    ) -> Result<bool, AuthError> {
         let store = &mut self.store;
         let by = (&store.superblock, store.auth.as_deref());
         let chosen = match master::choose(&store.access, by, &mut self.findings) {
@@ -222,8 +229,10 @@ impl<V: Volume> Ubifs<V> {
             Err(_) if store.auth.is_none() => return Ok(false),
             Err(error) => return Err(error),
         };
-        if let (Some(verified), Some(proof)) = (&mut self.verified, chosen.proof) {
-            verified.master = proof;
+        if let (Some(auth), Some(superblock), Some(master)) =
+            (&store.auth, superblock, chosen.proof)
+        {
+            self.verified = Some(Verified { algorithm: auth.algorithm(), superblock, master });
         }
         let master = chosen.master;
         let bad = master::bad_fields(&master, &store.superblock, &store.layout, lpt);
@@ -333,14 +342,8 @@ impl<V: Volume> Ubifs<V> {
             let place = Place::default();
             self.findings.push(finding(Severity::Note, "superblock", String::from(text), place));
         };
-        match self.verified {
-            Some(Verified { superblock: Proof::Unverified, .. }) => {
-                note("the superblock is signed, and the signature is not verified");
-            }
-            None if flags.contains(SuperblockFlags::AUTHENTICATION) => {
-                note("the image is authenticated; without its key nothing is verified");
-            }
-            _ => {}
+        if self.store.auth.is_none() && flags.contains(SuperblockFlags::AUTHENTICATION) {
+            note("the image is authenticated; without its key nothing is verified");
         }
         if flags.contains(SuperblockFlags::ENCRYPTION) {
             note(match self.keys.as_ref().is_some_and(|keys| !keys.masters.is_empty()) {
@@ -498,18 +501,18 @@ fn salvage<V: Volume>(access: &Access<V>) -> Result<(Superblock, Layout), OpenEr
     Ok((superblock, Layout { leb_size, log: none.clone(), lpt: none.clone(), orphans: none, main }))
 }
 
-/// Holds the superblock against its HMAC. One with a signature instead is taken as it is.
+/// Holds the superblock against its HMAC, or the signature behind it.
 fn prove_superblock<V: Volume>(
     access: &Access<V>,
     superblock: &Superblock,
-    auth: &Auth,
-) -> Result<Verified, AuthError> {
-    let algorithm = auth.algorithm();
-    let verified = |superblock| Verified { algorithm, superblock, master: Proof::Unverified };
+    (auth, keys): (&Auth, &Keys),
+) -> Result<Proof, AuthError> {
     if is_unsigned(&superblock.hmac) {
-        return Ok(verified(Proof::Unverified));
+        signature::prove(access, keys.trust.as_deref())?;
+        return Ok(Proof::Signature);
     }
-    if !auth.well_known().fits(&superblock.hmac_wkm) {
+    let Some(well_known) = auth.well_known() else { return Err(AuthError::NoKey) };
+    if !well_known.fits(&superblock.hmac_wkm) {
         return Err(AuthError::Key);
     }
     let length = SUPERBLOCK_NODE_SIZE as u32;
@@ -517,11 +520,12 @@ fn prove_superblock<V: Volume>(
     let mut scratch = Scratch::new();
     let node = access.node(at, NodeKind::Superblock, &mut scratch);
     let (_, node) = node.map_err(|_| AuthError::Lost("superblock"))?;
-    if !auth.hmac_of_node(node, SUPERBLOCK_HMAC.start).fits(&superblock.hmac) {
+    let hmac = auth.hmac_of_node(node, SUPERBLOCK_HMAC.start);
+    if !hmac.is_some_and(|hmac| hmac.fits(&superblock.hmac)) {
         let place = access.place(SUPERBLOCK_LEB, 0);
         return Err(AuthError::Changed { structure: "superblock", place });
     }
-    Ok(verified(Proof::Hmac))
+    Ok(Proof::Hmac)
 }
 
 /// Reads every index node once; returns the ranges that cannot be reached, and where the nodes of

@@ -27,6 +27,7 @@ mod jffs2_create;
 mod jffs2_damage;
 mod jffs2_mkfs;
 mod jffs2_write;
+mod paired_pages;
 mod posix_tools;
 mod report;
 mod ubifs_check;

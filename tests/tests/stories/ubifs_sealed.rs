@@ -1,15 +1,23 @@
 //! Signed and encrypted images of mkfs.ubifs: with their keys, and as far as can be without.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use flysch_api::finding::Severity;
 use flysch_api::vfs::FileKind;
+use flysch_image::read_certificates;
 use flysch_tests::command;
 use flysch_tests::ubifs::{
     FORMATS, differences, flash, host_tree, image_tree, make_tree, mkfs, tools_missing,
 };
-use flysch_ubifs::{AuthKey, FlatImage, Keys, MasterKey, Options, Proof, Ubifs};
+use flysch_ubifs::{
+    AuthError, AuthKey, FlatImage, Keys, MasterKey, OpenError, Options, Proof, SignatureError,
+    Ubifs,
+};
+use flysch_wire::ubifs::{
+    Group, Header, Node, SIGNATURE_NODE_SIZE, SUPERBLOCK_NODE_SIZE, Signature,
+};
 
 fn damage(fs: &Ubifs<FlatImage<flysch_mtd::Image<Vec<u8>>>>) -> Vec<String> {
     let found = fs.check().into_iter().filter(|it| it.severity != Severity::Note);
@@ -26,43 +34,169 @@ fn open_with(image: Vec<u8>, keys: Keys) -> Ubifs<FlatImage<flysch_mtd::Image<Ve
     Ubifs::open(volume, &options).expect("it opens")
 }
 
-#[test]
-fn a_signed_image_is_verified_up_to_its_signature() {
-    if tools_missing() {
-        return;
-    }
-    let keys = tempfile::tempdir().unwrap();
-    let (key, certificate) = (keys.path().join("key.pem"), keys.path().join("cert.pem"));
-    let made = Command::new("openssl")
-        .args(["req", "-new", "-nodes", "-batch", "-x509", "-days", "10", "-subj", "/CN=test"])
-        .arg("-out")
-        .arg(&certificate)
-        .arg("-keyout")
-        .arg(&key)
-        .output();
-    if !made.is_ok_and(|output| output.status.success()) {
+/// A private key and its certificate, `NAME.pem` and `NAME.crt`; `false` without openssl.
+fn certify(folder: &Path, name: &str) -> bool {
+    let words = format!(
+        "req -new -nodes -batch -x509 -days 10 -newkey rsa:2048 -subj /O=test/CN={name} \
+         -keyout {name}.pem -out {name}.crt"
+    );
+    let made = openssl(folder, &words);
+    if made.is_none() {
         eprintln!("skipped: openssl is not installed");
+    }
+    made.is_some()
+}
+
+/// What openssl writes to standard output; `None` if it fails.
+fn openssl(folder: &Path, words: &str) -> Option<Vec<u8>> {
+    let mut openssl = Command::new("openssl");
+    let output = openssl.args(words.split_whitespace()).current_dir(folder).output().ok()?;
+    output.status.success().then_some(output.stdout)
+}
+
+/// The message in the signature node of an image.
+fn message(image: &[u8]) -> &[u8] {
+    let node = &image[SUPERBLOCK_NODE_SIZE..];
+    let length = u32::from_le_bytes(node[28..32].try_into().unwrap());
+    &node[SIGNATURE_NODE_SIZE..][..length as usize]
+}
+
+fn trusting(folder: &Path, name: &str, key: Option<AuthKey>) -> Keys {
+    let trust = read_certificates(&[folder.join(name)]).unwrap();
+    Keys { auth: key, trust, ..Keys::default() }
+}
+
+fn refusal(image: &[u8], keys: Keys) -> AuthError {
+    let volume = FlatImage::open(flash(image.to_vec(), &FORMATS[1])).expect("a superblock");
+    match Ubifs::open(volume, &Options { keys: Some(keys.into()), ..Options::default() }) {
+        Err(OpenError::Authentication(error)) => error,
+        other => panic!("{:?}", other.map(|fs| fs.verified().copied())),
+    }
+}
+
+#[test]
+fn an_image_that_mkfs_signed_is_verified_by_its_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if tools_missing() || !certify(folder, "maker") || !certify(folder, "other") {
         return;
     }
     let tree = tempfile::tempdir().unwrap();
     make_tree(tree.path());
+    let [key, certificate] = ["maker.pem", "maker.crt"].map(|name| folder.join(name));
     for algorithm in ["sha256", "sha512"] {
         let (key, certificate) = (key.to_str().unwrap(), certificate.to_str().unwrap());
         let more = ["--hash-algo", algorithm, "--auth-key", key, "--auth-cert", certificate];
         let image = mkfs(tree.path(), &FORMATS[1], "lzo", &more);
-        // Another key than the one of the device it is for: it has no HMAC yet.
+        // With the key of a device, which has put no HMAC into it yet, or without.
+        for key in [None, Some(AuthKey::new(b"any", None))] {
+            let signed = open_with(image.clone(), trusting(folder, "maker.crt", key));
+            let verified = signed.verified().unwrap();
+            assert_eq!((verified.superblock, verified.master), (Proof::Signature, Proof::Hash));
+            assert_eq!(verified.algorithm.name(), algorithm);
+            assert_eq!(damage(&signed), Vec::<String>::new(), "{algorithm}");
+            let found = image_tree(&signed, &mut Vec::new());
+            assert_eq!(differences(&host_tree(tree.path()), &found), Vec::<String>::new());
+        }
+        // A key says nothing about a signature.
         let keys = Keys { auth: Some(AuthKey::new(b"any", None)), ..Keys::default() };
-        let signed = open_with(image.clone(), keys);
-        let verified = signed.verified().unwrap();
-        assert_eq!((verified.superblock, verified.master), (Proof::Unverified, Proof::Hash));
-        assert_eq!(verified.algorithm.name(), algorithm);
-        assert_eq!(damage(&signed), Vec::<String>::new(), "{algorithm}");
-        let fs = open(image);
+        let none = AuthError::Signature(SignatureError::NoCertificate);
+        assert_eq!(refusal(&image, keys), none);
+        let other = refusal(&image, trusting(folder, "other.crt", None));
+        assert_eq!(other, AuthError::Signature(SignatureError::Signer));
+        let fs = open(image.clone());
         assert!(fs.findings().iter().any(|it| it.problem.contains("authenticated")), "{algorithm}");
         assert_eq!(damage(&fs), Vec::<String>::new(), "{algorithm}");
-        let found = image_tree(&fs, &mut Vec::new());
-        assert_eq!(differences(&host_tree(tree.path()), &found), Vec::<String>::new());
+        nothing_else_is_taken(&image, &trusting(folder, "maker.crt", None));
     }
+}
+
+/// Neither another superblock nor another message passes, and none of it is a panic.
+fn nothing_else_is_taken(image: &[u8], keys: &Keys) {
+    let (superblock, message) = (&image[..SUPERBLOCK_NODE_SIZE], message(image));
+    let trust = keys.trust.as_deref().unwrap();
+    assert_eq!(trust.verify(superblock, message), Ok(()));
+    // The identifier, with its CRC made good.
+    let mut forged = image.to_vec();
+    forged[108] ^= 1;
+    Header::parse(&forged).unwrap().emit(&mut forged[..SUPERBLOCK_NODE_SIZE]);
+    let wrong = SignatureError::Wrong;
+    assert_eq!(refusal(&forged, keys.clone()), AuthError::Signature(wrong));
+    // No signature, as mkfs.ubifs leaves it where it signs nothing.
+    let mut missing = image.to_vec();
+    let node = &mut missing[SUPERBLOCK_NODE_SIZE..][..SIGNATURE_NODE_SIZE];
+    Node::Signature(Signature { kind: 0, signature: &[] }).emit(9, Group::None, node);
+    let none = AuthError::Signature(SignatureError::Missing);
+    assert_eq!(refusal(&missing, keys.clone()), none);
+    let name = message.windows(4).position(|it| it == b"test").unwrap();
+    let signature = message.len() - 256;
+    for at in 0..message.len() {
+        let mut changed = message.to_vec();
+        changed[at] ^= 1;
+        let found = trust.verify(superblock, &changed);
+        // What names the hashes beforehand and the version of the form does not matter.
+        assert!(found.is_err() || (15..58).contains(&at), "{at}: {found:?}");
+        if (name..name + 4).contains(&at) {
+            assert_eq!(found, Err(SignatureError::Signer), "{at}");
+        }
+        if at >= signature {
+            assert_eq!(found, Err(wrong), "{at}");
+        }
+        assert!(trust.verify(superblock, &message[..at]).is_err(), "{at}");
+    }
+}
+
+#[test]
+fn an_image_is_signed_as_openssl_and_mkfs_sign_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if !certify(folder, "maker") || !certify(folder, "other") {
+        return;
+    }
+    let run = |words: &str| command::run_in(words, folder);
+    fs::create_dir(folder.join("tree")).unwrap();
+    fs::write(folder.join("tree/file"), "signed").unwrap();
+    fs::write(folder.join("raw"), "any bytes").unwrap();
+    let make = "image create ubifs -r tree -m 2048 -e 126976 -c 64 --hash-algo sha384 -o image";
+    let made = run(&format!("{make} --auth-key maker.pem --auth-cert maker.crt"));
+    assert_eq!(made.status, 0, "{}", made.stderr);
+    let image = fs::read(folder.join("image")).unwrap();
+    fs::write(folder.join("superblock"), &image[..SUPERBLOCK_NODE_SIZE]).unwrap();
+    fs::write(folder.join("message"), message(&image)).unwrap();
+    let verify = "cms -verify -binary -inform DER -in message -content superblock -noverify \
+                  -nointern -certfile";
+    assert!(openssl(folder, &format!("{verify} maker.crt")).is_some());
+    assert!(openssl(folder, &format!("{verify} other.crt")).is_none());
+    let sign = "cms -sign -binary -noattr -nocerts -md sha384 -signer maker.crt -inkey maker.pem \
+                -outform DER -in superblock";
+    assert!(openssl(folder, sign).unwrap() == message(&image));
+    // The certificate alone reads it, the key is needed for a change, which makes it the key's.
+    let checked = run("image check --auth-cert maker.crt image");
+    assert_eq!((checked.status, &checked.stderr[..]), (0, ""), "{}", checked.stdout);
+    let shown = run("image info --auth-cert maker.crt image").stdout;
+    assert!(shown.contains("superblock (signature), master node (hash)"), "{shown}");
+    assert_eq!(run("image cat --auth-cert maker.crt image /file").stdout, "signed");
+    let edit = |keys: &str| format!("image edit {keys} image put tree/file /more");
+    let refused = |words: &str, wanted: &str| {
+        let output = run(words);
+        let said = format!("{}{}", output.stdout, output.stderr);
+        assert_ne!(output.status, 0, "{words}");
+        assert!(said.contains(wanted), "{words}: {said}");
+    };
+    refused(&edit("--auth-cert maker.crt"), "--auth-key");
+    refused("image check --auth-cert other.crt image", "not signed by that certificate");
+    refused("image check --auth-key raw image", "--auth-cert");
+    refused("image check --auth-cert maker.pem image", "no certificate in it");
+    refused("image check --auth-cert raw image", "no X.509 certificate");
+    refused(&format!("{make} --auth-key other.pem --auth-cert maker.crt"), "another certificate");
+    refused(&format!("{make} --auth-key maker.pem"), "--auth-cert");
+    refused(&format!("{make} --auth-key raw --auth-cert maker.crt"), "no private key");
+    let edited = run(&edit("--auth-cert maker.crt --auth-key raw --flash-size 8126464"));
+    assert_eq!(edited.status, 0, "{}", edited.stderr);
+    refused("image check --auth-cert maker.crt image", "only the device's key");
+    let checked = run("image check --auth-key raw image");
+    assert_eq!(checked.status, 0, "{}{}", checked.stdout, checked.stderr);
+    assert_eq!(run("image cat --auth-key raw image /more").stdout, "signed");
 }
 
 #[test]

@@ -84,6 +84,10 @@ struct Source {
     /// The hash that an authenticated UBIFS must use: sha224, sha256, sha384, sha512.
     #[arg(long, value_name = "NAME", requires = "auth_key", value_parser = parse_hash)]
     auth_hash: Option<HashAlgorithm>,
+    /// A file with certificates, PEM or DER, that the signature of a UBIFS is verified by which no
+    /// device wrote to yet; can be given several times.
+    #[arg(long, value_name = "FILE")]
+    auth_cert: Vec<PathBuf>,
     /// A file with a master key of encrypted directories, as raw bytes; can be given several times.
     /// DESCRIPTOR:FILE, with 16 hexadecimal digits, names a key of old policies.
     #[arg(long, value_name = "FILE")]
@@ -150,7 +154,8 @@ impl Source {
     /// Opens the image at `path`: this one, or a copy of it that nobody knows the name of.
     fn open_at(&self, path: &Path) -> Result<Image, Failure> {
         let auth = self.auth_key.as_deref().map(|path| (path, self.auth_hash));
-        let keys = flysch_image::read_keys(auth, &self.key).map_err(Failure::failed)?;
+        let trust = flysch_image::read_certificates(&self.auth_cert).map_err(Failure::failed)?;
+        let keys = flysch_image::read_keys(auth, &self.key, trust).map_err(Failure::failed)?;
         let options = Options {
             erase_size: self.erase_size,
             page_size: self.page_size,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use flysch_ubifs::{AuthKey, HashAlgorithm, KeyError, Keys, MasterKey};
+use flysch_ubifs::{AuthKey, HashAlgorithm, KeyError, Keys, MasterKey, Trust};
 use zeroize::Zeroizing;
 
 /// Most bytes of a key file: longer ones are something else.
@@ -69,15 +69,16 @@ pub enum KeyFileError {
 }
 
 /// Reads keys: of an authenticated file system, with the hash it must use, and of encrypted
-/// directories. `None` if there are none.
+/// directories; `trust` is whose signatures are believed. `None` if there is nothing of it.
 ///
 /// # Errors
 /// [`KeyFileError`].
 pub fn read_keys(
     auth: Option<(&Path, Option<HashAlgorithm>)>,
     masters: &[KeyFile],
+    trust: Option<Arc<dyn Trust>>,
 ) -> Result<Option<Arc<Keys>>, KeyFileError> {
-    if auth.is_none() && masters.is_empty() {
+    if auth.is_none() && masters.is_empty() && trust.is_none() {
         return Ok(None);
     }
     let auth = match auth {
@@ -90,10 +91,10 @@ pub fn read_keys(
         key.map_err(|error| KeyFileError::Key { path: path.clone(), error })
     };
     let masters = masters.iter().map(master).collect::<Result<_, _>>()?;
-    Ok(Some(Arc::new(Keys { auth, masters, entropy: entropy() })))
+    Ok(Some(Arc::new(Keys { auth, trust, masters, entropy: entropy() })))
 }
 
-fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     let fault = |source| KeyFileError::File { path: path.into(), source };
     let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_MAX as usize + 1));
     let file = File::open(path).map_err(fault)?;

@@ -21,6 +21,7 @@ mod lost;
 mod open;
 mod path;
 mod repair;
+mod signature;
 mod storage;
 mod tree;
 mod writable;
@@ -44,6 +45,7 @@ pub use open::{
 };
 pub use path::{PathError, follow, resolve};
 pub use repair::{RepairFailure, is_backup_of, restore_backup, write_backup};
+pub use signature::{CertificateError, read_certificates, read_signer};
 pub use storage::FileStorage;
 pub use tree::{Node, walk};
 pub use writable::{Room, SharedMut, Writable, WritableError};

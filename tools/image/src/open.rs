@@ -11,7 +11,7 @@ use flysch_linux::MtdDevice;
 use flysch_mtd::detect::{self, Basis, Conflict, Content, Hints, Region};
 use flysch_mtd::{Dump, Image as PlainImage, PageFormat, Scheme, Storage};
 use flysch_ubi::{Ubi, UbiVolume};
-use flysch_ubifs::{AuthError, FlatImage, Keys, Ubifs};
+use flysch_ubifs::{AuthError, FlatImage, Keys, SignatureError, Ubifs};
 use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubi::VolumeKind;
 
@@ -460,8 +460,14 @@ fn why_not(error: flysch_ubifs::OpenError) -> String {
             "{text}; name the right one (--auth-key), or leave the option out to read without \
              verifying"
         ),
+        flysch_ubifs::OpenError::Authentication(AuthError::NoKey) => {
+            format!("{text}; name it (--auth-key)")
+        }
+        flysch_ubifs::OpenError::Authentication(AuthError::Signature(
+            SignatureError::NoCertificate,
+        )) => format!("{text}; name it (--auth-cert), or leave --auth-key out as well"),
         flysch_ubifs::OpenError::Authentication(_) => {
-            format!("{text}; without --auth-key it is read and not verified")
+            format!("{text}; without --auth-key and --auth-cert it is read and not verified")
         }
         _ => text,
     }

@@ -168,14 +168,20 @@ pub(crate) struct Modules {
     pub(crate) name: &'static str,
     names: &'static [&'static str],
     script: &'static str,
+    /// A file that the script finds in the root, if it needs one: its name and what is in it.
+    more: Option<(&'static str, &'static str)>,
 }
 
 /// UBI with fastmap, and UBIFS, which knows UBI's structures.
 pub(crate) const FASTMAP: Modules =
-    Modules { name: "fastmap", names: &["ubi", "ubifs"], script: MAKE_MODULES };
-/// UBIFS with authentication.
-pub(crate) const SIGNED: Modules =
-    Modules { name: "authentication", names: &["ubifs"], script: include_str!("signed.sh") };
+    Modules { name: "fastmap", names: &["ubi", "ubifs"], script: MAKE_MODULES, more: None };
+/// UBIFS with authentication, and what makes the kernel trust a certificate.
+pub(crate) const SIGNED: Modules = Modules {
+    name: "authentication",
+    names: &["ubifs", "trust"],
+    script: include_str!("signed.sh"),
+    more: Some(("trust.c", include_str!("trust.c"))),
+};
 
 /// Builds modules from the kernel's sources in a Debian tree that goes afterwards.
 pub(crate) fn build_modules(
@@ -199,6 +205,10 @@ pub(crate) fn build_modules(
     bootstrap(&tree, &packages)?;
     let script = tree.join("build-modules");
     fs::write(&script, modules.script).map_err(Error::file(&script))?;
+    if let Some((name, text)) = modules.more {
+        let more = tree.join(name);
+        fs::write(&more, text).map_err(Error::file(&more))?;
+    }
     let mut make = Command::new("chroot");
     make.arg(&tree).args(["/bin/sh", "/build-modules", &version, &series]);
     run(make, "make")?;
@@ -214,7 +224,8 @@ pub(crate) fn build_modules(
 /// Everything that decides what the modules are: how they are made, and the kernel.
 pub(crate) fn modules_recipe(folder: &Path, modules: &Modules) -> String {
     let kernel = fs::read(folder.join(KERNEL)).unwrap_or_default();
-    format!("{}\n{}", modules.script, version_of(&kernel).unwrap_or_default())
+    let more = modules.more.map_or("", |more| more.1);
+    format!("{}{more}\n{}", modules.script, version_of(&kernel).unwrap_or_default())
 }
 
 /// The version in the header of a kernel image (Documentation/arch/x86/boot.rst: `kernel_version`

@@ -148,12 +148,7 @@ impl Lab {
                 }
                 opened => opened?,
             };
-            // Tests of fastmaps and of authentication have the release's kernel.
-            let modules: &[&build::Modules] = match kernel {
-                Kernel::Release => &[&build::FASTMAP, &build::SIGNED],
-                Kernel::Backports => &[],
-            };
-            for modules in modules {
+            for modules in [&build::FASTMAP, &build::SIGNED] {
                 if lab.modules(modules).is_err() {
                     build::build_modules(&lab.folder, modules, say)?;
                 }
@@ -177,7 +172,7 @@ impl Lab {
     }
 
     /// The folder of `ubifs.ko` with authentication, for the guest's kernel, whose own module is
-    /// built without.
+    /// built without, and of `trust.ko`, which makes that kernel trust a certificate.
     ///
     /// # Errors
     /// [`Error::NotBuilt`] if there is none, or for another kernel.

@@ -13,7 +13,7 @@ fn names_and_numbers_go_both_ways() {
 fn keys_do_not_show() {
     let key = AuthKey::new(b"secret", None);
     assert!(!alloc::format!("{key:?}").contains("secret"));
-    let auth = Auth::new(HashAlgorithm::Sha256, &key);
+    let auth = Auth::new(HashAlgorithm::Sha256, Some(&key));
     assert_eq!(alloc::format!("{auth:?}"), "Auth { algorithm: Sha256, .. }");
 }
 

@@ -60,7 +60,8 @@ pub struct CreateOptions {
     /// Names carry cookies, as file systems made by Linux have them: format version 5 instead of 4.
     pub double_hash: bool,
     /// Nodes are hashed by this and what they hang on has an HMAC
-    /// ([`Builder::authenticated`](super::Builder::authenticated)); format version 5, with cookies.
+    /// ([`Builder::authenticated`](super::Builder::authenticated)) or is signed
+    /// ([`Builder::signed`](super::Builder::signed)); format version 5, with cookies.
     pub authentication: Option<HashAlgorithm>,
     /// Unique id; made from the content if there is none.
     pub uuid: Option<[u8; 16]>,
@@ -146,7 +147,7 @@ impl CreateOptions {
     }
 
     fn branch_size(&self) -> usize {
-        BRANCH_SIZE + self.authentication.map_or(0, |algorithm| algorithm.hash(&[]).bytes().len())
+        BRANCH_SIZE + self.authentication.map_or(0, HashAlgorithm::size)
     }
 
     fn flags(&self) -> SuperblockFlags {

@@ -1,19 +1,22 @@
 //! Where nodes of the main area are written, one behind the other.
 
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use flysch_wire::ubifs::lpt::LebProperties;
 use flysch_wire::ubifs::{
-    Group, MASTER_HMAC, NODE_ALIGNMENT, Node, PADDING_BYTE, PADDING_NODE_SIZE, SUPERBLOCK_HMAC,
-    Superblock, align8,
+    Group, HEADER_SIZE, MASTER_HMAC, MASTER_NODE_SIZE, Master, NODE_ALIGNMENT, Node, PADDING_BYTE,
+    PADDING_NODE_SIZE, SIGNATURE_PKCS7, SUPERBLOCK_HMAC, SUPERBLOCK_LEB, SUPERBLOCK_NODE_SIZE,
+    Signature, Superblock, align8,
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{CreateError, LebSink};
 use crate::access::Location;
 use crate::auth::{Auth, Digest};
+use crate::signature::Signer;
 
 /// Where a node lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +171,39 @@ impl<S: LebSink> Head<S> {
         content[length as usize..end as usize].fill(0xff);
         pad(&mut content, end, self.write_size);
         self.put(lnum, &content)
+    }
+
+    /// Writes the superblock, and what `signer` makes of it behind it.
+    pub(super) fn signed(
+        &mut self,
+        superblock: &Superblock,
+        signer: &dyn Signer,
+    ) -> Result<(), CreateError<S::Error>> {
+        let sequence = self.next_sequence();
+        let mut content = vec![0; self.leb_size as usize];
+        let (node, rest) = content.split_at_mut(SUPERBLOCK_NODE_SIZE);
+        Node::Superblock(*superblock).emit(sequence, Group::None, node);
+        let signature = signer.sign(node).map_err(CreateError::Options)?;
+        let signature = Node::Signature(Signature { kind: SIGNATURE_PKCS7, signature: &signature });
+        if signature.size() > rest.len() {
+            let sentence =
+                format!("LEBs of {} bytes have no room for the signature", self.leb_size);
+            return Err(CreateError::Options(sentence));
+        }
+        let sequence = self.next_sequence();
+        let length = SUPERBLOCK_NODE_SIZE + signature.emit(sequence, Group::None, rest);
+        let end = align8(length as u32);
+        content[length..end as usize].fill(0xff);
+        let end = pad(&mut content, end, self.write_size);
+        self.put(SUPERBLOCK_LEB, &content[..end as usize])
+    }
+
+    /// Hash of a master node as a signed superblock has it: it knows nothing of the header, which
+    /// differs from copy to copy.
+    pub(super) fn hash_of_master(&self, master: Master) -> Digest {
+        let mut node = [0; MASTER_NODE_SIZE];
+        Node::Master(master).emit(0, Group::None, &mut node);
+        self.auth.as_ref().map_or(Digest::NONE, |auth| auth.hash(&node[HEADER_SIZE..]))
     }
 
     /// Hands a LEB outside the main area to the sink.

@@ -20,6 +20,7 @@ mod pack;
 mod tests;
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -34,7 +35,8 @@ pub use geometry::{CreateOptions, Needs};
 pub use inode::{NewInode, XattrRefusal, check_xattr};
 pub use pack::{LZO_THOROUGH, Packing, pack};
 
-use crate::auth::{Auth, AuthKey};
+use crate::auth::{Auth, AuthKey, Digest};
+use crate::signature::Signer;
 use head::Head;
 use index::Leaf;
 
@@ -125,6 +127,8 @@ pub struct Builder<S> {
     names: Vec<u8>,
     highest_inode: u32,
     encryption: Option<encrypt::Encryption>,
+    /// Who signs the superblock, if that is to be done.
+    signer: Option<Arc<dyn Signer>>,
 }
 
 impl<S> fmt::Debug for Builder<S> {
@@ -166,6 +170,7 @@ impl<S: LebSink> Builder<S> {
             names: Vec::new(),
             highest_inode: FIRST_INODE,
             encryption: None,
+            signer: None,
         })
     }
 
@@ -181,9 +186,28 @@ impl<S: LebSink> Builder<S> {
     ) -> Result<Self, CreateError<S::Error>> {
         let mut builder = Self::start(options, sink)?;
         if let Some(algorithm) = options.authentication {
-            let auth = Auth::new(algorithm, key);
-            builder.superblock.hmac_wkm = auth.well_known().padded();
+            let auth = Auth::new(algorithm, Some(key));
+            builder.superblock.hmac_wkm = auth.well_known().unwrap_or(Digest::NONE).padded();
             builder.head.auth = Some(auth);
+        }
+        Ok(builder)
+    }
+
+    /// Starts a file system whose superblock `signer` signs in the end, as mkfs.ubifs does with a
+    /// certificate: for devices whose key is not at hand. Nodes are hashed as
+    /// [`CreateOptions::authentication`] says.
+    ///
+    /// # Errors
+    /// [`CreateError::Options`].
+    pub fn signed(
+        options: &CreateOptions,
+        signer: Arc<dyn Signer>,
+        sink: S,
+    ) -> Result<Self, CreateError<S::Error>> {
+        let mut builder = Self::start(options, sink)?;
+        if let Some(algorithm) = options.authentication {
+            builder.head.auth = Some(Auth::new(algorithm, None));
+            builder.signer = Some(signer);
         }
         Ok(builder)
     }
@@ -305,7 +329,13 @@ impl<S: LebSink> Builder<S> {
         self.head.single(MASTER_LEB + 1, &Node::Master(master))?;
         self.head.single(LOG_LEB, &Node::CommitStart(CommitStart { commit: 0 }))?;
         self.head.finish_uuid(&mut self.superblock);
-        self.head.single(SUPERBLOCK_LEB, &Node::Superblock(self.superblock))?;
+        match self.signer.take() {
+            Some(signer) => {
+                self.superblock.master_hash = self.head.hash_of_master(master).padded();
+                self.head.signed(&self.superblock, &*signer)?;
+            }
+            None => self.head.single(SUPERBLOCK_LEB, &Node::Superblock(self.superblock))?,
+        }
         let created = Created {
             lebs: self.superblock.leb_count,
             lebs_max: self.superblock.leb_count_max,

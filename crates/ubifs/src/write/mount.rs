@@ -130,7 +130,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     fn refuse(fs: &Ubifs<Buffered<V>>) -> Result<(), MountError> {
         let superblock = fs.store.superblock;
         let is_authenticated = superblock.flags.contains(SuperblockFlags::AUTHENTICATION);
-        if is_authenticated && fs.store.auth.is_none() {
+        if is_authenticated && !fs.store.auth.as_ref().is_some_and(|auth| auth.has_key()) {
             return read_only(
                 "it is authenticated, and the key to sign changes is not at hand (--auth-key)",
             );
@@ -522,8 +522,8 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     pub(super) fn write_superblock(&mut self) -> Result<(), Error> {
         let mut bytes = alloc::vec![0; SUPERBLOCK_NODE_SIZE];
-        if let Some(auth) = &self.fs.store.auth {
-            self.fs.store.superblock.hmac_wkm = auth.well_known().padded();
+        if let Some(hmac) = self.fs.store.auth.as_ref().and_then(|auth| auth.well_known()) {
+            self.fs.store.superblock.hmac_wkm = hmac.padded();
         }
         let node = Node::Superblock(self.fs.store.superblock);
         node.emit(self.next_sequence(), Group::None, &mut bytes);

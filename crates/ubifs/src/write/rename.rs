@@ -156,16 +156,16 @@ impl<V: VolumeMut> UbifsMut<V> {
         let here = self.entry(EntryKind::Directory, new, new_name, kind_of(&moved));
         let there = self.entry(EntryKind::Directory, old, old_name, kind_of(&other));
         let mut nodes = alloc::vec![here, there];
-        nodes.extend([Node::Inode(moved.node()), Node::Inode(other.node())]);
         nodes.push(Node::Inode(parents.from.node()));
         nodes.extend(parents.to.as_ref().map(|to| Node::Inode(to.node())));
         let places = self.journal(BASE, &nodes)?;
         self.set_name(EntryKind::Directory, new, new_name, Some(places[0]))?;
         self.set_name(EntryKind::Directory, old, old_name, Some(places[1]))?;
-        let records = [&moved, &other, &parents.from].into_iter().chain(&parents.to);
-        for (record, at) in records.zip(&places[2..]) {
+        for (record, at) in core::iter::once(&parents.from).chain(&parents.to).zip(&places[2..]) {
             self.written(record, *at)?;
         }
+        self.keep(moved)?;
+        self.keep(other)?;
         self.commit_if_due()
     }
 
@@ -218,7 +218,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let there = self.entry(EntryKind::Directory, old, old_name, left);
         let mut records: Vec<&Record> = replaced.iter().collect();
         records.extend(&whiteout);
-        records.extend([&moved, &parents.from]);
+        records.push(&parents.from);
         records.extend(&parents.to);
         let mut nodes = alloc::vec![here, there];
         nodes.extend(records.iter().map(|record| Node::Inode(record.node())));
@@ -231,6 +231,8 @@ impl<V: VolumeMut> UbifsMut<V> {
             self.written(record, *at)?;
             self.note_orphan(record);
         }
+        // Nothing but a time of it changed: many a file is removed before that has to be written.
+        self.keep(moved)?;
         self.commit_if_due()
     }
 

@@ -69,6 +69,8 @@ pub const BRANCH_SIZE: usize = 20;
 pub const COMMIT_START_NODE_SIZE: usize = 32;
 /// Bytes of an orphan node without its inode numbers.
 pub const ORPHAN_NODE_SIZE: usize = 32;
+/// What the signature in a signature node is: a PKCS#7 message.
+pub const SIGNATURE_PKCS7: u32 = 1;
 /// Bytes of a signature node without its signature.
 pub const SIGNATURE_NODE_SIZE: usize = 64;
 /// Longest hash an authenticated file system stores (`UBIFS_MAX_HASH_LEN`).

@@ -1,5 +1,6 @@
 //! A tree into UBIFS.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -10,7 +11,7 @@ use flysch_ubifs::create::{
     Builder, CreateError as UbifsError, CreateOptions, Created, LebSink, Needs, NewInode, Packing,
     check_xattr,
 };
-use flysch_ubifs::{Keys, Policy};
+use flysch_ubifs::{Keys, Policy, Signer};
 use flysch_wire::ubifs::InodeFlags;
 
 use super::ubifs_pipeline::{self, Batch, Outcome, Step};
@@ -21,10 +22,10 @@ use super::{CreateError, Entry, Making, Tree, shown};
 const LEBS_TO_GROW: u64 = 64;
 
 /// How a UBIFS is made.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct UbifsOptions {
     /// Of the file system itself. A maximum of 0 LEBs is worked out: room for twice what it holds.
-    /// With `authentication` it is signed by the key in `keys`.
+    /// With `authentication` it is signed by `signer`, or else the key in `keys`.
     pub format: CreateOptions,
     /// How content is compressed.
     pub packing: Packing,
@@ -32,8 +33,19 @@ pub struct UbifsOptions {
     pub threads: usize,
     /// What it is signed and encrypted with.
     pub keys: Option<Arc<Keys>>,
+    /// Who signs the superblock.
+    pub signer: Option<Arc<dyn Signer>>,
     /// How all of it is encrypted, by one of these keys.
     pub policy: Option<Policy>,
+}
+
+impl fmt::Debug for UbifsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UbifsOptions")
+            .field("format", &self.format)
+            .field("packing", &self.packing)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What was made.
@@ -62,9 +74,11 @@ pub fn create_ubifs(
         format.leb_count_max = lebs_to_offer(tree, &format, options.policy.is_some())?;
     }
     let sink = FileSink { out, leb_size: format.leb_size, written: Vec::new() };
-    let mut builder = match options.keys.as_ref().and_then(|keys| keys.auth.as_ref()) {
-        Some(key) => Builder::authenticated(&format, key, sink),
-        None => Builder::new(&format, sink),
+    let key = options.keys.as_ref().and_then(|keys| keys.auth.as_ref());
+    let mut builder = match (&options.signer, key) {
+        (Some(signer), _) => Builder::signed(&format, signer.clone(), sink),
+        (None, Some(key)) => Builder::authenticated(&format, key, sink),
+        (None, None) => Builder::new(&format, sink),
     }
     .map_err(explain)?;
     if let Some(policy) = &options.policy {

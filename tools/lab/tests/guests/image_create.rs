@@ -140,6 +140,7 @@ fn make_ubifs(chip: &Chip, tree: &Tree, compression: Compression, to: &Path) {
         packing: Packing::new(compression),
         threads: 0,
         keys: None,
+        signer: None,
         policy: None,
     };
     create_ubifs(tree, &options_ubifs, &out, &making).unwrap();

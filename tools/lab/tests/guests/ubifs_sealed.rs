@@ -116,7 +116,7 @@ fn what_linux_signed_and_encrypted_is_verified_and_shown_as_linux_shows_it() {
 }
 
 /// Images that are made: name, how Linux mounts them, and how they are signed and encrypted.
-const MADE: [(&str, &str, &str); 4] = [
+const MADE: [(&str, &str, &str); 6] = [
     (
         "xts",
         "auth_key=flysch:auth,auth_hash_name=sha256",
@@ -133,12 +133,28 @@ const MADE: [(&str, &str, &str); 4] = [
         "auth_key=flysch:auth,auth_hash_name=sha224",
         "--auth-key auth --hash-algo sha224 -x none -F",
     ),
+    (
+        "certified",
+        "auth_key=flysch:auth,auth_hash_name=sha384",
+        "--auth-key maker.pem --auth-cert maker.crt --hash-algo sha384 -x lzo",
+    ),
+    (
+        "sealed",
+        "auth_key=flysch:auth,auth_hash_name=sha256",
+        "--auth-key maker.pem --auth-cert maker.crt --hash-algo sha256 -K key -P 16 -x zstd -F",
+    ),
 ];
 
 const MOUNT_MADE: &str = r#"
     check_ubifs
     modprobe nandsim first_id_byte=0x20 second_id_byte=0xa2 third_id_byte=0x00 \
         fourth_id_byte=0x15 parts=256
+    insmod /share/trust.ko file=/share/maker.der || exit 10
+    # Signed by somebody whom the kernel does not know.
+    ubiformat -q -y /dev/mtd0 -f stranger.img
+    ubiattach -m 0 -d 0 >/dev/null
+    mount -t ubifs -o auth_key=flysch:auth,auth_hash_name=sha256 ubi0_0 /mnt && exit 11
+    ubidetach -m 0
     mounted() { mount -t ubifs -o $1 ubi0_0 /mnt && unlock /mnt; }
     made() { # NAME OPTIONS
         dmesg -C
@@ -170,8 +186,16 @@ fn what_is_made_signed_and_encrypted_is_mounted_by_linux() {
     fs::write(share.join("key"), (1..=64).collect::<Vec<u8>>()).unwrap();
     fs::write(share.join("auth"), AUTH_KEY).unwrap();
     put_signed(&lab, share);
+    for name in ["maker", "stranger"] {
+        let request = "req -new -nodes -batch -x509 -days 10 -newkey rsa:2048";
+        let words = format!("{request} -subj /O=test/CN={name} -keyout {name}.pem -out {name}.crt");
+        call(Path::new("openssl"), &words, share);
+    }
+    call(Path::new("openssl"), "x509 -in maker.crt -outform DER -out maker.der", share);
     let mut script = format!("{KEYS}\nlogon flysch:auth '{AUTH_KEY}' || exit 4\n{MOUNT_MADE}");
-    for (name, mount, options) in MADE {
+    let stranger =
+        ("stranger", "", "--auth-key stranger.pem --auth-cert stranger.crt --hash-algo sha256");
+    for (name, mount, options) in MADE.into_iter().chain([stranger]) {
         let geometry = "-m 2048 -e 129024 --pebs 256";
         let words = format!("image create ubifs {geometry} -r tree {options} -o v");
         call(&flysch, &words, share);
@@ -179,7 +203,9 @@ fn what_is_made_signed_and_encrypted_is_mounted_by_linux() {
         fs::write(share.join("ini"), ini).unwrap();
         let words = format!("image create ubi -p 128KiB -m 2048 -s 512 -o {name}.img ini");
         call(&flysch, &words, share);
-        script += &format!("made {name} {mount}\n");
+        if name != stranger.0 {
+            script += &format!("made {name} {mount}\n");
+        }
     }
     crate::common::run(&lab, &script, share);
     let tree = manifest::of_directory(&share.join("tree"), Detail::Restored).unwrap();
@@ -189,8 +215,11 @@ fn what_is_made_signed_and_encrypted_is_mounted_by_linux() {
         let log = read("dmesg").unwrap();
         complaints(&log).iter().for_each(|line| wrong += &format!("{name}: {line}\n"));
         let auth = keys().auth.filter(|_| name != "adiantum");
+        let trust = flysch_image::read_certificates(&[share.join("maker.crt")]).unwrap();
+        let trust = trust.filter(|_| name != "adiantum");
         let shown = |path: &Path, detail| {
-            let fs = open(path, Keys { auth: auth.clone(), ..keys() }).unwrap();
+            let keys = Keys { auth: auth.clone(), trust: trust.clone(), ..keys() };
+            let fs = open(path, keys).unwrap();
             let findings = fs.check().into_iter().filter(|it| it.severity != Severity::Note);
             let findings: Vec<String> = findings.map(|it| format!("{name}: {it}\n")).collect();
             (manifest::of_file_system(&fs, detail), findings.concat())

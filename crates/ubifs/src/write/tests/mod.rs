@@ -83,7 +83,7 @@ fn encrypted(ram: Ram, options: &Options, mode: CipherMode) -> (Ram, Options) {
         CipherMode::Aes128Cbc => master.descriptor(),
         _ => master.identifier(),
     };
-    let keys = Keys { auth, masters: vec![master], entropy: Some([7; 32]) };
+    let keys = Keys { auth, masters: vec![master], entropy: Some([7; 32]), ..Keys::default() };
     let options = Options { keys: Some(Arc::new(keys)), ..Options::default() };
     let mut fs = UbifsMut::open_with(ram, &options).unwrap();
     let policy = Policy::new(name, mode, 16).unwrap();

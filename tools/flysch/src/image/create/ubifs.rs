@@ -6,10 +6,10 @@ use std::sync::Arc;
 use flysch_image::create::{
     CreateError, Making, TreeOptions, UbifsOptions, UbifsWritten, create_ubifs,
 };
-use flysch_image::{KeyFile, read_keys};
+use flysch_image::{KeyFile, read_keys, read_signer};
 use flysch_ubi::create::lebs_on_chip;
 use flysch_ubifs::create::{CreateOptions, LZO_THOROUGH, Packing};
-use flysch_ubifs::{CipherMode, HashAlgorithm, Keys, Policy};
+use flysch_ubifs::{CipherMode, HashAlgorithm, Keys, Policy, Signer};
 use flysch_wire::ubifs::{Compression, KeyHash, LEBS_MIN};
 use serde_json::json;
 
@@ -95,9 +95,13 @@ pub(super) struct Arguments {
 /// What the file system is signed and encrypted with.
 #[derive(Debug, clap::Args)]
 struct Sealing {
-    /// Sign it with the key in a file of raw bytes, as a device does that has this key.
+    /// Sign it with the private key in this file, PEM or DER, for a device that has --auth-cert; or,
+    /// without, with the key in a file of raw bytes, as a device does that has this key.
     #[arg(long, value_name = "FILE", requires = "hash_algo")]
     auth_key: Option<PathBuf>,
+    /// The certificate of the private key, PEM or DER.
+    #[arg(long, value_name = "FILE", requires = "auth_key")]
+    auth_cert: Option<PathBuf>,
     /// Hash nodes by sha224, sha256, sha384 or sha512.
     #[arg(long, value_name = "NAME", requires = "auth_key", value_parser = parse_hash)]
     hash_algo: Option<HashAlgorithm>,
@@ -148,21 +152,32 @@ fn parse_descriptor(text: &str) -> Result<[u8; 8], String> {
 }
 
 impl Sealing {
+    /// Who signs the superblock, if a certificate says who that is.
+    fn signer(&self) -> Result<Option<Arc<dyn Signer>>, Failure> {
+        let (Some(key), Some(certificate), Some(algorithm)) =
+            (&self.auth_key, &self.auth_cert, self.hash_algo)
+        else {
+            return Ok(None);
+        };
+        read_signer(key, certificate, algorithm).map(Some).map_err(Failure::failed)
+    }
+
     /// The keys, and how everything is encrypted.
     fn read(&self) -> Result<(Option<Arc<Keys>>, Option<Policy>), Failure> {
-        let auth = self.auth_key.as_deref().map(|path| (path, self.hash_algo));
+        let raw = self.auth_key.as_deref().filter(|_| self.auth_cert.is_none());
+        let auth = raw.map(|path| (path, self.hash_algo));
         let master = self.key.iter().map(|key| KeyFile {
             path: key.path.clone(),
             descriptor: self.key_descriptor.or(key.descriptor),
         });
         let masters: Vec<KeyFile> = master.collect();
-        let keys = read_keys(auth, &masters).map_err(Failure::failed)?;
-        if let Some(path) = &self.auth_key
+        let keys = read_keys(auth, &masters, None).map_err(Failure::failed)?;
+        if let Some(path) = raw
             && std::fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"-----BEGIN"))
         {
             return Err(Failure::usage(format!(
-                "--auth-key {}: a private key of openssl; what is signed here is signed as a \
-                 device does, by raw bytes that it has too (mkfs.ubifs makes signatures)",
+                "--auth-key {}: this is a private key, and its certificate is missing \
+                 (--auth-cert); without one the key is raw bytes that the device has too",
                 path.display()
             )));
         }
@@ -188,8 +203,6 @@ impl Sealing {
 /// Options of mkfs.ubifs for what is not made here, and such as have no effect.
 #[derive(Debug, clap::Args)]
 struct Refused {
-    #[arg(long, hide = true)]
-    auth_cert: Option<String>,
     #[arg(short = 's', long, hide = true)]
     selinux: Option<String>,
     #[arg(short = 'a', long, hide = true)]
@@ -203,7 +216,6 @@ struct Refused {
 impl Refused {
     fn check(&self) -> Result<(), Failure> {
         let asked = [
-            (self.auth_cert.is_some(), "--auth-cert", "signatures by a certificate"),
             (self.selinux.is_some(), "--selinux", "labels from a table of contexts"),
             (self.set_inum_attr, "--set-inum-attr", "attributes in the source directory"),
         ];
@@ -367,7 +379,8 @@ impl Arguments {
             ..CreateOptions::new(self.min_io_size, self.leb_size, leb_count_max)
         };
         let (keys, policy) = self.sealing.read()?;
-        Ok(UbifsOptions { format, packing, threads: self.threads, keys, policy })
+        let signer = self.sealing.signer()?;
+        Ok(UbifsOptions { format, packing, threads: self.threads, keys, signer, policy })
     }
 
     /// What the chip leaves for one volume.

@@ -95,6 +95,7 @@ pub(crate) fn keys() -> flysch_ubifs::Keys {
         auth: Some(flysch_ubifs::AuthKey::new(AUTH_KEY.as_bytes(), None)),
         masters: vec![flysch_ubifs::MasterKey::new(&master, Some([0x11; 8])).unwrap()],
         entropy: Some([0x5e; 32]),
+        ..Default::default()
     }
 }
 
@@ -156,7 +157,9 @@ pub(crate) fn put_fastmap(lab: &Lab, share: &Path) {
 /// From now on the guest has UBIFS with authentication.
 pub(crate) fn put_signed(lab: &Lab, share: &Path) {
     let folder = lab.signed_modules().unwrap_or_else(|error| panic!("{error}"));
-    fs::copy(folder.join("ubifs.ko"), share.join("ubifs.ko")).unwrap();
+    for name in ["ubifs.ko", "trust.ko"] {
+        fs::copy(folder.join(name), share.join(name)).unwrap();
+    }
 }
 
 /// Copies a program into the share. Without what only a debugger reads the guest loads it faster.

@@ -1,0 +1,105 @@
+//! Superblocks that are signed by a certificate.
+//!
+//! A tool that makes an image has no key of the device the image is for. It signs the superblock
+//! instead, which has the hash of the master node, and puts a PKCS#7 message behind it. The device
+//! verifies that once, and puts HMACs in its place when it first writes to the file system. What
+//! certificates and signatures are made of is not known here.
+//!
+//! Facts: Linux `fs/ubifs/auth.c` (`ubifs_sb_verify_signature`).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::volume::Volume;
+use flysch_wire::ubifs::{Node, SIGNATURE_PKCS7, SUPERBLOCK_LEB, SUPERBLOCK_NODE_SIZE};
+
+use crate::access::{Access, Scratch};
+use crate::auth::AuthError;
+use crate::scan::{Item, Scan};
+
+/// Whose signatures are believed: a set of certificates.
+pub trait Trust: Send + Sync {
+    /// Whether `signature`, a PKCS#7 message (DER) that goes without its content, is one of
+    /// `content` by somebody who is trusted.
+    ///
+    /// # Errors
+    /// [`SignatureError`].
+    fn verify(&self, content: &[u8], signature: &[u8]) -> Result<(), SignatureError>;
+}
+
+/// Makes signatures: somebody's private key, wherever it is kept.
+pub trait Signer: Send + Sync {
+    /// A PKCS#7 message (DER) with a signature of `content`, and without it.
+    ///
+    /// # Errors
+    /// A sentence that says why there is none.
+    fn sign(&self, content: &[u8]) -> Result<Vec<u8>, String>;
+}
+
+/// Why a signature is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SignatureError {
+    /// There are no certificates to verify it with.
+    NoCertificate,
+    /// There is none behind the superblock.
+    Missing,
+    /// It is not in a form that is known: what is not.
+    Form(&'static str),
+    /// It is by somebody else than the certificates are of.
+    Signer,
+    /// The superblock is not what was signed.
+    Wrong,
+}
+
+impl fmt::Display for SignatureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCertificate => f.write_str(
+                "its superblock is signed by a certificate, and there is none to verify it with",
+            ),
+            Self::Missing => {
+                f.write_str("authentication failed: the superblock has neither HMAC nor signature")
+            }
+            Self::Form(what) => {
+                write!(f, "the signature of the superblock cannot be verified: {what}")
+            }
+            Self::Signer => f.write_str("the superblock was not signed by that certificate"),
+            Self::Wrong => {
+                f.write_str("authentication failed: the superblock is not what was signed")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SignatureError {}
+
+/// Holds the superblock against the signature behind it.
+pub(crate) fn prove<V: Volume>(
+    access: &Access<V>,
+    trust: Option<&dyn Trust>,
+) -> Result<(), AuthError> {
+    let missing = AuthError::Signature(SignatureError::Missing);
+    let mut scratch = Scratch::new();
+    let leb = access.leb(SUPERBLOCK_LEB, &mut scratch);
+    let leb = leb.map_err(|_| AuthError::Lost("superblock"))?;
+    let Some(Item::Node { header, bytes, .. }) = Scan::new(leb, SUPERBLOCK_NODE_SIZE as u32).next()
+    else {
+        return Err(missing);
+    };
+    let Ok(Node::Signature(node)) = Node::decode(header, bytes, Default::default()) else {
+        return Err(missing);
+    };
+    if node.signature.is_empty() {
+        return Err(missing);
+    }
+    let verified = match (node.kind, trust) {
+        (_, None) => Err(SignatureError::NoCertificate),
+        (SIGNATURE_PKCS7, Some(trust)) => {
+            trust.verify(&leb[..SUPERBLOCK_NODE_SIZE], node.signature)
+        }
+        _ => Err(SignatureError::Form("it is none of PKCS#7")),
+    };
+    verified.map_err(AuthError::Signature)
+}
