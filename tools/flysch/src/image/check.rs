@@ -61,11 +61,13 @@ pub(super) fn run(source: &Source, output: &mut Output) -> Result<(), Failure> {
         let path = source.path.display();
         match wrong {
             0 => output.line(format_args!("{path}: nothing is wrong"))?,
+            1 => output.line(format_args!("{path}: 1 finding"))?,
             count => output.line(format_args!("{path}: {count} findings"))?,
         }
     }
     match wrong {
         0 => Ok(()),
+        1 => Err(Failure::of(source.path.display(), "one thing is wrong")),
         count => Err(Failure::of(source.path.display(), format!("{count} things are wrong"))),
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         lister.output.line("\n]")?;
     }
     match lister.failures {
-        0 => Ok(()),
+        0 => super::show::judge(source, &image),
         count => Err(Failure::failed(format!("{count} files or directories are damaged"))),
     }
 }

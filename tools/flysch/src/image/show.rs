@@ -56,7 +56,7 @@ pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> 
 }
 
 /// Fails if not all of what is shown is sure.
-fn judge(source: &Source, image: &flysch_image::Image) -> Result<(), Failure> {
+pub(super) fn judge(source: &Source, image: &flysch_image::Image) -> Result<(), Failure> {
     let faults = flysch_image::faults(image, &|volume| source.wants(volume));
     match faults.first() {
         None => Ok(()),

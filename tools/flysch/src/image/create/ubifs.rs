@@ -95,8 +95,8 @@ pub(super) struct Arguments {
 /// What the file system is signed and encrypted with.
 #[derive(Debug, clap::Args)]
 struct Sealing {
-    /// Sign it with the private key in this file, PEM or DER, for a device that has --auth-cert; or,
-    /// without, with the key in a file of raw bytes, as a device does that has this key.
+    /// Sign it with the private key in this file, PEM or DER, for who knows --auth-cert; without
+    /// that, with the key in a file of raw bytes, as a device does that has this key.
     #[arg(long, value_name = "FILE", requires = "hash_algo")]
     auth_key: Option<PathBuf>,
     /// The certificate of the private key, PEM or DER.
