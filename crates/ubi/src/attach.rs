@@ -383,8 +383,13 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
                 // Linux does.
                 let is_nothing = headers.vid.is_err()
                     && (self.reader.is_trial(peb) || self.reader.is_erased(peb, self.offsets.data));
-                let severity = if is_nothing { Severity::Note } else { Severity::Inconsistent };
-                self.note(severity, "EC header", format!("{error}"), place);
+                if !is_nothing && self.reader.is_announced(peb) {
+                    let problem = String::from("the block was about to be erased");
+                    self.note(Severity::Note, "EC header", problem, place);
+                } else {
+                    let severity = if is_nothing { Severity::Note } else { Severity::Inconsistent };
+                    self.note(severity, "EC header", format!("{error}"), place);
+                }
                 if is_nothing {
                     return Ok(Content::Erased);
                 }

@@ -4,7 +4,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use flysch_api::flash::Flash;
-use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader, HeaderError, VID_HEADER_SIZE, VidHeader, crc32};
+use flysch_wire::ubi::{
+    EC_HEADER_SIZE, EC_MAGIC, EcHeader, HeaderError, VID_HEADER_SIZE, VidHeader, crc32,
+};
 
 use crate::{AttachError, Image};
 
@@ -190,6 +192,16 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         let read = self.flash.read(self.start(peb), &mut header);
         let is_one = TORTURE_PATTERNS.iter().any(|byte| header == [*byte; EC_HEADER_SIZE]);
         read.is_ok() && is_one
+    }
+
+    /// Whether the erase of a block was announced, as UBI does on NOR: nothing is wrong with its
+    /// erase counter header but that the magic number is cleared.
+    pub(crate) fn is_announced(&self, peb: u32) -> bool {
+        let Ok((mut header, _)) = self.header(peb, 0) else { return false };
+        let magic = EC_MAGIC.to_be_bytes();
+        let is_cleared = header.starts_with(&[0; 4]);
+        header[..magic.len()].copy_from_slice(&magic);
+        is_cleared && EcHeader::parse(&header).is_ok()
     }
 
     /// Whether the data of a block without a good header is what a power cut leaves: erased, or

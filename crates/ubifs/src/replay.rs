@@ -113,6 +113,9 @@ pub(crate) struct BudEnd {
     pub(crate) at: u32,
     /// Something that is no node follows, or nodes that do not count.
     pub(crate) is_torn: bool,
+    /// Nothing was written to a later bud of its head: its end may have been cut short, however it
+    /// reads.
+    pub(crate) is_last: bool,
 }
 
 impl SeenBuds {
@@ -414,7 +417,7 @@ fn read_part<V: Volume>(
         Err(cause) => {
             let place = access.place(part.lnum, part.start);
             findings.push(finding(Severity::Lost, "journal", format!("{cause}"), place));
-            return BudEnd { at: access.leb_size, is_torn: false };
+            return BudEnd { at: access.leb_size, is_torn: false, is_last: part.last };
         }
     };
     let end = Scan::new(leb, part.start).end();
@@ -468,7 +471,8 @@ fn read_part<V: Volume>(
     read.entries.extend(found.into_iter().filter_map(|(_, entry)| entry));
     let end = end.max(behind);
     is_torn |= good < behind || !end.is_multiple_of(journal.unit);
-    BudEnd { at: if is_torn { good } else { end }.min(access.leb_size), is_torn }
+    let at = if is_torn { good } else { end }.min(access.leb_size);
+    BudEnd { at, is_torn, is_last: part.last }
 }
 
 /// Authenticates the nodes of a bud.

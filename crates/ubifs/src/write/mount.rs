@@ -346,10 +346,9 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Writes back what an unclean stop left torn, as it was seen when it was read.
     fn recover(&mut self, ends: &[BudEnd], log: &FoundLog) -> Result<(), Error> {
         let buds = self.fs.buds.clone();
-        for (at, (bud, end)) in buds.iter().zip(ends).enumerate() {
+        for (bud, end) in buds.iter().zip(ends) {
             // A write cut short may look erased, or good this once: it is written anew.
-            let last = !buds[at + 1..].iter().any(|other| other.head == bud.head);
-            if end.is_torn || last {
+            if end.is_torn || end.is_last {
                 let end = self.cut_leb(bud.lnum, end.at)?;
                 let free = self.leb_size() - end;
                 self.space.change(bud.lnum, |leb| leb.free = free);

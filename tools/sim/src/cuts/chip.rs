@@ -95,6 +95,14 @@ impl Chip {
         }
     }
 
+    /// Most bytes that one operation programs; they lie between multiples of that.
+    pub fn program_size(&self) -> u32 {
+        match self {
+            Self::Nor(chip) => chip.profile().buffer_size,
+            Self::Nand(_) | Self::Corrected(_) => self.geometry().write_size,
+        }
+    }
+
     /// Programs and erases so far.
     pub fn operations(&self) -> u64 {
         self.power().operations()

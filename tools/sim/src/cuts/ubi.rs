@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use flysch_api::finding::{Finding, Severity};
-use flysch_api::flash::{Flash, Kind};
+use flysch_api::flash::Flash;
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_ubi::{Content, Device, DeviceOptions, FormatOptions, NewVolume, Ubi, VolumeInfo};
 use flysch_wire::ubi::VolumeKind;
@@ -582,31 +582,37 @@ fn against(
                 _ => None,
             };
             let units = read_leb(device, *id, lnum, info.leb_size);
-            // What NOR programs at once begins within a unit: data follows headers of 64 bytes.
-            let width = if device.flash().geometry().kind == Kind::Nor { 2 } else { 1 };
-            fits(&units, leb, writing, (unit_of(device), width))
+            let way = Way {
+                unit: unit_of(device) as usize,
+                program: device.flash().with(Chip::program_size) as usize,
+                start: (device.flash().geometry().erase_size - device.leb_size()) as usize,
+            };
+            fits(&units, leb, writing, &way)
                 .map_err(|problem| format!("volume {id}, LEB {lnum}: {problem}"))?;
         }
     }
     Ok(())
 }
 
-/// Whether a LEB that reads as `units` may be `leb`, with `writing` on its way, of which at most
-/// `width` units are torn.
+/// How LEBs are read here and programmed there, bytes.
+struct Way {
+    /// What is read at once.
+    unit: usize,
+    /// Most that is programmed at once, between multiples of that in the block.
+    program: usize,
+    /// Where in its block a LEB begins.
+    start: usize,
+}
+
+/// Whether a LEB that reads as `units` may be `leb`, with `writing` on its way, from a unit on, of
+/// which one program is torn.
 fn fits(
     units: &[Option<Vec<u8>>],
     leb: &Leb,
     writing: Option<(u32, Vec<u8>)>,
-    (unit, width): (u32, usize),
+    way: &Way,
 ) -> Result<(), String> {
-    let exact = |content: &[u8]| {
-        units.iter().enumerate().position(|(index, found)| {
-            let start = (index * unit as usize).min(content.len());
-            let end = (start + unit as usize).min(content.len());
-            let rest = found.as_ref().and_then(|found| found.strip_prefix(&content[start..end]));
-            !rest.is_some_and(is_blank)
-        })
-    };
+    let exact = |content: &[u8]| differing(units, (content, content.len()..content.len()), way);
     let Some(wrong) = exact(&leb.now) else { return Ok(()) };
     if leb.older.as_deref().is_some_and(|older| exact(older).is_none()) {
         return Ok(());
@@ -614,24 +620,37 @@ fn fits(
     let Some((first, data)) = writing else {
         return Err(format!("unit {wrong} is not what was written"));
     };
-    // Units before the one being written are done, it is anything, those behind are untouched.
-    let done = data.chunks(unit as usize).count();
-    for torn in 0..done {
-        let mut content = leb.now.clone();
-        content.resize(first as usize * unit as usize, 0xFF);
-        content.extend_from_slice(&data[..torn * unit as usize]);
-        let at = first as usize + torn;
-        let fits = units.iter().enumerate().all(|(index, found)| {
-            let start = (index * unit as usize).min(content.len());
-            let end = (start + unit as usize).min(content.len());
-            let rest = found.as_ref().and_then(|found| found.strip_prefix(&content[start..end]));
-            (at..at + width).contains(&index) || rest.is_some_and(is_blank)
-        });
-        if fits {
+    // What was programmed before is done, the program that was cut left anything, and what is
+    // behind it is untouched.
+    let mut content = leb.now.clone();
+    content.resize(first as usize * way.unit, 0xFF);
+    content.extend_from_slice(&data);
+    let mut at = first as usize * way.unit;
+    while at < content.len() {
+        let end = (way.start + at + 1).next_multiple_of(way.program) - way.start;
+        if differing(units, (&content, at..end.min(content.len())), way).is_none() {
             return Ok(());
         }
+        at = end;
     }
-    Err(format!("a write from unit {first} on left more than one unit torn, or other units"))
+    Err(format!("a write from unit {first} on left more than one program torn, or other bytes"))
+}
+
+/// The first unit that is not `content` up to where `torn` begins, or not erased from its end on.
+fn differing(
+    units: &[Option<Vec<u8>>],
+    (content, torn): (&[u8], std::ops::Range<usize>),
+    way: &Way,
+) -> Option<usize> {
+    units.iter().enumerate().position(|(index, found)| {
+        let start = index * way.unit;
+        let is_touched = !torn.is_empty() && torn.start < start + way.unit && start < torn.end;
+        let Some(found) = found else { return !is_touched };
+        let place = |at: usize| at.saturating_sub(start).min(found.len());
+        let (done, behind) = (place(torn.start), place(torn.end));
+        found[..done] != content[start.min(torn.start)..start.min(torn.start) + done]
+            || !is_blank(&found[behind..])
+    })
 }
 
 /// Whether all bits are set: looked at in pieces that a compiler makes one comparison of.
@@ -695,3 +714,6 @@ fn go_on(device: &mut Attached) -> Result<(), String> {
     }
     device.sync().map_err(text)
 }
+
+#[cfg(test)]
+mod tests;

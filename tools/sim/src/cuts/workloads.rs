@@ -299,7 +299,7 @@ impl Workload {
             bad_per_1024: if setting.is_failing() { 250 } else { 80 },
             ..DeviceOptions::default()
         };
-        let (user, seed) = (setting.user, setting.seed);
+        let (user, seed, fails) = (setting.user, setting.seed, setting.is_failing());
         match self.kind {
             Kind::Ubi { blocks, before, steps, how } => {
                 let options = DeviceOptions { wear_threshold: how.wear_threshold, ..options };
@@ -321,7 +321,7 @@ impl Workload {
                 let lebs = UBIFS_LEBS;
                 let stack = UbifsStack { chip, lebs, compression, journal: None, options, user };
                 let (before, steps) = (before(seed, kib), steps(seed, kib));
-                explore(&Rc::new(FileScenario { stack, before, steps, user, seed }), &plan)
+                explore(&Rc::new(FileScenario { stack, before, steps, user, seed, fails }), &plan)
             }
             Kind::Jffs2Ubi { before, steps } => {
                 let chip = setting.chip(UBIFS_BLOCKS, false);
@@ -330,7 +330,7 @@ impl Workload {
                 let (before, steps) = (before(seed, kib), steps(seed, kib));
                 let (device, options) = (options, WriteOptions { order, ..Default::default() });
                 let stack = Jffs2UbiStack { chip, lebs, options, device, user };
-                explore(&Rc::new(FileScenario { stack, before, steps, user, seed }), &plan)
+                explore(&Rc::new(FileScenario { stack, before, steps, user, seed, fails }), &plan)
             }
             Kind::Jffs2 { before, steps } => {
                 let chip = setting.chip(JFFS2_BLOCKS, false);
@@ -340,7 +340,7 @@ impl Workload {
                 let options = WriteOptions { order: Some(order), ..WriteOptions::default() };
                 let (before, steps) = (before(seed, kib), steps(seed, kib));
                 let stack = Jffs2Stack { chip, options };
-                explore(&Rc::new(FileScenario { stack, before, steps, user, seed }), &plan)
+                explore(&Rc::new(FileScenario { stack, before, steps, user, seed, fails }), &plan)
             }
         }
     }

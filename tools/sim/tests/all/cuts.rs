@@ -151,6 +151,8 @@ fn what_was_found_stays_mended() {
         ("jffs2-full/hamming/bad0/worn/disturbed/tool/failing/15", "0l"),
         // A block was erased whose nodes counted in a copy that faded, and was not copied yet.
         ("jffs2-overwrite/slc-mode/bad0/new/fading/hasty/failing/1", "54l"),
+        // An erase that was announced, of a LEB given up that nobody asks for.
+        ("ubi-write/nor/bad0/new/settled/bare/fastmap/14", "38a"),
         // Torture condemned blocks for single errors that were corrected.
         ("ubifs-overwrite/hamming-512/bad2/worn/disturbed/bare/plain/6", "938e"),
     ];
