@@ -5,10 +5,12 @@
 pub mod apart;
 pub mod command;
 pub mod damage;
+pub mod geom;
 pub mod matrix;
 pub mod mutate;
 pub mod qemu;
 pub mod shard;
+pub mod tables;
 pub mod ubifs;
 pub mod ufs;
 pub mod writable;

@@ -12,6 +12,8 @@ mod cli_services;
 mod extremes_common;
 mod fuse_mount;
 mod fuse_write;
+mod geom_cli;
+mod geom_peers;
 mod image_common;
 mod image_create;
 mod image_dump;

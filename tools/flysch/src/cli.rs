@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, copy, devlist, image, serve, ufs};
+use crate::{bench, copy, devlist, geom, image, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Copy(copy::Arguments),
     /// Open flash images: UBI, UBIFS, JFFS2, raw dumps.
     Image(image::Arguments),
+    /// Partitions, labels, stripes on disk images and targets, as FreeBSD's GEOM has them.
+    Geom(geom::Arguments),
     /// Show a modelled device to a virtual machine monitor, over vfio-user.
     Serve(serve::Arguments),
     /// Do things to a device that is served: faults, power cuts, removal.

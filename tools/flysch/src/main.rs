@@ -8,6 +8,7 @@ mod copy;
 mod devlist;
 mod failure;
 mod file;
+mod geom;
 mod image;
 mod output;
 mod progress;
@@ -42,6 +43,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Copy(arguments) => copy::run(arguments, output),
         Command::Image(arguments) => image::run(arguments, output),
+        Command::Geom(arguments) => geom::run(arguments, output),
         Command::Serve(arguments) => serve::run(arguments, output),
         Command::ServeCtl(arguments) => serve::control(arguments, output),
         Command::Targets => targets::run(output),

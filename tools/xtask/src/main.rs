@@ -42,6 +42,9 @@ tasks
              --out FILE    a line of JSON for each seed; those in it are left out
              --prepared DIR  also the images of mtd-utils' fsck.ubifs tests there
              --keep DIR    put those there that go wrong
+  tables   random partition tables, written by us and by sfdisk, read by both and others
+             --count N     so many (1000)
+             --first SEED  from this one on
   bench    measure every figure of docs/bench.md and print its tables
              --only FIGURE, --list as above
 
@@ -92,7 +95,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "layers" => report(layers::check(&Workspace::open()?)?),
         "tidy" => report(tidy::check(&Workspace::open()?)?),
         "bench" => bench::run(&Workspace::open()?, options),
-        "matrix" | "mutate" => of_tests(&Workspace::open()?, task, options),
+        "matrix" | "mutate" | "tables" => of_tests(&Workspace::open()?, task, options),
         "fuzz" => fuzz::run(&Workspace::open()?, options),
         "lab" => lab(&Workspace::open()?),
         other => Err(Failure::Usage(format!("unknown task `{other}`"))),

@@ -20,10 +20,21 @@ struct Tool {
     programs: &'static [&'static str],
 }
 
-const TOOLS: [Tool; 8] = [
+const TOOLS: [Tool; 19] = [
     Tool { name: "fio", package: "fio", programs: &["fio"] },
     Tool { name: "blktrace", package: "blktrace", programs: &["blkparse", "btt"] },
     Tool { name: "chromium", package: "chromium", programs: &["chromium"] },
+    Tool { name: "blkid", package: "util-linux", programs: &["blkid", "mkswap"] },
+    Tool { name: "btrfs-progs", package: "btrfs-progs", programs: &["mkfs.btrfs"] },
+    Tool { name: "dosfstools", package: "dosfstools", programs: &["mkfs.fat"] },
+    Tool { name: "exfatprogs", package: "exfatprogs", programs: &["mkfs.exfat"] },
+    Tool { name: "f2fs-tools", package: "f2fs-tools", programs: &["mkfs.f2fs"] },
+    Tool { name: "fdisk", package: "fdisk", programs: &["sfdisk"] },
+    Tool { name: "gdisk", package: "gdisk", programs: &["sgdisk"] },
+    Tool { name: "ntfs-3g", package: "ntfs-3g", programs: &["mkfs.ntfs"] },
+    Tool { name: "parted", package: "parted", programs: &["parted"] },
+    Tool { name: "udftools", package: "udftools", programs: &["mkfs.udf"] },
+    Tool { name: "xfsprogs", package: "xfsprogs", programs: &["mkfs.xfs"] },
     Tool { name: "mtd-utils", package: "mtd-utils", programs: &["mkfs.ubifs", "mkfs.jffs2"] },
     Tool { name: "sdparm", package: "sdparm", programs: &["sdparm"] },
     Tool { name: "sg3-utils", package: "sg3-utils", programs: &["sg_decode_sense", "sg_vpd"] },

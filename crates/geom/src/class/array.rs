@@ -1,0 +1,314 @@
+//! What STRIPE and CONCAT share: components that must all be there.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::block;
+
+use super::{Class, Config, Object};
+use crate::error::{Error, Kind};
+use crate::graph::Graph;
+use crate::io::{Io, Shape};
+use crate::object::{ConsumerId, GeomId, ProviderId};
+use crate::record::Taste;
+
+/// How the bytes lie on the components.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// In turns of so many bytes.
+    Stripe(u64),
+    /// One component behind the other.
+    Concat,
+}
+
+/// What one component says of itself and of all.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) id: u32,
+    pub(super) number: u16,
+    pub(super) all: u16,
+    pub(super) layout: Layout,
+    /// Its place was written down, by `label`; else it was said by `create`.
+    pub(super) automatic: bool,
+}
+
+/// One component.
+#[derive(Clone, Copy, Debug)]
+struct Component {
+    consumer: ConsumerId,
+    /// First byte of the whole that lies on it, for CONCAT.
+    start: u64,
+    /// Bytes that are used.
+    length: u64,
+}
+
+/// The state of a geom.
+#[derive(Debug)]
+pub(super) struct Array {
+    id: u32,
+    layout: Layout,
+    automatic: bool,
+    components: Vec<Option<Component>>,
+}
+
+/// Adds a component; where it is the last one, the whole is there. Without metadata nothing of the
+/// component is left out.
+pub(super) fn join(
+    graph: &mut Graph,
+    class: &'static dyn Class,
+    under: ProviderId,
+    part: &Part,
+) -> Result<GeomId, Error> {
+    let refuse = |cause: String| Err(Error::new(Kind::Invalid, &part.name, cause));
+    let known = graph.geoms_of(class.name()).find(|(_, geom)| geom.name == part.name);
+    let geom = match known.map(|(id, _)| id) {
+        Some(geom) => geom,
+        None => {
+            let geom = graph.new_geom(class, part.name.clone());
+            let components = vec![None; usize::from(part.all)];
+            let Part { id, layout, automatic, .. } = *part;
+            graph.set_state(geom, Array { id, layout, automatic, components });
+            geom
+        }
+    };
+    let array = graph.state::<Array>(geom).expect("every geom of these classes has one");
+    if array.id != part.id {
+        return refuse(format!("there is another one of this name, with id {}", array.id));
+    }
+    if array.components.len() != usize::from(part.all) || array.layout != part.layout {
+        return refuse("its components do not agree with each other".into());
+    }
+    if array.components[usize::from(part.number)].is_some() {
+        return refuse(format!("component {} is there already", part.number));
+    }
+    let consumer = graph.new_consumer(geom);
+    let attached = graph.attach(consumer, under);
+    if let Err(error) = attached {
+        graph.drop_consumer(consumer);
+        forget_empty(graph, geom);
+        return Err(error);
+    }
+    let component = Component { consumer, start: 0, length: 0 };
+    let array = graph.state_mut::<Array>(geom).expect("it was there");
+    array.components[usize::from(part.number)] = Some(component);
+    if array.components.iter().all(Option::is_some) {
+        complete(graph, geom)?;
+    }
+    Ok(geom)
+}
+
+/// All components are there: the provider appears.
+fn complete(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+    let array = graph.state::<Array>(geom).expect("it was there");
+    let (layout, automatic) = (array.layout, array.automatic);
+    let under: Vec<_> = array
+        .components
+        .iter()
+        .flatten()
+        .filter_map(|component| graph[component.consumer].provider)
+        .map(|provider| (graph[provider].media_size, graph[provider].sector_size))
+        .collect();
+    let sector_size = under.iter().map(|(_, sector)| *sector).max().unwrap_or(512);
+    let usable = |&(size, sector): &(u64, u32)| {
+        size.saturating_sub(if automatic { u64::from(sector) } else { 0 })
+    };
+    let lengths: Vec<u64> = match layout {
+        Layout::Stripe(unit) => {
+            let least = under.iter().map(usable).min().unwrap_or(0) / unit * unit;
+            under.iter().map(|_| least).collect()
+        }
+        Layout::Concat => {
+            let sector = u64::from(sector_size);
+            under.iter().map(|under| usable(under) / sector * sector).collect()
+        }
+    };
+    let (unit, name) = (layout.unit(), &graph[geom].name);
+    let Some(media_size) = lengths.iter().try_fold(0, |sum: u64, &length| sum.checked_add(length))
+    else {
+        return Err(Error::invalid(name, "its components are too large"));
+    };
+    if media_size == 0 {
+        return Err(Error::invalid(name, "its components are too small"));
+    }
+    let shape = Shape { media_size, sector_size, stripe_size: unit, stripe_offset: 0 };
+    let name = format!("{}/{name}", graph[geom].class.name().to_ascii_lowercase());
+    let array = graph.state_mut::<Array>(geom).expect("it was there");
+    let mut start = 0;
+    for (component, length) in array.components.iter_mut().flatten().zip(lengths) {
+        (component.start, component.length) = (start, length);
+        start += length;
+    }
+    graph.new_provider(geom, name, shape).map(drop)
+}
+
+impl Layout {
+    fn unit(self) -> u64 {
+        match self {
+            Self::Stripe(unit) => unit,
+            Self::Concat => 0,
+        }
+    }
+}
+
+/// Where byte `offset` of a stripe over `count` components lies: the component, the byte on it,
+/// and how many bytes follow there.
+#[inline]
+#[must_use]
+pub fn place(unit: u64, count: u64, offset: u64) -> (usize, u64, u64) {
+    let (turn, inside) = (offset / unit, offset % unit);
+    ((turn % count) as usize, turn / count * unit + inside, unit - inside)
+}
+
+/// Does a request on the components.
+pub(super) fn start(
+    graph: &mut Graph,
+    provider: ProviderId,
+    mut io: Io<'_>,
+) -> Result<(), block::Error> {
+    let geom = graph[provider].geom;
+    let array = graph.state::<Array>(geom).ok_or(block::Error::Gone)?;
+    let (layout, components) = (array.layout, array.components.clone());
+    let components: Vec<Component> = components.into_iter().flatten().collect();
+    if matches!(io, Io::Flush) {
+        return components
+            .iter()
+            .try_for_each(|component| graph.io(component.consumer, Io::Flush));
+    }
+    let (offset, length) = (io.offset(), io.len());
+    let mut done = 0;
+    while done < length {
+        let at = offset + done;
+        let (component, there, room) = match layout {
+            Layout::Stripe(unit) => {
+                let (number, there, room) = place(unit, components.len() as u64, at);
+                (components.get(number), there, room)
+            }
+            Layout::Concat => {
+                let found = components.iter().find(|c| at - c.start.min(at) < c.length && at >= c.start);
+                let (start, length) = found.map_or((0, 0), |c| (c.start, c.length));
+                (found, at - start, length - (at - start).min(length))
+            }
+        };
+        let component = component.ok_or(block::Error::OutOfRange)?;
+        let now = room.min(length - done);
+        if now == 0 {
+            return Err(block::Error::OutOfRange);
+        }
+        graph.io(component.consumer, io.part(done, now, there))?;
+        done += now;
+    }
+    Ok(())
+}
+
+/// A component is gone: the provider goes too, the others wait for it.
+pub(super) fn lose(graph: &mut Graph, consumer: ConsumerId) {
+    let geom = graph[consumer].geom;
+    for provider in graph[geom].providers.clone() {
+        graph.wither_provider(provider, block::Error::Gone);
+    }
+    if let Some(array) = graph.state_mut::<Array>(geom) {
+        for place in &mut array.components {
+            if place.is_some_and(|component| component.consumer == consumer) {
+                *place = None;
+            }
+        }
+    }
+    graph.settle_orphans();
+    if graph.find_consumer(consumer).is_some() {
+        graph.drop_consumer(consumer);
+    }
+    forget_empty(graph, geom);
+}
+
+fn forget_empty(graph: &mut Graph, geom: GeomId) {
+    if graph[geom].consumers.is_empty() {
+        graph.wither_geom(geom, block::Error::Gone);
+    }
+}
+
+/// What lists tell.
+pub(super) fn config(graph: &Graph, object: Object) -> Config {
+    let geom = match object {
+        Object::Geom(geom) => geom,
+        Object::Consumer(consumer) => graph[consumer].geom,
+        Object::Provider(_) => return Vec::new(),
+    };
+    let Some(array) = graph.state::<Array>(geom) else { return Vec::new() };
+    if let Object::Consumer(consumer) = object {
+        let is_it = |place: &Option<Component>| place.is_some_and(|c| c.consumer == consumer);
+        let Some(number) = array.components.iter().position(is_it) else { return Vec::new() };
+        let component = array.components[number].expect("it was found");
+        return match array.layout {
+            Layout::Stripe(_) => vec![("Number", number.to_string())],
+            Layout::Concat => vec![
+                ("End", (component.start + component.length).to_string()),
+                ("Start", component.start.to_string()),
+            ],
+        };
+    }
+    let online = array.components.iter().flatten().count();
+    let mut config = vec![("ID", array.id.to_string())];
+    if let Layout::Stripe(unit) = array.layout {
+        config.push(("Stripesize", unit.to_string()));
+    }
+    let is_up = online == array.components.len();
+    config.push(("Type", if array.automatic { "AUTOMATIC" } else { "MANUAL" }.into()));
+    config.push(("Status", format!("Total={}, Online={online}", array.components.len())));
+    config.push(("State", if is_up { "UP" } else { "DOWN" }.into()));
+    config
+}
+
+/// Takes a component that tells of itself by its last sector.
+pub(super) fn taste(
+    graph: &mut Graph,
+    class: &'static dyn Class,
+    under: ProviderId,
+    (part, provider_size, hardcoded): (Part, u64, Option<String>),
+) -> Taste {
+    let there = &graph[under];
+    let (at, sector) = (there.last_sector(), u64::from(there.sector_size));
+    if provider_size != there.media_size {
+        let text = format!(
+            "metadata of {} {} is for {provider_size} bytes, this has {}",
+            class.name(),
+            part.name,
+            there.media_size
+        );
+        return Taste::refused(text, at, sector);
+    }
+    if let Some(only) = hardcoded.filter(|only| *only != there.name) {
+        let text = format!("metadata of {} {} is for {only} only", class.name(), part.name);
+        return Taste::refused(text, at, sector);
+    }
+    match join(graph, class, under, &part) {
+        Ok(_) => {
+            let text = format!("component {} of {} of {}", part.number, part.all, part.name);
+            Taste::claimed(text, at, sector)
+        }
+        Err(error) => Taste::refused(format!("{error}"), at, sector),
+    }
+}
+
+/// Whether components can be used together: none twice, sectors that go into each other.
+pub(super) fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
+    if under.len() < 2 {
+        return Err(Error::invalid(name, "needs two components or more"));
+    }
+    if under.len() > usize::from(u16::MAX) {
+        return Err(Error::invalid(name, "has too many components"));
+    }
+    for (at, &provider) in under.iter().enumerate() {
+        if under[..at].contains(&provider) {
+            return Err(Error::invalid(&graph[provider].name, "is named twice"));
+        }
+    }
+    let mut geoms = graph.geoms().filter(|(_, geom)| !geom.withering && geom.name == name);
+    if geoms.any(|(_, geom)| matches!(geom.class.name(), "STRIPE" | "CONCAT" | "MIRROR" | "MULTIPATH")) {
+        let cause = "there is something of this name already";
+        return Err(Error::new(Kind::Exists, name, cause));
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! DISK and MD: what a graph stands on.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::block;
+
+use super::{Class, Config, Object, Value};
+use crate::access::Access;
+use crate::error::Error;
+use crate::graph::Graph;
+use crate::io::{Io, Medium, Shape};
+use crate::object::ProviderId;
+use crate::record::Taste;
+
+/// The class of disks.
+#[derive(Debug)]
+pub struct Disk(&'static str);
+
+/// Disks of targets.
+pub static DISK: Disk = Disk("DISK");
+/// Image files, and memory.
+pub static MD: Disk = Disk("MD");
+
+/// Most bytes of a sector: larger ones are nobody's.
+pub const SECTOR_MAX: u32 = 65536;
+
+#[derive(Debug)]
+struct State {
+    medium: Box<dyn Medium>,
+}
+
+impl Disk {
+    /// A disk of this class.
+    ///
+    /// # Errors
+    /// That its shape cannot be, or that its name is taken.
+    pub fn insert(
+        &'static self,
+        graph: &mut Graph,
+        name: &str,
+        medium: Box<dyn Medium>,
+    ) -> Result<ProviderId, Error> {
+        let shape = medium.shape();
+        let sector = shape.sector_size;
+        if !sector.is_power_of_two() || !(512..=SECTOR_MAX).contains(&sector) {
+            let cause = format!("its sectors have {sector} bytes; 512 to {SECTOR_MAX} can be");
+            return Err(Error::invalid(name, cause));
+        }
+        let media_size = shape.media_size / u64::from(sector) * u64::from(sector);
+        let geom = graph.new_geom(self, name);
+        graph.set_state(geom, State { medium });
+        graph.new_provider(geom, name, Shape { media_size, ..shape }).inspect_err(|_| {
+            graph.drop_geom(geom);
+        })
+    }
+}
+
+/// The disk is gone.
+pub fn remove(graph: &mut Graph, provider: ProviderId) {
+    let geom = graph[provider].geom;
+    graph.wither_geom(geom, block::Error::Gone);
+    graph.settle();
+}
+
+/// The medium under a disk.
+pub fn medium(graph: &Graph, provider: ProviderId) -> Option<&dyn Medium> {
+    graph.state::<State>(graph[provider].geom).map(|state| &*state.medium)
+}
+
+impl Class for Disk {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn taste(&self, _: &mut Graph, _: ProviderId) -> Taste {
+        Taste::passed("")
+    }
+
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        let geom = graph[provider].geom;
+        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        match io {
+            Io::Read { offset, to } => state.medium.read(offset, to),
+            Io::Write { offset, from } => state.medium.write(offset, from),
+            Io::Delete { offset, length } => state.medium.delete(offset, length),
+            Io::Flush => state.medium.flush(),
+        }
+    }
+
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), Error> {
+        let geom = graph[provider].geom;
+        let name = graph[provider].name.clone();
+        let Some(state) = graph.state_mut::<State>(geom).filter(|_| change.opens()) else {
+            return Ok(());
+        };
+        state.medium.open(change.write > 0).map_err(|error| Error::io(name, error))
+    }
+
+    fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<Value> {
+        let wanted = name.strip_prefix("GEOM::")?;
+        let properties = medium(graph, provider)?.properties();
+        let found = properties.into_iter().find(|(name, _)| *name == wanted);
+        found.map(|(_, value)| match value.parse() {
+            Ok(number) if wanted != "ident" && wanted != "descr" => Value::Number(number),
+            _ => Value::Text(value),
+        })
+    }
+
+    fn config(&self, graph: &Graph, object: Object) -> Config {
+        match object {
+            Object::Provider(provider) => {
+                let mut properties: Vec<_> =
+                    medium(graph, provider).map(Medium::properties).unwrap_or_default();
+                properties.reverse();
+                properties
+            }
+            Object::Geom(_) | Object::Consumer(_) => Vec::new(),
+        }
+    }
+}
+
+/// A disk in memory.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// What is on it.
+    pub bytes: Vec<u8>,
+    /// Bytes of a sector.
+    pub sector_size: u32,
+    /// Its serial number.
+    pub serial: String,
+}
+
+impl Memory {
+    /// `bytes` zeros in sectors of 512 bytes.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self { bytes: vec![0; bytes], sector_size: 512, serial: String::new() }
+    }
+}
+
+impl Medium for Memory {
+    fn shape(&self) -> Shape {
+        Shape {
+            media_size: self.bytes.len() as u64,
+            sector_size: self.sector_size,
+            stripe_size: 0,
+            stripe_offset: 0,
+        }
+    }
+
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), block::Error> {
+        let from = self.bytes.get(offset as usize..).and_then(|from| from.get(..to.len()));
+        to.copy_from_slice(from.ok_or(block::Error::OutOfRange)?);
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), block::Error> {
+        let to = self.bytes.get_mut(offset as usize..).and_then(|to| to.get_mut(..from.len()));
+        to.ok_or(block::Error::OutOfRange)?.copy_from_slice(from);
+        Ok(())
+    }
+
+    fn delete(&mut self, offset: u64, length: u64) -> Result<(), block::Error> {
+        let to = self.bytes.get_mut(offset as usize..).and_then(|to| to.get_mut(..length as usize));
+        to.ok_or(block::Error::OutOfRange)?.fill(0);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), block::Error> {
+        Ok(())
+    }
+
+    fn properties(&self) -> Vec<(&'static str, String)> {
+        let mut properties = vec![("type", "memory".to_string())];
+        if !self.serial.is_empty() {
+            properties.push(("ident", self.serial.clone()));
+        }
+        properties
+    }
+}

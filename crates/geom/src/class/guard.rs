@@ -1,0 +1,90 @@
+//! Nothing of somebody else's is written over without a word.
+
+use alloc::format;
+
+use flysch_wire::geom::volume::{self, FileSystem};
+use flysch_wire::geom::{class_of_magic, gpt};
+
+use crate::error::{Error, Kind};
+use crate::graph::Graph;
+use crate::object::ProviderId;
+
+/// How a user says that he means it.
+const REMEDY: &str = "clear that first, or say --force to write over it";
+
+/// Refuses if the last sector of a provider holds metadata, or is about to be part of a partition
+/// table. Metadata of `class` itself is no obstacle if nobody uses it.
+///
+/// # Errors
+/// [`Kind::Foreign`], naming what is there; [`Kind::Busy`] where a geom stands on it.
+pub fn last_sector(graph: &mut Graph, class: &str, provider: ProviderId) -> Result<(), Error> {
+    in_use(graph, provider)?;
+    let sector = graph.peek_last(provider)?;
+    let name = graph[provider].name.clone();
+    let foreign = |what: &str| {
+        let at = graph[provider].last_sector();
+        let cause = format!("{what} is in its last sector (byte {at}); {REMEDY}");
+        Err(Error::new(Kind::Foreign, &name, cause))
+    };
+    match class_of_magic(&sector) {
+        Some(other) if other != class => foreign(&format!("metadata of {other}")),
+        None if sector.starts_with(&gpt::SIGNATURE) => foreign("the second header of a GPT"),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses if a geom stands on the provider: not for names that LABEL found, which go when it is
+/// written.
+///
+/// # Errors
+/// [`Kind::Busy`], naming the geom.
+pub fn in_use(graph: &Graph, provider: ProviderId) -> Result<(), Error> {
+    let there = &graph[provider];
+    let geoms = there.consumers.iter().map(|&consumer| &graph[graph[consumer].geom]);
+    let mut others = geoms.filter(|geom| !matches!(geom.class.name(), "DEV" | "LABEL"));
+    match others.next() {
+        None => Ok(()),
+        Some(geom) => {
+            let class = geom.class.name();
+            let cause = format!("is in use by {class} {}; destroy that first", geom.name);
+            Err(Error::new(Kind::Busy, &there.name, cause))
+        }
+    }
+}
+
+/// Refuses if a file system is found on the provider.
+///
+/// # Errors
+/// [`Kind::Foreign`], naming it.
+pub fn file_system(graph: &mut Graph, provider: ProviderId) -> Result<(), Error> {
+    for kind in FileSystem::ALL {
+        let mut read = |at: u64, to: &mut [u8]| graph.peek(provider, at, to).is_ok();
+        if let Some(found) = volume::probe(kind, &mut read) {
+            let label = found.name.as_str();
+            let named = if label.is_empty() { "".into() } else { format!(" `{label}`") };
+            let (what, at) = (kind.name(), found.at);
+            let cause = format!("a {what} volume{named} is on it (byte {at}); {REMEDY}");
+            return Err(Error::new(Kind::Foreign, &graph[provider].name, cause));
+        }
+    }
+    Ok(())
+}
+
+/// The class and name of the device whose component a provider is, by the label in its last
+/// sector: what lies on a component belongs to the device.
+pub fn component_of(graph: &mut Graph, provider: ProviderId) -> Option<&'static str> {
+    use flysch_wire::geom::{concat, mirror, multipath, stripe};
+    let sector = graph.peek_last(provider).ok()?;
+    let size = graph[provider].media_size;
+    let is_ours = match class_of_magic(&sector)? {
+        "MIRROR" => mirror::Mirror::parse(&sector)
+            .is_ok_and(|label| label.provider_size == 0 || label.provider_size == size),
+        "STRIPE" => stripe::Stripe::parse(&sector).is_ok_and(|label| label.provider_size == size),
+        "CONCAT" => concat::Concat::parse(&sector).is_ok_and(|label| label.provider_size == size),
+        "MULTIPATH" => {
+            multipath::Multipath::parse(&sector).is_ok_and(|label| label.media_size == size)
+        }
+        _ => false,
+    };
+    class_of_magic(&sector).filter(|_| is_ours)
+}

@@ -1,0 +1,324 @@
+//! The classes, one file each, and what a class is.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::block;
+
+use crate::access::Access;
+use crate::error::Error;
+use crate::graph::Graph;
+use crate::io::{Io, Shape};
+use crate::object::{ConsumerId, GeomId, ProviderId};
+use crate::record::Taste;
+
+mod array;
+pub mod concat;
+mod dev;
+pub mod disk;
+pub mod guard;
+pub mod label;
+pub mod nop;
+pub mod part;
+pub mod stripe;
+
+pub use dev::DEV;
+
+/// All classes but DEV, in the order in which they are registered: the last is asked first.
+#[must_use]
+pub fn all() -> [&'static dyn Class; 7] {
+    [
+        &disk::DISK,
+        &disk::MD,
+        &label::LABEL,
+        &part::PART,
+        &nop::NOP,
+        &concat::CONCAT,
+        &stripe::STRIPE,
+    ]
+}
+
+/// Names and values that a class tells of an object, in FreeBSD's order of emission; lists show
+/// them in the opposite order.
+pub type Config = Vec<(&'static str, String)>;
+
+/// What a class is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A geom.
+    Geom(GeomId),
+    /// A provider.
+    Provider(ProviderId),
+    /// A consumer.
+    Consumer(ConsumerId),
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(String),
+}
+
+impl Value {
+    /// The text, if it is one that says something.
+    #[must_use]
+    pub fn text(self) -> Option<String> {
+        match self {
+            Self::Text(text) if !text.is_empty() => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The number, if it is one.
+    #[must_use]
+    pub const fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Text(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+/// A way to change disks.
+///
+/// A class keeps nothing itself: what it knows of a geom is the geom's state
+/// ([`Graph::set_state`]). What is not said here is done as most classes do it, which have one
+/// consumer and pass on what they are asked.
+pub trait Class: Sync {
+    /// Its name, in capitals.
+    fn name(&self) -> &'static str;
+
+    /// Looks at a provider, and takes it by making a geom on it. An empty reason to pass is not
+    /// kept.
+    fn taste(&self, graph: &mut Graph, provider: ProviderId) -> Taste {
+        let _ = (graph, provider);
+        Taste::passed("")
+    }
+
+    /// Does a request to a provider of this class. Range, alignment and access were checked.
+    ///
+    /// # Errors
+    /// What became of it.
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::Error>;
+
+    /// A provider of this class is to be opened or closed. Closing does not fail.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), Error> {
+        pass_access(graph, provider, change)
+    }
+
+    /// What a consumer stands on is gone.
+    fn orphan(&self, graph: &mut Graph, consumer: ConsumerId) {
+        graph.wither_with(consumer);
+    }
+
+    /// What a consumer stands on was written by somebody else.
+    fn spoiled(&self, graph: &mut Graph, consumer: ConsumerId) {
+        graph.wither_with(consumer);
+    }
+
+    /// What a consumer stands on has another size; tells whether the geom can live with it.
+    fn resize(&self, graph: &mut Graph, consumer: ConsumerId) -> bool {
+        let _ = (graph, consumer);
+        false
+    }
+
+    /// An attribute of a provider: as a rule that of what is beneath.
+    fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<Value> {
+        graph.attribute(graph.under(graph[provider].geom)?, name)
+    }
+
+    /// Everything has been tasted: who still waits for components need not wait longer. Tells
+    /// whether anything has changed.
+    fn settled(&self, graph: &mut Graph) -> bool {
+        let _ = graph;
+        false
+    }
+
+    /// What is to be told of an object of this class.
+    fn config(&self, graph: &Graph, object: Object) -> Config {
+        let _ = (graph, object);
+        Vec::new()
+    }
+}
+
+/// Opens or closes what is beneath as the provider is.
+///
+/// # Errors
+/// As [`Graph::access`].
+pub fn pass_access(graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+    let geom = graph[provider].geom;
+    match graph[geom].consumers.first().copied() {
+        Some(consumer) if graph[consumer].provider.is_some() => graph.access(consumer, change),
+        _ if change.opens() => Err(Error::io(&graph[provider].name, block::Error::Gone)),
+        _ => Ok(()),
+    }
+}
+
+/// The same for all consumers, with one more count of exclusion from the first open to the last
+/// close: nobody writes beneath.
+///
+/// # Errors
+/// As [`Graph::access`]; nothing is open then that was not before.
+pub fn pass_access_alone(
+    graph: &mut Graph,
+    provider: ProviderId,
+    change: Access,
+) -> Result<(), Error> {
+    let before = graph[provider].access;
+    let after = before.and(change);
+    let mut change = change;
+    if before == Access::NONE && after != Access::NONE {
+        change.exclusive += 1;
+    }
+    if before != Access::NONE && after == Access::NONE {
+        change.exclusive -= 1;
+    }
+    let geom = graph[provider].geom;
+    let consumers = graph[geom].consumers.clone();
+    for (done, &consumer) in consumers.iter().enumerate() {
+        if graph[consumer].provider.is_none() {
+            continue;
+        }
+        if let Err(error) = graph.access(consumer, change) {
+            for &undone in &consumers[..done] {
+                // Closing does not fail.
+                let _ = graph.access(undone, change.undone());
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Does a request on what is beneath, `base` bytes further on.
+///
+/// # Errors
+/// What became of it.
+pub fn pass(
+    graph: &mut Graph,
+    provider: ProviderId,
+    mut io: Io<'_>,
+    base: u64,
+) -> Result<(), block::Error> {
+    let geom = graph[provider].geom;
+    let consumer = graph[geom].consumers.first().copied().ok_or(block::Error::Gone)?;
+    graph.io(consumer, io.shifted(base))
+}
+
+/// Makes a geom with one consumer, which stands on `under`, and one provider.
+///
+/// # Errors
+/// Why it cannot be; nothing of it is there then.
+pub fn stack(
+    graph: &mut Graph,
+    class: &'static dyn Class,
+    (geom_name, name): (String, String),
+    under: ProviderId,
+    shape: Shape,
+) -> Result<(GeomId, ProviderId), Error> {
+    let geom = graph.new_geom(class, geom_name);
+    let consumer = graph.new_consumer(geom);
+    let made = match graph.attach(consumer, under) {
+        Ok(()) => graph.new_provider(geom, name, shape),
+        Err(error) => Err(error),
+    };
+    match made {
+        Ok(provider) => Ok((geom, provider)),
+        Err(error) => {
+            graph.drop_geom(geom);
+            Err(error)
+        }
+    }
+}
+
+/// The shape of `length` bytes from `offset` on of a provider.
+#[must_use]
+pub fn slice_of(graph: &Graph, under: ProviderId, offset: u64, length: u64) -> Shape {
+    let under = &graph[under];
+    let behind = under.stripe_offset.wrapping_add(offset);
+    Shape {
+        media_size: length,
+        sector_size: under.sector_size,
+        stripe_size: under.stripe_size,
+        stripe_offset: if under.stripe_size > 0 { behind % under.stripe_size } else { 0 },
+    }
+}
+
+/// Removes a geom that is not in use.
+///
+/// # Errors
+/// That one of its providers is open, unless `force`.
+pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+    let open = |&&provider: &&ProviderId| graph[provider].access != Access::NONE;
+    if let (false, Some(&open)) = (force, graph[geom].providers.iter().find(open)) {
+        let cause = format!("is open ({}); close it first", graph[open].access);
+        return Err(Error::new(crate::Kind::Busy, &graph[open].name, cause));
+    }
+    graph.wither_geom(geom, block::Error::Gone);
+    graph.settle();
+    Ok(())
+}
+
+/// Writes `fill` into the last sector of a provider, alone, and lets all classes taste it anew.
+///
+/// # Errors
+/// Why it cannot be written.
+pub fn write_last(
+    graph: &mut Graph,
+    provider: ProviderId,
+    fill: impl FnOnce(&mut [u8]),
+) -> Result<(), Error> {
+    let mut sector = vec![0; graph[provider].sector_size as usize];
+    fill(&mut sector);
+    let offset = graph[provider].last_sector();
+    let name = graph[provider].name.clone();
+    let consumer = graph.open(provider, Access::ALONE)?;
+    let written = graph
+        .io(consumer, Io::Write { offset, from: &sector })
+        .and_then(|()| graph.io(consumer, Io::Flush));
+    graph.shut(consumer);
+    written.map_err(|error| Error::io(name, error))
+}
+
+/// Overwrites the last sector with zeros, if it holds metadata of `class`.
+///
+/// # Errors
+/// That it does not; why it cannot be written.
+pub fn clear(graph: &mut Graph, class: &str, provider: ProviderId) -> Result<(), Error> {
+    let sector = graph.peek_last(provider)?;
+    if flysch_wire::geom::class_of_magic(&sector) != Some(class) {
+        let cause = format!("there is no metadata of {class} in its last sector");
+        return Err(Error::new(crate::Kind::NotFound, &graph[provider].name, cause));
+    }
+    write_last(graph, provider, |_| {})?;
+    graph.settle();
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! NOP: passes everything on, and fails on purpose. The fault injector of every test.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::block::{self, Cause};
+
+use super::{Class, Config, Object, Value, pass, stack};
+use crate::error::Error;
+use crate::graph::Graph;
+use crate::io::{Io, Shape};
+use crate::object::{GeomId, ProviderId};
+
+/// The class.
+#[derive(Debug)]
+pub struct Nop;
+
+/// The class.
+pub static NOP: Nop = Nop;
+
+/// What a NOP does to what passes through.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes that are left out in front.
+    pub offset: u64,
+    /// Bytes of the provider; 0 for all that are left.
+    pub size: u64,
+    /// Bytes of its sectors; 0 for those beneath.
+    pub sector_size: u32,
+    /// Bytes of its stripes, if others than beneath.
+    pub stripe_size: u64,
+    /// Bytes that it starts behind the start of a stripe.
+    pub stripe_offset: u64,
+    /// Percentage of reads that fail.
+    pub read_failures: u32,
+    /// Percentage of writes that fail.
+    pub write_failures: u32,
+    /// Requests that pass before any fails.
+    pub count_until_fail: u64,
+    /// What they fail with.
+    pub error: block::Error,
+    /// What [`Class::attribute`] tells as `GEOM::physpath`.
+    pub physical_path: Option<alloc::string::String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            offset: 0,
+            size: 0,
+            sector_size: 0,
+            stripe_size: 0,
+            stripe_offset: 0,
+            read_failures: 0,
+            write_failures: 0,
+            count_until_fail: 0,
+            error: block::Error::Medium(Cause::None),
+            physical_path: None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    options: Options,
+    passed: u64,
+    deletes: u64,
+    flushes: u64,
+    reads: (u64, u64),
+    writes: (u64, u64),
+}
+
+/// Puts a NOP onto a provider: `da0` becomes `da0.nop`.
+///
+/// # Errors
+/// What cannot be.
+pub fn create(
+    graph: &mut Graph,
+    under: ProviderId,
+    options: Options,
+) -> Result<ProviderId, Error> {
+    let there = &graph[under];
+    let sector = u64::from(there.sector_size);
+    let wrong = |what: &str| Err(Error::invalid(&there.name, format!("{what} cannot be")));
+    if options.offset % sector != 0 || options.offset >= there.media_size {
+        return wrong("this offset");
+    }
+    let left = there.media_size - options.offset;
+    if options.size % sector != 0 || options.size > left {
+        return wrong("this size");
+    }
+    let sector_size = match options.sector_size {
+        0 => there.sector_size,
+        size => size,
+    };
+    if u64::from(sector_size) % sector != 0 || !sector_size.is_power_of_two() {
+        return wrong("this sector size");
+    }
+    let stripe_size =
+        if options.stripe_size > 0 { options.stripe_size } else { there.stripe_size };
+    if stripe_size % u64::from(sector_size) != 0
+        || (stripe_size > 0 && options.stripe_offset >= stripe_size)
+    {
+        return wrong("this stripe size");
+    }
+    let size = if options.size > 0 { options.size } else { left };
+    let shape = Shape {
+        media_size: size / u64::from(sector_size) * u64::from(sector_size),
+        sector_size,
+        stripe_size,
+        stripe_offset: options.stripe_offset,
+    };
+    let name = format!("{}.nop", there.name);
+    let (geom, provider) = stack(graph, &NOP, (name.clone(), name), under, shape)?;
+    let (reads, writes) = ((0, 0), (0, 0));
+    graph.set_state(geom, State { options, passed: 0, deletes: 0, flushes: 0, reads, writes });
+    graph.settle();
+    Ok(provider)
+}
+
+/// Changes what a NOP does; its sizes stay.
+///
+/// # Errors
+/// That there is none of this name.
+pub fn configure(
+    graph: &mut Graph,
+    geom: GeomId,
+    change: impl FnOnce(&mut Options),
+) -> Result<(), Error> {
+    let name = graph[geom].name.clone();
+    let state = graph.state_mut::<State>(geom);
+    let state = state.ok_or_else(|| Error::not_found(name, "geom of class NOP"))?;
+    change(&mut state.options);
+    state.passed = 0;
+    Ok(())
+}
+
+/// Sets the counters of a NOP to 0.
+pub fn reset(graph: &mut Graph, geom: GeomId) {
+    if let Some(state) = graph.state_mut::<State>(geom) {
+        (state.reads, state.writes) = ((0, 0), (0, 0));
+        (state.deletes, state.flushes) = (0, 0);
+    }
+}
+
+impl State {
+    /// Whether this one of every hundred fails.
+    fn fails(&mut self, io: &Io<'_>, die: u64) -> bool {
+        let percent = match io {
+            Io::Read { .. } => self.options.read_failures,
+            Io::Write { .. } => self.options.write_failures,
+            Io::Delete { .. } | Io::Flush => 0,
+        };
+        if percent == 0 {
+            return false;
+        }
+        self.passed += 1;
+        self.passed > self.options.count_until_fail && die % 100 < u64::from(percent)
+    }
+}
+
+impl Class for Nop {
+    fn name(&self) -> &'static str {
+        "NOP"
+    }
+
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        let geom = graph[provider].geom;
+        let die = graph.random();
+        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        match &io {
+            Io::Read { to, .. } => {
+                state.reads = (state.reads.0 + 1, state.reads.1 + to.len() as u64);
+            }
+            Io::Write { from, .. } => {
+                state.writes = (state.writes.0 + 1, state.writes.1 + from.len() as u64);
+            }
+            Io::Delete { .. } => state.deletes += 1,
+            Io::Flush => state.flushes += 1,
+        }
+        if state.fails(&io, die) {
+            return Err(state.options.error);
+        }
+        let base = state.options.offset;
+        pass(graph, provider, io, base)
+    }
+
+    fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<Value> {
+        let geom = graph[provider].geom;
+        let state = graph.state::<State>(geom)?;
+        match &state.options.physical_path {
+            Some(path) if name == "GEOM::physpath" => Some(Value::Text(path.clone())),
+            _ => graph.attribute(graph.under(geom)?, name),
+        }
+    }
+
+    fn config(&self, graph: &Graph, object: Object) -> Config {
+        let Object::Geom(geom) = object else { return Vec::new() };
+        let Some(state) = graph.state::<State>(geom) else { return Vec::new() };
+        let options = &state.options;
+        vec![
+            ("Offset", options.offset.to_string()),
+            ("ReadFailProb", options.read_failures.to_string()),
+            ("WriteFailProb", options.write_failures.to_string()),
+            ("CountUntilFail", options.count_until_fail.to_string()),
+            ("Error", options.error.to_string()),
+            ("Reads", state.reads.0.to_string()),
+            ("Writes", state.writes.0.to_string()),
+            ("Deletes", state.deletes.to_string()),
+            ("Flushes", state.flushes.to_string()),
+            ("ReadBytes", state.reads.1.to_string()),
+            ("WroteBytes", state.writes.1.to_string()),
+        ]
+    }
+}

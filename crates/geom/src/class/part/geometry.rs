@@ -1,0 +1,33 @@
+//! Heads and sectors of disks that have neither: FreeBSD's guess, which `gpart` shows.
+
+/// Heads and sectors of a track for a disk of `blocks` sectors.
+pub(super) fn guess(blocks: u64) -> (u32, u32) {
+    const SECTORS: [u32; 5] = [1, 9, 17, 33, 63];
+    let (mut best, mut heads, mut sectors) = (0, 255, 63);
+    for candidate in SECTORS {
+        let (covered, with) = heads_for(blocks, candidate);
+        let is_better = covered > best || covered == best && with > 1 && sectors == 1;
+        if covered > 0 && is_better {
+            (best, heads, sectors) = (covered, with, candidate);
+        }
+    }
+    (heads, sectors)
+}
+
+/// The most sectors that up to 1023 cylinders of some number of heads reach, and that number.
+fn heads_for(blocks: u64, sectors: u32) -> (u64, u32) {
+    const HEADS: [u32; 7] = [1, 2, 16, 32, 64, 128, 255];
+    let mut best = (0, 0);
+    for heads in HEADS {
+        let track = u64::from(heads) * u64::from(sectors);
+        let cylinders = blocks / track;
+        if cylinders < u64::from(heads) || cylinders < u64::from(sectors) {
+            break;
+        }
+        let covered = cylinders * track;
+        if cylinders <= 1023 && (covered > best.0 || covered == best.0 && best.1 == 1) {
+            best = (covered, heads);
+        }
+    }
+    best
+}

@@ -1,0 +1,353 @@
+//! The GUID partition table: two headers, two tables, a record in front that protects them.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_wire::geom::gpt::{
+    ENTRIES, ENTRIES_MAX, ENTRY_LEN, Entry, Guid, HEADER_LEN, Header, HeaderFault, NAME_LEN, SIGNATURE,
+};
+use flysch_wire::geom::mbr::{self, Record};
+
+use super::{Partition, Probe, Scheme, Step, Table, Type, geometry};
+use crate::error::Error;
+use crate::graph::Graph;
+use crate::object::ProviderId;
+
+/// What is kept of a table besides its partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Detail {
+    pub(super) disk: Guid,
+    /// Sector 0 as it was, with its boot code.
+    pub(super) front: Vec<u8>,
+    /// Bytes of an entry.
+    entry_len: u32,
+    /// First sector of each table.
+    tables: [u64; 2],
+    /// Sector of the second header.
+    second: u64,
+    /// Whether each copy on the medium can be read.
+    pub(super) sound: [bool; 2],
+    /// Entries as they were read, so that what is not known of them stays.
+    old: Vec<u8>,
+}
+
+/// Sectors that a table of `entries` entries takes.
+fn table_sectors(entries: u32, entry_len: u32, sector: u32) -> u64 {
+    (u64::from(entries) * u64::from(entry_len)).div_ceil(u64::from(sector))
+}
+
+/// A copy that was read.
+struct Copy {
+    header: Header,
+    table: Vec<u8>,
+}
+
+fn read_copy(
+    graph: &mut Graph,
+    provider: ProviderId,
+    lba: u64,
+) -> Result<Copy, String> {
+    let there = &graph[provider];
+    let (sector, last) = (there.sector_size, there.sectors() - 1);
+    let mut bytes = vec![0; sector as usize];
+    graph.peek(provider, lba * u64::from(sector), &mut bytes).map_err(|error| error.cause)?;
+    let header = Header::parse(&bytes, lba, last).map_err(|fault| match fault {
+        HeaderFault::Missing => format!("no header in sector {lba}"),
+        fault => format!("{fault} in sector {lba}"),
+    })?;
+    // No more than 16 MiB: the header was checked, and ends on the medium.
+    let mut table = vec![0; header.table_len() as usize];
+    let at = header.table_lba * u64::from(sector);
+    graph.peek(provider, at, &mut table).map_err(|error| error.cause)?;
+    if crc32fast::hash(&table) != header.table_crc {
+        let at = header.table_lba;
+        return Err(format!("a table with a wrong checksum in sector {at}"));
+    }
+    Ok(Copy { header, table })
+}
+
+/// Looks for a GPT; also tells whether the evidence is weak: no entry protects it.
+pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> (Probe, bool) {
+    let there = &graph[provider];
+    let (sector, sectors) = (there.sector_size, there.sectors());
+    if sectors < 6 {
+        return (Probe::None("too small for a GPT".into()), false);
+    }
+    let last = sectors - 1;
+    let mut front = vec![0; sector as usize];
+    if let Err(error) = graph.peek(provider, 0, &mut front) {
+        return (Probe::None(error.cause), false);
+    }
+    let record = Record::parse(&front).ok();
+    let is_weak = !record.is_some_and(|record| record.is_protective());
+    let is_signed = |graph: &mut Graph, lba: u64| {
+        let mut signature = [0; 8];
+        let at = lba * u64::from(sector);
+        graph.peek(provider, at, &mut signature).is_ok() && signature == SIGNATURE
+    };
+    let has_first = record.is_some() && is_signed(graph, 1);
+    if !has_first && !is_signed(graph, last) {
+        return (Probe::None("no GPT header in sector 1 or the last".into()), false);
+    }
+    let at = if has_first { 1 } else { last } * u64::from(sector);
+    let first = read_copy(graph, provider, 1);
+    let second_at = first.as_ref().map_or(last, |copy| copy.header.alternate_lba);
+    let second = read_copy(graph, provider, second_at);
+    let corrupt = match (&first, &second) {
+        (Err(why), Err(also)) => {
+            let text = format!("a GPT that cannot be recovered: {why}; {also}");
+            return (Probe::Bad(text, at, HEADER_LEN as u64), is_weak);
+        }
+        (Err(why), Ok(_)) => Some(format!("the first copy: {why}")),
+        (Ok(_), Err(why)) => Some(format!("the second copy: {why}")),
+        (Ok(_), Ok(_)) if second_at != last => {
+            Some("the second header is not in the last sector".into())
+        }
+        (Ok(_), Ok(_)) => None,
+    };
+    let sound = [first.is_ok(), second.is_ok()];
+    let second_table = second.as_ref().ok().map(|copy| copy.header.table_lba);
+    let Ok(copy) = first.or(second) else { unreachable!("one of them was read") };
+    let taken = table_sectors(copy.header.entries, copy.header.entry_len, sector);
+    let behind = second_at.saturating_sub(taken).max(copy.header.last_usable + 1);
+    let tables = [copy.header.table_lba, second_table.unwrap_or(behind)];
+    let mut table = read_table(copy, front, (sectors, sound));
+    table.corrupt = corrupt;
+    if let super::Detail::Gpt(detail) = &mut table.detail {
+        detail.second = second_at;
+        detail.tables = if sound[0] { tables } else { [2, tables[1]] };
+    }
+    (Probe::Found(Box::new(table), at, HEADER_LEN as u64), is_weak)
+}
+
+fn read_table(
+    copy: Copy,
+    front: Vec<u8>,
+    (sectors, sound): (u64, [bool; 2]),
+) -> Table {
+    let Copy { header, table: old } = copy;
+    let mut partitions = Vec::new();
+    for (index, bytes) in (1..).zip(old.chunks_exact(header.entry_len as usize)) {
+        let Ok(entry) = Entry::parse(bytes) else { continue };
+        if entry.kind == Guid::ZERO {
+            continue;
+        }
+        partitions.push(Partition {
+            index,
+            start: entry.start,
+            end: entry.end,
+            data: entry.start,
+            kind: Type::Guid(entry.kind),
+            label: entry.name().filter(|character| !character.is_control()).collect(),
+            attributes: entry.attributes,
+            unique: entry.unique,
+        });
+    }
+    let (heads, track) = geometry::guess(sectors);
+    let detail = Detail {
+        disk: header.disk,
+        front,
+        entry_len: header.entry_len,
+        tables: [0; 2],
+        second: 0,
+        sound,
+        old,
+    };
+    Table {
+        scheme: Scheme::Gpt,
+        partitions,
+        first: header.first_usable,
+        last: header.last_usable,
+        entries: header.entries,
+        heads,
+        sectors: track,
+        corrupt: None,
+        modified: false,
+        detail: super::Detail::Gpt(Box::new(detail)),
+    }
+}
+
+/// A new table for a disk of `sectors` sectors.
+pub(super) fn create(
+    graph: &mut Graph,
+    provider: ProviderId,
+    entries: Option<u32>,
+) -> Result<Table, Error> {
+    let entries = entries.unwrap_or(ENTRIES);
+    let name = graph[provider].name.clone();
+    if !(ENTRIES..=ENTRIES_MAX).contains(&entries) {
+        let cause = format!("a GPT has {ENTRIES} to {ENTRIES_MAX} entries, not {entries}");
+        return Err(Error::invalid(name, cause));
+    }
+    let (sector, sectors) = (graph[provider].sector_size, graph[provider].sectors());
+    let taken = table_sectors(entries, ENTRY_LEN as u32, sector);
+    if sectors < 2 * taken + 6 {
+        let cause = format!("has {sectors} sectors, too few for a GPT of {entries} entries");
+        return Err(Error::new(crate::Kind::NoSpace, name, cause));
+    }
+    let mut front = vec![0; sector as usize];
+    graph.peek(provider, 0, &mut front)?;
+    // Code of a file system that was there is no boot code for a GPT.
+    let has_code = Record::parse(&front).is_ok_and(|record| record.is_protective());
+    if !has_code {
+        front.fill(0);
+    }
+    Record::protective(sectors).emit(&mut front);
+    let disk = new_guid(graph);
+    let second = sectors - 1;
+    let tables = [2, second - taken];
+    let detail = Detail {
+        disk,
+        front,
+        entry_len: ENTRY_LEN as u32,
+        tables,
+        second,
+        sound: [false; 2],
+        old: Vec::new(),
+    };
+    let grid = (4096 / u64::from(sector)).max(1);
+    let (heads, track) = geometry::guess(sectors);
+    let table = Table {
+        scheme: Scheme::Gpt,
+        partitions: Vec::new(),
+        first: (2 + taken).next_multiple_of(grid),
+        last: tables[1] / grid * grid - 1,
+        entries,
+        heads,
+        sectors: track,
+        corrupt: None,
+        modified: false,
+        detail: super::Detail::Gpt(Box::new(detail)),
+    };
+    if table.first > table.last {
+        let cause = format!("has {sectors} sectors: a GPT would leave none for partitions");
+        return Err(Error::new(crate::Kind::NoSpace, name, cause));
+    }
+    Ok(table)
+}
+
+/// A random GUID (version 4).
+pub(super) fn new_guid(graph: &mut Graph) -> Guid {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&graph.random().to_le_bytes());
+    bytes[8..].copy_from_slice(&graph.random().to_le_bytes());
+    bytes[7] = bytes[7] & 0x0F | 0x40;
+    bytes[8] = bytes[8] & 0x3F | 0x80;
+    Guid(bytes)
+}
+
+/// Puts everything where it belongs on a disk of `sectors` sectors: behind a recovery or a new
+/// size.
+pub(super) fn place_anew(table: &mut Table, sector: u32, sectors: u64) {
+    let (entries, used) = (table.entries, table.partitions.iter().map(|p| p.end).max());
+    let super::Detail::Gpt(detail) = &mut table.detail else { return };
+    let taken = table_sectors(entries, detail.entry_len, sector);
+    let second = sectors - 1;
+    let Some(behind) = second.checked_sub(taken) else { return };
+    // The last sector for partitions moves with the second table, and never into a partition.
+    let gap = detail.tables[1].saturating_sub(table.last + 1);
+    let last = behind.saturating_sub(1 + gap).max(used.unwrap_or(0)).min(behind - 1);
+    if last < table.first || used.is_some_and(|used| used >= behind) {
+        return;
+    }
+    detail.second = second;
+    detail.tables[1] = behind;
+    table.last = last;
+    if let Ok(mut record) = Record::parse(&detail.front) {
+        let whole = Record::protective(sectors).entries[0];
+        let protective = |entry: &&mut mbr::Entry| entry.kind == mbr::Kind::Protective;
+        let alone = record.entries.iter().filter(|entry| entry.is_used()).count() == 1;
+        if let Some(entry) = record.entries.iter_mut().find(protective).filter(|_| alone) {
+            entry.count = whole.count;
+        }
+        record.emit(&mut detail.front);
+    }
+    if !Record::parse(&detail.front).is_ok_and(|record| record.is_protective()) {
+        Record::protective(sectors).emit(&mut detail.front);
+    }
+}
+
+/// What to write. The copy that cannot be read now, if there is one, comes first: until it is whole
+/// the other one is all there is.
+pub(super) fn steps(table: &Table, detail: &Detail, sector: u32) -> Vec<Step> {
+    let bytes = emit_table(table, detail, sector);
+    let table_crc = crc32fast::hash(&bytes[..(table.entries * detail.entry_len) as usize]);
+    let places = [(1, detail.second), (detail.second, 1)];
+    let copy = |which: usize| {
+        let (own_lba, alternate_lba) = places[which];
+        let header = Header {
+            own_lba,
+            alternate_lba,
+            first_usable: table.first,
+            last_usable: table.last,
+            disk: detail.disk,
+            table_lba: detail.tables[which],
+            entries: table.entries,
+            entry_len: detail.entry_len,
+            table_crc,
+        };
+        let mut out = vec![0; sector as usize];
+        header.emit(&mut out);
+        let at = |lba: u64| lba * u64::from(sector);
+        [
+            Step::Write(at(header.table_lba), bytes.clone()),
+            Step::Flush,
+            Step::Write(at(own_lba), out),
+            Step::Flush,
+        ]
+    };
+    let order = if detail.sound == [true, false] { [1, 0] } else { [0, 1] };
+    let mut steps = vec![Step::Write(0, detail.front.clone()), Step::Flush];
+    order.into_iter().for_each(|which| steps.extend(copy(which)));
+    steps
+}
+
+fn emit_table(table: &Table, detail: &Detail, sector: u32) -> Vec<u8> {
+    let sectors = table_sectors(table.entries, detail.entry_len, sector);
+    let mut bytes = vec![0; (sectors * u64::from(sector)) as usize];
+    let len = detail.entry_len as usize;
+    for partition in &table.partitions {
+        let Type::Guid(kind) = partition.kind else { continue };
+        let at = (partition.index as usize - 1) * len;
+        let Some(out) = bytes.get_mut(at..at + len) else { continue };
+        let old = detail.old.get(at..at + len).and_then(|old| Entry::parse(old).ok());
+        let old = old.filter(|old| old.unique == partition.unique);
+        if old.is_some() {
+            out.copy_from_slice(&detail.old[at..at + len]);
+        }
+        // A name that was not changed stays as it was, also where it is no text.
+        let same = |old: &Entry| old.name().filter(|c| !c.is_control()).eq(partition.label.chars());
+        let name = match old.filter(same) {
+            Some(old) => old.name,
+            None => Entry::encode_name(&partition.label).unwrap_or([0; NAME_LEN]),
+        };
+        let entry = Entry {
+            kind,
+            unique: partition.unique,
+            start: partition.start,
+            end: partition.end,
+            attributes: partition.attributes,
+            name,
+        };
+        entry.emit(out);
+    }
+    bytes
+}
+
+/// What to write so that no table is left. The copies are gone one after the other: until the
+/// last one is, the old table can be read.
+pub(super) fn erase(detail: &Detail, sector: u32) -> Vec<Step> {
+    let zeros = vec![0; sector as usize];
+    let at = |lba: u64| lba * u64::from(sector);
+    vec![
+        Step::Write(at(1), zeros.clone()),
+        Step::Flush,
+        Step::Write(at(detail.second), zeros.clone()),
+        Step::Flush,
+        Step::Write(0, zeros),
+        Step::Flush,
+    ]
+}

@@ -1,0 +1,470 @@
+//! PART: partition tables. GPT, MBR, the chain of an extended partition, BSD disklabels.
+//!
+//! A table is read into values, changed there, and written by a list of [`Step`]s whose order is
+//! such that after any of them the old table or the new one can be read.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::block;
+use flysch_wire::geom::gpt::{Guid, attributes};
+use flysch_wire::geom::mbr;
+
+use super::{Class, Config, Object, Value, guard, slice_of};
+use crate::access::Access;
+use crate::error::Error;
+use crate::graph::Graph;
+use crate::io::Io;
+use crate::object::{ConsumerId, GeomId, ProviderId};
+use crate::record::Taste;
+
+mod bsd;
+mod ebr;
+mod geometry;
+mod gpt;
+mod kinds;
+mod mbr_scheme;
+#[cfg(test)]
+mod tests;
+mod verbs;
+
+pub use kinds::Type;
+pub use verbs::{
+    Add, Backup, Change, Flags, add, backup, boot_code, commit, create, delete, destroy, modify,
+    partition_code, recover, resize, restore, set_attribute, undo,
+};
+
+/// The class.
+#[derive(Debug)]
+pub struct Part;
+
+/// The class.
+pub static PART: Part = Part;
+
+/// A kind of table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// GUID partition table.
+    Gpt,
+    /// Master boot record.
+    Mbr,
+    /// Chain of boot records in an extended partition.
+    Ebr,
+    /// BSD disklabel.
+    Bsd,
+}
+
+impl Scheme {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Gpt, Self::Mbr, Self::Ebr, Self::Bsd];
+
+    /// Its name, as `gpart show` prints it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gpt => "GPT",
+            Self::Mbr => "MBR",
+            Self::Ebr => "EBR",
+            Self::Bsd => "BSD",
+        }
+    }
+
+    /// The scheme of this name, in any case.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scheme| scheme.name().eq_ignore_ascii_case(name))
+    }
+}
+
+/// One partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Its number, from 1.
+    pub index: u32,
+    /// First sector that is its own.
+    pub start: u64,
+    /// Last sector.
+    pub end: u64,
+    /// First sector of its content: behind the link of an extended boot record.
+    pub data: u64,
+    /// What it is for.
+    pub kind: Type,
+    /// Its name, where the scheme has names.
+    pub label: String,
+    /// Attributes of a GPT entry; the status byte of others.
+    pub attributes: u64,
+    /// Its GUID in a GPT.
+    pub unique: Guid,
+}
+
+impl Partition {
+    /// Sectors that are its own.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.end - self.start + 1
+    }
+
+    /// Names of the attributes that are set.
+    #[must_use]
+    pub fn attribute_names(&self) -> Vec<&'static str> {
+        let all = match self.kind {
+            Type::Guid(_) => &GPT_ATTRIBUTES[..],
+            Type::Mbr(_) => &MBR_ATTRIBUTES[..],
+            Type::Bsd(_) => &[],
+        };
+        let set = all.iter().filter(|(_, bit)| self.attributes & bit != 0);
+        set.map(|(name, _)| *name).collect()
+    }
+}
+
+/// Attributes by the names of `gpart`.
+const GPT_ATTRIBUTES: [(&str, u64); 4] = [
+    ("bootme", attributes::BOOT_ME),
+    ("bootonce", attributes::BOOT_ONCE),
+    ("bootfailed", attributes::BOOT_FAILED),
+    ("legacyboot", attributes::LEGACY_BOOT),
+];
+const MBR_ATTRIBUTES: [(&str, u64); 1] = [("active", mbr::ACTIVE as u64)];
+
+/// A table, as it is in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// What kind of table.
+    pub scheme: Scheme,
+    /// Partitions by their number.
+    pub partitions: Vec<Partition>,
+    /// First sector for partitions.
+    pub first: u64,
+    /// Last sector for partitions.
+    pub last: u64,
+    /// Most partitions.
+    pub entries: u32,
+    /// Heads, for old ways to write an address.
+    pub heads: u32,
+    /// Sectors of a track.
+    pub sectors: u32,
+    /// What of it is damaged, though it can be read.
+    pub corrupt: Option<String>,
+    /// Changed and not yet written.
+    pub modified: bool,
+    /// What only the scheme knows.
+    detail: Detail,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Detail {
+    Gpt(Box<gpt::Detail>),
+    Mbr(Vec<u8>),
+    Ebr(Vec<u64>),
+    Bsd { sector: Vec<u8>, base: u64 },
+}
+
+/// One thing to do to write a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Put these sectors at this byte.
+    Write(u64, Vec<u8>),
+    /// Everything before is on the medium before anything behind.
+    Flush,
+}
+
+/// What looking for a table came to.
+enum Probe {
+    /// There is one; these bytes say so.
+    Found(Box<Table>, u64, u64),
+    /// There is none.
+    None(String),
+    /// There is one that cannot be used.
+    Bad(String, u64, u64),
+}
+
+impl Table {
+    /// Checks that partitions are inside and apart.
+    fn check(&self) -> Result<(), String> {
+        let mut sorted: Vec<&Partition> = self.partitions.iter().collect();
+        sorted.sort_by_key(|partition| partition.start);
+        for partition in &sorted {
+            let Partition { index, start, end, data, .. } = partition;
+            if end < start || data < start || data > end {
+                return Err(format!("partition {index} ends before it starts"));
+            }
+            if *start < self.first || *end > self.last {
+                let (first, last) = (self.first, self.last);
+                return Err(format!(
+                    "partition {index}, sectors {start} to {end}, is outside of {first} to {last}"
+                ));
+            }
+        }
+        for pair in sorted.windows(2) {
+            if pair[0].end >= pair[1].start {
+                let (one, other) = (pair[0].index, pair[1].index);
+                return Err(format!("partitions {one} and {other} overlap"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The partition of this number.
+    #[must_use]
+    pub fn partition(&self, index: u32) -> Option<&Partition> {
+        self.partitions.iter().find(|partition| partition.index == index)
+    }
+
+    /// How a partition is called behind the name of the disk.
+    #[must_use]
+    pub fn suffix(&self, partition: &Partition) -> String {
+        let index = partition.index;
+        match self.scheme {
+            Scheme::Gpt if partition.kind.is_slice() => format!("s{index}"),
+            Scheme::Gpt => format!("p{index}"),
+            Scheme::Mbr => format!("s{index}"),
+            Scheme::Ebr => format!("+{index:08}"),
+            Scheme::Bsd => {
+                let letter = u8::try_from(index.saturating_sub(1)).unwrap_or(25);
+                String::from(char::from(b'a' + letter.min(25)))
+            }
+        }
+    }
+
+    /// What to do so that the medium says what this says.
+    #[must_use]
+    pub fn steps(&self, sector: u32) -> Vec<Step> {
+        match &self.detail {
+            Detail::Gpt(detail) => gpt::steps(self, detail, sector),
+            Detail::Mbr(old) => mbr_scheme::steps(self, old),
+            Detail::Ebr(old) => ebr::steps(self, old, sector),
+            Detail::Bsd { sector, base } => bsd::steps(self, sector, *base),
+        }
+    }
+}
+
+/// Looks for a table of every kind; the strongest evidence wins.
+fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
+    let mut bad = None;
+    let mut none = Vec::new();
+    let mut weak = None;
+    for (result, is_weak) in [
+        gpt::probe(graph, provider),
+        (bsd::probe(graph, provider), false),
+        (ebr::probe(graph, provider), false),
+        (mbr_scheme::probe(graph, provider), false),
+    ] {
+        match result {
+            Probe::Found(..) if is_weak => weak = Some(result),
+            Probe::Found(..) => return result,
+            Probe::None(why) => none.push(why),
+            Probe::Bad(why, at, len) => bad = bad.or(Some(Probe::Bad(why, at, len))),
+        }
+    }
+    weak.or(bad).unwrap_or_else(|| Probe::None(none.join("; ")))
+}
+
+/// The table of a geom.
+#[must_use]
+pub fn table(graph: &Graph, geom: GeomId) -> Option<&Table> {
+    graph.state(geom)
+}
+
+/// The provider of a partition.
+#[must_use]
+pub fn provider_of(graph: &Graph, geom: GeomId, index: u32) -> Option<ProviderId> {
+    let table = table(graph, geom)?;
+    let name = format!("{}{}", graph[geom].name, table.suffix(table.partition(index)?));
+    let mut providers = graph[geom].providers.iter().copied();
+    providers.find(|&p| graph[p].name == name && graph[p].error.is_none())
+}
+
+/// The partition that a provider is.
+fn partition_of(graph: &Graph, provider: ProviderId) -> Option<(&Table, &Partition)> {
+    let geom = graph[provider].geom;
+    let table = table(graph, geom)?;
+    let suffix = graph[provider].name.strip_prefix(&graph[geom].name[..])?;
+    let found = table.partitions.iter().find(|p| table.suffix(p) == suffix)?;
+    Some((table, found))
+}
+
+/// Makes the providers what the table says.
+fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+    let Some(under) = graph.under(geom) else { return Ok(()) };
+    let sector = u64::from(graph[under].sector_size);
+    let base = graph[geom].name.clone();
+    let Some(table) = table(graph, geom) else { return Ok(()) };
+    let wanted: Vec<(String, u64, u64)> = table
+        .partitions
+        .iter()
+        .map(|p| (format!("{base}{}", table.suffix(p)), p.data * sector, p.end + 1 - p.data))
+        .map(|(name, offset, count)| (name, offset, count * sector))
+        .collect();
+    for provider in graph[geom].providers.clone() {
+        if !wanted.iter().any(|(name, ..)| *name == graph[provider].name) {
+            graph.wither_provider(provider, block::Error::Gone);
+        }
+    }
+    for (name, offset, length) in wanted {
+        let shape = slice_of(graph, under, offset, length);
+        let providers = graph[geom].providers.iter().copied();
+        let mut live = providers.filter(|&p| graph[p].error.is_none());
+        match live.find(|&provider| graph[provider].name == name) {
+            None => drop(graph.new_provider(geom, name, shape)?),
+            Some(provider) => {
+                graph.provider_mut(provider).stripe_offset = shape.stripe_offset;
+                if graph[provider].media_size != length {
+                    graph.resize_provider(provider, length);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Class for Part {
+    fn name(&self) -> &'static str {
+        "PART"
+    }
+
+    fn taste(&self, graph: &mut Graph, provider: ProviderId) -> Taste {
+        if graph[provider].access.write > 0 {
+            return Taste::passed("it is open for writing");
+        }
+        if let Some(class) = guard::component_of(graph, provider) {
+            let text = format!("it is a component of class {class}: tables are looked for there");
+            return Taste::passed(text);
+        }
+        let (table, at, len) = match probe(graph, provider) {
+            Probe::Found(table, at, len) => (table, at, len),
+            Probe::None(why) => return Taste::passed(why),
+            Probe::Bad(why, at, len) => return Taste::refused(why, at, len),
+        };
+        if let Err(why) = table.check() {
+            let text = format!("its {} table is not followed: {why}", table.scheme.name());
+            return Taste::refused(text, at, len);
+        }
+        let (scheme, count) = (table.scheme.name(), table.partitions.len());
+        let mut text = format!("{scheme} table with {count} partitions");
+        if let Some(damage) = &table.corrupt {
+            text.push_str(&format!(", damaged: {damage}"));
+        }
+        let geom = graph.new_geom(&PART, graph[provider].name.clone());
+        let consumer = graph.new_consumer(geom);
+        let attached = graph.attach(consumer, provider);
+        graph.set_state(geom, *table);
+        match attached.and_then(|()| offer(graph, geom)) {
+            Ok(()) => Taste::claimed(text, at, len),
+            Err(error) => {
+                graph.wither_geom(geom, block::Error::Gone);
+                Taste::refused(error.to_string(), at, len)
+            }
+        }
+    }
+
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        mut io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        let sector = u64::from(graph[provider].sector_size);
+        let (_, partition) = partition_of(graph, provider).ok_or(block::Error::Gone)?;
+        let base = partition.data * sector;
+        let geom = graph[provider].geom;
+        let consumer = graph[geom].consumers.first().copied().ok_or(block::Error::Gone)?;
+        graph.io(consumer, io.shifted(base))
+    }
+
+    fn access(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        change: Access,
+    ) -> Result<(), Error> {
+        // Who writes a partition has the disk alone: nobody else may move what is beneath.
+        let exclusive = change.exclusive + change.write;
+        super::pass_access(graph, provider, Access { exclusive, ..change })
+    }
+
+    fn resize(&self, graph: &mut Graph, consumer: ConsumerId) -> bool {
+        // A smaller disk may have lost partitions; a larger one only hides the second header.
+        let Some(under) = graph[consumer].provider else { return false };
+        let (geom, sectors) = (graph[consumer].geom, graph[under].sectors());
+        let Some(table) = graph.state_mut::<Table>(geom) else { return false };
+        if table.last >= sectors || table.modified {
+            return false;
+        }
+        if table.scheme == Scheme::Gpt {
+            table.corrupt = Some("the second header is not in the last sector".into());
+        }
+        true
+    }
+
+    fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<Value> {
+        let (table, partition) = partition_of(graph, provider)?;
+        let under = graph.under(graph[provider].geom)?;
+        let text = |text: String| Some(Value::Text(text));
+        match name {
+            "PART::scheme" => text(table.scheme.name().into()),
+            "PART::type" => text(partition.kind.name()),
+            "PART::label" => text(partition.label.clone()),
+            "PART::rawuuid" => text(partition.unique.to_string()),
+            "PART::depth" => {
+                let below = graph.attribute(under, name).and_then(|value| value.number());
+                Some(Value::Number(below.map_or(0, |depth| depth + 1)))
+            }
+            "PART::offset" => Some(Value::Number(partition.start)),
+            "GEOM::physpath" => {
+                let path = graph.attribute(under, name)?.text()?;
+                text(format!("{path}/{}", table.suffix(partition)))
+            }
+            _ => graph.attribute(under, name),
+        }
+    }
+
+    fn config(&self, graph: &Graph, object: Object) -> Config {
+        match object {
+            Object::Geom(geom) => table(graph, geom).map(geom_config).unwrap_or_default(),
+            Object::Provider(provider) => {
+                let sector = u64::from(graph[provider].sector_size);
+                let found = partition_of(graph, provider);
+                found.map(|(_, part)| provider_config(part, sector)).unwrap_or_default()
+            }
+            Object::Consumer(_) => Vec::new(),
+        }
+    }
+}
+
+fn geom_config(table: &Table) -> Config {
+    let state = if table.corrupt.is_some() { "CORRUPT" } else { "OK" };
+    vec![
+        ("scheme", table.scheme.name().into()),
+        ("entries", table.entries.to_string()),
+        ("first", table.first.to_string()),
+        ("last", table.last.to_string()),
+        ("fwsectors", table.sectors.to_string()),
+        ("fwheads", table.heads.to_string()),
+        ("state", state.into()),
+        ("modified", if table.modified { "true" } else { "false" }.into()),
+    ]
+}
+
+fn provider_config(part: &Partition, sector: u64) -> Config {
+    let mut config: Config = vec![
+        ("start", part.start.to_string()),
+        ("end", part.end.to_string()),
+        ("index", part.index.to_string()),
+        ("type", part.kind.name()),
+        ("offset", (part.data * sector).to_string()),
+        ("length", ((part.end + 1 - part.data) * sector).to_string()),
+        ("label", if part.label.is_empty() { "(null)".into() } else { part.label.clone() }),
+    ];
+    config.extend(part.attribute_names().into_iter().map(|name| ("attrib", name.to_string())));
+    config.push(("rawtype", part.kind.raw()));
+    let (index, start, count) = (part.index, part.start, part.length());
+    if matches!(part.kind, Type::Guid(_)) {
+        config.push(("rawuuid", part.unique.to_string()));
+        let path = format!("HD({index},GPT,{},{start:#x},{count:#x})", part.unique);
+        config.push(("efimedia", path));
+    }
+    config
+}

@@ -1,0 +1,751 @@
+//! What can be done to a partition table, by the verbs of `gpart`.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::block;
+use flysch_wire::geom::gpt::{Entry, Guid};
+use flysch_wire::geom::mbr;
+
+use super::{
+    Detail, GPT_ATTRIBUTES, MBR_ATTRIBUTES, PART, Partition, Probe, Scheme, Step, Table, Type, bsd,
+    ebr, gpt, mbr_scheme, offer, probe, provider_of,
+};
+use crate::access::Access;
+use crate::class::guard;
+use crate::error::{Error, Kind};
+use crate::graph::Graph;
+use crate::io::Io;
+use crate::object::{GeomId, ProviderId};
+
+/// How a verb is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags {
+    /// Write at once; else the change stays in memory until [`commit`].
+    pub commit: bool,
+    /// Write over what is there.
+    pub force: bool,
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        Self { commit: true, force: false }
+    }
+}
+
+/// What `add` is told, in sectors.
+#[derive(Clone, Debug)]
+pub struct Add {
+    /// What it is for.
+    pub kind: String,
+    /// First sector; without, where there is room.
+    pub start: Option<u64>,
+    /// Number of sectors; without, as many as there are.
+    pub size: Option<u64>,
+    /// Multiple that start and size are of.
+    pub alignment: Option<u64>,
+    /// Number; without, the first free one.
+    pub index: Option<u32>,
+    /// Name, where the scheme has names.
+    pub label: Option<String>,
+}
+
+/// What `modify` is told.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    /// A new type.
+    pub kind: Option<String>,
+    /// A new name.
+    pub label: Option<String>,
+}
+
+fn refuse<T>(kind: Kind, object: &str, cause: impl ToString) -> Result<T, Error> {
+    Err(Error::new(kind, object, cause))
+}
+
+fn table_of(graph: &Graph, geom: GeomId) -> Result<&Table, Error> {
+    let missing = || Error::not_found(&graph[geom].name, "partition table");
+    super::table(graph, geom).ok_or_else(missing)
+}
+
+fn table_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut Table, Error> {
+    let name = graph[geom].name.clone();
+    graph.state_mut(geom).ok_or_else(|| Error::not_found(name, "partition table"))
+}
+
+fn under(graph: &Graph, geom: GeomId) -> Result<ProviderId, Error> {
+    graph.under(geom).ok_or_else(|| Error::io(&graph[geom].name, block::Error::Gone))
+}
+
+fn type_of(scheme: Scheme, text: &str) -> Result<Type, Error> {
+    Type::parse(scheme, text).ok_or_else(|| {
+        let cause = format!("is no type of {} partitions; `!` and its own writing is", scheme.name());
+        Error::invalid(text, cause)
+    })
+}
+
+/// Makes a table on a provider that has none.
+///
+/// # Errors
+/// What is in the way: a table, a file system, metadata of other classes (without `force`).
+pub fn create(
+    graph: &mut Graph,
+    provider: ProviderId,
+    (scheme, entries): (Scheme, Option<u32>),
+    flags: Flags,
+) -> Result<GeomId, Error> {
+    guard::in_use(graph, provider)?;
+    let name = graph[provider].name.clone();
+    if !flags.force {
+        if matches!(scheme, Scheme::Gpt | Scheme::Mbr) {
+            guard::last_sector(graph, "PART", provider)?;
+        }
+        guard::file_system(graph, provider)?;
+        if let Probe::Bad(why, at, _) = probe(graph, provider) {
+            let cause = format!("{why} (byte {at}); say --force to write over it");
+            return refuse(Kind::Foreign, &name, cause);
+        }
+    }
+    let mut table = match scheme {
+        Scheme::Gpt => gpt::create(graph, provider, entries)?,
+        Scheme::Mbr => mbr_scheme::create(graph, provider)?,
+        Scheme::Ebr => ebr::create(graph, provider)?,
+        Scheme::Bsd => bsd::create(graph, provider, entries)?,
+    };
+    table.modified = true;
+    let geom = graph.new_geom(&PART, name);
+    let consumer = graph.new_consumer(geom);
+    let made = graph.attach(consumer, provider);
+    graph.set_state(geom, table);
+    let made = made.and_then(|()| finish(graph, geom, flags));
+    if let Err(error) = made {
+        graph.wither_geom(geom, block::Error::Gone);
+        graph.settle();
+        return Err(error);
+    }
+    Ok(geom)
+}
+
+/// Writes what was changed, if that is wanted, and offers the providers.
+fn finish(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Error> {
+    table_mut(graph, geom)?.modified = true;
+    offer(graph, geom)?;
+    if flags.commit {
+        commit(graph, geom)?;
+    }
+    graph.settle();
+    Ok(())
+}
+
+/// Does steps, one after the other, with the provider alone.
+fn write(graph: &mut Graph, geom: GeomId, steps: &[Step]) -> Result<(), Error> {
+    let provider = under(graph, geom)?;
+    let name = graph[provider].name.clone();
+    let consumer = graph[geom].consumers[0];
+    graph.access(consumer, Access::ALONE)?;
+    let mut result = Ok(());
+    for step in steps {
+        result = match step {
+            Step::Write(offset, from) => graph.io(consumer, Io::Write { offset: *offset, from }),
+            Step::Flush => graph.io(consumer, Io::Flush),
+        };
+        if result.is_err() {
+            break;
+        }
+    }
+    graph.access(consumer, Access::ALONE.undone())?;
+    result.map_err(|error| Error::io(name, error))
+}
+
+/// Writes a changed table.
+///
+/// # Errors
+/// Why it cannot be written; the change stays in memory.
+pub fn commit(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+    let provider = under(graph, geom)?;
+    let sector = graph[provider].sector_size;
+    let table = table_of(graph, geom)?;
+    if !table.modified {
+        return Ok(());
+    }
+    let steps = table.steps(sector);
+    write(graph, geom, &steps)?;
+    // What is on the medium now is what the next change starts from.
+    if let Probe::Found(table, ..) = probe(graph, provider) {
+        graph.set_state(geom, *table);
+    }
+    graph.settle();
+    Ok(())
+}
+
+/// Forgets changes that were not written.
+///
+/// # Errors
+/// Why the old table cannot be read.
+pub fn undo(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+    let provider = under(graph, geom)?;
+    match probe(graph, provider) {
+        Probe::Found(table, ..) => {
+            graph.set_state(geom, *table);
+            offer(graph, geom)?;
+        }
+        _ => graph.wither_geom(geom, block::Error::Gone),
+    }
+    graph.settle();
+    Ok(())
+}
+
+/// Adds a partition; answers its number.
+///
+/// # Errors
+/// What cannot be, or where there is no room.
+pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u32, Error> {
+    let provider = under(graph, geom)?;
+    let name = graph[geom].name.clone();
+    let grid = graph[provider].stripe_size / u64::from(graph[provider].sector_size);
+    let unique = gpt::new_guid(graph);
+    let table = table_of(graph, geom)?;
+    let kind = type_of(table.scheme, &add.kind)?;
+    let (start, size) = match room(table, add, grid) {
+        Ok(found) => found,
+        Err(cause) => return refuse(Kind::NoSpace, &name, cause),
+    };
+    let data = if table.scheme == Scheme::Ebr {
+        // The record takes the first track, or what the alignment says.
+        start + add.alignment.unwrap_or(u64::from(table.sectors)).max(1)
+    } else {
+        start
+    };
+    let index = match add.index {
+        _ if table.scheme == Scheme::Ebr => ebr::number(&table.partitions, start, table.sectors),
+        Some(index) if table.partition(index).is_some() => {
+            return refuse(Kind::Exists, &name, format!("there is a partition {index} already"));
+        }
+        Some(index) => index,
+        None => {
+            let taken = |index: &u32| table.partition(*index).is_some();
+            let is_raw = |index: &u32| table.scheme == Scheme::Bsd && *index == 3;
+            (1..).find(|index| !taken(index) && !is_raw(index)).unwrap_or(1)
+        }
+    };
+    if index == 0 || index > table.entries && table.scheme != Scheme::Ebr {
+        let cause = format!("there is room for {} partitions, not for one {index}", table.entries);
+        return refuse(Kind::NoSpace, &name, cause);
+    }
+    if table.scheme == Scheme::Bsd && index == 3 {
+        return refuse(Kind::Invalid, &name, "partition 3 of a disklabel is the whole disk");
+    }
+    let label = add.label.clone().unwrap_or_default();
+    check_label(table.scheme, &label, &name)?;
+    let end = start.checked_add(size - 1).filter(|end| *end >= data);
+    let Some(end) = end else {
+        return refuse(Kind::NoSpace, &name, "the partition would be empty");
+    };
+    let unique = if table.scheme == Scheme::Gpt { unique } else { Guid::ZERO };
+    let partition = Partition { index, start, end, data, kind, label, attributes: 0, unique };
+    let mut changed = table.clone();
+    changed.partitions.push(partition);
+    changed.partitions.sort_by_key(|partition| partition.index);
+    if let Err(cause) = changed.check() {
+        return refuse(Kind::NoSpace, &name, cause);
+    }
+    *table_mut(graph, geom)? = changed;
+    finish(graph, geom, flags)?;
+    Ok(index)
+}
+
+fn check_label(scheme: Scheme, label: &str, name: &str) -> Result<(), Error> {
+    if label.is_empty() {
+        return Ok(());
+    }
+    if scheme != Scheme::Gpt {
+        let cause = format!("partitions of {} have no names", scheme.name());
+        return refuse(Kind::Invalid, name, cause);
+    }
+    if label.chars().any(char::is_control) || Entry::encode_name(label).is_none() {
+        let cause = "a name has up to 36 characters, none of them a control";
+        return refuse(Kind::Invalid, name, cause);
+    }
+    Ok(())
+}
+
+/// Free sectors of a table: first and last of each run.
+fn free(table: &Table) -> Vec<(u64, u64)> {
+    let mut sorted: Vec<&Partition> = table.partitions.iter().collect();
+    sorted.sort_by_key(|partition| partition.start);
+    let (mut next, mut free) = (table.first, Vec::new());
+    for partition in sorted {
+        if partition.start > next {
+            free.push((next, partition.start - 1));
+        }
+        next = next.max(partition.end + 1);
+    }
+    if next <= table.last {
+        free.push((next, table.last));
+    }
+    free
+}
+
+/// Where a partition goes: its first sector and its size. Of several places that are large enough
+/// the tightest is taken; without a size the largest.
+fn room(table: &Table, add: &Add, grid: u64) -> Result<(u64, u64), String> {
+    let tracks = matches!(table.scheme, Scheme::Mbr | Scheme::Ebr);
+    let natural = if tracks { u64::from(table.sectors) } else { grid.max(1) };
+    let given = add.start.is_some() && add.size.is_some() && add.alignment.is_none();
+    let grid = match add.alignment {
+        Some(0) => return Err("an alignment of 0 cannot be".into()),
+        Some(alignment) => alignment,
+        None if given && !tracks => 1,
+        None => natural,
+    };
+    let up = |sector: u64| sector.checked_next_multiple_of(grid).unwrap_or(u64::MAX);
+    let wanted_start = add.start.map(up);
+    let wanted_size = add.size.map(|size| if size > grid { size / grid * grid } else { size });
+    if wanted_size == Some(0) {
+        return Err("a size of 0 cannot be".into());
+    }
+    let mut best: Option<(u64, u64, u64)> = None;
+    for (first, last) in free(table) {
+        let start = match wanted_start {
+            Some(start) if (first..=last).contains(&start) => start,
+            Some(_) => continue,
+            None => up(first),
+        };
+        let end = (last + 1) / grid * grid;
+        let end = if end > start { end } else { last + 1 };
+        if start >= end {
+            continue;
+        }
+        let there = end - start;
+        let (size, grade) = match wanted_size {
+            Some(size) if size > last + 1 - start => continue,
+            Some(size) => (size, there.abs_diff(size)),
+            None => (there, u64::MAX - there),
+        };
+        if best.is_none_or(|(.., worse)| grade < worse) {
+            best = Some((start, size, grade));
+        }
+    }
+    let (start, size, _) = best.ok_or_else(|| no_room(table, wanted_start, wanted_size))?;
+    Ok((start, size))
+}
+
+fn no_room(table: &Table, start: Option<u64>, size: Option<u64>) -> String {
+    let largest = free(table).iter().map(|(first, last)| last + 1 - first).max().unwrap_or(0);
+    match (start, size) {
+        (Some(start), _) => format!(
+            "there is no room at sector {start}; the largest free run has {largest} sectors"
+        ),
+        (None, Some(size)) => {
+            format!("there is no room for {size} sectors; the largest free run has {largest}")
+        }
+        (None, None) => "there is no free sector".into(),
+    }
+}
+
+/// The partition `index`, or the words that there is none.
+fn existing(graph: &Graph, geom: GeomId, index: u32) -> Result<Partition, Error> {
+    let table = table_of(graph, geom)?;
+    match table.partition(index) {
+        Some(partition) => Ok(partition.clone()),
+        None => refuse(Kind::NotFound, &graph[geom].name, format!("has no partition {index}")),
+    }
+}
+
+fn check_closed(graph: &Graph, geom: GeomId, index: u32) -> Result<(), Error> {
+    let Some(provider) = provider_of(graph, geom, index) else { return Ok(()) };
+    let access = graph[provider].access;
+    if access != Access::NONE {
+        let cause = format!("is open ({access}); close it first");
+        return refuse(Kind::Busy, &graph[provider].name, cause);
+    }
+    guard::in_use(graph, provider)
+}
+
+/// Removes a partition; answers what it was called.
+///
+/// # Errors
+/// That there is none, or that it is in use.
+pub fn delete(
+    graph: &mut Graph,
+    geom: GeomId,
+    index: u32,
+    flags: Flags,
+) -> Result<String, Error> {
+    let partition = existing(graph, geom, index)?;
+    check_closed(graph, geom, index)?;
+    let name = format!("{}{}", graph[geom].name, table_of(graph, geom)?.suffix(&partition));
+    table_mut(graph, geom)?.partitions.retain(|partition| partition.index != index);
+    finish(graph, geom, flags)?;
+    Ok(name)
+}
+
+/// Changes type or name of a partition; answers what it is called.
+///
+/// # Errors
+/// What cannot be.
+pub fn modify(
+    graph: &mut Graph,
+    geom: GeomId,
+    (index, change): (u32, &Change),
+    flags: Flags,
+) -> Result<String, Error> {
+    let mut partition = existing(graph, geom, index)?;
+    let scheme = table_of(graph, geom)?.scheme;
+    if let Some(kind) = &change.kind {
+        check_closed(graph, geom, index)?;
+        partition.kind = type_of(scheme, kind)?;
+    }
+    if let Some(label) = &change.label {
+        check_label(scheme, label, &graph[geom].name)?;
+        partition.label.clone_from(label);
+    }
+    replace(graph, geom, partition, flags)
+}
+
+/// Puts a changed partition in place of the old one; answers what it is called.
+fn replace(
+    graph: &mut Graph,
+    geom: GeomId,
+    partition: Partition,
+    flags: Flags,
+) -> Result<String, Error> {
+    let mut changed = table_of(graph, geom)?.clone();
+    let name = format!("{}{}", graph[geom].name, changed.suffix(&partition));
+    let index = partition.index;
+    if let Some(place) = changed.partitions.iter_mut().find(|p| p.index == index) {
+        *place = partition;
+    }
+    if let Err(cause) = changed.check() {
+        return refuse(Kind::NoSpace, &graph[geom].name, cause);
+    }
+    *table_mut(graph, geom)? = changed;
+    finish(graph, geom, flags)?;
+    Ok(name)
+}
+
+/// Gives a partition another size, in sectors; without one all that is free behind it. Answers
+/// what it is called.
+///
+/// # Errors
+/// That there is no room, or that it is open.
+pub fn resize(
+    graph: &mut Graph,
+    geom: GeomId,
+    (index, size, alignment): (u32, Option<u64>, Option<u64>),
+    flags: Flags,
+) -> Result<String, Error> {
+    let mut partition = existing(graph, geom, index)?;
+    check_closed(graph, geom, index)?;
+    let table = table_of(graph, geom)?;
+    let behind = table.partitions.iter().filter(|p| p.start > partition.end);
+    let limit = behind.map(|p| p.start).min().unwrap_or(table.last + 1);
+    let grid = alignment.unwrap_or(1).max(1);
+    let end = match size {
+        Some(size) => partition.start.checked_add(size),
+        None => Some(limit),
+    };
+    let end = end.map(|end| if end.is_multiple_of(grid) { end } else { end / grid * grid });
+    match end {
+        Some(end) if end > partition.data && end <= limit => partition.end = end - 1,
+        _ => {
+            let room = limit - partition.start;
+            let cause = format!("partition {index} can have up to {room} sectors, not this many");
+            return refuse(Kind::NoSpace, &graph[geom].name, cause);
+        }
+    }
+    replace(graph, geom, partition, flags)
+}
+
+/// Sets or clears an attribute, such as `bootme` or `active`; answers what the partition is called.
+///
+/// # Errors
+/// That the scheme has no such attribute.
+pub fn set_attribute(
+    graph: &mut Graph,
+    geom: GeomId,
+    (index, name, value): (u32, &str, bool),
+    flags: Flags,
+) -> Result<String, Error> {
+    let mut partition = existing(graph, geom, index)?;
+    let table = table_of(graph, geom)?;
+    let known: &[(&str, u64)] = match table.scheme {
+        Scheme::Gpt => &GPT_ATTRIBUTES,
+        Scheme::Mbr => &MBR_ATTRIBUTES,
+        Scheme::Ebr | Scheme::Bsd => &[],
+    };
+    let Some((_, bit)) = known.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        let there = if names.is_empty() { "none".into() } else { names.join(", ") };
+        let cause = format!("is no attribute of {}; there are: {there}", table.scheme.name());
+        return refuse(Kind::Invalid, name, cause);
+    };
+    match value {
+        true => partition.attributes |= bit,
+        false => partition.attributes &= !bit,
+    }
+    if (table.scheme, value) == (Scheme::Mbr, true) {
+        // A PC boots from one partition.
+        for other in &mut table_mut(graph, geom)?.partitions {
+            other.attributes &= !u64::from(mbr::ACTIVE);
+        }
+    }
+    replace(graph, geom, partition, flags)
+}
+
+/// Puts boot code in front of the table. Bytes of the code that belong to the table are left out.
+///
+/// # Errors
+/// That the scheme has no place for it, or that it is too long.
+pub fn boot_code(
+    graph: &mut Graph,
+    geom: GeomId,
+    code: &[u8],
+    flags: Flags,
+) -> Result<(), Error> {
+    const ROOM: usize = mbr::SERIAL_AT;
+    let name = graph[geom].name.clone();
+    let table = table_mut(graph, geom)?;
+    let front = match &mut table.detail {
+        Detail::Gpt(detail) => &mut detail.front,
+        Detail::Mbr(front) => front,
+        Detail::Ebr(_) | Detail::Bsd { .. } => {
+            return refuse(Kind::Invalid, &name, "this kind of table has no place for boot code");
+        }
+    };
+    if code.len() > mbr::LEN {
+        let cause = format!("the boot code has {} bytes, {} are its place", code.len(), mbr::LEN);
+        return refuse(Kind::NoSpace, &name, cause);
+    }
+    let len = code.len().min(ROOM);
+    front[..ROOM].fill(0);
+    front[..len].copy_from_slice(&code[..len]);
+    finish(graph, geom, flags)
+}
+
+/// Puts boot code into a partition.
+///
+/// # Errors
+/// That it does not fit, or that the partition is in use.
+pub fn partition_code(
+    graph: &mut Graph,
+    geom: GeomId,
+    (index, code): (u32, &[u8]),
+) -> Result<String, Error> {
+    existing(graph, geom, index)?;
+    let missing = || Error::not_found(&graph[geom].name, "partition");
+    let provider = provider_of(graph, geom, index).ok_or_else(missing)?;
+    let (name, sector) = (graph[provider].name.clone(), graph[provider].sector_size);
+    if code.len() as u64 > graph[provider].media_size {
+        let (has, needs) = (graph[provider].media_size, code.len());
+        return refuse(Kind::NoSpace, &name, format!("has {has} bytes, the code {needs}"));
+    }
+    let mut sectors = code.to_vec();
+    sectors.resize(code.len().next_multiple_of(sector as usize), 0);
+    let consumer = graph.open(provider, Access::ALONE)?;
+    let written = graph
+        .io(consumer, Io::Write { offset: 0, from: &sectors })
+        .and_then(|()| graph.io(consumer, Io::Flush));
+    graph.shut(consumer);
+    graph.settle();
+    written.map_err(|error| Error::io(&name, error))?;
+    Ok(name)
+}
+
+/// Removes a table; with partitions in it only by force.
+///
+/// # Errors
+/// That there are partitions, or that one is in use.
+pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Error> {
+    let name = graph[geom].name.clone();
+    let sector = graph[under(graph, geom)?].sector_size;
+    let table = table_of(graph, geom)?;
+    let indices: Vec<u32> = table.partitions.iter().map(|partition| partition.index).collect();
+    if !indices.is_empty() && !flags.force {
+        let cause = format!("has {} partitions; delete them, or say -F", indices.len());
+        return refuse(Kind::Busy, &name, cause);
+    }
+    for index in indices {
+        check_closed(graph, geom, index)?;
+    }
+    let zeros = || vec![0; sector as usize];
+    let steps = match &table_of(graph, geom)?.detail {
+        Detail::Gpt(detail) => gpt::erase(detail, sector),
+        Detail::Mbr(_) | Detail::Ebr(_) => vec![Step::Write(0, zeros()), Step::Flush],
+        Detail::Bsd { .. } => vec![Step::Write(u64::from(sector), zeros()), Step::Flush],
+    };
+    // Nobody sees the partitions of a table that is half gone.
+    for provider in graph[geom].providers.clone() {
+        graph.wither_provider(provider, block::Error::Gone);
+    }
+    graph.settle();
+    let written = write(graph, geom, &steps);
+    graph.wither_geom(geom, block::Error::Gone);
+    graph.settle();
+    written
+}
+
+/// Mends a GPT of which one copy is damaged or not where it belongs; tells whether it was needed.
+///
+/// # Errors
+/// Why it cannot be written.
+pub fn recover(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<bool, Error> {
+    let provider = under(graph, geom)?;
+    let (sector, sectors) = (graph[provider].sector_size, graph[provider].sectors());
+    let table = table_mut(graph, geom)?;
+    if table.corrupt.is_none() {
+        return Ok(false);
+    }
+    gpt::place_anew(table, sector, sectors);
+    finish(graph, geom, flags)?;
+    Ok(true)
+}
+
+/// A table as text, as `gpart backup` writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// What kind of table.
+    pub scheme: Scheme,
+    /// Number of entries.
+    pub entries: u32,
+    /// Number, type, first sector, sectors, name, attributes of each partition.
+    pub partitions: Vec<(u32, String, u64, u64, String, Vec<String>)>,
+}
+
+/// What `gpart backup` says of a table.
+///
+/// # Errors
+/// That there is none.
+pub fn backup(graph: &Graph, geom: GeomId) -> Result<Backup, Error> {
+    let table = table_of(graph, geom)?;
+    let line = |p: &Partition| {
+        let attributes = p.attribute_names().into_iter().map(String::from).collect();
+        (p.index, p.kind.name(), p.start, p.length(), p.label.clone(), attributes)
+    };
+    let mut partitions: Vec<_> = table.partitions.iter().map(line).collect();
+    partitions.sort_by_key(|partition| partition.2);
+    Ok(Backup { scheme: table.scheme, entries: table.entries, partitions })
+}
+
+impl core::fmt::Display for Backup {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        writeln!(f, "{} {}", self.scheme.name(), self.entries)?;
+        let wide = self.partitions.iter().map(|(_, kind, ..)| kind.len()).max().unwrap_or(0);
+        for (index, kind, start, length, label, attributes) in &self.partitions {
+            write!(f, "{index:<3} {kind:>wide$} {start:>10} {length:>10}")?;
+            if !label.is_empty() {
+                write!(f, " {}", crate::class::label::mangle(label))?;
+            }
+            if !attributes.is_empty() {
+                write!(f, " [{}]", attributes.join(","))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl core::str::FromStr for Backup {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut lines = (1..).zip(text.lines().filter(|line| !line.trim().is_empty()));
+        let wrong = |at: i32, what: &str| format!("line {at}: {what}");
+        let (at, head) = lines.next().ok_or("there is nothing in it")?;
+        let mut words = head.split_whitespace();
+        let scheme = words.next().and_then(Scheme::of);
+        let scheme = scheme.ok_or_else(|| wrong(at, "starts with no known scheme"))?;
+        let entries = words.next().and_then(|word| word.parse().ok());
+        let entries = entries.ok_or_else(|| wrong(at, "has no number of entries"))?;
+        let mut partitions = Vec::new();
+        for (at, line) in lines {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [index, kind, start, length, rest @ ..] = &words[..] else {
+                return Err(wrong(at, "is not: number, type, start, size, name, [attributes]"));
+            };
+            let number = |word: &str| {
+                word.parse::<u64>().map_err(|_| wrong(at, &format!("`{word}` is no number")))
+            };
+            let (mut label, mut attributes) = (String::new(), Vec::new());
+            for word in rest {
+                match word.strip_prefix('[').and_then(|word| word.strip_suffix(']')) {
+                    Some(list) => attributes = list.split(',').map(String::from).collect(),
+                    None => label = unmangle(word),
+                }
+            }
+            let index = u32::try_from(number(index)?).map_err(|_| wrong(at, "a large number"))?;
+            let kind = (*kind).to_string();
+            partitions.push((index, kind, number(start)?, number(length)?, label, attributes));
+        }
+        Ok(Self { scheme, entries, partitions })
+    }
+}
+
+/// The opposite of [`mangle`](crate::class::label::mangle).
+fn unmangle(word: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), word.as_bytes());
+    while let Some((&byte, behind)) = rest.split_first() {
+        let digits = behind.get(..2).filter(|_| byte == b'%');
+        let digits = digits.and_then(|digits| core::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(value) => {
+                bytes.push(value);
+                rest = &behind[2..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Makes a table as a backup says, in one commit. An old one is replaced only by force.
+///
+/// # Errors
+/// What is in the way.
+pub fn restore(
+    graph: &mut Graph,
+    provider: ProviderId,
+    (backup, with_labels): (&Backup, bool),
+    flags: Flags,
+) -> Result<GeomId, Error> {
+    let name = graph[provider].name.clone();
+    if let Ok(old) = graph.geom("PART", &name) {
+        destroy(graph, old, flags)?;
+    }
+    let later = Flags { commit: false, force: flags.force };
+    let entries = (backup.scheme != Scheme::Mbr).then_some(backup.entries);
+    let geom = create(graph, provider, (backup.scheme, entries), later)?;
+    let mut filled = Ok(());
+    for (index, kind, start, size, label, attributes) in &backup.partitions {
+        let wanted = Add {
+            kind: kind.clone(),
+            start: Some(*start),
+            size: Some(*size),
+            alignment: Some(1),
+            index: Some(*index),
+            label: with_labels.then(|| label.clone()),
+        };
+        filled = add(graph, geom, &wanted, later).and_then(|index| {
+            attributes.iter().try_for_each(|attribute| {
+                set_attribute(graph, geom, (index, attribute, true), later).map(drop)
+            })
+        });
+        if filled.is_err() {
+            break;
+        }
+    }
+    let done = filled.and_then(|()| if flags.commit { commit(graph, geom) } else { Ok(()) });
+    match done {
+        Ok(()) => Ok(geom),
+        Err(error) => {
+            graph.wither_geom(geom, block::Error::Gone);
+            graph.settle();
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! The graph: who there is, and who stands on whom.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::fmt;
+use core::ops::Index;
+
+use crate::access::Access;
+use crate::class::{Class, Value};
+use crate::error::{Error, Kind};
+use crate::events::Event;
+use crate::io::Shape;
+use crate::object::{
+    Consumer, ConsumerId, Geom, GeomId, Provider, ProviderId, Statistics,
+};
+use crate::record::{Record, Verdict};
+
+/// Highest rank of a geom: so many stand on each other at most.
+pub const DEPTH_MAX: u32 = 32;
+/// Most providers: nobody's metadata can make more of them.
+pub const PROVIDERS_MAX: usize = 16384;
+
+/// Everything, with one owner.
+#[derive(Default)]
+pub struct Graph {
+    pub(crate) classes: Vec<&'static dyn Class>,
+    geoms: BTreeMap<GeomId, Geom>,
+    providers: BTreeMap<ProviderId, Provider>,
+    consumers: BTreeMap<ConsumerId, Consumer>,
+    next: u32,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) record: Record,
+    random: u64,
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { classes, geoms, providers, consumers, next: _, events, record: _, random: _ } =
+            self;
+        let classes: Vec<_> = classes.iter().map(|class| class.name()).collect();
+        f.debug_struct("Graph")
+            .field("classes", &classes)
+            .field("geoms", geoms)
+            .field("providers", providers)
+            .field("consumers", consumers)
+            .field("events", events)
+            .finish_non_exhaustive()
+    }
+}
+
+macro_rules! index {
+    ($id:ident, $object:ident, $field:ident) => {
+        /// # Panics
+        /// If it is gone.
+        impl Index<$id> for Graph {
+            type Output = $object;
+
+            fn index(&self, id: $id) -> &$object {
+                self.$field.get(&id).expect("the object is there")
+            }
+        }
+    };
+}
+
+index!(GeomId, Geom, geoms);
+index!(ProviderId, Provider, providers);
+index!(ConsumerId, Consumer, consumers);
+
+impl Graph {
+    /// An empty graph with these classes. `seed` is where identifiers of new metadata come from.
+    #[must_use]
+    pub fn new(classes: &[&'static dyn Class], seed: u64) -> Self {
+        Self { classes: classes.to_vec(), random: seed, ..Self::default() }
+    }
+
+    /// Adds a class, which is offered every provider at the next [`settle`](Self::settle).
+    pub fn register(&mut self, class: &'static dyn Class) {
+        self.classes.push(class);
+        self.post(Event::Class(class.name()));
+    }
+
+    /// The class of this name, in any case.
+    pub fn class(&self, name: &str) -> Option<&'static dyn Class> {
+        self.classes.iter().find(|class| class.name().eq_ignore_ascii_case(name)).copied()
+    }
+
+    /// All geoms, oldest first.
+    pub fn geoms(&self) -> impl DoubleEndedIterator<Item = (GeomId, &Geom)> {
+        self.geoms.iter().map(|(id, geom)| (*id, geom))
+    }
+
+    /// All geoms of a class, oldest first, without those that go away.
+    pub fn geoms_of<'a>(
+        &'a self,
+        class: &'a str,
+    ) -> impl DoubleEndedIterator<Item = (GeomId, &'a Geom)> {
+        self.geoms().filter(move |(_, geom)| geom.class.name() == class && !geom.withering)
+    }
+
+    /// All providers, oldest first.
+    pub fn providers(&self) -> impl DoubleEndedIterator<Item = (ProviderId, &Provider)> {
+        self.providers.iter().map(|(id, provider)| (*id, provider))
+    }
+
+    /// The provider of this name; `/dev/` in front of it is no part of it.
+    ///
+    /// # Errors
+    /// That there is none.
+    pub fn provider(&self, name: &str) -> Result<ProviderId, Error> {
+        let wanted = name.strip_prefix("/dev/").unwrap_or(name);
+        let mut all = self.providers();
+        let found = all.find(|(_, provider)| provider.name == wanted && provider.error.is_none());
+        found.map(|(id, _)| id).ok_or_else(|| {
+            let there: Vec<&str> =
+                self.providers().map(|(_, provider)| &provider.name[..]).take(12).collect();
+            let cause = match &there[..] {
+                [] => "there is no such provider, nor any other".into(),
+                names => format!("there is no such provider; there are {}", names.join(", ")),
+            };
+            Error::new(Kind::NotFound, wanted, cause)
+        })
+    }
+
+    /// The geom of this class and name.
+    ///
+    /// # Errors
+    /// That there is none.
+    pub fn geom(&self, class: &str, name: &str) -> Result<GeomId, Error> {
+        let wanted = name.strip_prefix("/dev/").unwrap_or(name);
+        let mut all = self.geoms_of(class);
+        let found = all.find(|(_, geom)| geom.name == wanted).map(|(id, _)| id);
+        found.ok_or_else(|| Error::not_found(wanted, &format!("geom of class {class}")))
+    }
+
+    pub(crate) fn find_consumer(&self, consumer: ConsumerId) -> Option<&Consumer> {
+        self.consumers.get(&consumer)
+    }
+
+    pub(crate) fn find_provider(&self, provider: ProviderId) -> Option<&Provider> {
+        self.providers.get(&provider)
+    }
+
+    pub(crate) fn find_provider_mut(&mut self, provider: ProviderId) -> Option<&mut Provider> {
+        self.providers.get_mut(&provider)
+    }
+
+    pub(crate) fn provider_mut(&mut self, provider: ProviderId) -> &mut Provider {
+        self.providers.get_mut(&provider).expect("the provider is there")
+    }
+
+    pub(crate) fn consumer_mut(&mut self, consumer: ConsumerId) -> &mut Consumer {
+        self.consumers.get_mut(&consumer).expect("the consumer is there")
+    }
+
+    pub(crate) fn geom_mut(&mut self, geom: GeomId) -> &mut Geom {
+        self.geoms.get_mut(&geom).expect("the geom is there")
+    }
+
+    fn number(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A number that nobody can foretell who does not know the seed: for identifiers.
+    pub fn random(&mut self) -> u64 {
+        // SplitMix64.
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
+    }
+
+    /// Keeps a line about what happened.
+    pub fn say(&mut self, message: String) {
+        self.record.say(message);
+    }
+
+    /// What happened, oldest first.
+    pub fn messages(&self) -> impl Iterator<Item = &str> {
+        self.record.messages.iter().map(String::as_str)
+    }
+
+    /// What every class said about every provider, the newest verdict of each.
+    pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+        self.record.verdicts.iter()
+    }
+
+    /// A new geom. It stands on nothing and offers nothing.
+    pub fn new_geom(&mut self, class: &'static dyn Class, name: impl Into<String>) -> GeomId {
+        let id = GeomId(self.number());
+        let geom = Geom {
+            class,
+            name: name.into(),
+            rank: 1,
+            providers: Vec::new(),
+            consumers: Vec::new(),
+            withering: false,
+            state: None,
+        };
+        self.geoms.insert(id, geom);
+        id
+    }
+
+    /// What the class keeps for a geom, if it is a `T`.
+    pub fn state<T: Any>(&self, geom: GeomId) -> Option<&T> {
+        self.geoms.get(&geom)?.state.as_ref()?.downcast_ref()
+    }
+
+    /// The same, to be changed.
+    pub fn state_mut<T: Any>(&mut self, geom: GeomId) -> Option<&mut T> {
+        self.geoms.get_mut(&geom)?.state.as_mut()?.downcast_mut()
+    }
+
+    /// Keeps `state` for a geom.
+    pub fn set_state(&mut self, geom: GeomId, state: impl Any) {
+        self.geom_mut(geom).state = Some(Box::new(state));
+    }
+
+    /// A new provider, which every class is offered at the next [`settle`](Self::settle).
+    ///
+    /// # Errors
+    /// That the name is taken, or that there are too many already.
+    pub fn new_provider(
+        &mut self,
+        geom: GeomId,
+        name: impl Into<String>,
+        shape: Shape,
+    ) -> Result<ProviderId, Error> {
+        let name = name.into();
+        if self.providers.len() >= PROVIDERS_MAX {
+            let cause = format!("there are {PROVIDERS_MAX} providers already");
+            return Err(Error::new(Kind::NoSpace, name, cause));
+        }
+        let is_taken =
+            |other: &Provider| other.name == name && other.error.is_none();
+        if self.providers.values().any(is_taken) {
+            return Err(Error::new(Kind::Exists, name, "there is a provider of this name already"));
+        }
+        let id = ProviderId(self.number());
+        let provider = Provider {
+            geom,
+            name,
+            media_size: shape.media_size,
+            sector_size: shape.sector_size,
+            stripe_size: shape.stripe_size,
+            stripe_offset: shape.stripe_offset,
+            access: Access::NONE,
+            consumers: Vec::new(),
+            error: None,
+            statistics: Statistics::default(),
+        };
+        self.providers.insert(id, provider);
+        self.geom_mut(geom).providers.push(id);
+        self.post(Event::Provider(id));
+        Ok(id)
+    }
+
+    /// Gives an idle provider another name, as FreeBSD's partitions change theirs.
+    pub fn rename(&mut self, provider: ProviderId, name: impl Into<String>) {
+        self.provider_mut(provider).name = name.into();
+    }
+
+    /// A new consumer, attached to nothing.
+    pub fn new_consumer(&mut self, geom: GeomId) -> ConsumerId {
+        let id = ConsumerId(self.number());
+        let consumer = Consumer { geom, provider: None, access: Access::NONE, spoiled: false };
+        self.consumers.insert(id, consumer);
+        self.geom_mut(geom).consumers.push(id);
+        id
+    }
+
+    /// Puts a consumer onto a provider.
+    ///
+    /// # Errors
+    /// [`Kind::Loop`] if the geom would stand on itself, or more than [`DEPTH_MAX`] on each other.
+    ///
+    /// # Panics
+    /// If it is attached already.
+    pub fn attach(&mut self, consumer: ConsumerId, provider: ProviderId) -> Result<(), Error> {
+        assert!(self[consumer].provider.is_none(), "a consumer has one provider");
+        let (geom, beneath) = (self[consumer].geom, self[provider].geom);
+        let name = || self[provider].name.clone();
+        if self.stands_on(beneath, geom) {
+            let cause = format!("{} would stand on itself", self[geom].name);
+            return Err(Error::new(Kind::Loop, name(), cause));
+        }
+        let rank = self[geom].rank.max(self[beneath].rank + 1);
+        if rank + self.height_above(geom) > DEPTH_MAX {
+            let cause = format!("more than {DEPTH_MAX} geoms would stand on each other");
+            return Err(Error::new(Kind::Loop, name(), cause));
+        }
+        self.consumer_mut(consumer).provider = Some(provider);
+        self.consumer_mut(consumer).spoiled = false;
+        self.provider_mut(provider).consumers.push(consumer);
+        self.rank(geom);
+        Ok(())
+    }
+
+    /// Takes a consumer off its provider.
+    ///
+    /// # Panics
+    /// If it has it open.
+    pub fn detach(&mut self, consumer: ConsumerId) {
+        assert!(self[consumer].access == Access::NONE, "what is detached is closed");
+        let Some(provider) = self.consumer_mut(consumer).provider.take() else { return };
+        self.provider_mut(provider).consumers.retain(|other| *other != consumer);
+        let geom = self[consumer].geom;
+        self.rank(geom);
+    }
+
+    /// Whether `above` is `below` or stands on it.
+    fn stands_on(&self, above: GeomId, below: GeomId) -> bool {
+        above == below || self.beneath(above).any(|geom| self.stands_on(geom, below))
+    }
+
+    /// The geoms right beneath one.
+    fn beneath(&self, geom: GeomId) -> impl Iterator<Item = GeomId> + '_ {
+        let providers = self[geom].consumers.iter().filter_map(|&c| self[c].provider);
+        providers.map(|provider| self[provider].geom)
+    }
+
+    /// The geoms right above one.
+    fn above(&self, geom: GeomId) -> impl Iterator<Item = GeomId> + '_ {
+        let providers = self[geom].providers.iter().map(|&provider| &self[provider]);
+        providers.flat_map(|provider| provider.consumers.iter().map(|&c| self[c].geom))
+    }
+
+    /// How many geoms stand on each other above one.
+    fn height_above(&self, geom: GeomId) -> u32 {
+        let above = self.above(geom).map(|geom| 1 + self.height_above(geom));
+        above.max().unwrap_or(0)
+    }
+
+    /// Computes the rank of a geom and of those above it. [`attach`](Self::attach) has seen to it
+    /// that this ends.
+    fn rank(&mut self, geom: GeomId) {
+        let beneath = self.beneath(geom).map(|geom| self[geom].rank).max();
+        let rank = beneath.unwrap_or(0) + 1;
+        if self[geom].rank != rank {
+            self.geom_mut(geom).rank = rank;
+            for above in self.above(geom).collect::<Vec<_>>() {
+                self.rank(above);
+            }
+        }
+    }
+
+    /// Closes, detaches and forgets a consumer.
+    pub fn drop_consumer(&mut self, consumer: ConsumerId) {
+        self.close(consumer);
+        self.detach(consumer);
+        let geom = self[consumer].geom;
+        self.geom_mut(geom).consumers.retain(|other| *other != consumer);
+        self.consumers.remove(&consumer);
+    }
+
+    /// Forgets a provider that nobody stands on.
+    pub(crate) fn drop_provider(&mut self, provider: ProviderId) {
+        let geom = self[provider].geom;
+        self.geom_mut(geom).providers.retain(|other| *other != provider);
+        self.providers.remove(&provider);
+    }
+
+    /// Forgets a geom that offers nothing, with its consumers.
+    pub(crate) fn drop_geom(&mut self, geom: GeomId) {
+        for consumer in self[geom].consumers.clone() {
+            self.drop_consumer(consumer);
+        }
+        debug_assert!(self[geom].providers.is_empty(), "somebody may stand on a provider");
+        self.geoms.remove(&geom);
+    }
+
+    /// An attribute of a provider, asked of its class and of those beneath it.
+    pub fn attribute(&self, provider: ProviderId, name: &str) -> Option<Value> {
+        self[self[provider].geom].class.attribute(self, provider, name)
+    }
+
+    /// The provider that the first consumer of a geom is attached to.
+    pub fn under(&self, geom: GeomId) -> Option<ProviderId> {
+        self[geom].consumers.first().and_then(|&consumer| self[consumer].provider)
+    }
+}

@@ -1,0 +1,297 @@
+//! Requests through the graph, one at a time: how metadata is read and written, and images.
+
+use alloc::vec;
+use core::fmt;
+
+use flysch_api::block::Error;
+
+use crate::access::Access;
+use crate::class::DEV;
+use crate::error;
+use crate::graph::Graph;
+use crate::object::{ConsumerId, ProviderId};
+
+/// A request.
+#[derive(Debug)]
+pub enum Io<'a> {
+    /// Fill the slice with what is at an offset.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Where to.
+        to: &'a mut [u8],
+    },
+    /// Put the slice at an offset.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// What.
+        from: &'a [u8],
+    },
+    /// The content is not needed any more.
+    Delete {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Everything written is on the medium when this ends.
+    Flush,
+}
+
+impl Io<'_> {
+    /// First byte; 0 of a flush.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        match self {
+            Self::Read { offset, .. } | Self::Write { offset, .. } => *offset,
+            Self::Delete { offset, .. } => *offset,
+            Self::Flush => 0,
+        }
+    }
+
+    /// Bytes; 0 of a flush.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Read { to, .. } => to.len() as u64,
+            Self::Write { from, .. } => from.len() as u64,
+            Self::Delete { length, .. } => *length,
+            Self::Flush => 0,
+        }
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it changes what is on the medium.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Delete { .. })
+    }
+
+    /// The same, to be used once more.
+    pub fn again(&mut self) -> Io<'_> {
+        self.part(0, self.len(), self.offset())
+    }
+
+    /// The `length` bytes from the `skip`th on, which must be in it, at `offset`.
+    pub fn part(&mut self, skip: u64, length: u64, offset: u64) -> Io<'_> {
+        let range = skip as usize..(skip + length) as usize;
+        match self {
+            Self::Read { to, .. } => Io::Read { offset, to: &mut to[range] },
+            Self::Write { from, .. } => Io::Write { offset, from: &from[range] },
+            Self::Delete { .. } => Io::Delete { offset, length },
+            Self::Flush => Io::Flush,
+        }
+    }
+
+    /// The same, `base` bytes further on.
+    pub fn shifted(&mut self, base: u64) -> Io<'_> {
+        self.part(0, self.len(), self.offset().wrapping_add(base))
+    }
+}
+
+/// What a disk looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes.
+    pub media_size: u64,
+    /// Bytes of a sector, a power of two.
+    pub sector_size: u32,
+    /// Bytes of the best unit of I/O; 0 if none is known.
+    pub stripe_size: u64,
+    /// Bytes by which the disk starts behind the start of such a unit.
+    pub stripe_offset: u64,
+}
+
+/// What a disk keeps its bytes on: an image file, memory, a target.
+pub trait Medium: fmt::Debug {
+    /// Its shape.
+    fn shape(&self) -> Shape;
+
+    /// Somebody is about to read, or to write.
+    ///
+    /// # Errors
+    /// That it cannot be: [`Error::WriteProtected`].
+    fn open(&mut self, writes: bool) -> Result<(), Error> {
+        let _ = writes;
+        Ok(())
+    }
+
+    /// Fills `to` with the bytes at `offset`: whole sectors inside the shape.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error>;
+
+    /// Puts `from` at `offset`.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error>;
+
+    /// The content of these bytes is not needed any more.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`]; what the medium says.
+    fn delete(&mut self, offset: u64, length: u64) -> Result<(), Error> {
+        let _ = (offset, length);
+        Err(Error::Unsupported)
+    }
+
+    /// Puts everything written onto the medium.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn flush(&mut self) -> Result<(), Error>;
+
+    /// More about it: names and values of `geom disk list`, in the order of that list.
+    fn properties(&self) -> alloc::vec::Vec<(&'static str, alloc::string::String)> {
+        alloc::vec::Vec::new()
+    }
+}
+
+impl Graph {
+    /// Does a request that comes from `consumer`.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or what became of it.
+    pub fn io(&mut self, consumer: ConsumerId, mut io: Io<'_>) -> Result<(), Error> {
+        let Consumer { provider, access } = self.consumer_of(consumer)?;
+        self.check_io(provider, access, &io)?;
+        let (length, kind) = (io.len(), core::mem::discriminant(&io));
+        let class = self[self[provider].geom].class;
+        let result = class.start(self, provider, io.again());
+        let Some(provider) = self.find_provider_mut(provider) else { return result };
+        let statistics = &mut provider.statistics;
+        statistics.failures += u64::from(result.is_err());
+        if result.is_ok() {
+            debug_assert_eq!(kind, core::mem::discriminant(&io));
+            match io {
+                Io::Read { .. } => {
+                    statistics.reads += 1;
+                    statistics.read_bytes += length;
+                }
+                Io::Write { .. } => {
+                    statistics.writes += 1;
+                    statistics.written_bytes += length;
+                }
+                Io::Delete { .. } => statistics.deletes += 1,
+                Io::Flush => statistics.flushes += 1,
+            }
+        }
+        result
+    }
+
+    fn consumer_of(&self, consumer: ConsumerId) -> Result<Consumer, Error> {
+        let consumer = self.find_consumer(consumer).ok_or(Error::Gone)?;
+        let provider = consumer.provider.ok_or(Error::Gone)?;
+        Ok(Consumer { provider, access: consumer.access })
+    }
+
+    fn check_io(&self, provider: ProviderId, access: Access, io: &Io<'_>) -> Result<(), Error> {
+        let may = match io {
+            Io::Read { .. } => access.read > 0,
+            Io::Write { .. } | Io::Delete { .. } | Io::Flush => access.write > 0,
+        };
+        if !may {
+            return Err(Error::WriteProtected);
+        }
+        let provider = &self[provider];
+        if let Some(error) = provider.error {
+            return Err(error);
+        }
+        if matches!(io, Io::Flush) {
+            return Ok(());
+        }
+        let sector = u64::from(provider.sector_size);
+        if sector == 0 || provider.media_size == 0 {
+            return Err(Error::Gone);
+        }
+        if !io.offset().is_multiple_of(sector) || !io.len().is_multiple_of(sector) {
+            return Err(Error::Misaligned);
+        }
+        match io.offset().checked_add(io.len()) {
+            Some(end) if end <= provider.media_size => Ok(()),
+            _ => Err(Error::OutOfRange),
+        }
+    }
+
+    /// Reads bytes of `provider` at any offset, as a class does that tastes it.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn peek(
+        &mut self,
+        provider: ProviderId,
+        offset: u64,
+        to: &mut [u8],
+    ) -> Result<(), error::Error> {
+        let name = || self[provider].name.clone();
+        let sector = u64::from(self[provider].sector_size.max(1));
+        let end = offset.checked_add(to.len() as u64);
+        let Some(end) = end.filter(|&end| end <= self[provider].media_size) else {
+            return Err(error::Error::io(name(), Error::OutOfRange));
+        };
+        let start = offset / sector * sector;
+        let mut sectors = vec![0; (end.next_multiple_of(sector) - start) as usize];
+        let consumer = self.open(provider, Access::READ)?;
+        let read = self.io(consumer, Io::Read { offset: start, to: &mut sectors });
+        self.shut(consumer);
+        read.map_err(|error| error::Error::io(&self[provider].name, error))?;
+        let skip = (offset - start) as usize;
+        to.copy_from_slice(&sectors[skip..skip + to.len()]);
+        Ok(())
+    }
+
+    /// The last sector of `provider`, where GEOM keeps its labels.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn peek_last(&mut self, provider: ProviderId) -> Result<vec::Vec<u8>, error::Error> {
+        let mut sector = vec![0; self[provider].sector_size as usize];
+        let at = self[provider].last_sector();
+        self.peek(provider, at, &mut sector)?;
+        Ok(sector)
+    }
+
+    /// Opens `provider` from outside of the graph: requests go to the consumer that comes back.
+    ///
+    /// # Errors
+    /// As [`access`](Self::access).
+    pub fn open(
+        &mut self,
+        provider: ProviderId,
+        access: Access,
+    ) -> Result<ConsumerId, error::Error> {
+        let name = self[provider].name.clone();
+        let geom = self.new_geom(&DEV, name);
+        let consumer = self.new_consumer(geom);
+        let opened = self.attach(consumer, provider).and_then(|()| self.access(consumer, access));
+        match opened {
+            Ok(()) => Ok(consumer),
+            Err(error) => {
+                self.drop_geom(geom);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends what [`open`](Self::open) began.
+    pub fn shut(&mut self, consumer: ConsumerId) {
+        if let Some(consumer) = self.find_consumer(consumer) {
+            let geom = consumer.geom;
+            self.drop_geom(geom);
+        }
+    }
+}
+
+/// What of a consumer a request needs.
+struct Consumer {
+    provider: ProviderId,
+    access: Access,
+}

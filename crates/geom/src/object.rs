@@ -1,0 +1,145 @@
+//! Geoms, providers and consumers.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::fmt;
+
+use flysch_api::block;
+
+use crate::access::Access;
+use crate::class::Class;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        ///
+        /// Numbers are never used again: the name of something that is gone names nothing.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub(crate) u32);
+
+        impl $name {
+            /// Its number, for dumps.
+            #[must_use]
+            pub const fn number(self) -> u32 {
+                self.0
+            }
+        }
+    };
+}
+
+id!(
+    /// Names a geom of a graph.
+    GeomId
+);
+id!(
+    /// Names a provider of a graph.
+    ProviderId
+);
+id!(
+    /// Names a consumer of a graph.
+    ConsumerId
+);
+
+/// One use of a class.
+pub struct Geom {
+    /// The class.
+    pub class: &'static dyn Class,
+    /// Its name.
+    pub name: String,
+    /// 1 if it stands on nothing, else one more than the highest beneath it.
+    pub rank: u32,
+    /// What it offers, oldest first.
+    pub providers: Vec<ProviderId>,
+    /// What it stands on, oldest first.
+    pub consumers: Vec<ConsumerId>,
+    /// It goes away as soon as nobody uses it.
+    pub withering: bool,
+    pub(crate) state: Option<Box<dyn Any>>,
+}
+
+impl fmt::Debug for Geom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { class, name, rank, providers, consumers, withering, state: _ } = self;
+        f.debug_struct("Geom")
+            .field("class", &class.name())
+            .field("name", name)
+            .field("rank", rank)
+            .field("providers", providers)
+            .field("consumers", consumers)
+            .field("withering", withering)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What was asked of a provider and done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Deletes.
+    pub deletes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Requests that failed.
+    pub failures: u64,
+}
+
+/// What looks like a disk.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    /// Whose it is.
+    pub geom: GeomId,
+    /// Its name, as below `/dev` in FreeBSD.
+    pub name: String,
+    /// Bytes.
+    pub media_size: u64,
+    /// Bytes of a sector.
+    pub sector_size: u32,
+    /// Bytes of the best unit of I/O; 0 if none is known.
+    pub stripe_size: u64,
+    /// Bytes by which this provider starts behind the start of such a unit.
+    pub stripe_offset: u64,
+    /// Sum of all its consumers' counts.
+    pub access: Access,
+    /// Who stands on it, oldest first.
+    pub consumers: Vec<ConsumerId>,
+    /// Why it takes no requests any more.
+    pub error: Option<block::Error>,
+    /// What was asked of it.
+    pub statistics: Statistics,
+}
+
+impl Provider {
+    /// Number of whole sectors.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        self.media_size / u64::from(self.sector_size.max(1))
+    }
+
+    /// First byte of the last sector; 0 if there is none.
+    #[must_use]
+    pub fn last_sector(&self) -> u64 {
+        self.sectors().saturating_sub(1) * u64::from(self.sector_size)
+    }
+}
+
+/// What a geom stands on something with.
+#[derive(Clone, Debug)]
+pub struct Consumer {
+    /// Whose it is.
+    pub geom: GeomId,
+    /// What it is attached to.
+    pub provider: Option<ProviderId>,
+    /// How it has it open.
+    pub access: Access,
+    /// Somebody else wrote: what was tasted need not be true any more.
+    pub spoiled: bool,
+}

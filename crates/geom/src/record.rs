@@ -1,0 +1,130 @@
+//! What was decided about providers, and why.
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+
+/// Verdicts and messages that are kept; older ones are forgotten.
+const KEPT: usize = 16384;
+
+/// Why, and by which bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reason {
+    /// In words.
+    pub text: String,
+    /// First byte and number of bytes of the provider that say so.
+    pub bytes: Option<(u64, u64)>,
+}
+
+impl<T: Into<String>> From<T> for Reason {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), bytes: None }
+    }
+}
+
+/// What a class said when it had tasted a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taste {
+    /// It took it.
+    Claimed(Reason),
+    /// Nothing of this class is there.
+    Passed(Reason),
+    /// Something of this class is there, and it was not taken.
+    Refused(Reason),
+}
+
+impl Taste {
+    /// Took it, by these bytes.
+    pub fn claimed(text: impl Into<String>, at: u64, len: u64) -> Self {
+        Self::Claimed(Reason { text: text.into(), bytes: Some((at, len)) })
+    }
+
+    /// Nothing of this class is there.
+    pub fn passed(text: impl Into<String>) -> Self {
+        Self::Passed(text.into().into())
+    }
+
+    /// Did not take what is in these bytes.
+    pub fn refused(text: impl Into<String>, at: u64, len: u64) -> Self {
+        Self::Refused(Reason { text: text.into(), bytes: Some((at, len)) })
+    }
+
+    /// The reason.
+    pub fn reason(&self) -> &Reason {
+        match self {
+            Self::Claimed(reason) | Self::Passed(reason) | Self::Refused(reason) => reason,
+        }
+    }
+
+    /// What it comes to.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Claimed(_) => Outcome::Claimed,
+            Self::Passed(_) => Outcome::Passed,
+            Self::Refused(_) => Outcome::Refused,
+        }
+    }
+}
+
+/// How a tasting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Taken.
+    Claimed,
+    /// Nothing there.
+    Passed,
+    /// Something there, not taken.
+    Refused,
+}
+
+impl Outcome {
+    /// In one word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Claimed => "claimed",
+            Self::Passed => "passed",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// What one class said about one provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The provider's name.
+    pub provider: String,
+    /// The class.
+    pub class: &'static str,
+    /// What it said.
+    pub taste: Taste,
+}
+
+/// Everything that is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) verdicts: VecDeque<Verdict>,
+    pub(crate) messages: VecDeque<String>,
+}
+
+impl Record {
+    /// Keeps the newest verdict of each class about each provider.
+    pub(crate) fn judge(&mut self, verdict: Verdict) {
+        let same = |old: &Verdict| old.class == verdict.class && old.provider == verdict.provider;
+        match self.verdicts.iter_mut().rev().find(|old| same(old)) {
+            Some(old) => *old = verdict,
+            None => {
+                if self.verdicts.len() == KEPT {
+                    self.verdicts.pop_front();
+                }
+                self.verdicts.push_back(verdict);
+            }
+        }
+    }
+
+    pub(crate) fn say(&mut self, message: String) {
+        if self.messages.len() == KEPT {
+            self.messages.pop_front();
+        }
+        self.messages.push_back(message);
+    }
+}

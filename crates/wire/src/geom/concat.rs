@@ -1,0 +1,62 @@
+//! Metadata of the class CONCAT (`gconcat label`).
+
+use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
+use crate::Error;
+use crate::bytes::{le16, le32, le64, put};
+
+/// What the sector starts with.
+pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::CONCAT");
+/// The version that is written and read.
+pub const VERSION: u32 = 4;
+/// Bytes of the metadata.
+pub const LEN: usize = 68;
+
+/// The metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Concat {
+    /// The name behind `concat/`.
+    pub name: Name<16>,
+    /// Tells concatenations of one name apart.
+    pub id: u32,
+    /// This component's place, from 0.
+    pub number: u16,
+    /// Number of components.
+    pub all: u16,
+    /// The only provider this may be, if one was written down.
+    pub provider: Option<Name<16>>,
+    /// Bytes of the provider that was labelled.
+    pub provider_size: u64,
+}
+
+impl Concat {
+    /// Reads the last sector of a provider.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
+        check_label(sector, &MAGIC, VERSION..=VERSION, LEN)?;
+        let this = Self {
+            name: Name::parse(sector, 20, "name")?,
+            id: le32(sector, 36),
+            number: le16(sector, 40),
+            all: le16(sector, 42),
+            provider: Name::parse_optional(sector, 44, "provider")?,
+            provider_size: le64(sector, 60),
+        };
+        if this.all == 0 || this.number >= this.all {
+            return Err(Error::BadField("number of disks"));
+        }
+        Ok(this)
+    }
+
+    /// Fills `sector`, which must hold [`LEN`] bytes.
+    pub fn emit(&self, sector: &mut [u8]) {
+        begin_label(sector, &MAGIC, VERSION);
+        put(sector, 20, Name::bytes(Some(self.name)));
+        put(sector, 36, self.id.to_le_bytes());
+        put(sector, 40, self.number.to_le_bytes());
+        put(sector, 42, self.all.to_le_bytes());
+        put(sector, 44, Name::bytes(self.provider));
+        put(sector, 60, self.provider_size.to_le_bytes());
+    }
+}

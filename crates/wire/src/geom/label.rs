@@ -1,0 +1,42 @@
+//! Metadata of the class LABEL (`glabel label`).
+
+use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
+use crate::Error;
+use crate::bytes::{le64, put};
+
+/// What the sector starts with.
+pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::LABEL");
+/// The version that is written. Version 0 and 1 have no provider size.
+pub const VERSION: u32 = 2;
+/// Bytes of the metadata.
+pub const LEN: usize = 44;
+
+/// The metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The name behind `label/`.
+    pub label: Name<16>,
+    /// Bytes of the provider that was labelled; `None` in versions before 2.
+    pub provider_size: Option<u64>,
+}
+
+impl Label {
+    /// Reads the last sector of a provider.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
+        let version = check_label(sector, &MAGIC, 0..=VERSION, LEN)?;
+        Ok(Self {
+            label: Name::parse(sector, 20, "label")?,
+            provider_size: (version >= 2).then(|| le64(sector, 36)),
+        })
+    }
+
+    /// Fills `sector`, which must hold [`LEN`] bytes.
+    pub fn emit(&self, sector: &mut [u8]) {
+        begin_label(sector, &MAGIC, VERSION);
+        put(sector, 20, Name::bytes(Some(self.label)));
+        put(sector, 36, self.provider_size.unwrap_or(0).to_le_bytes());
+    }
+}

@@ -1,0 +1,159 @@
+//! Metadata of the class MIRROR (`gmirror label`).
+
+use md5::{Digest, Md5};
+
+use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
+use crate::Error;
+use crate::bytes::{array, le32, le64, put};
+
+/// What the sector starts with.
+pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::MIRROR");
+/// The version that is written. 0 and 1 have no generation, versions before 3 no provider size.
+pub const VERSION: u32 = 4;
+/// Bytes of the metadata.
+pub const LEN: usize = 135;
+
+crate::code::code! {
+    /// Which component a read goes to.
+    pub enum Balance: u8 {
+        /// The first active one.
+        None = 0 => "none",
+        /// One after the other.
+        RoundRobin = 1 => "round-robin",
+        /// The one with the least to do and the head nearest.
+        Load = 2 => "load",
+        /// Long reads are cut and read from all.
+        Split = 3 => "split",
+        /// The one with the highest priority.
+        Prefer = 4 => "prefer",
+    }
+}
+
+/// Flags of the whole mirror.
+pub mod flags {
+    /// A stale component is not rebuilt by itself.
+    pub const NO_AUTO_SYNC: u64 = 1;
+    /// After an unclean stop nothing is rebuilt.
+    pub const NO_FAIL_SYNC: u64 = 2;
+    /// Those that are known.
+    pub const MASK: u64 = 3;
+}
+
+/// Flags of one component.
+pub mod disk_flags {
+    /// Writes were under way: after an unclean stop the halves may differ.
+    pub const DIRTY: u64 = 1;
+    /// It is being rebuilt.
+    pub const SYNCHRONIZING: u64 = 2;
+    /// It is to be rebuilt, also where nothing is rebuilt by itself.
+    pub const FORCE_SYNC: u64 = 4;
+    /// Taken out by `deactivate`.
+    pub const INACTIVE: u64 = 8;
+    /// Only the provider whose name was written down is this component.
+    pub const HARDCODED: u64 = 0x10;
+    /// It can delete.
+    pub const CAN_DELETE: u64 = 0x40;
+    /// Those that may be on the medium.
+    pub const MASK: u64 = 0x7F;
+}
+
+/// The metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// The name behind `mirror/`.
+    pub name: Name<16>,
+    /// Tells mirrors of one name apart.
+    pub id: u32,
+    /// Tells the components apart.
+    pub disk_id: u32,
+    /// Number of components.
+    pub all: u8,
+    /// Raised when a component failed: who has a lower one stays out until it is inserted again.
+    pub gen_id: u32,
+    /// Raised when a component was away while the others were written: it is rebuilt.
+    pub sync_id: u32,
+    /// Of this component, for [`Balance::Prefer`] and for choosing whom to believe.
+    pub priority: u8,
+    /// Bytes of a piece, for [`Balance::Split`].
+    pub slice: u32,
+    /// How reads are spread.
+    pub balance: Balance,
+    /// Bytes of the mirror.
+    pub media_size: u64,
+    /// Bytes of its sectors.
+    pub sector_size: u32,
+    /// Bytes that are rebuilt.
+    pub sync_offset: u64,
+    /// Of the mirror.
+    pub flags: u64,
+    /// Of the component.
+    pub disk_flags: u64,
+    /// The only provider this may be, if [`disk_flags::HARDCODED`].
+    pub provider: Option<Name<16>>,
+    /// Bytes of the provider that was labelled; 0 where the version has none.
+    pub provider_size: u64,
+}
+
+impl Mirror {
+    /// Reads the last sector of a provider: versions 0 to 4.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
+        let version = check_label(sector, &MAGIC, 0..=VERSION, LEN)?;
+        // Versions 0 and 1 have no generation: everything behind it lies 4 bytes nearer.
+        let back = if version < 2 { 4 } else { 0 };
+        let summed = if version < 3 { 111 - back } else { 119 };
+        let sum: [u8; 16] = array(sector, summed);
+        if sum != <[u8; 16]>::from(Md5::digest(&sector[..summed])) {
+            return Err(Error::BadField("hash"));
+        }
+        let le32 = |at: usize| le32(sector, at - back);
+        let le64 = |at: usize| le64(sector, at - back);
+        let this = Self {
+            name: Name::parse(sector, 20, "name")?,
+            id: u32::from_le_bytes(array(sector, 36)),
+            disk_id: u32::from_le_bytes(array(sector, 40)),
+            all: sector[44],
+            gen_id: if version < 2 { 0 } else { le32(45) },
+            sync_id: le32(49),
+            priority: sector[53 - back],
+            slice: le32(54),
+            balance: Balance::from_bits(sector[58 - back]),
+            media_size: le64(59),
+            sector_size: le32(67),
+            sync_offset: le64(71),
+            flags: le64(79),
+            disk_flags: le64(87),
+            provider: Name::parse_optional(sector, 95 - back, "provider")?,
+            provider_size: if version < 3 { 0 } else { le64(111) },
+        };
+        if this.all == 0 {
+            return Err(Error::BadField("number of disks"));
+        }
+        Ok(this)
+    }
+
+    /// Fills `sector`, which must hold [`LEN`] bytes, with the newest version.
+    pub fn emit(&self, sector: &mut [u8]) {
+        begin_label(sector, &MAGIC, VERSION);
+        put(sector, 20, Name::bytes(Some(self.name)));
+        put(sector, 36, self.id.to_le_bytes());
+        put(sector, 40, self.disk_id.to_le_bytes());
+        sector[44] = self.all;
+        put(sector, 45, self.gen_id.to_le_bytes());
+        put(sector, 49, self.sync_id.to_le_bytes());
+        sector[53] = self.priority;
+        put(sector, 54, self.slice.to_le_bytes());
+        sector[58] = self.balance.into_bits();
+        put(sector, 59, self.media_size.to_le_bytes());
+        put(sector, 67, self.sector_size.to_le_bytes());
+        put(sector, 71, self.sync_offset.to_le_bytes());
+        put(sector, 79, self.flags.to_le_bytes());
+        put(sector, 87, self.disk_flags.to_le_bytes());
+        put(sector, 95, Name::bytes(self.provider));
+        put(sector, 111, self.provider_size.to_le_bytes());
+        let sum: [u8; 16] = Md5::digest(&sector[..119]).into();
+        put(sector, 119, sum);
+    }
+}

@@ -1,0 +1,69 @@
+//! Metadata of the class STRIPE (`gstripe label`).
+
+use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
+use crate::Error;
+use crate::bytes::{le16, le32, le64, put};
+
+/// What the sector starts with.
+pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::STRIPE");
+/// The version that is written and read.
+pub const VERSION: u32 = 3;
+/// Bytes of the metadata.
+pub const LEN: usize = 72;
+
+/// The metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stripe {
+    /// The name behind `stripe/`.
+    pub name: Name<16>,
+    /// Tells stripes of one name apart.
+    pub id: u32,
+    /// This component's place, from 0.
+    pub number: u16,
+    /// Number of components.
+    pub all: u16,
+    /// Bytes that follow each other on one component, a power of two.
+    pub stripe_size: u32,
+    /// The only provider this may be, if one was written down.
+    pub provider: Option<Name<16>>,
+    /// Bytes of the provider that was labelled.
+    pub provider_size: u64,
+}
+
+impl Stripe {
+    /// Reads the last sector of a provider.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
+        check_label(sector, &MAGIC, VERSION..=VERSION, LEN)?;
+        let this = Self {
+            name: Name::parse(sector, 20, "name")?,
+            id: le32(sector, 36),
+            number: le16(sector, 40),
+            all: le16(sector, 42),
+            stripe_size: le32(sector, 44),
+            provider: Name::parse_optional(sector, 48, "provider")?,
+            provider_size: le64(sector, 64),
+        };
+        if this.all == 0 || this.number >= this.all {
+            return Err(Error::BadField("number of disks"));
+        }
+        if !this.stripe_size.is_power_of_two() {
+            return Err(Error::BadField("stripesize"));
+        }
+        Ok(this)
+    }
+
+    /// Fills `sector`, which must hold [`LEN`] bytes.
+    pub fn emit(&self, sector: &mut [u8]) {
+        begin_label(sector, &MAGIC, VERSION);
+        put(sector, 20, Name::bytes(Some(self.name)));
+        put(sector, 36, self.id.to_le_bytes());
+        put(sector, 40, self.number.to_le_bytes());
+        put(sector, 42, self.all.to_le_bytes());
+        put(sector, 44, self.stripe_size.to_le_bytes());
+        put(sector, 48, Name::bytes(self.provider));
+        put(sector, 64, self.provider_size.to_le_bytes());
+    }
+}

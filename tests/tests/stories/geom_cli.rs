@@ -1,0 +1,120 @@
+//! `flysch geom` as a user meets it: FreeBSD's texts, refusals, contents.
+
+use std::fs;
+use std::path::Path;
+
+use flysch_tests::command::run_in;
+
+/// Runs a verb that must work; answers what it printed.
+fn geom(words: &str, folder: &Path) -> String {
+    let ran = run_in(&format!("geom {words}"), folder);
+    assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
+    ran.stdout
+}
+
+fn refused(words: &str, folder: &Path, status: i32, part: &str) {
+    let ran = run_in(&format!("geom {words}"), folder);
+    assert_eq!(ran.status, status, "{words}: {}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains(part) && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+}
+
+fn blank(folder: &Path, name: &str, bytes: u64) {
+    fs::File::create(folder.join(name)).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn a_table_is_shown_as_gpart_shows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    blank(folder, "da0.img", 1 << 30);
+    assert_eq!(geom("-f da0.img part create -s gpt da0", folder), "da0 created\n");
+    let boot = "-f da0.img part add -t freebsd-boot -s 512k da0";
+    assert_eq!(geom(boot, folder), "da0p1 added\n");
+    geom("-f da0.img part add -t freebsd-ufs -b 2048 -s 2093056 -l root da0", folder);
+    let set = geom("-f da0.img part set -a bootme -i 2 da0", folder);
+    assert_eq!(set, "bootme set on da0p2\n");
+    // The golden text of the fact sheet, blank for blank.
+    let shown = "\
+=>     40  2097072  da0  GPT  (1.0G)
+       40     1024    1  freebsd-boot  (512K)
+     1064      984       - free -  (492K)
+     2048  2093056    2  freebsd-ufs  [bootme]  (1.0G)
+  2095104     2008       - free -  (1.0M)
+
+";
+    assert_eq!(geom("-f da0.img part show", folder), shown);
+    let why = geom("-f da0.img why da0", folder);
+    assert!(why.contains("PART     claimed  512+92") || why.contains("claimed"), "{why}");
+    let list = geom("-f da0.img --json part show", folder);
+    let json: serde_json::Value = serde_json::from_str(&list).unwrap();
+    assert_eq!(json[0]["partitions"][1]["label"], "root");
+    let xml = geom("-f da0.img confxml", folder);
+    assert!(xml.starts_with("<mesh>\n  <class id=") && xml.contains("<rawtype>516e7cb6-"));
+    refused("-f da0.img part destroy da0", folder, 1, "2 partitions");
+    refused("-f da0.img label label x da0", folder, 1, "in use by PART da0");
+    refused("-f da0.img part show da1", folder, 2, "da1: there is no such provider");
+    refused("-f da0.img part add -t efi -s 9g da0", folder, 1, "no room for");
+    geom("-f da0.img part destroy -F da0", folder);
+    assert_eq!(geom("-f da0.img part show", folder), "");
+}
+
+#[test]
+fn contents_go_in_and_come_out_through_stripes_and_labels() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for name in ["a", "b", "c"] {
+        blank(folder, name, 4 << 20);
+    }
+    let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 2_654_435_761 >> 24) as u8).collect();
+    fs::write(folder.join("data"), &data).unwrap();
+    let disks = "-f a -f b -f c";
+    geom(&format!("{disks} stripe label -s 4k st a b c"), folder);
+    // As many sectors as fit into whole stripes on the smallest: 4 MiB without the last sector.
+    let list = geom(&format!("{disks} stripe list"), folder);
+    let usable = ((4 << 20) - 512) / 4096 * 4096 * 3;
+    assert!(list.contains(&format!("Mediasize: {usable} (12M)")), "{list}");
+    assert!(list.contains("Status: Total=3, Online=3\nType: AUTOMATIC\nStripesize: 4096\n"));
+    geom(&format!("{disks} copy data stripe/st"), folder);
+    geom(&format!("-f c -f b -f a copy stripe/st back"), folder);
+    let back = fs::read(folder.join("back")).unwrap();
+    assert!(back[..data.len()] == data && back.len() == usable);
+    assert!(fs::read(folder.join("b")).unwrap()[..4096] == data[4096..8192]);
+    // Two of three: nothing to read, and said so.
+    refused("-f a -f b copy stripe/st back", folder, 2, "there is no such provider");
+    let two = geom("-f a -f b stripe status", folder);
+    assert!(two.contains("st    DOWN  a\n"), "{two}");
+    refused(&format!("{disks} part create -s gpt a"), folder, 1, "in use by STRIPE st");
+    geom(&format!("{disks} stripe destroy st"), folder);
+    assert_eq!(geom(&format!("{disks} stripe list"), folder), "");
+    geom(&format!("{disks} concat label cc a b"), folder);
+    let list = geom(&format!("{disks} concat list"), folder);
+    assert!(list.contains(&format!("Mediasize: {}", ((4 << 20) - 512) * 2)), "{list}");
+    geom(&format!("{disks} label label name concat/cc"), folder);
+    let status = geom(&format!("{disks} label status -s"), folder);
+    assert!(status.contains("label/name     N/A  concat/cc"), "{status}");
+    geom(&format!("{disks} copy data label/name"), folder);
+    geom(&format!("{disks} copy concat/cc back"), folder);
+    assert!(fs::read(folder.join("back")).unwrap()[..data.len()] == data);
+}
+
+#[test]
+fn a_script_is_one_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    blank(folder, "d.img", 16 << 20);
+    let script = "\
+part create -s mbr d
+part add -t freebsd -f x d
+part undo d
+part add -t linux-data d
+nop create -r 100 ds1
+";
+    fs::write(folder.join("script"), script).unwrap();
+    let ran = run_in("geom -f d.img --script script copy ds1.nop out", folder);
+    assert_eq!(ran.status, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("ds1.nop: medium error"), "{}", ran.stderr);
+    let shown = geom("-f d.img part show", folder);
+    assert!(shown.contains("linux-data") && !shown.contains("freebsd"), "{shown}");
+    fs::write(folder.join("script"), "part nonsense d\n").unwrap();
+    refused("-f d.img --script script", folder, 2, "line 1");
+}

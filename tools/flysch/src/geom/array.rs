@@ -1,0 +1,169 @@
+//! `geom stripe` and `geom concat`, as gstripe(8) and gconcat(8).
+
+use flysch_geom::class::{self, concat, stripe};
+use flysch_geom::{Error, Graph, ProviderId};
+
+use super::session::Session;
+use super::{list, text};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What to do to stripes.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum StripeVerb {
+    /// Join providers for good, by labels in their last sectors.
+    #[command(disable_help_flag = true)]
+    Label(Stripe),
+    /// Join providers for as long as this command runs (of use in a script).
+    #[command(disable_help_flag = true)]
+    Create(Stripe),
+    #[command(flatten)]
+    Common(Common),
+}
+
+/// What to do to concatenations.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum ConcatVerb {
+    /// Join providers for good, by labels in their last sectors.
+    #[command(disable_help_flag = true)]
+    Label(Concat),
+    /// Join providers for as long as this command runs (of use in a script).
+    #[command(disable_help_flag = true)]
+    Create(Concat),
+    #[command(flatten)]
+    Common(Common),
+}
+
+/// What can be done to both.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Common {
+    /// Take it apart; labels stay.
+    Stop(Stop),
+    /// Take it apart and clear its labels.
+    Destroy(Stop),
+    /// Clear the labels of providers.
+    Clear {
+        /// The providers.
+        #[arg(required = true)]
+        providers: Vec<String>,
+    },
+    #[command(flatten)]
+    Show(list::Verb),
+}
+
+/// Options of `stop` and `destroy`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Stop {
+    /// Also what is open.
+    #[arg(short)]
+    force: bool,
+    /// The names.
+    #[arg(required = true)]
+    names: Vec<String>,
+}
+
+/// Options of a new stripe.
+#[derive(Debug, clap::Args)]
+pub(super) struct Stripe {
+    /// Bytes of a stripe.
+    #[arg(short = 's', value_name = "BYTES", default_value = "64k")]
+    size: String,
+    #[command(flatten)]
+    parts: Concat,
+}
+
+/// Options of a new concatenation.
+#[derive(Debug, clap::Args)]
+pub(super) struct Concat {
+    /// Take no other providers than those of these names.
+    #[arg(short = 'h')]
+    hardcode: bool,
+    /// Print help; `-h` means what it means in FreeBSD.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// Its name.
+    name: String,
+    /// The providers, in their order.
+    #[arg(required = true)]
+    providers: Vec<String>,
+}
+
+fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> {
+    names.iter().map(|name| graph.provider(name)).collect()
+}
+
+/// Does it to stripes.
+pub(super) fn stripe(
+    session: &mut Session,
+    verb: &StripeVerb,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let (given, is_label) = match verb {
+        StripeVerb::Common(verb) => return common(session, "STRIPE", verb, output),
+        StripeVerb::Label(given) => (given, true),
+        StripeVerb::Create(given) => (given, false),
+    };
+    let size = text::bytes(&given.size).and_then(|bytes| u32::try_from(bytes).ok());
+    let stripe_size =
+        size.ok_or_else(|| Failure::usage(format!("-s: `{}` is no such size", given.size)))?;
+    let hardcode = given.parts.hardcode;
+    let options = stripe::Options { stripe_size, hardcode, force: session.force };
+    let graph = &mut session.graph;
+    let name = &given.parts.name;
+    let done = providers(graph, &given.parts.providers).and_then(|under| match is_label {
+        true => stripe::label(graph, name, &under, &options),
+        false => stripe::create(graph, name, &under, &options),
+    });
+    done.map_err(|error| session.failure(error))
+}
+
+/// Does it to concatenations.
+pub(super) fn concat(
+    session: &mut Session,
+    verb: &ConcatVerb,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let options = |given: &Concat| concat::Options { hardcode: given.hardcode, force: session.force };
+    let done = match verb {
+        ConcatVerb::Common(verb) => return common(session, "CONCAT", verb, output),
+        ConcatVerb::Label(given) => {
+            let options = options(given);
+            let graph = &mut session.graph;
+            providers(graph, &given.providers)
+                .and_then(|under| concat::label(graph, &given.name, &under, &options))
+        }
+        ConcatVerb::Create(given) => {
+            let graph = &mut session.graph;
+            providers(graph, &given.providers)
+                .and_then(|under| concat::create(graph, &given.name, &under))
+        }
+    };
+    done.map_err(|error| session.failure(error))
+}
+
+/// What is done to every class of joined providers.
+fn common(
+    session: &mut Session,
+    class: &str,
+    verb: &Common,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let graph = &mut session.graph;
+    let done = match verb {
+        Common::Show(verb) => return list::run(session, class, verb, output),
+        Common::Stop(stop) => stop.names.iter().try_for_each(|name| {
+            graph.geom(class, name).and_then(|geom| class::destroy(graph, geom, stop.force))
+        }),
+        Common::Destroy(stop) => stop.names.iter().try_for_each(|name| {
+            let geom = graph.geom(class, name)?;
+            let consumers = graph[geom].consumers.iter();
+            let under: Vec<_> = consumers.filter_map(|&c| graph[c].provider).collect();
+            class::destroy(graph, geom, stop.force)?;
+            under.into_iter().try_for_each(|under| class::clear(graph, class, under))
+        }),
+        Common::Clear { providers } => providers.iter().try_for_each(|provider| {
+            graph.provider(provider).and_then(|provider| class::clear(graph, class, provider))
+        }),
+    };
+    done.map_err(|error| session.failure(error))
+}

@@ -1,0 +1,85 @@
+//! `geom label`: names of providers, as glabel(8).
+
+use flysch_geom::class::{self, label};
+
+use super::list;
+use super::session::Session;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Name a provider for good, in its last sector.
+    Label {
+        /// The name.
+        name: String,
+        /// The provider.
+        provider: String,
+    },
+    /// Name a provider for as long as this command runs (of use in a script).
+    Create {
+        /// The name.
+        name: String,
+        /// The provider.
+        provider: String,
+    },
+    /// Forget a name; what is written stays.
+    Stop {
+        /// Also one that is open.
+        #[arg(short)]
+        force: bool,
+        /// The names.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Forget a name and clear what is written.
+    Destroy {
+        /// Also one that is open.
+        #[arg(short)]
+        force: bool,
+        /// The names.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Clear the label in the last sector of providers.
+    Clear {
+        /// The providers.
+        #[arg(required = true)]
+        providers: Vec<String>,
+    },
+    #[command(flatten)]
+    Show(list::Verb),
+}
+
+/// Does it.
+pub(super) fn run(
+    session: &mut Session,
+    verb: &Verb,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let force_over = session.force;
+    let graph = &mut session.graph;
+    let done = match verb {
+        Verb::Show(verb) => return list::run(session, "LABEL", verb, output),
+        Verb::Label { name, provider } => graph
+            .provider(provider)
+            .and_then(|provider| label::label(graph, name, provider, force_over)),
+        Verb::Create { name, provider } => {
+            graph.provider(provider).and_then(|provider| label::create(graph, name, provider))
+        }
+        Verb::Stop { force, names } => names.iter().try_for_each(|name| {
+            label::find(graph, name).and_then(|geom| class::destroy(graph, geom, *force))
+        }),
+        Verb::Destroy { force, names } => names.iter().try_for_each(|name| {
+            let geom = label::find(graph, name)?;
+            let under = graph.under(geom);
+            class::destroy(graph, geom, *force)?;
+            under.map_or(Ok(()), |under| class::clear(graph, "LABEL", under))
+        }),
+        Verb::Clear { providers } => providers.iter().try_for_each(|provider| {
+            graph.provider(provider).and_then(|provider| class::clear(graph, "LABEL", provider))
+        }),
+    };
+    done.map_err(|error| session.failure(error))
+}

@@ -1,0 +1,154 @@
+//! What the disks of a graph lie on: image files and targets.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::cell::RefCell;
+
+use flysch_api::block::{Cause, Error, Geometry};
+use flysch_geom::{Medium, Shape};
+use flysch_rig::Stack;
+
+/// What the system last said about any medium: the device could only tell an error of its own.
+pub(super) type Complaint = Rc<RefCell<Option<String>>>;
+
+/// An image file, read until somebody writes.
+pub(super) struct ImageFile {
+    path: PathBuf,
+    file: File,
+    writable: bool,
+    size: u64,
+    sector: u32,
+    serial: String,
+    complaint: Complaint,
+}
+
+impl std::fmt::Debug for ImageFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut this = f.debug_struct("ImageFile");
+        this.field("path", &self.path).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+impl ImageFile {
+    /// Opens the file for reading.
+    pub(super) fn open(
+        path: &Path,
+        (serial, sector): (String, u32),
+        complaint: &Complaint,
+    ) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        if file.metadata()?.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        // Of block devices only seeking tells the size.
+        let size = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+        let complaint = Rc::clone(complaint);
+        let path = path.to_path_buf();
+        Ok(Self { path, file, writable: false, size, sector, serial, complaint })
+    }
+
+    fn fail(&self, error: &io::Error) -> Error {
+        *self.complaint.borrow_mut() = Some(format!("{}: {error}", self.path.display()));
+        Error::Medium(Cause::None)
+    }
+}
+
+impl Medium for ImageFile {
+    fn shape(&self) -> Shape {
+        let (media_size, sector_size) = (self.size, self.sector);
+        Shape { media_size, sector_size, stripe_size: 0, stripe_offset: 0 }
+    }
+
+    fn open(&mut self, writes: bool) -> Result<(), Error> {
+        if !writes || self.writable {
+            return Ok(());
+        }
+        let opened = File::options().read(true).write(true).open(&self.path);
+        let file = opened.map_err(|error| {
+            self.fail(&error);
+            Error::WriteProtected
+        })?;
+        if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
+            let busy = io::Error::new(io::ErrorKind::ResourceBusy, "somebody else has it open");
+            return Err(self.fail(&busy));
+        }
+        (self.file, self.writable) = (file, true);
+        Ok(())
+    }
+
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+        self.file.read_exact_at(to, offset).map_err(|error| self.fail(&error))
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        self.file.write_all_at(from, offset).map_err(|error| self.fail(&error))
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.file.sync_data().map_err(|error| self.fail(&error))
+    }
+
+    fn properties(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("type", "vnode".into()),
+            ("file", self.path.display().to_string()),
+            ("ident", self.serial.clone()),
+        ]
+    }
+}
+
+/// A target.
+pub(super) struct OnTarget {
+    stack: Rc<RefCell<Stack>>,
+    geometry: Geometry,
+    description: String,
+}
+
+impl std::fmt::Debug for OnTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut this = f.debug_struct("OnTarget");
+        this.field("description", &self.description).finish_non_exhaustive()
+    }
+}
+
+impl OnTarget {
+    pub(super) fn new(stack: &Rc<RefCell<Stack>>) -> Self {
+        let opened = stack.borrow();
+        let (geometry, description) = (opened.geometry(), opened.description().to_string());
+        Self { stack: Rc::clone(stack), geometry, description }
+    }
+}
+
+impl Medium for OnTarget {
+    fn shape(&self) -> Shape {
+        Shape {
+            media_size: self.geometry.bytes(),
+            sector_size: self.geometry.block_size,
+            stripe_size: 0,
+            stripe_offset: 0,
+        }
+    }
+
+    fn open(&mut self, writes: bool) -> Result<(), Error> {
+        if writes && self.geometry.read_only { Err(Error::WriteProtected) } else { Ok(()) }
+    }
+
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+        self.stack.borrow_mut().blocks().read(offset, to).map_err(|error| error.error)
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        self.stack.borrow_mut().blocks().write(offset, from).map_err(|error| error.error)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.stack.borrow_mut().blocks().flush().map_err(|error| error.error)
+    }
+
+    fn properties(&self) -> Vec<(&'static str, String)> {
+        vec![("descr", self.description.clone())]
+    }
+}

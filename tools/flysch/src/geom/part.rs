@@ -1,0 +1,420 @@
+//! `geom part`: partition tables, as gpart(8).
+
+mod show;
+
+use std::path::PathBuf;
+
+use flysch_geom::class::part::{self, Add, Backup, Change, Flags, Scheme};
+use flysch_geom::GeomId;
+
+use super::session::Session;
+use super::{list, text};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Add a partition.
+    Add(AddArguments),
+    /// Print a table so that `restore` can make it again.
+    Backup {
+        /// The disk.
+        geom: String,
+    },
+    /// Put boot code in front of a table or into a partition.
+    Bootcode(Bootcode),
+    /// Write changes that were made with `-f x`.
+    Commit {
+        /// The disk.
+        geom: String,
+    },
+    /// Make a table.
+    Create {
+        /// GPT, MBR, EBR or BSD.
+        #[arg(short = 's', value_parser = scheme)]
+        scheme: Scheme,
+        /// Number of entries.
+        #[arg(short = 'n')]
+        entries: Option<u32>,
+        #[command(flatten)]
+        flags: When,
+        /// The disk, or partition.
+        provider: String,
+    },
+    /// Remove a partition.
+    Delete {
+        /// Its number.
+        #[arg(short = 'i')]
+        index: u32,
+        #[command(flatten)]
+        flags: When,
+        /// The disk.
+        geom: String,
+    },
+    /// Remove a table.
+    Destroy {
+        /// Also one with partitions.
+        #[arg(short = 'F')]
+        force: bool,
+        /// The disk.
+        geom: String,
+    },
+    /// Change type or name of a partition.
+    Modify {
+        /// Its number.
+        #[arg(short = 'i')]
+        index: u32,
+        /// A new name.
+        #[arg(short = 'l')]
+        label: Option<String>,
+        /// A new type.
+        #[arg(short = 't')]
+        kind: Option<String>,
+        #[command(flatten)]
+        flags: When,
+        /// The disk.
+        geom: String,
+    },
+    /// Mend a GPT whose copies differ, are damaged or not where they belong.
+    Recover {
+        #[command(flatten)]
+        flags: When,
+        /// The disk.
+        geom: String,
+    },
+    /// Give a partition another size.
+    Resize {
+        /// Its number.
+        #[arg(short = 'i')]
+        index: u32,
+        /// Sectors, or a size; without, all that is free behind it.
+        #[arg(short = 's')]
+        size: Option<String>,
+        /// Sectors, or a size, that its end is a multiple of.
+        #[arg(short = 'a')]
+        alignment: Option<String>,
+        #[command(flatten)]
+        flags: When,
+        /// The disk.
+        geom: String,
+    },
+    /// Make tables as a backup on standard input says.
+    Restore {
+        /// Also where there is a table already.
+        #[arg(short = 'F')]
+        force: bool,
+        /// With names.
+        #[arg(short = 'l')]
+        labels: bool,
+        #[command(flatten)]
+        flags: When,
+        /// The disks.
+        #[arg(required = true)]
+        providers: Vec<String>,
+    },
+    /// Set an attribute: bootme, bootonce, bootfailed, legacyboot; active.
+    Set(Attribute),
+    /// Clear an attribute.
+    Unset(Attribute),
+    /// Show tables.
+    Show(show::Arguments),
+    /// Forget changes that were made with `-f x`.
+    Undo {
+        /// The disk.
+        geom: String,
+    },
+    #[command(flatten)]
+    Common(list::Verb),
+}
+
+/// When a change is written.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct When {
+    /// `C`: write at once; anything else: not before `commit` (of use in a script).
+    #[arg(short = 'f', value_name = "FLAGS", default_value = "C")]
+    flags: String,
+}
+
+/// Options of `geom part add`.
+#[derive(Debug, clap::Args)]
+pub(super) struct AddArguments {
+    /// What it is for, such as `freebsd-ufs`, `linux-data`, `efi`; `!` in front of the table's own
+    /// writing.
+    #[arg(short = 't')]
+    kind: String,
+    /// Sectors, or a size, that start and size are multiples of.
+    #[arg(short = 'a')]
+    alignment: Option<String>,
+    /// First sector, or a size.
+    #[arg(short = 'b')]
+    start: Option<String>,
+    /// Sectors, or a size.
+    #[arg(short = 's')]
+    size: Option<String>,
+    /// Its number.
+    #[arg(short = 'i')]
+    index: Option<u32>,
+    /// Its name.
+    #[arg(short = 'l')]
+    label: Option<String>,
+    #[command(flatten)]
+    flags: When,
+    /// The disk.
+    geom: String,
+}
+
+/// Options of `geom part bootcode`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Bootcode {
+    /// A file with what goes in front of the table.
+    #[arg(short = 'b', value_name = "FILE")]
+    boot: Option<PathBuf>,
+    /// A file with what goes into a partition.
+    #[arg(short = 'p', value_name = "FILE", requires = "index")]
+    partition: Option<PathBuf>,
+    /// The number of that partition.
+    #[arg(short = 'i')]
+    index: Option<u32>,
+    #[command(flatten)]
+    flags: When,
+    /// The disk.
+    geom: String,
+}
+
+/// Options of `geom part set` and `unset`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Attribute {
+    /// The attribute.
+    #[arg(short = 'a')]
+    attribute: String,
+    /// The partition's number.
+    #[arg(short = 'i')]
+    index: u32,
+    #[command(flatten)]
+    flags: When,
+    /// The disk.
+    geom: String,
+}
+
+fn scheme(text: &str) -> Result<Scheme, String> {
+    Scheme::of(text).ok_or_else(|| format!("`{text}` is none of GPT, MBR, EBR, BSD"))
+}
+
+impl When {
+    fn flags(&self, session: &Session) -> Flags {
+        Flags { commit: self.flags.contains('C'), force: session.force }
+    }
+}
+
+/// The table on a disk.
+fn find(session: &Session, name: &str) -> Result<GeomId, Failure> {
+    session.graph.geom("PART", name).map_err(|error| {
+        if session.graph.provider(name).is_err() {
+            return session.failure(error);
+        }
+        let verdicts = session.graph.verdicts();
+        let wanted = name.strip_prefix("/dev/").unwrap_or(name);
+        let verdict = verdicts.filter(|v| v.class == "PART" && v.provider == wanted).last();
+        let why = verdict.map_or_else(String::new, |v| format!(" ({})", v.taste.reason().text));
+        let remedy = "make one with `part create`";
+        Failure::usage(format!("{wanted}: there is no partition table{why}; {remedy}"))
+    })
+}
+
+fn read(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| Failure::of(path.display(), error))
+}
+
+/// A number of sectors of the disk under a table.
+fn sectors(
+    session: &Session,
+    geom: GeomId,
+    given: Option<&String>,
+) -> Result<Option<u64>, Failure> {
+    let under = session.graph.under(geom);
+    let sector = under.map_or(512, |under| session.graph[under].sector_size);
+    given.map(|given| text::sectors(given, sector).map_err(Failure::usage)).transpose()
+}
+
+/// Does it.
+pub(super) fn run(
+    session: &mut Session,
+    verb: &Verb,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let said = match verb {
+        Verb::Common(verb) => return list::run(session, "PART", verb, output),
+        Verb::Show(arguments) => return show::run(session, arguments, output),
+        Verb::Backup { geom } => {
+            let geom = find(session, geom)?;
+            let backup = part::backup(&session.graph, geom).map_err(|e| session.failure(e))?;
+            return output.bytes(backup.to_string().as_bytes());
+        }
+        Verb::Create { scheme, entries, flags, provider } => {
+            let flags = flags.flags(session);
+            let under = session.graph.provider(provider).map_err(|e| session.failure(e))?;
+            let made = part::create(&mut session.graph, under, (*scheme, *entries), flags);
+            made.map(|geom| format!("{} created", session.graph[geom].name))
+        }
+        Verb::Restore { force, labels, flags, providers } => {
+            let flags = Flags { force: *force || session.force, ..flags.flags(session) };
+            return restore(session, providers, (*labels, flags));
+        }
+        _ => return change(session, verb, output),
+    };
+    say(session, said, output)
+}
+
+fn say(
+    session: &Session,
+    said: Result<String, flysch_geom::Error>,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let said = said.map_err(|error| session.failure(error))?;
+    match (output.json(), said.is_empty()) {
+        (true, _) => output.value(&serde_json::json!({ "done": said })),
+        (false, true) => Ok(()),
+        (false, false) => output.line(said),
+    }
+}
+
+fn restore(
+    session: &mut Session,
+    providers: &[String],
+    (labels, flags): (bool, Flags),
+) -> Result<(), Failure> {
+    let text = std::io::read_to_string(std::io::stdin());
+    let text = text.map_err(|error| Failure::of("standard input", error))?;
+    let backup: Backup =
+        text.parse().map_err(|why: String| Failure::of("standard input", why))?;
+    for name in providers {
+        let graph = &mut session.graph;
+        let done = graph
+            .provider(name)
+            .and_then(|provider| part::restore(graph, provider, (&backup, labels), flags));
+        done.map_err(|error| session.failure(error))?;
+    }
+    Ok(())
+}
+
+/// The verbs that change a table which is there.
+fn change(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
+    let name = match verb {
+        Verb::Add(AddArguments { geom, .. })
+        | Verb::Bootcode(Bootcode { geom, .. })
+        | Verb::Set(Attribute { geom, .. })
+        | Verb::Unset(Attribute { geom, .. })
+        | Verb::Commit { geom }
+        | Verb::Undo { geom }
+        | Verb::Delete { geom, .. }
+        | Verb::Destroy { geom, .. }
+        | Verb::Modify { geom, .. }
+        | Verb::Recover { geom, .. }
+        | Verb::Resize { geom, .. } => geom,
+        _ => unreachable!("the other verbs were done"),
+    };
+    let geom = find(session, name)?;
+    let disk = session.graph[geom].name.clone();
+    let said = match verb {
+        Verb::Add(arguments) => add(session, geom, arguments)?,
+        Verb::Bootcode(arguments) => return bootcode(session, geom, arguments, output),
+        Verb::Set(set) => attribute(session, geom, (set, true)),
+        Verb::Unset(set) => attribute(session, geom, (set, false)),
+        Verb::Commit { .. } => part::commit(&mut session.graph, geom).map(|()| String::new()),
+        Verb::Undo { .. } => part::undo(&mut session.graph, geom).map(|()| String::new()),
+        Verb::Delete { index, flags, .. } => {
+            let flags = flags.flags(session);
+            let deleted = part::delete(&mut session.graph, geom, *index, flags);
+            deleted.map(|name| format!("{name} deleted"))
+        }
+        Verb::Destroy { force, .. } => {
+            let flags = Flags { commit: true, force: *force || session.force };
+            let destroyed = part::destroy(&mut session.graph, geom, flags);
+            destroyed.map(|()| format!("{disk} destroyed"))
+        }
+        Verb::Modify { index, label, kind, flags, .. } => {
+            let flags = flags.flags(session);
+            let change = Change { kind: kind.clone(), label: label.clone() };
+            let modified = part::modify(&mut session.graph, geom, (*index, &change), flags);
+            modified.map(|name| format!("{name} modified"))
+        }
+        Verb::Recover { flags, .. } => {
+            let flags = flags.flags(session);
+            let recovered = part::recover(&mut session.graph, geom, flags);
+            recovered.map(|was_needed| match was_needed {
+                true => format!("{disk} recovered"),
+                false => format!("{disk} recovering is not needed"),
+            })
+        }
+        Verb::Resize { index, size, alignment, flags, .. } => {
+            let flags = flags.flags(session);
+            let size = sectors(session, geom, size.as_ref())?;
+            let alignment = sectors(session, geom, alignment.as_ref())?;
+            let resized =
+                part::resize(&mut session.graph, geom, (*index, size, alignment), flags);
+            resized.map(|name| format!("{name} resized"))
+        }
+        _ => unreachable!("the other verbs were done"),
+    };
+    say(session, said, output)
+}
+
+fn add(
+    session: &mut Session,
+    geom: GeomId,
+    arguments: &AddArguments,
+) -> Result<Result<String, flysch_geom::Error>, Failure> {
+    let wanted = Add {
+        kind: arguments.kind.clone(),
+        start: sectors(session, geom, arguments.start.as_ref())?,
+        size: sectors(session, geom, arguments.size.as_ref())?,
+        alignment: sectors(session, geom, arguments.alignment.as_ref())?,
+        index: arguments.index,
+        label: arguments.label.clone(),
+    };
+    let flags = arguments.flags.flags(session);
+    let added = part::add(&mut session.graph, geom, &wanted, flags);
+    Ok(added.map(|index| {
+        let provider = part::provider_of(&session.graph, geom, index);
+        let name = provider.map(|provider| session.graph[provider].name.clone());
+        format!("{} added", name.unwrap_or_else(|| index.to_string()))
+    }))
+}
+
+fn attribute(
+    session: &mut Session,
+    geom: GeomId,
+    (set, value): (&Attribute, bool),
+) -> Result<String, flysch_geom::Error> {
+    let flags = set.flags.flags(session);
+    let change = (set.index, &set.attribute[..], value);
+    let name = part::set_attribute(&mut session.graph, geom, change, flags)?;
+    let word = if value { "set" } else { "unset" };
+    let preposition = if value { "on" } else { "from" };
+    Ok(format!("{} {word} {preposition} {name}", set.attribute))
+}
+
+fn bootcode(
+    session: &mut Session,
+    geom: GeomId,
+    arguments: &Bootcode,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    if arguments.boot.is_none() && arguments.partition.is_none() {
+        return Err(Failure::usage("bootcode: needs -b FILE, or -p FILE and -i"));
+    }
+    let flags = arguments.flags.flags(session);
+    let disk = session.graph[geom].name.clone();
+    if let Some(path) = &arguments.boot {
+        let code = read(path)?;
+        let written = part::boot_code(&mut session.graph, geom, &code, flags);
+        say(session, written.map(|()| format!("bootcode written to {disk}")), output)?;
+    }
+    if let (Some(path), Some(index)) = (&arguments.partition, arguments.index) {
+        let code = read(path)?;
+        let written = part::partition_code(&mut session.graph, geom, (index, &code));
+        say(session, written.map(|name| format!("partcode written to {name}")), output)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Who stands on whom, and why.
+
+use flysch_geom::{GeomId, ProviderId};
+use serde_json::{Value, json};
+
+use super::session::Session;
+use super::text::human;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Shows the graph from the disks upwards.
+pub(super) fn run(session: &Session, output: &mut Output) -> Result<(), Failure> {
+    let graph = &session.graph;
+    let is_root = |id: &GeomId| graph[*id].consumers.is_empty();
+    let roots: Vec<GeomId> = graph.geoms().map(|(id, _)| id).filter(is_root).collect();
+    if output.json() {
+        let all: Vec<Value> = roots.iter().map(|id| geom_json(session, *id)).collect();
+        return output.value(&all);
+    }
+    for root in roots {
+        for &provider in &graph[root].providers {
+            show(session, provider, 0, output)?;
+        }
+    }
+    Ok(())
+}
+
+fn show(
+    session: &Session,
+    provider: ProviderId,
+    depth: usize,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let graph = &session.graph;
+    let there = &graph[provider];
+    let (class, indent) = (graph[there.geom].class.name(), "    ".repeat(depth));
+    let size = human(there.media_size);
+    output.line(format!("{indent}{}  {size}  {class}  {}", there.name, there.access))?;
+    for &consumer in &there.consumers {
+        let above = &graph[graph[consumer].geom];
+        if above.providers.is_empty() {
+            output.line(format!("{indent}  {} {}", above.class.name(), above.name))?;
+        }
+        for &provider in &above.providers {
+            show(session, provider, depth + 1, output)?;
+        }
+    }
+    Ok(())
+}
+
+fn geom_json(session: &Session, id: GeomId) -> Value {
+    let graph = &session.graph;
+    let geom = &graph[id];
+    let providers = geom.providers.iter().map(|&provider| {
+        let there = &graph[provider];
+        let above = there.consumers.iter().map(|&c| geom_json(session, graph[c].geom));
+        json!({
+            "name": there.name,
+            "mediasize": there.media_size,
+            "mode": there.access.to_string(),
+            "geoms": above.collect::<Vec<_>>(),
+        })
+    });
+    let providers: Vec<Value> = providers.collect();
+    json!({ "class": geom.class.name(), "name": geom.name, "providers": providers })
+}
+
+/// Tells who took a provider, and what the others said.
+pub(super) fn why(session: &Session, name: &str, output: &mut Output) -> Result<(), Failure> {
+    let graph = &session.graph;
+    let name = name.strip_prefix("/dev/").unwrap_or(name);
+    let verdicts: Vec<_> = graph.verdicts().filter(|v| v.provider == name).collect();
+    if verdicts.is_empty() {
+        graph.provider(name).map_err(|error| session.failure(error))?;
+    }
+    if output.json() {
+        let all = verdicts.iter().map(|verdict| {
+            let reason = verdict.taste.reason();
+            json!({
+                "class": verdict.class,
+                "verdict": verdict.taste.outcome().word(),
+                "offset": reason.bytes.map(|(at, _)| at),
+                "length": reason.bytes.map(|(_, len)| len),
+                "reason": reason.text,
+            })
+        });
+        return output.value(&all.collect::<Vec<_>>());
+    }
+    let rows: Vec<Vec<String>> = verdicts
+        .iter()
+        .map(|verdict| {
+            let reason = verdict.taste.reason();
+            let bytes = reason.bytes.map_or_else(String::new, |(at, len)| format!("{at}+{len}"));
+            let word = verdict.taste.outcome().word();
+            vec![verdict.class.into(), word.into(), bytes, reason.text.clone()]
+        })
+        .collect();
+    output.table(&["class", "verdict", "bytes", "reason"], &rows)
+}
+
+/// Tells what happened.
+pub(super) fn log(session: &Session, output: &mut Output) -> Result<(), Failure> {
+    if output.json() {
+        return output.value(&session.graph.messages().collect::<Vec<_>>());
+    }
+    session.graph.messages().try_for_each(|line| output.line(line))
+}
