@@ -130,11 +130,8 @@ impl Graph {
         for (id, geom) in self.geoms() {
             let (class, name) = (geom.class.name(), quoted(&geom.name));
             let at = id.number();
-            let _ = writeln!(
-                out,
-                "z{at:#x} [shape=box,label=\"{class}\\n{name}\\nr#{}\"];",
-                geom.rank
-            );
+            let _ =
+                writeln!(out, "z{at:#x} [shape=box,label=\"{class}\\n{name}\\nr#{}\"];", geom.rank);
             for &consumer in &geom.consumers {
                 let (number, access) = (consumer.number(), self[consumer].access);
                 let _ = writeln!(out, "z{number:#x} [label=\"{access}\"];");

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use flysch_api::block;
 
-use crate::class::Class;
+use crate::class::{Class, News};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::object::{ConsumerId, GeomId, ProviderId};
@@ -55,7 +55,7 @@ impl Graph {
                 None if self.wash() => {}
                 None => {
                     let classes = self.classes.clone();
-                    if !classes.into_iter().any(|class| class.settled(self)) {
+                    if !classes.into_iter().any(|class| class.told(self, News::Settled)) {
                         return;
                     }
                 }
@@ -104,7 +104,7 @@ impl Graph {
         for consumer in there.consumers.clone() {
             if let Some(there) = self.find_consumer(consumer) {
                 let class = self[there.geom].class;
-                class.orphan(self, consumer);
+                class.told(self, News::Orphaned(consumer));
             }
         }
     }
@@ -114,7 +114,7 @@ impl Graph {
             return;
         };
         let class = self[there.geom].class;
-        class.spoiled(self, consumer);
+        class.told(self, News::Spoiled(consumer));
     }
 
     /// A provider is gone: it takes no requests, and those on it are told.
@@ -164,8 +164,8 @@ impl Graph {
         for consumer in self[provider].consumers.clone() {
             let Some(there) = self.find_consumer(consumer) else { continue };
             let class = self[there.geom].class;
-            if !class.resize(self, consumer) && size < before {
-                class.orphan(self, consumer);
+            if !class.told(self, News::Resized(consumer)) && size < before {
+                class.told(self, News::Orphaned(consumer));
             }
         }
         if size > before {

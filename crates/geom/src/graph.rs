@@ -14,9 +14,7 @@ use crate::class::{Class, Value};
 use crate::error::{Error, Kind};
 use crate::events::Event;
 use crate::io::Shape;
-use crate::object::{
-    Consumer, ConsumerId, Geom, GeomId, Provider, ProviderId, Statistics,
-};
+use crate::object::{Consumer, ConsumerId, Geom, GeomId, Provider, ProviderId, Statistics};
 use crate::record::{Record, Verdict};
 
 /// Highest rank of a geom: so many stand on each other at most.
@@ -236,8 +234,7 @@ impl Graph {
             let cause = format!("there are {PROVIDERS_MAX} providers already");
             return Err(Error::new(Kind::NoSpace, name, cause));
         }
-        let is_taken =
-            |other: &Provider| other.name == name && other.error.is_none();
+        let is_taken = |other: &Provider| other.name == name && other.error.is_none();
         if self.providers.values().any(is_taken) {
             return Err(Error::new(Kind::Exists, name, "there is a provider of this name already"));
         }

@@ -33,10 +33,12 @@ mod events;
 mod graph;
 mod io;
 mod object;
+#[cfg(test)]
+mod own_class;
 mod record;
 
 pub use access::Access;
-pub use class::{Class, Config, Object, Value, all};
+pub use class::{Class, Config, News, Object, Value, all};
 pub use error::{Error, Kind};
 pub use graph::{DEPTH_MAX, Graph, PROVIDERS_MAX};
 pub use io::{Io, Medium, Shape};

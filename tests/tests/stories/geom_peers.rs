@@ -82,6 +82,10 @@ fn trees_that_were_packed_keep_their_names() {
         let folder = folder.path();
         let ran = run_in("geom -f volume part create -s gpt volume", folder);
         assert_eq!(ran.status, 1);
-        assert!(ran.stderr.contains("Squashfs") && ran.stderr.contains("--force"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("Squashfs") && ran.stderr.contains("--force"),
+            "{}",
+            ran.stderr
+        );
     }
 }

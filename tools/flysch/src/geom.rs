@@ -1,10 +1,12 @@
-//! `flysch geom`: partitions, labels, stripes on disk images and targets, by FreeBSD's verbs.
+//! `flysch geom`: partitions, labels, stripes, mirrors on disk images and targets, by FreeBSD's
+//! verbs.
 
 mod array;
 mod copy;
 mod label;
 mod list;
 mod medium;
+mod mirror;
 mod nop;
 mod part;
 mod session;
@@ -76,6 +78,9 @@ enum Action {
     /// Disks one behind the other.
     #[command(subcommand)]
     Concat(array::ConcatVerb),
+    /// The same on several disks (RAID 1).
+    #[command(subcommand)]
+    Mirror(mirror::Verb),
     /// Failures on purpose.
     #[command(subcommand)]
     Nop(nop::Verb),
@@ -130,6 +135,7 @@ fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<()
         Action::Label(verb) => label::run(session, verb, output),
         Action::Stripe(verb) => array::stripe(session, verb, output),
         Action::Concat(verb) => array::concat(session, verb, output),
+        Action::Mirror(verb) => mirror::run(session, verb, output),
         Action::Nop(verb) => nop::run(session, verb, output),
         Action::Disk(verb) => list::run(session, "DISK", verb, output),
         Action::Md(verb) => list::run(session, "MD", verb, output),

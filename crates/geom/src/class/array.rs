@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use flysch_api::block;
 
-use super::{Class, Config, Object};
+use super::{Class, Config, News, Object};
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
@@ -173,9 +173,7 @@ pub(super) fn start(
     let (layout, components) = (array.layout, array.components.clone());
     let components: Vec<Component> = components.into_iter().flatten().collect();
     if matches!(io, Io::Flush) {
-        return components
-            .iter()
-            .try_for_each(|component| graph.io(component.consumer, Io::Flush));
+        return components.iter().try_for_each(|component| graph.io(component.consumer, Io::Flush));
     }
     let (offset, length) = (io.offset(), io.len());
     let mut done = 0;
@@ -187,7 +185,8 @@ pub(super) fn start(
                 (components.get(number), there, room)
             }
             Layout::Concat => {
-                let found = components.iter().find(|c| at - c.start.min(at) < c.length && at >= c.start);
+                let found =
+                    components.iter().find(|c| at - c.start.min(at) < c.length && at >= c.start);
                 let (start, length) = found.map_or((0, 0), |c| (c.start, c.length));
                 (found, at - start, length - (at - start).min(length))
             }
@@ -203,8 +202,17 @@ pub(super) fn start(
     Ok(())
 }
 
+/// A component is gone, or was written by others.
+pub(super) fn told(graph: &mut Graph, news: News) -> bool {
+    match news {
+        News::Orphaned(consumer) | News::Spoiled(consumer) => lose(graph, consumer),
+        News::Resized(_) | News::Settled => return false,
+    }
+    true
+}
+
 /// A component is gone: the provider goes too, the others wait for it.
-pub(super) fn lose(graph: &mut Graph, consumer: ConsumerId) {
+fn lose(graph: &mut Graph, consumer: ConsumerId) {
     let geom = graph[consumer].geom;
     for provider in graph[geom].providers.clone() {
         graph.wither_provider(provider, block::Error::Gone);
@@ -306,7 +314,9 @@ pub(super) fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(
         }
     }
     let mut geoms = graph.geoms().filter(|(_, geom)| !geom.withering && geom.name == name);
-    if geoms.any(|(_, geom)| matches!(geom.class.name(), "STRIPE" | "CONCAT" | "MIRROR" | "MULTIPATH")) {
+    if geoms
+        .any(|(_, geom)| matches!(geom.class.name(), "STRIPE" | "CONCAT" | "MIRROR" | "MULTIPATH"))
+    {
         let cause = "there is something of this name already";
         return Err(Error::new(Kind::Exists, name, cause));
     }

@@ -7,12 +7,12 @@ use flysch_wire::geom::Name;
 use flysch_wire::geom::concat as wire;
 
 use super::array::{self, Layout, Part};
-use super::{Class, Config, Object, guard, pass_access_alone, write_last};
+use super::{Class, Config, News, Object, guard, pass_access_alone, write_last};
 use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::io::Io;
-use crate::object::{ConsumerId, GeomId, ProviderId};
+use crate::object::{GeomId, ProviderId};
 use crate::record::Taste;
 
 /// The class.
@@ -74,11 +74,7 @@ pub fn label(
 ///
 /// # Errors
 /// What cannot be.
-pub fn create(
-    graph: &mut Graph,
-    name: &str,
-    under: &[ProviderId],
-) -> Result<(), Error> {
+pub fn create(graph: &mut Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
     check(graph, name, under)?;
     let mut part = Part {
         name: name.to_string(),
@@ -146,21 +142,12 @@ impl Class for Concat {
         array::start(graph, provider, io)
     }
 
-    fn access(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        change: Access,
-    ) -> Result<(), Error> {
+    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         pass_access_alone(graph, provider, change)
     }
 
-    fn orphan(&self, graph: &mut Graph, consumer: ConsumerId) {
-        array::lose(graph, consumer);
-    }
-
-    fn spoiled(&self, graph: &mut Graph, consumer: ConsumerId) {
-        array::lose(graph, consumer);
+    fn told(&self, graph: &mut Graph, news: News) -> bool {
+        array::told(graph, news)
     }
 
     fn config(&self, graph: &Graph, object: Object) -> Config {

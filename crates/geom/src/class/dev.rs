@@ -2,10 +2,10 @@
 
 use flysch_api::block;
 
-use super::Class;
+use super::{Class, News};
 use crate::graph::Graph;
 use crate::io::Io;
-use crate::object::{ConsumerId, ProviderId};
+use crate::object::ProviderId;
 
 /// The class of consumers that [`Graph::open`] makes.
 #[derive(Debug)]
@@ -23,13 +23,14 @@ impl Class for Dev {
         unreachable!("DEV has no providers")
     }
 
-    fn orphan(&self, graph: &mut Graph, consumer: ConsumerId) {
-        // Requests of the user end with `Gone` from now on.
-        graph.shut(consumer);
-    }
-
-    fn spoiled(&self, graph: &mut Graph, consumer: ConsumerId) {
-        // Who reads from outside has tasted nothing.
-        graph.consumer_mut(consumer).spoiled = false;
+    fn told(&self, graph: &mut Graph, news: News) -> bool {
+        match news {
+            // Requests of the user end with `Gone` from now on.
+            News::Orphaned(consumer) => graph.shut(consumer),
+            // Who reads from outside has tasted nothing.
+            News::Spoiled(consumer) => graph.consumer_mut(consumer).spoiled = false,
+            News::Resized(_) | News::Settled => return false,
+        }
+        true
     }
 }

@@ -96,12 +96,7 @@ impl Class for Disk {
         }
     }
 
-    fn access(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        change: Access,
-    ) -> Result<(), Error> {
+    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         let geom = graph[provider].geom;
         let name = graph[provider].name.clone();
         let Some(state) = graph.state_mut::<State>(geom).filter(|_| change.opens()) else {

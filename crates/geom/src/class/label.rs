@@ -6,13 +6,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::block;
+use flysch_wire::geom::Name;
 use flysch_wire::geom::label as wire;
 use flysch_wire::geom::volume::{self, FileSystem};
-use flysch_wire::geom::Name;
 
-use super::{
-    Class, Config, Object, guard, pass, pass_access_alone, slice_of, stack, write_last,
-};
+use super::{Class, Config, Object, guard, pass, pass_access_alone, slice_of, stack, write_last};
 use crate::access::Access;
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
@@ -64,12 +62,7 @@ pub fn mangle(text: &str) -> String {
 ///
 /// # Errors
 /// What is in the way.
-pub fn label(
-    graph: &mut Graph,
-    name: &str,
-    under: ProviderId,
-    force: bool,
-) -> Result<(), Error> {
+pub fn label(graph: &mut Graph, name: &str, under: ProviderId, force: bool) -> Result<(), Error> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let name = name.strip_prefix("label/").unwrap_or(name);
     let wrong = || Error::invalid(name, "a label has 1 to 15 bytes, none of them a control");
@@ -228,12 +221,7 @@ impl Class for Label {
         pass(graph, provider, io, 0)
     }
 
-    fn access(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        change: Access,
-    ) -> Result<(), Error> {
+    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         pass_access_alone(graph, provider, change)
     }
 
@@ -249,4 +237,3 @@ impl Class for Label {
         ]
     }
 }
-

@@ -21,6 +21,7 @@ mod dev;
 pub mod disk;
 pub mod guard;
 pub mod label;
+pub mod mirror;
 pub mod nop;
 pub mod part;
 pub mod stripe;
@@ -29,7 +30,7 @@ pub use dev::DEV;
 
 /// All classes but DEV, in the order in which they are registered: the last is asked first.
 #[must_use]
-pub fn all() -> [&'static dyn Class; 7] {
+pub fn all() -> [&'static dyn Class; 8] {
     [
         &disk::DISK,
         &disk::MD,
@@ -38,6 +39,7 @@ pub fn all() -> [&'static dyn Class; 7] {
         &nop::NOP,
         &concat::CONCAT,
         &stripe::STRIPE,
+        &mirror::MIRROR,
     ]
 }
 
@@ -94,6 +96,19 @@ impl fmt::Display for Value {
     }
 }
 
+/// What a class is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// What a consumer stands on is gone.
+    Orphaned(ConsumerId),
+    /// What a consumer stands on was written by somebody else.
+    Spoiled(ConsumerId),
+    /// What a consumer stands on has another size.
+    Resized(ConsumerId),
+    /// Everything has been tasted: who still waits for components need not wait longer.
+    Settled,
+}
+
 /// A way to change disks.
 ///
 /// A class keeps nothing itself: what it knows of a geom is the geom's state
@@ -125,41 +140,25 @@ pub trait Class: Sync {
     ///
     /// # Errors
     /// Why it cannot be opened.
-    fn access(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        change: Access,
-    ) -> Result<(), Error> {
+    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         pass_access(graph, provider, change)
     }
 
-    /// What a consumer stands on is gone.
-    fn orphan(&self, graph: &mut Graph, consumer: ConsumerId) {
-        graph.wither_with(consumer);
-    }
-
-    /// What a consumer stands on was written by somebody else.
-    fn spoiled(&self, graph: &mut Graph, consumer: ConsumerId) {
-        graph.wither_with(consumer);
-    }
-
-    /// What a consumer stands on has another size; tells whether the geom can live with it.
-    fn resize(&self, graph: &mut Graph, consumer: ConsumerId) -> bool {
-        let _ = (graph, consumer);
-        false
+    /// Something happened beneath; tells whether the geom lives with it, or whether anything has
+    /// changed. As a rule what is gone or was written takes the geom along.
+    fn told(&self, graph: &mut Graph, news: News) -> bool {
+        match news {
+            News::Orphaned(consumer) | News::Spoiled(consumer) => {
+                graph.wither_with(consumer);
+                true
+            }
+            News::Resized(_) | News::Settled => false,
+        }
     }
 
     /// An attribute of a provider: as a rule that of what is beneath.
     fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<Value> {
         graph.attribute(graph.under(graph[provider].geom)?, name)
-    }
-
-    /// Everything has been tasted: who still waits for components need not wait longer. Tells
-    /// whether anything has changed.
-    fn settled(&self, graph: &mut Graph) -> bool {
-        let _ = graph;
-        false
     }
 
     /// What is to be told of an object of this class.

@@ -39,6 +39,8 @@ pub struct Options {
     pub write_failures: u32,
     /// Requests that pass before any fails.
     pub count_until_fail: u64,
+    /// How many fail in all; without, every one.
+    pub fail_only: Option<u64>,
     /// What they fail with.
     pub error: block::Error,
     /// What [`Class::attribute`] tells as `GEOM::physpath`.
@@ -56,6 +58,7 @@ impl Default for Options {
             read_failures: 0,
             write_failures: 0,
             count_until_fail: 0,
+            fail_only: None,
             error: block::Error::Medium(Cause::None),
             physical_path: None,
         }
@@ -76,31 +79,26 @@ struct State {
 ///
 /// # Errors
 /// What cannot be.
-pub fn create(
-    graph: &mut Graph,
-    under: ProviderId,
-    options: Options,
-) -> Result<ProviderId, Error> {
+pub fn create(graph: &mut Graph, under: ProviderId, options: Options) -> Result<ProviderId, Error> {
     let there = &graph[under];
     let sector = u64::from(there.sector_size);
     let wrong = |what: &str| Err(Error::invalid(&there.name, format!("{what} cannot be")));
-    if options.offset % sector != 0 || options.offset >= there.media_size {
+    if !options.offset.is_multiple_of(sector) || options.offset >= there.media_size {
         return wrong("this offset");
     }
     let left = there.media_size - options.offset;
-    if options.size % sector != 0 || options.size > left {
+    if !options.size.is_multiple_of(sector) || options.size > left {
         return wrong("this size");
     }
     let sector_size = match options.sector_size {
         0 => there.sector_size,
         size => size,
     };
-    if u64::from(sector_size) % sector != 0 || !sector_size.is_power_of_two() {
+    if !u64::from(sector_size).is_multiple_of(sector) || !sector_size.is_power_of_two() {
         return wrong("this sector size");
     }
-    let stripe_size =
-        if options.stripe_size > 0 { options.stripe_size } else { there.stripe_size };
-    if stripe_size % u64::from(sector_size) != 0
+    let stripe_size = if options.stripe_size > 0 { options.stripe_size } else { there.stripe_size };
+    if !stripe_size.is_multiple_of(u64::from(sector_size))
         || (stripe_size > 0 && options.stripe_offset >= stripe_size)
     {
         return wrong("this stripe size");
@@ -157,7 +155,15 @@ impl State {
             return false;
         }
         self.passed += 1;
-        self.passed > self.options.count_until_fail && die % 100 < u64::from(percent)
+        let fails = self.passed > self.options.count_until_fail && die % 100 < u64::from(percent);
+        match &mut self.options.fail_only {
+            Some(0) => false,
+            Some(left) if fails => {
+                *left -= 1;
+                true
+            }
+            _ => fails,
+        }
     }
 }
 

@@ -7,12 +7,12 @@ use flysch_wire::geom::Name;
 use flysch_wire::geom::stripe as wire;
 
 use super::array::{self, Layout, Part};
-use super::{Class, Config, Object, guard, pass_access_alone, write_last};
+use super::{Class, Config, News, Object, guard, pass_access_alone, write_last};
 use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::io::Io;
-use crate::object::{ConsumerId, GeomId, ProviderId};
+use crate::object::{GeomId, ProviderId};
 use crate::record::Taste;
 
 pub use super::array::place;
@@ -170,21 +170,12 @@ impl Class for Stripe {
         array::start(graph, provider, io)
     }
 
-    fn access(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        change: Access,
-    ) -> Result<(), Error> {
+    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         pass_access_alone(graph, provider, change)
     }
 
-    fn orphan(&self, graph: &mut Graph, consumer: ConsumerId) {
-        array::lose(graph, consumer);
-    }
-
-    fn spoiled(&self, graph: &mut Graph, consumer: ConsumerId) {
-        array::lose(graph, consumer);
+    fn told(&self, graph: &mut Graph, news: News) -> bool {
+        array::told(graph, news)
     }
 
     fn config(&self, graph: &Graph, object: Object) -> Config {

@@ -51,14 +51,8 @@ pub struct Partition {
 
 impl Partition {
     /// No partition.
-    pub const UNUSED: Self = Self {
-        size: 0,
-        offset: 0,
-        fragment_size: 0,
-        kind: Kind::Unused,
-        fragments: 0,
-        group: 0,
-    };
+    pub const UNUSED: Self =
+        Self { size: 0, offset: 0, fragment_size: 0, kind: Kind::Unused, fragments: 0, group: 0 };
 }
 
 /// A label.
@@ -100,7 +94,8 @@ impl Disklabel {
         if !(1..=PARTITIONS_MAX).contains(&count) {
             return Err(Error::BadField("number of partitions"));
         }
-        let bytes = sector.get(..Self::len(count)).ok_or(Error::BadField("number of partitions"))?;
+        let bytes =
+            sector.get(..Self::len(count)).ok_or(Error::BadField("number of partitions"))?;
         if sum(bytes) != 0 {
             return Err(Error::BadField("checksum"));
         }

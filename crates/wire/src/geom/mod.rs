@@ -45,11 +45,7 @@ impl<const N: usize> Name<N> {
     }
 
     /// Reads a field that may be empty.
-    fn parse_optional(
-        bytes: &[u8],
-        at: usize,
-        field: &'static str,
-    ) -> Result<Option<Self>, Error> {
+    fn parse_optional(bytes: &[u8], at: usize, field: &'static str) -> Result<Option<Self>, Error> {
         match bytes[at] {
             0 => Ok(None),
             _ => Self::parse(bytes, at, field).map(Some),
@@ -127,8 +123,18 @@ fn begin_label(sector: &mut [u8], magic: &[u8; MAGIC_LEN], version: u32) {
 #[must_use]
 pub fn class_of_magic(sector: &[u8]) -> Option<&'static str> {
     const CLASSES: [&str; 12] = [
-        "MULTIPATH", "MIRROR", "STRIPE", "CONCAT", "LABEL", "RAID3", "ELI", "JOURNAL", "VIRSTOR",
-        "CACHE", "SHSEC", "UNION",
+        "MULTIPATH",
+        "MIRROR",
+        "STRIPE",
+        "CONCAT",
+        "LABEL",
+        "RAID3",
+        "ELI",
+        "JOURNAL",
+        "VIRSTOR",
+        "CACHE",
+        "SHSEC",
+        "UNION",
     ];
     let name = text(sector.get(..MAGIC_LEN)?)?.strip_prefix("GEOM::")?;
     CLASSES.into_iter().find(|class| *class == name)

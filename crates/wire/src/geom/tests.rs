@@ -145,10 +145,7 @@ fn headers_are_judged() {
     let mut sector = [0; 512];
     header().emit(&mut sector);
     assert_eq!(Header::parse(&sector, 1, 2047), Ok(header()));
-    assert_eq!(
-        Header::parse(&sector, 2, 2047),
-        Err(HeaderFault::Invalid("it belongs elsewhere"))
-    );
+    assert_eq!(Header::parse(&sector, 2, 2047), Err(HeaderFault::Invalid("it belongs elsewhere")));
     assert_eq!(Header::parse(&[0; 512], 1, 2047), Err(HeaderFault::Missing));
     let mut wrong = sector;
     wrong[56] ^= 1;
@@ -217,7 +214,11 @@ proptest! {
     }
 
     #[test]
-    fn tables_come_back(serial in any::<u32>(), sizes in any::<[u32; 8]>(), kinds in any::<[u8; 8]>()) {
+    fn tables_come_back(
+        serial in any::<u32>(),
+        sizes in any::<[u32; 8]>(),
+        kinds in any::<[u8; 8]>(),
+    ) {
         let mut sector = [0x5A; 512];
         let mut record = Record { serial, ..Record::EMPTY };
         for (at, entry) in record.entries.iter_mut().enumerate() {
@@ -233,7 +234,13 @@ proptest! {
             *partition = disklabel::Partition { size: sizes[at], kind, ..*partition };
         }
         let label = Disklabel {
-            sector_size: 512, sectors: 63, tracks: 255, cylinders: 5, total: serial, count: 8, partitions,
+            sector_size: 512,
+            sectors: 63,
+            tracks: 255,
+            cylinders: 5,
+            total: serial,
+            count: 8,
+            partitions,
         };
         label.emit(&mut sector);
         prop_assert_eq!(Disklabel::parse(&sector), Ok(label));

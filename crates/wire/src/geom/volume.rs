@@ -394,7 +394,8 @@ fn udf_text(field: &[u8]) -> VolumeName {
     let characters = &field[1..len];
     match field[0] {
         16 => {
-            let units = characters.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]]));
+            let units =
+                characters.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]]));
             let decoded = char::decode_utf16(units);
             VolumeName::of(decoded.map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)))
         }

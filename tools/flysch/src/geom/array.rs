@@ -123,7 +123,8 @@ pub(super) fn concat(
     verb: &ConcatVerb,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let options = |given: &Concat| concat::Options { hardcode: given.hardcode, force: session.force };
+    let options =
+        |given: &Concat| concat::Options { hardcode: given.hardcode, force: session.force };
     let done = match verb {
         ConcatVerb::Common(verb) => return common(session, "CONCAT", verb, output),
         ConcatVerb::Label(given) => {

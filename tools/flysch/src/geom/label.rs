@@ -53,11 +53,7 @@ pub(super) enum Verb {
 }
 
 /// Does it.
-pub(super) fn run(
-    session: &mut Session,
-    verb: &Verb,
-    output: &mut Output,
-) -> Result<(), Failure> {
+pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let force_over = session.force;
     let graph = &mut session.graph;
     let done = match verb {

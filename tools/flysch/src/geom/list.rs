@@ -229,7 +229,8 @@ fn status(
         rows.extend(shown.into_iter().map(|(name, state)| (name, state, components.clone())));
     }
     if output.json() {
-        let row = |(name, state, components): &(String, String, Vec<String>)| {
+        let row = |row: &(String, String, Vec<String>)| {
+            let (name, state, components) = row;
             json!({ "name": name, "status": state, "components": components })
         };
         return output.value(&rows.iter().map(row).collect::<Vec<_>>());

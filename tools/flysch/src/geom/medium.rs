@@ -1,11 +1,11 @@
 //! What the disks of a graph lie on: image files and targets.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::cell::RefCell;
 
 use flysch_api::block::{Cause, Error, Geometry};
 use flysch_geom::{Medium, Shape};
@@ -50,20 +50,9 @@ impl ImageFile {
         Ok(Self { path, file, writable: false, size, sector, serial, complaint })
     }
 
-    fn fail(&self, error: &io::Error) -> Error {
-        *self.complaint.borrow_mut() = Some(format!("{}: {error}", self.path.display()));
-        Error::Medium(Cause::None)
-    }
-}
-
-impl Medium for ImageFile {
-    fn shape(&self) -> Shape {
-        let (media_size, sector_size) = (self.size, self.sector);
-        Shape { media_size, sector_size, stripe_size: 0, stripe_offset: 0 }
-    }
-
-    fn open(&mut self, writes: bool) -> Result<(), Error> {
-        if !writes || self.writable {
+    /// The first write opens the file for writing, and keeps others out.
+    fn open_for_writing(&mut self) -> Result<(), Error> {
+        if self.writable {
             return Ok(());
         }
         let opened = File::options().read(true).write(true).open(&self.path);
@@ -79,15 +68,36 @@ impl Medium for ImageFile {
         Ok(())
     }
 
+    fn fail(&self, error: &io::Error) -> Error {
+        *self.complaint.borrow_mut() = Some(format!("{}: {error}", self.path.display()));
+        Error::Medium(Cause::None)
+    }
+}
+
+impl Medium for ImageFile {
+    fn shape(&self) -> Shape {
+        let (media_size, sector_size) = (self.size, self.sector);
+        Shape { media_size, sector_size, stripe_size: 0, stripe_offset: 0 }
+    }
+
+    fn open(&mut self, writes: bool) -> Result<(), Error> {
+        let may = || rustix::fs::access(&self.path, rustix::fs::Access::WRITE_OK).is_ok();
+        if !writes || self.writable || may() { Ok(()) } else { Err(Error::WriteProtected) }
+    }
+
     fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
         self.file.read_exact_at(to, offset).map_err(|error| self.fail(&error))
     }
 
     fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        self.open_for_writing()?;
         self.file.write_all_at(from, offset).map_err(|error| self.fail(&error))
     }
 
     fn flush(&mut self) -> Result<(), Error> {
+        if !self.writable {
+            return Ok(());
+        }
         self.file.sync_data().map_err(|error| self.fail(&error))
     }
 

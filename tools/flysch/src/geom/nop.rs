@@ -97,11 +97,7 @@ impl Failures {
 }
 
 /// Does it.
-pub(super) fn run(
-    session: &mut Session,
-    verb: &Verb,
-    output: &mut Output,
-) -> Result<(), Failure> {
+pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let graph = &mut session.graph;
     let done = match verb {
         Verb::Show(verb) => return list::run(session, "NOP", verb, output),
@@ -118,6 +114,7 @@ pub(super) fn run(
                 read_failures: create.failures.reads,
                 write_failures: create.failures.writes,
                 count_until_fail: create.failures.count,
+                fail_only: None,
                 error,
                 physical_path: create.path.clone(),
             };

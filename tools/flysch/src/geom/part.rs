@@ -4,8 +4,8 @@ mod show;
 
 use std::path::PathBuf;
 
-use flysch_geom::class::part::{self, Add, Backup, Change, Flags, Scheme};
 use flysch_geom::GeomId;
+use flysch_geom::class::part::{self, Add, Backup, Change, Flags, Scheme};
 
 use super::session::Session;
 use super::{list, text};
@@ -238,11 +238,7 @@ fn sectors(
 }
 
 /// Does it.
-pub(super) fn run(
-    session: &mut Session,
-    verb: &Verb,
-    output: &mut Output,
-) -> Result<(), Failure> {
+pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let said = match verb {
         Verb::Common(verb) => return list::run(session, "PART", verb, output),
         Verb::Show(arguments) => return show::run(session, arguments, output),
@@ -286,8 +282,7 @@ fn restore(
 ) -> Result<(), Failure> {
     let text = std::io::read_to_string(std::io::stdin());
     let text = text.map_err(|error| Failure::of("standard input", error))?;
-    let backup: Backup =
-        text.parse().map_err(|why: String| Failure::of("standard input", why))?;
+    let backup: Backup = text.parse().map_err(|why: String| Failure::of("standard input", why))?;
     for name in providers {
         let graph = &mut session.graph;
         let done = graph
@@ -351,8 +346,7 @@ fn change(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(),
             let flags = flags.flags(session);
             let size = sectors(session, geom, size.as_ref())?;
             let alignment = sectors(session, geom, alignment.as_ref())?;
-            let resized =
-                part::resize(&mut session.graph, geom, (*index, size, alignment), flags);
+            let resized = part::resize(&mut session.graph, geom, (*index, size, alignment), flags);
             resized.map(|name| format!("{name} resized"))
         }
         _ => unreachable!("the other verbs were done"),

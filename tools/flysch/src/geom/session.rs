@@ -58,15 +58,10 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn open(
-        images: &[Image],
-        targets: &[Target],
-        force: bool,
-    ) -> Result<Self, Failure> {
+    pub(super) fn open(images: &[Image], targets: &[Target], force: bool) -> Result<Self, Failure> {
         let seed = RandomState::new().build_hasher().finish();
         let graph = Graph::new(&flysch_geom::all(), seed);
-        let mut this =
-            Self { graph, force, stacks: Vec::new(), complaint: Complaint::default() };
+        let mut this = Self { graph, force, stacks: Vec::new(), complaint: Complaint::default() };
         for image in images {
             this.insert(image)?;
         }

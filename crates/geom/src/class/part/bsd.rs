@@ -5,9 +5,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_wire::geom::disklabel::{
-    self, Disklabel, PARTITIONS_MAX, PARTITIONS_MIN, RAW, SECTOR,
-};
+use flysch_wire::geom::disklabel::{self, Disklabel, PARTITIONS_MAX, PARTITIONS_MIN, RAW, SECTOR};
 use flysch_wire::geom::gpt::Guid;
 
 use super::{Detail, Partition, Probe, Scheme, Step, Table, Type, geometry};
@@ -32,7 +30,9 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         Err(_) if !bytes.starts_with(&disklabel::MAGIC.to_le_bytes()) => {
             return Probe::None("no disklabel in sector 1".into());
         }
-        Err(error) => return Probe::Bad(format!("a disklabel that is not sound: {error}"), at, 512),
+        Err(error) => {
+            return Probe::Bad(format!("a disklabel that is not sound: {error}"), at, 512);
+        }
     };
     if label.sector_size != sector {
         let other = label.sector_size;
@@ -113,11 +113,8 @@ pub(super) fn steps(table: &Table, old: &[u8], base: u64) -> Vec<Step> {
     let mut partitions = [disklabel::Partition::UNUSED; PARTITIONS_MAX];
     let before = Disklabel::parse(old).ok();
     let total = (table.last + 1) as u32;
-    partitions[RAW] = disklabel::Partition {
-        size: total,
-        offset: base as u32,
-        ..disklabel::Partition::UNUSED
-    };
+    partitions[RAW] =
+        disklabel::Partition { size: total, offset: base as u32, ..disklabel::Partition::UNUSED };
     for partition in &table.partitions {
         let place = partition.index as usize - 1;
         let Type::Bsd(kind) = partition.kind else { continue };

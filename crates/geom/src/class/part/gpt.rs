@@ -7,7 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_wire::geom::gpt::{
-    ENTRIES, ENTRIES_MAX, ENTRY_LEN, Entry, Guid, HEADER_LEN, Header, HeaderFault, NAME_LEN, SIGNATURE,
+    ENTRIES, ENTRIES_MAX, ENTRY_LEN, Entry, Guid, HEADER_LEN, Header, HeaderFault, NAME_LEN,
+    SIGNATURE,
 };
 use flysch_wire::geom::mbr::{self, Record};
 
@@ -45,11 +46,7 @@ struct Copy {
     table: Vec<u8>,
 }
 
-fn read_copy(
-    graph: &mut Graph,
-    provider: ProviderId,
-    lba: u64,
-) -> Result<Copy, String> {
+fn read_copy(graph: &mut Graph, provider: ProviderId, lba: u64) -> Result<Copy, String> {
     let there = &graph[provider];
     let (sector, last) = (there.sector_size, there.sectors() - 1);
     let mut bytes = vec![0; sector as usize];
@@ -123,11 +120,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> (Probe, bool) {
     (Probe::Found(Box::new(table), at, HEADER_LEN as u64), is_weak)
 }
 
-fn read_table(
-    copy: Copy,
-    front: Vec<u8>,
-    (sectors, sound): (u64, [bool; 2]),
-) -> Table {
+fn read_table(copy: Copy, front: Vec<u8>, (sectors, sound): (u64, [bool; 2])) -> Table {
     let Copy { header, table: old } = copy;
     let mut partitions = Vec::new();
     for (index, bytes) in (1..).zip(old.chunks_exact(header.entry_len as usize)) {

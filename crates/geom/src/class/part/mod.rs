@@ -13,12 +13,12 @@ use flysch_api::block;
 use flysch_wire::geom::gpt::{Guid, attributes};
 use flysch_wire::geom::mbr;
 
-use super::{Class, Config, Object, Value, guard, slice_of};
+use super::{Class, Config, News, Object, Value, guard, slice_of};
 use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::io::Io;
-use crate::object::{ConsumerId, GeomId, ProviderId};
+use crate::object::{GeomId, ProviderId};
 use crate::record::Taste;
 
 mod bsd;
@@ -374,18 +374,21 @@ impl Class for Part {
         graph.io(consumer, io.shifted(base))
     }
 
-    fn access(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        change: Access,
-    ) -> Result<(), Error> {
+    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         // Who writes a partition has the disk alone: nobody else may move what is beneath.
         let exclusive = change.exclusive + change.write;
         super::pass_access(graph, provider, Access { exclusive, ..change })
     }
 
-    fn resize(&self, graph: &mut Graph, consumer: ConsumerId) -> bool {
+    fn told(&self, graph: &mut Graph, news: News) -> bool {
+        let consumer = match news {
+            News::Orphaned(consumer) | News::Spoiled(consumer) => {
+                graph.wither_with(consumer);
+                return true;
+            }
+            News::Settled => return false,
+            News::Resized(consumer) => consumer,
+        };
         // A smaller disk may have lost partitions; a larger one only hides the second header.
         let Some(under) = graph[consumer].provider else { return false };
         let (geom, sectors) = (graph[consumer].geom, graph[under].sectors());

@@ -139,7 +139,14 @@ fn seen(bytes: &[u8]) -> String {
     for (id, geom) in graph.geoms_of("PART") {
         out.push_str(&format!("{}:", geom.name));
         for p in &table(&graph, id).unwrap().partitions {
-            out.push_str(&format!(" {} {}+{} {} {};", p.index, p.start, p.end, p.kind.name(), p.label));
+            out.push_str(&format!(
+                " {} {}+{} {} {};",
+                p.index,
+                p.start,
+                p.end,
+                p.kind.name(),
+                p.label
+            ));
         }
     }
     out
@@ -158,7 +165,9 @@ fn md(graph: &Graph) -> ProviderId {
 fn verbs() -> Vec<(&'static str, Verb)> {
     vec![
         ("create gpt", |g| create(g, md(g), (Scheme::Gpt, None), Flags::default()).map(drop)),
-        ("add", |g| add(g, geom_of(g, "md0"), &wanted("efi", Some(100)), Flags::default()).map(drop)),
+        ("add", |g| {
+            add(g, geom_of(g, "md0"), &wanted("efi", Some(100)), Flags::default()).map(drop)
+        }),
         ("add again", |g| {
             let named = Add { label: Some("root".into()), ..wanted("linux-data", Some(400)) };
             add(g, geom_of(g, "md0"), &named, Flags::default()).map(drop)
@@ -182,13 +191,16 @@ fn verbs() -> Vec<(&'static str, Verb)> {
             create(g, extended, (Scheme::Ebr, None), Flags::default()).map(drop)
         }),
         ("add logical", |g| {
-            add(g, geom_of(g, "md0s2"), &wanted("linux-data", Some(200)), Flags::default()).map(drop)
+            add(g, geom_of(g, "md0s2"), &wanted("linux-data", Some(200)), Flags::default())
+                .map(drop)
         }),
         ("add second", |g| {
-            add(g, geom_of(g, "md0s2"), &wanted("linux-data", Some(200)), Flags::default()).map(drop)
+            add(g, geom_of(g, "md0s2"), &wanted("linux-data", Some(200)), Flags::default())
+                .map(drop)
         }),
         ("add third", |g| {
-            add(g, geom_of(g, "md0s2"), &wanted("linux-data", Some(200)), Flags::default()).map(drop)
+            add(g, geom_of(g, "md0s2"), &wanted("linux-data", Some(200)), Flags::default())
+                .map(drop)
         }),
         ("delete second", |g| {
             let index = table(g, geom_of(g, "md0s2")).unwrap().partitions[1].index;
@@ -203,17 +215,16 @@ fn verbs() -> Vec<(&'static str, Verb)> {
             create(g, slice, (Scheme::Bsd, None), Flags::default()).map(drop)
         }),
         ("add a", |g| {
-            add(g, geom_of(g, "md0s1"), &wanted("freebsd-ufs", Some(50)), Flags::default()).map(drop)
+            add(g, geom_of(g, "md0s1"), &wanted("freebsd-ufs", Some(50)), Flags::default())
+                .map(drop)
         }),
     ]
 }
 
 /// Does one verb on a copy of `bytes` whose power goes after `writes` sectors.
 fn cut(bytes: &[u8], writes: usize, seed: u64, verb: Verb) -> (Vec<u8>, bool) {
-    let medium = Cut {
-        bytes: Rc::new(RefCell::new(bytes.to_vec())),
-        left: Rc::new(RefCell::new(writes)),
-    };
+    let medium =
+        Cut { bytes: Rc::new(RefCell::new(bytes.to_vec())), left: Rc::new(RefCell::new(writes)) };
     let mut graph = Graph::new(&all(), seed);
     MD.insert(&mut graph, "md0", Box::new(medium.clone())).unwrap();
     graph.settle();

@@ -81,7 +81,8 @@ fn under(graph: &Graph, geom: GeomId) -> Result<ProviderId, Error> {
 
 fn type_of(scheme: Scheme, text: &str) -> Result<Type, Error> {
     Type::parse(scheme, text).ok_or_else(|| {
-        let cause = format!("is no type of {} partitions; `!` and its own writing is", scheme.name());
+        let cause =
+            format!("is no type of {} partitions; `!` and its own writing is", scheme.name());
         Error::invalid(text, cause)
     })
 }
@@ -368,12 +369,7 @@ fn check_closed(graph: &Graph, geom: GeomId, index: u32) -> Result<(), Error> {
 ///
 /// # Errors
 /// That there is none, or that it is in use.
-pub fn delete(
-    graph: &mut Graph,
-    geom: GeomId,
-    index: u32,
-    flags: Flags,
-) -> Result<String, Error> {
+pub fn delete(graph: &mut Graph, geom: GeomId, index: u32, flags: Flags) -> Result<String, Error> {
     let partition = existing(graph, geom, index)?;
     check_closed(graph, geom, index)?;
     let name = format!("{}{}", graph[geom].name, table_of(graph, geom)?.suffix(&partition));
@@ -499,12 +495,7 @@ pub fn set_attribute(
 ///
 /// # Errors
 /// That the scheme has no place for it, or that it is too long.
-pub fn boot_code(
-    graph: &mut Graph,
-    geom: GeomId,
-    code: &[u8],
-    flags: Flags,
-) -> Result<(), Error> {
+pub fn boot_code(graph: &mut Graph, geom: GeomId, code: &[u8], flags: Flags) -> Result<(), Error> {
     const ROOM: usize = mbr::SERIAL_AT;
     let name = graph[geom].name.clone();
     let table = table_mut(graph, geom)?;

@@ -81,7 +81,10 @@ fn show(
     let mut next = table.first;
     let free = |from: u64, to: u64, output: &mut Output| {
         let (count, size) = (to - from, human((to - from) * sector));
-        output.line(format!("  {from:>wide$}  {count:>wide$}  {:>name_wide$}  - free -  ({size})", ""))
+        output.line(format!(
+            "  {from:>wide$}  {count:>wide$}  {:>name_wide$}  - free -  ({size})",
+            ""
+        ))
     };
     for partition in sorted(table) {
         if partition.start > next {

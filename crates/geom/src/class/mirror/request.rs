@@ -1,0 +1,226 @@
+//! Requests to a mirror, and what happens to a component that does not do them.
+
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::block::Error;
+use flysch_wire::geom::mirror::{Balance, disk_flags};
+
+use super::{Disk, Part, State, update};
+use crate::graph::Graph;
+use crate::io::Io;
+use crate::object::{ConsumerId, GeomId};
+
+/// Whether an error is the component's, not the request's.
+fn is_components(error: Error) -> bool {
+    use Error::{BadData, Misaligned, OutOfRange, Unsupported};
+    !matches!(error, BadData(_) | Misaligned | OutOfRange | Unsupported)
+}
+
+/// Does a request.
+pub(super) fn start(graph: &mut Graph, geom: GeomId, io: Io<'_>) -> Result<(), Error> {
+    match io {
+        Io::Read { offset, to } => read(graph, geom, offset, to),
+        Io::Flush => all(graph, geom, Io::Flush),
+        change => {
+            mark_dirty(graph, geom)?;
+            all(graph, geom, change)?;
+            // Who dropped out in this very write has fallen behind by it.
+            mark_dirty(graph, geom)
+        }
+    }
+}
+
+/// The active components in the order in which they are asked.
+fn order(state: &mut State, offset: u64) -> Vec<ConsumerId> {
+    let mut active: Vec<&Disk> =
+        state.disks.iter().filter(|disk| disk.part == Part::Active).collect();
+    match state.common.balance {
+        Balance::RoundRobin | Balance::Split => {
+            let count = active.len().max(1);
+            active.rotate_left(state.turn % count);
+        }
+        Balance::Prefer => active.sort_by_key(|disk| core::cmp::Reverse(disk.metadata.priority)),
+        // The head that is nearest; of those the one that did least.
+        Balance::Load => active.sort_by_key(|disk| (disk.head != offset, disk.reads)),
+        Balance::None | Balance::Unknown(_) => {}
+    }
+    let order = active.into_iter().map(|disk| disk.consumer).collect();
+    state.turn = state.turn.wrapping_add(1);
+    order
+}
+
+fn read(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+    let state = graph.state_mut::<State>(geom).ok_or(Error::Gone)?;
+    let common = state.common;
+    let sector = u64::from(common.sector_size);
+    let slice = u64::from(common.slice).next_multiple_of(sector).max(sector) as usize;
+    if common.balance != Balance::Split || to.len() <= slice {
+        return read_one(graph, geom, offset, to);
+    }
+    for (piece, at) in to.chunks_mut(slice).zip((offset..).step_by(slice)) {
+        read_one(graph, geom, at, piece)?;
+    }
+    Ok(())
+}
+
+/// Reads from one component. If that fails another is asked, and what it says written over what
+/// could not be read; a component that cannot even be mended drops out.
+fn read_one(graph: &mut Graph, geom: GeomId, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+    let state = graph.state_mut::<State>(geom).ok_or(Error::Gone)?;
+    let mut failed: Vec<(ConsumerId, Error)> = Vec::new();
+    let mut done = false;
+    for consumer in order(state, offset) {
+        match graph.io(consumer, Io::Read { offset, to }) {
+            Ok(()) => {
+                let disks = graph.state_mut::<State>(geom).map(|state| &mut state.disks);
+                let disk = disks.and_then(|d| d.iter_mut().find(|d| d.consumer == consumer));
+                if let Some(disk) = disk {
+                    (disk.reads, disk.head) = (disk.reads + 1, offset + to.len() as u64);
+                }
+                done = true;
+                break;
+            }
+            Err(error) if is_components(error) => failed.push((consumer, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    if !done {
+        // With the last copy nobody drops out.
+        return Err(failed.first().map_or(Error::Gone, |(_, error)| *error));
+    }
+    for (consumer, error) in failed {
+        if error == Error::Gone || !mend(graph, consumer, offset, to) {
+            lose(graph, geom, consumer, error == Error::Gone);
+        }
+    }
+    Ok(())
+}
+
+/// Writes what another component said; tells whether it can be read now.
+fn mend(graph: &mut Graph, consumer: ConsumerId, offset: u64, right: &[u8]) -> bool {
+    let mut back = vec![0; right.len()];
+    let mended = graph.io(consumer, Io::Write { offset, from: right }).is_ok()
+        && graph.io(consumer, Io::Read { offset, to: &mut back }).is_ok()
+        && back == right;
+    if mended {
+        let provider = graph[consumer].provider.map(|provider| graph[provider].name.clone());
+        let length = right.len();
+        let name = provider.unwrap_or_default();
+        graph.say(format!("MIRROR: {length} bytes at {offset} of {name} were mended"));
+    }
+    mended
+}
+
+/// Does a request on every component that is written.
+fn all(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), Error> {
+    let state = graph.state::<State>(geom).ok_or(Error::Gone)?;
+    let written = state.disks.iter().filter(|disk| disk.part.is_written());
+    let chosen: Vec<(ConsumerId, Part)> = written.map(|disk| (disk.consumer, disk.part)).collect();
+    let mut failed = Vec::new();
+    let mut good = 0;
+    for (consumer, part) in chosen {
+        match graph.io(consumer, io.again()) {
+            Ok(()) => good += usize::from(part == Part::Active),
+            Err(error) if is_components(error) => failed.push((consumer, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    if good == 0 {
+        return Err(failed.first().map_or(Error::Gone, |(_, error)| *error));
+    }
+    for (consumer, error) in failed {
+        lose(graph, geom, consumer, error == Error::Gone);
+    }
+    Ok(())
+}
+
+/// Before the first write: the components say that they may differ, and who is away falls behind.
+fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+    loop {
+        let state = graph.state_mut::<State>(geom).ok_or(Error::Gone)?;
+        if state.dirty && !state.bump {
+            return Ok(());
+        }
+        if state.bump {
+            state.common.sync_id = state.common.sync_id.wrapping_add(1);
+        }
+        let sync_id = state.common.sync_id;
+        (state.bump, state.dirty) = (false, true);
+        // One that drops out here makes another round necessary; there are ever fewer of them.
+        let marked = update(
+            graph,
+            geom,
+            |disk| disk.part.is_written(),
+            |metadata| {
+                metadata.sync_id = sync_id;
+                metadata.disk_flags |= disk_flags::DIRTY;
+            },
+        );
+        marked.map_err(|error| error.as_block())?;
+    }
+}
+
+/// After the last write: the components are equal.
+pub(super) fn clean(graph: &mut Graph, geom: GeomId) {
+    if !graph.state::<State>(geom).is_some_and(|state| state.dirty) {
+        return;
+    }
+    if all(graph, geom, Io::Flush).is_err() {
+        return;
+    }
+    let cleaned = update(
+        graph,
+        geom,
+        |disk| disk.part.is_written(),
+        |metadata| {
+            metadata.disk_flags &= !disk_flags::DIRTY;
+        },
+    );
+    if let (Ok(()), Some(state)) = (cleaned, graph.state_mut::<State>(geom)) {
+        state.dirty = false;
+    }
+}
+
+/// Closes a component and takes it off.
+pub(super) fn release(graph: &mut Graph, consumer: ConsumerId) {
+    if graph.find_consumer(consumer).is_some() {
+        graph.drop_consumer(consumer);
+    }
+}
+
+/// A component drops out. One that failed stays out: the generation of the others is raised. One
+/// that is gone comes back when it comes back.
+pub(super) fn lose(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, is_gone: bool) {
+    let name = graph[consumer].provider.map(|provider| graph[provider].name.clone());
+    let mirror = graph[geom].name.clone();
+    let Some(state) = graph.state_mut::<State>(geom) else { return };
+    let before = state.disks.len();
+    state.disks.retain(|disk| disk.consumer != consumer);
+    let was_there = state.disks.len() < before;
+    let left = state.active();
+    let mut generation = state.common.gen_id;
+    if was_there && state.running && left > 0 {
+        if is_gone {
+            state.bump = true;
+        } else {
+            generation = generation.wrapping_add(1);
+            state.common.gen_id = generation;
+        }
+    }
+    let (empty, running) = (state.disks.is_empty(), state.running);
+    if was_there {
+        let name = name.unwrap_or_default();
+        let why = if is_gone { "is gone" } else { "failed" };
+        graph.say(format!("MIRROR: {name} {why}: {mirror} goes on without it"));
+    }
+    if was_there && running && left > 0 && !is_gone {
+        let _ = update(graph, geom, |_| true, |metadata| metadata.gen_id = generation);
+    }
+    if running && left == 0 || empty {
+        graph.wither_geom(geom, Error::Gone);
+        graph.settle_orphans();
+    }
+    release(graph, consumer);
+}

@@ -1,0 +1,185 @@
+//! How a mirror comes together: who is believed, who is rebuilt, who stays out.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use flysch_wire::geom::mirror as wire;
+use flysch_wire::geom::mirror::{disk_flags, flags};
+
+use super::{Disk, MIRROR, Part, State, request};
+use crate::access::Access;
+use crate::error::{Error, Kind};
+use crate::graph::Graph;
+use crate::io::Shape;
+use crate::object::{GeomId, ProviderId};
+
+/// Adds a component. The mirror starts with the last one, or when nothing is left to be tasted.
+pub(super) fn join(
+    graph: &mut Graph,
+    under: ProviderId,
+    metadata: &wire::Mirror,
+) -> Result<(), Error> {
+    let name = metadata.name.as_str();
+    let refuse = |cause: alloc::string::String| Err(Error::new(Kind::Invalid, name, cause));
+    let known = graph.geoms_of("MIRROR").find(|(_, geom)| geom.name == name).map(|(id, _)| id);
+    let (mut part, mut metadata) = (Part::New, *metadata);
+    if let Some(state) = known.and_then(|geom| graph.state::<State>(geom)) {
+        let common = &state.common;
+        if common.id != metadata.id {
+            return refuse(format!("there is another mirror of this name, with id {}", common.id));
+        }
+        if state.disks.iter().any(|disk| disk.metadata.disk_id == metadata.disk_id) {
+            return refuse(format!("component {} is there already", metadata.disk_id));
+        }
+        let differs =
+            common.media_size != metadata.media_size || common.sector_size != metadata.sector_size;
+        if differs {
+            return refuse("its components do not agree on its size".into());
+        }
+        if state.running {
+            if state.disks.len() >= usize::from(common.all) {
+                return refuse("all of its components are there".into());
+            }
+            part = part_of(common, &mut metadata)
+                .map_err(|cause| Error::new(Kind::Invalid, name, cause))?;
+        }
+    }
+    let is_new = known.is_none();
+    let geom = known.unwrap_or_else(|| {
+        let geom = graph.new_geom(&MIRROR, name);
+        let common = metadata;
+        let (running, stuck) = (false, false);
+        let disks = Vec::new();
+        graph.set_state(
+            geom,
+            State { common, disks, running, stuck, bump: false, dirty: false, turn: 0 },
+        );
+        geom
+    });
+    let consumer = graph.new_consumer(geom);
+    let opened = graph.attach(consumer, under).and_then(|()| {
+        // What cannot be written can still be read.
+        let read_only = Access::new(1, 0, 1);
+        graph.access(consumer, Access::ALONE).or_else(|_| graph.access(consumer, read_only))
+    });
+    if let Err(error) = opened {
+        graph.drop_consumer(consumer);
+        if is_new {
+            graph.drop_geom(geom);
+        }
+        return Err(error);
+    }
+    let state = super::state_mut(graph, geom)?;
+    state.disks.push(Disk { consumer, metadata, part, reads: 0, head: 0 });
+    state.stuck = false;
+    if state.running {
+        state.bump |= part == Part::Stale;
+    } else if state.disks.len() >= usize::from(state.common.all) {
+        start(graph, geom);
+    }
+    Ok(())
+}
+
+/// How a component takes part in a mirror whose numbers are known.
+fn part_of(
+    common: &wire::Mirror,
+    metadata: &mut wire::Mirror,
+) -> Result<Part, alloc::string::String> {
+    if metadata.gen_id < common.gen_id {
+        let (old, new) = (metadata.gen_id, common.gen_id);
+        return Err(format!("it failed once (generation {old} of {new}); `mirror insert` it anew"));
+    }
+    if metadata.gen_id > common.gen_id || metadata.sync_id > common.sync_id {
+        return Err("it is newer than the mirror that runs without it".into());
+    }
+    let may = common.flags & flags::NO_AUTO_SYNC == 0
+        || metadata.disk_flags & disk_flags::FORCE_SYNC != 0;
+    if metadata.sync_id < common.sync_id {
+        metadata.disk_flags |= disk_flags::SYNCHRONIZING;
+        metadata.sync_offset = 0;
+    }
+    let is_whole = metadata.disk_flags & disk_flags::SYNCHRONIZING == 0;
+    Ok(match (is_whole, may) {
+        (true, _) => Part::Active,
+        (false, true) => Part::Synchronizing,
+        (false, false) => Part::Stale,
+    })
+}
+
+/// Starts a mirror with the components that are there.
+pub(super) fn start(graph: &mut Graph, geom: GeomId) {
+    let Ok(state) = super::state_mut(graph, geom) else { return };
+    let newest = state.disks.iter().map(|disk| disk.metadata.gen_id).max().unwrap_or(0);
+    let (kept, broken): (Vec<Disk>, Vec<Disk>) =
+        state.disks.drain(..).partition(|disk| disk.metadata.gen_id == newest);
+    state.disks = kept;
+    let sync = state.disks.iter().map(|disk| disk.metadata.sync_id).max().unwrap_or(0);
+    // Who was written last knows how many there are: a cut may have left the others behind.
+    let current = state.disks.iter().filter(|disk| disk.metadata.sync_id == sync);
+    let best = current.max_by_key(|disk| {
+        let is_whole = disk.metadata.disk_flags & disk_flags::SYNCHRONIZING == 0;
+        (is_whole, disk.metadata.all, disk.metadata.priority)
+    });
+    let Some(best) = best.map(|disk| disk.metadata) else { return };
+    state.common = wire::Mirror { gen_id: newest, sync_id: sync, ..best };
+    let mut surplus = Vec::new();
+    while state.disks.len() > usize::from(state.common.all) {
+        let oldest = (0..state.disks.len()).min_by_key(|at| state.disks[*at].metadata.sync_id);
+        surplus.push(state.disks.remove(oldest.unwrap_or(0)));
+    }
+    judge_dirty(state, sync);
+    let common = state.common;
+    for disk in &mut state.disks {
+        disk.part = part_of(&common, &mut disk.metadata).unwrap_or(Part::Stale);
+    }
+    let is_missing = state.disks.len() < usize::from(common.all);
+    state.bump = is_missing || state.disks.iter().any(|disk| disk.part == Part::Stale);
+    state.running = state.active() > 0;
+    state.stuck = !state.running;
+    for disk in broken.into_iter().chain(surplus) {
+        let provider = graph[disk.consumer].provider.map(|p| graph[p].name.clone());
+        let provider = provider.unwrap_or_default();
+        graph.say(format!("MIRROR: {provider} stays out of {}: it is older", common.name));
+        request::release(graph, disk.consumer);
+    }
+    let Ok(state) = super::state(graph, geom) else { return };
+    if !state.running {
+        graph.say(format!("MIRROR: {}: no component of it can be believed", common.name));
+        return;
+    }
+    let shape = Shape {
+        media_size: common.media_size,
+        sector_size: common.sector_size,
+        stripe_size: 0,
+        stripe_offset: 0,
+    };
+    let word = state.state_name();
+    let line = format!("MIRROR: mirror/{} starts, {word}", common.name);
+    graph.say(line);
+    if let Err(error) = graph.new_provider(geom, format!("mirror/{}", common.name), shape) {
+        graph.say(format!("MIRROR: {error}"));
+    }
+}
+
+/// After an unclean stop the halves may differ: one is believed, the others are rebuilt from it.
+fn judge_dirty(state: &mut State, sync: u32) {
+    if state.common.flags & flags::NO_FAIL_SYNC != 0 {
+        return;
+    }
+    let is_whole = |disk: &Disk| {
+        disk.metadata.sync_id == sync && disk.metadata.disk_flags & disk_flags::SYNCHRONIZING == 0
+    };
+    let is_dirty = |disk: &Disk| disk.metadata.disk_flags & disk_flags::DIRTY != 0;
+    let whole = state.disks.iter().filter(|disk| is_whole(disk));
+    let believed =
+        whole.min_by_key(|disk| (is_dirty(disk), core::cmp::Reverse(disk.metadata.priority)));
+    let Some(believed) = believed.map(|disk| disk.consumer) else { return };
+    for disk in &mut state.disks {
+        let (whole, dirty) = (is_whole(disk), is_dirty(disk));
+        disk.metadata.disk_flags &= !disk_flags::DIRTY;
+        if whole && dirty && disk.consumer != believed {
+            disk.metadata.disk_flags |= disk_flags::SYNCHRONIZING;
+            disk.metadata.sync_offset = 0;
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! What can be done to a mirror, by the verbs of `gmirror`.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::block;
+use flysch_wire::geom::Name;
+use flysch_wire::geom::mirror as wire;
+use flysch_wire::geom::mirror::{Balance, disk_flags, flags};
+
+use super::{Part, State, consumer_of, name_of, request, state, state_mut, update, write_metadata};
+use crate::class::{array, guard, write_last};
+use crate::error::{Error, Kind};
+use crate::graph::Graph;
+use crate::io::Io;
+use crate::object::{GeomId, ProviderId};
+
+/// Bytes that are rebuilt at once.
+const PIECE: u64 = 1 << 20;
+/// Bytes after which a component keeps how far it is.
+const CHECKPOINT: u64 = 64 << 20;
+
+/// What `label` is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How reads are spread.
+    pub balance: Balance,
+    /// Bytes of a piece, for [`Balance::Split`].
+    pub slice: u32,
+    /// Stale components wait for `rebuild`.
+    pub no_auto_sync: bool,
+    /// Nothing is rebuilt after an unclean stop.
+    pub no_fail_sync: bool,
+    /// The names of the providers are written down, and no others are taken.
+    pub hardcode: bool,
+    /// Metadata of others is written over.
+    pub force: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            balance: Balance::Load,
+            slice: 4096,
+            no_auto_sync: false,
+            no_fail_sync: false,
+            hardcode: false,
+            force: false,
+        }
+    }
+}
+
+/// What `configure` changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Configure {
+    /// How reads are spread.
+    pub balance: Option<Balance>,
+    /// Bytes of a piece.
+    pub slice: Option<u32>,
+    /// Whether stale components wait for `rebuild`.
+    pub no_auto_sync: Option<bool>,
+    /// Whether nothing is rebuilt after an unclean stop.
+    pub no_fail_sync: Option<bool>,
+}
+
+/// Writes metadata onto the providers: the mirror is there from now on. The contents must be equal
+/// or not matter; who has content on one disk labels that and inserts the others.
+///
+/// # Errors
+/// What is in the way.
+pub fn label(
+    graph: &mut Graph,
+    name: &str,
+    under: &[ProviderId],
+    options: &Options,
+) -> Result<(), Error> {
+    let wire_name = name_of(name)?;
+    if under.is_empty() || under.len() > 255 {
+        return Err(Error::invalid(name, "a mirror has 1 to 255 components"));
+    }
+    if under.len() > 1 {
+        array::check(graph, name, under)?;
+    } else if graph.geom("MIRROR", name).is_ok() {
+        return Err(Error::new(Kind::Exists, name, "there is a mirror of this name already"));
+    }
+    for &provider in under {
+        guard::in_use(graph, provider)?;
+        if !options.force {
+            guard::last_sector(graph, "MIRROR", provider)?;
+        }
+    }
+    let sector_size = under.iter().map(|&p| graph[p].sector_size).max().unwrap_or(512);
+    let room =
+        |&p: &ProviderId| graph[p].media_size.saturating_sub(u64::from(graph[p].sector_size));
+    let least = under.iter().map(room).min().unwrap_or(0);
+    let media_size = least / u64::from(sector_size) * u64::from(sector_size);
+    if media_size == 0 {
+        return Err(Error::invalid(name, "its components are too small"));
+    }
+    let mut bits = 0;
+    bits |= if options.no_auto_sync { flags::NO_AUTO_SYNC } else { 0 };
+    bits |= if options.no_fail_sync { flags::NO_FAIL_SYNC } else { 0 };
+    let id = graph.random() as u32;
+    for (number, &provider) in under.iter().enumerate() {
+        let hardcoded = options.hardcode.then(|| Name::new(&graph[provider].name)).flatten();
+        let metadata = wire::Mirror {
+            name: wire_name,
+            id,
+            disk_id: graph.random() as u32,
+            all: under.len() as u8,
+            gen_id: 0,
+            sync_id: 1,
+            priority: number as u8,
+            slice: options.slice,
+            balance: options.balance,
+            media_size,
+            sector_size,
+            sync_offset: 0,
+            flags: bits,
+            disk_flags: if hardcoded.is_some() { disk_flags::HARDCODED } else { 0 },
+            provider: hardcoded,
+            provider_size: graph[provider].media_size,
+        };
+        write_last(graph, provider, |sector| metadata.emit(sector))?;
+    }
+    graph.settle();
+    Ok(())
+}
+
+/// Clears the metadata of a provider that no mirror uses.
+///
+/// # Errors
+/// That there is none.
+pub fn clear(graph: &mut Graph, provider: ProviderId) -> Result<(), Error> {
+    guard::in_use(graph, provider)?;
+    crate::class::clear(graph, "MIRROR", provider)
+}
+
+/// Adds components, which are rebuilt from the others.
+///
+/// # Errors
+/// What is in the way.
+pub fn insert(
+    graph: &mut Graph,
+    geom: GeomId,
+    under: &[ProviderId],
+    (priority, hardcode, force): (u8, bool, bool),
+) -> Result<(), Error> {
+    let common = state(graph, geom)?.common;
+    let name = graph[geom].name.clone();
+    if state(graph, geom)?.disks.len() < usize::from(common.all) {
+        let cause = "is not complete; `mirror forget` those that do not come back first";
+        return Err(Error::new(Kind::Busy, name, cause));
+    }
+    for &provider in under {
+        guard::in_use(graph, provider)?;
+        if !force {
+            guard::last_sector(graph, "MIRROR", provider)?;
+        }
+        let there = &graph[provider];
+        let room = there.media_size.saturating_sub(u64::from(there.sector_size));
+        if room < common.media_size || there.sector_size > common.sector_size {
+            let needed = common.media_size + u64::from(there.sector_size);
+            let cause = format!("has {} bytes, {needed} are needed", there.media_size);
+            return Err(Error::new(Kind::NoSpace, &there.name, cause));
+        }
+        if common.all == u8::MAX {
+            return Err(Error::invalid(&name, "a mirror has 1 to 255 components"));
+        }
+        let hardcoded = hardcode.then(|| Name::new(&there.name)).flatten();
+        let provider_size = there.media_size;
+        // The new one first, with a sync id below all: until the others count it, it is surplus.
+        let all = state(graph, geom)?.common.all + 1;
+        let metadata = wire::Mirror {
+            all,
+            disk_id: graph.random() as u32,
+            sync_id: 0,
+            priority,
+            sync_offset: 0,
+            disk_flags: if hardcoded.is_some() { disk_flags::HARDCODED } else { 0 },
+            provider: hardcoded,
+            provider_size,
+            ..state(graph, geom)?.common
+        };
+        let sector_size = graph[provider].sector_size as usize;
+        let (at, object) = (graph[provider].last_sector(), graph[provider].name.clone());
+        let mut sector = vec![0; sector_size];
+        metadata.emit(&mut sector);
+        let consumer = graph.open(provider, crate::Access::ALONE)?;
+        let written = graph
+            .io(consumer, Io::Write { offset: at, from: &sector })
+            .and_then(|()| graph.io(consumer, Io::Flush));
+        let counted = written.map_err(|error| Error::io(object, error)).and_then(|()| {
+            state_mut(graph, geom)?.common.all = all;
+            update(graph, geom, |_| true, |metadata| metadata.all = all)
+        });
+        graph.shut(consumer);
+        graph.settle();
+        counted?;
+    }
+    Ok(())
+}
+
+/// Takes a component out for good and clears its metadata.
+///
+/// # Errors
+/// That it is the last active one, or no component.
+pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+    let consumer = consumer_of(graph, geom, name)?;
+    check_not_last(graph, geom, name)?;
+    let all = state(graph, geom)?.common.all.saturating_sub(1).max(1);
+    state_mut(graph, geom)?.common.all = all;
+    update(graph, geom, |disk| disk.consumer != consumer, |metadata| metadata.all = all)?;
+    let zeroed = zero(graph, consumer);
+    take_out(graph, geom, consumer);
+    graph.settle();
+    zeroed
+}
+
+fn zero(graph: &mut Graph, consumer: crate::ConsumerId) -> Result<(), Error> {
+    let Some(provider) = graph[consumer].provider else { return Ok(()) };
+    let (offset, name) = (graph[provider].last_sector(), graph[provider].name.clone());
+    let zeros = vec![0; graph[provider].sector_size as usize];
+    graph
+        .io(consumer, Io::Write { offset, from: &zeros })
+        .and_then(|()| graph.io(consumer, Io::Flush))
+        .map_err(|error| Error::io(name, error))
+}
+
+fn take_out(graph: &mut Graph, geom: GeomId, consumer: crate::ConsumerId) {
+    if let Some(state) = graph.state_mut::<State>(geom) {
+        state.disks.retain(|disk| disk.consumer != consumer);
+    }
+    request::release(graph, consumer);
+}
+
+fn check_not_last(graph: &Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+    let consumer = consumer_of(graph, geom, name)?;
+    let state = state(graph, geom)?;
+    let others = state.disks.iter().filter(|disk| disk.consumer != consumer);
+    if others.filter(|disk| disk.part == Part::Active).count() == 0 {
+        let cause = format!("is the last good component of {}", graph[geom].name);
+        return Err(Error::new(Kind::Busy, name, cause));
+    }
+    Ok(())
+}
+
+/// Counts components that are away no more.
+///
+/// # Errors
+/// Why it cannot be written.
+pub fn forget(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+    let state = state_mut(graph, geom)?;
+    let all = state.disks.len() as u8;
+    if state.common.all == all {
+        return Ok(());
+    }
+    // Who comes back after all must not be taken for one of them.
+    let sync_id = state.common.sync_id.wrapping_add(1);
+    state.common.all = all;
+    state.common.sync_id = sync_id;
+    state.bump = false;
+    let done = update(
+        graph,
+        geom,
+        |disk| disk.part.is_written(),
+        |metadata| {
+            (metadata.all, metadata.sync_id) = (all, sync_id);
+        },
+    );
+    graph.settle();
+    done
+}
+
+/// Takes a component out until [`activate`].
+///
+/// # Errors
+/// That it is the last active one, or no component.
+pub fn deactivate(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+    let consumer = consumer_of(graph, geom, name)?;
+    check_not_last(graph, geom, name)?;
+    update(
+        graph,
+        geom,
+        |disk| disk.consumer == consumer,
+        |metadata| {
+            metadata.disk_flags |= disk_flags::INACTIVE;
+            metadata.disk_flags &= !disk_flags::DIRTY;
+        },
+    )?;
+    let state = state_mut(graph, geom)?;
+    state.common.sync_id = state.common.sync_id.wrapping_add(1);
+    let sync_id = state.common.sync_id;
+    let others = |disk: &super::Disk| disk.consumer != consumer && disk.part.is_written();
+    let done = update(graph, geom, others, |metadata| metadata.sync_id = sync_id);
+    take_out(graph, geom, consumer);
+    graph.settle();
+    done
+}
+
+/// Takes a component back; it is rebuilt.
+///
+/// # Errors
+/// That it was not taken out of this mirror.
+pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result<(), Error> {
+    let sector = graph.peek_last(provider)?;
+    let (name, id) = (graph[provider].name.clone(), state(graph, geom)?.common.id);
+    let mut metadata = match wire::Mirror::parse(&sector) {
+        Ok(metadata) if metadata.id == id => metadata,
+        _ => {
+            let cause = format!("is no component of mirror {}", graph[geom].name);
+            return Err(Error::new(Kind::NotFound, name, cause));
+        }
+    };
+    metadata.disk_flags &= !disk_flags::INACTIVE;
+    write_last(graph, provider, |sector| metadata.emit(sector))?;
+    graph.settle();
+    Ok(())
+}
+
+/// Rebuilds a component from the others, from its start on.
+///
+/// # Errors
+/// That it is the last active one, or no component.
+pub fn rebuild(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+    let consumer = consumer_of(graph, geom, name)?;
+    check_not_last(graph, geom, name)?;
+    let sync_id = state(graph, geom)?.common.sync_id;
+    update(
+        graph,
+        geom,
+        |disk| disk.consumer == consumer,
+        |metadata| {
+            metadata.disk_flags |= disk_flags::SYNCHRONIZING | disk_flags::FORCE_SYNC;
+            (metadata.sync_offset, metadata.sync_id) = (0, sync_id);
+        },
+    )?;
+    let disks = &mut state_mut(graph, geom)?.disks;
+    if let Some(disk) = disks.iter_mut().find(|disk| disk.consumer == consumer) {
+        disk.part = Part::Synchronizing;
+    }
+    Ok(())
+}
+
+/// Changes what is common to all components.
+///
+/// # Errors
+/// Why it cannot be written.
+pub fn configure(graph: &mut Graph, geom: GeomId, change: &Configure) -> Result<(), Error> {
+    let common = &mut state_mut(graph, geom)?.common;
+    common.balance = change.balance.unwrap_or(common.balance);
+    common.slice = change.slice.unwrap_or(common.slice);
+    for (wanted, bit) in
+        [(change.no_auto_sync, flags::NO_AUTO_SYNC), (change.no_fail_sync, flags::NO_FAIL_SYNC)]
+    {
+        match wanted {
+            Some(true) => common.flags |= bit,
+            Some(false) => common.flags &= !bit,
+            None => {}
+        }
+    }
+    update(graph, geom, |_| true, |_| {})
+}
+
+/// Gives a component another priority.
+///
+/// # Errors
+/// That it is no component.
+pub fn prefer(graph: &mut Graph, geom: GeomId, name: &str, priority: u8) -> Result<(), Error> {
+    let consumer = consumer_of(graph, geom, name)?;
+    let chosen = |disk: &super::Disk| disk.consumer == consumer;
+    update(graph, geom, chosen, |metadata| metadata.priority = priority)
+}
+
+/// Removes a mirror and clears the metadata of its components.
+///
+/// # Errors
+/// That it is open; why it cannot be written.
+pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+    let open = graph[geom].providers.iter().find(|&&p| graph[p].access != crate::Access::NONE);
+    if let (false, Some(&open)) = (force, open) {
+        let cause = format!("is open ({}); close it first", graph[open].access);
+        return Err(Error::new(Kind::Busy, graph[open].name.to_string(), cause));
+    }
+    let disks: Vec<_> = state(graph, geom)?.disks.iter().map(|disk| disk.consumer).collect();
+    let zeroed: Vec<_> = disks.into_iter().map(|consumer| zero(graph, consumer)).collect();
+    graph.wither_geom(geom, block::Error::Gone);
+    graph.settle();
+    zeroed.into_iter().collect()
+}
+
+/// Rebuilds what is to be rebuilt; tells `progress` the bytes that are done and all of them.
+/// Answers how many components were rebuilt.
+///
+/// # Errors
+/// Why it cannot go on. How far it is was kept.
+pub fn synchronize(
+    graph: &mut Graph,
+    geom: GeomId,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<usize, Error> {
+    let mut rebuilt = 0;
+    loop {
+        let found = state(graph, geom)?.disks.iter();
+        let mut waiting = found.filter(|disk| disk.part == Part::Synchronizing);
+        let Some(disk) = waiting.next() else { return Ok(rebuilt) };
+        let (consumer, start) = (disk.consumer, disk.metadata.sync_offset);
+        copy_to(graph, geom, consumer, (start, progress))?;
+        let common = state(graph, geom)?.common;
+        let disks = &mut state_mut(graph, geom)?.disks;
+        if let Some(disk) = disks.iter_mut().find(|disk| disk.consumer == consumer) {
+            disk.part = Part::Active;
+            let metadata = &mut disk.metadata;
+            metadata.disk_flags &= !(disk_flags::SYNCHRONIZING | disk_flags::FORCE_SYNC);
+            (metadata.sync_offset, metadata.sync_id) = (0, common.sync_id);
+            metadata.gen_id = common.gen_id;
+        }
+        write_metadata(graph, geom, consumer)?;
+        rebuilt += 1;
+    }
+}
+
+fn copy_to(
+    graph: &mut Graph,
+    geom: GeomId,
+    to: crate::ConsumerId,
+    (start, progress): (u64, &mut dyn FnMut(u64, u64)),
+) -> Result<(), Error> {
+    let (name, common) = (graph[geom].name.clone(), state(graph, geom)?.common);
+    let (size, sync_id) = (common.media_size, common.sync_id);
+    let fail = |error| Error::io(&name, error);
+    // From here on what is done counts for this sync id.
+    update(graph, geom, |disk| disk.consumer == to, |metadata| metadata.sync_id = sync_id)?;
+    let mut bytes = vec![0; PIECE as usize];
+    let (mut at, mut kept) = (start.min(size), start);
+    while at < size {
+        let piece = &mut bytes[..PIECE.min(size - at) as usize];
+        request::start(graph, geom, Io::Read { offset: at, to: piece }).map_err(fail)?;
+        graph.io(to, Io::Write { offset: at, from: piece }).map_err(fail)?;
+        at += piece.len() as u64;
+        if at - kept >= CHECKPOINT {
+            graph.io(to, Io::Flush).map_err(fail)?;
+            update(graph, geom, |disk| disk.consumer == to, |m| m.sync_offset = at)?;
+            kept = at;
+        }
+        progress(at, size);
+    }
+    graph.io(to, Io::Flush).map_err(fail)
+}

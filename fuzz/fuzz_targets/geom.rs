@@ -1,0 +1,68 @@
+//! A disk that anybody may have written: every class tastes it, partitions in partitions.
+//!
+//! The first 8 sectors and the last 8 of a small disk are the input's; the rest is zeros.
+#![no_main]
+
+use flysch_geom::class::disk::{MD, Memory};
+use flysch_geom::{Graph, all};
+use flysch_wire::geom::{concat, disklabel, gpt, label, mbr, mirror, multipath, stripe};
+use libfuzzer_sys::fuzz_target;
+
+const SECTOR: usize = 512;
+const ENDS: usize = 8 * SECTOR;
+const SIZE: usize = 1 << 18;
+
+fuzz_target!(|bytes: &[u8]| {
+    parse(bytes);
+    let mut memory = Memory::new(SIZE);
+    let front = bytes.len().min(ENDS);
+    memory.bytes[..front].copy_from_slice(&bytes[..front]);
+    let back = &bytes[front..];
+    let len = back.len().min(ENDS);
+    memory.bytes[SIZE - len..].copy_from_slice(&back[back.len() - len..]);
+    fix_checksums(&mut memory.bytes);
+    let mut graph = Graph::new(&all(), 1);
+    if MD.insert(&mut graph, "md0", Box::new(memory)).is_ok() {
+        graph.settle();
+        let _ = (graph.confxml(), graph.confdot());
+    }
+});
+
+fn parse(bytes: &[u8]) {
+    let _ = label::Label::parse(bytes);
+    let _ = stripe::Stripe::parse(bytes);
+    let _ = concat::Concat::parse(bytes);
+    let _ = multipath::Multipath::parse(bytes);
+    let _ = disklabel::Disklabel::parse(bytes);
+    let _ = mbr::Record::parse(bytes);
+    let _ = gpt::Header::parse(bytes, 1, 1000);
+    if let Ok(value) = mirror::Mirror::parse(bytes) {
+        let mut sector = [0; SECTOR];
+        value.emit(&mut sector);
+        assert_eq!(mirror::Mirror::parse(&sector).map(|again| again.id), Ok(value.id));
+    }
+}
+
+/// Right checksums of a first GPT header and its table, so that what stands behind is reached.
+fn fix_checksums(disk: &mut [u8]) {
+    let header = &disk[SECTOR..2 * SECTOR];
+    if header[..8] != gpt::SIGNATURE {
+        return;
+    }
+    let number = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap());
+    let small = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
+    let start = number(72).saturating_mul(SECTOR as u64);
+    let len = u64::from(small(80)).saturating_mul(u64::from(small(84)));
+    let table = usize::try_from(start)
+        .ok()
+        .and_then(|start| disk.get(start..)?.get(..usize::try_from(len).ok()?));
+    let crc = table.map(crc32fast::hash);
+    let header = &mut disk[SECTOR..2 * SECTOR];
+    if let Some(crc) = crc {
+        header[88..92].copy_from_slice(&crc.to_le_bytes());
+    }
+    header[12..16].copy_from_slice(&92_u32.to_le_bytes());
+    header[16..20].fill(0);
+    let crc = crc32fast::hash(&header[..92]);
+    header[16..20].copy_from_slice(&crc.to_le_bytes());
+}

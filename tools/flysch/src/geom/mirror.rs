@@ -1,0 +1,272 @@
+//! `geom mirror`, as gmirror(8).
+
+use flysch_geom::class::mirror;
+use flysch_geom::{Error, Graph, ProviderId};
+use flysch_wire::geom::mirror::Balance;
+
+use super::session::Session;
+use super::{list, text};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Make a mirror of providers whose contents are equal or do not matter.
+    #[command(disable_help_flag = true)]
+    Label(Label),
+    /// Add providers and rebuild them from the others.
+    #[command(disable_help_flag = true)]
+    Insert {
+        /// Take no other providers than those of these names.
+        #[arg(short = 'h')]
+        hardcode: bool,
+        /// Print help; `-h` means what it means in FreeBSD.
+        #[arg(long, action = clap::ArgAction::Help)]
+        help: Option<bool>,
+        /// Their priority.
+        #[arg(short = 'p', default_value = "0")]
+        priority: u8,
+        /// The mirror.
+        name: String,
+        /// The providers.
+        #[arg(required = true)]
+        providers: Vec<String>,
+    },
+    /// Take components out for good.
+    Remove(Components),
+    /// Take components out until `activate`.
+    Deactivate(Components),
+    /// Take components back and rebuild them.
+    Activate(Components),
+    /// Rebuild components, or without one whatever waits for it.
+    Rebuild {
+        /// The mirror.
+        name: String,
+        /// The components.
+        providers: Vec<String>,
+    },
+    /// Count components that are away no more.
+    Forget {
+        /// The mirrors.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Change what is common to all components, or the priority of one.
+    Configure(Configure),
+    /// Take a mirror apart and clear its labels.
+    Destroy {
+        /// Also what is open.
+        #[arg(short)]
+        force: bool,
+        /// The mirrors.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Clear the labels of providers that no mirror uses.
+    Clear {
+        /// The providers.
+        #[arg(required = true)]
+        providers: Vec<String>,
+    },
+    #[command(flatten)]
+    Show(list::Verb),
+}
+
+/// A mirror and some of its components.
+#[derive(Debug, clap::Args)]
+pub(super) struct Components {
+    /// The mirror.
+    name: String,
+    /// The components.
+    #[arg(required = true)]
+    providers: Vec<String>,
+}
+
+/// Options of `geom mirror label`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Label {
+    /// How reads are spread: load, prefer, round-robin, split, none.
+    #[arg(short = 'b', default_value = "load", value_parser = balance)]
+    balance: Balance,
+    /// Bytes of a piece, for split.
+    #[arg(short = 's', default_value = "4096")]
+    slice: String,
+    /// Rebuild nothing by itself.
+    #[arg(short = 'n')]
+    no_auto_sync: bool,
+    /// Rebuild nothing after an unclean stop.
+    #[arg(short = 'F')]
+    no_fail_sync: bool,
+    /// Take no other providers than those of these names.
+    #[arg(short = 'h')]
+    hardcode: bool,
+    /// Print help; `-h` means what it means in FreeBSD.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// Its name.
+    name: String,
+    /// The providers; the last has the highest priority.
+    #[arg(required = true)]
+    providers: Vec<String>,
+}
+
+/// Options of `geom mirror configure`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Configure {
+    /// Rebuild by itself.
+    #[arg(short = 'a', conflicts_with = "no_auto_sync")]
+    auto_sync: bool,
+    /// Rebuild nothing by itself.
+    #[arg(short = 'n')]
+    no_auto_sync: bool,
+    /// Rebuild after an unclean stop.
+    #[arg(short = 'f', conflicts_with = "no_fail_sync")]
+    fail_sync: bool,
+    /// Rebuild nothing after an unclean stop.
+    #[arg(short = 'F')]
+    no_fail_sync: bool,
+    /// How reads are spread.
+    #[arg(short = 'b', value_parser = balance)]
+    balance: Option<Balance>,
+    /// Bytes of a piece, for split.
+    #[arg(short = 's')]
+    slice: Option<String>,
+    /// The priority of one component.
+    #[arg(short = 'p', requires = "provider")]
+    priority: Option<u8>,
+    /// The mirror.
+    name: String,
+    /// The component.
+    provider: Option<String>,
+}
+
+fn balance(text: &str) -> Result<Balance, String> {
+    let mut all = Balance::ALL.iter().copied();
+    all.find(|known| known.name() == text)
+        .ok_or_else(|| format!("`{text}` is none of load, prefer, round-robin, split, none"))
+}
+
+fn slice(text: &str) -> Result<u32, Failure> {
+    let bytes = text::bytes(text).and_then(|bytes| u32::try_from(bytes).ok());
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| Failure::usage(format!("-s: `{text}` is no such size")))
+}
+
+fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> {
+    names.iter().map(|name| graph.provider(name)).collect()
+}
+
+/// Does it.
+pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
+    let force_over = session.force;
+    let graph = &mut session.graph;
+    let (done, rebuilt) = match verb {
+        Verb::Show(verb) => return list::run(session, "MIRROR", verb, output),
+        Verb::Label(given) => {
+            let options = mirror::Options {
+                balance: given.balance,
+                slice: slice(&given.slice)?,
+                no_auto_sync: given.no_auto_sync,
+                no_fail_sync: given.no_fail_sync,
+                hardcode: given.hardcode,
+                force: force_over,
+            };
+            let done = providers(graph, &given.providers)
+                .and_then(|under| mirror::label(graph, &given.name, &under, &options));
+            (done, None)
+        }
+        Verb::Insert { hardcode, priority, name, providers: names, .. } => {
+            let how = (*priority, *hardcode, force_over);
+            let done = graph.geom("MIRROR", name).and_then(|geom| {
+                let under = providers(graph, names)?;
+                mirror::insert(graph, geom, &under, how)
+            });
+            (done, Some(name))
+        }
+        Verb::Configure(given) => (configure(graph, given)?, None),
+        _ => components(graph, verb),
+    };
+    done.map_err(|error| session.failure(error))?;
+    rebuilt.map_or(Ok(()), |name| synchronize(session, name, output))
+}
+
+/// The verbs that take mirrors, or components of one; and the mirror that is to be rebuilt then.
+fn components<'v>(graph: &mut Graph, verb: &'v Verb) -> (Result<(), Error>, Option<&'v String>) {
+    let mut each = |Components { name, providers }: &Components, act: Act| {
+        providers.iter().try_for_each(|provider| {
+            graph.geom("MIRROR", name).and_then(|geom| act(graph, geom, provider))
+        })
+    };
+    match verb {
+        Verb::Remove(given) => (each(given, mirror::remove), None),
+        Verb::Deactivate(given) => (each(given, mirror::deactivate), None),
+        Verb::Activate(given) => {
+            let done = each(given, |graph, geom, name| {
+                let provider = graph.provider(name)?;
+                mirror::activate(graph, geom, provider)
+            });
+            (done, Some(&given.name))
+        }
+        Verb::Rebuild { name, providers } => {
+            let done = providers.iter().try_for_each(|provider| {
+                graph.geom("MIRROR", name).and_then(|geom| mirror::rebuild(graph, geom, provider))
+            });
+            (done, Some(name))
+        }
+        Verb::Forget { names } => {
+            let done = names.iter().try_for_each(|name| {
+                graph.geom("MIRROR", name).and_then(|geom| mirror::forget(graph, geom))
+            });
+            (done, None)
+        }
+        Verb::Destroy { force, names } => {
+            let done = names.iter().try_for_each(|name| {
+                graph.geom("MIRROR", name).and_then(|geom| mirror::destroy(graph, geom, *force))
+            });
+            (done, None)
+        }
+        Verb::Clear { providers } => {
+            let done = providers.iter().try_for_each(|name| {
+                graph.provider(name).and_then(|provider| mirror::clear(graph, provider))
+            });
+            (done, None)
+        }
+        _ => unreachable!("the other verbs were done"),
+    }
+}
+
+/// What is done to one component.
+type Act = fn(&mut Graph, flysch_geom::GeomId, &str) -> Result<(), Error>;
+
+fn configure(graph: &mut Graph, given: &Configure) -> Result<Result<(), Error>, Failure> {
+    let choice = |yes: bool, no: bool| if yes { Some(true) } else { no.then_some(false) };
+    let change = mirror::Configure {
+        balance: given.balance,
+        slice: given.slice.as_deref().map(slice).transpose()?,
+        no_auto_sync: choice(given.no_auto_sync, given.auto_sync),
+        no_fail_sync: choice(given.no_fail_sync, given.fail_sync),
+    };
+    let found = graph.geom("MIRROR", &given.name);
+    Ok(found.and_then(|geom| match (given.priority, &given.provider) {
+        (Some(priority), Some(provider)) => mirror::prefer(graph, geom, provider, priority),
+        _ => mirror::configure(graph, geom, &change),
+    }))
+}
+
+/// Rebuilds what waits for it.
+fn synchronize(session: &mut Session, name: &str, output: &mut Output) -> Result<(), Failure> {
+    let geom = session.graph.geom("MIRROR", name).map_err(|error| session.failure(error))?;
+    let provider = session.graph[geom].providers.first().copied();
+    let size = provider.map(|provider| session.graph[provider].media_size);
+    let mut progress = Progress::bytes("rebuilding", size);
+    let done = mirror::synchronize(&mut session.graph, geom, &mut |at, _| progress.set(at));
+    drop(progress);
+    let count = done.map_err(|error| session.failure(error))?;
+    match output.json() {
+        true => output.value(&serde_json::json!({ "rebuilt": count })),
+        false => output.line(format!("{name}: {count} components rebuilt")),
+    }
+}
