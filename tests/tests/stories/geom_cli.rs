@@ -65,7 +65,8 @@ fn contents_go_in_and_come_out_through_stripes_and_labels() {
     for name in ["a", "b", "c"] {
         blank(folder, name, 4 << 20);
     }
-    let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 2_654_435_761 >> 24) as u8).collect();
+    let data: Vec<u8> =
+        (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs::write(folder.join("data"), &data).unwrap();
     let disks = "-f a -f b -f c";
     geom(&format!("{disks} stripe label -s 4k st a b c"), folder);
@@ -75,7 +76,7 @@ fn contents_go_in_and_come_out_through_stripes_and_labels() {
     assert!(list.contains(&format!("Mediasize: {usable} (12M)")), "{list}");
     assert!(list.contains("Status: Total=3, Online=3\nType: AUTOMATIC\nStripesize: 4096\n"));
     geom(&format!("{disks} copy data stripe/st"), folder);
-    geom(&format!("-f c -f b -f a copy stripe/st back"), folder);
+    geom("-f c -f b -f a copy stripe/st back", folder);
     let back = fs::read(folder.join("back")).unwrap();
     assert!(back[..data.len()] == data && back.len() == usable);
     assert!(fs::read(folder.join("b")).unwrap()[..4096] == data[4096..8192]);
