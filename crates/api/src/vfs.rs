@@ -499,13 +499,15 @@ pub trait FileSystemMut: FileSystem {
     /// [`Error::Medium`], [`Error::ReadOnly`] when the medium failed on the way.
     fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error>;
 
-    /// Puts the content of `inode` on the medium and what it takes to read it again, which its
-    /// times are not (`fdatasync`).
+    /// As [`sync`](Self::sync), at the least price: of a file its content and what it takes to
+    /// read that again, which its times are not (`fdatasync`); of everything so much that a power
+    /// cut costs nothing, though the next mount may have to recover, as for whoever writes back
+    /// from time to time.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
-    fn sync_data(&mut self, inode: Inode) -> Result<(), Error> {
-        self.sync(Some(inode))
+    fn sync_data(&mut self, inode: Option<Inode>) -> Result<(), Error> {
+        self.sync(inode)
     }
 
     /// Nobody uses `inode` any more. If it has no name it is deleted; else nothing happens. What is

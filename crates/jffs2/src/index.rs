@@ -1,5 +1,6 @@
 //! From what a scan found to what there is: which entry of a name counts, which inodes have names.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -92,7 +93,7 @@ pub(crate) enum Nameless {
 impl Index {
     pub(crate) fn build(mut found: Found, choice: Nameless) -> Self {
         let nodes = sorted_nodes(core::mem::take(&mut found.nodes));
-        let by_mkfs = written_by_mkfs(&found.dirents);
+        let by_mkfs = written_by_mkfs(&found.dirents, &nodes);
         let (winners, changes) = resolve(&mut found.dirents, &found.names, by_mkfs);
         drop(core::mem::take(&mut found.dirents));
         let inos = known_inos(&nodes, &winners);
@@ -172,9 +173,28 @@ fn sorted_nodes(mut nodes: Vec<NodeRef>) -> Vec<NodeRef> {
 ///
 /// It numbers entries of all directories with one counter from 0 in the order of the flash, which
 /// Linux never does, and puts the time of the file into each, not that of the directory's change.
-pub(crate) fn written_by_mkfs(dirents: &[DirentRef]) -> Option<Address> {
+/// Where Linux goes on in the directory whose entry was the last one, it goes on with the numbers,
+/// too. But it writes a new file before its name, and mkfs the name before the file.
+pub(crate) fn written_by_mkfs(dirents: &[DirentRef], nodes: &[NodeRef]) -> Option<Address> {
     let count = (0u32..).zip(dirents).take_while(|(n, dirent)| *n == dirent.version).count();
-    Some(dirents[count.checked_sub(1)?].address)
+    let last = dirents[..count].last()?;
+    let before = |node: &&NodeRef| node.ino == last.ino && node.address < last.address;
+    if last.ino != 0 && !nodes.iter().any(|node| before(&node)) {
+        return Some(last.address);
+    }
+    let mut first: BTreeMap<u32, Address> = BTreeMap::new();
+    for node in nodes {
+        let at = first.entry(node.ino).or_insert(node.address);
+        *at = node.address.min(*at);
+    }
+    // A name that follows its file is the second one of it, or not by mkfs.
+    let mut named = BTreeSet::new();
+    let by_mkfs = |dirent: &&DirentRef| {
+        let is_first = named.insert(dirent.ino);
+        let follows = first.get(&dirent.ino).is_some_and(|first| *first < dirent.address);
+        dirent.ino != 0 && !(is_first && follows)
+    };
+    dirents[..count].iter().take_while(by_mkfs).last().map(|dirent| dirent.address)
 }
 
 /// For each name of each directory the entry that counts, removals left out, by directory and name;

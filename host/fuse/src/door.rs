@@ -681,7 +681,7 @@ impl Filesystem for Door {
         let _guard = PanicGuard(self);
         let inode = self.inode(number);
         let synced = self.store.change(|fs| match datasync {
-            true => fs.sync_data(inode),
+            true => fs.sync_data(Some(inode)),
             false => fs.sync(Some(inode)),
         });
         reply_done(synced, reply);

@@ -94,12 +94,16 @@ impl Store {
 
     /// Puts everything on the medium.
     pub(crate) fn sync(&self) -> io::Result<()> {
+        self.put(|fs| fs.sync(None))
+    }
+
+    fn put(&self, put: impl FnOnce(&mut dyn FileSystemMut) -> Result<(), Error>) -> io::Result<()> {
         let Self::Changing { fs, since, .. } = self else { return Ok(()) };
         if !since.is_dirty.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         let mut fs = fs.write().map_err(|_| io::Error::other("a change was left half done"))?;
-        fs.sync(None)
+        put(&mut *fs)
             .map_err(|error| io::Error::other(format!("not everything was written: {error}")))
     }
 
@@ -118,7 +122,7 @@ impl Store {
                 false => Duration::ZERO,
             };
             if is_quiet || dirty_for >= WRITE_BACK {
-                self.sync()?;
+                self.put(|fs| fs.sync_data(None))?;
                 dirty_for = Duration::ZERO;
             }
         }

@@ -1,5 +1,10 @@
 //! JFFS2 images that mtd-utils made: what comes out is what went in.
 
+use flysch_api::flash::Geometry;
+use flysch_api::vfs::{FileKind, FileSystem, FileSystemMut, NewFile, Timestamp};
+use flysch_jffs2::{Jffs2, Jffs2Mut, WriteOptions};
+use flysch_mtd::Image;
+
 use crate::image_common::{
     differences, extract, has_mtd_utils, make_tree, mkfs_jffs2, open, run, snapshot, wrong,
 };
@@ -140,5 +145,48 @@ fn damage_costs_what_it_hits() {
         if after != before {
             assert!(!wrong(&damaged).is_empty() || round % 4 == 1, "round {round}: not noticed");
         }
+    }
+}
+
+/// mkfs puts the time of a file into its entry, and numbers entries as Linux would go on in the
+/// directory that it filled last. What is made there later is told from them all the same.
+#[test]
+fn a_directory_of_mkfs_has_the_time_of_what_was_made_in_it_since() {
+    if !has_mtd_utils() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
+    std::fs::create_dir_all(tree.join("d")).unwrap();
+    for name in ["a", "d/x", "d/y"] {
+        std::fs::write(tree.join(name), name).unwrap();
+    }
+    std::fs::hard_link(tree.join("a"), tree.join("d/z")).unwrap();
+    mkfs_jffs2(&tree, &image, &["-e", "64KiB", "-l", "-n"]);
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes.resize(8 << 16, 0xff);
+    let mut flash = Image::new(bytes, Geometry::nor(8 << 16, 64 << 10));
+    let time = |fs: &dyn FileSystem| {
+        let directory = fs.lookup(fs.statistics().root, b"d").unwrap();
+        (directory, fs.attributes(directory).unwrap().modified.seconds)
+    };
+    let made = time(&Jffs2::mount(flash.clone(), None).unwrap()).1;
+    for step in 0..3 {
+        let now = Timestamp { seconds: 1_900_000_000 + step, nanoseconds: 0 };
+        let mut fs = Jffs2Mut::mount(flash, &WriteOptions::default()).unwrap();
+        let (directory, before) = time(&fs);
+        assert_eq!(before, if step == 0 { made } else { now.seconds - 1 });
+        let new = NewFile {
+            kind: FileKind::Regular,
+            permissions: 0o644,
+            owner: 0,
+            group: 0,
+            device: Default::default(),
+            target: b"",
+        };
+        let _ = fs.create(directory, format!("new{step}").as_bytes(), &new, now).unwrap();
+        fs.sync(None).unwrap();
+        flash = fs.into_flash();
+        assert_eq!(time(&Jffs2::mount(flash.clone(), None).unwrap()).1, now.seconds);
     }
 }

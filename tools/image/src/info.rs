@@ -95,11 +95,17 @@ pub fn faults(image: &Image, wants: &dyn Fn(&Volume) -> bool) -> Vec<String> {
             }
         }
         for volume in part.volumes.iter().filter(|volume| wants(volume)) {
-            let lost = match &volume.contents {
-                Contents::Broken(_, why) => Some(&why[..]),
-                contents => contents.is_without_superblock().then_some(SUPERBLOCK_LOST),
+            let worst = match &volume.contents {
+                Contents::Broken(_, why) => Some(why.clone()),
+                contents if contents.is_without_superblock() => Some(SUPERBLOCK_LOST.to_string()),
+                // What the index does not reach is put together from the nodes that are left.
+                Contents::Ubifs(fs) => {
+                    let mut findings = fs.findings().iter();
+                    findings.find(|it| it.severity > Severity::Note).map(ToString::to_string)
+                }
+                _ => None,
             };
-            faults.extend(lost.map(|why| format!("volume {}: {why}", volume.name)));
+            faults.extend(worst.map(|why| format!("volume {}: {why}", volume.name)));
         }
     }
     faults

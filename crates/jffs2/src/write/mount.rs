@@ -408,7 +408,7 @@ impl<'f, F: Flash> Build<'f, F> {
 
     /// Which entry of each name counts, and which directories can be reached.
     fn names(&mut self, versions: &BTreeMap<u32, u32>) -> Vec<(u32, Name)> {
-        let by_mkfs = written_by_mkfs(&self.found.dirents);
+        let by_mkfs = written_by_mkfs(&self.found.dirents, &self.found.nodes);
         let mut dirents = core::mem::take(&mut self.found.dirents);
         let names = core::mem::take(&mut self.found.names);
         dirents.sort_by(|a, b| {

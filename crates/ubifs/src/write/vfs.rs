@@ -217,12 +217,18 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
         self.sync_volume()
     }
 
-    fn sync_data(&mut self, inode: Inode) -> Result<(), Error> {
+    fn sync_data(&mut self, inode: Option<Inode>) -> Result<(), Error> {
         self.writable()?;
-        let number = crate::store::number(inode.0)?;
-        match self.differs_in_times(number)? {
-            true => self.write_blocks(number)?,
-            false => self.write_back(number)?,
+        match inode {
+            Some(inode) => {
+                let number = crate::store::number(inode.0)?;
+                match self.differs_in_times(number)? {
+                    true => self.write_blocks(number)?,
+                    false => self.write_back(number)?,
+                }
+            }
+            // The journal has it: no commit, as in Linux.
+            None => self.write_back_all()?,
         }
         self.sync_heads()?;
         self.sync_volume()

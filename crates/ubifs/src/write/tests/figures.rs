@@ -4,7 +4,7 @@ use std::format;
 use std::time::Instant;
 use std::vec;
 
-use flysch_api::vfs::{FileKind, FileSystem, FileSystemMut};
+use flysch_api::vfs::{FileKind, FileSystem, FileSystemMut, Rename};
 use flysch_wire::ubifs::Compression;
 
 use super::{ROOT, at, empty, new_file};
@@ -35,6 +35,68 @@ fn a_mebibyte_in_small_writes_takes_what_one_write_takes() {
     // takes at worst, so that one mebibyte may count for less than 1024 KiB.
     assert!(costs.iter().all(|cost| (960..=1400).contains(cost)), "{costs:?} KiB");
     assert_eq!(costs[0], costs[1]);
+}
+
+/// What the kernel's probes count in the guest (docs/flash-work.md): a file that gets another name
+/// or is removed costs the reading of its name and its inode, once, however often all is synced.
+#[test]
+fn names_that_change_are_read_once() {
+    const FILES: usize = 600;
+    let name = |number: usize| format!("file-{number}").into_bytes();
+    let mut fs = UbifsMut::open(empty(CHIP, Compression::None)).unwrap();
+    for number in 0..FILES {
+        let _ = fs.create(ROOT, &name(number), &new_file(FileKind::Regular), at(1)).unwrap();
+    }
+    let mut fs = UbifsMut::open(fs.close().unwrap()).unwrap();
+    let volume = |fs: &UbifsMut<super::memory::Ram>| {
+        let ram = fs.volume();
+        (ram.reads.get(), ram.written)
+    };
+    let start = volume(&fs);
+    for number in 0..FILES {
+        let file = fs.lookup(ROOT, &name(number)).unwrap();
+        let _ = fs.attributes(file).unwrap();
+        let from = (ROOT, &name(number)[..]);
+        match number % 3 {
+            0 => fs.rename(
+                from,
+                (ROOT, &[&name(number)[..], b"-moved"].concat()),
+                Rename::Replace,
+                at(2),
+            ),
+            1 => fs.rename(from, (ROOT, &name(number + 1)), Rename::Replace, at(2)),
+            _ => fs.remove(ROOT, &name(number), at(2)),
+        }
+        .unwrap();
+        if number % 100 == 99 {
+            fs.sync(None).unwrap();
+        }
+    }
+    let end = volume(&fs);
+    let (reads, written) = (end.0 - start.0, end.1 - start.1);
+    std::println!("{reads} reads, {written} bytes");
+    assert!(reads <= 2 * FILES as u64 + 100, "{reads} reads for {FILES} files");
+}
+
+/// What is written back unasked costs the write buffers and no commit, and a power cut nothing.
+#[test]
+fn what_is_written_back_is_there_without_a_commit() {
+    let mut fs = UbifsMut::open(empty(CHIP, Compression::None)).unwrap();
+    let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), at(1)).unwrap();
+    let commit = fs.master.commit;
+    for round in 0..40_u8 {
+        let _ = fs.write(file, u64::from(round) * 100, &[round; 100], at(2)).unwrap();
+        let before = fs.volume().written;
+        fs.sync_data(None).unwrap();
+        // An inode and a block, each in a unit of its head.
+        let written = fs.volume().written - before;
+        assert!(written <= 4 * 2048, "{written} bytes in round {round}");
+    }
+    assert_eq!(fs.master.commit, commit);
+    let fs = UbifsMut::open(fs.volume().clone()).unwrap();
+    let mut found = [0; 4000];
+    assert_eq!(fs.read(fs.lookup(ROOT, b"file").unwrap(), 0, &mut found), Ok(4000));
+    assert!((0..40).all(|round| found[round * 100..][..100] == [round as u8; 100]));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A volume in memory whose power can be cut at any operation.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
@@ -23,6 +24,8 @@ pub(super) struct Ram {
     pub(super) written: u64,
     /// Operations done.
     pub(super) operations: u64,
+    /// Reads of something that was written.
+    pub(super) reads: Cell<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,6 +46,7 @@ impl Ram {
             random: 1,
             written: 0,
             operations: 0,
+            reads: Cell::new(0),
         }
     }
 
@@ -117,6 +121,7 @@ impl Volume for Ram {
         self.check(lnum, 0, 0)?;
         match &self.lebs[lnum as usize] {
             Some(leb) => {
+                self.reads.set(self.reads.get() + 1);
                 buffer.copy_from_slice(&leb.bytes[offset as usize..][..buffer.len()]);
             }
             None => buffer.fill(0xff),

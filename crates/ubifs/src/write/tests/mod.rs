@@ -145,13 +145,13 @@ fn syncing_data_leaves_times_behind_and_nothing_else() {
         (content(&reader, file), reader.attributes(file).unwrap().modified)
     };
     assert_eq!(fs.write(file, 4096, &[2; 4096], at(4)), Ok(4096));
-    fs.sync_data(file).unwrap();
+    fs.sync_data(Some(file)).unwrap();
     let (bytes, modified) = on_flash(&fs);
     assert_eq!((&bytes[4096..], modified), (&[2; 4096][..], at(3)));
     assert_eq!(fs.attributes(file).unwrap().modified, at(4));
     // A longer file is another one.
     assert_eq!(fs.write(file, 8192, &[3; 100], at(5)), Ok(100));
-    fs.sync_data(file).unwrap();
+    fs.sync_data(Some(file)).unwrap();
     let (bytes, modified) = on_flash(&fs);
     assert_eq!((&bytes[8192..], modified), (&[3; 100][..], at(5)));
     assert_eq!(fs.write(file, 0, &[4; 4096], at(6)), Ok(4096));
