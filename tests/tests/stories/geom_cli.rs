@@ -92,7 +92,7 @@ fn contents_go_in_and_come_out_through_stripes_and_labels() {
     assert!(list.contains(&format!("Mediasize: {}", ((4 << 20) - 512) * 2)), "{list}");
     geom(&format!("{disks} label label name concat/cc"), folder);
     let status = geom(&format!("{disks} label status -s"), folder);
-    assert!(status.contains("label/name     N/A  concat/cc"), "{status}");
+    assert!(status.contains("label/name  N/A  concat/cc"), "{status}");
     geom(&format!("{disks} copy data label/name"), folder);
     geom(&format!("{disks} copy concat/cc back"), folder);
     assert!(fs::read(folder.join("back")).unwrap()[..data.len()] == data);
@@ -118,4 +118,41 @@ nop create -r 100 ds1
     assert!(shown.contains("linux-data") && !shown.contains("freebsd"), "{shown}");
     fs::write(folder.join("script"), "part nonsense d\n").unwrap();
     refused("-f d.img --script script", folder, 2, "line 1");
+}
+
+#[test]
+fn a_disk_with_content_becomes_a_mirror_and_either_half_is_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for name in ["a", "b"] {
+        blank(folder, name, 4 << 20);
+    }
+    let data: Vec<u8> =
+        (0..1_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(folder.join("data"), &data).unwrap();
+    geom("-f a mirror label gm a", folder);
+    geom("-f a copy data mirror/gm", folder);
+    let inserted = geom("-f a -f b mirror insert gm b", folder);
+    assert_eq!(inserted, "gm: 1 components rebuilt\n");
+    let status = "\
+     Name    Status  Components
+mirror/gm  COMPLETE  a (ACTIVE)
+                     b (ACTIVE)
+";
+    assert_eq!(geom("-f a -f b mirror status", folder), status);
+    refused("-f a -f b part create -s gpt a", folder, 1, "in use by MIRROR gm");
+    // One half is enough to read from, and listing it writes nothing.
+    let before = fs::read(folder.join("b")).unwrap();
+    assert!(geom("-f b mirror list", folder).contains("State: DEGRADED\nComponents: 2\n"));
+    geom("-f b copy mirror/gm back", folder);
+    assert!(fs::read(folder.join("back")).unwrap()[..data.len()] == data);
+    assert!(fs::read(folder.join("b")).unwrap() == before);
+    // What is written to one half only is there on both, once the other one is back.
+    fs::write(folder.join("data"), &data[1000..]).unwrap();
+    geom("-f b copy data mirror/gm", folder);
+    let status = geom("-f a -f b mirror status -s", folder);
+    assert!(status.contains("a (SYNCHRONIZING, 0%)"), "{status}");
+    assert_eq!(geom("-f a -f b mirror rebuild gm", folder), "gm: 1 components rebuilt\n");
+    geom("-f a copy mirror/gm back", folder);
+    assert!(fs::read(folder.join("back")).unwrap()[..data.len() - 1000] == data[1000..]);
 }

@@ -209,9 +209,9 @@ impl When {
 
 /// The table on a disk.
 fn find(session: &Session, name: &str) -> Result<GeomId, Failure> {
-    session.graph.geom("PART", name).map_err(|error| {
-        if session.graph.provider(name).is_err() {
-            return session.failure(error);
+    session.graph.geom("PART", name).map_err(|_| {
+        if let Err(missing) = session.graph.provider(name) {
+            return session.failure(missing);
         }
         let verdicts = session.graph.verdicts();
         let wanted = name.strip_prefix("/dev/").unwrap_or(name);
