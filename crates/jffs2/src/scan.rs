@@ -557,11 +557,17 @@ fn headerless(bytes: &[u8], order: ByteOrder) -> Option<Header> {
         }
         let fixed_len = if node_type == NodeType::INODE { Inode::LEN } else { Dirent::LEN };
         let Some(fixed) = bytes.get(..fixed_len) else { continue };
-        let payload = if node_type == NodeType::INODE {
-            Inode::parse_unchecked(fixed, order)?.csize
+        let (owner, payload) = if node_type == NodeType::INODE {
+            let inode = Inode::parse_unchecked(fixed, order)?;
+            (inode.ino, inode.csize)
         } else {
-            u32::from(Dirent::parse_unchecked(fixed, order)?.nsize)
+            let dirent = Dirent::parse_unchecked(fixed, order)?;
+            (dirent.pino, u32::from(dirent.nsize))
         };
+        // Behind any header the checksum of zeros is zero.
+        if owner == 0 {
+            continue;
+        }
         let header = Header { node_type, total_len: (fixed_len as u32).checked_add(payload)? };
         let mut copy = [0; Inode::LEN];
         let copy = &mut copy[..fixed_len];

@@ -26,6 +26,7 @@ use super::log::Purpose;
 use super::medium::{Frozen, Medium};
 use super::space::State;
 use crate::found::BlockFound;
+use crate::node;
 use crate::stamp::Stamp;
 
 /// How often a page is read that may be the last one written, if anything in it is wrong or if
@@ -200,10 +201,21 @@ impl<F: FlashMut> Jffs2Mut<F> {
     /// `wrong` are the ones with something there that was judged never to have been. What does not
     /// count is at stake, too: it would read badly one day, and nobody could tell what it was.
     pub(super) fn at_stake(&self, last: &[u32], wrong: &BTreeSet<u32>) -> Vec<u32> {
+        // Padding that begins there as well: its header would read badly one day.
+        let begins = |number: u32| {
+            let mut pages = self.medium.frozen_pages().into_iter();
+            pages.any(|page| {
+                let mut bytes = [0; Header::LEN];
+                self.blocks.geometry.block_of(page.start) == number
+                    && node::read(&self.medium, page.start, &mut bytes).is_ok()
+                    && Header::parse(&bytes, self.order).is_ok()
+            })
+        };
         let is_at_stake = |number: &&u32| {
             let start = self.blocks.geometry.block_start(**number);
             let mut raws = self.blocks.blocks[**number as usize].raws.iter();
             wrong.contains(*number)
+                || begins(**number)
                 || raws
                     .any(|raw| self.medium.is_frozen(start + u64::from(raw.at), raw.len as usize))
         };
@@ -249,15 +261,17 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
     }
 
-    /// Writes a page with nothing in it behind what was copied, so that the next mount, if nothing
-    /// else is written before, finds the copies firm and has nothing to copy.
+    /// Writes padding behind what was copied, to the end of a page with nothing else in it, so that
+    /// the next mount, if nothing else is written before, finds the copies firm and has nothing to
+    /// copy.
     fn prove(&mut self) -> Result<(), flysch_api::vfs::Error> {
         let Some(number) = self.blocks.current.filter(|_| !self.stamps.is_due) else {
             return Ok(());
         };
         let page = if self.medium.unit() > 1 { self.medium.unit() } else { BYTES };
         let end = self.blocks.blocks[number as usize].end;
-        let len = end.next_multiple_of(page) + page - end;
+        // The header is not in the last page: however that reads later, it is within the padding.
+        let len = (end + Header::LEN as u32).next_multiple_of(page) + page - end;
         if self.room_left(0).is_none_or(|left| left < len) {
             return Ok(());
         }

@@ -153,6 +153,8 @@ fn what_was_found_stays_mended() {
         ("jffs2-overwrite/slc-mode/bad0/new/fading/hasty/failing/1", "54l"),
         // An erase that was announced, of a LEB given up that nobody asks for.
         ("ubi-write/nor/bad0/new/settled/bare/fastmap/14", "38a"),
+        // Padding behind what was copied faded, and zeros without a header were taken for an entry.
+        ("jffs2-ubi/die4/bad0/worn/fading/bare/plain/15", "32l"),
         // Torture condemned blocks for single errors that were corrected.
         ("ubifs-overwrite/hamming-512/bad2/worn/disturbed/bare/plain/6", "938e"),
     ];
