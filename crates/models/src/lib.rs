@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`ufs`] | a UFS device and its host controller: [`ufs::Ufs`], and [`ufs::Threaded`] in a thread |
+//! | [`nvme`] | an NVMe controller and its namespaces: [`nvme::Nvme`] |
 //! | [`nand`], [`nor`] | raw flash chips: cells, wear, bad blocks, power cuts; [`flash`] is what they share |
 //! | [`media`] | where a device's time goes: link, firmware, flash array, write buffer |
 //! | [`software`] | what the software of a published host takes |
@@ -27,6 +28,7 @@ pub mod machine;
 pub mod media;
 pub mod nand;
 pub mod nor;
+pub mod nvme;
 pub mod random;
 pub mod software;
 pub mod store;

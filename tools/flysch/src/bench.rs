@@ -165,8 +165,14 @@ impl Jobs {
 fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
     let parse = |text: &String| {
         let mut target: Target = text.parse().map_err(Failure::from)?;
-        if let (Some(clock), Target::Ufs(ufs)) = (arguments.clock, &mut target) {
-            ufs.clock = clock;
+        match (arguments.clock, &mut target) {
+            (Some(clock), Target::Ufs(ufs)) => ufs.clock = clock,
+            (Some(ClockKind::Real), Target::Nvme(_)) => {
+                let why = "the NVMe model has no thread of its own: --clock virtual or hybrid";
+                return Err(Failure::usage(why));
+            }
+            (Some(clock), Target::Nvme(nvme)) => nvme.clock = clock,
+            _ => {}
         }
         Ok((text.clone(), target))
     };
@@ -250,6 +256,7 @@ fn needs(target: &Target, demand: &Demand) -> Needs {
     let queues = match target {
         Target::Ufs(ufs) => ufs.mcq.unwrap_or(1),
         Target::UfsQemu(qemu) => qemu.mcq.unwrap_or(1),
+        Target::Nvme(nvme) => nvme.queues,
         Target::NvmeQemu(qemu) => qemu.queues,
         _ => 1,
     };

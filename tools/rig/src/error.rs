@@ -29,6 +29,9 @@ pub enum Error {
     /// The model cannot be as asked for.
     #[error(transparent)]
     Model(#[from] flysch_models::ufs::ConfigError),
+    /// The NVMe model cannot be as asked for.
+    #[error(transparent)]
+    NvmeModel(#[from] flysch_models::nvme::ConfigError),
     /// The key of the modelled RPMB cannot be used.
     #[error("{}: no RPMB key: {cause}", path.display())]
     RpmbKey {

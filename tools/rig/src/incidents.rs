@@ -3,9 +3,10 @@
 use flysch_api::machine::Machine;
 use flysch_bench::results::Incident;
 use flysch_cam::Statistics;
-use flysch_models::faults::{Kind, Plan};
+use flysch_models::faults::{Injector, Kind, Plan};
 use flysch_models::machine::Inline;
-use flysch_models::ufs::{Threaded, Ufs as Model};
+use flysch_models::nvme::Nvme;
+use flysch_models::ufs::{Loss, Threaded, Ufs as Model};
 use flysch_ufs::ErrorLog;
 
 /// A machine that knows more than its driver sees.
@@ -27,6 +28,20 @@ pub trait Witness: Machine {
 impl Witness for Inline<Model> {
     fn injected(&self) -> Vec<Incident> {
         self.with_model(|model| of_model(model))
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.with_model(|model| model.store_failure())
+    }
+
+    fn arm(&self, plan: Plan) {
+        self.with_model(|model| model.arm_faults(plan));
+    }
+}
+
+impl Witness for Inline<Nvme> {
+    fn injected(&self) -> Vec<Incident> {
+        self.with_model(|model| of_nvme(model))
     }
 
     fn failure(&self) -> Option<String> {
@@ -65,12 +80,20 @@ pub(crate) fn incident(source: &str, what: &str, count: u64) -> Incident {
     Incident { source: source.into(), what: what.into(), count }
 }
 
-/// What the model counts.
+/// What the UFS model counts.
 pub(crate) fn of_model(model: &Model) -> Vec<Incident> {
-    let faults = model.faults();
-    let count = |kind: Kind| incident("injected", kind.name(), faults.count(kind));
-    let mut all: Vec<Incident> = Kind::UFS.into_iter().map(count).collect();
-    let lost = model.lost();
+    of_faults(model.faults(), &Kind::UFS, model.lost())
+}
+
+/// What the NVMe model counts.
+pub(crate) fn of_nvme(model: &Nvme) -> Vec<Incident> {
+    of_faults(model.faults(), &Kind::NVME, model.lost())
+}
+
+/// What a model counts whose faults are of these kinds.
+fn of_faults(faults: &Injector, kinds: &[Kind], lost: Loss) -> Vec<Incident> {
+    let count = |kind: &Kind| incident("injected", kind.name(), faults.count(*kind));
+    let mut all: Vec<Incident> = kinds.iter().map(count).collect();
     all.push(incident("power", "blocks lost", lost.vanished));
     all.push(incident("power", "blocks torn", lost.torn));
     all

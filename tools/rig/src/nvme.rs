@@ -1,19 +1,25 @@
 //! NVMe stacks: machine, driver, ports, disks.
 
-use flysch_api::machine::{DmaRegion, Machine};
+use flysch_api::machine::{DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, nda};
 use flysch_files::Made;
+use flysch_models::faults::Plan;
+use flysch_models::machine::{Inline, Mode};
+use flysch_models::nvme::{Config, NamespaceConfig, Nvme as Model};
+use flysch_models::store::{FileStore, Store};
 use flysch_nvme::{AdminCommand, AdminReply, Device, ErrorLog, Host, Operation, Options, Output};
 use flysch_nvme::{Port, Quirks};
 use flysch_wire::nvme::registers::{Cap, Version};
 
 use crate::error::Error;
-use crate::image;
+use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::stack::{Needs, Open};
-use crate::target::NvmeQemuTarget;
+use crate::target::{ClockKind, FaultsFrom, NvmeQemuTarget, NvmeTarget};
+use crate::ticks::ticks;
+use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
 
 /// An NVMe controller with everything above it, up to the disks of one namespace.
 #[derive(Debug)]
@@ -52,6 +58,66 @@ pub trait NvmeControl {
             Output::None => Err(flysch_nvme::Error::NotUp),
         }
     }
+}
+
+/// The modelled machine in this thread.
+pub type NvmeMachine = Inline<Model>;
+
+/// Opens the model in this thread, under a virtual or a hybrid clock.
+pub(crate) fn open_inline(target: &NvmeTarget, needs: &Needs) -> Result<Nvme<NvmeMachine>, Error> {
+    let mode = match target.clock {
+        ClockKind::Virtual => Mode::Virtual,
+        _ => Mode::Hybrid { ticks },
+    };
+    let image =
+        target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
+    let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
+    let profile = config.profile.name;
+    let options = driver_options(target.queues, needs);
+    let plan = plan::<NvmeMachine>(&options, needs);
+    let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
+    let model = Model::new(config, region.clone())?;
+    let machine = Inline::new(model, region.clone(), Identity::default(), mode);
+    let mut nvme = Nvme::assemble(machine, &region, &plan, options, target.namespace.into())?;
+    let software = target
+        .software
+        .map_or_else(String::new, |software| format!(", the time of {}", software.description));
+    nvme.description = format!("NVMe model {profile}, {}{software}", queues(target.queues));
+    nvme.made = image.and_then(|image| image.made);
+    if target.faults_from == FaultsFrom::Open {
+        nvme.machine.arm(target.faults.clone());
+    }
+    Ok(nvme)
+}
+
+/// The model of `target`, whose image has so many bytes.
+pub(crate) fn model_config(target: &NvmeTarget, image: Option<u64>) -> Result<Config, Error> {
+    let size = image.or(target.size).unwrap_or(MODEL_SIZE);
+    let namespace = |id| {
+        let block_size = target.block_size;
+        let mut space = NamespaceConfig { block_size, ..NamespaceConfig::memory(size) };
+        if let Some(path) = target.image.as_deref().filter(|_| id == target.namespace) {
+            space.store = Some(Store::File(FileStore::open(path, size)?));
+        }
+        Ok(space)
+    };
+    let namespaces = (1..=target.namespaces).map(namespace).collect::<Result<_, Error>>()?;
+    let queues = u16::from(target.queues);
+    Ok(Config {
+        profile: target.profile,
+        software: target.software,
+        namespaces,
+        queues,
+        vectors: if target.vectors { queues + 1 } else { 1 },
+        sgls: target.sgls,
+        volatile_cache: target.faults.cuts_power(),
+        faults: match target.faults_from {
+            FaultsFrom::Power => target.faults.clone(),
+            FaultsFrom::Open => Plan::none(),
+        },
+        seed: target.seed,
+        ..Config::default()
+    })
 }
 
 /// Starts QEMU and opens its device.

@@ -12,7 +12,7 @@ use flysch_models::ufs::Threaded;
 use crate::blocks::{Blocks, OnDevice};
 use crate::error::Error;
 use crate::image::{ImageError, make};
-use crate::nvme::{self, Nvme, NvmeControl};
+use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
 use crate::target::{ClockKind, FileTarget, NullTarget, Target};
 use crate::ufs::{self, Control, ModelMachine, Ufs};
 
@@ -51,6 +51,8 @@ pub enum Stack {
     Ufs(Ufs<ModelMachine>, ClockKind),
     /// The UFS model in a thread of its own.
     UfsThreaded(Ufs<Threaded>),
+    /// The NVMe model in this thread.
+    Nvme(Nvme<NvmeMachine>, ClockKind),
     /// QEMU's UFS device.
     UfsQemu(Ufs<flysch_qemu::Machine>),
     /// QEMU's NVMe device.
@@ -118,6 +120,7 @@ impl Stack {
                 ufs::open_threaded(target, needs).map(Self::UfsThreaded)
             }
             Target::Ufs(target) => Ok(Self::Ufs(ufs::open_inline(target, needs)?, target.clock)),
+            Target::Nvme(target) => Ok(Self::Nvme(nvme::open_inline(target, needs)?, target.clock)),
             Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
             Target::NvmeQemu(target) => nvme::open_qemu(target, needs).map(Self::NvmeQemu),
             Target::File(target) => open_file(target, needs).map(Self::File),
@@ -131,6 +134,7 @@ impl Stack {
             Self::Ufs(ufs, _) => ufs.visit(visitor),
             Self::UfsThreaded(ufs) => ufs.visit(visitor),
             Self::UfsQemu(ufs) => ufs.visit(visitor),
+            Self::Nvme(nvme, _) => nvme.visit(visitor),
             Self::NvmeQemu(nvme) => nvme.visit(visitor),
             Self::File(plain) => plain.visit(visitor),
             Self::Null(plain) => plain.visit(visitor),
@@ -143,6 +147,7 @@ impl Stack {
             Self::Ufs(ufs, _) => ufs.blocks(),
             Self::UfsThreaded(ufs) => ufs.blocks(),
             Self::UfsQemu(ufs) => ufs.blocks(),
+            Self::Nvme(nvme, _) => nvme.blocks(),
             Self::NvmeQemu(nvme) => nvme.blocks(),
             Self::File(plain) => plain.blocks(),
             Self::Null(plain) => plain.blocks(),
@@ -162,6 +167,7 @@ impl Stack {
     /// The management side, if the stack stands on an NVMe controller.
     pub fn nvme(&mut self) -> Option<&mut dyn NvmeControl> {
         match self {
+            Self::Nvme(nvme, _) => Some(nvme),
             Self::NvmeQemu(nvme) => Some(nvme),
             _ => None,
         }
@@ -173,6 +179,7 @@ impl Stack {
             Self::Ufs(ufs, _) => *ufs.first().geometry(),
             Self::UfsThreaded(ufs) => *ufs.first().geometry(),
             Self::UfsQemu(ufs) => *ufs.first().geometry(),
+            Self::Nvme(nvme, _) => *nvme.first().geometry(),
             Self::NvmeQemu(nvme) => *nvme.first().geometry(),
             Self::File(plain) => *plain.first().geometry(),
             Self::Null(plain) => *plain.first().geometry(),
@@ -185,6 +192,7 @@ impl Stack {
             Self::Ufs(ufs, _) => ufs.description(),
             Self::UfsThreaded(ufs) => ufs.description(),
             Self::UfsQemu(ufs) => ufs.description(),
+            Self::Nvme(nvme, _) => nvme.description(),
             Self::NvmeQemu(nvme) => nvme.description(),
             Self::File(plain) => plain.description(),
             Self::Null(plain) => plain.description(),
@@ -198,6 +206,7 @@ impl Stack {
             Self::Ufs(ufs, _) => ufs.incidents(),
             Self::UfsThreaded(ufs) => ufs.incidents(),
             Self::UfsQemu(ufs) => ufs.incidents(),
+            Self::Nvme(nvme, _) => nvme.incidents(),
             Self::NvmeQemu(nvme) => nvme.incidents(),
             Self::File(_) | Self::Null(_) => Vec::new(),
         }
@@ -210,6 +219,7 @@ impl Stack {
             Self::Ufs(ufs, _) => ufs.failure(),
             Self::UfsThreaded(ufs) => ufs.failure(),
             Self::UfsQemu(ufs) => ufs.failure(),
+            Self::Nvme(nvme, _) => nvme.failure(),
             Self::NvmeQemu(nvme) => nvme.failure(),
             Self::File(plain) => {
                 plain.lanes.iter().filter_map(File::failure).next().map(str::to_owned)
@@ -225,6 +235,7 @@ impl Stack {
             Self::Ufs(ufs, _) => &mut ufs.made,
             Self::UfsThreaded(ufs) => &mut ufs.made,
             Self::UfsQemu(ufs) => &mut ufs.made,
+            Self::Nvme(nvme, _) => &mut nvme.made,
             Self::NvmeQemu(nvme) => &mut nvme.made,
             Self::File(plain) => &mut plain.made,
             Self::Null(plain) => &mut plain.made,
@@ -237,8 +248,8 @@ impl Stack {
     /// The name of its clock: `virtual`, `hybrid` or `real`.
     pub fn clock_name(&self) -> &'static str {
         match self {
-            Self::Ufs(_, ClockKind::Virtual) => "virtual",
-            Self::Ufs(..) => "hybrid",
+            Self::Ufs(_, ClockKind::Virtual) | Self::Nvme(_, ClockKind::Virtual) => "virtual",
+            Self::Ufs(..) | Self::Nvme(..) => "hybrid",
             _ => "real",
         }
     }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use flysch_models::faults::{self as fault, Plan, PlanError};
+use flysch_models::nvme::profile as nvme;
 use flysch_models::software::Software;
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, Profile};
 use flysch_ufs::Aggregation;
@@ -41,7 +42,7 @@ const fn key(name: &'static str, value: &'static str, help: &'static str) -> Key
 }
 
 /// Every kind of target.
-pub const KINDS: [Kind; 5] = [
+pub const KINDS: [Kind; 6] = [
     Kind {
         name: "ufs",
         help: "a UFS device and its host controller, modelled in this process",
@@ -75,6 +76,38 @@ pub const KINDS: [Kind; 5] = [
             key(
                 "software",
                 "none|freebsd|linux",
+                "a published host whose software's time is spent as well (none)",
+            ),
+            key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
+            key(
+                "faults-from",
+                "open|power",
+                "since when they count: the disk is open, or power is on (open)",
+            ),
+            key("seed", "NUMBER", "seed of the faults and of the media's variation (1)"),
+        ],
+    },
+    Kind {
+        name: "nvme",
+        help: "an NVMe controller and its namespaces, modelled in this process",
+        keys: &[
+            key("profile", "pm991a|m8pe|980pro|980", "the drive's timing and link (pm991a)"),
+            key("size", "BYTES", "size of each namespace (4G, or the image's own)"),
+            key("namespaces", "1..32", "number of namespaces (1)"),
+            key("ns", "1..32", "the namespace that is the disk (1)"),
+            key("block", "512|4096", "bytes per logical block (4096)"),
+            key(
+                "image",
+                "FILE",
+                "keep the disk's data in this file (memory); made if size is given",
+            ),
+            key("queues", "1..31", "I/O queue pairs, this many (1)"),
+            key("vectors", "on|off", "a vector for each queue, else one line (on)"),
+            key("sgl", "on|off", "commands take scatter gather lists (on)"),
+            key("clock", "virtual|hybrid", "whose time: see docs/command.md (hybrid)"),
+            key(
+                "software",
+                "none|linux-j721e",
                 "a published host whose software's time is spent as well (none)",
             ),
             key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
@@ -124,10 +157,11 @@ pub const KINDS: [Kind; 5] = [
 
 /// A stack to open.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a handful in the whole program")]
 pub enum Target {
     /// The UFS model.
     Ufs(UfsTarget),
+    /// The NVMe model.
+    Nvme(NvmeTarget),
     /// QEMU's UFS device.
     UfsQemu(QemuTarget),
     /// QEMU's NVMe device.
@@ -168,6 +202,39 @@ pub struct UfsTarget {
     /// Whether units 1 and 2 are boot units.
     pub boot: bool,
     /// Whose time counts.
+    pub clock: ClockKind,
+    /// The published host whose software's time is spent as well.
+    pub software: Option<Software>,
+    /// What goes wrong.
+    pub faults: Plan,
+    /// Since when.
+    pub faults_from: FaultsFrom,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Settings of the NVMe model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NvmeTarget {
+    /// The drive's timing and link.
+    pub profile: nvme::Profile,
+    /// Bytes of each namespace.
+    pub size: Option<u64>,
+    /// Number of namespaces.
+    pub namespaces: u8,
+    /// The namespace that is the disk.
+    pub namespace: u8,
+    /// Bytes per logical block.
+    pub block_size: u32,
+    /// File that holds the disk's data.
+    pub image: Option<PathBuf>,
+    /// I/O queue pairs.
+    pub queues: u8,
+    /// Whether queues have vectors of their own.
+    pub vectors: bool,
+    /// Whether commands take scatter gather lists.
+    pub sgls: bool,
+    /// Whose time counts: virtual or hybrid.
     pub clock: ClockKind,
     /// The published host whose software's time is spent as well.
     pub software: Option<Software>,
@@ -289,6 +356,27 @@ impl Default for UfsTarget {
     }
 }
 
+impl Default for NvmeTarget {
+    fn default() -> Self {
+        Self {
+            profile: nvme::PM991A,
+            size: None,
+            namespaces: 1,
+            namespace: 1,
+            block_size: 4096,
+            image: None,
+            queues: 1,
+            vectors: true,
+            sgls: true,
+            clock: ClockKind::default(),
+            software: None,
+            faults: Plan::none(),
+            faults_from: FaultsFrom::default(),
+            seed: 1,
+        }
+    }
+}
+
 /// Why a text is not a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParseError {
@@ -380,6 +468,7 @@ impl FromStr for Target {
         let (kind, rest) = text.split_at(text.find(&[':', ','][..]).unwrap_or(text.len()));
         match kind {
             "ufs" => Ok(Self::Ufs(UfsTarget::parse(&Pairs::parse("ufs", rest)?)?)),
+            "nvme" => Ok(Self::Nvme(NvmeTarget::parse(&Pairs::parse("nvme", rest)?)?)),
             "ufs@qemu" => Ok(Self::UfsQemu(QemuTarget::parse(&Pairs::parse("ufs@qemu", rest)?)?)),
             "nvme@qemu" => {
                 Ok(Self::NvmeQemu(NvmeQemuTarget::parse(&Pairs::parse("nvme@qemu", rest)?)?))
@@ -528,6 +617,44 @@ impl UfsTarget {
     }
 }
 
+impl NvmeTarget {
+    fn parse(pairs: &Pairs<'_>) -> Result<Self, ParseError> {
+        let default = Self::default();
+        let software = pairs.get("software", |name| match name {
+            "none" => Some(None),
+            name => (name == nvme::LINUX_J721E.name).then_some(Some(nvme::LINUX_J721E)),
+        })?;
+        let profile = |name: &str| nvme::Profile::by_name(name).copied();
+        let target = Self {
+            profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
+            size: pairs.size()?,
+            namespaces: pairs.within("namespaces", 1, 32)?.unwrap_or(default.namespaces),
+            namespace: pairs.within("ns", 1, 32)?.unwrap_or(default.namespace),
+            block_size: pairs.block_size()?,
+            image: pairs.path("image")?,
+            queues: pairs.within("queues", 1, 31)?.unwrap_or(default.queues),
+            vectors: pairs.get("vectors", on_off)?.unwrap_or(default.vectors),
+            sgls: pairs.get("sgl", on_off)?.unwrap_or(default.sgls),
+            clock: pairs.get("clock", not_real)?.unwrap_or_default(),
+            software: software.unwrap_or_default(),
+            faults: pairs.faults(&fault::Kind::NVME)?,
+            faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
+            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
+        };
+        if target.namespace > target.namespaces {
+            return Err(ParseError::Value {
+                key: "ns",
+                given: target.namespace.to_string(),
+                expected: match target.namespaces {
+                    1 => "1, the only namespace; `namespaces=` makes more".into(),
+                    n => format!("one of the {n} namespaces, 1..{n}"),
+                },
+            });
+        }
+        Ok(target)
+    }
+}
+
 impl QemuTarget {
     fn parse(pairs: &Pairs<'_>) -> Result<Self, ParseError> {
         Ok(Self {
@@ -597,6 +724,11 @@ impl ClockKind {
             _ => None,
         }
     }
+}
+
+/// A clock that needs no thread.
+fn not_real(text: &str) -> Option<ClockKind> {
+    ClockKind::named(text).filter(|clock| *clock != ClockKind::Real)
 }
 
 fn rpmb_mode(text: &str) -> Option<bool> {

@@ -24,10 +24,10 @@ use crate::target::{ClockKind, FaultsFrom, QemuTarget, UfsTarget};
 use crate::ticks::ticks;
 
 /// Size of a modelled logical unit where nothing else says it.
-const MODEL_SIZE: u64 = 4 << 30;
+pub(crate) const MODEL_SIZE: u64 = 4 << 30;
 /// Device address at which modelled machines show their memory: not 0, so that a forgotten
 /// address is found out.
-const MEMORY_ADDRESS: u64 = 0x1_0000_0000;
+pub(crate) const MEMORY_ADDRESS: u64 = 0x1_0000_0000;
 
 /// The pace of a threaded model that keeps to real time.
 const REAL_TIME: u32 = 1000;

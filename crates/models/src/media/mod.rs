@@ -282,6 +282,16 @@ impl Media {
         (self.link.to_host_ps, self.link.to_device_ps) = (byte_ps, byte_ps);
     }
 
+    /// Sets what a link takes whose two directions differ.
+    pub(crate) fn set_link(&mut self, link: Link) {
+        self.link = link;
+    }
+
+    /// Sets what the look-up of a physical address takes.
+    pub(crate) fn set_lookup(&mut self, nanos: u64) {
+        self.timing.lookup_ns = nanos;
+    }
+
     /// A command arrives at `now`, the only one in the device if it is `alone`: when the firmware
     /// has it. A link that hibernated by itself comes back first.
     #[inline]

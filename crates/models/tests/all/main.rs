@@ -5,6 +5,8 @@ mod device;
 mod first;
 mod host;
 mod inline;
+mod nvme;
+mod nvme_host;
 mod profiles;
 mod speed;
 mod threaded;

@@ -1,0 +1,195 @@
+//! What controller and what namespaces to model.
+
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_wire::nvme::registers::Version;
+
+use super::profile::{PM991A, Profile};
+use crate::faults::Plan;
+use crate::software::Software;
+use crate::store::{LENGTH_MAX, Store, StoreError};
+
+/// Most namespaces, and the highest namespace id (NN).
+pub const NAMESPACES_MAX: usize = 32;
+/// Most I/O queue pairs.
+pub const QUEUES_MAX: u16 = 64;
+/// Most interrupt vectors.
+pub const VECTORS_MAX: u16 = 64;
+/// Most entries of an I/O queue.
+pub const ENTRIES_MAX: u32 = 1 << 16;
+/// Most commands the controller holds at once.
+pub const COMMANDS_MAX: u16 = 4096;
+
+/// One namespace.
+#[derive(Debug)]
+pub struct NamespaceConfig {
+    /// Its data; `None` takes memory.
+    pub store: Option<Store>,
+    /// Capacity in bytes, a multiple of 4096.
+    pub size: u64,
+    /// Bytes of a logical block, 512 or 4096.
+    pub block_size: u32,
+    /// Whether it is write protected when power comes (NSATTR bit 0).
+    pub write_protected: bool,
+}
+
+impl NamespaceConfig {
+    /// A plain namespace in memory with blocks of 4096 bytes.
+    pub fn memory(size: u64) -> Self {
+        Self { store: None, size, block_size: 4096, write_protected: false }
+    }
+
+    fn check(&self, id: usize) -> Result<(), ConfigError> {
+        let wrong = |key, is, may| Err(ConfigError::Namespace(id, key, is, may));
+        if !matches!(self.block_size, 512 | 4096) {
+            return wrong("block_size", self.block_size.into(), "512 or 4096");
+        }
+        if self.size == 0 || self.size > LENGTH_MAX || !self.size.is_multiple_of(4096) {
+            return wrong("size", self.size, "a multiple of 4096 from 4096 to 16 TiB");
+        }
+        Ok(())
+    }
+}
+
+/// A controller and its namespaces.
+#[derive(Debug)]
+pub struct Config {
+    /// Timing and link.
+    pub profile: Profile,
+    /// The published host whose software's time is spent as well; `None` for the device alone.
+    pub software: Option<Software>,
+    /// Namespaces; the first has the id 1.
+    pub namespaces: Vec<NamespaceConfig>,
+    /// Capacity of the device, bytes; 0 is what the namespaces take, so that none can be created.
+    pub capacity: u64,
+    /// VS, 1.2 to 2.0.
+    pub version: Version,
+    /// I/O queue pairs, 1 to [`QUEUES_MAX`].
+    pub queues: u16,
+    /// Entries of an I/O queue at most, 2 to [`ENTRIES_MAX`] (MQES and one).
+    pub entries: u32,
+    /// DSTRD, 0 to 3.
+    pub stride: u8,
+    /// Interrupt vectors, 1 to [`VECTORS_MAX`]; with one there is the line alone.
+    pub vectors: u16,
+    /// Commands the controller holds at once, 32 to [`COMMANDS_MAX`].
+    pub commands: u16,
+    /// Longest transfer of one command, bytes, a power of two from 4096 to 128 MiB (MDTS).
+    pub transfer_max: u32,
+    /// I/O commands take scatter gather lists.
+    pub sgls: bool,
+    /// Doorbell buffer config.
+    pub shadow_doorbells: bool,
+    /// CAP.NSSRS.
+    pub subsystem_reset: bool,
+    /// CRDT1 to CRDT3: how long the controller wants to be left alone, in units of 100 ms.
+    pub retry_delays: [u16; 3],
+    /// Whether the model tracks what a power loss would destroy. Costs time per write.
+    pub volatile_cache: bool,
+    /// What goes wrong.
+    pub faults: Plan,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Serial number, at most 20 ASCII characters.
+    pub serial: String,
+}
+
+impl Default for Config {
+    /// A part of the first profile with one namespace of 4 GiB and eight queue pairs.
+    fn default() -> Self {
+        Self {
+            profile: PM991A,
+            software: None,
+            namespaces: vec![NamespaceConfig::memory(4 << 30)],
+            capacity: 0,
+            version: Version::of(2, 0),
+            queues: 8,
+            entries: 1024,
+            stride: 0,
+            vectors: 9,
+            commands: 1024,
+            transfer_max: 2 << 20,
+            sgls: true,
+            shadow_doorbells: true,
+            subsystem_reset: true,
+            retry_delays: [1, 5, 10],
+            volatile_cache: false,
+            faults: Plan::none(),
+            seed: 1,
+            serial: "FLYSCHNVME0000000001".to_string(),
+        }
+    }
+}
+
+/// A configuration that makes no device.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// A value is out of range: the key, what it is, what it may be.
+    Value(&'static str, u64, &'static str),
+    /// A namespace has a wrong value: id, key, what it is, what it may be.
+    Namespace(usize, &'static str, u64, &'static str),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(key, is, may) => write!(f, "NVMe model: {key} is {is}; it must be {may}"),
+            Self::Namespace(id, key, is, may) => {
+                write!(f, "NVMe model: {key} of namespace {id} is {is}; it must be {may}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+impl Config {
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let ranges: [(&'static str, u32, core::ops::RangeInclusive<u32>, &'static str); 6] = [
+            ("queues", self.queues.into(), 1..=QUEUES_MAX.into(), "1 to 64"),
+            ("entries", self.entries, 2..=ENTRIES_MAX, "2 to 65536"),
+            ("stride", self.stride.into(), 0..=3, "0 to 3"),
+            ("vectors", self.vectors.into(), 1..=VECTORS_MAX.into(), "1 to 64"),
+            ("commands", self.commands.into(), 32..=COMMANDS_MAX.into(), "32 to 4096"),
+            ("transfer_max", self.transfer_max, 4096..=128 << 20, TRANSFERS),
+        ];
+        for (key, is, may, text) in ranges {
+            if !may.contains(&is) {
+                return Err(ConfigError::Value(key, is.into(), text));
+            }
+        }
+        if !self.transfer_max.is_power_of_two() {
+            return Err(ConfigError::Value("transfer_max", self.transfer_max.into(), TRANSFERS));
+        }
+        if !self.version.is_at_least(1, 2) || self.version.is_at_least(2, 1) {
+            let is = u64::from(self.version.into_bits());
+            return Err(ConfigError::Value("version", is, "1.2 to 2.0"));
+        }
+        self.profile.check().map_err(|(key, is, may)| ConfigError::Value(key, is, may))?;
+        if self.namespaces.len() > NAMESPACES_MAX {
+            let is = self.namespaces.len() as u64;
+            return Err(ConfigError::Value("namespaces", is, "at most 32"));
+        }
+        let taken: u64 = self.namespaces.iter().map(|space| space.size).sum();
+        if self.capacity != 0 && self.capacity < taken {
+            return Err(ConfigError::Value("capacity", self.capacity, "as much as the namespaces"));
+        }
+        (1..).zip(&self.namespaces).try_for_each(|(id, space)| space.check(id))
+    }
+}
+
+const TRANSFERS: &str = "a power of two from 4096 to 134217728";
+
+impl From<StoreError> for ConfigError {
+    /// A store that cannot take the namespace.
+    fn from(_: StoreError) -> Self {
+        Self::Value("namespaces", 0, "stored somewhere")
+    }
+}

@@ -1,0 +1,162 @@
+//! Firmware: an image comes in parts, is checked when it is committed, and runs after a reset or
+//! at once.
+//!
+//! The model's images have a head of 64 bytes: `FLYSCHFW`, the length of the whole image
+//! (4 bytes, little-endian), four zeros, the revision it brings (8 characters), eight zeros, and
+//! the SHA-256 of everything after the head.
+
+use alloc::vec::Vec;
+
+use flysch_wire::nvme::feature::event;
+use flysch_wire::nvme::log::FirmwareSlots;
+use flysch_wire::nvme::registers::Csts;
+use flysch_wire::nvme::{LogId, Sqe, Status};
+use sha2::{Digest, Sha256};
+
+use super::transfer::{Parts, gather};
+use super::{Event, Nvme};
+
+const MAGIC: &[u8; 8] = b"FLYSCHFW";
+const HEAD: usize = 64;
+/// What runs in a new device.
+const FIRST: [u8; 8] = *b"1.0     ";
+/// Firmware slots.
+pub(super) const SLOTS: usize = 3;
+/// Longest image, bytes.
+const IMAGE_MAX: usize = 4 << 20;
+/// How long firmware takes to start, nanoseconds.
+const ACTIVATION_NS: u64 = 500_000_000;
+
+/// An image that turns a model into one of the firmware revision `revision`.
+pub fn firmware_image(revision: [u8; 8], payload: &[u8]) -> Vec<u8> {
+    let mut image = Vec::with_capacity(HEAD + payload.len());
+    image.extend_from_slice(MAGIC);
+    image.extend_from_slice(&((HEAD + payload.len()) as u32).to_le_bytes());
+    image.extend_from_slice(&[0; 4]);
+    image.extend_from_slice(&revision);
+    image.extend_from_slice(&[0; 8]);
+    image.extend_from_slice(&Sha256::digest(payload));
+    image.extend_from_slice(payload);
+    image
+}
+
+/// The slots, what runs, and what has come of the next image.
+#[derive(Debug)]
+pub(super) struct Firmware {
+    slots: [Option<[u8; 8]>; SLOTS],
+    /// The slot that runs, and the one that will after a reset.
+    active: usize,
+    next: Option<usize>,
+    received: Vec<u8>,
+}
+
+impl Firmware {
+    pub(super) fn new() -> Self {
+        let slots = [Some(FIRST), None, None];
+        Self { slots, active: 0, next: None, received: Vec::new() }
+    }
+
+    /// The revision that runs.
+    pub(super) fn running(&self) -> [u8; 8] {
+        self.slots[self.active].unwrap_or(FIRST)
+    }
+
+    /// The log page.
+    pub(super) fn page(&self) -> Vec<u8> {
+        let number = |slot: usize| slot as u8 + 1;
+        let mut page = FirmwareSlots {
+            active: number(self.active) | self.next.map_or(0, number) << 4,
+            ..FirmwareSlots::default()
+        };
+        for (place, slot) in page.revisions.chunks_exact_mut(8).zip(self.slots) {
+            place.copy_from_slice(&slot.unwrap_or_default());
+        }
+        page.to_bytes().to_vec()
+    }
+
+    /// A reset: whether something else runs now.
+    pub(super) fn start_over(&mut self) -> bool {
+        self.received = Vec::new();
+        match self.next.take() {
+            Some(next) => core::mem::replace(&mut self.active, next) != next,
+            None => false,
+        }
+    }
+
+    /// The revision of the image that was received, if it is one.
+    fn checked(&self) -> Option<[u8; 8]> {
+        let head = self.received.first_chunk::<HEAD>()?;
+        let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+        let payload = self.received.get(HEAD..length)?;
+        let revision = *head[16..24].first_chunk::<8>()?;
+        let readable = revision.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+        let good = &head[..8] == MAGIC && readable && Sha256::digest(payload)[..] == head[32..];
+        good.then_some(revision)
+    }
+}
+
+impl Nvme {
+    /// Firmware image download: a part.
+    pub(super) fn download(&mut self, command: &Sqe) -> Result<u32, Status> {
+        let (len, offset) = ((command.cdw10[0] as usize + 1) * 4, command.cdw10[1] as usize * 4);
+        if offset + len > IMAGE_MAX || len > self.setup.transfer_max as usize {
+            return Err(Status::InvalidField);
+        }
+        let received = &mut self.device.firmware.received;
+        if offset > received.len() {
+            return Err(Status::InvalidField);
+        }
+        received.resize(received.len().max(offset + len), 0);
+        let sizes = (self.registers.page, len as u64);
+        let parts = Parts::new(&self.memory, command, sizes, false);
+        gather(parts, &mut received[offset..][..len])?;
+        Ok(0)
+    }
+
+    /// Firmware commit.
+    pub(super) fn commit(&mut self, command: &Sqe) -> Result<u32, Status> {
+        let (slot, action) = ((command.cdw10[0] & 7) as usize, command.cdw10[0] >> 3 & 7);
+        let firmware = &mut self.device.firmware;
+        let free = firmware.slots.iter().position(Option::is_none);
+        let slot = match slot {
+            0 => free.unwrap_or((firmware.active + 1) % SLOTS),
+            slot if slot <= SLOTS => slot - 1,
+            _ => return Err(Status::FirmwareSlot),
+        };
+        if matches!(action, 0 | 1 | 3) && !firmware.received.is_empty() {
+            let revision = firmware.checked().ok_or(Status::FirmwareImage)?;
+            firmware.received = Vec::new();
+            firmware.slots[slot] = Some(revision);
+        } else if matches!(action, 0 | 1) {
+            return Err(Status::FirmwareImage);
+        }
+        if action != 0 && firmware.slots[slot].is_none() {
+            return Err(Status::FirmwareImage);
+        }
+        match action {
+            0 => {}
+            1 | 2 => firmware.next = Some(slot),
+            3 => {
+                firmware.next = Some(slot);
+                self.begin_activation();
+            }
+            _ => return Err(Status::InvalidField),
+        }
+        Ok(0)
+    }
+
+    /// Firmware starts without a reset: nothing is fetched meanwhile, and CSTS.PP says so.
+    fn begin_activation(&mut self) {
+        self.tell(event::NOTICE, event::FIRMWARE, LogId::Firmware);
+        self.registers.csts.set_pp(true);
+        self.after(ACTIVATION_NS, Event::Activated { epoch: self.epoch });
+    }
+
+    /// It runs.
+    pub(super) fn firmware_runs(&mut self) {
+        self.device.firmware.start_over();
+        let csts: Csts = self.registers.csts;
+        self.registers.csts = csts.with_pp(false);
+        self.fetch();
+    }
+}

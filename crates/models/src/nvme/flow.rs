@@ -1,0 +1,331 @@
+//! Commands on their way through the device: entry in, media, data, completion out.
+
+use flysch_wire::nvme::{AdminOpcode, Status, completion};
+
+use super::task::{Purpose, State, TaskRef, Work};
+use super::transfer::{Failed, Parts, copy};
+use super::{Event, Nvme};
+use crate::media::{Program, Span};
+
+/// The status field of a command that would fail again.
+pub(super) const fn refusal(status: Status) -> u16 {
+    status.into_bits() | completion::DO_NOT_RETRY
+}
+
+/// Bytes that a compare looks at in one go.
+const COMPARED: usize = 4096;
+
+impl Nvme {
+    /// A command has reached the device.
+    #[inline]
+    pub(super) fn receive(&mut self, index: u16) {
+        if self.faults.is_active() && self.fault_at_start(index) {
+            return;
+        }
+        let now = self.now.nanos();
+        let arrival = self.processor.as_mut().map_or(now, |processor| processor.submit(now));
+        let is_admin = self.tasks.get(index).queue == 0;
+        let woken = if is_admin { arrival } else { self.wake(arrival) };
+        let accepted = self.media.accept(woken, false);
+        let work = if is_admin { self.start_admin(index) } else { self.decide(index) };
+        let work = match self.faults.is_active() {
+            true => self.fault_in_command(index, work),
+            false => work,
+        };
+        self.tasks.get_mut(index).work = work;
+        let name = self.tasks.name(index);
+        match work {
+            Work::Read { space, offset, len, .. } => {
+                let Some(space) = self.device.space(space) else { return };
+                let span = Span {
+                    address: space.base() + offset,
+                    len: u64::from(len),
+                    limit: space.base() + space.size,
+                };
+                let ready = self.media.read(span, accepted);
+                self.tasks.get_mut(index).ready = ready;
+                self.at(ready.first, Event::Ready(name));
+            }
+            Work::Write { .. } | Work::Flush => self.at(accepted, Event::Accepted(name)),
+            Work::Control | Work::Settle | Work::Status(_) => {
+                let end = self.media.answer(accepted);
+                self.at(end, Event::Complete(name));
+            }
+        }
+    }
+
+    /// What happens with an admin command when it arrives: requests for events only wait.
+    fn start_admin(&mut self, index: u16) -> Work {
+        let opcode = AdminOpcode::from_bits(self.tasks.get(index).command.opcode);
+        if opcode == AdminOpcode::AsyncEvent {
+            return self.accept_event_request();
+        }
+        Work::Control
+    }
+
+    /// The firmware takes up a write or a flush.
+    pub(super) fn accepted(&mut self, name: TaskRef) {
+        if !self.tasks.is_current(name) {
+            return;
+        }
+        match self.tasks.get(name.index).work {
+            Work::Write { len, .. } => {
+                if !self.writes.is_empty() || !self.media.admit(u64::from(len)) {
+                    self.writes.push_back(name);
+                    self.program();
+                } else {
+                    self.receive_data(name, len);
+                }
+            }
+            _ => self.wait_for_medium(name),
+        }
+    }
+
+    fn receive_data(&mut self, name: TaskRef, len: u32) {
+        let end = self.media.receive(self.now.nanos(), u64::from(len));
+        self.at(end, Event::Arrived(name, len));
+    }
+
+    /// The data of a write is in the write buffer. If the command has been taken away meanwhile,
+    /// its room is free again.
+    #[inline]
+    pub(super) fn data_arrived(&mut self, name: TaskRef, len: u32) {
+        let bytes = u64::from(len);
+        if !self.tasks.is_current(name) {
+            self.media.release(bytes);
+            return self.admit_writes();
+        }
+        let slc = self.device.slc_used + bytes <= self.profile.slc_bytes;
+        if slc {
+            self.device.slc_used += bytes;
+        }
+        self.media.arrived(bytes, slc);
+        self.program();
+        self.complete(name);
+    }
+
+    /// The first data of a read is there: sends it, unless nobody wants it.
+    #[inline]
+    pub(super) fn send_data(&mut self, name: TaskRef) {
+        if !self.tasks.is_current(name) {
+            return;
+        }
+        let task = self.tasks.get(name.index);
+        let Work::Read { len, purpose, .. } = task.work else { return };
+        let (ready, now) = (task.ready, self.now.nanos());
+        let end = match purpose {
+            Purpose::Read => self.media.send(ready, len.into()),
+            Purpose::Compare => self.media.receive(ready.last.max(now), len.into()),
+            Purpose::Verify => self.media.answer(ready.last.max(now)),
+        };
+        self.at(end, Event::Complete(name));
+    }
+
+    /// A command has run its course.
+    #[inline]
+    pub(super) fn complete(&mut self, name: TaskRef) {
+        if !self.tasks.is_current(name) {
+            return;
+        }
+        let index = name.index;
+        if self.tasks.get(index).done.is_none() {
+            if self.faults.is_active() && self.fault_at_end(name) {
+                return;
+            }
+            self.device.power.used(self.now.nanos());
+            if let Some(processor) = &mut self.processor {
+                let now = self.now.nanos();
+                let told = processor.complete(now);
+                self.tasks.get_mut(index).done = Some(now);
+                return self.at(told, Event::Complete(name));
+            }
+        }
+        match self.tasks.get(index).work {
+            Work::Read { space, offset, len, purpose: Purpose::Read } => {
+                self.complete_read(index, (space, offset, len));
+            }
+            Work::Read { space, offset, len, purpose: Purpose::Compare } => {
+                self.complete_compare(index, (space, offset, len));
+            }
+            Work::Read { .. } | Work::Settle => self.finish(index, 0, 0),
+            Work::Write { .. } => self.complete_write(name),
+            Work::Flush => self.complete_flush(index),
+            Work::Status(status) => self.finish(index, status, 0),
+            Work::Control if self.tasks.get(index).queue == 0 => self.administer(index),
+            Work::Control => self.carry_out(index),
+        }
+    }
+
+    #[inline]
+    fn complete_read(&mut self, index: u16, (space, offset, len): (u8, u64, u32)) {
+        let task = self.tasks.get(index);
+        let Some(Some(space)) = self.device.spaces.get_mut(usize::from(space)) else {
+            return self.finish(index, refusal(Status::InvalidNamespace), 0);
+        };
+        let sizes = (self.registers.page, u64::from(len));
+        let parts = Parts::new(&self.memory, &task.command, sizes, true);
+        let copied =
+            copy(parts, |done, (region, at), len| space.store.read(offset + done, region, at, len));
+        self.device.health.read(len);
+        let status = match copied {
+            Ok(()) => 0,
+            Err(Failed::Transfer(status)) => refusal(status),
+            Err(Failed::Store) => self.media_error(Status::UnrecoveredRead),
+        };
+        self.finish(index, status, 0);
+    }
+
+    fn complete_compare(&mut self, index: u16, (space, offset, len): (u8, u64, u32)) {
+        let task = self.tasks.get(index);
+        let sizes = (self.registers.page, u64::from(len));
+        let Some(Some(space)) = self.device.spaces.get_mut(usize::from(space)) else {
+            return self.finish(index, refusal(Status::InvalidNamespace), 0);
+        };
+        let parts = Parts::new(&self.memory, &task.command, sizes, false);
+        let (mut ours, mut theirs, mut equal) = ([0; COMPARED], [0; COMPARED], true);
+        let copied = copy(parts, |done, (region, at), len| {
+            for step in (0..len).step_by(COMPARED) {
+                let size = COMPARED.min(len - step);
+                space.store.get(offset + done + step as u64, &mut ours[..size])?;
+                region.read(at + step, &mut theirs[..size]);
+                equal &= ours[..size] == theirs[..size];
+            }
+            Ok(())
+        });
+        let status = match copied {
+            Ok(()) if equal => 0,
+            Ok(()) => refusal(Status::CompareFailure),
+            Err(Failed::Transfer(status)) => refusal(status),
+            Err(Failed::Store) => self.media_error(Status::UnrecoveredRead),
+        };
+        self.finish(index, status, 0);
+    }
+
+    /// The data of a write is in the write buffer and goes into the store.
+    fn complete_write(&mut self, name: TaskRef) {
+        let index = name.index;
+        let task = self.tasks.get(index);
+        let Work::Write { space: number, offset, len, force } = task.work else { return };
+        let bytes = u64::from(len);
+        let mark = self.media.arrived_total();
+        let device = &mut self.device;
+        let Some(Some(space)) = device.spaces.get_mut(usize::from(number)) else {
+            return self.finish(index, refusal(Status::InvalidNamespace), 0);
+        };
+        let mut kept = Ok(());
+        if device.cache.is_enabled() {
+            let of = (number, space.shift);
+            kept = device.cache.keep(of, &mut space.store, (offset, bytes), mark);
+        }
+        let sizes = (self.registers.page, bytes);
+        let parts = Parts::new(&self.memory, &task.command, sizes, false);
+        let copied = copy(parts, |done, (region, at), len| {
+            space.store.write(offset + done, region, at, len)
+        });
+        space.marks.remove(offset, bytes);
+        device.health.wrote(len);
+        let force = force || !device.features.write_cache();
+        match copied.and(kept.map_err(|_| Failed::Store)) {
+            Ok(()) if force => {
+                self.tasks.get_mut(index).work = Work::Settle;
+                self.wait_for_medium(name);
+            }
+            Ok(()) => self.finish(index, 0, 0),
+            Err(Failed::Transfer(status)) => self.finish(index, refusal(status), 0),
+            Err(Failed::Store) => {
+                let status = self.media_error(Status::WriteFault);
+                self.finish(index, status, 0);
+            }
+        }
+    }
+
+    /// Everything is on the medium: it goes to stable storage of this machine, too.
+    fn complete_flush(&mut self, index: u16) {
+        let mut flushed = Ok(());
+        for space in self.device.spaces.iter_mut().flatten() {
+            flushed = flushed.and(space.store.flush());
+        }
+        let status = flushed.map_or(Status::Internal.into_bits(), |()| 0);
+        self.finish(index, status, 0);
+    }
+
+    /// The medium failed: counts it, and tells the status to end with.
+    pub(super) fn media_error(&mut self, status: Status) -> u16 {
+        self.device.health.media_errors += 1;
+        refusal(status)
+    }
+
+    /// Keeps `name` until everything that has arrived is on the medium.
+    fn wait_for_medium(&mut self, name: TaskRef) {
+        let watermark = self.media.arrived_total();
+        self.flushes.push((name, watermark));
+        self.program();
+        self.end_flushes();
+    }
+
+    /// Starts as many program operations as there are data and dies; with nothing else to do,
+    /// moves data from the SLC area to TLC.
+    pub(super) fn program(&mut self) {
+        let now = self.now.nanos();
+        // Nobody waits for more data to fill a program unit when a flush waits, or when a write
+        // waits for the room of what lies there.
+        let stalled = !self.writes.is_empty() && self.media.is_resting();
+        let shuts = self.registers.csts.shst() != 0;
+        let partial = stalled || shuts || !self.flushes.is_empty();
+        while let Some(started) = self.media.program(now, partial) {
+            self.at(started.end, Event::Die(started.die));
+        }
+        let limit = self.media.unit(Program::Flush);
+        while self.device.slc_used > 0 && self.tasks.held() == 0 {
+            let bytes = self.device.slc_used.min(limit);
+            let Some(started) = self.media.flush_slc(now, bytes) else { return };
+            self.device.slc_used -= bytes;
+            self.at(started.end, Event::Die(started.die));
+        }
+    }
+
+    pub(super) fn die_done(&mut self, die: u16) {
+        if let Err(end) = self.media.programmed(die, self.now.nanos()) {
+            return self.at(end, Event::Die(die));
+        }
+        self.device.cache.programmed(self.media.programmed_total());
+        self.program();
+        self.admit_writes();
+        self.end_flushes();
+        self.look_at_shutdown();
+    }
+
+    /// Lets waiting writes send their data as far as there is room.
+    pub(super) fn admit_writes(&mut self) {
+        while let Some(&name) = self.writes.front() {
+            let Work::Write { len, .. } = self.tasks.get(name.index).work else { break };
+            if !self.media.admit(u64::from(len)) {
+                break;
+            }
+            self.writes.pop_front();
+            self.receive_data(name, len);
+        }
+    }
+
+    fn end_flushes(&mut self) {
+        let programmed = self.media.programmed_total();
+        let mut at = 0;
+        while at < self.flushes.len() {
+            if self.flushes[at].1 > programmed {
+                at += 1;
+                continue;
+            }
+            let (name, _) = self.flushes.remove(at);
+            let end = self.media.answer(self.now.nanos());
+            self.at(end, Event::Complete(name));
+        }
+    }
+
+    /// Takes a task that is about to end otherwise off the lists of those that wait.
+    pub(super) fn forget_waits(&mut self, index: u16) {
+        self.writes.retain(|name| name.index != index);
+        self.flushes.retain(|(name, _)| name.index != index);
+        self.told.forget(index);
+        self.tasks.get_mut(index).state = State::Active;
+    }
+}

@@ -1,0 +1,355 @@
+//! An NVMe controller and its namespaces.
+//!
+//! Theory. [`Nvme`] is one state machine with three inputs - register reads, register writes, the
+//! passing of time - and three outputs: register values, DMA, interrupts. It has no clock: every
+//! input carries `now`, and [`Nvme::next_event`] says when it next has something to do.
+//!
+//! One command, through the files of this module: a doorbell (`queue`) makes the controller fetch
+//! entries into tasks (`task`); `flow` decides at once *what* will happen (`io` for commands to
+//! namespaces); the shared media decides *when*, through one or two events; at the last of them
+//! data is copied (`transfer`), admin commands are carried out (`admin`), and the completion is
+//! posted. Reads take their data at that last moment, writes are in the store from that moment on:
+//! a command that is aborted earlier leaves no trace.
+//!
+//! Everything the host writes is hostile. An address outside DMA memory, a doorbell that is none, a
+//! list that makes no sense ends in the status or event the specification has for it; queues the
+//! controller cannot reach end in CSTS.CFS; the work done for one event is bounded by the largest
+//! transfer.
+
+mod admin;
+pub mod config;
+mod controller;
+mod events;
+mod features;
+mod firmware;
+mod flow;
+mod identify;
+mod inject;
+mod io;
+mod link;
+mod logs;
+mod namespace;
+mod power;
+pub mod profile;
+mod queue;
+mod task;
+mod transfer;
+mod upkeep;
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use flysch_api::machine::{GuestMemory, Instant};
+
+pub use config::{Config, ConfigError, NamespaceConfig};
+pub use firmware::firmware_image;
+pub use identify::VENDOR;
+pub use link::Link;
+
+use crate::events::Events;
+use crate::faults::{Injector, Plan};
+use crate::machine::{Messages, Model};
+use crate::media::Media;
+pub use crate::media::cache::Loss;
+use crate::software::Processor;
+use controller::Registers;
+use namespace::Device;
+use queue::{Queues, SLOT_BITS};
+use task::{TaskRef, Tasks};
+
+/// What will happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// The firmware has a command and looks what it needs.
+    Accepted(TaskRef),
+    /// The first data of a read is ready to be sent.
+    Ready(TaskRef),
+    /// The data of a write, so many bytes, is in the write buffer.
+    Arrived(TaskRef, u32),
+    /// A command ends.
+    Complete(TaskRef),
+    /// A die may be done programming.
+    Die(u16),
+    /// CSTS.RDY follows CC.EN.
+    Follows { epoch: u32, ready: bool },
+    /// The shutdown is complete.
+    ShutDown { epoch: u32 },
+    /// A format or a sanitize operation ends.
+    Upkeep { number: u32 },
+    /// Firmware runs.
+    Activated { epoch: u32 },
+}
+
+/// What of the configuration stays as it is.
+#[derive(Debug)]
+struct Setup {
+    stride: u8,
+    queues: u16,
+    entries: u32,
+    vectors: u16,
+    transfer_max: u32,
+    sgls: bool,
+    shadow_doorbells: bool,
+    retry_delays: [u16; 3],
+    serial: String,
+    seed: u64,
+}
+
+/// A modelled NVMe controller with its namespaces.
+#[derive(Debug)]
+pub struct Nvme {
+    memory: GuestMemory,
+    profile: profile::Profile,
+    setup: Setup,
+    registers: Registers,
+    queues: Queues,
+    tasks: Tasks,
+    media: Media,
+    /// The software of a published host, if it is to be spent.
+    processor: Option<Processor>,
+    device: Device,
+    events: Events<Event>,
+    faults: Injector,
+    /// What losses of power did.
+    lost: Loss,
+    /// When the device finished, by queue and the low bits of the command id.
+    done: Vec<u64>,
+    /// Writes that wait for room in the write buffer, in order.
+    writes: VecDeque<TaskRef>,
+    /// Commands that wait until so many bytes were programmed.
+    flushes: Vec<(TaskRef, u64)>,
+    /// What waits for an asynchronous event request.
+    told: events::Told,
+    /// Counts controller resets; an event of an earlier life is stale.
+    epoch: u32,
+    /// Counts completions posted to a queue without interrupts.
+    silent: u64,
+    /// Vectors raised and not yet taken, a bit each, and how often that was.
+    messages: u64,
+    interrupts: u64,
+    now: Instant,
+}
+
+impl Nvme {
+    /// A controller in its power-on state that sees `memory`.
+    ///
+    /// # Errors
+    /// A value of `config` that makes no device.
+    pub fn new(config: Config, memory: impl Into<GuestMemory>) -> Result<Self, ConfigError> {
+        config.check()?;
+        let commands = usize::from(config.commands);
+        let setup = Setup {
+            stride: config.stride,
+            queues: config.queues,
+            entries: config.entries,
+            vectors: config.vectors,
+            transfer_max: config.transfer_max,
+            sgls: config.sgls,
+            shadow_doorbells: config.shadow_doorbells,
+            retry_delays: config.retry_delays,
+            serial: config.serial.clone(),
+            seed: config.seed,
+        };
+        let mut this = Self {
+            profile: config.profile,
+            registers: Registers::new(&config),
+            queues: Queues::new(config.queues),
+            tasks: Tasks::new(commands),
+            media: Media::new(config.profile.timing, config.seed),
+            processor: config.software.map(Processor::new),
+            events: Events::with_capacity(2 * commands + 64),
+            faults: Injector::new(config.faults.clone(), config.seed),
+            lost: Loss::default(),
+            done: queue::done_table(config.queues),
+            writes: VecDeque::with_capacity(commands),
+            flushes: Vec::with_capacity(commands),
+            told: events::Told::default(),
+            epoch: 0,
+            silent: 0,
+            messages: 0,
+            interrupts: 0,
+            now: Instant::START,
+            device: Device::new(config),
+            memory: memory.into(),
+            setup,
+        };
+        this.set_up_media();
+        Ok(this)
+    }
+
+    /// The memory the controller sees, to be mapped and unmapped at any time: a transfer that
+    /// finds a range gone ends with a data transfer error, a queue that is gone with CSTS.CFS.
+    pub fn memory_mut(&mut self) -> &mut GuestMemory {
+        &mut self.memory
+    }
+
+    /// Reads the register at `offset` (4-byte aligned) at `now`.
+    pub fn read32(&mut self, offset: u32, now: Instant) -> u32 {
+        self.advance(now);
+        self.read_register(offset)
+    }
+
+    /// Writes the register at `offset` (4-byte aligned) at `now`.
+    #[inline]
+    pub fn write32(&mut self, offset: u32, value: u32, now: Instant) {
+        self.advance(now);
+        self.write_register(offset, value);
+    }
+
+    /// Lets everything happen that is due until `now`. Time never goes back: an earlier `now` is
+    /// the present.
+    #[inline]
+    pub fn advance(&mut self, now: Instant) {
+        while let Some((at, event)) = self.events.pop_due(now) {
+            self.now = self.now.max(at);
+            self.happen(event);
+        }
+        self.now = self.now.max(now);
+    }
+
+    /// The bus resets the controller: its registers are as after power-on. What the namespaces
+    /// hold stays, and so does the write buffer.
+    pub fn reset(&mut self, now: Instant) {
+        self.advance(now);
+        self.reset_controller();
+        self.registers.power_on();
+    }
+
+    /// When the next thing happens by itself.
+    #[inline]
+    pub fn next_event(&self) -> Option<Instant> {
+        self.events.next()
+    }
+
+    /// The interrupt line: level, active while completions wait in queues with interrupts.
+    #[inline]
+    pub fn line(&self) -> bool {
+        self.queues.is_asserted() && !self.registers.is_line_masked()
+    }
+
+    /// A vector that was raised since the last question, each once.
+    pub fn take_vector(&mut self) -> Option<u16> {
+        let vector = self.messages.trailing_zeros();
+        self.messages &= self.messages.wrapping_sub(1);
+        (vector < u64::BITS).then_some(vector as u16)
+    }
+
+    /// How many completions were posted to queues without interrupts.
+    pub fn silent_completions(&self) -> u64 {
+        self.silent
+    }
+
+    /// Interrupts so far.
+    pub fn interrupts(&self) -> u64 {
+        self.interrupts
+    }
+
+    /// When the device finished the command last completed of `queue` whose id has `slot` in its
+    /// low ten bits.
+    pub fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
+        if slot >> SLOT_BITS != 0 {
+            return None;
+        }
+        let nanos = *self.done.get(usize::from(queue) << SLOT_BITS | usize::from(slot))?;
+        (nanos != 0).then_some(Instant::from_nanos(nanos))
+    }
+
+    /// What went wrong so far.
+    pub fn faults(&self) -> &Injector {
+        &self.faults
+    }
+
+    /// From now on `plan` says what goes wrong, its opportunities counted from now. What went wrong
+    /// before stays counted.
+    pub fn arm_faults(&mut self, plan: Plan) {
+        self.faults.arm(plan);
+    }
+
+    /// What all losses of power so far did to writes that were reported done and not yet safe.
+    pub fn lost(&self) -> Loss {
+        self.lost
+    }
+
+    /// Why this machine could not keep or give the data of a namespace, in words, if that happened.
+    pub fn store_failure(&self) -> Option<String> {
+        let spaces = self.device.spaces.iter().flatten();
+        spaces.filter_map(|space| space.store.failure()).next().map(Into::into)
+    }
+
+    fn at(&mut self, nanos: u64, event: Event) {
+        self.events.push(Instant::from_nanos(nanos), event);
+    }
+
+    fn after(&mut self, nanos: u64, event: Event) {
+        self.events.push(self.now.after_nanos(nanos), event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Ready(task) => self.send_data(task),
+            Event::Complete(task) => self.complete(task),
+            Event::Arrived(task, len) => self.data_arrived(task, len),
+            Event::Accepted(task) => self.accepted(task),
+            Event::Die(die) => self.die_done(die),
+            Event::Upkeep { number } => self.upkeep_done(number),
+            Event::Follows { epoch, ready } if epoch == self.epoch => self.ready(ready),
+            Event::ShutDown { epoch } if epoch == self.epoch => self.shut_down(),
+            Event::Activated { epoch } if epoch == self.epoch => self.firmware_runs(),
+            // An event of a controller life that a reset ended.
+            _ => {}
+        }
+    }
+}
+
+impl Model for Nvme {
+    #[inline]
+    fn read32(&mut self, offset: u32, now: Instant) -> u32 {
+        Self::read32(self, offset, now)
+    }
+
+    #[inline]
+    fn write32(&mut self, offset: u32, value: u32, now: Instant) {
+        Self::write32(self, offset, value, now);
+    }
+
+    #[inline]
+    fn advance(&mut self, now: Instant) {
+        Self::advance(self, now);
+    }
+
+    #[inline]
+    fn next_event(&self) -> Option<Instant> {
+        Self::next_event(self)
+    }
+
+    /// With more than one vector there are messages, and no line.
+    #[inline]
+    fn interrupt(&self) -> bool {
+        self.setup.vectors == 1 && self.line()
+    }
+
+    #[inline]
+    fn silent_completions(&self) -> u64 {
+        Self::silent_completions(self)
+    }
+
+    #[inline]
+    fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
+        Self::device_done(self, queue, slot)
+    }
+}
+
+impl Messages for Nvme {
+    fn vectors(&self) -> u16 {
+        self.setup.vectors
+    }
+
+    #[inline]
+    fn take_messages(&mut self) -> u64 {
+        match self.setup.vectors {
+            1 => 0,
+            _ => core::mem::take(&mut self.messages),
+        }
+    }
+}

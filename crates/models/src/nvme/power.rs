@@ -1,0 +1,83 @@
+//! Power states: set by the host, or entered by the device when it had nothing to do.
+
+use super::Nvme;
+use super::profile::PowerState;
+
+/// Which state the device is in.
+#[derive(Debug)]
+pub(super) struct Power {
+    states: &'static [PowerState],
+    /// The operational state that was set last, and the one that is set now.
+    operational: u8,
+    set: u8,
+    last_used: u64,
+}
+
+impl Power {
+    pub(super) fn new(states: &'static [PowerState]) -> Self {
+        Self { states, operational: 0, set: 0, last_used: 0 }
+    }
+
+    pub(super) fn reset(&mut self) {
+        (self.operational, self.set) = (0, 0);
+    }
+
+    /// The state that is set.
+    pub(super) fn state(&self) -> u8 {
+        self.set
+    }
+
+    /// Whether there is such a state; it is entered.
+    #[must_use]
+    pub(super) fn set(&mut self, state: u8, now: u64) -> bool {
+        let Some(entered) = self.states.get(usize::from(state)) else { return false };
+        if !entered.non_operational {
+            self.operational = state;
+        }
+        (self.set, self.last_used) = (state, now);
+        true
+    }
+
+    /// Something ended at `now`.
+    #[inline]
+    pub(super) fn used(&mut self, now: u64) {
+        self.last_used = now;
+    }
+
+    /// The state the device has gone to by itself at `now`, as `table` of transitions says.
+    fn gone_to(&self, table: &[u8], now: u64) -> u8 {
+        let (mut state, mut idle) = (self.set, now.saturating_sub(self.last_used));
+        // Each transition leads further down, or the table is not followed.
+        for _ in 0..self.states.len() {
+            let Some(entry) = table.as_chunks::<8>().0.get(usize::from(state)) else { break };
+            let entry = u64::from_le_bytes(*entry);
+            let (target, after) = ((entry >> 3 & 0x1F) as u8, (entry >> 8 & 0xFF_FFFF) * 1_000_000);
+            let sleeps = self.states.get(usize::from(target)).is_some_and(|to| to.non_operational);
+            if after == 0 || idle < after || target <= state || !sleeps {
+                break;
+            }
+            (state, idle) = (target, idle - after);
+        }
+        state
+    }
+}
+
+impl Nvme {
+    /// A command to a namespace arrives at `now`: when the device is awake for it.
+    #[inline]
+    pub(super) fn wake(&mut self, now: u64) -> u64 {
+        let features = &self.device.features;
+        let power = &mut self.device.power;
+        let state = match features.has_apst() {
+            true => power.gone_to(&features.apst[..], now),
+            false => power.set,
+        };
+        power.last_used = now;
+        if state == power.operational {
+            return now;
+        }
+        power.set = power.operational;
+        let exit = power.states.get(usize::from(state)).map_or(0, |state| state.exit_us);
+        now + u64::from(exit) * 1000
+    }
+}

@@ -1,0 +1,212 @@
+//! Profiles: the parameters of a modelled drive and of its link. What the software in front of it
+//! takes is no part of a profile: see [`software`](crate::software).
+//!
+//! A profile holds mechanisms' parameters, never answers: throughput and latency come out of them.
+//! `docs/nvme-model.md` says which published figure fixes which parameter, and what is assumed.
+
+use super::link::Link;
+use crate::media::timing::{Pause, Timing};
+use crate::software::{Sleep, Software};
+
+/// A power state: what it takes and how long it takes to go there and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PowerState {
+    /// Most power, milliwatts.
+    pub milliwatts: u32,
+    /// No I/O is done in it.
+    pub non_operational: bool,
+    /// To enter it, microseconds.
+    pub entry_us: u32,
+    /// To leave it, microseconds.
+    pub exit_us: u32,
+}
+
+/// What a drive without memory of its own wants of the host's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostMemory {
+    /// HMPRE, bytes wanted.
+    pub preferred: u32,
+    /// HMMIN, bytes needed.
+    pub minimum: u32,
+    /// What a look-up takes longer without it, nanoseconds: the mapping is read from the flash.
+    pub missing_ns: u64,
+}
+
+/// A drive that can be modelled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Profile {
+    /// Name in targets: `profile=NAME`.
+    pub name: &'static str,
+    /// What it is.
+    pub description: &'static str,
+    /// Its link.
+    pub link: Link,
+    /// Timing.
+    pub timing: Timing,
+    /// Bytes that are written in SLC mode before the rest goes to TLC; 0 for none.
+    pub slc_bytes: u64,
+    /// What it wants of the host's memory.
+    pub host_memory: Option<HostMemory>,
+    /// Its power states, from the first on; all operational ones come first.
+    pub power: &'static [PowerState],
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+
+const fn power(milliwatts: u32, non_operational: bool, entry_us: u32, exit_us: u32) -> PowerState {
+    PowerState { milliwatts, non_operational, entry_us, exit_us }
+}
+
+/// States as drives of this kind tell them: full, two that are slower, two that sleep.
+const STATES: [PowerState; 5] = [
+    power(6_200, false, 0, 0),
+    power(4_200, false, 0, 0),
+    power(3_000, false, 0, 0),
+    power(50, true, 2_000, 1_200),
+    power(5, true, 500, 9_500),
+];
+
+const NEVER: Pause = Pause { every_bytes: 0, ns: 0 };
+
+/// Samsung PM991a, 256 GB, on the one lane of generation 2 of a Raspberry Pi 5.
+pub const PM991A: Profile = Profile {
+    name: "pm991a",
+    description: "Samsung PM991a 256 GB on one lane of PCIe 2 (Raspberry Pi 5)",
+    link: Link { generation: 2, lanes: 1, payload: 256 },
+    timing: Timing {
+        link_efficiency_permille: 970,
+        command_ns: 1_000,
+        transfer_setup_ns: 0,
+        firmware_ns: 13_000,
+        firmware_jitter_ns: 2_000,
+        lookup_ns: 0,
+        channels: 2,
+        dies_per_channel: 1,
+        planes_per_die: 4,
+        page_bytes: 16 * KIB as u32,
+        read_ns: 45_000,
+        program_ns: 1_240_000,
+        program_slc_ns: 200_000,
+        erase_ns: 5_000_000,
+        block_bytes: 24 * MIB,
+        channel_rate: 1_200,
+        suspend_ns: 30_000,
+        read_ahead_bytes: 512 * KIB,
+        write_buffer_bytes: 4 * MIB,
+        checkpoint: NEVER,
+        patrol: NEVER,
+    },
+    slc_bytes: 0,
+    host_memory: Some(HostMemory {
+        preferred: 64 * MIB as u32,
+        minimum: 8 * MIB as u32,
+        missing_ns: 45_000,
+    }),
+    power: &STATES,
+};
+
+/// Plextor M8Pe, 128 GB, on the two lanes of generation 3 of a J721E board.
+pub const M8PE: Profile = Profile {
+    name: "m8pe",
+    description: "Plextor M8Pe 128 GB on two lanes of PCIe 3 (TI J721E)",
+    link: Link { generation: 3, lanes: 2, payload: 128 },
+    timing: Timing {
+        link_efficiency_permille: 920,
+        command_ns: 1_500,
+        firmware_ns: 15_000,
+        firmware_jitter_ns: 10_000,
+        channels: 4,
+        dies_per_channel: 1,
+        read_ns: 60_000,
+        program_ns: 1_080_000,
+        channel_rate: 533,
+        write_buffer_bytes: 8 * MIB,
+        read_ahead_bytes: 0,
+        ..PM991A.timing
+    },
+    slc_bytes: 0,
+    host_memory: None,
+    power: &STATES,
+};
+
+/// Samsung 980 PRO, 1 TB: four lanes of generation 4, DRAM.
+pub const SAMSUNG_980_PRO: Profile = Profile {
+    name: "980pro",
+    description: "Samsung 980 PRO 1 TB on four lanes of PCIe 4",
+    link: Link { generation: 4, lanes: 4, payload: 256 },
+    timing: Timing {
+        link_efficiency_permille: 970,
+        command_ns: 950,
+        firmware_ns: 13_500,
+        firmware_jitter_ns: 2_000,
+        channels: 8,
+        dies_per_channel: 2,
+        read_ns: 25_000,
+        program_ns: 700_000,
+        program_slc_ns: 208_000,
+        channel_rate: 1_200,
+        write_buffer_bytes: 64 * MIB,
+        read_ahead_bytes: 512 * KIB,
+        ..PM991A.timing
+    },
+    slc_bytes: 100 * GIB,
+    host_memory: None,
+    power: &STATES,
+};
+
+/// Samsung 980, 1 TB: four lanes of generation 3, no DRAM.
+pub const SAMSUNG_980: Profile = Profile {
+    name: "980",
+    description: "Samsung 980 1 TB, without DRAM, on four lanes of PCIe 3",
+    link: Link { generation: 3, lanes: 4, payload: 256 },
+    timing: Timing {
+        command_ns: 1_950,
+        firmware_ns: 15_000,
+        channels: 4,
+        dies_per_channel: 2,
+        read_ns: 35_000,
+        program_slc_ns: 172_000,
+        write_buffer_bytes: 8 * MIB,
+        ..SAMSUNG_980_PRO.timing
+    },
+    slc_bytes: 100 * GIB,
+    host_memory: Some(HostMemory {
+        preferred: 64 * MIB as u32,
+        minimum: 16 * MIB as u32,
+        missing_ns: 45_000,
+    }),
+    power: &STATES,
+};
+
+/// Linux on the two Cortex-A72 of a J721E: one job keeps one of them.
+pub const LINUX_J721E: Software = Software {
+    name: "linux-j721e",
+    description: "Linux on a TI J721E",
+    submit_ns: 14_000,
+    complete_ns: 8_400,
+    sleep: Sleep { after_ns: u64::MAX, exit_ns: 0, exit_permille: 0 },
+};
+
+impl Profile {
+    /// Every profile; the first is the default.
+    pub const ALL: [&'static Self; 4] = [&PM991A, &M8PE, &SAMSUNG_980_PRO, &SAMSUNG_980];
+
+    /// Whether a drive can be like this.
+    ///
+    /// # Errors
+    /// The first value that is impossible: its name, what it is, what it may be.
+    pub fn check(&self) -> Result<(), (&'static str, u64, &'static str)> {
+        self.link.check()?;
+        if self.power.is_empty() || self.power.len() > 32 {
+            return Err(("power", self.power.len() as u64, "1 to 32 states"));
+        }
+        self.timing.check()
+    }
+
+    /// The profile of this name.
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        Self::ALL.into_iter().find(|profile| profile.name == name)
+    }
+}

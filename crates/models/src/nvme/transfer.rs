@@ -1,0 +1,274 @@
+//! The data of a command: physical region pages and scatter gather lists, walked in the host's
+//! memory as they are needed. The host may change them meanwhile: every entry is read once.
+
+use flysch_api::machine::{DmaRegion, GuestMemory, OutOfRange};
+use flysch_wire::nvme::sgl::{self, Descriptor, kind};
+use flysch_wire::nvme::{Sqe, Status, prp};
+
+use crate::store::StoreError;
+
+/// Most descriptors of one list: a list that points to itself would never end.
+const DESCRIPTORS_MAX: u32 = 1 << 16;
+
+/// Where the rest of a command's data is described.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    /// PRP2 as the command has it.
+    Second(u64),
+    /// The next entry of a list of pages.
+    Pages(u64),
+    /// The next descriptor of a segment, how many are left in it, and whether it is the last one.
+    Segment { at: u64, left: u32, is_last: bool },
+    /// Nothing more.
+    End,
+}
+
+/// A part of a command's data: its device address, where it is in the data, how long. A part
+/// without an address is thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) address: Option<u64>,
+    pub(super) done: u64,
+    pub(super) len: usize,
+}
+
+/// The parts of the first `len` bytes of a command's data.
+pub(super) struct Parts<'a> {
+    pub(super) memory: &'a GuestMemory,
+    rest: Rest,
+    /// What the command itself describes.
+    first: Option<(u64, u64)>,
+    page: u64,
+    done: u64,
+    len: u64,
+    to_host: bool,
+    seen: u32,
+    wrong: Option<Status>,
+}
+
+impl<'a> Parts<'a> {
+    /// Walks the data of `command` with memory pages of `page` bytes.
+    #[inline]
+    pub(super) fn new(
+        memory: &'a GuestMemory,
+        command: &Sqe,
+        (page, len): (u64, u64),
+        to_host: bool,
+    ) -> Self {
+        let [low, high] = command.data;
+        let mut this = Self {
+            memory,
+            rest: Rest::Second(high),
+            first: None,
+            page,
+            done: 0,
+            len,
+            to_host,
+            seen: 0,
+            wrong: None,
+        };
+        if command.flags.psdt() == 0 {
+            let room = page - (low & (page - 1));
+            this.first = Some((low, room));
+            if low & 3 != 0 {
+                this.wrong = Some(Status::PrpOffset);
+            }
+        } else {
+            this.rest = Rest::End;
+            let descriptor = Descriptor::from_values(low, high);
+            match this.descriptor(descriptor, true) {
+                Ok(part) => this.first = part,
+                Err(status) => this.wrong = Some(status),
+            }
+        }
+        this
+    }
+
+    /// What a descriptor describes, if that is data; a segment is entered.
+    fn descriptor(
+        &mut self,
+        of: Descriptor,
+        may_point: bool,
+    ) -> Result<Option<(u64, u64)>, Status> {
+        self.seen += 1;
+        if self.seen > DESCRIPTORS_MAX {
+            return Err(Status::SglCount);
+        }
+        match of.kind {
+            kind::DATA => Ok(Some((of.address, of.length.into()))),
+            // Only what a device sends can be thrown away; else it is no data at all.
+            kind::BIT_BUCKET if self.to_host => Ok(Some((NOWHERE, of.length.into()))),
+            kind::BIT_BUCKET => Ok(None),
+            kind::SEGMENT | kind::LAST_SEGMENT if !may_point => Err(Status::SglSegment),
+            kind::SEGMENT | kind::LAST_SEGMENT => {
+                if of.length == 0 || !of.length.is_multiple_of(sgl::LENGTH as u32) {
+                    return Err(Status::SglSegment);
+                }
+                let left = of.length / sgl::LENGTH as u32;
+                let is_last = of.kind == kind::LAST_SEGMENT;
+                self.rest = Rest::Segment { at: of.address, left, is_last };
+                Ok(None)
+            }
+            _ => Err(Status::SglType),
+        }
+    }
+
+    /// The next address and the bytes there.
+    #[inline]
+    fn next_range(&mut self) -> Result<(u64, u64), Status> {
+        if let Some(status) = self.wrong {
+            return Err(status);
+        }
+        if let Some(first) = self.first.take() {
+            return Ok(first);
+        }
+        match self.rest {
+            Rest::Second(second) if self.len - self.done <= self.page => {
+                self.rest = Rest::End;
+                self.whole_page(second)
+            }
+            Rest::Second(second) if second % prp::ENTRY as u64 != 0 => Err(Status::PrpOffset),
+            Rest::Second(second) | Rest::Pages(second) => self.listed_page(second),
+            Rest::Segment { .. } => self.next_described(),
+            Rest::End => Err(Status::SglDataLength),
+        }
+    }
+
+    fn whole_page(&self, address: u64) -> Result<(u64, u64), Status> {
+        if address & (self.page - 1) != 0 {
+            return Err(Status::PrpOffset);
+        }
+        Ok((address, self.page))
+    }
+
+    /// The page that the list entry at `at` names. The last entry of a page of a list names the
+    /// next page of it, unless it is the last of all.
+    #[inline]
+    fn listed_page(&mut self, at: u64) -> Result<(u64, u64), Status> {
+        let is_last = self.len - self.done <= self.page;
+        let ends_page = (at + prp::ENTRY as u64) & (self.page - 1) == 0;
+        let mut entry = self.load(at)?;
+        let mut at = at;
+        if ends_page && !is_last {
+            if entry & (self.page - 1) != 0 {
+                return Err(Status::PrpOffset);
+            }
+            at = entry;
+            entry = self.load(at)?;
+        }
+        self.rest = Rest::Pages(at.wrapping_add(prp::ENTRY as u64));
+        self.whole_page(entry)
+    }
+
+    fn load(&self, at: u64) -> Result<u64, Status> {
+        let mut bytes = [0; prp::ENTRY];
+        self.memory.read(at, &mut bytes).map_err(|_| Status::DataTransfer)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// What the next descriptor of a list describes.
+    fn next_described(&mut self) -> Result<(u64, u64), Status> {
+        loop {
+            let Rest::Segment { at, left, is_last } = self.rest else {
+                return Err(Status::SglDataLength);
+            };
+            let mut bytes = [0; sgl::LENGTH];
+            self.memory.read(at, &mut bytes).map_err(|_| Status::DataTransfer)?;
+            let next = at.wrapping_add(sgl::LENGTH as u64);
+            self.rest = match left {
+                1 => Rest::End,
+                _ => Rest::Segment { at: next, left: left - 1, is_last },
+            };
+            // Only the last descriptor of a segment that is not the last one leads further.
+            if let Some(range) =
+                self.descriptor(Descriptor::parse(&bytes), left == 1 && !is_last)?
+            {
+                return Ok(range);
+            }
+        }
+    }
+}
+
+/// Stands for a bit bucket.
+const NOWHERE: u64 = u64::MAX;
+
+impl Iterator for Parts<'_> {
+    type Item = Result<Part, Status>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.done < self.len {
+            match self.next_range() {
+                Ok((_, 0)) => {}
+                Ok((address, room)) => {
+                    let len = room.min(self.len - self.done) as usize;
+                    let address = (address != NOWHERE).then_some(address);
+                    let part = Part { address, done: self.done, len };
+                    self.done += len as u64;
+                    return Some(Ok(part));
+                }
+                Err(status) => {
+                    self.done = self.len;
+                    return Some(Err(status));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Why a copy failed.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The host's memory or its description.
+    Transfer(Status),
+    /// The medium.
+    Store,
+}
+
+impl From<OutOfRange> for Failed {
+    fn from(_: OutOfRange) -> Self {
+        Self::Transfer(Status::DataTransfer)
+    }
+}
+
+/// Gives every piece of a command's data to `one`: where it is in the data, the memory, its length.
+#[inline]
+pub(super) fn copy(
+    parts: Parts<'_>,
+    mut one: impl FnMut(u64, (&DmaRegion, usize), usize) -> Result<(), StoreError>,
+) -> Result<(), Failed> {
+    let (memory, to_host) = (parts.memory, parts.to_host);
+    for part in parts {
+        let Part { address, done, len } = part.map_err(Failed::Transfer)?;
+        let Some(address) = address else { continue };
+        memory.pieces((address, len), to_host, |region, at, place| {
+            one(done + place.start as u64, (region, at), place.len()).map_err(|_| Failed::Store)
+        })?;
+    }
+    Ok(())
+}
+
+/// Copies `data` into a command's buffer.
+pub(super) fn scatter(parts: Parts<'_>, data: &[u8]) -> Result<(), Status> {
+    let memory = parts.memory;
+    for part in parts {
+        let Part { address, done, len } = part?;
+        let Some(address) = address else { continue };
+        let written = memory.write(address, &data[done as usize..][..len]);
+        written.map_err(|_| Status::DataTransfer)?;
+    }
+    Ok(())
+}
+
+/// Fills `data` from a command's buffer.
+pub(super) fn gather(parts: Parts<'_>, data: &mut [u8]) -> Result<(), Status> {
+    let memory = parts.memory;
+    for part in parts {
+        let Part { address, done, len } = part?;
+        let Some(address) = address else { continue };
+        let read = memory.read(address, &mut data[done as usize..][..len]);
+        read.map_err(|_| Status::DataTransfer)?;
+    }
+    Ok(())
+}
