@@ -15,7 +15,7 @@
 //! | `irq` | INTx as a level with its mask, MSI-X with pending bits |
 //! | `config` | configuration space: what a driver may write there |
 //! | `session` | what each command does |
-//! | `server` | the socket file, one client at a time, the loop |
+//! | `server` | one client at a time, the loop |
 //!
 //! Everything a client sends is hostile: it may name any address, length and index, hand over any
 //! descriptor, stop in the middle of a message or read no answer. It gets an error, or loses the
@@ -41,7 +41,7 @@ mod tests;
 use flysch_api::machine::{GuestMemory, Instant};
 
 pub use channel::Ended;
-pub use server::{BindError, Event, Handle, Server, Turn};
+pub use server::{Event, Handle, Server, Turn};
 pub use session::{Counts, Session};
 
 /// Most BARs of a function.

@@ -1,10 +1,8 @@
-//! The socket file, one client at a time, and the loop that serves it in real time.
+//! One client at a time, and the loop that serves it in real time.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Instant as Wall;
 
@@ -16,25 +14,6 @@ use crate::session::{Counts, Session};
 
 /// Commands served between two looks at everything else.
 const BURST: usize = 64;
-
-/// Why there is no socket.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// Somebody serves there.
-    #[error("{}: another process serves this socket", .0.display())]
-    InUse(PathBuf),
-    /// There is something else.
-    #[error("{}: exists and is no socket", .0.display())]
-    NotASocket(PathBuf),
-    /// The operating system refuses.
-    #[error("{}: {cause}", path.display())]
-    System {
-        /// The socket.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
-}
 
 /// What happened, for whoever keeps a log.
 #[derive(Debug)]
@@ -71,49 +50,24 @@ impl Handle {
     }
 }
 
-/// A socket that clients can connect to. Its file goes with it.
+/// A server that clients can connect to.
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
-    path: PathBuf,
-    /// Device and inode of the file, to know it again.
-    file: Option<(u64, u64)>,
     wake: Handle,
     started: Wall,
 }
 
 impl Server {
-    /// Makes the socket; one that nobody serves any more is replaced.
+    /// One that takes clients from `listener`.
     ///
     /// # Errors
-    /// The path is taken, or the operating system refuses.
-    pub fn bind(path: &Path) -> Result<Self, BindError> {
-        let system = |cause| BindError::System { path: path.to_path_buf(), cause };
-        match path.symlink_metadata() {
-            Err(_) => {}
-            Ok(found) if !found.file_type().is_socket() => {
-                return Err(BindError::NotASocket(path.to_path_buf()));
-            }
-            Ok(_) => match UnixStream::connect(path) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path).map_err(system)?;
-                }
-                Ok(_) => return Err(BindError::InUse(path.to_path_buf())),
-                Err(cause) => return Err(system(cause)),
-            },
-        }
-        let listener = UnixListener::bind(path).map_err(system)?;
-        listener.set_nonblocking(true).map_err(system)?;
+    /// The operating system refuses.
+    pub fn new(listener: UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = rustix::event::eventfd(0, flags).map_err(|e| system(e.into()))?;
-        let wake = Handle(Arc::new(wake));
-        let path = path.to_path_buf();
-        Ok(Self { listener, file: file_at(&path), path, wake, started: Wall::now() })
-    }
-
-    /// The socket.
-    pub fn path(&self) -> &Path {
-        &self.path
+        let wake = Handle(Arc::new(rustix::event::eventfd(0, flags)?));
+        Ok(Self { listener, wake, started: Wall::now() })
     }
 
     /// A handle to wake it by.
@@ -245,17 +199,4 @@ struct Ready {
     listener: bool,
     socket: bool,
     unmask: bool,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Only our own: somebody may have put another in its place.
-        if self.file.is_some() && file_at(&self.path) == self.file {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn file_at(path: &Path) -> Option<(u64, u64)> {
-    path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()))
 }

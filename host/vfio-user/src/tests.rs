@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use crate::{BindError, Event, Function, Handle, Identity, Interrupts, Layout, Server, Turn};
+use crate::{Event, Function, Handle, Identity, Interrupts, Layout, Server, Turn};
 
 const VERSION: u16 = 1;
 const DMA_MAP: u16 = 2;
@@ -119,7 +119,7 @@ impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let server = Server::bind(&path).unwrap();
+        let server = Server::new(UnixListener::bind(&path).unwrap()).unwrap();
         let handle = server.handle();
         let (sender, log) = channel();
         let serve = move || {
@@ -650,30 +650,4 @@ fn nonsense_harms_nothing() {
         bench.logged("Gone");
     }
     assert_eq!(bench.client().read(7, 0, 2).unwrap(), [0x34, 0x12]);
-}
-
-fn bind(path: &Path) -> Result<Server, BindError> {
-    Server::bind(path)
-}
-
-#[test]
-fn a_socket_is_taken_only_if_nobody_serves_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("socket");
-    let server = bind(&path).unwrap();
-    assert!(matches!(bind(&path), Err(BindError::InUse(_))));
-    drop(server);
-    assert!(!path.exists());
-    // One that was left behind.
-    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    assert!(path.exists());
-    let server = bind(&path).unwrap();
-    // Somebody else has put his there: it stays.
-    std::fs::remove_file(&path).unwrap();
-    std::fs::write(&path, "").unwrap();
-    drop(server);
-    assert!(path.exists());
-    assert!(matches!(bind(&path), Err(BindError::NotASocket(_))));
-    let text = bind(&folder.path().join("no/such")).unwrap_err().to_string();
-    assert!(text.contains("no/such"), "{text}");
 }

@@ -1,6 +1,7 @@
 //! Our driver on our model with QEMU between them: what the vfio-user server says reaches a
 //! controller's driver as QEMU's own client understands it, without a guest.
 
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -35,7 +36,7 @@ impl Served {
         let path = folder.path().join("socket");
         let Ok(Target::Ufs(target)) = target.parse::<Target>() else { panic!("{target}") };
         let mut function = UfsFunction::open(&target).unwrap();
-        let server = Server::bind(&path).unwrap();
+        let server = Server::new(UnixListener::bind(&path).unwrap()).unwrap();
         let handle = server.handle();
         let pull: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
         let (sender, log) = channel();

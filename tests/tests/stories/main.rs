@@ -1,10 +1,11 @@
 //! The stories: what a user sees, one file a subject, all in one program.
 //!
 //! One program links the stack once. One file of it:
-//! `cargo test -p flysch-tests --test stories image_edit::`.
+//! `cargo test --workspace --test stories image_edit::`.
 
 mod cli_copy;
 mod cli_errors;
+mod cli_export;
 mod cli_interrupt;
 mod cli_output;
 mod cli_serve;

@@ -10,13 +10,16 @@
 //!
 //! [`Sink`] is an output that the user named. [`NewFile`] is the plain file among them, for those
 //! who work on it by its path. [`Made`] is a file that is used while it becomes what it should be,
-//! such as the image of a modelled device. No error names the temporary file.
+//! such as the image of a modelled device;
+//! [`SocketFile`] the file of a socket. No error names the temporary file.
 #![forbid(unsafe_code)]
 
 mod leftovers;
 mod new;
 mod sink;
+mod socket;
 
 pub use leftovers::{Made, abandon};
 pub use new::NewFile;
 pub use sink::{Sink, is_standard_output, make_folder, say};
+pub use socket::{SocketError, SocketFile};

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, copy, devlist, geom, image, serve, ufs};
+use crate::{bench, copy, devlist, export, geom, image, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -38,6 +38,8 @@ pub(crate) enum Command {
     Image(image::Arguments),
     /// Partitions, labels, stripes on disk images and targets, as FreeBSD's GEOM has them.
     Geom(geom::Arguments),
+    /// Let programs and machines use the disk of a target, over NBD.
+    Export(export::Arguments),
     /// Show a modelled device to a virtual machine monitor, over vfio-user.
     Serve(serve::Arguments),
     /// Do things to a device that is served: faults, power cuts, removal.

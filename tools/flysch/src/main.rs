@@ -6,6 +6,7 @@ mod cleanup;
 mod cli;
 mod copy;
 mod devlist;
+mod export;
 mod failure;
 mod file;
 mod geom;
@@ -44,6 +45,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Copy(arguments) => copy::run(arguments, output),
         Command::Image(arguments) => image::run(arguments, output),
         Command::Geom(arguments) => geom::run(arguments, output),
+        Command::Export(arguments) => export::run(arguments, output),
         Command::Serve(arguments) => serve::run(arguments, output),
         Command::ServeCtl(arguments) => serve::control(arguments, output),
         Command::Targets => targets::run(output),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use flysch_files::SocketFile;
 use flysch_rig::{ClockKind, Target, UfsFunction};
 use flysch_vfio_user::{Event, Server, Turn};
 use serde_json::{Value, json};
@@ -46,9 +47,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if target.clock == ClockKind::Virtual {
         return Err(Failure::usage("a device that is served has real time: leave `clock=` out"));
     }
-    let server = Server::bind(&arguments.socket).map_err(Failure::failed)?;
+    let (socket, listener) = SocketFile::bind(&arguments.socket).map_err(Failure::failed)?;
+    let server = Server::new(listener).map_err(Failure::failed)?;
     let control = control_path(&arguments.socket);
-    let listener = control::listen(&control)?;
+    let (control, listener) = SocketFile::bind(&control).map_err(Failure::failed)?;
     let mut function = UfsFunction::open(target)?;
     let stop = Arc::new(AtomicBool::new(false));
     let (handle, is_stopping) = (server.handle(), Arc::clone(&stop));
@@ -59,11 +61,11 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let (sender, orders) = channel();
     let (handle, is_stopping) = (server.handle(), Arc::clone(&stop));
     let end = move || is_stopping.store(true, Ordering::SeqCst);
-    std::thread::spawn(move || control::answer(&listener.0, &sender, (&handle, &end)));
+    std::thread::spawn(move || control::answer(&listener, &sender, (&handle, &end)));
     let ready = json!({
         "event": "ready",
-        "socket": arguments.socket.display().to_string(),
-        "control": control.display().to_string(),
+        "socket": socket.path().display().to_string(),
+        "control": control.path().display().to_string(),
     });
     tell(output, &ready)?;
     let mut told = Ok(());
@@ -74,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             told = tell(output, &line);
         }
     });
-    let _ = std::fs::remove_file(&control);
+    drop(control);
     served.map_err(|error| Failure::of(arguments.socket.display(), error))?;
     told?;
     tell(output, &status(&function, "ended"))

@@ -20,7 +20,7 @@ struct Tool {
     programs: &'static [&'static str],
 }
 
-const TOOLS: [Tool; 19] = [
+const TOOLS: [Tool; 21] = [
     Tool { name: "fio", package: "fio", programs: &["fio"] },
     Tool { name: "blktrace", package: "blktrace", programs: &["blkparse", "btt"] },
     Tool { name: "chromium", package: "chromium", programs: &["chromium"] },
@@ -35,7 +35,9 @@ const TOOLS: [Tool; 19] = [
     Tool { name: "parted", package: "parted", programs: &["parted"] },
     Tool { name: "udftools", package: "udftools", programs: &["mkfs.udf"] },
     Tool { name: "xfsprogs", package: "xfsprogs", programs: &["mkfs.xfs"] },
+    Tool { name: "libnbd", package: "libnbd-bin", programs: &["nbdinfo", "nbdcopy"] },
     Tool { name: "mtd-utils", package: "mtd-utils", programs: &["mkfs.ubifs", "mkfs.jffs2"] },
+    Tool { name: "qemu-utils", package: "qemu-utils", programs: &["qemu-io", "qemu-img"] },
     Tool { name: "sdparm", package: "sdparm", programs: &["sdparm"] },
     Tool { name: "sg3-utils", package: "sg3-utils", programs: &["sg_decode_sense", "sg_vpd"] },
     Tool { name: "strace", package: "strace", programs: &["strace"] },

@@ -2,13 +2,11 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use flysch_files::Made;
 use flysch_rig::{Plan, PlanError, UfsFunction};
 use flysch_vfio_user::{Handle, Turn};
 use serde_json::{Value, json};
@@ -89,20 +87,6 @@ fn parse_plan(text: &str) -> Result<Plan, String> {
         // Targets part faults by '+', as ',' parts keys.
         text => text.replace('+', ",").parse().map_err(|why: PlanError| why.to_string()),
     }
-}
-
-/// A socket file that goes when the server ends, however that is.
-pub(super) struct Listening(pub(super) UnixListener, #[expect(dead_code, reason = "kept")] Made);
-
-pub(super) fn listen(path: &Path) -> Result<Listening, Failure> {
-    // The socket beside it was free: what lies here is of a server that was killed.
-    let is_socket =
-        std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    if is_socket {
-        let _ = std::fs::remove_file(path);
-    }
-    let listener = UnixListener::bind(path).map_err(|error| Failure::of(path.display(), error))?;
-    Ok(Listening(listener, Made::adopt(path)))
 }
 
 /// Takes orders to the server, one connection after another.

@@ -1,0 +1,506 @@
+//! One client: what it sent, what it is owed, and its limits.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use flysch_api::block::Error;
+
+use crate::Export;
+use crate::handshake::{ALLOCATION_ID, Handshake, Progress, Refusal};
+use crate::jobs::{Job, Kind};
+use crate::wire::{EXTENDED_REQUEST_BYTES, Errno, Form, REQUEST_BYTES, Request, command as cmd};
+
+/// Most requests of a client that are under way.
+const REQUESTS_MAX: u32 = 128;
+/// Most bytes of their data; one request of the longest kind always goes.
+const BYTES_MAX: u64 = 64 << 20;
+/// Bytes read from a socket at once.
+const READ: usize = 256 << 10;
+
+/// A client, by a number that no other gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Client(pub(crate) u64);
+
+/// Why a client is no more.
+#[derive(Debug, thiserror::Error)]
+pub enum Ended {
+    /// It said goodbye, or gave up the handshake.
+    #[error("it said goodbye")]
+    Goodbye,
+    /// It closed the connection without a word.
+    #[error("it closed the connection")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection broke: {0}")]
+    Broken(#[from] io::Error),
+    /// What it sent is no request.
+    #[error("it sent what is no request")]
+    NoRequest,
+    /// A write that is too long to be taken and thrown away.
+    #[error("it sent a write of {0} bytes, and at most {most} are taken", most = Export::LONGEST)]
+    TooLong(u64),
+    /// The handshake went wrong.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// The server ends.
+    #[error("the server ends")]
+    Stopped,
+}
+
+/// What a client did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Reads.
+    pub reads: u64,
+    /// Writes, zeroes among them.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Trims.
+    pub trims: u64,
+    /// Requests that were answered with an error.
+    pub failed: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+}
+
+impl Counts {
+    /// Adds what another one did.
+    pub fn add(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.flushes += other.flushes;
+        self.trims += other.trims;
+        self.failed += other.failed;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+    }
+}
+
+/// A socket of either kind.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    /// Makes it one that never blocks.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        match self {
+            Self::Unix(socket) => socket.set_nonblocking(true),
+            Self::Tcp(socket) => {
+                socket.set_nodelay(true)?;
+                socket.set_nonblocking(true)
+            }
+        }
+    }
+
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(socket) => socket.read(to),
+            Self::Tcp(socket) => socket.read(to),
+        }
+    }
+
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(socket) => socket.write(from),
+            Self::Tcp(socket) => socket.write(from),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(socket) => socket.as_fd(),
+            Self::Tcp(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// Where it is.
+#[derive(Debug)]
+enum Phase {
+    Options(Handshake),
+    Requests { form: Form, tells_allocation: bool },
+}
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    socket: Socket,
+    phase: Phase,
+    /// What came and was not used yet.
+    input: Vec<u8>,
+    /// A write whose payload is not whole yet.
+    payload: Option<(Request, Vec<u8>)>,
+    /// What it is owed, and how much of the first was sent.
+    output: VecDeque<Vec<u8>>,
+    sent: usize,
+    /// Bytes of `output`.
+    owed: u64,
+    under_way: u32,
+    bytes_under_way: u64,
+    /// No more is read: it ends when it has what it is owed.
+    ending: Option<Ended>,
+    /// It ends at once: nothing can be sent any more.
+    is_broken: bool,
+    pub(crate) counts: Counts,
+}
+
+/// What is needed to take requests.
+pub(crate) struct Context<'a> {
+    pub(crate) export: &'a Export,
+    /// Bytes of a block.
+    pub(crate) block: u64,
+    /// No more is taken.
+    pub(crate) is_stopping: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(client: Client, socket: Socket) -> Self {
+        let mut greeting = Vec::new();
+        let phase = Phase::Options(Handshake::new(&mut greeting));
+        let mut connection = Self {
+            client,
+            socket,
+            phase,
+            input: Vec::new(),
+            payload: None,
+            output: VecDeque::new(),
+            sent: 0,
+            owed: 0,
+            under_way: 0,
+            bytes_under_way: 0,
+            ending: None,
+            is_broken: false,
+            counts: Counts::default(),
+        };
+        connection.put(greeting);
+        connection
+    }
+
+    /// The socket, for waiting.
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Whether more of it is taken now.
+    pub(crate) fn wants_input(&self) -> bool {
+        let has_room = self.under_way < REQUESTS_MAX && self.bytes_under_way < BYTES_MAX;
+        self.ending.is_none() && has_room && self.owed < BYTES_MAX
+    }
+
+    /// Whether there is something to send.
+    pub(crate) fn wants_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// When it has to be through with the handshake.
+    pub(crate) fn deadline(&self) -> Option<std::time::Instant> {
+        match &self.phase {
+            Phase::Options(handshake) => Some(handshake.deadline()),
+            Phase::Requests { .. } => None,
+        }
+    }
+
+    /// Takes no more requests; what is under way is answered.
+    pub(crate) fn end(&mut self, why: Ended) {
+        self.ending.get_or_insert(why);
+    }
+
+    /// Ends at once. What is under way is done, and answered to nobody.
+    pub(crate) fn break_off(&mut self, why: Ended) {
+        self.output.clear();
+        self.is_broken = true;
+        self.end(why);
+    }
+
+    /// Whether it has all it is owed and nothing more will come.
+    pub(crate) fn is_over(&self) -> bool {
+        let has_all = self.under_way == 0 && self.output.is_empty();
+        self.is_broken || (self.ending.is_some() && has_all)
+    }
+
+    /// Why it is over.
+    pub(crate) fn why(&mut self) -> Ended {
+        self.ending.take().unwrap_or(Ended::Closed)
+    }
+
+    /// Takes what came and gives its jobs to `add`. Whether anything came.
+    pub(crate) fn receive(
+        &mut self,
+        context: &Context<'_>,
+        mut add: impl FnMut(Job),
+    ) -> Result<bool, Ended> {
+        let mut moved = false;
+        while self.wants_input() {
+            if self.take_one(context, &mut add)? {
+                moved = true;
+                continue;
+            }
+            match self.fill() {
+                Ok(0) if !moved && self.is_between() => return Err(Ended::Closed),
+                Ok(0) => {
+                    // It may have sent all it wants and still wait for answers.
+                    self.end(Ended::Closed);
+                    return Ok(true);
+                }
+                Ok(_) => moved = true,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Phase::Options(handshake) = &self.phase
+            && std::time::Instant::now() > handshake.deadline()
+        {
+            return Err(Refusal::Slow.into());
+        }
+        Ok(moved)
+    }
+
+    /// Whether nothing is under way or half here.
+    fn is_between(&self) -> bool {
+        self.under_way == 0 && self.output.is_empty()
+    }
+
+    /// Reads from the socket: into the payload that is awaited, else into the input.
+    fn fill(&mut self) -> io::Result<usize> {
+        if let Some((request, payload)) = &mut self.payload {
+            let have = payload.len();
+            let missing = (request.length as usize - have).min(READ);
+            payload.resize(have + missing, 0);
+            let read = self.socket.read(&mut payload[have..]);
+            payload.truncate(have + *read.as_ref().unwrap_or(&0));
+            return read;
+        }
+        let have = self.input.len();
+        self.input.resize(have + READ, 0);
+        let read = self.socket.read(&mut self.input[have..]);
+        self.input.truncate(have + *read.as_ref().unwrap_or(&0));
+        read
+    }
+
+    /// Takes one message, if it is whole. Whether it was.
+    fn take_one(
+        &mut self,
+        context: &Context<'_>,
+        add: &mut impl FnMut(Job),
+    ) -> Result<bool, Ended> {
+        let form = match &mut self.phase {
+            Phase::Options(handshake) => {
+                let (before, mut answer) = (self.input.len(), Vec::new());
+                let progress = handshake.advance(&mut self.input, context.export, &mut answer)?;
+                let (form, tells) = (handshake.form(), handshake.tells_allocation());
+                self.put(answer);
+                match progress {
+                    Progress::More => return Ok(self.input.len() < before),
+                    Progress::Aborted => self.end(Ended::Goodbye),
+                    Progress::Ready => {
+                        self.phase = Phase::Requests { form, tells_allocation: tells };
+                    }
+                }
+                return Ok(true);
+            }
+            Phase::Requests { form, .. } => *form,
+        };
+        if let Some((request, payload)) = &mut self.payload {
+            let missing = request.length as usize - payload.len();
+            let here = missing.min(self.input.len());
+            payload.extend(self.input.drain(..here));
+            if here < missing {
+                return Ok(false);
+            }
+            let (request, payload) = self.payload.take().unwrap_or_else(|| unreachable!());
+            self.start(request, payload, context, add);
+            return Ok(true);
+        }
+        let is_extended = form == Form::Extended;
+        let head = if is_extended { EXTENDED_REQUEST_BYTES } else { REQUEST_BYTES };
+        if self.input.len() < head {
+            return Ok(false);
+        }
+        let request = Request::parse(&self.input[..head], is_extended);
+        let request = request.ok_or(Ended::NoRequest)?;
+        self.input.drain(..head);
+        let announces = is_extended && request.flags & cmd::PAYLOAD_LEN != 0;
+        match request.command {
+            cmd::WRITE if is_extended && !announces => return Err(Ended::NoRequest),
+            cmd::WRITE => {
+                if request.length > u64::from(Export::LONGEST) {
+                    return Err(Ended::TooLong(request.length));
+                }
+                self.payload = Some((request, Vec::with_capacity(request.length as usize)));
+            }
+            // A payload of a command that has none: where the next request begins is not known.
+            _ if announces && request.length > 0 => return Err(Ended::NoRequest),
+            cmd::DISC => self.end(Ended::Goodbye),
+            _ => self.start(request, Vec::new(), context, add),
+        }
+        Ok(true)
+    }
+
+    /// Begins what a request asks for, or answers that it will not be.
+    fn start(
+        &mut self,
+        request: Request,
+        payload: Vec<u8>,
+        context: &Context<'_>,
+        add: &mut impl FnMut(Job),
+    ) {
+        let Phase::Requests { form, tells_allocation } = self.phase else { return };
+        if let Err((errno, line)) = check(&request, context, tells_allocation) {
+            self.counts.failed += 1;
+            return self.put(form.failed(&request, errno, line));
+        }
+        let kind = match request.command {
+            cmd::READ => Kind::Read,
+            cmd::WRITE => Kind::Write,
+            cmd::WRITE_ZEROES => Kind::Zeroes,
+            cmd::TRIM => Kind::Trim,
+            cmd::FLUSH => Kind::Flush,
+            cmd::BLOCK_STATUS => {
+                return self.put(form.extent(&request, ALLOCATION_ID, request.length, 0));
+            }
+            _ => return self.put(form.done(&request)),
+        };
+        let bytes = match kind {
+            Kind::Read => (vec![0; form.read_head() + request.length as usize], form.read_head()),
+            _ => (payload, 0),
+        };
+        self.under_way += 1;
+        self.bytes_under_way += bytes.0.len() as u64;
+        // Where and how long means nothing to a flush.
+        let request = match kind {
+            Kind::Flush => Request { offset: 0, length: 0, ..request },
+            _ => request,
+        };
+        add(Job::new(self.client, request, kind, bytes, context.block));
+    }
+
+    /// A job of it is over.
+    pub(crate) fn finish(&mut self, mut job: Job) {
+        self.under_way -= 1;
+        self.bytes_under_way -= job.bytes.len() as u64;
+        let Phase::Requests { form, .. } = self.phase else { return };
+        let request = job.request;
+        if let Some(error) = job.failed {
+            self.counts.failed += 1;
+            return self.put(form.failed(&request, errno(error, &request), &error.to_string()));
+        }
+        match request.command {
+            cmd::READ => {
+                self.counts.reads += 1;
+                self.counts.bytes_read += request.length;
+                form.finish_read(&request, &mut job.bytes);
+                return self.put(job.bytes);
+            }
+            cmd::WRITE | cmd::WRITE_ZEROES => {
+                self.counts.writes += 1;
+                self.counts.bytes_written += request.length;
+            }
+            cmd::TRIM => self.counts.trims += 1,
+            _ => self.counts.flushes += 1,
+        }
+        self.put(form.done(&request));
+    }
+
+    fn put(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.owed += bytes.len() as u64;
+            self.output.push_back(bytes);
+        }
+    }
+
+    /// Sends what there is room for. Whether any of it went.
+    pub(crate) fn send(&mut self) -> Result<bool, Ended> {
+        let mut moved = false;
+        while let Some(first) = self.output.front() {
+            match self.socket.write(&first[self.sent..]) {
+                Ok(0) => return Err(Ended::Closed),
+                Ok(count) => {
+                    moved = true;
+                    self.sent += count;
+                    self.owed -= count as u64;
+                    if self.sent == first.len() {
+                        self.output.pop_front();
+                        self.sent = 0;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(moved)
+    }
+}
+
+/// Whether a request can be done at all.
+fn check(
+    request: &Request,
+    context: &Context<'_>,
+    tells_allocation: bool,
+) -> Result<(), (Errno, &'static str)> {
+    let export = context.export;
+    let (writes, allowed) = match request.command {
+        cmd::READ => (false, cmd::DF),
+        cmd::WRITE => (true, cmd::FUA | cmd::PAYLOAD_LEN),
+        cmd::WRITE_ZEROES => (true, cmd::FUA | cmd::NO_HOLE | cmd::FAST_ZERO),
+        cmd::TRIM => (true, cmd::FUA),
+        cmd::FLUSH | cmd::CACHE => (false, 0),
+        cmd::BLOCK_STATUS => (false, cmd::REQ_ONE),
+        _ => return Err((Errno::Inval, "this command is not known here")),
+    };
+    // Clients may say of anything that it shall be safe when answered (doc/proto.md, "FUA").
+    if request.flags & !(allowed | cmd::FUA) != 0 {
+        return Err((Errno::Inval, "this flag means nothing with this command"));
+    }
+    if context.is_stopping {
+        return Err((Errno::Shutdown, "the server is about to end"));
+    }
+    if writes && export.read_only {
+        return Err((Errno::Perm, "the export is read only"));
+    }
+    if request.command == cmd::FLUSH {
+        return Ok(());
+    }
+    let beyond = if writes { Errno::NoSpc } else { Errno::Inval };
+    if request.offset > export.size || request.length > export.size - request.offset {
+        return Err((beyond, "the range is not on the export"));
+    }
+    if request.length == 0 {
+        return Err((Errno::Inval, "a request of no bytes"));
+    }
+    match request.command {
+        cmd::READ if request.length > u64::from(Export::LONGEST) => {
+            Err((Errno::Overflow, "the read is longer than the longest"))
+        }
+        cmd::WRITE_ZEROES if request.flags & cmd::FAST_ZERO != 0 => {
+            Err((Errno::NotSup, "zeroes are not faster than writes here"))
+        }
+        cmd::TRIM if !export.can_trim => Err((Errno::NotSup, "the device cannot trim")),
+        cmd::BLOCK_STATUS if !tells_allocation => Err((Errno::Inval, "no context was agreed on")),
+        _ => Ok(()),
+    }
+}
+
+/// An error of the device as a client knows it.
+fn errno(error: Error, request: &Request) -> Errno {
+    match error {
+        Error::OutOfRange if request.command == cmd::READ => Errno::Inval,
+        Error::OutOfRange => Errno::NoSpc,
+        Error::WriteProtected => Errno::Perm,
+        Error::Unsupported => Errno::NotSup,
+        _ => Errno::Io,
+    }
+}

@@ -1,0 +1,165 @@
+//! `flysch export`: other people's NBD clients on our disks.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use flysch_tests::command::{flysch, lacks, run_in};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// An export that is ready, and the lines it prints.
+struct Exported {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+    ready: String,
+}
+
+impl Exported {
+    fn start(words: &str, folder: &Path) -> Self {
+        let mut child = flysch()
+            .arg("export")
+            .args(words.split_whitespace())
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines.next().expect("it gets ready").unwrap();
+        Self { child, lines, ready }
+    }
+
+    /// Ends it as a system does: its last line.
+    fn end(mut self) -> String {
+        kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), Signal::TERM).unwrap();
+        let last = self.lines.by_ref().map(Result::unwrap).last();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        last.expect("it says what it did")
+    }
+}
+
+/// Runs another program in `folder`: whether it was content, and all it said.
+fn other(folder: &Path, program: &str, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(program);
+    let output = command.args(arguments).current_dir(folder).stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.success(), text.concat())
+}
+
+const DISK: &str = "nbd+unix:///disk?socket=s";
+
+#[test]
+fn qemu_libnbd_and_fio_work_on_one_disk() {
+    if ["qemu-io", "nbdcopy", "fio"].into_iter().any(lacks) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let words = "ufs,size=64M --nbd unix:s --nbd tcp:127.0.0.1:0 --name disk";
+    let exported = Exported::start(words, folder);
+    let (_, tcp) = exported.ready.rsplit_once("unix:s and tcp:").expect(&exported.ready);
+    let tcp = format!("nbd://{tcp}/disk");
+    let (ok, said) = other(folder, "nbdinfo", &["--size", DISK]);
+    assert_eq!((ok, said.trim()), (true, "67108864"));
+    let (ok, said) = other(folder, "nbdinfo", &["nbd+unix:///other?socket=s"]);
+    assert!(!ok && said.contains("No such file"), "{said}");
+    // Aligned and not, zeroes, trims, with and without FUA; each read is compared by qemu-io.
+    let script = [
+        "write -P 7 0 64k",
+        "write -f -P 1 4k 4k",
+        "write -z 128k 64k",
+        "write -z -u 192k 1M",
+        "discard 2M 1M",
+        "write -P 5 1000 3000",
+        "write -f -P 9 65535 2",
+        "flush",
+        "read -P 7 0 1000",
+        "read -P 5 1000 3000",
+        "read -P 1 4k 4k",
+        "read -P 7 8k 57343",
+        "read -P 9 65535 2",
+        "read -P 0 128k 1088k",
+    ];
+    let mut arguments = vec!["-f", "raw"];
+    script.iter().for_each(|line| arguments.extend(["-c", line]));
+    arguments.push(DISK);
+    let (ok, said) = other(folder, "qemu-io", &arguments);
+    assert!(ok && !said.contains("failed"), "{said}");
+    // In over one kind of socket with two connections, out over the other.
+    let content: Vec<u8> = (0..64 << 20).map(|at: u32| (at / 4099 * 31 + at % 251) as u8).collect();
+    fs::write(folder.join("in"), &content).unwrap();
+    assert_eq!(other(folder, "nbdcopy", &["--flush", "in", &tcp]), (true, String::new()));
+    assert_eq!(other(folder, "nbdcopy", &[DISK, "out"]), (true, String::new()));
+    assert!(fs::read(folder.join("out")).unwrap() == content);
+    let job = "--name=j --ioengine=nbd --rw=randrw --bs=4k --iodepth=32 --verify=crc32c \
+               --verify_fatal=1 --size=16M --number_ios=2000 --uri=nbd+unix:///disk?socket=s";
+    let (ok, said) = other(folder, "fio", &job.split_whitespace().collect::<Vec<_>>());
+    assert!(ok && said.contains("err= 0"), "{said}");
+    let last = exported.end();
+    assert!(last.starts_with("ended; ") && !last.contains("failed"), "{last}");
+    assert!(!folder.join("s").exists(), "the socket is gone");
+}
+
+#[test]
+fn what_was_written_is_in_the_file_and_errors_reach_the_client() {
+    if ["qemu-io", "nbdcopy"].into_iter().any(lacks) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("disk"), vec![0; 1 << 20]).unwrap();
+    let exported = Exported::start("file:disk --nbd unix:s", folder);
+    let script = ["-f", "raw", "-c", "write -P 3 5000 10000", "nbd+unix:///?socket=s"];
+    assert!(other(folder, "qemu-io", &script).0);
+    let last = exported.end();
+    assert!(last.contains(" 1 write ("), "{last}");
+    let disk = fs::read(folder.join("disk")).unwrap();
+    assert_eq!(disk.iter().position(|byte| *byte == 3), Some(5000));
+    assert!(disk[5000..15000].iter().all(|byte| *byte == 3) && disk[15000] == 0);
+    // A disk that may not be written.
+    let exported = Exported::start("file:disk --nbd unix:s --read-only --json", folder);
+    assert!(exported.ready.contains(r#""read_only":true"#), "{}", exported.ready);
+    let (ok, _) = other(folder, "qemu-io", &script);
+    assert!(!ok, "qemu-io cannot even open it for writing");
+    assert_eq!(other(folder, "nbdcopy", &["nbd+unix:///?socket=s", "out"]), (true, String::new()));
+    assert!(fs::read(folder.join("out")).unwrap() == disk);
+    assert!(exported.end().contains(r#""failed":0"#));
+    // A disk whose medium fails: the client is told, and the next request is served.
+    let exported = Exported::start("ufs,size=16M,faults=medium:lba2 --nbd unix:s", folder);
+    let reads = ["read 0 4k", "read 4k 4k", "read 8k 4k", "read 12k 4k", "read 16k 4k"];
+    let mut script = vec!["-f", "raw"];
+    reads.iter().for_each(|line| script.extend(["-c", line]));
+    script.push("nbd+unix:///?socket=s");
+    let (_, said) = other(folder, "qemu-io", &script);
+    assert!(said.contains("read failed: Input/output error"), "{said}");
+    assert!(said.contains("read 4096/4096 bytes at offset 16384"), "{said}");
+    assert!(exported.end().contains("1 failed"));
+}
+
+#[test]
+fn what_is_in_the_way_is_told_and_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let refused = |words: &str, status: i32, says: &str| {
+        let ran = run_in(&format!("export {words}"), folder);
+        assert_eq!(ran.status, status, "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{words}: {}", ran.stderr);
+    };
+    refused("null,size=1M", 2, "--nbd");
+    refused("null,size=1M --nbd disk.sock", 2, "is neither unix:PATH nor tcp:HOST:PORT");
+    refused("nul --nbd unix:s", 2, "nul");
+    refused("file:none --nbd unix:s", 1, "none");
+    refused("null,size=1M --nbd tcp:127.0.0.1:none", 1, "tcp:127.0.0.1:none");
+    fs::write(folder.join("file"), "mine").unwrap();
+    refused("null,size=1M --nbd unix:file", 1, "file: exists and is no socket");
+    assert_eq!(fs::read(folder.join("file")).unwrap(), b"mine");
+    let exported = Exported::start("null,size=1M --nbd unix:s", folder);
+    refused("null,size=1M --nbd unix:s", 1, "s: another process serves this socket");
+    refused("ufs,image=new.img,size=16M --nbd unix:t --nbd unix:s", 1, "another process");
+    assert_eq!(exported.end(), "ended; 0 reads (0 B), 0 writes (0 B), 0 flushes");
+    let left: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["file"], "no socket and no image");
+}

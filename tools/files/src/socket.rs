@@ -1,0 +1,123 @@
+//! The file of a UNIX socket that clients connect to.
+
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::Made;
+
+/// Why there is no socket.
+#[derive(Debug)]
+pub enum SocketError {
+    /// Somebody serves there.
+    InUse(PathBuf),
+    /// There is something else.
+    NotASocket(PathBuf),
+    /// The operating system refuses.
+    System(PathBuf, io::Error),
+}
+
+impl std::fmt::Display for SocketError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::InUse(path) => {
+                write!(f, "{}: another process serves this socket", path.display())
+            }
+            Self::NotASocket(path) => write!(f, "{}: exists and is no socket", path.display()),
+            Self::System(path, cause) => write!(f, "{}: {cause}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for SocketError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System(_, cause) => Some(cause),
+            Self::InUse(_) | Self::NotASocket(_) => None,
+        }
+    }
+}
+
+/// A socket's file. It goes when this is dropped, and when the command is interrupted, unless
+/// somebody has put another in its place.
+#[derive(Debug)]
+#[must_use = "dropped, it is removed"]
+pub struct SocketFile {
+    made: Option<Made>,
+    path: PathBuf,
+    /// Device and inode, to know it again.
+    file: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    /// Makes the socket; one that nobody serves any more is replaced.
+    ///
+    /// # Errors
+    /// The path is taken, or the operating system refuses.
+    pub fn bind(path: &Path) -> Result<(Self, UnixListener), SocketError> {
+        let system = |cause| SocketError::System(path.to_path_buf(), cause);
+        match path.symlink_metadata() {
+            Err(_) => {}
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(SocketError::NotASocket(path.to_path_buf()));
+            }
+            Ok(_) => match UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path).map_err(system)?;
+                }
+                Ok(_) => return Err(SocketError::InUse(path.to_path_buf())),
+                Err(cause) => return Err(system(cause)),
+            },
+        }
+        let listener = UnixListener::bind(path).map_err(system)?;
+        let made = Some(Made::adopt(path));
+        let (path, file) = (path.to_path_buf(), file_at(path));
+        Ok((Self { made, path, file }, listener))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.file.is_none() || file_at(&self.path) != self.file {
+            // Somebody else's.
+            self.made.take().into_iter().for_each(Made::keep);
+        }
+    }
+}
+
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_taken_only_if_nobody_serves_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let server = SocketFile::bind(&path).unwrap();
+        assert!(matches!(SocketFile::bind(&path), Err(SocketError::InUse(_))));
+        drop(server);
+        assert!(!path.exists());
+        // One that was left behind.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let server = SocketFile::bind(&path).unwrap();
+        // Somebody else has put his there: it stays.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        drop(server);
+        assert!(path.exists());
+        assert!(matches!(SocketFile::bind(&path), Err(SocketError::NotASocket(_))));
+        let text = SocketFile::bind(&folder.path().join("no/such")).unwrap_err().to_string();
+        assert!(text.contains("no/such"), "{text}");
+    }
+}
