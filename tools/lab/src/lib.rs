@@ -148,7 +148,12 @@ impl Lab {
                 }
                 opened => opened?,
             };
-            for modules in [&build::FASTMAP, &build::SIGNED] {
+            // Those of the newer kernel do not build from its sources alone.
+            let modules: &[&build::Modules] = match kernel {
+                Kernel::Release => &[&build::FASTMAP, &build::SIGNED],
+                Kernel::Backports => &[],
+            };
+            for modules in modules {
                 if lab.modules(modules).is_err() {
                     build::build_modules(&lab.folder, modules, say)?;
                 }

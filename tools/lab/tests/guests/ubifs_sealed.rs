@@ -141,7 +141,8 @@ const MADE: [(&str, &str, &str); 6] = [
     (
         "sealed",
         "auth_key=flysch:auth,auth_hash_name=sha256",
-        "--auth-key maker.pem --auth-cert maker.crt --hash-algo sha256 -K key -P 16 -x zstd -F",
+        "--auth-key maker.pem --auth-cert maker.crt --hash-algo sha256 -K key -b 1111111111111111 \
+         -x zstd -F",
     ),
 ];
 
