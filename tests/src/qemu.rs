@@ -154,6 +154,7 @@ pub fn request(
         offset,
         length,
         data: data.into(),
+        crypto: None,
         token: offset,
         accepted: machine.now(),
     }

@@ -139,6 +139,7 @@ fn command(
         payload: cdb.into(),
         direction,
         data: Data::One(data),
+        crypto: None,
         ordering: Ordering::Simple,
         deadline: Instant::NEVER,
         token: Token::new(block),
@@ -178,9 +179,9 @@ pub fn wait<M: Machine>(port: &mut Port<M>, clock: &impl Clock) -> Outcome {
 
 /// The same command once more, for a test that tries it again.
 pub fn again(command: &Command<Scsi>) -> Command<Scsi> {
-    let Command { unit, payload, direction, data, ordering, deadline, .. } = *command;
+    let Command { unit, payload, direction, data, crypto, ordering, deadline, .. } = *command;
     let token = Token::new(command.token.number());
-    Command { unit, payload, direction, data, ordering, deadline, token }
+    Command { unit, payload, direction, data, crypto, ordering, deadline, token }
 }
 
 /// Starts one command and waits; a unit attention is taken note of and the command tried again.

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::crypto::CryptoContext;
 use crate::data::{BadData, Data, SegmentLimits};
 use crate::machine::{DmaRegion, Instant};
 use crate::trace::Passage;
@@ -49,6 +50,9 @@ pub struct Request {
     pub length: u64,
     /// Where the data goes to or comes from: `length` bytes for reads and writes, else empty.
     pub data: Data,
+    /// The key of the host controller that encrypts the data of a read or write on its way;
+    /// `None` leaves it as it is. Other operations have no use for it.
+    pub crypto: Option<CryptoContext>,
     /// The caller's name for this request; comes back in the [`Completion`].
     pub token: u64,
     /// When the caller wanted it, the start of its latency. The caller stamps it, once, also if it
@@ -143,6 +147,8 @@ pub struct Geometry {
     pub can_delete: bool,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether a request may name a key ([`Request::crypto`]).
+    pub crypto: bool,
 }
 
 impl Geometry {
@@ -176,10 +182,25 @@ impl Geometry {
             return Err(Error::Misaligned);
         }
         let size = self.bytes();
+        if let Some(context) = &request.crypto
+            && has_data
+        {
+            self.check_key(context, request.length)?;
+        }
         if request.offset > size || request.length > size - request.offset {
             return Err(Error::OutOfRange);
         }
         Ok(())
+    }
+
+    /// Checks that data of this length can be encrypted on the way: whole data units, each in one
+    /// command.
+    #[cold]
+    fn check_key(&self, context: &CryptoContext, length: u64) -> Result<(), Error> {
+        if !self.crypto || context.unit.bytes() > self.transfer_max {
+            return Err(Error::Unsupported);
+        }
+        if context.is_whole(length) { Ok(()) } else { Err(Error::BadData(BadData::DataUnit)) }
     }
 }
 
@@ -220,6 +241,7 @@ mod tests {
         queue_depth: 1,
         can_delete: true,
         read_only: false,
+        crypto: false,
     };
 
     fn request(operation: Operation, offset: u64, length: u64) -> Request {
@@ -233,6 +255,7 @@ mod tests {
             offset,
             length,
             data: Data::One(DmaSlice { address: 0, len }),
+            crypto: None,
             token: 0,
             accepted: Instant::START,
         }
@@ -272,5 +295,28 @@ mod tests {
         );
         assert_eq!(read_only.check(&request(Operation::Delete, 0, 4096)), Err(Error::Unsupported));
         assert_eq!(read_only.check(&request(Operation::Flush, 0, 0)), Ok(()));
+    }
+
+    #[test]
+    fn data_is_encrypted_in_whole_data_units_where_there_are_keys() {
+        let with_key = |operation, length, unit| Request {
+            crypto: crate::crypto::DataUnit::of(unit)
+                .map(|unit| CryptoContext { number: 0, unit, slot: 0 }),
+            ..request(operation, 0, length)
+        };
+        let keys = Geometry { crypto: true, ..GEOMETRY };
+        assert_eq!(keys.check(&with_key(Operation::Read, 8192, 8192)), Ok(()));
+        assert_eq!(
+            keys.check(&with_key(Operation::Write, 4096, 8192)),
+            Err(Error::BadData(BadData::DataUnit))
+        );
+        let plain = with_key(Operation::Read, 8192, 512);
+        assert_eq!(GEOMETRY.check(&plain), Err(Error::Unsupported), "it would be plain text");
+        let short = Geometry { transfer_max: 4096, ..keys };
+        assert_eq!(
+            short.check(&with_key(Operation::Read, 8192, 8192)),
+            Err(Error::Unsupported),
+            "no command could carry a data unit"
+        );
     }
 }

@@ -9,6 +9,7 @@
 //! | [`machine`] | registers, DMA memory, interrupts and time as a protocol core sees them | models, `host/*` | host controller drivers |
 //! | [`data`] | one range or a list of them, and what a controller asks of it | requests and commands | drivers, models |
 //! | [`command`] | a device's own language: commands in, outcomes out | host controller drivers | `cam` |
+//! | [`crypto`] | which key of a controller encrypts the data of a request | who has a key | drivers |
 //! | [`block`] | what is wanted of a block device, what became of it | `cam` disks, `null`, files | workloads, file systems |
 //! | [`flash`] | raw flash: erase blocks, pages, out-of-band bytes | `mtd`, chip models, `host/*` | `ubi`, `jffs2` |
 //! | [`volume`] | logical erase blocks | `ubi`, flat image files | `ubifs` |
@@ -30,6 +31,7 @@ extern crate std;
 
 pub mod block;
 pub mod command;
+pub mod crypto;
 pub mod data;
 pub mod finding;
 pub mod flash;

@@ -163,6 +163,7 @@ where
             queue_depth: wishes,
             can_delete,
             read_only: shape.write_protected,
+            crypto: limits.crypto,
         };
         Ok(Self {
             port,
@@ -291,14 +292,16 @@ where
             Operation::Write => true,
             Operation::Flush | Operation::Delete => return Ok(self.split_rare(wish_index)),
         };
-        let block_size = self.geometry.block_size;
+        let crypto = self.queue.courses[usize::from(wish_index)].crypto;
+        // What one command moves: whole blocks, and whole data units of its key.
+        let unit = crypto.map_or(0, |context| context.unit.bytes()).max(self.geometry.block_size);
         let wish = &self.queue.wishes[usize::from(wish_index)];
         let blocks = wish.blocks.min(u64::from(self.transfer_blocks)) as u32;
         let memory = self.port.memory();
         let bytes = self
             .geometry
             .segments
-            .fit(&wish.data, memory, blocks << self.block_shift, block_size)
+            .fit(&wish.data, memory, blocks << self.block_shift, unit)
             .map_err(BlockError::BadData)?;
         let rest = wish.data.len() - bytes;
         let part = |skip, len| wish.data.part(memory, skip, len).map_err(BlockError::BadData);
@@ -311,8 +314,10 @@ where
         wish.lba += u64::from(blocks);
         wish.blocks -= u64::from(blocks);
         wish.data = rest;
+        let after = crypto.map(|context| context.after(bytes.into()));
+        self.queue.courses[usize::from(wish_index)].crypto = after;
         let timeout_nanos = self.transfer_timeout_nanos;
-        self.queue.part(index).order = Some(Order { timeout_nanos, ..order });
+        self.queue.part(index).order = Some(Order { timeout_nanos, crypto, ..order });
         Ok(Some(index))
     }
 
@@ -337,6 +342,7 @@ where
             payload,
             direction: Direction::ToDevice,
             data: Data::One(self.scratch.slice(offset, len as u32)),
+            crypto: None,
             timeout_nanos: u64::from(self.options.delete_timeout_ms) * 1_000_000,
         });
         Some(index)
@@ -348,6 +354,7 @@ where
             payload: P::Protocol::flush(),
             direction: Direction::None,
             data: Data::NONE,
+            crypto: None,
             timeout_nanos: u64::from(self.options.flush_timeout_ms) * 1_000_000,
         });
     }
@@ -517,6 +524,7 @@ pub(crate) fn transfer<F: Family>(
         payload: F::transfer(write, lba, blocks, force),
         direction: if write { Direction::ToDevice } else { Direction::FromDevice },
         data,
+        crypto: None,
         timeout_nanos: 0,
     }
 }
@@ -530,6 +538,7 @@ impl<F: Family> Order<F> {
             payload: self.payload,
             direction: self.direction,
             data: self.data,
+            crypto: self.crypto,
             ordering: Ordering::Simple,
             deadline: now.after_nanos(self.timeout_nanos),
             token,

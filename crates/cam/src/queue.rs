@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 
 use flysch_api::block::{Error, Operation, Request};
 use flysch_api::command::{Direction, Protocol, Token};
+use flysch_api::crypto::CryptoContext;
 use flysch_api::data::Data;
 use flysch_api::machine::Instant;
 
@@ -129,6 +130,8 @@ pub(crate) struct Course {
     pub(crate) issued: Instant,
     pub(crate) device_done: Option<Instant>,
     pub(crate) seen: Instant,
+    /// The key of the blocks that have no part yet.
+    pub(crate) crypto: Option<CryptoContext>,
 }
 
 impl Course {
@@ -138,6 +141,7 @@ impl Course {
         issued: Instant::NEVER,
         device_done: None,
         seen: Instant::START,
+        crypto: None,
     };
 }
 
@@ -187,6 +191,7 @@ pub(crate) struct Order<P: Protocol> {
     pub(crate) payload: P::Payload,
     pub(crate) direction: Direction,
     pub(crate) data: Data,
+    pub(crate) crypto: Option<CryptoContext>,
     /// How long the command may take, nanoseconds.
     pub(crate) timeout_nanos: u64,
 }
@@ -310,7 +315,7 @@ impl<P: Protocol> Queue<P> {
     pub(crate) fn take_wish(&mut self, request: &Request, block_shift: u32) -> Option<u16> {
         let index = self.pop_wish()?;
         self.wish(index).begin(request, block_shift, Standing::InParts);
-        *self.course(index) = Course::BEGIN;
+        *self.course(index) = Course { crypto: request.crypto, ..Course::BEGIN };
         Some(index)
     }
 

@@ -27,13 +27,22 @@ pub fn run<P: Port, C: Clock>(
 ) -> Result<Outcome, NotStarted> {
     let mut pause = FIRST_LOOK_NANOS;
     let (number, deadline) = (command.token.number(), command.deadline);
-    let Command { unit, payload, direction, data, ordering, .. } = command;
+    let Command { unit, payload, direction, data, crypto, ordering, .. } = command;
     loop {
         let now = clock.now();
         match port.start(command, now) {
             Ok(()) => break,
             Err(Declined { why: NotStarted::Full, token }) if now < deadline => {
-                command = Command { unit, payload, direction, data, ordering, deadline, token };
+                command = Command {
+                    unit,
+                    payload,
+                    direction,
+                    data,
+                    crypto,
+                    ordering,
+                    deadline,
+                    token,
+                };
                 // Recovery goes on only while the port is polled; what ends now is not ours.
                 while port.poll(now).is_some() {}
                 look_again(port, clock, &mut pause);

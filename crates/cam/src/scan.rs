@@ -422,6 +422,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
             payload: cdb.to_bytes().into(),
             direction: if empty { Direction::None } else { Direction::FromDevice },
             data: if empty { Data::NONE } else { Data::One(data) },
+            crypto: None,
             ordering: Ordering::Simple,
             deadline: self.clock.now().after_nanos(TIMEOUT_MS * 1_000_000),
             token: Token::new(self.token),

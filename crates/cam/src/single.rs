@@ -32,6 +32,7 @@ where
         fits && matches!(request.operation, Operation::Read | Operation::Write)
             && request.length <= u64::from(self.geometry.transfer_max)
             && !request.force_unit_access
+            && request.crypto.is_none()
             && self.queue.nothing_waits()
             && self.queue.started < self.openings
     }

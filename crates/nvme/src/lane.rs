@@ -62,7 +62,7 @@ impl<M: Machine> Lane<M> {
             sgls: false,
             data: machine.memory().clone(),
             own: layout.whole().clone(),
-            limits: Limits { slots: depth as u32, transfer_max, segments },
+            limits: Limits { slots: depth as u32, transfer_max, segments, crypto: false },
             walk: Walk::new(segments, transfer_max, machine.memory(), layout.whole()),
             machine: machine.clone(),
             strange: 0,

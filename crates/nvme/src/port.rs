@@ -207,7 +207,7 @@ impl<M: Machine> Lane<M> {
         if self.free_len <= self.reserve {
             return declined(self.why_not(), command.token);
         }
-        let Ok(nsid) = u32::try_from(command.unit) else {
+        let (Ok(nsid), None) = (u32::try_from(command.unit), command.crypto) else {
             return declined(NotStarted::Unsupported, command.token);
         };
         let slot = usize::from(self.free[self.free_len - 1]);

@@ -5,7 +5,7 @@ use crate::host::{Host, Progress};
 use crate::operation::{DescriptorBytes, Operation, Output};
 use crate::query::Query;
 use crate::{DevicePower, Error, FirmwarePart, LinkLimits, WriteBoosterStatus};
-use crate::{RpmbAnswer, RpmbCommand, RpmbUnit};
+use crate::{CryptoKey, RpmbAnswer, RpmbCommand, RpmbUnit};
 use flysch_api::machine::{Clock, Machine, Wake};
 use flysch_wire::ufs::descriptor::StringDescriptor;
 use flysch_wire::ufs::query::{AttributeId, DescriptorId, FfuStatus, FlagId, PurgeStatus};
@@ -128,6 +128,27 @@ impl<M: Machine> Host<M> {
     pub fn write_flag(&mut self, clock: &impl Clock, id: FlagId, set: bool) -> Result<(), Error> {
         let query = if set { Query::set_flag(id) } else { Query::clear_flag(id) };
         self.value(clock, query).map(|_| ())
+    }
+
+    /// Puts a key into a slot of the controller's crypto engine.
+    ///
+    /// # Errors
+    /// No engine, no such slot, a key it cannot take, or commands that do not end.
+    pub fn program_key(
+        &mut self,
+        clock: &impl Clock,
+        slot: u8,
+        key: CryptoKey,
+    ) -> Result<(), Error> {
+        self.run(clock, Operation::ProgramKey { slot, key }).map(|_| ())
+    }
+
+    /// Takes the key out of a slot.
+    ///
+    /// # Errors
+    /// As for [`program_key`](Self::program_key).
+    pub fn evict_key(&mut self, clock: &impl Clock, slot: u8) -> Result<(), Error> {
+        self.run(clock, Operation::EvictKey { slot }).map(|_| ())
     }
 
     /// Changes gear, lanes and rate to the highest within `limits`.

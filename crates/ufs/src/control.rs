@@ -10,6 +10,7 @@
 //! Compared with `async fn` this keeps the driver `Send` exactly when its machine is, needs no
 //! pinning, no waker and no allocation per wait; compared with hand-written states it can be read.
 
+use crate::crypto::CryptoEngine;
 use crate::exchange::{Exchange, Place, Reply};
 use crate::facts::{Device, Facts, Shape};
 use crate::history::{ErrorKind, ErrorLog};
@@ -130,6 +131,7 @@ pub(crate) struct Core<M: Machine> {
     pub(crate) device: Device,
     pub(crate) link: Link,
     pub(crate) errors: ErrorLog,
+    pub(crate) crypto: Option<CryptoEngine>,
     pub(crate) platform: Option<Box<dyn Platform>>,
     pub(crate) clocks_on: bool,
     /// The controller is on and its queues are.
@@ -150,6 +152,7 @@ const PATIENCE: (u64, u64) = (2_000, 1_000_000);
 impl<M: Machine> Core<M> {
     pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
         Self {
+            crypto: CryptoEngine::read(&machine, facts.cap),
             machine,
             shared,
             layout,

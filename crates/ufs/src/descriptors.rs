@@ -176,10 +176,15 @@ impl Descriptors {
 
     /// The queue entry of a command written with regions at `prdt`.
     #[inline]
-    pub(crate) fn entry(&self, slot: usize, direction: Direction, prdt: UcdSpan) -> Utrd {
+    pub(crate) fn entry(&self, slot: usize, command: &Command<Scsi>, prdt: UcdSpan) -> Utrd {
+        let header = self.headers[command.direction as usize];
+        let (header, dun) = match command.crypto {
+            None => (header, 0),
+            Some(context) => (header.with_ce(true).with_cci(context.slot), context.number),
+        };
         Utrd {
-            header: self.headers[direction as usize],
-            dun: 0,
+            header,
+            dun,
             status: UtrdStatus::PENDING,
             ucd_base: self.blocks.region().address() + (slot * descriptor::LENGTH) as u64,
             response: UcdSpan::new()
@@ -265,7 +270,7 @@ mod tests {
     fn command(data: Data, direction: Direction) -> Command<Scsi> {
         let (payload, ordering) = (Default::default(), Ordering::Simple);
         let (deadline, token) = (Instant::NEVER, Token::new(0));
-        Command { unit: 0, payload, direction, data, ordering, deadline, token }
+        Command { unit: 0, payload, direction, data, crypto: None, ordering, deadline, token }
     }
 
     #[test]

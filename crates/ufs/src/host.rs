@@ -1,6 +1,7 @@
 //! The control owner of a controller.
 
 use crate::control::{Core, Run, Stop};
+use crate::crypto::{CryptoEngine, KeySlots};
 use crate::facts::{Device, Facts, Shape, read_facts, settle_shape};
 use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
 use crate::init::{BringUp, Step};
@@ -219,6 +220,11 @@ impl<M: Machine> Host<M> {
     /// Controller capabilities.
     pub fn capabilities(&self) -> Cap {
         self.core.cap
+    }
+
+    /// The controller's crypto engine and its key slots; `None` if it has none.
+    pub fn crypto(&self) -> Option<&CryptoEngine> {
+        self.core.crypto.as_ref()
     }
 
     /// Whether multi-circular queues are in use.
@@ -510,7 +516,8 @@ struct Parts<M: Machine> {
 impl<M: Machine> Parts<M> {
     fn new(machine: &M, memory: &DmaRegion, facts: &Facts) -> Result<Self, Error> {
         let Shape { lanes, depth, apart, .. } = facts.shape;
-        let shared = Arc::new(Shared::new(lanes, depth, apart.into()));
+        let keys = KeySlots::new(machine, facts.cap);
+        let shared = Arc::new(Shared::new(lanes, depth, apart.into(), keys));
         shared.orders.publish(Order::PAUSE | Order::STOP);
         let layout = Layout::new(memory, &facts.options, depth)?;
         let mut all = (0..lanes).map(|n| Lane::new(machine, &shared, &layout, facts, n));

@@ -227,13 +227,15 @@ impl<M: Machine> Core<M> {
 
     fn enable(&mut self, timeout_ms: u32) -> Run<()> {
         let enabled = Hce::new().with_hce(true).into_bits();
-        self.write(HCE, enabled);
+        let crypto = Hce::new().with_cge(self.crypto.is_some()).into_bits();
+        self.write(HCE, enabled | crypto);
         // Controllers have been seen to show one, then zero, then one: what is read too early
         // says nothing, and what is written then is lost.
         self.sleep(u64::from(self.options.timeouts.enable_settle_us) * US)?;
         self.until(("HCE", HCE), enabled, enabled, timeout_ms)??;
         let ready = Hcs::new().with_ucrdy(true).into_bits();
         self.until(("HCS", HCS), ready, ready, timeout_ms)??;
+        self.effect(Self::restore_keys);
         Ok(())
     }
 

@@ -85,6 +85,11 @@ impl<M: Machine> Lane<M> {
         if self.parked || self.shared.orders.order() != self.obeyed {
             self.wake(now);
         }
+        if let Some(context) = &command.crypto
+            && let Err(why) = self.shared.keys.check(context, command.data.len())
+        {
+            return declined(why, command.token);
+        }
         if self.free.len() <= self.reserve
             && let Err(why) = self.admit(command.unit, now)
         {
@@ -104,7 +109,7 @@ impl<M: Machine> Lane<M> {
                 return declined(NotStarted::BadData(bad), command.token);
             }
         };
-        let entry = self.descriptors.entry(slot, command.direction, prdt);
+        let entry = self.descriptors.entry(slot, &command, prdt);
         self.queue.post(slot, entry.to_words(), &self.machine);
         let place = &mut self.slots[slot];
         place.phase = Phase::Started;
@@ -367,6 +372,7 @@ impl<M: Machine> Lane<M> {
                 slots: depth as u32,
                 transfer_max: options.transfer_max,
                 segments: SEGMENTS,
+                crypto: shared.keys.are_there(),
             },
             trouble: Trouble::default(),
             quirks: facts.quirks,

@@ -35,6 +35,7 @@
 //! | `control` | the primitives of procedures that wait |
 //! | `board`, `management` | telling the platform; NOP, queries, the host's own SCSI commands |
 //! | `query`, `configuration`, `power`, `writebooster`, `exception` | the features of those names |
+//! | `crypto` | key slots of inline encryption |
 //! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
 //! | `init`, `recover`, `operation` | [`STEPS`], bring-up as a list; the ladder; what can be asked for |
 //! | `host`, `port`, `blocking` | the faces |
@@ -59,6 +60,7 @@ mod blocking;
 mod board;
 mod configuration;
 mod control;
+mod crypto;
 mod descriptors;
 mod device_quirks;
 mod error;
@@ -96,6 +98,7 @@ mod upkeep;
 mod writebooster;
 
 pub use configuration::{Configuration, ConfigurationChange, ConfigurationPlan};
+pub use crypto::{CryptoEngine, CryptoKey};
 pub use device_quirks::{DeviceQuirk, DeviceQuirks};
 pub use error::{Cause, Error, RpmbError};
 pub use facts::Device;

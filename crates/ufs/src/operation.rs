@@ -2,6 +2,7 @@
 
 use crate::configuration::{Configuration, ConfigurationPlan};
 use crate::control::{Core, Run, Stop};
+use crate::crypto::CryptoKey;
 use crate::firmware::FirmwarePart;
 use crate::options::LinkLimits;
 use crate::power::DevicePower;
@@ -95,6 +96,20 @@ pub enum Operation {
     StopRefresh,
     /// How a refresh stands, waiting as for [`PurgeStatus`](Self::PurgeStatus).
     RefreshState(u32),
+    /// Put a key into a slot of the controller's crypto engine, in place of the one that is there.
+    /// It waits for the end of all commands in flight, one second at most. A host reset puts the
+    /// key there again; [`Shutdown`](Self::Shutdown) takes all keys away.
+    ProgramKey {
+        /// Slot, from 0.
+        slot: u8,
+        /// The key.
+        key: CryptoKey,
+    },
+    /// Take the key out of a slot; waits as [`ProgramKey`](Self::ProgramKey).
+    EvictKey {
+        /// Slot, from 0.
+        slot: u8,
+    },
     /// Read a part of the error history: buffer 0 is the directory of the others.
     ReadErrorHistory {
         /// BUFFER ID.
@@ -260,6 +275,8 @@ impl<M: Machine> Core<M> {
             Operation::ReadErrorHistory { buffer, offset, length } => {
                 return self.read_error_history(buffer, offset, length).map(Output::Bytes);
             }
+            Operation::ProgramKey { slot, ref key } => self.program_key(slot, key),
+            Operation::EvictKey { slot } => self.evict_key(slot),
             Operation::SetTimestamp(nanos) => self.set_timestamp(nanos),
             Operation::SetBootLun(boot) => self.set_boot_lun(boot),
             Operation::ReadBoot { lba, blocks } => {

@@ -352,6 +352,7 @@ impl<M: Machine> Core<M> {
         }
         self.effect(|core| core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE));
         self.lanes_obey()?;
+        self.effect(Self::forget_keys);
         self.tell(Event::Shutdown, Phase::After)?;
         self.clocks(false);
         Ok(())
@@ -393,6 +394,7 @@ impl<M: Machine> Core<M> {
         while !matches!(self.machine.read32(HCE), 0 | u32::MAX) && self.machine.now() < end {
             self.machine.wait(Some(self.machine.now().after_nanos(10 * US)));
         }
+        self.forget_keys();
         if let Some(platform) = &mut self.platform {
             platform.clocks(Clocks::Off);
         }

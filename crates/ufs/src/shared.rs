@@ -1,5 +1,6 @@
 //! What the host and its lanes share: [`Orders`], held slots, how queues stand, and bounds.
 
+use crate::crypto::KeySlots;
 use crate::platform::QueueRegisters;
 use crate::shares::Bounds;
 use alloc::boxed::Box;
@@ -137,18 +138,20 @@ pub(crate) struct Shared {
     /// Which logical unit [`order::HOLD`] is about.
     hold_lun: AtomicU8,
     pub(crate) bounds: Bounds,
+    pub(crate) keys: KeySlots,
     pub(crate) lanes: Box<[LaneWord]>,
 }
 
 impl Shared {
     /// For `lanes` lanes of up to `slots` slots, of which the first `own` are the host's.
-    pub(crate) fn new(lanes: usize, slots: usize, own: usize) -> Self {
+    pub(crate) fn new(lanes: usize, slots: usize, own: usize, keys: KeySlots) -> Self {
         Self {
             orders: Orders::new(lanes),
             event: AtomicU8::new(0),
             wake: AtomicU8::new(0),
             hold_lun: AtomicU8::new(0),
             bounds: Bounds::new(lanes, own),
+            keys,
             lanes: (0..lanes).map(|_| LaneWord::new(slots)).collect(),
         }
     }

@@ -142,6 +142,7 @@ fn carry_out(
         offset,
         length: buffer.len.into(),
         data: buffer.into(),
+        crypto: None,
         token: offset,
         accepted,
     };

@@ -269,6 +269,7 @@ fn the_device_speaks_for_itself() {
                 payload: cdb.into(),
                 direction: Direction::None,
                 data: Data::NONE,
+                crypto: None,
                 ordering: Ordering::Simple,
                 deadline: machine.now() + Duration::from_secs(5),
                 token: Token::new(4711),

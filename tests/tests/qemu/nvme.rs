@@ -89,6 +89,7 @@ fn data_of_every_shape_comes_back() {
             offset: 512 * 7,
             length: length as u64,
             data,
+            crypto: None,
             token: 0,
             accepted: Instant::START,
         };
@@ -147,6 +148,7 @@ fn a_reset_ends_every_command_once() {
             payload: flysch_api::command::Nvme::transfer(false, n.into(), 1, false),
             direction: Direction::FromDevice,
             data: memory.slice(n as usize * 4096, 4096).into(),
+            crypto: None,
             ordering: Ordering::Simple,
             deadline: machine.now().after_nanos(30_000_000_000),
             token: Token::new(n),

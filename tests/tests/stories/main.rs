@@ -40,6 +40,7 @@ mod ubifs_mkfs;
 mod ubifs_sealed;
 mod ufs_bring_up;
 mod ufs_control;
+mod ufs_crypto;
 mod ufs_fair;
 mod ufs_interrupts;
 mod ufs_model;

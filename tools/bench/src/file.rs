@@ -120,6 +120,7 @@ impl File {
             queue_depth: QUEUE_DEPTH,
             can_delete: true,
             read_only,
+            crypto: false,
         };
         Ok(Self {
             file,
@@ -310,8 +311,16 @@ mod tests {
         let data = Data::One(buffer);
         let accepted = Instant::START;
         let force_unit_access = operation == Operation::Write;
-        let request =
-            Request { operation, force_unit_access, offset, length, data, token: 7, accepted };
+        let request = Request {
+            operation,
+            force_unit_access,
+            offset,
+            length,
+            data,
+            crypto: None,
+            token: 7,
+            accepted,
+        };
         file.submit(&request, accepted).map_err(|_| Error::Gone)?;
         file.ring(accepted);
         let completion = file.poll(file.clock.now()).ok_or(Error::Gone)?;

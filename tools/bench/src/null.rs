@@ -32,6 +32,7 @@ impl Null {
             queue_depth,
             can_delete: true,
             read_only: false,
+            crypto: false,
         };
         let memory = DmaRegion::zeroed(memory_len.max(1), 0);
         let waiting = vec![(0, Instant::START); queue_depth as usize].into_boxed_slice();
@@ -105,6 +106,7 @@ mod tests {
             offset,
             length: 512,
             data: Data::One(DmaSlice { address: 0, len: 512 }),
+            crypto: None,
             token,
             accepted: Instant::START,
         }

@@ -211,6 +211,7 @@ fn measured_driver<M: Machine, P: Port>(
                 payload,
                 direction: Direction::FromDevice,
                 data,
+                crypto: None,
                 ordering: Ordering::Simple,
                 deadline: Instant::NEVER,
                 token: Token::new(token),
@@ -244,6 +245,7 @@ fn measured_disk<M: Machine, P: Port>(
                 offset: u64::from(ended + token) % (1 << 20) * u64::from(BLOCK),
                 length: BLOCK.into(),
                 data,
+                crypto: None,
                 token: token.into(),
                 accepted: now,
             };

@@ -196,6 +196,7 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
             offset,
             length: u64::from(buffer.len),
             data: flysch_api::data::Data::One(buffer),
+            crypto: None,
             token,
             accepted: self.clock.now(),
         }

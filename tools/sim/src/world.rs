@@ -467,6 +467,7 @@ impl World {
             offset: first % BLOCKS * u64::from(BLOCK),
             length: bytes as u64,
             data: if has_data { data } else { Data::NONE },
+            crypto: None,
             token,
             accepted: now,
         };

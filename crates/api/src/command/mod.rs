@@ -27,6 +27,7 @@ pub use scsi::{Cdb, SENSE_MAX, Scsi, ScsiStatus, SenseBytes};
 
 use core::fmt::Debug;
 
+use crate::crypto::CryptoContext;
 use crate::data::{BadData, Data, SegmentLimits};
 use crate::machine::{DmaRegion, Instant};
 
@@ -99,6 +100,9 @@ pub struct Command<P: Protocol> {
     /// The data; its length is the expected transfer length. Its owner leaves it, and the list
     /// that may name it, alone until the outcome came.
     pub data: Data,
+    /// The key of the host controller that encrypts the data on its way; `None` leaves it as it
+    /// is.
+    pub crypto: Option<CryptoContext>,
     /// Ordering against other commands.
     pub ordering: Ordering,
     /// The instant after which the port stops waiting, aborts the command and recovers.
@@ -187,6 +191,8 @@ pub struct Limits {
     pub transfer_max: u32,
     /// What the data may be made of.
     pub segments: SegmentLimits,
+    /// Whether a command may name a key ([`Command::crypto`]).
+    pub crypto: bool,
 }
 
 /// A host controller as the command layer sees it, one lane of it.

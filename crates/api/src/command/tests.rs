@@ -6,6 +6,7 @@ fn command<P: Protocol>(payload: P::Payload) -> Command<P> {
         payload,
         direction: Direction::None,
         data: Data::NONE,
+        crypto: None,
         ordering: Ordering::Simple,
         deadline: Instant::NEVER,
         token: Token::new(7),

@@ -118,6 +118,10 @@ pub enum BadData {
     List,
     /// The list names fewer bytes than were asked for.
     Short,
+    /// It is no whole number of its key's data units.
+    DataUnit,
+    /// Its key slot has no key, or one for data units of another size.
+    Key,
 }
 
 impl fmt::Display for BadData {
@@ -131,6 +135,8 @@ impl fmt::Display for BadData {
             Self::Empty => "a segment of its data is empty",
             Self::List => "its list of segments is not in DMA memory",
             Self::Short => "its list of segments names fewer bytes than it moves",
+            Self::DataUnit => "its data is no whole number of the data units it is encrypted in",
+            Self::Key => "its key slot has no key, or one for data units of another size",
         })
     }
 }

@@ -50,9 +50,9 @@ pub(crate) const SEGMENTS: SegmentLimits =
 
 /// The same command once more, for a port that remembers what it was given.
 fn copy(command: &Command<Scsi>) -> Command<Scsi> {
-    let Command { unit, payload, direction, data, ordering, deadline, .. } = *command;
+    let Command { unit, payload, direction, data, crypto, ordering, deadline, .. } = *command;
     let token = Token::new(command.token.number());
-    Command { unit, payload, direction, data, ordering, deadline, token }
+    Command { unit, payload, direction, data, crypto, ordering, deadline, token }
 }
 
 pub(crate) struct Fake {
@@ -77,7 +77,7 @@ pub(crate) struct Fake {
 impl Fake {
     pub(crate) fn new(slots: u32, transfer_max: u32, block_size: u32) -> Self {
         Self {
-            limits: Limits { slots, transfer_max, segments: SEGMENTS },
+            limits: Limits { slots, transfer_max, segments: SEGMENTS, crypto: true },
             memory: DmaRegion::zeroed(4 << 20, BASE),
             block_size: block_size as usize,
             blocks: BTreeMap::new(),
@@ -285,6 +285,7 @@ pub(crate) fn request(operation: Operation, lba: u64, blocks: u64, token: u64) -
             address: BASE + DATA as u64,
             len: if data { blocks as u32 * 4096 } else { 0 },
         }),
+        crypto: None,
         token,
         accepted: Instant::from_nanos(50),
     }

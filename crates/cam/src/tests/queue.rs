@@ -20,6 +20,7 @@ fn request() -> Request {
         offset: 8192,
         length: 4096,
         data: Data::One(DmaSlice { address: 64, len: 4096 }),
+        crypto: None,
         token: 9,
         accepted: Instant::START,
     }

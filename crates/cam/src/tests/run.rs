@@ -36,6 +36,7 @@ fn flush() -> Command<Scsi> {
         payload: Scsi::flush(),
         direction: Direction::None,
         data: Data::NONE,
+        crypto: None,
         ordering: Ordering::Simple,
         deadline: at(100),
         token: Token::new(77),

@@ -10,6 +10,7 @@ use flysch_wire::ufs::registers::Ver;
 use crate::faults::Plan;
 use crate::software::Software;
 use crate::store::{LENGTH_MAX, Store, StoreError};
+use crate::ufs::crypto::CRYPTO_SLOTS_MAX;
 use crate::ufs::profile::{GALAXY_BOOK_S, Profile};
 
 /// Most logical units.
@@ -112,6 +113,9 @@ pub struct Config {
     pub queue_depth: u8,
     /// Shared WriteBooster buffer, bytes; 0 for none.
     pub write_booster: u64,
+    /// Key slots of the controller's crypto engine, at most
+    /// [`CRYPTO_SLOTS_MAX`](super::CRYPTO_SLOTS_MAX); 0 for a controller without.
+    pub crypto_slots: u32,
     /// The RPMB unit speaks advanced mode (UFS 4.0).
     pub advanced_rpmb: bool,
     /// Key that has been programmed into RPMB region 0.
@@ -149,6 +153,7 @@ impl Default for Config {
             active_commands: 32,
             queue_depth: 0,
             write_booster: 4 << 30,
+            crypto_slots: CRYPTO_SLOTS_MAX,
             advanced_rpmb: false,
             rpmb_key: None,
             services: true,
@@ -199,11 +204,12 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let ranges: [(&str, u32, core::ops::RangeInclusive<u32>, &str); 5] = [
+        let ranges: [(&str, u32, core::ops::RangeInclusive<u32>, &str); 6] = [
             ("slots", self.slots, 1..=32, "1 to 32"),
             ("task_slots", self.task_slots, 1..=8, "1 to 8"),
             ("queues", self.queues, 0..=QUEUES_MAX, "0 to 32"),
             ("active_commands", self.active_commands, 1..=ACTIVE_COMMANDS_MAX, "1 to 256"),
+            ("crypto_slots", self.crypto_slots, 0..=CRYPTO_SLOTS_MAX, "0 to 16"),
             ("transfer_max", self.transfer_max, 4096..=1 << 30, "4096 to 1073741824"),
         ];
         for (key, is, may, text) in ranges {

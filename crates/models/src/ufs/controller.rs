@@ -1,12 +1,12 @@
 //! The register file: what reads answer, what writes set off, resets, the interrupt line.
 
 use flysch_wire::ufs::registers::{
-    self as reg, Ahit, Cap, Config as McqMode, Hcs, Interrupts, McqCap, McqConfig, Ver,
+    self as reg, Ahit, Cap, Config as McqMode, Hce, Hcs, Interrupts, McqCap, McqConfig, Ver,
 };
 
 use super::aggregation::{Aggregator, Counted};
 use super::config::Config;
-use super::{Event, Ufs, mcq};
+use super::{Event, Ufs, crypto, mcq};
 use crate::faults::Kind;
 use crate::machine::MESSAGES;
 
@@ -64,6 +64,7 @@ impl Registers {
             .with_ehslutrds(config.host_version.into_bits() >= Ver::V4_0.into_bits())
             .with_addressing_64bit(true)
             .with_oodds(true)
+            .with_cs(config.crypto_slots > 0)
             .with_lsdbs(!config.legacy_doorbell)
             .with_mcqs(config.queues > 0);
         let mcqcap = match config.queues {
@@ -169,7 +170,7 @@ impl Ufs {
             reg::VER => r.ver.into_bits(),
             reg::AHIT => r.ahit.into_bits(),
             reg::HCS => r.hcs.into_bits(),
-            reg::HCE => u32::from(r.enabled),
+            reg::HCE => Hce::new().with_hce(r.enabled).with_cge(self.crypto.enabled).into_bits(),
             reg::UECPA | reg::UECDL | reg::UECN | reg::UECT | reg::UECDME => {
                 core::mem::take(&mut r.uec[(offset - reg::UECPA) as usize / 4])
             }
@@ -189,6 +190,11 @@ impl Ufs {
             reg::MCQCONFIG => r.mcqconfig.into_bits(),
             reg::ESILBA => low(r.esiba),
             reg::ESIUBA => high(r.esiba),
+            reg::CCAP => self.crypto.capability(),
+            reg::CRYPTOCAP..reg::CONFIG => {
+                self.crypto.capability_entry((offset - reg::CRYPTOCAP) / 4)
+            }
+            crypto::REGISTER.. => self.crypto.read(offset),
             mcq::BANK.. => self.read_queue_register(offset),
             // Reserved registers of the window, and those that only take writes.
             _ => 0,
@@ -208,6 +214,8 @@ impl Ufs {
                 self.registers.utrlcnr &= !value;
                 return;
             }
+            // Hosts have been seen to put keys back before they set HCE.
+            crypto::REGISTER.. => return self.crypto.write(offset, value),
             mcq::BANK.. => return self.write_queue_register(offset, value),
             reg::HCE => return self.write_enable(value),
             _ => {}
@@ -250,9 +258,14 @@ impl Ufs {
     }
 
     fn write_enable(&mut self, value: u32) {
-        let enable = value & 1 != 0;
+        let value = Hce::from_bits(value);
+        let enable = value.hce();
+        self.crypto.enabled = enable && value.cge() && self.registers.cap.cs();
         if enable == self.registers.enable {
             return;
+        }
+        if !enable {
+            self.crypto.clear();
         }
         self.reset_controller();
         self.registers.enable = enable;
@@ -266,6 +279,7 @@ impl Ufs {
 
     /// HCE falls back: what was written meanwhile is lost.
     pub(super) fn glitch(&mut self) {
+        self.crypto.clear();
         self.reset_controller();
         self.registers.enable = true;
         self.after(GLITCH_NS, Event::Enabled { epoch: self.epoch });

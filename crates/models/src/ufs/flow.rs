@@ -223,9 +223,14 @@ impl Ufs {
         let moved = u64::from(len.min(task.expected));
         let unit = self.device.unit_mut(unit).expect("units change only while no task lives");
         let memory = &self.memory;
-        let copied = copy(Parts::new(memory, task, moved), true, |done, (region, at), len| {
-            unit.store.read(offset + done, region, at, len)
-        });
+        let copied = match task.crypto {
+            None => copy(Parts::new(memory, task, moved), true, |done, (region, at), len| {
+                unit.store.read(offset + done, region, at, len)
+            }),
+            Some(key) => {
+                self.crypto.decrypt(key, (&mut unit.store, offset), (memory, task), moved)
+            }
+        };
         match copied {
             Ok(()) => self.respond(index, Status::Good, None, len),
             Err(Failed::Transfer(ocs)) => self.finish(index, ocs),
@@ -254,9 +259,14 @@ impl Ufs {
             kept = device.cache.keep(of, &mut unit.store, (offset, bytes), mark);
         }
         let memory = &self.memory;
-        let copied = copy(Parts::new(memory, task, moved), false, |done, (region, at), len| {
-            unit.store.write(offset + done, region, at, len)
-        });
+        let copied = match task.crypto {
+            None => copy(Parts::new(memory, task, moved), false, |done, (region, at), len| {
+                unit.store.write(offset + done, region, at, len)
+            }),
+            Some(key) => {
+                self.crypto.encrypt(key, (&mut unit.store, offset), (memory, task), moved)
+            }
+        };
         let lba = offset >> unit.block_shift;
         match copied.and(kept.map_err(|_| Failed::Store)) {
             Ok(()) if force => {
@@ -466,7 +476,7 @@ fn expected_length(unit: &CommandUpiu, work: &Work) -> u32 {
 }
 
 /// Why a copy failed.
-enum Failed {
+pub(super) enum Failed {
     Transfer(Ocs),
     Store,
 }

@@ -19,6 +19,7 @@
 mod aggregation;
 pub mod config;
 mod controller;
+mod crypto;
 mod descriptors;
 mod device;
 mod firmware;
@@ -58,6 +59,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use flysch_api::machine::{GuestMemory, Instant};
 
 pub use config::{Config, ConfigError, UnitConfig};
+pub use crypto::CRYPTO_SLOTS_MAX;
 pub use firmware::firmware_image;
 #[cfg(feature = "std")]
 pub use threaded::Threaded;
@@ -118,6 +120,7 @@ pub struct Ufs {
     profile: Profile,
     seed: u64,
     registers: Registers,
+    crypto: crypto::Engine,
     link: Link,
     queues: Vec<Queue>,
     /// The queue whose turn it is to be fetched from.
@@ -159,6 +162,7 @@ impl Ufs {
             profile: config.profile,
             seed: config.seed,
             registers: Registers::new(&config),
+            crypto: crypto::Engine::new(config.crypto_slots),
             link: Link::new(config.profile.gear_max, config.profile.lanes),
             queues: (0..queues).map(|_| Queue::default()).collect(),
             turn: 0,
@@ -214,6 +218,7 @@ impl Ufs {
     /// the link starts up again, and keeps its power.
     pub fn reset(&mut self, now: Instant) {
         self.advance(now);
+        self.crypto.clear();
         self.reset_controller();
     }
 

@@ -217,7 +217,12 @@ impl Ufs {
 
     /// Carries out a command that was let through as [`Work::Control`] and answers it.
     pub(super) fn control(&mut self, index: u16) {
-        let Some(cdb) = cdb_of(&self.tasks.get(index).request) else { return };
+        let task = self.tasks.get(index);
+        let Some(cdb) = cdb_of(&task.request) else { return };
+        if task.crypto.is_some() && task.expected > 0 {
+            // Its data is no data units.
+            return self.finish(index, Ocs::GeneralCryptoError);
+        }
         let mut scratch = core::mem::take(&mut self.scratch);
         let result = self.carry_out(index, &cdb, &mut scratch);
         let result = result.and_then(|reply| {

@@ -79,7 +79,7 @@ impl Ufs {
         let wrong = wrong || utrd.header.ehsl() != task.request[EHS_LENGTH_OFFSET];
         let ocs = match found {
             Ok(()) if !wrong && !utrd.header.ce() => None,
-            Ok(()) if utrd.header.ce() => Some(Ocs::InvalidCryptoConfiguration),
+            Ok(()) if !wrong => self.crypto.refusal(utrd.header.cci()),
             _ => Some(Ocs::InvalidCommandTableAttributes),
         };
         match ocs {

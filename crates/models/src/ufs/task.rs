@@ -8,6 +8,7 @@ use flysch_wire::ufs::query::CurrentPowerMode;
 use flysch_wire::ufs::upiu;
 use flysch_wire::ufs::utrd::{UcdSpan, Utrd};
 
+use super::crypto::Key;
 use super::sense::Sense;
 use crate::media::Ready;
 
@@ -75,6 +76,8 @@ pub(super) struct Task {
     pub(super) ucd: u64,
     pub(super) response: UcdSpan,
     pub(super) prdt: UcdSpan,
+    /// The key that its data is encrypted with.
+    pub(super) crypto: Option<Key>,
     /// The request UPIU.
     pub(super) request: [u8; upiu::LENGTH],
     pub(super) lun: u8,
@@ -110,6 +113,8 @@ impl Task {
         self.interrupt = utrd.header.i();
         self.response = utrd.response;
         self.prdt = utrd.prdt;
+        let key = Key { slot: utrd.header.cci(), number: utrd.dun };
+        self.crypto = utrd.header.ce().then_some(key);
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn held_slots_are_listed_with_their_unit() {
-    let shared = Shared::new(1, 64, 0);
+    let shared = Shared::new(1, 64, 0, KeySlots::default());
     shared.lanes[0].hold(3, 7);
     shared.lanes[0].hold(40, 0xD0);
     shared.lanes[0].came_late(40);

@@ -85,6 +85,7 @@ impl TestDisk {
                 queue_depth: 8,
                 can_delete: true,
                 read_only: false,
+                crypto: false,
             },
             memory: DmaRegion::zeroed(4 << 20, 0x10_0000),
             clock: clock.clone(),

@@ -749,6 +749,7 @@ fn request_of(slot: &Slot, token: u64, accepted: Instant) -> Request {
         offset: slot.offset,
         length: u64::from(slot.length),
         data,
+        crypto: None,
         token,
         accepted,
     }

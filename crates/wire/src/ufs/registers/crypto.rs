@@ -58,3 +58,47 @@ pub struct CryptoCapEntry {
     pub ks: CryptoKeySize,
     __: u8,
 }
+
+/// Length of the key field of a configuration entry (CRYPTOCFG), bytes. An AES-XTS key fills each
+/// half of it from its beginning with one of its two AES keys.
+pub const CRYPTO_KEY_LENGTH: usize = 64;
+/// Where DW16, [`CryptoConfig`], is in a configuration entry.
+pub const CRYPTO_CONFIG_OFFSET: u32 = 64;
+/// Where DW17 is, which is reserved or the vendor's.
+pub const CRYPTO_VENDOR_OFFSET: u32 = 68;
+
+/// DW16 of a configuration entry. It is written last: CFGE makes the entry a key slot that
+/// commands may name.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct CryptoConfig {
+    /// DUSIZE: data unit size, one bit of those in [`CryptoCapEntry::sdusb`].
+    pub dusize: u8,
+    /// CAPIDX: which capability entry.
+    pub capidx: u8,
+    #[bits(15)]
+    __: u16,
+    /// CFGE: configuration enable.
+    pub cfge: bool,
+}
+
+impl CryptoConfig {
+    /// Bytes of a data unit; `None` if not exactly one size is given.
+    pub const fn data_unit(self) -> Option<u32> {
+        let size = self.dusize() as u32;
+        if size.is_power_of_two() { Some(size * 512) } else { None }
+    }
+}
+
+impl CryptoKeySize {
+    /// Bytes of one such key.
+    pub const fn bytes(self) -> Option<usize> {
+        match self {
+            Self::Bits128 => Some(16),
+            Self::Bits192 => Some(24),
+            Self::Bits256 => Some(32),
+            Self::Bits512 => Some(64),
+            Self::Unknown(_) => None,
+        }
+    }
+}

@@ -7,7 +7,10 @@ mod crypto;
 mod errors;
 pub mod mcq;
 
-pub use crypto::{CryptoAlgorithm, CryptoCap, CryptoCapEntry, CryptoKeySize};
+pub use crypto::{
+    CRYPTO_CONFIG_OFFSET, CRYPTO_KEY_LENGTH, CRYPTO_VENDOR_OFFSET, CryptoAlgorithm, CryptoCap,
+    CryptoCapEntry, CryptoConfig, CryptoKeySize,
+};
 pub use errors::{UecDl, UecDme, UecN, UecPa, UecT};
 pub use mcq::{
     CleanUpResult, Config, CqAttr, CqCfg, CqInterrupts, McqCap, McqConfig, SqAttr, SqCti, SqRtc,
