@@ -300,8 +300,11 @@ mod tests {
     #[test]
     fn data_is_encrypted_in_whole_data_units_where_there_are_keys() {
         let with_key = |operation, length, unit| Request {
-            crypto: crate::crypto::DataUnit::of(unit)
-                .map(|unit| CryptoContext { number: 0, unit, slot: 0 }),
+            crypto: crate::crypto::DataUnit::of(unit).map(|unit| CryptoContext {
+                number: 0,
+                unit,
+                slot: 0,
+            }),
             ..request(operation, 0, length)
         };
         let keys = Geometry { crypto: true, ..GEOMETRY };

@@ -18,6 +18,12 @@ impl DataUnit {
     /// Largest, bytes.
     pub const MAX: u32 = 64 << 10;
 
+    /// A block of 4 KiB: what file systems and disks have.
+    pub const BLOCK: Self = match Self::of(4096) {
+        Some(unit) => unit,
+        None => unreachable!(),
+    };
+
     /// A data unit of so many bytes; `None` if no data unit has so many.
     pub const fn of(bytes: u32) -> Option<Self> {
         if !bytes.is_power_of_two() || bytes < Self::MIN || bytes > Self::MAX {

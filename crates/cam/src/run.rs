@@ -33,16 +33,8 @@ pub fn run<P: Port, C: Clock>(
         match port.start(command, now) {
             Ok(()) => break,
             Err(Declined { why: NotStarted::Full, token }) if now < deadline => {
-                command = Command {
-                    unit,
-                    payload,
-                    direction,
-                    data,
-                    crypto,
-                    ordering,
-                    deadline,
-                    token,
-                };
+                command =
+                    Command { unit, payload, direction, data, crypto, ordering, deadline, token };
                 // Recovery goes on only while the port is polled; what ends now is not ours.
                 while port.poll(now).is_some() {}
                 look_again(port, clock, &mut pause);

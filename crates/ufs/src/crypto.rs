@@ -126,9 +126,19 @@ impl CryptoEngine {
         self.capabilities.iter().position(can).map(|at| at as u8)
     }
 
+    /// Switches a slot off: commands cannot name it any more.
+    fn switch_off(&self, slot: usize, registers: &impl Registers) {
+        registers.write32(self.entry(slot) + CRYPTO_CONFIG_OFFSET, 0);
+    }
+
+    /// Offset of a slot's configuration entry.
+    fn entry(&self, slot: usize) -> u32 {
+        self.register + slot as u32 * CRYPTO_CONFIG_LENGTH
+    }
+
     /// Writes a slot's configuration entry as it should be.
     fn write(&self, slot: usize, registers: &impl Registers) {
-        let at = self.register + slot as u32 * CRYPTO_CONFIG_LENGTH;
+        let at = self.entry(slot);
         let key = self.slots[slot].as_ref();
         let config = key.and_then(|key| Some((key, self.capability_of(key)?)));
         let config = config.map_or(CryptoConfig::new(), |(key, capability)| {
@@ -136,7 +146,7 @@ impl CryptoEngine {
             CryptoConfig::new().with_dusize(unit).with_capidx(capability).with_cfge(true)
         });
         // An entry that is enabled must not change.
-        registers.write32(at + CRYPTO_CONFIG_OFFSET, 0);
+        self.switch_off(slot, registers);
         for word in 0..CRYPTO_KEY_LENGTH / 4 {
             let bytes = key.and_then(|key| key.field[word * 4..].first_chunk());
             let bits = bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes));
@@ -250,7 +260,10 @@ impl<M: Machine> Core<M> {
     pub(crate) fn restore_keys(&mut self) {
         let Some(engine) = &self.crypto else { return };
         for (n, key) in engine.slots.iter().enumerate() {
-            engine.write(n, &self.machine);
+            match key {
+                Some(_) => engine.write(n, &self.machine),
+                None => engine.switch_off(n, &self.machine),
+            }
             self.shared.keys.set(n, key.as_ref().map(CryptoKey::unit));
         }
     }

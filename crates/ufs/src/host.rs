@@ -349,6 +349,8 @@ impl<M: Machine> Host<M> {
 
     #[cold]
     fn drive(&mut self, now: Instant) {
+        self.core.shared.beat();
+        self.notice_end();
         self.lane.tend(now);
         self.look_at_interrupts(now);
         self.look_for_trouble(now);
@@ -370,6 +372,18 @@ impl<M: Machine> Host<M> {
             }
         }
         self.job_at = self.idle_until(now);
+    }
+
+    /// A lane that waited too long for this host has switched the controller off.
+    fn notice_end(&mut self) {
+        if self.state == State::Up && self.core.shared.orders.order_now().has(Order::GONE) {
+            self.state = State::Gone;
+            self.core.running = false;
+            if self.job.take().is_some() {
+                self.core.drop_script();
+                self.result = Some(Err(Error::Gone));
+            }
+        }
     }
 
     /// Sees to it that no cause stays raised that nobody looks at: with nothing in flight lanes do

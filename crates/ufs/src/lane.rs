@@ -4,6 +4,7 @@
 
 use crate::descriptors::{Descriptors, SEGMENTS, Trouble};
 use crate::facts::Facts;
+use crate::host_watch::HostWatch;
 use crate::interrupts::{self, LaneInterrupts};
 use crate::layout::Layout;
 use crate::queue::{Mcq, Queue, Sdq};
@@ -59,6 +60,7 @@ pub(crate) struct Lane<M: Machine> {
     /// The time between two such looks, as asked for and as the interrupts allow, nanoseconds.
     pub(crate) watchdog: u64,
     pub(crate) watchdog_nanos: u64,
+    host_watch: HostWatch,
     /// The last order obeyed.
     pub(crate) obeyed: Order,
     pub(crate) parked: bool,
@@ -361,6 +363,7 @@ impl<M: Machine> Lane<M> {
             watch_at: Instant::NEVER,
             watchdog,
             watchdog_nanos: watchdog,
+            host_watch: HostWatch::new(&options.timeouts),
             obeyed: shared.orders.order_now(),
             parked: true,
             stopped: true,
@@ -561,17 +564,7 @@ impl<M: Machine> Lane<M> {
     /// Takes free slots that are stuck in the controller out of use.
     #[cold]
     pub(crate) fn retire_dead(&mut self) {
-        let (slots, dead) = (&mut self.slots, self.dead);
-        let is_dead = |n: usize| n < 32 && dead >> n & 1 != 0;
-        for (n, slot) in slots.iter_mut().enumerate() {
-            match slot.phase {
-                Phase::Free if is_dead(n) => slot.phase = Phase::Dead,
-                Phase::Dead if !is_dead(n) => slot.phase = Phase::Free,
-                _ => {}
-            }
-        }
-        let free = (0..slots.len()).rev().filter(|&n| slots[n].phase == Phase::Free);
-        self.free.refill(free);
+        self.free.retire(&mut self.slots, self.dead);
     }
 
     /// Takes a slot out of the queue: the host settles its end.
@@ -686,9 +679,10 @@ impl<M: Machine> Lane<M> {
         }
         self.look_for_errors(true);
         let mut next = now.after_nanos(self.watchdog_nanos);
-        let mut overdue = false;
+        let (mut overdue, mut held) = (false, false);
         for slot in 0..self.slots.len() {
             let Slot { phase, deadline, .. } = self.slots[slot];
+            held |= phase == Phase::Held;
             if phase == Phase::Issued && deadline <= now && self.obeyed.runs() {
                 self.hold(slot);
                 overdue = true;
@@ -699,6 +693,9 @@ impl<M: Machine> Lane<M> {
         self.watch_at = next;
         if overdue {
             self.shared.orders.call_host();
+        }
+        if self.host_watch.ends(held && self.index != 0, &self.machine, &self.shared, now) {
+            self.wake(now);
         }
     }
 

@@ -29,7 +29,7 @@
 //! | `options`, `link`, `platform` | what the caller wants, how the link runs, what the board does |
 //! | `layout`, `facts` | where everything lies in memory; controller and device as they are |
 //! | `shares`, `shared` | who may queue how much; what host and lanes say to each other |
-//! | `slots`, `queue`, `descriptors`, `interrupts` | parts of a lane |
+//! | `slots`, `queue`, `descriptors`, `interrupts`, `host_watch` | parts of a lane |
 //! | `lane` | commands: the hot path, and the rest of a lane |
 //! | `uic`, `task`, `exchange` | one UIC command, task management request, management command each |
 //! | `control` | the primitives of procedures that wait |
@@ -70,6 +70,7 @@ mod facts;
 mod firmware;
 mod history;
 mod host;
+mod host_watch;
 mod init;
 mod interrupts;
 mod lane;

@@ -87,6 +87,10 @@ pub struct Timeouts {
     pub service_ms: u32,
     /// How often a lane with commands in flight looks for errors and overdue commands, ms.
     pub watchdog_ms: u32,
+    /// How long a lane with an overdue command waits for a host that nobody polls. Then it switches
+    /// the controller off, and every command of every lane ends with
+    /// [`Gone`](flysch_api::command::Ended::Gone), ms.
+    pub host_ms: u32,
 }
 
 impl Default for Timeouts {
@@ -103,6 +107,7 @@ impl Default for Timeouts {
             start_stop_ms: 10_000,
             service_ms: 3_000,
             watchdog_ms: 50,
+            host_ms: 30_000,
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::control::{Core, Run, Stop};
 use crate::device_quirks::DeviceQuirk;
 use crate::exchange::{HostCommand, Moves};
 use crate::history::{ErrorKind, ErrorRecord};
+use crate::host_watch;
 use crate::link::Link;
 use crate::options::LinkLimits;
 use crate::platform::{Clocks, Event, Phase};
@@ -16,7 +17,7 @@ use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_wire::ufs::registers::{AHIT, Ahit, HCE, IE};
+use flysch_wire::ufs::registers::{AHIT, Ahit};
 use flysch_wire::ufs::uic::{
     HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicAttribute, UicOpcode, UicResult,
 };
@@ -386,14 +387,8 @@ impl<M: Machine> Core<M> {
 
     /// Stops the controller's DMA at once, whatever is under way, for a host that goes away.
     pub(crate) fn switch_off(&mut self) {
-        self.machine.write32(IE, 0);
-        self.machine.write32(HCE, 0);
         let limit = u64::from(self.options.timeouts.enable_ms) * MS;
-        let end = self.machine.now().after_nanos(limit);
-        // All ones: there is no controller any more.
-        while !matches!(self.machine.read32(HCE), 0 | u32::MAX) && self.machine.now() < end {
-            self.machine.wait(Some(self.machine.now().after_nanos(10 * US)));
-        }
+        host_watch::switch_off(&self.machine, limit);
         self.forget_keys();
         if let Some(platform) = &mut self.platform {
             platform.clocks(Clocks::Off);

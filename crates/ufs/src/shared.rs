@@ -135,6 +135,8 @@ pub(crate) struct Shared {
     event: AtomicU8,
     /// A lane has a command for a link that hibernates.
     wake: AtomicU8,
+    /// Counts how often the host was at work.
+    pulse: AtomicU32,
     /// Which logical unit [`order::HOLD`] is about.
     hold_lun: AtomicU8,
     pub(crate) bounds: Bounds,
@@ -149,6 +151,7 @@ impl Shared {
             orders: Orders::new(lanes),
             event: AtomicU8::new(0),
             wake: AtomicU8::new(0),
+            pulse: AtomicU32::new(0),
             hold_lun: AtomicU8::new(0),
             bounds: Bounds::new(lanes, own),
             keys,
@@ -164,6 +167,16 @@ impl Shared {
 
     pub(crate) fn hold_lun(&self) -> u8 {
         self.hold_lun.load(Ordering::Relaxed)
+    }
+
+    /// Host: it is at work.
+    pub(crate) fn beat(&self) {
+        self.pulse.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Lane: what changes while the host is polled.
+    pub(crate) fn pulse(&self) -> u32 {
+        self.pulse.load(Ordering::Relaxed)
     }
 
     /// Lane: a response carried the event alert.

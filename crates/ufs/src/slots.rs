@@ -119,6 +119,20 @@ impl FreeSlots {
         }
     }
 
+    /// Takes free slots out of use that are stuck in the controller, bits of `dead`, and those that
+    /// are not any more into use again.
+    pub(crate) fn retire(&mut self, slots: &mut [Slot], dead: u32) {
+        let is_dead = |n: usize| n < 32 && dead >> n & 1 != 0;
+        for (n, slot) in slots.iter_mut().enumerate() {
+            match slot.phase {
+                Phase::Free if is_dead(n) => slot.phase = Phase::Dead,
+                Phase::Dead if !is_dead(n) => slot.phase = Phase::Free,
+                _ => {}
+            }
+        }
+        self.refill((0..slots.len()).rev().filter(|&n| slots[n].phase == Phase::Free));
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len

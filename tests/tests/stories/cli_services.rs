@@ -1,4 +1,4 @@
-//! `flysch ufs rpmb|ffu|purge|refresh|history|timestamp|bootlun`: what they print, what they want
+//! `flysch ufs rpmb|ffu|purge|refresh|history|timestamp|bootlun|crypto`: what they print, what they want
 //! before they do it, and what they say when they cannot.
 
 use std::fs;
@@ -158,4 +158,47 @@ fn history_time_and_boot_unit() {
     refused(&format!("ufs bootlun set a {on}"), here, 2, &["--yes"]);
     refused(&format!("ufs bootlun read {on}"), here, 1, &["no boot unit is chosen"]);
     refused("ufs bootlun set a --yes", here, 1, &["UFS model", "bBootEnable"]);
+}
+
+/// A disk that is encrypted inline is read back with its key; its image has cipher text, which is
+/// what OpenSSL makes of the same key and block numbers.
+#[test]
+fn a_disk_is_encrypted_with_a_key_from_a_file() {
+    let folder = folder();
+    let here = folder.path();
+    let key: Vec<u8> = (0..64).collect();
+    fs::write(here.join("xts"), &key).unwrap();
+    fs::write(here.join("plain"), vec![0x11; 1 << 20]).unwrap();
+    let on = "ufs,image=disk,size=1M,crypto=aes-256-xts";
+    printed(&format!("copy plain {on},crypto-key=xts"), here);
+    printed(&format!("copy {on},crypto-key=xts back"), here);
+    assert!(fs::read(here.join("back")).unwrap() == fs::read(here.join("plain")).unwrap());
+    let image = fs::read(here.join("disk")).unwrap();
+    let begins = |block: usize| -> String {
+        image[block * 4096..][..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    assert_eq!([begins(0), begins(255)], ["d55fe2ed8537f5a7", "8e3b8d02166b7d72"]);
+    // Without a key it is another one each time.
+    printed(&format!("copy {on} noise"), here);
+    assert!(fs::read(here.join("noise")).unwrap() != fs::read(here.join("plain")).unwrap());
+    for (key, part) in [("key", "it has 32 bytes, and a key 64"), ("two", "more than 64 bytes")] {
+        refused(&format!("copy plain {on},crypto-key={key}"), here, 1, &[key, part]);
+    }
+    fs::write(here.join("same"), [5; 64]).unwrap();
+    refused(&format!("copy plain {on},crypto-key=same"), here, 1, &["its halves must differ"]);
+    let shown = printed("ufs crypto --on ufs,crypto=aes-128-xts,data-unit=512", here);
+    assert_eq!(
+        shown,
+        "key slots  16, 1 in use\n\
+         cipher     AES-XTS, 256 bits, data units 512 1024 2048 4096 8192 16384 32768 65536\n\
+         cipher     AES-XTS, 128 bits, data units 512 1024 2048 4096 8192 16384 32768 65536\n\
+         slot 0     AES-XTS, 128 bits, data units 512\n"
+    );
+    let json = json("ufs crypto --on ufs,crypto=aes-256-xts", here);
+    assert_eq!((&json["slots"], &json["keys"][0]["key_bits"]), (&16.into(), &256.into()));
+    let verify =
+        "bench --rw=randrw --bsrange=4k-64k --iodepth=8 --size=8m --verify=crc32c --segments=5";
+    for queues in ["", ",mcq=2"] {
+        printed(&format!("{verify} --on ufs,crypto=aes-256-xts{queues}"), here);
+    }
 }

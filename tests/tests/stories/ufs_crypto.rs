@@ -117,11 +117,7 @@ fn lists_are_encrypted_by_data_unit_wherever_they_lie() {
         let crypto = context(0, 4096, 9_u64.wrapping_neg());
         let scattered = segments(&machine, 0, 40960, 61);
         fill_data(&machine, &scattered, 9);
-        done(
-            &mut port,
-            &machine,
-            Command { data: scattered, crypto, ..write(100, whole(40960)) },
-        );
+        done(&mut port, &machine, Command { data: scattered, crypto, ..write(100, whole(40960)) });
         let raw = buffer(&machine, 4, 40960);
         done(&mut port, &machine, read(100, raw, None));
         let stored = bytes(&machine, raw);

@@ -10,7 +10,7 @@ use flysch_tests::ufs::{
 };
 use flysch_ufs::{Error, ErrorKind, Host, Operation, Options, Port, QueueMode, State};
 use flysch_wire::scsi::luns::LogicalUnitNumber;
-use flysch_wire::ufs::registers::{UCMDARG1, UCMDARG3, UICCMD};
+use flysch_wire::ufs::registers::{HCE, UCMDARG1, UCMDARG3, UICCMD};
 use flysch_wire::ufs::uic::{UicArgument1, UicAttribute, UicOpcode};
 
 fn modes() -> [Options; 4] {
@@ -398,5 +398,36 @@ fn a_device_that_stays_dead_is_gone_until_it_is_brought_up_again() {
         machine.with_model(|model| model.restore_power());
         host.bring_up(&machine).expect("up again");
         works(&machine, port);
+    }
+}
+
+#[test]
+fn a_host_that_nobody_polls_leaves_no_lane_waiting_for_ever() {
+    for options in modes() {
+        let machine = faulty(Kind::Timeout, Trigger::Never);
+        let mut ports = ports(&machine, Options { lanes: 3, ..options });
+        ports.iter_mut().for_each(|port| works(&machine, port));
+        let arm = |plan| machine.with_model(|model| model.arm_faults(plan));
+        arm(Plan::none().with(Kind::Timeout, Trigger::Every(1)));
+        let begin = machine.now();
+        for lane in [1, 2] {
+            let deadline = begin.after_nanos(lane as u64 * 1_000_000_000);
+            let command = Command { deadline, ..read(7, buffer(&machine, lane, 4096)) };
+            ports[lane].start(command, machine.now()).expect("room");
+            ports[lane].ring(machine.now());
+        }
+        for lane in [1, 2] {
+            assert_eq!(wait(&mut ports[lane], &machine).ended, Ended::Gone);
+        }
+        let waited = machine.now().nanos_since(begin) / 1_000_000_000;
+        assert!((30..35).contains(&waited), "after {waited} s");
+        assert_eq!(machine.read32(HCE), 0, "the controller touches no memory any more");
+        // Whoever has the host learns it, and can bring it up again.
+        arm(Plan::none());
+        assert_eq!(ports[0].poll(machine.now()), None);
+        let host = ports[0].host_mut().expect("the host");
+        assert_eq!(host.state(), State::Gone);
+        host.bring_up(&machine).expect("up again");
+        ports.iter_mut().for_each(|port| works(&machine, port));
     }
 }

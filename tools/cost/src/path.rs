@@ -68,7 +68,7 @@ pub const CASES: [Case; 13] = [
         order: Order::Shuffled,
         ..case("driver-mcq-shuffled", "driver, MCQ, depth 32, out of order", Layer::Driver, 280)
     },
-    Case { depth: 1, ..case("driver-mcq-1", "driver, MCQ, depth 1", Layer::Driver, 410) },
+    Case { depth: 1, ..case("driver-mcq-1", "driver, MCQ, depth 1", Layer::Driver, 415) },
     Case { controller: UfsSdq, ..case("driver-sdq", "driver, SDQ, depth 32", Layer::Driver, 262) },
     case("disk-mcq", "disk and driver, MCQ, depth 32", Layer::Disk, 450),
     Case {
@@ -86,8 +86,8 @@ pub const CASES: [Case; 13] = [
     },
     nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 250),
     Case { depth: 1, ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 380) },
-    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 400),
-    Case { depth: 1, ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 545) },
+    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 410),
+    Case { depth: 1, ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 555) },
     Case {
         segments: 2,
         ..nvme("disk-nvme-list", "disk and driver, NVMe, depth 32, 2 segments", Layer::Disk, 1750)

@@ -40,6 +40,14 @@ pub enum Error {
         /// Why not.
         cause: String,
     },
+    /// The key that the disk's data is to be encrypted with cannot be had.
+    #[error("{}: no key: {cause}", path.display())]
+    CryptoKey {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
     /// The model's thread could not be started.
     #[error("no thread for the model: {0}")]
     Thread(std::io::Error),

@@ -1,7 +1,11 @@
 //! What stacks on a host controller have in common: a disk on a port, and the plan of the memory.
 
-use flysch_api::block::{self, Completion, Geometry, Refused, Request};
+use flysch_api::block::{
+    self, Completion, Device as _, Error, Geometry, Operation, Refused, Request,
+};
 use flysch_api::command::Port;
+use flysch_api::crypto::CryptoContext;
+use flysch_api::data::BadData;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_cam::{Disk, Family};
 
@@ -12,6 +16,8 @@ use crate::stack::Needs;
 pub struct Lane<P: Port> {
     pub(crate) disk: Disk<P>,
     pub(crate) memory: DmaRegion,
+    /// The key of all its data, and the number of the disk's first data unit.
+    pub(crate) crypto: Option<CryptoContext>,
 }
 
 impl<P: Port> Lane<P>
@@ -21,6 +27,22 @@ where
     /// The disk.
     pub fn disk(&self) -> &Disk<P> {
         &self.disk
+    }
+
+    /// The request with the key of the whole disk. One that begins within a data unit cannot be
+    /// encrypted.
+    fn submit_encrypted(
+        &mut self,
+        request: &Request,
+        disk: CryptoContext,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let has_data = matches!(request.operation, Operation::Read | Operation::Write);
+        if has_data && !disk.is_whole(request.offset) {
+            return Err(Refused::Invalid(Error::BadData(BadData::DataUnit)));
+        }
+        let crypto = has_data.then(|| disk.after(request.offset));
+        self.disk.submit(&Request { crypto, ..*request }, now)
     }
 }
 
@@ -38,7 +60,10 @@ where
 
     #[inline]
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
-        self.disk.submit(request, now)
+        match self.crypto {
+            None => self.disk.submit(request, now),
+            Some(disk) => self.submit_encrypted(request, disk, now),
+        }
     }
 
     #[inline]

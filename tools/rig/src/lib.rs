@@ -26,7 +26,7 @@ pub use image::{ImageError, ImageFault};
 pub use nvme::NvmeControl;
 pub use stack::{Needs, Plain, Stack, Visitor};
 pub use target::{
-    ClockKind, FileTarget, KINDS, Key, Kind, NullTarget, NvmeQemuTarget, NvmeTarget, ParseError,
-    QemuTarget, Target, UfsTarget, did_you_mean,
+    ClockKind, CryptoTarget, FileTarget, KINDS, Key, Kind, NullTarget, NvmeQemuTarget, NvmeTarget,
+    ParseError, QemuTarget, Target, UfsTarget, did_you_mean,
 };
 pub use ufs::{Control, Controller};

@@ -180,7 +180,7 @@ impl<M: Machine> Nvme<M> {
         let shape = disk_shape(host.device(), namespace)?;
         let disk = |(lane, port)| {
             let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
-            Ok(Lane { disk, memory: plan.data(region) })
+            Ok(Lane { disk, memory: plan.data(region), crypto: None })
         };
         let ports = host.into_ports().into_iter();
         let lanes = ports.enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;

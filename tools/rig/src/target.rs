@@ -7,6 +7,7 @@ use core::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use flysch_api::crypto::DataUnit;
 use flysch_models::faults::{self as fault, Plan, PlanError};
 use flysch_models::nvme::profile as nvme;
 use flysch_models::software::Software;
@@ -71,6 +72,17 @@ pub const KINDS: [Kind; 6] = [
             key("wb", "on|off", "WriteBooster (off)"),
             key("rpmb", "normal|advanced", "how the RPMB unit is spoken to (normal)"),
             key("rpmb-key", "FILE", "key that RPMB region 0 has been given, 32 bytes (none)"),
+            key(
+                "crypto",
+                "aes-256-xts|aes-128-xts|off",
+                "the controller encrypts the disk's data, numbered from its beginning (off)",
+            ),
+            key("crypto-key", "FILE", "its key, 64 or 32 bytes (a new random one each time)"),
+            key(
+                "data-unit",
+                "512|1024|2048|4096|8192|16384|32768|65536",
+                "bytes encrypted under one number (4096)",
+            ),
             key("boot", "on|off", "units 1 and 2 are the boot units A and B (off)"),
             key("clock", "virtual|hybrid|real", "whose time: see docs/command.md (hybrid)"),
             key(
@@ -199,6 +211,8 @@ pub struct UfsTarget {
     pub advanced_rpmb: bool,
     /// File with the key that RPMB region 0 has been given.
     pub rpmb_key: Option<PathBuf>,
+    /// How the controller encrypts the disk's data.
+    pub crypto: Option<CryptoTarget>,
     /// Whether units 1 and 2 are boot units.
     pub boot: bool,
     /// Whose time counts.
@@ -244,6 +258,18 @@ pub struct NvmeTarget {
     pub faults_from: FaultsFrom,
     /// Seed of everything random.
     pub seed: u64,
+}
+
+/// How a disk's data is encrypted: data unit n from its beginning with the number n, as dm-crypt's
+/// `plain64` has it with sectors of that size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CryptoTarget {
+    /// Bytes of the key: 64 for AES-256-XTS, 32 for AES-128-XTS.
+    pub key_bytes: usize,
+    /// File that holds it; a random key without.
+    pub key: Option<PathBuf>,
+    /// What is encrypted under one number.
+    pub unit: DataUnit,
 }
 
 /// Since when a plan of faults counts its opportunities.
@@ -346,6 +372,7 @@ impl Default for UfsTarget {
             write_booster: false,
             advanced_rpmb: false,
             rpmb_key: None,
+            crypto: None,
             boot: false,
             clock: ClockKind::default(),
             software: None,
@@ -574,6 +601,38 @@ impl<'a> Pairs<'a> {
         self.get(name, |text| text.parse().ok().filter(|n| (low..=high).contains(n)))
     }
 
+    /// Encryption, and nothing that belongs to it without it.
+    fn crypto(&self) -> Result<Option<CryptoTarget>, ParseError> {
+        let key_bytes = self.get("crypto", |text| match text {
+            "aes-256-xts" => Some(64),
+            "aes-128-xts" => Some(32),
+            "off" => Some(0),
+            _ => None,
+        })?;
+        let key = self.path("crypto-key")?;
+        let unit = self.get("data-unit", |text| {
+            size::parse(text).and_then(|bytes| DataUnit::of(bytes.try_into().ok()?))
+        })?;
+        match key_bytes {
+            Some(key_bytes @ 1..) => {
+                let unit = unit.unwrap_or(DataUnit::BLOCK);
+                Ok(Some(CryptoTarget { key_bytes, key, unit }))
+            }
+            _ => match self
+                .pairs
+                .iter()
+                .find(|(k, _)| k.name == "crypto-key" || k.name == "data-unit")
+            {
+                Some((key, value)) => Err(ParseError::Value {
+                    key: key.name,
+                    given: (*value).into(),
+                    expected: "beside `crypto=aes-256-xts` or `crypto=aes-128-xts`".into(),
+                }),
+                None => Ok(None),
+            },
+        }
+    }
+
     fn block_size(&self) -> Result<u32, ParseError> {
         let read = |text: &str| size::parse(text).filter(|n| matches!(n, 512 | 4096));
         Ok(self.get("block", read)?.map_or(4096, |bytes| bytes as u32))
@@ -596,6 +655,7 @@ impl UfsTarget {
             write_booster: pairs.get("wb", on_off)?.unwrap_or(default.write_booster),
             advanced_rpmb: pairs.get("rpmb", rpmb_mode)?.unwrap_or(default.advanced_rpmb),
             rpmb_key: pairs.path("rpmb-key")?,
+            crypto: pairs.crypto()?,
             boot: pairs.get("boot", on_off)?.unwrap_or(default.boot),
             clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
             software: pairs.get("software", software)?.unwrap_or_default(),

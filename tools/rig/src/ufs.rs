@@ -1,7 +1,10 @@
 //! UFS stacks: machine, host controller driver, ports, disks.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
+use flysch_api::crypto::CryptoContext;
 use flysch_api::machine::{DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::scan::SCRATCH_BYTES;
@@ -11,16 +14,18 @@ use flysch_models::faults::Plan;
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::store::{FileStore, Store};
 use flysch_models::ufs::{Config, Threaded, Ufs as Model, UnitConfig};
+use flysch_ufs::{CryptoEngine, CryptoKey};
 use flysch_ufs::{Device, ErrorLog, Host, Link, LinkLimits, Operation, Options, Output};
 use flysch_ufs::{Port, QueueMode, Quirks};
 use flysch_wire::ufs::registers::{Cap, Ver};
+use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::stack::{Needs, Open};
-use crate::target::{ClockKind, FaultsFrom, QemuTarget, UfsTarget};
+use crate::target::{ClockKind, CryptoTarget, FaultsFrom, QemuTarget, UfsTarget};
 use crate::ticks::ticks;
 
 /// Size of a modelled logical unit where nothing else says it.
@@ -60,6 +65,8 @@ pub trait Control {
     fn errors(&self) -> &ErrorLog;
     /// What is known of the controller.
     fn controller(&self) -> Controller;
+    /// Its crypto engine, if it has one.
+    fn crypto(&self) -> Option<&CryptoEngine>;
 }
 
 /// What is known of a host controller.
@@ -115,6 +122,9 @@ fn open_model<M: Witness>(
     let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
     let machine = start(Model::new(config, region.clone())?, region.clone())?;
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
+    if let Some(crypto) = &target.crypto {
+        ufs.encrypt(crypto)?;
+    }
     let software = target
         .software
         .map_or_else(String::new, |software| format!(", the time of {}", software.description));
@@ -162,6 +172,25 @@ fn rpmb_key(path: &Path) -> Result<[u8; 32], Error> {
     let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     let length = bytes.len();
     bytes.try_into().map_err(|_| failed(format!("it has {length} bytes, and a key 32")))
+}
+
+/// The key of a disk: the file's, or a new one.
+fn crypto_key(target: &CryptoTarget) -> Result<CryptoKey, Error> {
+    const RANDOM: &str = "/dev/urandom";
+    let path = target.key.as_deref().unwrap_or(Path::new(RANDOM));
+    let failed = |cause: String| Error::CryptoKey { path: path.into(), cause };
+    let mut bytes = Zeroizing::new(Vec::with_capacity(target.key_bytes + 1));
+    let limit = target.key_bytes as u64 + u64::from(target.key.is_some());
+    let read = File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
+    read.map_err(|error| failed(error.to_string()))?;
+    if bytes.len() != target.key_bytes {
+        let wanted = target.key_bytes;
+        return Err(failed(match bytes.len() {
+            more if more > wanted => format!("it has more than {wanted} bytes, and a key {wanted}"),
+            less => format!("it has {less} bytes, and a key {wanted}"),
+        }));
+    }
+    CryptoKey::aes_xts(&bytes, target.unit).map_err(|error| failed(error.to_string()))
 }
 
 /// Starts QEMU and opens its device.
@@ -233,7 +262,7 @@ impl<M: Machine> Ufs<M> {
         let shape = disk_shape(&peripherals, lun)?;
         let disk = |(lane, port)| {
             let disk = Disk::new(port, shape, scratch(lane), &Default::default())?;
-            Ok(Lane { disk, memory: plan.data(region) })
+            Ok(Lane { disk, memory: plan.data(region), crypto: None })
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         Ok(Self { machine, lanes, peripherals, description: String::new(), made: None })
@@ -242,6 +271,18 @@ impl<M: Machine> Ufs<M> {
     /// The machine.
     pub fn machine(&self) -> &M {
         &self.machine
+    }
+
+    /// Gives the controller the key of the disk, and has all lanes name it.
+    fn encrypt(&mut self, target: &CryptoTarget) -> Result<(), Error> {
+        const SLOT: u8 = 0;
+        let key = crypto_key(target)?;
+        self.operate(Operation::ProgramKey { slot: SLOT, key })?;
+        let context = CryptoContext { number: 0, unit: target.unit, slot: SLOT };
+        for lane in &mut self.lanes {
+            lane.crypto = Some(context);
+        }
+        Ok(())
     }
 
     fn host(&self) -> &Host<M> {
@@ -316,6 +357,10 @@ impl<M: Machine> Control for Ufs<M> {
 
     fn errors(&self) -> &ErrorLog {
         self.host().errors()
+    }
+
+    fn crypto(&self) -> Option<&CryptoEngine> {
+        self.host().crypto()
     }
 
     fn controller(&self) -> Controller {

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use flysch_api::block::{Device, Error, Operation, Refused, Request};
 use flysch_api::command::{Direction, Ended, Outcome, Port, Token};
+use flysch_api::crypto::{CryptoContext, DataUnit};
 use flysch_api::data::{BadData, Data};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 
@@ -378,4 +379,34 @@ fn bad_lists_are_refused_before_the_device_sees_them() {
         assert_eq!(refused, Err(Refused::Invalid(Error::BadData(bad))), "{ranges:?}");
     }
     assert!(disk.port().started.is_empty() && disk.queue.is_quiet());
+}
+
+#[test]
+fn encrypted_data_is_split_between_data_units_and_numbered() {
+    // At most 16 KiB, four segments of one command, and data units of 8 KiB.
+    let mut disk = disk(4);
+    let unit = DataUnit::of(8192).unwrap();
+    let crypto = Some(CryptoContext { number: 40, unit, slot: 2 });
+    let named = |disk: &Disk<Fake>| -> Vec<_> {
+        let started = disk.port().started.iter();
+        started.map(|c| (c.crypto.unwrap().number, c.crypto.unwrap().slot, c.data.len())).collect()
+    };
+    disk.port_mut().script.extend([Fate::End(Ended::Reset)]);
+    let whole = Request { crypto, ..request(Operation::Read, 7, 10, 1) };
+    assert_eq!(result(&mut disk, whole), Ok(()));
+    let mut parts = named(&disk);
+    parts.sort_unstable();
+    let again = [(40, 2, 16384), (40, 2, 16384), (42, 2, 16384), (44, 2, 8192)];
+    assert_eq!(parts, again, "the first was lost in a reset and has its number again");
+    // Four segments of 3 KiB have 12 KiB, of which one data unit is whole.
+    let mut disk = self::disk(4);
+    let ranges: Vec<_> = (0..8).map(|n| (n * 0x2000, 3072)).collect();
+    let list = Request { crypto, ..spread(&disk, Operation::Write, &ranges) };
+    assert_eq!(list.length, 24576);
+    assert_eq!(result(&mut disk, list), Ok(()));
+    assert_eq!(named(&disk), [(40, 2, 8192), (41, 2, 8192), (42, 2, 8192)]);
+    let odd = Request { crypto, ..request(Operation::Read, 7, 1, 1) };
+    assert_eq!(result(&mut disk, odd), Err(Error::BadData(BadData::DataUnit)));
+    let delete = Request { crypto, ..request(Operation::Delete, 7, 1, 1) };
+    assert_eq!(result(&mut disk, delete), Ok(()), "there is nothing to encrypt");
 }

@@ -96,7 +96,7 @@ impl Port for Device {
     type Protocol = Scsi;
 
     fn limits(&self) -> &Limits {
-        &Limits { slots: 1, transfer_max: 4096, segments: SegmentLimits::NONE }
+        &Limits { slots: 1, transfer_max: 4096, segments: SegmentLimits::NONE, crypto: false }
     }
 
     fn memory(&self) -> &DmaRegion {

@@ -30,7 +30,8 @@ pub(super) const REGISTER: u32 = 0x1800;
 pub const CRYPTO_SLOTS_MAX: u32 = 16;
 
 /// The algorithms, all with every size of data units.
-const CAPABILITIES: [CryptoCapEntry; 2] = [xts(CryptoKeySize::Bits256), xts(CryptoKeySize::Bits128)];
+const CAPABILITIES: [CryptoCapEntry; 2] =
+    [xts(CryptoKeySize::Bits256), xts(CryptoKeySize::Bits128)];
 
 const fn xts(size: CryptoKeySize) -> CryptoCapEntry {
     CryptoCapEntry::new().with_algid(CryptoAlgorithm::AesXts).with_sdusb(0xFF).with_ks(size)

@@ -227,9 +227,7 @@ impl Ufs {
             None => copy(Parts::new(memory, task, moved), true, |done, (region, at), len| {
                 unit.store.read(offset + done, region, at, len)
             }),
-            Some(key) => {
-                self.crypto.decrypt(key, (&mut unit.store, offset), (memory, task), moved)
-            }
+            Some(key) => self.crypto.decrypt(key, (&mut unit.store, offset), (memory, task), moved),
         };
         match copied {
             Ok(()) => self.respond(index, Status::Good, None, len),
@@ -263,9 +261,7 @@ impl Ufs {
             None => copy(Parts::new(memory, task, moved), false, |done, (region, at), len| {
                 unit.store.write(offset + done, region, at, len)
             }),
-            Some(key) => {
-                self.crypto.encrypt(key, (&mut unit.store, offset), (memory, task), moved)
-            }
+            Some(key) => self.crypto.encrypt(key, (&mut unit.store, offset), (memory, task), moved),
         };
         let lba = offset >> unit.block_shift;
         match copied.and(kept.map_err(|_| Failed::Store)) {

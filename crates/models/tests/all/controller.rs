@@ -8,8 +8,9 @@ use flysch_models::ufs::{Config, UnitConfig};
 use flysch_wire::scsi::Status;
 use flysch_wire::ufs::query::{AttributeId, QueryResult};
 use flysch_wire::ufs::registers::{
-    self as reg, Ahit, CleanUpResult, Hcs, InterruptAggregation, Interrupts, PowerModeStatus,
-    SqCti, SqRtc, SqRts, UecDl,
+    self as reg, Ahit, Cap, CleanUpResult, CryptoAlgorithm, CryptoCap, CryptoCapEntry,
+    CryptoConfig, CryptoKeySize, Hcs, InterruptAggregation, Interrupts, PowerModeStatus, SqCti,
+    SqRtc, SqRts, UecDl,
 };
 use flysch_wire::ufs::uic::{UicAttribute, UicOpcode, UicResult};
 use flysch_wire::ufs::upiu::{QueryFields, ServiceResponse, TaskAttribute, TaskFunction};
@@ -681,4 +682,58 @@ fn an_attribute_of_no_width_survives_a_host_reset() {
     host.start(0);
     let fields = QueryFields::read_attribute(AttributeId::RefClkFreq.into_bits(), 0, 0);
     assert_eq!(host.query(fields, &[]).1.value32(), 3);
+}
+
+#[test]
+fn the_crypto_engine_keeps_to_its_configuration_entries() {
+    let mut host = up("", 0);
+    assert!(Cap::from_bits(host.read(reg::CAP)).cs());
+    let ccap = CryptoCap::from_bits(host.read(reg::CCAP));
+    assert_eq!((ccap.cc(), ccap.cfgc()), (2, 15));
+    let entry = CryptoCapEntry::from_bits(host.read(reg::CRYPTOCAP));
+    assert_eq!((entry.algid(), entry.ks()), (CryptoAlgorithm::AesXts, CryptoKeySize::Bits256));
+    let slot = u32::from(ccap.cfgptr()) * reg::CRYPTO_CONFIG_UNIT + 4 * reg::CRYPTO_CONFIG_LENGTH;
+    let dw16 = slot + reg::CRYPTO_CONFIG_OFFSET;
+    let on = CryptoConfig::new().with_dusize(8).with_cfge(true);
+    let ocs = |host: &mut Host, length| {
+        let upiu = Host::command_upiu(0, 0, &Host::read10(0, 1), false, length);
+        let good = host.prepare(0, &upiu, 4096);
+        let utrd = with(good, |u| (u.header, u.dun) = (u.header.with_ce(true).with_cci(4), 7));
+        host.ring(0, 0, &utrd);
+        host.sleep_us(1000);
+        let mut bytes = [0; 32];
+        host.memory.read(0, &mut bytes);
+        flysch_wire::ufs::utrd::Utrd::parse(&bytes).status.ocs()
+    };
+    let invalid = Ocs::InvalidCryptoConfiguration;
+    assert_eq!(ocs(&mut host, 4096), invalid, "no key");
+    host.write(slot, 0x1234_5678);
+    host.write(dw16, on.into_bits());
+    assert_eq!(host.read(slot), 0, "keys cannot be read");
+    assert_eq!(CryptoConfig::from_bits(host.read(dw16)), on);
+    assert_eq!(ocs(&mut host, 4096), invalid, "HCE.CGE is clear");
+    host.write(reg::HCE, 3);
+    assert_eq!(host.read(reg::HCE), 3);
+    assert_eq!(ocs(&mut host, 4096), Ocs::Success);
+    assert_eq!(ocs(&mut host, 2048), Ocs::GeneralCryptoError, "half a data unit");
+    for bad in [on.with_capidx(2), on.with_dusize(3), on.with_dusize(0)] {
+        host.write(dw16, 0);
+        host.write(dw16, bad.into_bits());
+        assert_eq!(ocs(&mut host, 4096), invalid, "{bad:?}");
+    }
+    host.write(dw16, 0);
+    host.write(dw16, on.into_bits());
+    host.write(slot + 8, 1);
+    assert_eq!(ocs(&mut host, 4096), Ocs::GeneralCryptoError, "changed while it was enabled");
+    host.write(dw16, 0);
+    assert_eq!(ocs(&mut host, 4096), invalid);
+    host.write(dw16, on.into_bits());
+    assert_eq!(ocs(&mut host, 4096), Ocs::Success);
+    host.write(reg::HCE, 0);
+    assert_eq!((host.read(reg::HCE), host.read(dw16)), (0, 0), "a reset takes the keys");
+    // Hosts have been seen to put keys back before they set HCE.
+    host.write(dw16, on.into_bits());
+    host.write(reg::HCE, 3);
+    host.sleep_us(100);
+    assert_eq!(CryptoConfig::from_bits(host.read(dw16)), on);
 }

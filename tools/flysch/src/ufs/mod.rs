@@ -2,6 +2,7 @@
 
 mod attributes;
 mod confirm;
+mod crypto;
 mod descriptors;
 mod errors;
 mod info;
@@ -54,6 +55,8 @@ enum What {
     Purge(services::PurgeArguments),
     /// Refresh: have the device write its data anew.
     Refresh(services::RefreshArguments),
+    /// Inline encryption: what the controller can do, and which key slots are in use.
+    Crypto,
     /// Error history that the device keeps.
     History(services::HistoryArguments),
     /// Tell the device the time.
@@ -96,6 +99,7 @@ fn service(what: &What, control: &mut dyn Control, output: &mut Output) -> Resul
         What::Ffu(arguments) => services::firmware(arguments, control, output),
         What::Purge(arguments) => services::purge(arguments, control, output),
         What::Refresh(arguments) => services::refresh(arguments, control, output),
+        What::Crypto => crypto::run(control, output),
         What::History(arguments) => services::history(arguments, control, output),
         What::Timestamp(arguments) => services::timestamp(arguments, control, output),
         What::Bootlun(arguments) => services::boot(arguments, control, output),

@@ -16,6 +16,7 @@ fn bare_kinds_have_their_defaults() {
 fn every_key_is_read() {
     let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,esi=off,\
                 aggregate=8:400,gear=3,wb=on,rpmb=advanced,rpmb-key=k.bin,boot=on,\
+                crypto=aes-128-xts,crypto-key=c.bin,data-unit=512,\
                 clock=virtual,software=linux,faults=timeout:0.1+uic:n5,faults-from=power,seed=7";
     let expected = UfsTarget {
         profile: OK3576,
@@ -30,6 +31,11 @@ fn every_key_is_read() {
         write_booster: true,
         advanced_rpmb: true,
         rpmb_key: Some("k.bin".into()),
+        crypto: Some(CryptoTarget {
+            key_bytes: 32,
+            key: Some("c.bin".into()),
+            unit: DataUnit::of(512).unwrap(),
+        }),
         boot: true,
         clock: ClockKind::Virtual,
         software: Some(flysch_models::software::LINUX),
@@ -38,6 +44,9 @@ fn every_key_is_read() {
         seed: 7,
     };
     assert_eq!(text.parse(), Ok(Target::Ufs(expected)));
+    assert!(refusal("ufs,crypto=xts").contains("aes-256-xts"));
+    assert!(refusal("ufs,crypto=aes-256-xts,data-unit=256").contains("512|1024"));
+    assert!(refusal("ufs,crypto-key=k").contains("beside `crypto=aes-256-xts`"));
     let text = "nvme@qemu,size=64M,image=c.img,queues=3,block=512,qemu=/opt/qemu";
     let expected = NvmeQemuTarget {
         size: Some(64 << 20),
