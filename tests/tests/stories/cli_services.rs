@@ -1,5 +1,5 @@
-//! `flysch ufs rpmb|ffu|purge|refresh|history|timestamp|bootlun|crypto`: what they print, what they want
-//! before they do it, and what they say when they cannot.
+//! `flysch ufs rpmb|ffu|purge|refresh|history|timestamp|bootlun|crypto`: what they print, what they
+//! want before they do it, and what they say when they cannot.
 
 use std::fs;
 use std::path::Path;

@@ -7,7 +7,6 @@ use core::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use flysch_api::crypto::DataUnit;
 use flysch_models::faults::{self as fault, Plan, PlanError};
 use flysch_models::nvme::profile as nvme;
 use flysch_models::software::Software;
@@ -15,6 +14,10 @@ use flysch_models::ufs::profile::{GALAXY_BOOK_S, Profile};
 use flysch_ufs::Aggregation;
 
 use crate::size;
+
+mod crypto;
+
+pub use crypto::CryptoTarget;
 
 /// One kind of target.
 #[derive(Debug)]
@@ -258,18 +261,6 @@ pub struct NvmeTarget {
     pub faults_from: FaultsFrom,
     /// Seed of everything random.
     pub seed: u64,
-}
-
-/// How a disk's data is encrypted: data unit n from its beginning with the number n, as dm-crypt's
-/// `plain64` has it with sectors of that size.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CryptoTarget {
-    /// Bytes of the key: 64 for AES-256-XTS, 32 for AES-128-XTS.
-    pub key_bytes: usize,
-    /// File that holds it; a random key without.
-    pub key: Option<PathBuf>,
-    /// What is encrypted under one number.
-    pub unit: DataUnit,
 }
 
 /// Since when a plan of faults counts its opportunities.
@@ -599,38 +590,6 @@ impl<'a> Pairs<'a> {
 
     fn within(&self, name: &str, low: u8, high: u8) -> Result<Option<u8>, ParseError> {
         self.get(name, |text| text.parse().ok().filter(|n| (low..=high).contains(n)))
-    }
-
-    /// Encryption, and nothing that belongs to it without it.
-    fn crypto(&self) -> Result<Option<CryptoTarget>, ParseError> {
-        let key_bytes = self.get("crypto", |text| match text {
-            "aes-256-xts" => Some(64),
-            "aes-128-xts" => Some(32),
-            "off" => Some(0),
-            _ => None,
-        })?;
-        let key = self.path("crypto-key")?;
-        let unit = self.get("data-unit", |text| {
-            size::parse(text).and_then(|bytes| DataUnit::of(bytes.try_into().ok()?))
-        })?;
-        match key_bytes {
-            Some(key_bytes @ 1..) => {
-                let unit = unit.unwrap_or(DataUnit::BLOCK);
-                Ok(Some(CryptoTarget { key_bytes, key, unit }))
-            }
-            _ => match self
-                .pairs
-                .iter()
-                .find(|(k, _)| k.name == "crypto-key" || k.name == "data-unit")
-            {
-                Some((key, value)) => Err(ParseError::Value {
-                    key: key.name,
-                    given: (*value).into(),
-                    expected: "beside `crypto=aes-256-xts` or `crypto=aes-128-xts`".into(),
-                }),
-                None => Ok(None),
-            },
-        }
     }
 
     fn block_size(&self) -> Result<u32, ParseError> {

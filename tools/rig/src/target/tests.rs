@@ -1,4 +1,5 @@
 use super::*;
+use flysch_api::crypto::DataUnit;
 use flysch_models::ufs::profile::OK3576;
 
 fn refusal(text: &str) -> String {

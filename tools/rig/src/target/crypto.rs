@@ -1,0 +1,52 @@
+use std::path::PathBuf;
+
+use flysch_api::crypto::DataUnit;
+
+use super::{Pairs, ParseError};
+use crate::size;
+
+/// How a disk's data is encrypted: data unit n from its beginning with the number n, as dm-crypt's
+/// `plain64` has it with sectors of that size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CryptoTarget {
+    /// Bytes of the key: 64 for AES-256-XTS, 32 for AES-128-XTS.
+    pub key_bytes: usize,
+    /// File that holds it; a random key without.
+    pub key: Option<PathBuf>,
+    /// What is encrypted under one number.
+    pub unit: DataUnit,
+}
+
+impl Pairs<'_> {
+    /// Encryption, and nothing that belongs to it without it.
+    pub(super) fn crypto(&self) -> Result<Option<CryptoTarget>, ParseError> {
+        let key_bytes = self.get("crypto", |text| match text {
+            "aes-256-xts" => Some(64),
+            "aes-128-xts" => Some(32),
+            "off" => Some(0),
+            _ => None,
+        })?;
+        let key = self.path("crypto-key")?;
+        let unit = self.get("data-unit", |text| {
+            size::parse(text).and_then(|bytes| DataUnit::of(bytes.try_into().ok()?))
+        })?;
+        match key_bytes {
+            Some(key_bytes @ 1..) => {
+                let unit = unit.unwrap_or(DataUnit::BLOCK);
+                Ok(Some(CryptoTarget { key_bytes, key, unit }))
+            }
+            _ => match self
+                .pairs
+                .iter()
+                .find(|(k, _)| k.name == "crypto-key" || k.name == "data-unit")
+            {
+                Some((key, value)) => Err(ParseError::Value {
+                    key: key.name,
+                    given: (*value).into(),
+                    expected: "beside `crypto=aes-256-xts` or `crypto=aes-128-xts`".into(),
+                }),
+                None => Ok(None),
+            },
+        }
+    }
+}
