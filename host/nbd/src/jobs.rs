@@ -372,6 +372,7 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
             offset,
             length,
             data,
+            crypto: None,
             token: place as u64,
             accepted: self.clock.now(),
         }

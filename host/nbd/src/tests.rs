@@ -66,6 +66,7 @@ impl Disk {
             queue_depth: 8,
             can_delete: true,
             read_only,
+            crypto: false,
         };
         let memory = DmaRegion::zeroed(16 << 10, 0x1000);
         let content = vec![0; SIZE as usize];
