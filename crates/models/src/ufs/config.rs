@@ -114,7 +114,7 @@ pub struct Config {
     /// Shared WriteBooster buffer, bytes; 0 for none.
     pub write_booster: u64,
     /// Key slots of the controller's crypto engine, at most
-    /// [`CRYPTO_SLOTS_MAX`](super::CRYPTO_SLOTS_MAX); 0 for a controller without.
+    /// [`CRYPTO_SLOTS_MAX`]; 0 for a controller without.
     pub crypto_slots: u32,
     /// The RPMB unit speaks advanced mode (UFS 4.0).
     pub advanced_rpmb: bool,
