@@ -158,7 +158,6 @@ impl Drop for Bench {
     fn drop(&mut self) {
         self.handle.wake();
         self.thread.take().unwrap().join().unwrap();
-        assert!(!self.path.exists(), "the socket stays behind");
     }
 }
 

@@ -134,11 +134,12 @@ fn a_disk_with_content_becomes_a_mirror_and_either_half_is_enough() {
     geom("-f a copy data mirror/gm", folder);
     let inserted = geom("-f a -f b mirror insert gm b", folder);
     assert_eq!(inserted, "gm: 1 components rebuilt\n");
-    let status = "\
-     Name    Status  Components
-mirror/gm  COMPLETE  a (ACTIVE)
-                     b (ACTIVE)
-";
+    let status = [
+        "     Name    Status  Components\n",
+        "mirror/gm  COMPLETE  a (ACTIVE)\n",
+        "                     b (ACTIVE)\n",
+    ];
+    let status = status.concat();
     assert_eq!(geom("-f a -f b mirror status", folder), status);
     refused("-f a -f b part create -s gpt a", folder, 1, "in use by MIRROR gm");
     // One half is enough to read from, and listing it writes nothing.
