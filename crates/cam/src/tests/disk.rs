@@ -406,7 +406,8 @@ fn encrypted_data_is_split_between_data_units_and_numbered() {
     assert_eq!(result(&mut disk, list), Ok(()));
     assert_eq!(named(&disk), [(40, 2, 8192), (41, 2, 8192), (42, 2, 8192)]);
     let odd = Request { crypto, ..request(Operation::Read, 7, 1, 1) };
-    assert_eq!(result(&mut disk, odd), Err(Error::BadData(BadData::DataUnit)));
+    let refused = Refused::Invalid(Error::BadData(BadData::DataUnit));
+    assert_eq!(disk.submit(&odd, at(1)), Err(refused));
     let delete = Request { crypto, ..request(Operation::Delete, 7, 1, 1) };
     assert_eq!(result(&mut disk, delete), Ok(()), "there is nothing to encrypt");
 }
