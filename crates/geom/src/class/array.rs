@@ -6,8 +6,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::block;
+use flysch_wire::geom::Name;
 
-use super::{Class, Config, News, Object};
+use super::{Class, Config, News, Object, guard, write_last};
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
@@ -52,6 +53,79 @@ pub(super) struct Array {
     layout: Layout,
     automatic: bool,
     components: Vec<Option<Component>>,
+}
+
+/// What a component's metadata says besides the name, the id and the layout.
+pub(super) struct Place {
+    pub(super) number: u16,
+    pub(super) all: u16,
+    /// The only provider this may be.
+    pub(super) provider: Option<Name<16>>,
+    pub(super) provider_size: u64,
+}
+
+/// Writes metadata onto the providers: `emit` fills the last sector of each. From then on the
+/// whole is there.
+pub(super) fn label(
+    graph: &mut Graph,
+    class: &'static dyn Class,
+    under: &[ProviderId],
+    (hardcode, force): (bool, bool),
+    emit: impl Fn(&Place, &mut [u8]),
+) -> Result<(), Error> {
+    for &provider in under {
+        guard::in_use(graph, provider)?;
+        if !force {
+            guard::last_sector(graph, class.name(), provider)?;
+        }
+    }
+    for (number, &provider) in under.iter().enumerate() {
+        let there = &graph[provider];
+        let place = Place {
+            number: number as u16,
+            all: under.len() as u16,
+            provider: hardcode.then(|| Name::new(&there.name)).flatten(),
+            provider_size: there.media_size,
+        };
+        write_last(graph, provider, |sector| emit(&place, sector))?;
+    }
+    graph.settle();
+    Ok(())
+}
+
+/// Joins the providers without writing anything: `part` is the first of them.
+pub(super) fn create(
+    graph: &mut Graph,
+    class: &'static dyn Class,
+    under: &[ProviderId],
+    mut part: Part,
+) -> Result<(), Error> {
+    for (number, &provider) in under.iter().enumerate() {
+        guard::in_use(graph, provider)?;
+        part.number = number as u16;
+        join(graph, class, provider, &part)?;
+    }
+    graph.settle();
+    Ok(())
+}
+
+/// The metadata in the last sector of a provider, or what tasting comes to without.
+pub(super) fn read<M>(
+    graph: &mut Graph,
+    class: &'static dyn Class,
+    provider: ProviderId,
+    (magic, len): (&[u8], usize),
+    parse: fn(&[u8]) -> Result<M, flysch_wire::Error>,
+) -> Result<M, Taste> {
+    let sector = graph.peek_last(provider).map_err(|error| Taste::passed(error.to_string()))?;
+    let class = class.name();
+    parse(&sector).map_err(|error| {
+        if !sector.starts_with(magic) {
+            return Taste::passed(format!("no label of {class} in the last sector"));
+        }
+        let at = graph[provider].last_sector();
+        Taste::refused(format!("its label of {class} is not sound: {error}"), at, len as u64)
+    })
 }
 
 /// Adds a component; where it is the last one, the whole is there. Without metadata nothing of the

@@ -6,8 +6,8 @@ use flysch_api::block;
 use flysch_wire::geom::Name;
 use flysch_wire::geom::concat as wire;
 
-use super::array::{self, Layout, Part};
-use super::{Class, Config, News, Object, guard, pass_access_alone, write_last};
+use super::array::{self, Layout, Part, Place};
+use super::{Class, Config, News, Object, pass_access_alone};
 use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
@@ -46,28 +46,14 @@ pub fn label(
     under: &[ProviderId],
     options: &Options,
 ) -> Result<(), Error> {
-    let wire_name = check(graph, name, under)?;
+    let name = check(graph, name, under)?;
     let id = graph.random() as u32;
-    for &provider in under {
-        guard::in_use(graph, provider)?;
-        if !options.force {
-            guard::last_sector(graph, "CONCAT", provider)?;
-        }
-    }
-    for (number, &provider) in under.iter().enumerate() {
-        let there = &graph[provider];
-        let metadata = wire::Concat {
-            name: wire_name,
-            id,
-            number: number as u16,
-            all: under.len() as u16,
-            provider: options.hardcode.then(|| Name::new(&there.name)).flatten(),
-            provider_size: there.media_size,
-        };
-        write_last(graph, provider, |sector| metadata.emit(sector))?;
-    }
-    graph.settle();
-    Ok(())
+    let overrides = (options.hardcode, options.force);
+    array::label(graph, &CONCAT, under, overrides, |place, sector| {
+        let Place { number, all, provider, provider_size } = *place;
+        let metadata = wire::Concat { name, id, number, all, provider, provider_size };
+        metadata.emit(sector);
+    })
 }
 
 /// Joins the providers without writing anything (`gconcat create`).
@@ -76,7 +62,7 @@ pub fn label(
 /// What cannot be.
 pub fn create(graph: &mut Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
     check(graph, name, under)?;
-    let mut part = Part {
+    let part = Part {
         name: name.to_string(),
         id: graph.random() as u32,
         number: 0,
@@ -84,13 +70,7 @@ pub fn create(graph: &mut Graph, name: &str, under: &[ProviderId]) -> Result<(),
         layout: Layout::Concat,
         automatic: false,
     };
-    for (number, &provider) in under.iter().enumerate() {
-        guard::in_use(graph, provider)?;
-        part.number = number as u16;
-        array::join(graph, &CONCAT, provider, &part)?;
-    }
-    graph.settle();
-    Ok(())
+    array::create(graph, &CONCAT, under, part)
 }
 
 /// Removes a concatenation; its metadata stays (`gconcat stop`).
@@ -107,19 +87,10 @@ impl Class for Concat {
     }
 
     fn taste(&self, graph: &mut Graph, provider: ProviderId) -> Taste {
-        let metadata = match graph.peek_last(provider) {
-            Ok(sector) => match wire::Concat::parse(&sector) {
-                Ok(metadata) => metadata,
-                Err(_) if !sector.starts_with(&wire::MAGIC) => {
-                    return Taste::passed("no label of CONCAT in the last sector");
-                }
-                Err(error) => {
-                    let at = graph[provider].last_sector();
-                    let text = alloc::format!("its label of CONCAT is not sound: {error}");
-                    return Taste::refused(text, at, wire::LEN as u64);
-                }
-            },
-            Err(error) => return Taste::passed(error.to_string()),
+        let there = (&wire::MAGIC[..], wire::LEN);
+        let metadata = match array::read(graph, &CONCAT, provider, there, wire::Concat::parse) {
+            Ok(metadata) => metadata,
+            Err(taste) => return taste,
         };
         let part = Part {
             name: metadata.name.to_string(),

@@ -6,8 +6,8 @@ use flysch_api::block;
 use flysch_wire::geom::Name;
 use flysch_wire::geom::stripe as wire;
 
-use super::array::{self, Layout, Part};
-use super::{Class, Config, News, Object, guard, pass_access_alone, write_last};
+use super::array::{self, Layout, Part, Place};
+use super::{Class, Config, News, Object, pass_access_alone};
 use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
@@ -68,29 +68,22 @@ pub fn label(
     under: &[ProviderId],
     options: &Options,
 ) -> Result<(), Error> {
-    let wire_name = check(graph, name, under, options)?;
+    let name = check(graph, name, under, options)?;
     let id = graph.random() as u32;
-    for &provider in under {
-        guard::in_use(graph, provider)?;
-        if !options.force {
-            guard::last_sector(graph, "STRIPE", provider)?;
-        }
-    }
-    for (number, &provider) in under.iter().enumerate() {
-        let there = &graph[provider];
+    let overrides = (options.hardcode, options.force);
+    array::label(graph, &STRIPE, under, overrides, |place, sector| {
+        let Place { number, all, provider, provider_size } = *place;
         let metadata = wire::Stripe {
-            name: wire_name,
+            name,
             id,
-            number: number as u16,
-            all: under.len() as u16,
+            number,
+            all,
             stripe_size: options.stripe_size,
-            provider: options.hardcode.then(|| Name::new(&there.name)).flatten(),
-            provider_size: there.media_size,
+            provider,
+            provider_size,
         };
-        write_last(graph, provider, |sector| metadata.emit(sector))?;
-    }
-    graph.settle();
-    Ok(())
+        metadata.emit(sector);
+    })
 }
 
 /// Joins the providers without writing anything (`gstripe create`).
@@ -104,7 +97,7 @@ pub fn create(
     options: &Options,
 ) -> Result<(), Error> {
     check(graph, name, under, options)?;
-    let mut part = Part {
+    let part = Part {
         name: name.to_string(),
         id: graph.random() as u32,
         number: 0,
@@ -112,13 +105,7 @@ pub fn create(
         layout: Layout::Stripe(u64::from(options.stripe_size)),
         automatic: false,
     };
-    for (number, &provider) in under.iter().enumerate() {
-        guard::in_use(graph, provider)?;
-        part.number = number as u16;
-        array::join(graph, &STRIPE, provider, &part)?;
-    }
-    graph.settle();
-    Ok(())
+    array::create(graph, &STRIPE, under, part)
 }
 
 /// Removes a stripe; its metadata stays (`gstripe stop`).
@@ -135,19 +122,10 @@ impl Class for Stripe {
     }
 
     fn taste(&self, graph: &mut Graph, provider: ProviderId) -> Taste {
-        let metadata = match graph.peek_last(provider) {
-            Ok(sector) => match wire::Stripe::parse(&sector) {
-                Ok(metadata) => metadata,
-                Err(_) if !sector.starts_with(&wire::MAGIC) => {
-                    return Taste::passed("no label of STRIPE in the last sector");
-                }
-                Err(error) => {
-                    let at = graph[provider].last_sector();
-                    let text = alloc::format!("its label of STRIPE is not sound: {error}");
-                    return Taste::refused(text, at, wire::LEN as u64);
-                }
-            },
-            Err(error) => return Taste::passed(error.to_string()),
+        let there = (&wire::MAGIC[..], wire::LEN);
+        let metadata = match array::read(graph, &STRIPE, provider, there, wire::Stripe::parse) {
+            Ok(metadata) => metadata,
+            Err(taste) => return taste,
         };
         let part = Part {
             name: metadata.name.to_string(),
