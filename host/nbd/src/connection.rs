@@ -17,7 +17,7 @@ use crate::wire::{EXTENDED_REQUEST_BYTES, Errno, Form, REQUEST_BYTES, Request, c
 const REQUESTS_MAX: u32 = 128;
 /// Most bytes of their data; one request of the longest kind always goes.
 const BYTES_MAX: u64 = 64 << 20;
-/// Bytes read from a socket at once.
+/// Bytes read from a socket at once; more than the longest option.
 const READ: usize = 256 << 10;
 
 /// A client, by a number that no other gets.
@@ -125,6 +125,56 @@ impl AsFd for Socket {
     }
 }
 
+/// What came and was not used yet. Its room is made once.
+#[derive(Debug)]
+struct Input {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    fn new() -> Self {
+        Self { bytes: vec![0; READ].into_boxed_slice(), start: 0, end: 0 }
+    }
+
+    fn here(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// The first `count` bytes, which are here, are used.
+    fn used(&mut self, count: usize) {
+        self.start += count;
+    }
+
+    fn fill(&mut self, socket: &mut Socket) -> io::Result<usize> {
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let read = socket.read(&mut self.bytes[self.end..])?;
+        self.end += read;
+        Ok(read)
+    }
+}
+
+/// A write whose payload is not whole yet.
+#[derive(Debug)]
+struct Payload {
+    request: Request,
+    bytes: Vec<u8>,
+    here: usize,
+}
+
+impl Payload {
+    fn new(request: Request) -> Self {
+        Self { bytes: vec![0; request.length as usize], request, here: 0 }
+    }
+
+    /// The room of what is missing.
+    fn missing(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.here..]
+    }
+}
+
 /// Where it is.
 #[derive(Debug)]
 enum Phase {
@@ -138,10 +188,8 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     socket: Socket,
     phase: Phase,
-    /// What came and was not used yet.
-    input: Vec<u8>,
-    /// A write whose payload is not whole yet.
-    payload: Option<(Request, Vec<u8>)>,
+    input: Input,
+    payload: Option<Payload>,
     /// What it is owed, and how much of the first was sent.
     output: VecDeque<Vec<u8>>,
     sent: usize,
@@ -173,7 +221,7 @@ impl Connection {
             client,
             socket,
             phase,
-            input: Vec::new(),
+            input: Input::new(),
             payload: None,
             output: VecDeque::new(),
             sent: 0,
@@ -275,19 +323,10 @@ impl Connection {
 
     /// Reads from the socket: into the payload that is awaited, else into the input.
     fn fill(&mut self) -> io::Result<usize> {
-        if let Some((request, payload)) = &mut self.payload {
-            let have = payload.len();
-            let missing = (request.length as usize - have).min(READ);
-            payload.resize(have + missing, 0);
-            let read = self.socket.read(&mut payload[have..]);
-            payload.truncate(have + *read.as_ref().unwrap_or(&0));
-            return read;
-        }
-        let have = self.input.len();
-        self.input.resize(have + READ, 0);
-        let read = self.socket.read(&mut self.input[have..]);
-        self.input.truncate(have + *read.as_ref().unwrap_or(&0));
-        read
+        let Some(payload) = &mut self.payload else { return self.input.fill(&mut self.socket) };
+        let read = self.socket.read(payload.missing())?;
+        payload.here += read;
+        Ok(read)
     }
 
     /// Takes one message, if it is whole. Whether it was.
@@ -298,12 +337,14 @@ impl Connection {
     ) -> Result<bool, Ended> {
         let form = match &mut self.phase {
             Phase::Options(handshake) => {
-                let (before, mut answer) = (self.input.len(), Vec::new());
-                let progress = handshake.advance(&mut self.input, context.export, &mut answer)?;
+                let mut answer = Vec::new();
+                let (used, progress) =
+                    handshake.advance(self.input.here(), context.export, &mut answer)?;
+                self.input.used(used);
                 let (form, tells) = (handshake.form(), handshake.tells_allocation());
                 self.put(answer);
                 match progress {
-                    Progress::More => return Ok(self.input.len() < before),
+                    Progress::More => return Ok(used > 0),
                     Progress::Aborted => self.end(Ended::Goodbye),
                     Progress::Ready => {
                         self.phase = Phase::Requests { form, tells_allocation: tells };
@@ -313,25 +354,26 @@ impl Connection {
             }
             Phase::Requests { form, .. } => *form,
         };
-        if let Some((request, payload)) = &mut self.payload {
-            let missing = request.length as usize - payload.len();
-            let here = missing.min(self.input.len());
-            payload.extend(self.input.drain(..here));
-            if here < missing {
-                return Ok(false);
-            }
-            let (request, payload) = self.payload.take().unwrap_or_else(|| unreachable!());
-            self.start(request, payload, context, add);
+        if let Some(payload) = &mut self.payload {
+            let here = self.input.here();
+            let room = payload.missing();
+            let count = room.len().min(here.len());
+            room[..count].copy_from_slice(&here[..count]);
+            payload.here += count;
+            self.input.used(count);
+        }
+        if let Some(payload) = self.payload.take_if(|payload| payload.missing().is_empty()) {
+            self.start(payload.request, payload.bytes, context, add);
             return Ok(true);
+        }
+        if self.payload.is_some() {
+            return Ok(false);
         }
         let is_extended = form == Form::Extended;
         let head = if is_extended { EXTENDED_REQUEST_BYTES } else { REQUEST_BYTES };
-        if self.input.len() < head {
-            return Ok(false);
-        }
-        let request = Request::parse(&self.input[..head], is_extended);
-        let request = request.ok_or(Ended::NoRequest)?;
-        self.input.drain(..head);
+        let Some(bytes) = self.input.here().get(..head) else { return Ok(false) };
+        let request = Request::parse(bytes, is_extended).ok_or(Ended::NoRequest)?;
+        self.input.used(head);
         let announces = is_extended && request.flags & cmd::PAYLOAD_LEN != 0;
         match request.command {
             cmd::WRITE if is_extended && !announces => return Err(Ended::NoRequest),
@@ -339,7 +381,7 @@ impl Connection {
                 if request.length > u64::from(Export::LONGEST) {
                     return Err(Ended::TooLong(request.length));
                 }
-                self.payload = Some((request, Vec::with_capacity(request.length as usize)));
+                self.payload = Some(Payload::new(request));
             }
             // A payload of a command that has none: where the next request begins is not known.
             _ if announces && request.length > 0 => return Err(Ended::NoRequest),

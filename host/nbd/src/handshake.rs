@@ -110,25 +110,25 @@ impl Handshake {
         self.allocation
     }
 
-    /// Takes what is whole of `input` out of it, and answers into `out`.
+    /// Takes the messages that are whole at the begin of `input` and answers into `out`: how many
+    /// bytes were taken, and how far it is.
     pub(crate) fn advance(
         &mut self,
-        input: &mut Vec<u8>,
+        input: &[u8],
         export: &Export,
         out: &mut Vec<u8>,
-    ) -> Result<Progress, Refusal> {
+    ) -> Result<(usize, Progress), Refusal> {
         if Instant::now() > self.deadline() {
             return Err(Refusal::Slow);
         }
         let mut at = 0;
-        let mut progress = Progress::More;
-        while progress == Progress::More {
-            let Some((used, next)) = self.step(&input[at..], export, out)? else { break };
+        while let Some((used, progress)) = self.step(&input[at..], export, out)? {
             at += used;
-            progress = next;
+            if progress != Progress::More {
+                return Ok((at, progress));
+            }
         }
-        input.drain(..at);
-        Ok(progress)
+        Ok((at, Progress::More))
     }
 
     /// One message, if it is whole: how long it is and what comes of it.
