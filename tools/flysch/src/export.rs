@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::cleanup;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 
 /// Options of `flysch export`.
 #[derive(Debug, clap::Args)]
@@ -142,14 +142,9 @@ fn ready(export: &Export, places: &[Place]) -> Value {
 }
 
 fn ended(counts: &Counts, stack: &Stack) -> Value {
-    let incidents = stack.incidents();
-    let counted = incidents.iter().filter(|incident| incident.count > 0);
-    let incidents = counted.map(|incident| {
-        json!({ "source": incident.source, "what": incident.what, "count": incident.count })
-    });
     let mut line = done(counts);
     line["event"] = "ended".into();
-    line["incidents"] = incidents.collect();
+    line["incidents"] = output::incidents(&stack.incidents());
     line
 }
 
@@ -207,13 +202,8 @@ fn event_line(event: &Event) -> Value {
     }
 }
 
-/// One line of the log, at once: for people its words, for programs all of it.
 fn tell(output: &mut Output, line: &Value) -> Result<(), Failure> {
-    match output.json() {
-        true => output.line(line)?,
-        false => output.line(words(line))?,
-    }
-    output.finish()
+    output.event(line, words)
 }
 
 fn words(line: &Value) -> String {
@@ -238,12 +228,9 @@ fn words(line: &Value) -> String {
             format!("client {client}: {why}; {}", counted(line))
         }
         _ => {
-            let incidents = line["incidents"].as_array().into_iter().flatten();
-            let incidents = incidents.map(|incident| {
-                let word = |key: &str| incident[key].as_str().unwrap_or_default();
-                format!("; {} {}: {}", word("source"), word("what"), incident["count"])
-            });
-            format!("ended; {}{}", counted(line), incidents.collect::<String>())
+            let incidents = output::incident_words(&line["incidents"]);
+            let incidents: String = incidents.iter().map(|one| format!("; {one}")).collect();
+            format!("ended; {}{incidents}", counted(line))
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::io::{self, BufWriter, Write};
 
+use flysch_bench::results::Incident;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
@@ -46,6 +48,19 @@ impl Output {
     pub(crate) fn line(&mut self, line: impl std::fmt::Display) -> Result<(), Failure> {
         writeln!(self.to, "{line}")?;
         Ok(())
+    }
+
+    /// One line of a log, at once: for people `words` of it, for programs all of it.
+    pub(crate) fn event(
+        &mut self,
+        event: &Value,
+        words: impl FnOnce(&Value) -> String,
+    ) -> Result<(), Failure> {
+        match self.json {
+            true => self.line(event)?,
+            false => self.line(words(event))?,
+        }
+        self.finish()
     }
 
     /// A value as JSON.
@@ -95,4 +110,23 @@ impl Output {
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         Ok(self.to.flush()?)
     }
+}
+
+/// The incidents that happened, for an event.
+pub(crate) fn incidents(all: &[Incident]) -> Value {
+    let counted = all.iter().filter(|incident| incident.count > 0);
+    let one = |incident: &Incident| {
+        let Incident { source, what, count } = incident;
+        json!({ "source": source, "what": what, "count": count })
+    };
+    counted.map(one).collect()
+}
+
+/// Incidents of an event as they are told in other places: what, and how often.
+pub(crate) fn incident_words(incidents: &Value) -> Vec<String> {
+    let one = |incident: &Value| {
+        let word = |key: &str| incident[key].as_str().unwrap_or_default().to_owned();
+        format!("{} {} {}", word("source"), word("what"), incident["count"])
+    };
+    incidents.as_array().into_iter().flatten().map(one).collect()
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cleanup;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 
 mod control;
 
@@ -105,14 +105,9 @@ fn turn(function: &mut UfsFunction, orders: &Receiver<Asked>, stop: &AtomicBool)
 
 /// What the device has been through.
 fn status(function: &UfsFunction, event: &str) -> Value {
-    let incidents = function.incidents();
-    let counted = incidents.iter().filter(|incident| incident.count > 0);
-    let counts = counted.map(|incident| {
-        json!({ "source": incident.source, "what": incident.what, "count": incident.count })
-    });
     json!({
         "event": event,
-        "incidents": counts.collect::<Vec<_>>(),
+        "incidents": output::incidents(&function.incidents()),
         "failure": function.failure(),
     })
 }
@@ -135,14 +130,8 @@ fn event_line(event: &Event) -> Value {
     }
 }
 
-/// One line of the log, at once: for people its words, for programs all of it.
 fn tell(output: &mut Output, line: &Value) -> Result<(), Failure> {
-    if output.json() {
-        output.line(line)?;
-    } else {
-        output.line(words(line))?;
-    }
-    output.finish()
+    output.event(line, words)
 }
 
 /// A line for people: what happened, and behind it what is known of it.
@@ -153,20 +142,14 @@ fn words(line: &Value) -> String {
         Value::Null => None,
         Value::Bool(true) => Some(key.clone()),
         Value::String(words) => Some(format!("{key}={words}")),
-        Value::Array(list) => Some(format!("{key}={}", counted(list))),
+        Value::Array(_) => {
+            let incidents = output::incident_words(value);
+            match incidents.is_empty() {
+                true => Some(format!("{key}=none")),
+                false => Some(format!("{key}={}", incidents.join(", "))),
+            }
+        }
         other => Some(format!("{key}={other}")),
     });
     event.into_iter().chain(others).collect::<Vec<_>>().join(" ")
-}
-
-/// Incidents as they are told in other places: what, and how often.
-fn counted(incidents: &[Value]) -> String {
-    if incidents.is_empty() {
-        return "none".to_owned();
-    }
-    let one = |incident: &Value| {
-        let word = |key: &str| incident[key].as_str().unwrap_or_default().to_owned();
-        format!("{} {} {}", word("source"), word("what"), incident["count"])
-    };
-    incidents.iter().map(one).collect::<Vec<_>>().join(", ")
 }
