@@ -401,9 +401,10 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
                 Ok(if headers.ec.is_ok() { Content::Free } else { Content::Erased })
             }
             Err(error) => {
-                // An erase that was cut short may leave a header in ruins over erased data.
+                // Over erased data it is what a power cut left of a header that was being written, or
+                // of an erase: the next to attach the device for writing erases it.
                 let severity = match self.reader.is_erased(peb, self.offsets.data) {
-                    true => Severity::Inconsistent,
+                    true => Severity::Note,
                     false => Severity::Lost,
                 };
                 self.note(severity, "VID header", format!("{error}"), place);

@@ -58,8 +58,8 @@ pub(crate) fn choose<V: Volume>(
     findings: &mut Vec<Finding>,
 ) -> Result<Chosen, AuthError> {
     let mut torn = Vec::new();
-    let first = find(access, MASTER_LEB, findings, &mut torn);
-    let second = find(access, MASTER_LEB + 1, findings, &mut torn);
+    let (first, _) = find(access, MASTER_LEB, findings, &mut torn);
+    let (second, second_end) = find(access, MASTER_LEB + 1, findings, &mut torn);
     let size = (MASTER_NODE_SIZE as u32).next_multiple_of(superblock.min_io_size.max(8));
     let accepted = match (&first, &second) {
         (Some(first), Some(second)) => judge_pair(first, second, size, access.leb_size),
@@ -67,12 +67,14 @@ pub(crate) fn choose<V: Volume>(
         (None, Some(second)) if second.offset + 2 * size > access.leb_size => Some(false),
         _ => None,
     };
-    // What power loss leaves is no damage; a whole copy is missing only while the other, the newer
-    // one, says that the file system is in use.
+    // What power loss leaves is no damage: a whole copy is missing while the other, the newer one,
+    // says that the file system is in use, or because the second was to be the first in its LEB, by
+    // a clean stop, and was cut short. That one may read well for a while.
     let both = first.is_some() && second.is_some();
     let in_use = first.iter().chain(&second).any(|it| it.master.flags.contains(MasterFlags::DIRTY));
+    let cut_short = second.is_none() && second_end.is_some_and(|end| end <= size);
     let severity = match accepted {
-        Some(_) if both || in_use => Severity::Note,
+        Some(_) if both || in_use || cut_short => Severity::Note,
         _ => Severity::Inconsistent,
     };
     findings.extend(torn.into_iter().map(|found| Finding { severity, ..found }));
@@ -149,13 +151,14 @@ fn judge_pair(first: &Found, second: &Found, size: u32, leb_size: u32) -> Option
     ((ahead || restarted) && !first.torn).then_some(true)
 }
 
-/// The last good master node of a LEB; `torn` is told what a write cut short may have left.
+/// The last good master node of a LEB, and behind which byte it is erased if it can be read; `torn`
+/// is told what a write cut short may have left.
 fn find<V: Volume>(
     access: &Access<V>,
     lnum: u32,
     findings: &mut Vec<Finding>,
     torn: &mut Vec<Finding>,
-) -> Option<Found> {
+) -> (Option<Found>, Option<u32>) {
     let mut scratch = Scratch::new();
     let leb = match access.leb(lnum, &mut scratch) {
         Ok(leb) => leb,
@@ -167,11 +170,12 @@ fn find<V: Volume>(
                 problem,
                 access.place(lnum, 0),
             ));
-            return None;
+            return (None, None);
         }
     };
     let mut found: Option<Found> = None;
-    for item in Scan::new(leb, 0) {
+    let mut scan = Scan::new(leb, 0);
+    for item in scan.by_ref() {
         match item {
             Item::Node { offset, header, bytes } if header.kind == NodeKind::Master => {
                 if let Ok((_, Node::Master(master))) = Node::parse(bytes, BranchFormat::default()) {
@@ -200,7 +204,7 @@ fn find<V: Volume>(
         let place = access.place(lnum, 0);
         torn.push(finding(Severity::Inconsistent, "master node", problem, place));
     }
-    found
+    (found, Some(scan.end()))
 }
 
 /// The fields of a master node that cannot be right.

@@ -7,7 +7,7 @@ use std::vec::Vec;
 use core::ops::ControlFlow;
 use flysch_api::finding::Severity;
 use flysch_api::vfs::{Error, FileSystem, Inode};
-use flysch_wire::ubifs::{Group, Master, MasterFlags, Node};
+use flysch_wire::ubifs::{Group, MASTER_NODE_SIZE, Master, MasterFlags, Node};
 
 use super::builder::{BASE, COMMITTED_LEB, DATA, INDEX_LEB, Image, Memory, block, file, root};
 use crate::{IndexUse, OpenError, Options, Ubifs};
@@ -146,6 +146,16 @@ fn master_states_that_power_loss_leaves_are_accepted() {
     image.volume.lebs[2] = second;
     assert!(!damage(&image).is_empty());
     assert_eq!(survey(&image.open()), (11, 0));
+    // A clean stop was cut short in its last write, which was the first one in its LEB: a note. If
+    // more was written there, it is damage.
+    let size = MASTER_NODE_SIZE.next_multiple_of(8);
+    for (written, is_damage) in [(size, false), (size + 8, true)] {
+        let mut image = sample();
+        image.volume.lebs[2][100..written].fill(0x11);
+        assert!(!image.open().is_unclean());
+        assert_eq!(!damage(&image).is_empty(), is_damage, "{written} bytes");
+        assert_eq!(survey(&image.open()), (11, 0));
+    }
     // One copy gone, in either LEB.
     for lnum in [1, 2] {
         let mut image = sample();
