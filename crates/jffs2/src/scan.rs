@@ -435,7 +435,13 @@ impl<F: Flash> Scanner<'_, F> {
         let entries = Summary::parse(node, self.order)
             .and_then(|summary| summary.entries(node, self.order).collect::<Result<Vec<_>, _>>());
         match entries {
-            Err(error) => self.problem(offset, Wrong::Summary(error)),
+            Err(error) => {
+                let len = node.len() as u64;
+                let is_cut_off = crate::node::is_cut_off(self.flash, self.order, offset, len);
+                let wrong =
+                    if is_cut_off { Wrong::Unfinished { len } } else { Wrong::Summary(error) };
+                self.problem(offset, wrong);
+            }
             Ok(entries) => {
                 let mut offsets: Vec<u32> = entries.iter().map(SummaryEntry::offset).collect();
                 offsets.sort_unstable();

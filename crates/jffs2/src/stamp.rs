@@ -2,8 +2,9 @@
 //!
 //! JFFS2 does not tell. The last page that was written before a power cut may read well once more
 //! and never again, so who mounts must know where it is. Every block that is opened, or gone on
-//! with, gets a padding node with a number that is one higher than all others; what a padding node
-//! holds is of no interest to anybody else.
+//! with, gets a padding node with a number that is one higher than all others, the first one of a
+//! mount a number that is two higher: a block whose number is followed by the next one was written
+//! to its end by a mount that went on. What a padding node holds is of no interest to anybody else.
 
 use flysch_wire::jffs2::{ByteOrder, Header, NodeType, crc32};
 

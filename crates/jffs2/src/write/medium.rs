@@ -100,6 +100,17 @@ impl<F: Flash> Medium<F> {
         self.frozen.insert(at, page);
     }
 
+    /// Bytes from `start` to `end` are going to be written: what was frozen of them is forgotten.
+    pub(crate) fn thaw(&mut self, start: u64, end: u64) {
+        self.frozen.retain(|at, page| {
+            if *at < start {
+                let kept = usize::try_from(start - *at).unwrap_or(usize::MAX);
+                page.bytes.truncate(kept);
+            }
+            !(start..end).contains(at)
+        });
+    }
+
     /// Byte ranges of the frozen pages.
     pub(crate) fn frozen_pages(&self) -> Vec<Range<u64>> {
         self.frozen.iter().map(|(at, page)| *at..*at + page.bytes.len() as u64).collect()

@@ -15,6 +15,7 @@
 //! for each name; attributes and the layout of files in use are kept until too many are.
 
 mod content;
+mod copies;
 mod format;
 mod gc;
 mod loaded;

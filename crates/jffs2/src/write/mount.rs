@@ -9,6 +9,7 @@ use core::sync::atomic::AtomicUsize;
 use flysch_api::flash::{Flash, FlashMut, Geometry, Kind as FlashKind};
 use flysch_wire::jffs2::{ByteOrder, Dirent, Header, Inode, ROOT_INO, Xattr, Xref};
 
+use super::copies::Ranks;
 use super::medium::{Marker, Medium};
 use super::space::{Blocks, Kind, Raw, State};
 use super::tables::{
@@ -98,10 +99,12 @@ impl<F: FlashMut> Jffs2Mut<F> {
             return Err(MountError::NotWritable("its erase blocks have another size"));
         }
         let mut fs = Self::empty(medium, order, options);
-        let mut build = Build::new(&mut fs, found);
+        let ranks = Ranks::new(&fs.medium, &doubts);
+        let mut build = Build::new(&mut fs, found, ranks);
         build.torn.extend(doubts.shaky.iter().chain(&doubts.last));
         let built = build.run();
-        fs.stamps.next = doubts.highest.saturating_add(1);
+        // One number is left out (see `crate::stamp`).
+        fs.stamps.next = doubts.highest.saturating_add(2);
         fs.stamps.oldest = doubts.oldest;
         let mut left = doubts.shaky;
         left.extend(fs.at_stake(&doubts.last, &built.wrong));
@@ -150,6 +153,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
             // A summary would hide the stamp it gets now.
             self.blocks.block(end.block).is_torn = true;
             self.blocks.resume(end.block, end.start);
+            let start = self.blocks.geometry.block_start(end.block);
+            let len = u64::from(self.blocks.geometry.block_len(end.block));
+            self.medium.thaw(start + u64::from(end.start), start + len);
             self.stamps.is_due = true;
         }
     }
@@ -223,14 +229,15 @@ struct Build<'f, F> {
     torn: BTreeSet<u32>,
     /// Nodes that were dropped because their data was cut off.
     dropped: Vec<(u64, u32)>,
+    ranks: Ranks,
 }
 
 impl<'f, F: Flash> Build<'f, F> {
-    fn new(fs: &'f mut Jffs2Mut<F>, found: Found) -> Self {
+    fn new(fs: &'f mut Jffs2Mut<F>, found: Found, ranks: Ranks) -> Self {
         let geometry = fs.blocks.geometry;
         let torn = found.problems.iter().map(|problem| geometry.block_of(problem.offset));
         let torn = torn.collect();
-        Self { fs, found, raws: vec![], torn, dropped: vec![] }
+        Self { fs, found, raws: vec![], torn, dropped: vec![], ranks }
     }
 
     fn run(mut self) -> Built {
@@ -409,16 +416,19 @@ impl<'f, F: Flash> Build<'f, F> {
     /// Which entry of each name counts, and which directories can be reached.
     fn names(&mut self, versions: &BTreeMap<u32, u32>) -> Vec<(u32, Name)> {
         let by_mkfs = written_by_mkfs(&self.found.dirents, &self.found.nodes);
+        let rank = |dirent: &DirentRef| {
+            self.ranks.of(dirent.address, (Dirent::LEN + usize::from(dirent.name_len)) as u32)
+        };
         let mut dirents = core::mem::take(&mut self.found.dirents);
         let names = core::mem::take(&mut self.found.names);
         dirents.sort_by(|a, b| {
             let a_key = (a.pino, a.name(&names), Reverse(a.version));
             let b_key = (b.pino, b.name(&names), Reverse(b.version));
             // Of two with the same version the one that lies further back counts, as in Linux. Of
-            // copies that garbage collection made the first one does, as of any other node: what
-            // is dead is then all in one block.
+            // copies that garbage collection made the one with the least rank does, as of any other
+            // node: what is dead is then all in one block.
             let by_place = match a.ino == b.ino {
-                true => a.address.cmp(&b.address),
+                true => rank(a).cmp(&rank(b)),
                 false => b.address.cmp(&a.address),
             };
             a_key.cmp(&b_key).then(by_place)
@@ -502,7 +512,10 @@ impl<'f, F: Flash> Build<'f, F> {
 
     fn nodes(&mut self, versions: &BTreeMap<u32, u32>) {
         let mut nodes = core::mem::take(&mut self.found.nodes);
-        nodes.sort_by_key(|node| (node.ino, node.version));
+        for node in self.ranks.drop_copies(&self.fs.medium, self.fs.order, &mut nodes) {
+            let of = (node.ino, node.version);
+            self.raws.push((node.address, raw(Kind::Inode, of, node.total_len, false)));
+        }
         for chunk in nodes.chunk_by(|a, b| a.ino == b.ino) {
             let ino = chunk[0].ino;
             let state = self.fs.tables.inodes.get_mut(&ino);
@@ -522,7 +535,11 @@ impl<'f, F: Flash> Build<'f, F> {
 
     fn xattrs(&mut self) {
         let mut xrefs = core::mem::take(&mut self.found.xrefs);
-        xrefs.sort_by_key(|xref| (xref.ino, xref.xid, Reverse(xref.xseqno)));
+        let ranks = &self.ranks;
+        xrefs.sort_by_key(|xref| {
+            let rank = ranks.of(xref.address, Xref::LEN as u32);
+            (xref.ino, xref.xid, Reverse(xref.xseqno), rank)
+        });
         let is_sure = self.is_undamaged();
         let tables = &mut self.fs.tables;
         for chunk in xrefs.chunk_by(|a, b| (a.ino, a.xid) == (b.ino, b.xid)) {
@@ -544,7 +561,10 @@ impl<'f, F: Flash> Build<'f, F> {
             }
         }
         let mut xattrs = core::mem::take(&mut self.found.xattrs);
-        xattrs.sort_by_key(|xattr| (xattr.xid, Reverse(xattr.version)));
+        xattrs.sort_by_key(|xattr| {
+            let rank = self.ranks.of(xattr.address, xattr.total_len);
+            (xattr.xid, Reverse(xattr.version), rank)
+        });
         let mut users: BTreeMap<u32, u32> = BTreeMap::new();
         for ((_, xid), _) in self.fs.tables.xrefs.iter().filter(|(_, xref)| !xref.is_removal) {
             *users.entry(*xid).or_default() += 1;

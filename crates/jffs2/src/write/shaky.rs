@@ -47,12 +47,15 @@ const BYTES: u32 = 1024;
 pub(super) struct Doubts {
     /// Blocks with pages that are not firm.
     pub(super) shaky: Vec<u32>,
-    /// Blocks that may have been written last; their last pages are frozen as well.
+    /// Blocks that may have been written last, one of each mount; their last pages are frozen as
+    /// well.
     pub(super) last: Vec<u32>,
     /// The lowest number among the stamps of these.
     pub(super) oldest: Option<u32>,
     /// The highest number of all stamps.
     pub(super) highest: u32,
+    /// The number of the stamp of each block; 0 for one without.
+    pub(super) ages: Vec<u32>,
 }
 
 impl Doubts {
@@ -63,16 +66,25 @@ impl Doubts {
             Some((block, stamp?))
         });
         let stamps: Vec<(u32, Stamp)> = stamps.collect();
+        let mut ages = vec![0; found.len()];
+        stamps.iter().for_each(|(block, stamp)| ages[*block as usize] = stamp.number);
         let Some((_, newest)) = stamps.iter().max_by_key(|(_, stamp)| stamp.number) else {
-            return Self::default();
+            return Self { ages, ..Self::default() };
         };
         let first = newest.suspect.min(newest.number);
-        let last = || stamps.iter().filter(|(_, stamp)| stamp.number >= first);
+        // Each mount leaves out a number (see `crate::stamp`).
+        let numbers: BTreeSet<u32> = stamps.iter().map(|(_, stamp)| stamp.number).collect();
+        let may_be_last = |stamp: &Stamp| {
+            stamp.number >= first
+                && !stamp.number.checked_add(1).is_some_and(|n| numbers.contains(&n))
+        };
+        let last = || stamps.iter().filter(|(_, stamp)| may_be_last(stamp));
         Self {
             shaky: vec![],
             last: last().map(|(block, _)| *block).collect(),
             oldest: last().map(|(_, stamp)| stamp.number).min(),
             highest: newest.number,
+            ages,
         }
     }
 }
@@ -235,12 +247,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
         if shaky.iter().any(|number| self.copy_frozen(*number).is_err()) || self.flush().is_err() {
             return;
         }
-        for number in shaky {
-            if self.gather().is_err() {
-                return;
-            }
-            let is_closed = self.blocks.blocks[*number as usize].state == State::Closed;
-            if is_closed && self.collect_block(*number).is_err() {
+        for (at, number) in shaky.iter().enumerate() {
+            if self.gather(&shaky[at..]).is_err() || self.clear(*number).is_err() {
                 return;
             }
         }
@@ -289,28 +297,42 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
     }
 
-    /// A block in which programming failed while others were left holds little: it is collected
-    /// before the next one is left, if few blocks are there to write to.
-    fn gather(&mut self) -> Result<(), flysch_api::vfs::Error> {
-        let wanted = self.reserves.removal;
+    /// Collects other blocks if those that are left to write to may not do for what counts in these.
+    /// One in which programming failed meanwhile holds little, and is the first.
+    fn gather(&mut self, shaky: &[u32]) -> Result<(), flysch_api::vfs::Error> {
         let patience = self.activity.collected + self.blocks.blocks.len() as u64;
-        while self.blocks.available() < wanted
-            && self.is_worth_collecting(wanted, Purpose::Removal)
-            && self.activity.collected < patience
-            && self.collect()?
-        {}
-        Ok(())
-    }
-
-    fn collect_block(&mut self, number: u32) -> Result<(), flysch_api::vfs::Error> {
-        self.collected = Some(number);
-        while self.collected == Some(number) {
-            if let Err(error) = self.collect() {
-                self.collected = None;
-                return Err(error);
+        loop {
+            let blocks = shaky.iter().map(|number| &self.blocks.blocks[*number as usize]);
+            let closed = blocks.filter(|block| block.state == State::Closed);
+            let counts: u32 = closed.map(|block| block.used).sum();
+            let rest = counts.saturating_sub(self.room_left(0).unwrap_or(0));
+            let needed = rest.div_ceil(self.blocks.geometry.erase_size);
+            let failures =
+                if self.activity.program_failures > 0 { self.reserves.removal } else { 0 };
+            let wanted = needed.max(failures);
+            let goes_on = self.blocks.available() < wanted
+                && self.is_worth_collecting(wanted, Purpose::Removal)
+                && self.activity.collected < patience;
+            if !goes_on || !self.collect()? {
+                return Ok(());
             }
         }
-        Ok(())
+    }
+
+    /// Copies what counts in a block and erases it. Nodes are copied as they are, and nothing is
+    /// written anew from several: should the power go, what was written so far is of no use, and
+    /// the next mount can erase it (see `super::copies`).
+    fn clear(&mut self, number: u32) -> Result<(), flysch_api::vfs::Error> {
+        loop {
+            let block = &self.blocks.blocks[number as usize];
+            if block.state != State::Closed {
+                break;
+            }
+            let Some(raw) = block.raws.iter().find(|raw| !raw.is_dead).copied() else { break };
+            self.copy_out(self.blocks.address(number, raw.at), &raw)?;
+        }
+        self.flush()?;
+        self.erase_all()
     }
 
     /// What counts in the frozen pages of a block goes behind what was written last: of the current

@@ -12,7 +12,7 @@ use flysch_api::vfs::{
     XattrChange,
 };
 
-use flysch_wire::jffs2::Header;
+use flysch_wire::jffs2::{Header, NodeType};
 
 use super::{Jffs2Mut, WriteOptions};
 use crate::compressor::Compressors;
@@ -25,12 +25,30 @@ const BLOCK: usize = 8 << 10;
 struct Nor {
     geometry: Geometry,
     bytes: Vec<u8>,
+    /// Programs and erases until the power goes.
+    left: Option<u32>,
 }
 
 impl Nor {
     fn new(blocks: usize) -> Self {
         let geometry = Geometry::nor((blocks * BLOCK) as u64, BLOCK as u32);
-        Self { geometry, bytes: vec![0xFF; blocks * BLOCK] }
+        Self { geometry, bytes: vec![0xFF; blocks * BLOCK], left: None }
+    }
+
+    fn operate(&mut self) -> Result<(), FlashError> {
+        match &mut self.left {
+            Some(0) => Err(FlashError::PowerLost),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn is_erased(&self, block: usize) -> bool {
+        // Behind its clean marker.
+        self.bytes[block * BLOCK..][..BLOCK][Header::LEN..].iter().all(|&byte| byte == 0xFF)
     }
 
     fn mount(self) -> Jffs2Mut<Self> {
@@ -63,6 +81,7 @@ impl Flash for Nor {
 impl FlashMut for Nor {
     fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
+        self.operate()?;
         let cells = &mut self.bytes[offset as usize..][..data.len()];
         cells.iter_mut().zip(data).for_each(|(cell, byte)| *cell &= byte);
         Ok(())
@@ -73,6 +92,7 @@ impl FlashMut for Nor {
     }
 
     fn erase(&mut self, block: u32) -> Result<(), FlashError> {
+        self.operate()?;
         self.bytes[block as usize * BLOCK..][..BLOCK].fill(0xFF);
         Ok(())
     }
@@ -214,6 +234,56 @@ fn a_block_with_nothing_but_what_was_cut_off_is_erased() {
     assert!(!mended.bytes[block * BLOCK..][..BLOCK].windows(cut.len()).any(|it| it == cut));
 }
 
+#[test]
+fn mounts_that_are_cut_short_take_no_room() {
+    let mut fs = Nor::new(8).mount();
+    let inode = create(&mut fs, b"file");
+    let data = noise(7000);
+    fs.write(inode, 0, &data, NOW).unwrap();
+    let mut flash = fs.into_flash();
+    let whole = {
+        let mut flash = flash.clone();
+        flash.left = Some(u32::MAX);
+        u32::MAX - flash.mount().into_flash().left.unwrap()
+    };
+    assert!(whole > 4, "there is something to copy: {whole} operations");
+    for round in 0..40 {
+        flash.left = Some(round % whole);
+        flash = flash.mount().into_flash();
+        flash.left = None;
+        let fs = flash.clone().mount();
+        assert!(fs.blocks.available() >= 6, "round {round}: {} blocks", fs.blocks.available());
+        let mut found = vec![0; data.len()];
+        assert_eq!(fs.read(inode, 0, &mut found), Ok(data.len()));
+        assert!(found == data, "round {round}");
+    }
+}
+
+#[test]
+fn what_is_written_behind_a_last_page_is_read_again() {
+    let mut fs = Nor::new(8).mount();
+    let inode = create(&mut fs, b"file");
+    let data = noise(1000);
+    fs.write(inode, 0, &data, NOW).unwrap();
+    let mut flash = fs.into_flash();
+    // No other block is left to write to: all are taken by what nobody knows and must be kept.
+    let order = flysch_wire::jffs2::ByteOrder::Little;
+    let header = Header { node_type: NodeType(0x6042), total_len: BLOCK as u32 };
+    for block in (0..8).filter(|block| flash.is_erased(*block)).collect::<Vec<_>>() {
+        let bytes = &mut flash.bytes[block * BLOCK..][..BLOCK];
+        bytes.fill(0);
+        header.emit(order, bytes);
+    }
+    let fs = flash.mount();
+    assert!(fs.activity().moved > 0, "what its last page held is copied");
+    let mut found = vec![0; data.len()];
+    assert_eq!(fs.read(inode, 0, &mut found), Ok(data.len()));
+    assert!(found == data);
+    let fs = fs.into_flash().mount();
+    assert_eq!(fs.read(inode, 0, &mut found), Ok(data.len()));
+    assert!(found == data);
+}
+
 /// Erase blocks of a flash whose reads are counted, bytes.
 const LARGE: usize = 64 << 10;
 const PAGE: u64 = 512;
@@ -232,7 +302,7 @@ impl Counted {
             write_size: PAGE as u32,
             ..Geometry::nor(size as u64, LARGE as u32)
         };
-        let flash = Nor { geometry, bytes: vec![0xFF; size] };
+        let flash = Nor { geometry, bytes: vec![0xFF; size], left: None };
         Self { flash, pages: AtomicU64::new(0) }.remount()
     }
 

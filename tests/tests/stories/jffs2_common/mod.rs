@@ -245,7 +245,10 @@ impl FlashMut for Chip {
             };
         }
         let range = start as u64..(start + size) as u64;
-        self.torn.retain(|page| !range.contains(page));
+        // What was torn stays so as long as anything of it is there.
+        if torn.is_none_or(|torn| torn == Torn::All) {
+            self.torn.retain(|page| !range.contains(page));
+        }
         let pages = self.geometry.pages_per_block() as usize;
         let oob = pages * self.geometry.oob_size as usize;
         if torn.is_none_or(|torn| torn != Torn::Nothing) {

@@ -83,4 +83,32 @@ fn frozen_pages_read_as_they_were_seen_and_others_from_the_flash() {
     assert_eq!(bytes[..10], [1; 10]);
     assert!(medium.is_frozen(500, 13) && !medium.is_frozen(500, 12));
     assert!(!medium.is_frozen(1024, 1024) && medium.is_frozen(2559, 9));
+    medium.thaw(700, 4096);
+    assert!(medium.is_frozen(699, 1) && !medium.is_frozen(700, 3000));
+    assert_eq!(medium.read(690, &mut bytes[..20]), Ok(Corrected::NONE));
+    assert_eq!((&bytes[..10], &bytes[10..20]), (&[1; 10][..], &[0xA5; 10][..]));
+}
+
+#[test]
+fn only_the_last_block_of_each_mount_may_have_lost_its_power() {
+    let medium = Medium::new(Fickle::new(4, &[Ok(0)]), ByteOrder::Little);
+    // Blocks by the numbers of their stamps; the last one says from which on others are doubtful.
+    let last = |numbers: &[u32], suspect: u32| {
+        let found: Vec<BlockFound> = numbers
+            .iter()
+            .map(|&number| BlockFound {
+                stamp: (number > 0).then_some(Stamp { number, suspect }),
+                ..BlockFound::default()
+            })
+            .collect();
+        Doubts::of_stamps(&medium, &found).last
+    };
+    assert_eq!(last(&[0, 0], 0), [0; 0]);
+    assert_eq!(last(&[2, 4, 3, 0], 4), [1]);
+    // One mount wrote 2, the next one 4 to 6, the last one 8.
+    assert_eq!(last(&[2, 4, 5, 6, 8], 2), [0, 3, 4]);
+    assert_eq!(last(&[2, 4, 5, 6, 8], 5), [3, 4]);
+    // With 6 erased, 5 is taken for the last.
+    assert_eq!(last(&[2, 4, 5, 8], 2), [0, 2, 3]);
+    assert_eq!(last(&[u32::MAX], u32::MAX), [0]);
 }
