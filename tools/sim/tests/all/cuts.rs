@@ -155,6 +155,10 @@ fn what_was_found_stays_mended() {
         ("ubi-write/nor/bad0/new/settled/bare/fastmap/14", "38a"),
         // Padding behind what was copied faded, and zeros without a header were taken for an entry.
         ("jffs2-ubi/die4/bad0/worn/fading/bare/plain/15", "32l"),
+        // The second copy of the master node, the first thing in its LEB, was cut by a clean stop.
+        ("ubifs-random/slc-mode/bad0/new/fading/tool/failing-fastmap/7", "401l"),
+        // An identifier header that was cut over erased data, in a block that waits for its erase.
+        ("ubi-fastmap-long/nor-parallel/bad0/new/fading/bare/plain/9", "0h"),
         // Torture condemned blocks for single errors that were corrected.
         ("ubifs-overwrite/hamming-512/bad2/worn/disturbed/bare/plain/6", "938e"),
     ];
