@@ -151,6 +151,8 @@ pub(crate) struct Found {
     pub(crate) names: Vec<u8>,
     pub(crate) xattrs: Vec<XattrRef>,
     pub(crate) xrefs: Vec<XrefRef>,
+    /// Stamps that were met, with where they begin: summaries do not list them.
+    pub(crate) stamps: Vec<(u64, Stamp)>,
     pub(crate) problems: Vec<Problem>,
     /// Problems beyond those that are kept.
     pub(crate) problems_dropped: u64,

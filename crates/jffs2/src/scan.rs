@@ -373,7 +373,9 @@ impl<F: Flash> Scanner<'_, F> {
             NodeType::PADDING => {
                 let facts = self.facts();
                 facts.padded += padded(total_len) as u32;
-                facts.stamp = Stamp::parse(node).or(facts.stamp);
+                let stamp = Stamp::parse(node);
+                facts.stamp = stamp.or(facts.stamp);
+                self.found.stamps.extend(stamp.map(|stamp| (offset, stamp)));
             }
             other => match other.compatibility() {
                 Compatibility::Incompatible => {

@@ -1,13 +1,17 @@
 //! Which of several copies of a node counts.
 //!
 //! Theory. Garbage collection copies nodes as they are, and a power cut leaves both. The one that
-//! counts is that in the block that was opened first: so a block that holds nothing but copies of
+//! counts is the one that was written first, as the stamps of blocks tell: so a block that holds nothing but copies of
 //! what is in others, as one to which a mount that was cut short copied it, can be erased, and
 //! mounts that are cut short one after the other take no more room than one. Nothing is lost with
 //! it: a block is erased only when what was copied from it is on the flash, so what the power was
 //! cut over has an original elsewhere, or was never said to be there. Where a page was seen to read
 //! as either, what is in it comes last.
+//!
+//! But when all that counts in a block was copied, the power may have been cut over its erase, and
+//! how long its cells will read as they do now is not known. There the copies count.
 
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -15,36 +19,60 @@ use core::ops::Range;
 use flysch_api::flash::{Flash, FlashMut, Geometry};
 use flysch_wire::jffs2::{ByteOrder, Inode};
 
+use super::Jffs2Mut;
 use super::medium::Medium;
 use super::shaky::Doubts;
-use crate::found::{Address, NodeRef};
+use super::space::{Kind, Raw, State};
+use crate::found::{Address, Found, NodeRef};
 use crate::node;
+
+/// What was copied last from a block lies in so many blocks, the gap in the numbers of stamps
+/// included.
+const RECENT: u32 = 3;
 
 /// What tells which of several copies counts.
 #[derive(Debug)]
 pub(super) struct Ranks {
     geometry: Geometry,
-    /// The number of the stamp of each block, 0 for one without.
+    /// The number of the last stamp of each block, 0 for one without.
     ages: Vec<u32>,
+    /// Where stamps begin, and their numbers.
+    stamps: Vec<(u64, u32)>,
     /// Pages that were seen to read as either, by where they begin.
     shaky: Vec<Range<u64>>,
 }
 
 impl Ranks {
-    pub(super) fn new<F: FlashMut>(medium: &Medium<F>, doubts: &Doubts) -> Self {
+    pub(super) fn new<F: FlashMut>(medium: &Medium<F>, doubts: &Doubts, found: &Found) -> Self {
         let geometry = *medium.geometry();
         let is_shaky = |page: &Range<u64>| doubts.shaky.contains(&geometry.block_of(page.start));
         let shaky = medium.frozen_pages().into_iter().filter(is_shaky).collect();
-        Self { geometry, ages: doubts.ages.clone(), shaky }
+        let ages = doubts.ages.clone();
+        let listed = (0..).zip(&found.blocks).zip(&ages).filter(|((_, it), _)| it.has_summary);
+        // A block with a summary has one stamp, at its start.
+        let listed = listed.map(|((block, _), age)| (geometry.block_start(block), *age));
+        let met = found.stamps.iter().map(|(offset, stamp)| (*offset, stamp.number));
+        let mut stamps: Vec<(u64, u32)> = met.chain(listed).collect();
+        stamps.sort_unstable();
+        Self { geometry, ages, stamps, shaky }
     }
 
-    /// The rank of a copy of `len` bytes: the least one counts.
+    /// The number of the last stamp of a block, 0 without any.
+    pub(super) fn opened(&self, block: u32) -> u32 {
+        self.ages.get(block as usize).copied().unwrap_or(0)
+    }
+
+    /// The rank of a copy of `len` bytes: the least one counts. Whether a page it is in was seen to
+    /// read as either, and the number of the stamp before it.
     pub(super) fn of(&self, address: Address, len: u32) -> (bool, u32, Address) {
         let (start, end) = (address.offset(), address.offset().saturating_add(len.into()));
         let at = self.shaky.partition_point(|page| page.end <= start);
         let is_shaky = self.shaky.get(at).is_some_and(|page| page.start < end);
+        let before = self.stamps.partition_point(|(offset, _)| *offset <= start);
         let block = self.geometry.block_of(start);
-        (is_shaky, self.ages.get(block as usize).copied().unwrap_or(0), address)
+        let stamp = self.stamps[..before].last();
+        let stamp = stamp.filter(|(offset, _)| self.geometry.block_of(*offset) == block);
+        (is_shaky, stamp.map_or(0, |(_, number)| *number), address)
     }
 
     /// Of copies of an inode node one stays, the first of those that are good. Returns the others;
@@ -87,5 +115,74 @@ impl Ranks {
             nodes.retain(|node| gone.binary_search(&node.address).is_err());
         }
         dropped
+    }
+}
+
+impl<F: FlashMut> Jffs2Mut<F> {
+    /// Takes the copies of all that counts in a block where there are such. What does not count
+    /// must be known.
+    pub(super) fn trust_copies(&mut self, ranks: &Ranks) {
+        let copies = self.recent_copies(ranks);
+        // Without any other block the originals may not be given up before the copies are firm.
+        if copies.is_empty() || self.blocks.available() == 0 {
+            return;
+        }
+        for number in 0..self.blocks.blocks.len() as u32 {
+            let block = &self.blocks.blocks[number as usize];
+            if block.state != State::Closed {
+                continue;
+            }
+            let counting = block.raws.iter().filter(|raw| !raw.is_dead);
+            let copied = counting.map(|raw| {
+                let from = self.blocks.address(number, raw.at);
+                let (to, bytes) = self.copy_of(from, raw, &copies, ranks)?;
+                Some((from, *raw, to, bytes))
+            });
+            let Some(copied) = copied.collect::<Option<Vec<_>>>() else { continue };
+            for (from, raw, to, bytes) in copied {
+                self.revive(to);
+                self.moved(from, to, &raw, &bytes);
+            }
+        }
+    }
+
+    /// What does not count in the blocks that were opened last, by owner and tag.
+    fn recent_copies(&self, ranks: &Ranks) -> BTreeMap<(u32, u32), Vec<(Raw, Address)>> {
+        let newest = ranks.ages.iter().copied().max().unwrap_or(0);
+        let is_recent = |age: u32| age > 0 && newest - age < RECENT;
+        let mut copies: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (number, (block, age)) in (0..).zip(self.blocks.blocks.iter().zip(&ranks.ages)) {
+            let dead = block.raws.iter().filter(|raw| raw.is_dead && raw.kind != Kind::Other);
+            for raw in dead.filter(|_| is_recent(*age)) {
+                let copy = (*raw, self.blocks.address(number, raw.at));
+                copies.entry((raw.owner, raw.tag)).or_default().push(copy);
+            }
+        }
+        copies
+    }
+
+    /// A copy of a node in a block that was opened later, and its bytes.
+    fn copy_of(
+        &self,
+        from: Address,
+        raw: &Raw,
+        copies: &BTreeMap<(u32, u32), Vec<(Raw, Address)>>,
+        ranks: &Ranks,
+    ) -> Option<(Address, Vec<u8>)> {
+        let read = |address: Address| {
+            let mut bytes = vec![0; raw.len as usize];
+            node::read(&self.medium, address.offset(), &mut bytes).ok().map(|()| bytes)
+        };
+        let rank = ranks.of(from, raw.len);
+        let bytes = copies.get(&(raw.owner, raw.tag)).and_then(|_| read(from))?;
+        let is_copy = |(other, address): &&(Raw, Address)| {
+            let (is_shaky, age, _) = ranks.of(*address, raw.len);
+            let is_later = !is_shaky && age > rank.1;
+            is_later
+                && (other.kind, other.len) == (raw.kind, raw.len)
+                && read(*address).is_some_and(|it| it == bytes)
+        };
+        let (_, to) = copies[&(raw.owner, raw.tag)].iter().find(is_copy)?;
+        Some((*to, bytes))
     }
 }

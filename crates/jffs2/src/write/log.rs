@@ -431,6 +431,12 @@ impl<F: FlashMut> Jffs2Mut<F> {
     pub(crate) fn copy(&mut self, from: Address, raw: &Raw, bytes: &[u8]) -> Result<(), Error> {
         let new = NewNode { kind: raw.kind, owner: raw.owner, tag: raw.tag };
         let to = self.append(bytes, new)?;
+        self.moved(from, to, raw, bytes);
+        Ok(())
+    }
+
+    /// Lets everybody know that a copy of a node counts in its place.
+    pub(super) fn moved(&mut self, from: Address, to: Address, raw: &Raw, bytes: &[u8]) {
         match raw.kind {
             Kind::Inode => {
                 let start = Inode::parse(bytes, self.order).map_or(0, |inode| inode.offset);
@@ -461,7 +467,17 @@ impl<F: FlashMut> Jffs2Mut<F> {
             Kind::Other => {}
         }
         self.kill(from);
-        Ok(())
+    }
+
+    /// A node that was found not to count does.
+    pub(super) fn revive(&mut self, address: Address) {
+        let Some(raw) = self.blocks.revive(address) else { return };
+        let key = (raw.owner, raw.tag);
+        let _ = match raw.kind {
+            Kind::Dirent => less(&mut self.tables.old_names, key),
+            Kind::Xref => less(&mut self.tables.old_xrefs, key),
+            _ => false,
+        };
     }
 
     /// A node does not count any more.

@@ -99,8 +99,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
             return Err(MountError::NotWritable("its erase blocks have another size"));
         }
         let mut fs = Self::empty(medium, order, options);
-        let ranks = Ranks::new(&fs.medium, &doubts);
-        let mut build = Build::new(&mut fs, found, ranks);
+        let ranks = Ranks::new(&fs.medium, &doubts, &found);
+        let mut build = Build::new(&mut fs, found, &ranks);
         build.torn.extend(doubts.shaky.iter().chain(&doubts.last));
         let built = build.run();
         // One number is left out (see `crate::stamp`).
@@ -112,7 +112,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         left.dedup();
         let left = fs.make_obsolete(&built.cut_off, left);
         fs.resume(&built.ends);
-        fs.leave(&left);
+        fs.leave(&left, &ranks);
         fs.drop_doubles(built.doubles);
         Ok(fs)
     }
@@ -229,11 +229,11 @@ struct Build<'f, F> {
     torn: BTreeSet<u32>,
     /// Nodes that were dropped because their data was cut off.
     dropped: Vec<(u64, u32)>,
-    ranks: Ranks,
+    ranks: &'f Ranks,
 }
 
 impl<'f, F: Flash> Build<'f, F> {
-    fn new(fs: &'f mut Jffs2Mut<F>, found: Found, ranks: Ranks) -> Self {
+    fn new(fs: &'f mut Jffs2Mut<F>, found: Found, ranks: &'f Ranks) -> Self {
         let geometry = fs.blocks.geometry;
         let torn = found.problems.iter().map(|problem| geometry.block_of(problem.offset));
         let torn = torn.collect();
@@ -535,7 +535,7 @@ impl<'f, F: Flash> Build<'f, F> {
 
     fn xattrs(&mut self) {
         let mut xrefs = core::mem::take(&mut self.found.xrefs);
-        let ranks = &self.ranks;
+        let ranks = self.ranks;
         xrefs.sort_by_key(|xref| {
             let rank = ranks.of(xref.address, Xref::LEN as u32);
             (xref.ino, xref.xid, Reverse(xref.xseqno), rank)
@@ -620,9 +620,13 @@ impl<'f, F: Flash> Build<'f, F> {
             self.fs.blocks.settle(number, state);
         }
         // Empty ones are taken first: what counts instead of the dead nodes in others may be in a
-        // page that is not firm, and is not copied yet.
+        // page that is not firm, and is not copied yet. Of these the one that was opened last is
+        // most likely to hold nothing but copies.
         let Blocks { erasable, blocks, .. } = &mut self.fs.blocks;
-        erasable.make_contiguous().sort_by_key(|number| !blocks[*number as usize].raws.is_empty());
+        erasable.make_contiguous().sort_by_key(|number| {
+            let holds_nodes = !blocks[*number as usize].raws.is_empty();
+            (holds_nodes, Reverse(self.ranks.opened(*number)))
+        });
         ends
     }
 

@@ -22,6 +22,7 @@ use flysch_api::flash::{Error as FlashError, Flash, FlashMut, Geometry};
 use flysch_wire::jffs2::{Header, NodeType};
 
 use super::Jffs2Mut;
+use super::copies::Ranks;
 use super::log::Purpose;
 use super::medium::{Frozen, Medium};
 use super::space::State;
@@ -236,12 +237,13 @@ impl<F: FlashMut> Jffs2Mut<F> {
 
     /// Copies what counts out of these blocks and erases them. Without room for it they stay as
     /// they are, and the next mount tries again.
-    pub(super) fn leave(&mut self, shaky: &[u32]) {
+    pub(super) fn leave(&mut self, shaky: &[u32], ranks: &Ranks) {
         if shaky.is_empty() {
             self.stamps.oldest = None;
             return;
         }
         self.settle_all();
+        self.trust_copies(ranks);
         // First what counts in the frozen pages, and nothing with nodes in it is erased before that
         // is on the flash: what it replaced, or was copied from, may be in a block left before.
         if shaky.iter().any(|number| self.copy_frozen(*number).is_err()) || self.flush().is_err() {

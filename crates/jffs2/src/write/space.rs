@@ -231,6 +231,36 @@ impl Blocks {
         Some(raw)
     }
 
+    /// A node that does not count does, after all. Returns what it is.
+    pub(crate) fn revive(&mut self, address: Address) -> Option<Raw> {
+        let (number, at) = self.place(address);
+        let len = self.geometry.block_len(number);
+        let block = self.blocks.get_mut(number as usize)?;
+        let index = block.raws.binary_search_by_key(&at, |raw| raw.at).ok()?;
+        let raw = &mut block.raws[index];
+        if !raw.is_dead {
+            return None;
+        }
+        raw.is_dead = false;
+        let raw = *raw;
+        match block.state {
+            State::Closed => self.gain -= u64::from(block.gain()),
+            State::Erasable => block.dead = len,
+            _ => {}
+        }
+        block.used += raw.space();
+        block.dead = block.dead.saturating_sub(raw.space());
+        if block.state == State::Erasable {
+            block.state = State::Closed;
+            self.erasable.retain(|other| *other != number);
+        }
+        let block = &self.blocks[number as usize];
+        if block.state == State::Closed {
+            self.gain += u64::from(block.gain());
+        }
+        Some(raw)
+    }
+
     /// A closed block in which nothing counts is to be erased.
     fn refile(&mut self, number: u32) {
         let block = self.block(number);
