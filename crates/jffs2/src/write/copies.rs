@@ -1,12 +1,12 @@
 //! Which of several copies of a node counts.
 //!
 //! Theory. Garbage collection copies nodes as they are, and a power cut leaves both. The one that
-//! counts is the one that was written first, as the stamps of blocks tell: so a block that holds nothing but copies of
-//! what is in others, as one to which a mount that was cut short copied it, can be erased, and
-//! mounts that are cut short one after the other take no more room than one. Nothing is lost with
-//! it: a block is erased only when what was copied from it is on the flash, so what the power was
-//! cut over has an original elsewhere, or was never said to be there. Where a page was seen to read
-//! as either, what is in it comes last.
+//! counts is the one that was written first, as the stamps of blocks tell: so a block that holds
+//! nothing but copies of what is in others, as one to which a mount that was cut short copied it,
+//! can be erased, and mounts that are cut short one after the other take no more room than one.
+//! Nothing is lost with it: a block is erased only when what was copied from it is on the flash, so
+//! what the power was cut over has an original elsewhere, or was never said to be there. Where a
+//! page was seen to read as either, what is in it comes last.
 //!
 //! But when all that counts in a block was copied, the power may have been cut over its erase, and
 //! how long its cells will read as they do now is not known. There the copies count.

@@ -299,8 +299,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
     }
 
-    /// Collects other blocks if those that are left to write to may not do for what counts in these.
-    /// One in which programming failed meanwhile holds little, and is the first.
+    /// Collects other blocks if those that are left to write to may not do for what counts in
+    /// these. One in which programming failed meanwhile holds little, and is the first.
     fn gather(&mut self, shaky: &[u32]) -> Result<(), flysch_api::vfs::Error> {
         let patience = self.activity.collected + self.blocks.blocks.len() as u64;
         loop {
