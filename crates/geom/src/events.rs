@@ -157,6 +157,16 @@ impl Graph {
         }
     }
 
+    /// A component did not do what others did, of queued requests ([`crate::Incident::Lost`]): its
+    /// class writes down what follows from it. New plans do without the component.
+    pub fn failed(&mut self, consumer: ConsumerId, error: block::Error) {
+        if let Some(there) = self.find_consumer(consumer) {
+            let class = self[there.geom].class;
+            class.told(self, News::Failed(consumer, error));
+            self.settle_orphans();
+        }
+    }
+
     /// The medium under a provider has another size now. Who cannot use a smaller one is orphaned.
     pub fn resize_provider(&mut self, provider: ProviderId, size: u64) {
         let before = self[provider].media_size;

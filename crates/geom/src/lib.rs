@@ -16,6 +16,9 @@
 //! off. Metadata is read and written through [`Graph::io`], which takes the way of a request
 //! through the graph by plain calls.
 //!
+//! Whoever wants more than one request at a time takes a [`Way`]: where requests go is asked of the
+//! classes once ([`Requests::route`]), and then they go by themselves to the lanes of the disks.
+//!
 //! A class is one file: see [`Class`], and `docs/geom.md` for one of sixty lines.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -36,11 +39,15 @@ mod object;
 #[cfg(test)]
 mod own_class;
 mod record;
+mod route;
+pub mod way;
 
 pub use access::Access;
-pub use class::{Class, Config, News, Object, Value, all};
+pub use class::{Class, Config, News, Object, Requests, Value, all};
 pub use error::{Error, Kind};
 pub use graph::{DEPTH_MAX, Graph, PROVIDERS_MAX};
 pub use io::{Io, Medium, Shape};
 pub use object::{Consumer, ConsumerId, Geom, GeomId, Provider, ProviderId, Statistics};
 pub use record::{Outcome, Reason, Taste, Verdict};
+pub use route::{MirrorComponent, Route};
+pub use way::{Incident, Plan, Way};

@@ -92,6 +92,37 @@ pub struct Statistics {
     pub failures: u64,
 }
 
+impl Statistics {
+    /// A request was taken.
+    #[inline]
+    pub(crate) fn count(&mut self, request: &block::Request) {
+        match request.operation {
+            block::Operation::Read => {
+                self.reads += 1;
+                self.read_bytes += request.length;
+            }
+            block::Operation::Write => {
+                self.writes += 1;
+                self.written_bytes += request.length;
+            }
+            block::Operation::Delete => self.deletes += 1,
+            block::Operation::Flush => self.flushes += 1,
+        }
+    }
+
+    /// Adds what was counted elsewhere.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self { reads, read_bytes, writes, written_bytes, deletes, flushes, failures } = *other;
+        self.reads += reads;
+        self.read_bytes += read_bytes;
+        self.writes += writes;
+        self.written_bytes += written_bytes;
+        self.deletes += deletes;
+        self.flushes += flushes;
+        self.failures += failures;
+    }
+}
+
 /// What looks like a disk.
 #[derive(Clone, Debug)]
 pub struct Provider {

@@ -8,7 +8,7 @@ use flysch_api::block;
 
 use crate::class::disk::{MD, Memory};
 use crate::class::{pass, pass_access_alone, slice_of, stack};
-use crate::{Access, Class, Error, Graph, Io, ProviderId, Taste};
+use crate::{Access, Class, Error, Graph, Io, ProviderId, Requests, Taste};
 
 struct Invert;
 
@@ -34,6 +34,12 @@ impl Class for Invert {
         }
     }
 
+    fn access(&self, g: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+        pass_access_alone(g, provider, change)
+    }
+}
+
+impl Requests for Invert {
     fn start(&self, g: &mut Graph, provider: ProviderId, io: Io<'_>) -> Result<(), block::Error> {
         match io {
             Io::Write { offset, from } => {
@@ -47,10 +53,6 @@ impl Class for Invert {
             }
             other => pass(g, provider, other, 0),
         }
-    }
-
-    fn access(&self, g: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
-        pass_access_alone(g, provider, change)
     }
 }
 

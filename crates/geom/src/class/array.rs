@@ -14,6 +14,7 @@ use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
+use crate::route::Route;
 
 /// How the bytes lie on the components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,11 +277,26 @@ pub(super) fn start(
     Ok(())
 }
 
+/// Where queued requests go.
+pub(super) fn route(graph: &Graph, provider: ProviderId) -> Option<Route> {
+    let array = graph.state::<Array>(graph[provider].geom)?;
+    let components = array.components.iter().copied();
+    let components: Vec<Component> = components.collect::<Option<_>>()?;
+    Some(match array.layout {
+        Layout::Stripe(size) => {
+            Route::Stripe { size, consumers: components.iter().map(|it| it.consumer).collect() }
+        }
+        Layout::Concat => {
+            Route::Concat(components.iter().map(|it| (it.consumer, it.length)).collect())
+        }
+    })
+}
+
 /// A component is gone, or was written by others.
 pub(super) fn told(graph: &mut Graph, news: News) -> bool {
     match news {
         News::Orphaned(consumer) | News::Spoiled(consumer) => lose(graph, consumer),
-        News::Resized(_) | News::Settled => return false,
+        News::Resized(_) | News::Failed(..) | News::Settled => return false,
     }
     true
 }

@@ -2,7 +2,7 @@
 
 use flysch_api::block;
 
-use super::{Class, News};
+use super::{Class, News, Requests};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::ProviderId;
@@ -19,18 +19,20 @@ impl Class for Dev {
         "DEV"
     }
 
-    fn start(&self, _: &mut Graph, _: ProviderId, _: Io<'_>) -> Result<(), block::Error> {
-        unreachable!("DEV has no providers")
-    }
-
     fn told(&self, graph: &mut Graph, news: News) -> bool {
         match news {
             // Requests of the user end with `Gone` from now on.
             News::Orphaned(consumer) => graph.shut(consumer),
             // Who reads from outside has tasted nothing.
             News::Spoiled(consumer) => graph.consumer_mut(consumer).spoiled = false,
-            News::Resized(_) | News::Settled => return false,
+            News::Resized(_) | News::Failed(..) | News::Settled => return false,
         }
         true
+    }
+}
+
+impl Requests for Dev {
+    fn start(&self, _: &mut Graph, _: ProviderId, _: Io<'_>) -> Result<(), block::Error> {
+        unreachable!("DEV has no providers")
     }
 }

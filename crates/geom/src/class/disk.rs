@@ -8,13 +8,14 @@ use alloc::vec::Vec;
 
 use flysch_api::block;
 
-use super::{Class, Config, Object, Value};
+use super::{Class, Config, Object, Requests, Value};
 use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::io::{Io, Medium, Shape};
 use crate::object::ProviderId;
 use crate::record::Taste;
+use crate::route::Route;
 
 /// The class of disks.
 #[derive(Debug)]
@@ -80,22 +81,6 @@ impl Class for Disk {
         Taste::passed("")
     }
 
-    fn start(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        io: Io<'_>,
-    ) -> Result<(), block::Error> {
-        let geom = graph[provider].geom;
-        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
-        match io {
-            Io::Read { offset, to } => state.medium.read(offset, to),
-            Io::Write { offset, from } => state.medium.write(offset, from),
-            Io::Delete { offset, length } => state.medium.delete(offset, length),
-            Io::Flush => state.medium.flush(),
-        }
-    }
-
     fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         let geom = graph[provider].geom;
         let name = graph[provider].name.clone();
@@ -125,6 +110,28 @@ impl Class for Disk {
             }
             Object::Geom(_) | Object::Consumer(_) => Vec::new(),
         }
+    }
+}
+
+impl Requests for Disk {
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        let geom = graph[provider].geom;
+        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        match io {
+            Io::Read { offset, to } => state.medium.read(offset, to),
+            Io::Write { offset, from } => state.medium.write(offset, from),
+            Io::Delete { offset, length } => state.medium.delete(offset, length),
+            Io::Flush => state.medium.flush(),
+        }
+    }
+
+    fn route(&self, _: &mut Graph, _: ProviderId, _: bool) -> Result<Option<Route>, Error> {
+        Ok(Some(Route::Disk))
     }
 }
 

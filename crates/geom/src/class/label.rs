@@ -10,13 +10,17 @@ use flysch_wire::geom::Name;
 use flysch_wire::geom::label as wire;
 use flysch_wire::geom::volume::{self, FileSystem};
 
-use super::{Class, Config, Object, guard, pass, pass_access_alone, slice_of, stack, write_last};
+use super::{
+    Class, Config, Object, Requests, guard, pass, pass_access_alone, pass_route, slice_of, stack,
+    write_last,
+};
 use crate::access::Access;
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
 use crate::record::{Reason, Taste};
+use crate::route::Route;
 
 /// The class.
 #[derive(Debug)]
@@ -212,15 +216,6 @@ impl Class for Label {
         }
     }
 
-    fn start(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        io: Io<'_>,
-    ) -> Result<(), block::Error> {
-        pass(graph, provider, io, 0)
-    }
-
     fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         pass_access_alone(graph, provider, change)
     }
@@ -235,5 +230,25 @@ impl Class for Label {
             ("offset", "0".into()),
             ("secoffset", "0".into()),
         ]
+    }
+}
+
+impl Requests for Label {
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        pass(graph, provider, io, 0)
+    }
+
+    fn route(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        _: bool,
+    ) -> Result<Option<Route>, Error> {
+        Ok(pass_route(graph, provider, 0))
     }
 }

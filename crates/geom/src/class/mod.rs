@@ -14,6 +14,7 @@ use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
+use crate::route::Route;
 
 mod array;
 pub mod concat;
@@ -105,26 +106,14 @@ pub enum News {
     Spoiled(ConsumerId),
     /// What a consumer stands on has another size.
     Resized(ConsumerId),
+    /// What a consumer stands on did not do what the others did, of queued requests.
+    Failed(ConsumerId, block::Error),
     /// Everything has been tasted: who still waits for components need not wait longer.
     Settled,
 }
 
-/// A way to change disks.
-///
-/// A class keeps nothing itself: what it knows of a geom is the geom's state
-/// ([`Graph::set_state`]). What is not said here is done as most classes do it, which have one
-/// consumer and pass on what they are asked.
-pub trait Class: Sync {
-    /// Its name, in capitals.
-    fn name(&self) -> &'static str;
-
-    /// Looks at a provider, and takes it by making a geom on it. An empty reason to pass is not
-    /// kept.
-    fn taste(&self, graph: &mut Graph, provider: ProviderId) -> Taste {
-        let _ = (graph, provider);
-        Taste::passed("")
-    }
-
+/// What a class does with requests to its providers.
+pub trait Requests {
     /// Does a request to a provider of this class. Range, alignment and access were checked.
     ///
     /// # Errors
@@ -135,6 +124,38 @@ pub trait Class: Sync {
         provider: ProviderId,
         io: Io<'_>,
     ) -> Result<(), block::Error>;
+
+    /// Where queued requests to a provider of this class go; `None` if it does them one at a time.
+    /// `writes`: changes are among them, which those beneath that must know it before are told.
+    ///
+    /// # Errors
+    /// Why there is no way now.
+    fn route(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        writes: bool,
+    ) -> Result<Option<Route>, Error> {
+        let _ = (graph, provider, writes);
+        Ok(None)
+    }
+}
+
+/// A way to change disks.
+///
+/// A class keeps nothing itself: what it knows of a geom is the geom's state
+/// ([`Graph::set_state`]). What is not said here is done as most classes do it, which have one
+/// consumer and pass on what they are asked.
+pub trait Class: Requests + Sync {
+    /// Its name, in capitals.
+    fn name(&self) -> &'static str;
+
+    /// Looks at a provider, and takes it by making a geom on it. An empty reason to pass is not
+    /// kept.
+    fn taste(&self, graph: &mut Graph, provider: ProviderId) -> Taste {
+        let _ = (graph, provider);
+        Taste::passed("")
+    }
 
     /// A provider of this class is to be opened or closed. Closing does not fail.
     ///
@@ -152,7 +173,7 @@ pub trait Class: Sync {
                 graph.wither_with(consumer);
                 true
             }
-            News::Resized(_) | News::Settled => false,
+            News::Resized(_) | News::Failed(..) | News::Settled => false,
         }
     }
 
@@ -230,6 +251,13 @@ pub fn pass(
     let geom = graph[provider].geom;
     let consumer = graph[geom].consumers.first().copied().ok_or(block::Error::Gone)?;
     graph.io(consumer, io.shifted(base))
+}
+
+/// The same of queued requests.
+#[must_use]
+pub fn pass_route(graph: &Graph, provider: ProviderId, base: u64) -> Option<Route> {
+    let consumer = graph[graph[provider].geom].consumers.first().copied()?;
+    Some(Route::Pass { consumer, base })
 }
 
 /// Makes a geom with one consumer, which stands on `under`, and one provider.

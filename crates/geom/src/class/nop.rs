@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 
 use flysch_api::block::{self, Cause};
 
-use super::{Class, Config, Object, Value, pass, stack};
+use super::{Class, Config, Object, Requests, Value, pass, pass_route, stack};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{GeomId, ProviderId};
+use crate::route::Route;
 
 /// The class.
 #[derive(Debug)]
@@ -172,32 +173,6 @@ impl Class for Nop {
         "NOP"
     }
 
-    fn start(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        io: Io<'_>,
-    ) -> Result<(), block::Error> {
-        let geom = graph[provider].geom;
-        let die = graph.random();
-        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
-        match &io {
-            Io::Read { to, .. } => {
-                state.reads = (state.reads.0 + 1, state.reads.1 + to.len() as u64);
-            }
-            Io::Write { from, .. } => {
-                state.writes = (state.writes.0 + 1, state.writes.1 + from.len() as u64);
-            }
-            Io::Delete { .. } => state.deletes += 1,
-            Io::Flush => state.flushes += 1,
-        }
-        if state.fails(&io, die) {
-            return Err(state.options.error);
-        }
-        let base = state.options.offset;
-        pass(graph, provider, io, base)
-    }
-
     fn attribute(&self, graph: &Graph, provider: ProviderId, name: &str) -> Option<Value> {
         let geom = graph[provider].geom;
         let state = graph.state::<State>(geom)?;
@@ -224,5 +199,45 @@ impl Class for Nop {
             ("ReadBytes", state.reads.1.to_string()),
             ("WroteBytes", state.writes.1.to_string()),
         ]
+    }
+}
+
+impl Requests for Nop {
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        let geom = graph[provider].geom;
+        let die = graph.random();
+        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        match &io {
+            Io::Read { to, .. } => {
+                state.reads = (state.reads.0 + 1, state.reads.1 + to.len() as u64);
+            }
+            Io::Write { from, .. } => {
+                state.writes = (state.writes.0 + 1, state.writes.1 + from.len() as u64);
+            }
+            Io::Delete { .. } => state.deletes += 1,
+            Io::Flush => state.flushes += 1,
+        }
+        if state.fails(&io, die) {
+            return Err(state.options.error);
+        }
+        let base = state.options.offset;
+        pass(graph, provider, io, base)
+    }
+
+    fn route(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        _: bool,
+    ) -> Result<Option<Route>, Error> {
+        // Who fails now and then decides about each request.
+        let state = graph.state::<State>(graph[provider].geom).map(|state| &state.options);
+        let quiet = state.filter(|it| it.read_failures == 0 && it.write_failures == 0);
+        Ok(quiet.and_then(|options| pass_route(graph, provider, options.offset)))
     }
 }

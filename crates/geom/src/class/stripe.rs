@@ -7,13 +7,14 @@ use flysch_wire::geom::Name;
 use flysch_wire::geom::stripe as wire;
 
 use super::array::{self, Layout, Part, Place};
-use super::{Class, Config, News, Object, pass_access_alone};
+use super::{Class, Config, News, Object, Requests, pass_access_alone};
 use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
 use crate::record::Taste;
+use crate::route::Route;
 
 pub use super::array::place;
 
@@ -139,15 +140,6 @@ impl Class for Stripe {
         array::taste(graph, &STRIPE, provider, (part, metadata.provider_size, only))
     }
 
-    fn start(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        io: Io<'_>,
-    ) -> Result<(), block::Error> {
-        array::start(graph, provider, io)
-    }
-
     fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         pass_access_alone(graph, provider, change)
     }
@@ -158,5 +150,25 @@ impl Class for Stripe {
 
     fn config(&self, graph: &Graph, object: Object) -> Config {
         array::config(graph, object)
+    }
+}
+
+impl Requests for Stripe {
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        array::start(graph, provider, io)
+    }
+
+    fn route(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        _: bool,
+    ) -> Result<Option<Route>, Error> {
+        Ok(array::route(graph, provider))
     }
 }

@@ -14,13 +14,14 @@ use flysch_wire::geom::Name;
 use flysch_wire::geom::mirror as wire;
 use flysch_wire::geom::mirror::{disk_flags, flags};
 
-use super::{Class, Config, News, Object};
+use super::{Class, Config, News, Object, Requests};
 use crate::access::Access;
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
+use crate::route::{MirrorComponent, Route};
 
 mod request;
 mod start;
@@ -28,6 +29,7 @@ mod start;
 mod tests;
 mod verbs;
 
+pub(crate) use request::is_components;
 pub use verbs::{
     Configure, Options, activate, clear, configure, deactivate, destroy, forget, insert, label,
     prefer, rebuild, remove, synchronize,
@@ -241,15 +243,6 @@ impl Class for Mirror {
         }
     }
 
-    fn start(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        io: Io<'_>,
-    ) -> Result<(), block::Error> {
-        request::start(graph, graph[provider].geom, io)
-    }
-
     fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         let geom = graph[provider].geom;
         let Ok(state) = state(graph, geom) else { return Ok(()) };
@@ -271,6 +264,16 @@ impl Class for Mirror {
             News::Orphaned(consumer) | News::Spoiled(consumer) => {
                 let geom = graph[consumer].geom;
                 request::lose(graph, geom, consumer, true);
+                true
+            }
+            News::Failed(consumer, error) => {
+                let geom = graph[consumer].geom;
+                request::lose(graph, geom, consumer, error == block::Error::Gone);
+                let is_dirty = graph.state::<State>(geom).is_some_and(|state| state.dirty);
+                if is_dirty && let Err(error) = request::mark_dirty(graph, geom) {
+                    let name = graph[geom].name.clone();
+                    graph.say(format!("MIRROR: {name}: metadata: {error}"));
+                }
                 true
             }
             News::Resized(_) => false,
@@ -298,6 +301,43 @@ impl Class for Mirror {
             }
             Object::Provider(_) => Vec::new(),
         }
+    }
+}
+
+impl Requests for Mirror {
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        request::start(graph, graph[provider].geom, io)
+    }
+
+    fn route(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        writes: bool,
+    ) -> Result<Option<Route>, Error> {
+        let geom = graph[provider].geom;
+        if writes {
+            let name = graph[provider].name.clone();
+            request::mark_dirty(graph, geom).map_err(|error| Error::io(name, error))?;
+        }
+        let state = state(graph, geom)?;
+        let component = |disk: &Disk| MirrorComponent {
+            consumer: disk.consumer,
+            priority: disk.metadata.priority,
+            is_read: disk.part == Part::Active,
+        };
+        let written = state.disks.iter().filter(|disk| disk.part.is_written());
+        let sector = u64::from(state.common.sector_size);
+        Ok(Some(Route::Mirror {
+            balance: state.common.balance,
+            slice: u64::from(state.common.slice).next_multiple_of(sector).max(sector),
+            components: written.map(component).collect(),
+        }))
     }
 }
 

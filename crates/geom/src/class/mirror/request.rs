@@ -13,7 +13,7 @@ use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
 
 /// Whether an error is the component's, not the request's.
-fn is_components(error: Error) -> bool {
+pub(crate) fn is_components(error: Error) -> bool {
     use Error::{BadData, Misaligned, OutOfRange, Unsupported};
     !matches!(error, BadData(_) | Misaligned | OutOfRange | Unsupported)
 }
@@ -137,7 +137,7 @@ fn all(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), Error> {
 }
 
 /// Before the first write: the components say that they may differ, and who is away falls behind.
-fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+pub(super) fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     loop {
         let state = graph.state_mut::<State>(geom).ok_or(Error::Gone)?;
         if state.dirty && !state.bump {

@@ -1,6 +1,7 @@
 //! How a mirror comes together: who is believed, who is rebuilt, who stays out.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use flysch_wire::geom::mirror as wire;
@@ -20,30 +21,14 @@ pub(super) fn join(
     metadata: &wire::Mirror,
 ) -> Result<(), Error> {
     let name = metadata.name.as_str();
-    let refuse = |cause: alloc::string::String| Err(Error::new(Kind::Invalid, name, cause));
     let known = graph.geoms_of("MIRROR").find(|(_, geom)| geom.name == name).map(|(id, _)| id);
-    let (mut part, mut metadata) = (Part::New, *metadata);
-    if let Some(state) = known.and_then(|geom| graph.state::<State>(geom)) {
-        let common = &state.common;
-        if common.id != metadata.id {
-            return refuse(format!("there is another mirror of this name, with id {}", common.id));
+    let mut metadata = *metadata;
+    let part = match known.and_then(|geom| graph.state::<State>(geom)) {
+        Some(state) => {
+            part_in(state, &mut metadata).map_err(|cause| Error::new(Kind::Invalid, name, cause))?
         }
-        if state.disks.iter().any(|disk| disk.metadata.disk_id == metadata.disk_id) {
-            return refuse(format!("component {} is there already", metadata.disk_id));
-        }
-        let differs =
-            common.media_size != metadata.media_size || common.sector_size != metadata.sector_size;
-        if differs {
-            return refuse("its components do not agree on its size".into());
-        }
-        if state.running {
-            if state.disks.len() >= usize::from(common.all) {
-                return refuse("all of its components are there".into());
-            }
-            part = part_of(common, &mut metadata)
-                .map_err(|cause| Error::new(Kind::Invalid, name, cause))?;
-        }
-    }
+        None => Part::New,
+    };
     let is_new = known.is_none();
     let geom = known.unwrap_or_else(|| {
         let geom = graph.new_geom(&MIRROR, name);
@@ -80,11 +65,36 @@ pub(super) fn join(
     Ok(())
 }
 
+/// How a component takes part in a mirror that others are in already, or why it does not.
+fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
+    let common = &state.common;
+    if common.id != metadata.id {
+        return Err(format!("there is another mirror of this name, with id {}", common.id));
+    }
+    if state.disks.iter().any(|disk| disk.metadata.disk_id == metadata.disk_id) {
+        return Err(format!("component {} is there already", metadata.disk_id));
+    }
+    if common.media_size != metadata.media_size || common.sector_size != metadata.sector_size {
+        return Err("its components do not agree on its size".into());
+    }
+    if !state.running {
+        return Ok(Part::New);
+    }
+    if state.disks.len() >= usize::from(common.all) {
+        return Err("all of its components are there".into());
+    }
+    // Of those that stopped uncleanly one is believed, and that is who runs already.
+    let is_doubtful = metadata.disk_flags & disk_flags::DIRTY != 0;
+    if is_doubtful && common.flags & flags::NO_FAIL_SYNC == 0 {
+        metadata.disk_flags &= !disk_flags::DIRTY;
+        metadata.disk_flags |= disk_flags::SYNCHRONIZING;
+        metadata.sync_offset = 0;
+    }
+    part_of(common, metadata)
+}
+
 /// How a component takes part in a mirror whose numbers are known.
-fn part_of(
-    common: &wire::Mirror,
-    metadata: &mut wire::Mirror,
-) -> Result<Part, alloc::string::String> {
+fn part_of(common: &wire::Mirror, metadata: &mut wire::Mirror) -> Result<Part, String> {
     if metadata.gen_id < common.gen_id {
         let (old, new) = (metadata.gen_id, common.gen_id);
         return Err(format!("it failed once (generation {old} of {new}); `mirror insert` it anew"));

@@ -13,13 +13,14 @@ use flysch_api::block;
 use flysch_wire::geom::gpt::{Guid, attributes};
 use flysch_wire::geom::mbr;
 
-use super::{Class, Config, News, Object, Value, guard, slice_of};
+use super::{Class, Config, News, Object, Requests, Value, guard, pass, pass_route, slice_of};
 use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
 use crate::record::Taste;
+use crate::route::Route;
 
 mod bsd;
 mod ebr;
@@ -320,6 +321,12 @@ fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     Ok(())
 }
 
+/// Where the data of a partition begins, in bytes of what it lies on.
+fn base_of(graph: &Graph, provider: ProviderId) -> Option<u64> {
+    let (_, partition) = partition_of(graph, provider)?;
+    Some(partition.data * u64::from(graph[provider].sector_size))
+}
+
 impl Class for Part {
     fn name(&self) -> &'static str {
         "PART"
@@ -360,20 +367,6 @@ impl Class for Part {
         }
     }
 
-    fn start(
-        &self,
-        graph: &mut Graph,
-        provider: ProviderId,
-        mut io: Io<'_>,
-    ) -> Result<(), block::Error> {
-        let sector = u64::from(graph[provider].sector_size);
-        let (_, partition) = partition_of(graph, provider).ok_or(block::Error::Gone)?;
-        let base = partition.data * sector;
-        let geom = graph[provider].geom;
-        let consumer = graph[geom].consumers.first().copied().ok_or(block::Error::Gone)?;
-        graph.io(consumer, io.shifted(base))
-    }
-
     fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
         // Who writes a partition has the disk alone: nobody else may move what is beneath.
         let exclusive = change.exclusive + change.write;
@@ -386,7 +379,7 @@ impl Class for Part {
                 graph.wither_with(consumer);
                 return true;
             }
-            News::Settled => return false,
+            News::Failed(..) | News::Settled => return false,
             News::Resized(consumer) => consumer,
         };
         // A smaller disk may have lost partitions; a larger one only hides the second header.
@@ -434,6 +427,28 @@ impl Class for Part {
             }
             Object::Consumer(_) => Vec::new(),
         }
+    }
+}
+
+impl Requests for Part {
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        let base = base_of(graph, provider).ok_or(block::Error::Gone)?;
+        pass(graph, provider, io, base)
+    }
+
+    fn route(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        _: bool,
+    ) -> Result<Option<Route>, Error> {
+        let base = base_of(graph, provider);
+        Ok(base.and_then(|base| pass_route(graph, provider, base)))
     }
 }
 

@@ -1,0 +1,73 @@
+//! What the end of a way looks like: the provider's size, and what all of its lanes can.
+
+use flysch_api::block::Geometry;
+use flysch_api::data::SegmentLimits;
+
+use super::plan::Plan;
+use crate::error::Error;
+
+/// Most requests that a way takes.
+const DEPTH_MAX: u32 = 4096;
+
+/// Of a way to nowhere.
+pub(super) const NOTHING: Geometry = Geometry {
+    block_size: 512,
+    blocks: 0,
+    transfer_max: 0,
+    segments: SegmentLimits::NONE,
+    queue_depth: 0,
+    can_delete: false,
+    read_only: true,
+    crypto: false,
+};
+
+/// The geometry of a way to lanes of these.
+pub(super) fn of<'g>(
+    plan: &Plan,
+    lanes: impl Iterator<Item = &'g Geometry>,
+) -> Result<Geometry, Error> {
+    let sector = plan.sector_size;
+    let start = Geometry {
+        block_size: sector,
+        blocks: plan.media_size / u64::from(sector.max(1)),
+        transfer_max: u32::MAX,
+        can_delete: true,
+        read_only: !plan.writes,
+        // Keys count the data units of one disk.
+        crypto: plan.fans.is_empty(),
+        ..NOTHING
+    };
+    lanes.into_iter().try_fold(start, |all, lane| {
+        if !sector.is_multiple_of(lane.block_size) {
+            let cause = format_args!(
+                "has blocks of {} bytes, above it are sectors of {sector}",
+                lane.block_size
+            );
+            return Err(Error::invalid("the lane of a disk", cause));
+        }
+        Ok(Geometry {
+            transfer_max: all.transfer_max.min(lane.transfer_max),
+            segments: both(all.segments, lane.segments),
+            queue_depth: all.queue_depth.saturating_add(lane.queue_depth).min(DEPTH_MAX),
+            can_delete: all.can_delete && lane.can_delete,
+            read_only: all.read_only || lane.read_only,
+            crypto: all.crypto && lane.crypto,
+            ..all
+        })
+    })
+}
+
+/// What two lanes take alike.
+fn both(one: SegmentLimits, other: SegmentLimits) -> SegmentLimits {
+    let boundary = match (one.boundary, other.boundary) {
+        (0, boundary) | (boundary, 0) => boundary,
+        (one, other) => one.min(other),
+    };
+    SegmentLimits {
+        count: one.count.min(other.count),
+        length: one.length.min(other.length),
+        alignment: one.alignment.max(other.alignment),
+        boundary,
+        inner: one.inner.max(other.inner),
+    }
+}

@@ -1,0 +1,318 @@
+//! What jobs do next.
+
+use flysch_api::block::{Completion, Device, Error, Operation, Refused, Request};
+use flysch_api::machine::Instant;
+
+use super::fan::lowest;
+use super::jobs::{Job, Stage, owner, token};
+use super::plan::Branch;
+use super::{Incident, Way, nowhere};
+use crate::class::mirror::is_components;
+
+/// What a job does next.
+enum Next {
+    /// Sends this to a member, or, without one, to where the way divides as if it came from above.
+    Send { member: Option<u32>, request: Request },
+    /// Waits for what it sent.
+    Wait,
+    /// Waits for others.
+    Stall,
+    /// It has ended.
+    End,
+}
+
+impl<D: Device> Way<D> {
+    /// A job does all that it can do now.
+    pub(super) fn go_on(&mut self, number: u32, now: Instant) {
+        loop {
+            let Some(job) = self.jobs.get(number) else { return };
+            let (before, fan, level) = (*job, job.fan, job.level + 1);
+            match self.next(number) {
+                Next::Send { member, request } => {
+                    self.pending(number, 1);
+                    let sent = match (fan, member) {
+                        (Some(fan), Some(member)) => {
+                            self.descend(Branch::of(fan, member), request, level, now)
+                        }
+                        (Some(fan), None) => self.divide(fan, request, level, now),
+                        (None, _) => self.descend(Branch::TOP, request, level, now),
+                    };
+                    match sent {
+                        Ok(()) => self.sent(number, member),
+                        Err(Refused::Full) => {
+                            if let Some(job) = self.jobs.get(number) {
+                                *job = before;
+                            }
+                            self.jobs.stall(number);
+                            return;
+                        }
+                        Err(Refused::Invalid(error)) => {
+                            self.pending(number, -1);
+                            self.answered(number, member.unwrap_or(0), Err(error));
+                        }
+                    }
+                }
+                Next::Wait => return,
+                Next::Stall => {
+                    self.jobs.stall(number);
+                    return;
+                }
+                Next::End => {
+                    self.end(number);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A member has something to do.
+    fn sent(&mut self, number: u32, member: Option<u32>) {
+        if let (Some(job), Some(member)) = (self.jobs.get(number), member)
+            && let (Some(fan), Stage::Read { .. }) = (job.fan, job.stage)
+            && let Some(mirror) = self.plan.fans[fan as usize].mirror_mut()
+        {
+            mirror.begins(member, job.request.offset + job.request.length);
+        }
+    }
+
+    fn pending(&mut self, number: u32, change: i32) {
+        if let Some(job) = self.jobs.get(number) {
+            job.pending = job.pending.wrapping_add_signed(change);
+        }
+    }
+
+    /// A request of a job came back.
+    pub(super) fn came_back(&mut self, completion: &Completion, now: Instant) {
+        let (number, member) = owner(completion.token);
+        let Some(job) = self.jobs.get(number) else { return };
+        job.passed(completion.passage);
+        job.pending = job.pending.saturating_sub(1);
+        self.answered(number, member, completion.result);
+        self.go_on(number, now);
+    }
+
+    /// What a member said.
+    fn answered(&mut self, number: u32, member: u32, result: Result<(), Error>) {
+        let Some(job) = self.jobs.get(number) else { return };
+        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
+        let mirror = fan.and_then(|fan| fan.mirror_mut());
+        match result {
+            // Not the component's fault: the others would say the same.
+            Err(error) if mirror.is_none() || !is_components(error) => job.fail(error),
+            Err(error) => _ = job.failure.get_or_insert(error),
+            Ok(()) => {}
+        }
+        let Some(mirror) = mirror else { return };
+        let bit = 1 << member;
+        match &mut job.stage {
+            Stage::Each { good, .. } if result.is_ok() => *good |= bit,
+            Stage::Each { failed, .. } => *failed |= bit,
+            Stage::Read { gone, is_sent, .. } => {
+                mirror.ends(member);
+                *is_sent = false;
+                *gone |= if result == Err(Error::Gone) { bit } else { 0 };
+                if result.is_ok() {
+                    self.was_read(number, member);
+                }
+            }
+            Stage::Mend { .. } => self.was_mended(number, member, result),
+            // A part of a mirror's, which has seen to its failures itself.
+            Stage::Pieces(_) => {
+                if let Err(error) = result {
+                    job.fail(error);
+                }
+            }
+            Stage::Done => {}
+        }
+    }
+
+    /// A member could read: those that were asked before are mended, or drop out.
+    fn was_read(&mut self, number: u32, reader: u32) {
+        let Some(job) = self.jobs.get(number) else { return };
+        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
+        let Some(mirror) = fan.and_then(|fan| fan.mirror_mut()) else { return };
+        let Stage::Read { tried, gone, .. } = job.stage else { return };
+        let left = tried & !(1 << reader) & !gone & mirror.readable();
+        job.stage = Stage::Done;
+        if left != 0 && self.plan.writes {
+            mirror.mending += 1;
+            job.stage = Stage::Mend { reader, left, is_read: false };
+        }
+        self.lose(number, gone, Error::Gone);
+    }
+
+    /// What the one that can read said while it is read again, or one that is mended.
+    fn was_mended(&mut self, number: u32, member: u32, result: Result<(), Error>) {
+        let Some(job) = self.jobs.get(number) else { return };
+        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
+        let Some(mirror) = fan.and_then(|fan| fan.mirror_mut()) else { return };
+        let Stage::Mend { reader, left, is_read } = &mut job.stage else { return };
+        match (*is_read, result) {
+            (false, Ok(())) => *is_read = true,
+            // It could a moment ago: who was not asked is.
+            (false, Err(error)) => {
+                let gone = if error == Error::Gone { 1 << *reader } else { 0 };
+                let tried = *left | 1 << *reader;
+                job.stage = Stage::Read { tried, gone, is_sent: false };
+                mirror.mending -= 1;
+            }
+            (true, Ok(())) => {
+                let (offset, length) = (job.request.offset, job.request.length);
+                if let Some(consumer) = mirror.consumer(member) {
+                    self.tell(Incident::Mended { consumer, offset, length });
+                }
+            }
+            (true, Err(error)) => {
+                // What it was read for is there all the same.
+                job.result = Ok(());
+                self.lose(number, 1 << member, error);
+            }
+        }
+    }
+
+    /// Members of the mirror of a job drop out, unless no other is left.
+    fn lose(&mut self, number: u32, members: u64, error: Error) {
+        let Some(fan) = self.jobs.get(number).and_then(|job| job.fan) else { return };
+        let mut rest = members;
+        while let Some(member) = lowest(rest) {
+            rest &= rest - 1;
+            let mirror = self.plan.fans[fan as usize].mirror_mut();
+            if let Some(consumer) = mirror.and_then(|mirror| mirror.lose(member)) {
+                self.tell(Incident::Lost { consumer, error });
+            }
+        }
+    }
+
+    fn next(&mut self, number: u32) -> Next {
+        let Some(job) = self.jobs.get(number) else { return Next::Wait };
+        let (pending, request) = (job.pending, job.request);
+        let at_the_end = if pending > 0 { Next::Wait } else { Next::End };
+        let to = |member: u32| Request { token: token(number, member), ..request };
+        let send = |member: u32, request: Request| Next::Send { member: Some(member), request };
+        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
+        match &mut job.stage {
+            Stage::Done => at_the_end,
+            Stage::Pieces(_) => match self.piece(number) {
+                Some((member, request)) => Next::Send { member, request },
+                None => at_the_end,
+            },
+            Stage::Each { left, .. } => match lowest(*left) {
+                Some(member) if job.result.is_ok() => {
+                    *left &= *left - 1;
+                    send(member, to(member))
+                }
+                _ => at_the_end,
+            },
+            Stage::Read { is_sent: true, .. } => Next::Wait,
+            Stage::Read { tried, is_sent, .. } => {
+                let mirror = fan.and_then(|fan| fan.mirror_mut()).filter(|_| job.result.is_ok());
+                let Some(mirror) = mirror else { return Next::End };
+                let Some(member) = mirror.reader(request.offset, *tried) else {
+                    // With the last copy nobody drops out.
+                    job.fail(job.failure.unwrap_or(Error::Gone));
+                    return Next::End;
+                };
+                *tried |= 1 << member;
+                *is_sent = true;
+                send(member, to(member))
+            }
+            Stage::Mend { reader, left, is_read } => {
+                let is_written =
+                    fan.and_then(|fan| fan.mirror_mut()).is_some_and(|it| it.writing > 0);
+                match lowest(*left) {
+                    _ if pending > 0 => Next::Wait,
+                    None => Next::End,
+                    // Nobody else writes meanwhile, and what is written is what is there now.
+                    Some(_) if is_written => Next::Stall,
+                    Some(_) if !*is_read => send(*reader, to(*reader)),
+                    Some(member) => {
+                        *left &= *left - 1;
+                        send(member, Request { operation: Operation::Write, ..to(member) })
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next piece of a job's request, and who does it; `None` behind the last one, or when one
+    /// has failed.
+    fn piece(&mut self, number: u32) -> Option<(Option<u32>, Request)> {
+        let job = self.jobs.get(number)?;
+        let Stage::Pieces(sent) = &mut job.stage else { return None };
+        let (request, done) = (job.request, *sent);
+        let Some(fan) = job.fan else {
+            // The whole of it, once.
+            *sent = 1;
+            return (done == 0).then(|| (None, Request { token: token(number, 0), ..request }));
+        };
+        if done >= request.length || job.result.is_err() {
+            return None;
+        }
+        let piece = self.plan.fans[fan as usize].piece(&request, done);
+        *sent += piece.length;
+        let token = token(number, piece.member.unwrap_or(0));
+        let (offset, length) = (piece.offset, piece.length);
+        let mut part = Request { token, offset, length, ..request };
+        if matches!(request.operation, Operation::Read | Operation::Write) {
+            let memory = self.lanes[0].device.memory();
+            match request.data.part(memory, done as u32, length as u32) {
+                Ok(data) => part.data = data,
+                Err(bad) => {
+                    job.fail(Error::BadData(bad));
+                    return None;
+                }
+            }
+        }
+        Some((piece.member, part))
+    }
+
+    /// A job has ended: who it belongs to is told.
+    fn end(&mut self, number: u32) {
+        self.settle(number);
+        let Some(job) = self.jobs.end(number) else { return };
+        let Job { request, result, is_kept, .. } = job;
+        let passage = job.passage.unwrap_or_else(|| nowhere(request.accepted));
+        let passage = flysch_api::trace::Passage { accepted: request.accepted, ..passage };
+        let completion = Completion { token: request.token, result, passage };
+        if job.level > 0 {
+            if let Some(above) = self.jobs.get(owner(request.token).0) {
+                above.is_kept |= is_kept;
+            }
+            self.ended.push_back(completion);
+        } else if is_kept && result.is_ok() {
+            self.kept.push(completion);
+        } else {
+            self.done.push_back(completion);
+        }
+    }
+
+    /// What its members said comes to one result.
+    fn settle(&mut self, number: u32) {
+        let Some(job) = self.jobs.get(number) else { return };
+        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
+        let Some(mirror) = fan.and_then(|fan| fan.mirror_mut()) else { return };
+        match job.stage {
+            Stage::Each { failed, good, .. } => {
+                mirror.writing -= 1;
+                if job.result.is_err() {
+                    return;
+                }
+                let error = job.failure.unwrap_or(Error::Gone);
+                // Those that dropped out meanwhile did it in vain.
+                if good & mirror.readable() == 0 {
+                    job.fail(error);
+                    return;
+                }
+                self.lose(number, failed, error);
+                let fan = self.jobs.get(number).and_then(|job| job.fan);
+                let mirror = fan.and_then(|fan| self.plan.fans[fan as usize].mirror_mut());
+                let is_missed = mirror.is_some_and(|mirror| mirror.lost != 0);
+                if let Some(job) = self.jobs.get(number) {
+                    job.is_kept |= is_missed;
+                }
+            }
+            Stage::Mend { .. } => mirror.mending -= 1,
+            Stage::Pieces(_) | Stage::Read { .. } | Stage::Done => {}
+        }
+    }
+}
