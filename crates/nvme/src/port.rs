@@ -309,8 +309,8 @@ impl<M: Machine> Lane<M> {
             let [low, high] = entry.to_words();
             self.lists.store64(at + n as usize * sgl::LENGTH, low);
             self.lists.store64(at + n as usize * sgl::LENGTH + 8, high);
-            self.machine.sync_for_device(range);
         })?;
+        self.sync_outgoing(data);
         let bytes = count * sgl::LENGTH as u32;
         self.machine.sync_for_device(self.lists.span(at, bytes as usize));
         let (address, kind) = (self.lists.address() + at as u64, sgl::kind::LAST_SEGMENT);
@@ -328,15 +328,24 @@ impl<M: Machine> Lane<M> {
                 pages.count = 0;
             }
             pages.put_range(range);
-            self.machine.sync_for_device(range);
         })?;
         let Pages { count, entries: [first, second], .. } = pages;
+        self.sync_outgoing(data);
         match count {
             1 => Ok([first, 0]),
             2 => Ok([first, second]),
             _ => {
                 self.hand_over(at, count - 1);
                 Ok([first, self.lists.address() + at as u64])
+            }
+        }
+    }
+
+    /// The ranges of data that was found good go to the device.
+    fn sync_outgoing(&self, data: &Data) {
+        if !M::COHERENT {
+            for range in data.ranges(&self.data).flatten() {
+                self.machine.sync_for_device(range);
             }
         }
     }

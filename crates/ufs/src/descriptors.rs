@@ -3,7 +3,7 @@
 //! Per command this writes 64 bytes (COMMAND UPIU and the first two physical region entries share a
 //! cache line) and one word of the response area; coming back it reads the response's first words.
 
-use crate::layout::slot as descriptor;
+use crate::layout::{ENTRY, slot as descriptor};
 use flysch_api::command::{Command, Direction, Ended, Failure, Ordering, Scsi};
 use flysch_api::command::{ScsiStatus, SenseBytes};
 use flysch_api::data::{BadData, Data, SegmentLimits, Walk};
@@ -30,6 +30,21 @@ pub(crate) const SEGMENTS: SegmentLimits = SegmentLimits {
 #[inline(always)]
 fn region_words(segment: DmaSlice) -> [u64; 2] {
     PrdtEntry { address: segment.address, length: segment.len }.to_words()
+}
+
+/// Where something is in a command descriptor: its offset in bytes and its length as the field has
+/// it.
+const fn span(offset: usize, length: u16) -> UcdSpan {
+    UcdSpan::new().with_length(length).with_offset((offset / 4) as u16)
+}
+
+/// The physical regions of a command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Regions {
+    /// The one that data is plainly ([`Descriptors::plain`]).
+    Plain(DmaSlice),
+    /// So many that are written ([`Descriptors::write_regions`]).
+    Written(u16),
 }
 
 /// What is told of a command that did not plainly end well.
@@ -89,17 +104,15 @@ pub(crate) struct Descriptors {
     regions: DmaArray<{ prdt::LENGTH }>,
     /// Checks data and makes physical region entries of it.
     walk: Walk,
-    /// Task tag of slot 0; the others follow.
-    first_tag: u8,
     /// The header of a queue entry, by the direction of its data.
     headers: [UtrdHeader; 3],
 }
 
 impl Descriptors {
-    pub(crate) fn new(memory: DmaRegion, walk: Walk, first_tag: u8) -> Self {
+    pub(crate) fn new(memory: DmaRegion, walk: Walk) -> Self {
         let regions = DmaArray::new(memory.clone());
         let headers = headers(true);
-        Self { blocks: DmaArray::new(memory), regions, walk, first_tag, headers }
+        Self { blocks: DmaArray::new(memory), regions, walk, headers }
     }
 
     /// Whether the end of each command raises an interrupt of its own.
@@ -107,31 +120,30 @@ impl Descriptors {
         self.headers = headers(told);
     }
 
-    /// Task tag of a slot.
-    #[inline]
-    pub(crate) fn tag(&self, slot: usize) -> u8 {
-        self.first_tag.wrapping_add(slot as u8)
+    /// The one segment that data is, if it is plainly that and good.
+    #[inline(always)]
+    pub(crate) fn plain(&self, data: &Data) -> Option<DmaSlice> {
+        self.walk.one(data)
     }
 
-    /// COMMAND UPIU and physical regions; gives where the regions are and how many.
+    /// Writes the COMMAND UPIU for slot, task tag and logical unit, and its physical region if that
+    /// is still to be written; gives the queue entry.
     #[inline(always)]
     pub(crate) fn write(
         &self,
         registers: &impl Registers,
-        slot: usize,
-        lun: u8,
+        (slot, tag, lun): (usize, u8, u8),
         command: &Command<Scsi>,
-    ) -> Result<UcdSpan, BadData> {
-        const ONE: UcdSpan =
-            UcdSpan::new().with_length(1).with_offset((descriptor::PRDT / 4) as u16);
+        regions: Regions,
+    ) -> [u64; ENTRY / 8] {
         let block = self.blocks.get(slot);
-        let prdt = match self.walk.one(&command.data) {
-            Some(range) if command.direction != Direction::None => {
+        let prdt = match regions {
+            Regions::Plain(range) => {
                 block.put::<{ descriptor::PRDT }, 2>(region_words(range));
                 registers.sync_for_device(range);
-                ONE
+                span(descriptor::PRDT, 1)
             }
-            _ => self.write_regions(registers, slot, &command.data, command.direction)?,
+            Regions::Written(count) => span(descriptor::LIST, count),
         };
         let flags = CommandFlags::new()
             .with_attr(match command.ordering {
@@ -141,25 +153,40 @@ impl Descriptors {
             })
             .with_r(command.direction == Direction::FromDevice)
             .with_w(command.direction == Direction::ToDevice);
-        let (tag, length) = (self.tag(slot), command.data.len());
-        let unit = CommandUpiu::words(lun, tag, flags, length, &command.payload.0);
+        let unit = CommandUpiu::words(lun, tag, flags, command.data.len(), &command.payload.0);
         block.put::<0, { upiu::LENGTH / 8 }>(unit);
         // Whatever the device does not overwrite must not look like an answer.
         block.put::<{ descriptor::RESPONSE }, 1>([u64::MAX]);
-        let memory = self.blocks.region();
-        registers.sync_for_device(memory.span(slot * descriptor::LENGTH, descriptor::LIST));
-        Ok(prdt)
+        let (memory, at) = (self.blocks.region(), slot * descriptor::LENGTH);
+        registers.sync_for_device(memory.span(at, descriptor::LIST));
+        let header = self.headers[command.direction as usize];
+        let (header, dun) = match command.crypto {
+            None => (header, 0),
+            Some(context) => (header.with_ce(true).with_cci(context.slot), context.number),
+        };
+        let entry = Utrd {
+            header,
+            dun,
+            status: UtrdStatus::PENDING,
+            ucd_base: memory.address() + at as u64,
+            response: span(descriptor::RESPONSE, (descriptor::RESPONSE_LENGTH / 4) as u16),
+            prdt,
+        };
+        entry.to_words()
     }
 
-    /// Data that is not plainly one segment, as physical regions, checked on the way.
-    #[inline(never)]
-    fn write_regions(
+    /// Any data, as physical regions of a slot's command, checked on the way; gives how many. The
+    /// data itself is still to be synchronised.
+    ///
+    /// # Errors
+    /// What is wrong with the data; what was written is not to be used.
+    pub(crate) fn write_regions(
         &self,
         registers: &impl Registers,
         slot: usize,
         data: &Data,
         direction: Direction,
-    ) -> Result<UcdSpan, BadData> {
+    ) -> Result<u16, BadData> {
         if direction == Direction::None && !data.is_empty() {
             return Err(BadData::Length);
         }
@@ -167,51 +194,31 @@ impl Descriptors {
         let first = at / prdt::LENGTH;
         let count = self.walk.run(data, |n, segment| {
             self.regions.get(first + n as usize).put::<0, 2>(region_words(segment));
-            registers.sync_for_device(segment);
         })?;
         let memory = self.blocks.region();
-        registers.sync_for_device(memory.span(at, count as usize * prdt::LENGTH));
-        Ok(UcdSpan::new().with_length(count as u16).with_offset((descriptor::LIST / 4) as u16))
-    }
-
-    /// The queue entry of a command written with regions at `prdt`.
-    #[inline]
-    pub(crate) fn entry(&self, slot: usize, command: &Command<Scsi>, prdt: UcdSpan) -> Utrd {
-        let header = self.headers[command.direction as usize];
-        let (header, dun) = match command.crypto {
-            None => (header, 0),
-            Some(context) => (header.with_ce(true).with_cci(context.slot), context.number),
-        };
-        Utrd {
-            header,
-            dun,
-            status: UtrdStatus::PENDING,
-            ucd_base: self.blocks.region().address() + (slot * descriptor::LENGTH) as u64,
-            response: UcdSpan::new()
-                .with_length((descriptor::RESPONSE_LENGTH / 4) as u16)
-                .with_offset((descriptor::RESPONSE / 4) as u16),
-            prdt,
-        }
+        let bytes = count as usize * prdt::LENGTH;
+        registers.sync_for_device(memory.span(at, bytes));
+        Ok(count as u16)
     }
 
     /// Whether the device says that a command did well and that there is nothing more to say.
     #[inline(always)]
-    pub(crate) fn is_plainly_good(&self, registers: &impl Registers, slot: usize) -> bool {
+    pub(crate) fn is_plainly_good(&self, registers: &impl Registers, slot: usize, tag: u8) -> bool {
         let at = slot * descriptor::LENGTH + descriptor::RESPONSE;
         registers.sync_for_cpu(self.blocks.region().span(at, descriptor::RESPONSE_LENGTH));
         let words = self.blocks.get(slot).get::<{ descriptor::RESPONSE }, 2>();
-        ResponseUpiu::is_plainly_good(words, self.tag(slot))
+        ResponseUpiu::is_plainly_good(words, tag)
     }
 
     /// An answer that is not plainly good, to a command of `expected` bytes; `None` if there is
     /// none.
     #[cold]
-    pub(crate) fn answer(&self, slot: usize, expected: u32) -> Option<Answer> {
+    pub(crate) fn answer(&self, slot: usize, tag: u8, expected: u32) -> Option<Answer> {
         let at = slot * descriptor::LENGTH + descriptor::RESPONSE;
         let mut bytes = [0; upiu::LENGTH];
         self.blocks.region().read(at, &mut bytes);
         let response = ResponseUpiu::parse(&bytes).ok()?;
-        if response.header.task_tag != self.tag(slot) {
+        if response.header.task_tag != tag {
             return None;
         }
         // Devices have been seen to tell what they did not move without the underflow flag; with
@@ -264,7 +271,7 @@ mod tests {
         let limits = SegmentLimits { count: 4, length: 8192, alignment: 4, ..SegmentLimits::NONE };
         let own = memory.carve(0, 4 * descriptor::LENGTH);
         let walk = Walk::new(limits, 1 << 16, &memory, &own);
-        (Descriptors::new(own, walk, 40), memory)
+        (Descriptors::new(own, walk), memory)
     }
 
     fn command(data: Data, direction: Direction) -> Command<Scsi> {
@@ -277,9 +284,22 @@ mod tests {
     fn one_segment_lies_beside_the_command_and_several_behind_the_answer() {
         let (descriptors, memory) = descriptors();
         let one = |len| Data::One(DmaSlice { address: DATA, len });
-        let write = |data| descriptors.write(&Nothing, 1, 7, &command(data, Direction::FromDevice));
+        let write = |data| {
+            let regions = match descriptors.plain(&data) {
+                Some(range) => Regions::Plain(range),
+                None => Regions::Written(descriptors.write_regions(
+                    &Nothing,
+                    1,
+                    &data,
+                    Direction::FromDevice,
+                )?),
+            };
+            let command = command(data, Direction::FromDevice);
+            Ok(descriptors.write(&Nothing, (1, 41, 7), &command, regions))
+        };
         let places = [one(4096), one(20_000)].map(|data| {
-            let span = write(data).expect("good data");
+            let entry = write(data).expect("good data");
+            let span = UcdSpan::from_bits((u64::from_le(entry[3]) >> 32) as u32);
             (span.length(), span.offset_bytes())
         });
         assert_eq!(places, [(1, descriptor::PRDT), (3, descriptor::LIST)]);
@@ -293,18 +313,18 @@ mod tests {
         let entry = PrdtEntry::parse(&entry);
         assert_eq!((entry.address, entry.length), (DATA + 16_384, 3616));
         let misplaced = Data::One(DmaSlice { address: 64, len: 4096 });
-        assert_eq!(write(misplaced), Err(BadData::Outside), "the driver's own memory");
-        let aimless = command(one(4096), Direction::None);
-        assert_eq!(descriptors.write(&Nothing, 1, 7, &aimless), Err(BadData::Length));
+        assert_eq!(write(misplaced).err(), Some(BadData::Outside), "the driver's own memory");
+        let aimless = descriptors.write_regions(&Nothing, 1, &one(4096), Direction::None);
+        assert_eq!(aimless, Err(BadData::Length));
     }
 
     #[test]
     fn an_answer_is_believed_if_it_names_the_slot() {
         let (descriptors, memory) = descriptors();
         let nothing = command(Data::NONE, Direction::None);
-        descriptors.write(&Nothing, 2, 0, &nothing).expect("no data");
-        assert!(!descriptors.is_plainly_good(&Nothing, 2));
-        assert!(descriptors.answer(2, 0).is_none(), "what was not written is no answer");
+        descriptors.write(&Nothing, (2, 42, 0), &nothing, Regions::Written(0));
+        assert!(!descriptors.is_plainly_good(&Nothing, 2, 42));
+        assert!(descriptors.answer(2, 42, 0).is_none(), "what was not written is no answer");
         let say = |tag, status, residual| {
             let mut bytes = [0; upiu::LENGTH];
             let mut response = ResponseUpiu::new(0, tag, status);
@@ -313,17 +333,17 @@ mod tests {
             memory.write(2 * descriptor::LENGTH + descriptor::RESPONSE, &bytes);
         };
         say(42, 0, 0);
-        assert!(descriptors.is_plainly_good(&Nothing, 2));
+        assert!(descriptors.is_plainly_good(&Nothing, 2, 42));
         say(41, 0, 0);
-        assert!(!descriptors.is_plainly_good(&Nothing, 2), "another slot's");
-        assert!(descriptors.answer(2, 0).is_none());
+        assert!(!descriptors.is_plainly_good(&Nothing, 2, 42), "another slot's");
+        assert!(descriptors.answer(2, 42, 0).is_none());
         for (status, residual, expected, ended, believed) in [
             (0, 512, 4096, Ended::Answered, 512),
             (0, 8192, 4096, Ended::Good, 0),
             (8, 0, 4096, Ended::Answered, 0),
         ] {
             say(42, status, residual);
-            let answer = descriptors.answer(2, expected).expect("an answer");
+            let answer = descriptors.answer(2, 42, expected).expect("an answer");
             let failure = answer.trouble.failure();
             assert_eq!((answer.ended, failure.residual), (ended, believed));
             assert_eq!(failure.status.status, status);

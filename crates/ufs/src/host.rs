@@ -5,7 +5,7 @@ use crate::crypto::{CryptoEngine, KeySlots};
 use crate::facts::{Device, Facts, Shape, read_facts, settle_shape};
 use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
 use crate::init::{BringUp, Step};
-use crate::lane::Lane;
+use crate::lane::{Lane, Next};
 use crate::layout::Layout;
 use crate::link::Link;
 use crate::options::{Options, QueueMode};
@@ -58,10 +58,14 @@ enum Job {
 }
 
 /// The host: bring-up, queries, power, task management, recovery. It owns the first lane.
+///
+/// In the order of C, the lane first: then a port finds its lane where its box points, whether that
+/// is of a host or of a lane.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Host<M: Machine> {
-    core: Core<M>,
     lane: Lane<M>,
+    core: Core<M>,
     others: Vec<Box<Lane<M>>>,
     job: Option<Job>,
     state: State,
@@ -300,20 +304,40 @@ impl<M: Machine> Host<M> {
 
     #[inline(always)]
     pub(crate) fn poll_lane(&mut self, now: Instant) -> Option<Outcome> {
-        if now >= self.job_at || !self.lane.shared.orders.is_quiet(self.lane.obeyed) {
-            self.drive(now);
-        }
-        if !self.lane.has_work() {
-            if self.lane.interrupts.are_on() {
-                self.idle_poll(now);
+        loop {
+            if let Some(done) = self.lane.take_done() {
+                if let outcome @ Some(_) = self.lane.settle(done) {
+                    return outcome;
+                }
+                continue;
             }
-            return None;
+            if now >= self.job_at || !self.lane.shared.orders.is_quiet(self.lane.obeyed) {
+                self.drive(now);
+            }
+            if !self.lane.has_work() {
+                if self.lane.interrupts.are_on() {
+                    self.idle_poll(now);
+                }
+                return None;
+            }
+            match self.next_batch(now) {
+                Next::Batch => {}
+                Next::Ended => return self.lane.take_ended(),
+                Next::Nothing => return None,
+            }
         }
-        // It was just seen that the lane obeys.
-        match self.lane.take_outcome(now) {
-            None => self.look_after_lane(now),
-            outcome => outcome,
+    }
+
+    /// Where the lane's next outcome comes from. It was just seen that the lane obeys.
+    #[inline(never)]
+    fn next_batch(&mut self, now: Instant) -> Next {
+        let next = self.lane.next_of_obedient(now);
+        if next != Next::Nothing || self.lane.shared.orders.is_quiet(self.lane.obeyed) {
+            return next;
         }
+        // The lane had nothing; perhaps it found something overdue or wrong just now.
+        self.drive(now);
+        self.lane.next_batch(now)
     }
 
     /// A poll with nothing in flight. The first after a command costs little; one that follows may
@@ -325,16 +349,6 @@ impl<M: Machine> Host<M> {
             self.drive(now);
         }
         self.seen_idle = self.lane.watch_at;
-    }
-
-    /// The lane had nothing; perhaps it found something overdue or wrong just now.
-    #[inline(never)]
-    fn look_after_lane(&mut self, now: Instant) -> Option<Outcome> {
-        if self.lane.shared.orders.is_quiet(self.lane.obeyed) {
-            return None;
-        }
-        self.drive(now);
-        self.lane.poll(now)
     }
 
     #[inline]

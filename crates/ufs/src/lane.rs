@@ -2,6 +2,9 @@
 //! what it does away from it - obeying the host, watching the clock, parking - below. On the hot
 //! path nothing is allocated, locked or searched: a completion names its slot.
 
+mod management;
+mod start;
+
 use crate::descriptors::{Descriptors, SEGMENTS, Trouble};
 use crate::facts::Facts;
 use crate::host_watch::HostWatch;
@@ -11,20 +14,17 @@ use crate::queue::{Mcq, Queue, Sdq};
 use crate::quirks::{Quirk, Quirks};
 use crate::shared::{LaneWord, Shared, order};
 use crate::shares::Share;
-use crate::slots::{Done, FreeSlots, MANAGEMENT, Management, Phase, Slot, Verdict};
+use crate::slots::{Done, Management, Phase, Slot, SlotStack, Verdict};
 use crate::time::MS;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec;
-use flysch_api::command::{Command, Declined, Direction, Ended, Limits, NotStarted};
-use flysch_api::command::{Outcome, Scsi, Token};
+use flysch_api::command::{Ended, Limits, Outcome, Token};
 use flysch_api::data::{Data, Walk};
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
-use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::ufs::registers::Interrupts;
-use flysch_wire::ufs::utrd::{Ocs, Utrd};
+use flysch_wire::ufs::utrd::Ocs;
 
 /// One lane: a queue pair or slot range with everything its slots need.
 #[derive(Debug)]
@@ -34,8 +34,9 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) index: usize,
     pub(crate) queue: Queue,
     pub(crate) slots: Box<[Slot]>,
-    pub(crate) free: FreeSlots,
-    /// With no more free slots than this, [`start`](Self::start) asks [`admit`](Self::admit).
+    pub(crate) free: SlotStack,
+    /// With no more free slots than this, [`start`](Self::start) asks [`admit`](Self::admit):
+    /// always, while the lane is parked.
     pub(crate) reserve: usize,
     pub(crate) wants_slot: bool,
     /// SDQ: the lane's slots that are stuck in the controller.
@@ -47,8 +48,7 @@ pub(crate) struct Lane<M: Machine> {
     /// Whether a slot that is given back has to be looked at: some are dead or counted by unit.
     pub(crate) counts_slots: bool,
     /// Slots started since the last doorbell.
-    pub(crate) started: Box<[u8]>,
-    pub(crate) started_len: usize,
+    started: SlotStack,
     /// Outcomes this lane owes: of slots in whatever phase, and those in `ended`.
     pub(crate) in_flight: usize,
     /// Outcomes that wait to be fetched.
@@ -76,99 +76,81 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) strange: u32,
 }
 
+/// Where a lane's next outcome comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// From a new batch of completions.
+    Batch,
+    /// From those that ended otherwise.
+    Ended,
+    /// From nowhere now.
+    Nothing,
+}
+
 impl<M: Machine> Lane<M> {
     pub(crate) fn word(&self) -> &LaneWord {
         &self.shared.lanes[self.index]
     }
 
-    #[inline(always)]
-    pub(crate) fn start(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
-        let declined = |why, token| Err(Declined { why, token });
-        if self.parked || self.shared.orders.order() != self.obeyed {
-            self.wake(now);
-        }
-        if let Some(context) = &command.crypto
-            && let Err(why) = self.shared.keys.check(context, command.data.len())
-        {
-            return declined(why, command.token);
-        }
-        if self.free.len() <= self.reserve
-            && let Err(why) = self.admit(command.unit, now)
-        {
-            return declined(why, command.token);
-        }
-        let Some(lun) = LogicalUnitNumber::from_bits(command.unit).to_ufs() else {
-            return declined(NotStarted::Unsupported, command.token);
-        };
-        let Some(slot) = self.free.take() else { return declined(NotStarted::Full, command.token) };
-        let prdt = match self.descriptors.write(&self.machine, slot, lun, &command) {
-            Ok(prdt) => prdt,
-            Err(bad) => {
-                self.free.put(slot);
-                if self.share.bounds_units() {
-                    self.share.leave(lun);
-                }
-                return declined(NotStarted::BadData(bad), command.token);
-            }
-        };
-        let entry = self.descriptors.entry(slot, &command, prdt);
-        self.queue.post(slot, entry.to_words(), &self.machine);
-        let place = &mut self.slots[slot];
-        place.phase = Phase::Started;
-        place.lun = lun;
-        place.abort = false;
-        place.expected = command.data.len();
-        place.owed = Some(command.token);
-        place.deadline = command.deadline;
-        place.issued = now;
-        if !M::COHERENT && command.direction == Direction::FromDevice {
-            place.incoming = command.data;
-        }
-        self.started[self.started_len] = slot as u8;
-        self.started_len += 1;
-        if self.in_flight == 0 {
-            self.watch_at = now.after_nanos(self.watchdog_nanos);
-        }
-        self.in_flight += 1;
-        self.watch_at = self.watch_at.min(command.deadline);
-        Ok(())
-    }
-
     #[inline]
     pub(crate) fn ring(&mut self, now: Instant) {
-        if self.started_len == 0 || !self.obeyed.runs() {
+        if self.started.len() == 0 || !self.obeyed.runs() {
             return;
         }
-        for &slot in &self.started[..self.started_len] {
+        let alone = self.in_flight == self.started.len();
+        let mut watch_at = if alone { now.after_nanos(self.watchdog_nanos) } else { self.watch_at };
+        for &slot in self.started.as_slice() {
             let slot = &mut self.slots[usize::from(slot)];
-            slot.phase = Phase::Issued;
-            slot.issued = now;
+            slot.issue(now);
+            watch_at = watch_at.min(slot.deadline);
         }
-        self.started_len = 0;
+        self.watch_at = watch_at;
+        self.started.clear();
         self.queue.ring(&self.machine);
     }
 
+    #[inline]
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Outcome> {
-        if self.shared.orders.order() != self.obeyed {
-            self.wake(now);
-        }
-        self.take_outcome(now)
-    }
-
-    /// The next outcome, for a lane that obeys the standing order.
-    #[inline(always)]
-    pub(crate) fn take_outcome(&mut self, now: Instant) -> Option<Outcome> {
         loop {
-            if let Some(done) = self.queue.take(&self.machine) {
+            if let Some(done) = self.take_done() {
                 if let outcome @ Some(_) = self.settle(done) {
                     return outcome;
                 }
-            } else if !self.ended.is_empty() {
-                return self.take_ended();
-            } else if !self.has_work() || !self.look() {
-                self.idle(now);
-                return None;
+                continue;
             }
+            match self.next_batch(now) {
+                Next::Batch => {}
+                Next::Ended => return self.take_ended(),
+                Next::Nothing => return None,
+            }
+        }
+    }
+
+    /// The next entry of the batch that was found. The host's orders are looked at with the next
+    /// batch: what is in this one has ended, whatever they are.
+    #[inline(always)]
+    pub(crate) fn take_done(&mut self) -> Option<Done> {
+        self.queue.take(&self.machine)
+    }
+
+    /// Where the next outcome comes from, when the batch that was found is used up.
+    pub(crate) fn next_batch(&mut self, now: Instant) -> Next {
+        if self.shared.orders.order() != self.obeyed {
+            self.wake(now);
+        }
+        self.next_of_obedient(now)
+    }
+
+    /// As [`next_batch`](Self::next_batch), for a lane that obeys the standing order.
+    #[inline(always)]
+    pub(crate) fn next_of_obedient(&mut self, now: Instant) -> Next {
+        if !self.ended.is_empty() {
+            Next::Ended
+        } else if self.has_work() && self.look() {
+            Next::Batch
+        } else {
+            self.idle(now);
+            Next::Nothing
         }
     }
 
@@ -193,14 +175,12 @@ impl<M: Machine> Lane<M> {
 
     /// The outcome of an ended queue entry, if it is this lane's to deliver now.
     #[inline(always)]
-    fn settle(&mut self, done: Done) -> Option<Outcome> {
-        if let Some(slot) = self.slots.get_mut(done.slot)
-            && slot.phase == Phase::Issued
-            && let Some(token) = slot.owed.take()
+    pub(crate) fn settle(&mut self, done: Done) -> Option<Outcome> {
+        if let Some(slot) = self.slots.get_mut(done.slot())
+            && let Some(token) = slot.settle()
         {
-            slot.phase = Phase::Free;
-            let issued = slot.issued;
-            return Some(self.complete(done, token, issued));
+            let (tag, issued) = (slot.tag, slot.issued);
+            return Some(self.complete((done.slot(), tag), done.ocs, token, issued));
         }
         self.unusual(done);
         None
@@ -209,17 +189,23 @@ impl<M: Machine> Lane<M> {
     /// Makes the outcome of an ended slot from what controller and device said, and gives the slot
     /// back.
     #[inline(always)]
-    pub(crate) fn complete(&mut self, done: Done, token: Token, issued: Instant) -> Outcome {
-        let Done { slot, ocs } = done;
-        let device_done =
-            self.machine.device_done(self.device_queue(), self.descriptors.tag(slot).into());
+    fn complete(
+        &mut self,
+        (slot, tag): (usize, u8),
+        ocs: u8,
+        token: Token,
+        issued: Instant,
+    ) -> Outcome {
+        let device_done = self.machine.device_done(self.device_queue(), tag.into());
         if !M::COHERENT {
             self.sync_incoming(slot);
         }
-        let ended = if ocs == Ocs::Success.into_bits() {
-            self.read_response(slot)
-        } else {
+        let ended = if ocs != Ocs::Success.into_bits() {
             self.overall_error(slot, ocs)
+        } else if self.descriptors.is_plainly_good(&self.machine, slot, tag) {
+            Ended::Good
+        } else {
+            self.read_other_response(slot)
         };
         self.give_back(slot);
         Outcome { issued, device_done, token, ended }
@@ -233,20 +219,11 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// How a command ended that the controller says nothing about.
-    #[inline(always)]
-    fn read_response(&mut self, slot: usize) -> Ended {
-        if self.descriptors.is_plainly_good(&self.machine, slot) {
-            Ended::Good
-        } else {
-            self.read_other_response(slot)
-        }
-    }
-
+    /// How a command ended that the controller says nothing about and the device not plainly well.
     #[cold]
     fn read_other_response(&mut self, slot: usize) -> Ended {
-        let expected = self.slots[slot].expected;
-        let Some(answer) = self.descriptors.answer(slot, expected) else {
+        let Slot { tag, expected, .. } = self.slots[slot];
+        let Some(answer) = self.descriptors.answer(slot, tag, expected) else {
             // The controller says success, the device's answer is not there.
             self.trouble = Trouble::nothing_moved(expected, Ocs::Invalid.into_bits());
             return Ended::Host;
@@ -278,7 +255,7 @@ impl<M: Machine> Lane<M> {
 
     #[inline]
     pub(crate) fn give_back(&mut self, slot: usize) {
-        self.free.put(slot);
+        self.free.push(slot);
         self.in_flight -= 1;
         if self.counts_slots {
             self.count_slot(slot);
@@ -348,16 +325,15 @@ impl<M: Machine> Lane<M> {
             shared: shared.clone(),
             index,
             queue,
-            slots: (0..depth).map(|_| Slot::FREE).collect(),
-            free: FreeSlots::new(depth),
+            slots: (0..depth).map(|n| Slot::free((first_tag + n) as u8)).collect(),
+            free: SlotStack::free(depth),
             reserve: usize::MAX,
             wants_slot: false,
             dead: 0,
             share: Share::new(index, depth),
             waits: false,
             counts_slots: false,
-            started: vec![0; depth].into_boxed_slice(),
-            started_len: 0,
+            started: SlotStack::EMPTY,
             in_flight: 0,
             ended: VecDeque::with_capacity(depth),
             watch_at: Instant::NEVER,
@@ -369,7 +345,7 @@ impl<M: Machine> Lane<M> {
             stopped: true,
             interrupts: LaneInterrupts::new(options, index, facts.shape.lanes),
             management: None,
-            descriptors: Descriptors::new(descriptors, walk, first_tag as u8),
+            descriptors: Descriptors::new(descriptors, walk),
             data: machine.memory().clone(),
             limits: Limits {
                 slots: depth as u32,
@@ -398,6 +374,7 @@ impl<M: Machine> Lane<M> {
     #[cold]
     pub(crate) fn park(&mut self) {
         self.parked = true;
+        self.set_reserve();
         self.shared.orders.park(self.index);
     }
 
@@ -431,10 +408,10 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Below how many free slots a command is looked at closely: always while the lane may not run
-    /// and where commands are counted by unit.
+    /// Below how many free slots a command is looked at closely: always while the lane is parked or
+    /// may not run and where commands are counted by unit.
     fn set_reserve(&mut self) {
-        let plain = self.obeyed.runs() && !self.share.bounds_units();
+        let plain = !self.parked && self.obeyed.runs() && !self.share.bounds_units();
         self.reserve = if plain { self.kept_back() } else { usize::MAX };
     }
 
@@ -443,29 +420,6 @@ impl<M: Machine> Lane<M> {
     /// those beyond what the device queues.
     fn kept_back(&self) -> usize {
         self.ended.len() + usize::from(self.wants_slot) + self.spare()
-    }
-
-    /// Whether a command for `unit` may start although [`reserve`](Self::reserve) says no; counts
-    /// it into its unit. A link that hibernates is asked to wake.
-    #[cold]
-    pub(crate) fn admit(&mut self, unit: u64, now: Instant) -> Result<(), NotStarted> {
-        if self.obeyed.has(Order::GONE) {
-            return Err(NotStarted::Gone);
-        }
-        if self.obeyed.has(order::ASLEEP) && !self.waits {
-            self.waits = true;
-            self.watch_at = now.after_nanos(MS);
-            self.shared.ask_to_wake();
-        }
-        let has_slot = self.obeyed.runs() && self.free.len() > self.kept_back();
-        let Some(lun) = LogicalUnitNumber::from_bits(unit).to_ufs() else {
-            return Err(NotStarted::Unsupported);
-        };
-        if has_slot && self.share.enter(lun, &self.shared.bounds) {
-            Ok(())
-        } else {
-            Err(NotStarted::Full)
-        }
     }
 
     /// Slots beyond what the device queues of this lane.
@@ -504,9 +458,9 @@ impl<M: Machine> Lane<M> {
     }
 
     fn end(&mut self, done: Done) {
-        match self.slots.get(done.slot) {
-            Some(slot) if slot.phase == Phase::Issued => {
-                self.decide(done.slot, Verdict::Ocs(done.ocs));
+        match self.slots.get(done.slot()) {
+            Some(slot) if slot.is_issued() => {
+                self.decide(done.slot(), Verdict::Ocs(done.ocs));
             }
             _ => self.unusual(done),
         }
@@ -514,16 +468,12 @@ impl<M: Machine> Lane<M> {
 
     /// Ends a slot otherwise than by `poll` seeing it: its outcome waits to be fetched.
     fn decide(&mut self, slot: usize, verdict: Verdict) {
-        let Some(token) = self.slots[slot].owed.take() else { return };
+        let Some(token) = self.slots[slot].take_owed() else { return };
+        let Slot { tag, issued, expected, .. } = self.slots[slot];
         let outcome = match verdict {
-            Verdict::Ocs(ocs) => {
-                self.slots[slot].phase = Phase::Free;
-                self.complete(Done { slot, ocs }, token, self.slots[slot].issued)
-            }
+            Verdict::Ocs(ocs) => self.complete((slot, tag), ocs, token, issued),
             Verdict::Cause(ended) => {
-                let Slot { issued, expected, .. } = self.slots[slot];
                 self.trouble = Trouble::nothing_moved(expected, 0);
-                self.slots[slot].phase = Phase::Free;
                 self.give_back(slot);
                 Outcome { issued, device_done: None, token, ended }
             }
@@ -534,28 +484,35 @@ impl<M: Machine> Lane<M> {
         self.set_reserve();
     }
 
-    /// The next outcome that waits to be fetched.
-    #[cold]
+    /// The next outcome that waits to be fetched. In line, so that an outcome is not put into
+    /// memory for both ways it can come.
+    #[inline(always)]
     pub(crate) fn take_ended(&mut self) -> Option<Outcome> {
         let (outcome, trouble) = self.ended.pop_front()?;
+        self.note_fetched(trouble);
+        Some(outcome)
+    }
+
+    #[cold]
+    fn note_fetched(&mut self, trouble: Trouble) {
         self.trouble = trouble;
         self.in_flight -= 1;
         self.set_reserve();
-        Some(outcome)
     }
 
     /// An ended queue entry that is not a command of this lane in the normal way.
     #[cold]
     pub(crate) fn unusual(&mut self, done: Done) {
-        let phase = self.slots.get(done.slot).map(|slot| slot.phase);
+        let slot = done.slot();
+        let phase = self.slots.get(slot).map(|slot| &slot.phase);
         match (phase, &mut self.management) {
             (Some(Phase::Management), Some(management)) => management.ocs = Some(done.ocs),
-            (None, Some(management)) if done.slot == MANAGEMENT => {
+            (None, Some(management)) if self.queue.is_management(done) => {
                 management.ocs = Some(done.ocs);
             }
-            (Some(Phase::Held), _) => {
-                self.slots[done.slot].verdict = Verdict::Ocs(done.ocs);
-                self.word().came_late(done.slot);
+            (Some(Phase::Held(_)), _) => {
+                self.slots[slot].verdict = Verdict::Ocs(done.ocs);
+                self.word().came_late(slot);
             }
             _ => self.strange = self.strange.saturating_add(1),
         }
@@ -570,15 +527,14 @@ impl<M: Machine> Lane<M> {
     /// Takes a slot out of the queue: the host settles its end.
     fn hold(&mut self, slot: usize) {
         self.queue.forget(slot);
-        self.slots[slot].phase = Phase::Held;
-        self.slots[slot].verdict = Verdict::Cause(Ended::TimedOut);
+        self.slots[slot].hold();
         self.word().hold(slot, self.slots[slot].lun);
     }
 
     fn hold_unit(&mut self, lun: u8) {
         self.harvest();
         for slot in 0..self.slots.len() {
-            if self.slots[slot].phase == Phase::Issued && self.slots[slot].lun == lun {
+            if self.slots[slot].is_issued() && self.slots[slot].lun == lun {
                 self.hold(slot);
             }
         }
@@ -588,7 +544,7 @@ impl<M: Machine> Lane<M> {
     fn release_held(&mut self, now: Instant) {
         self.harvest();
         for slot in 0..self.slots.len() {
-            if self.slots[slot].phase == Phase::Held {
+            if self.slots[slot].is_held() {
                 self.release(slot, Ended::Reset, now);
             }
         }
@@ -616,21 +572,22 @@ impl<M: Machine> Lane<M> {
             }
         }
         for slot in 0..self.slots.len() {
-            match self.slots[slot].phase {
-                Phase::Issued => {
+            match &self.slots[slot].phase {
+                Phase::Issued(_) => {
                     self.queue.forget(slot);
                     self.slots[slot].verdict = Verdict::Cause(cause);
                     self.release(slot, cause, now);
                 }
-                Phase::Held => self.release(slot, cause, now),
-                Phase::Started => {
+                Phase::Held(_) => self.release(slot, cause, now),
+                Phase::Started(_) => {
+                    self.slots[slot].issued = now;
                     self.queue.forget(slot);
                     self.decide(slot, Verdict::Cause(cause));
                 }
                 _ => {}
             }
         }
-        self.started_len = 0;
+        self.started.clear();
         self.release_management();
         self.wants_slot = false;
         self.stopped = true;
@@ -681,12 +638,13 @@ impl<M: Machine> Lane<M> {
         let mut next = now.after_nanos(self.watchdog_nanos);
         let (mut overdue, mut held) = (false, false);
         for slot in 0..self.slots.len() {
-            let Slot { phase, deadline, .. } = self.slots[slot];
-            held |= phase == Phase::Held;
-            if phase == Phase::Issued && deadline <= now && self.obeyed.runs() {
+            let Slot { phase, deadline, .. } = &self.slots[slot];
+            let (deadline, is_issued) = (*deadline, matches!(phase, Phase::Issued(_)));
+            held |= matches!(phase, Phase::Held(_));
+            if is_issued && deadline <= now && self.obeyed.runs() {
                 self.hold(slot);
                 overdue = true;
-            } else if matches!(phase, Phase::Issued | Phase::Started) && deadline > now {
+            } else if matches!(phase, Phase::Issued(_) | Phase::Started(_)) && deadline > now {
                 next = next.min(deadline);
             }
         }
@@ -719,8 +677,7 @@ impl<M: Machine> Lane<M> {
 
     pub(crate) fn abort(&mut self, token: u32) -> bool {
         let live = |slot: &&mut Slot| {
-            let owed = slot.owed.as_ref().is_some_and(|owed| owed.number() == token);
-            owed && matches!(slot.phase, Phase::Issued | Phase::Started)
+            slot.owed().is_some_and(|owed| owed.number() == token) && !slot.is_held()
         };
         match self.slots.iter_mut().find(live) {
             Some(slot) => {
@@ -732,62 +689,13 @@ impl<M: Machine> Lane<M> {
             None => false,
         }
     }
-
-    /// Reserves a slot for a device management command and gives its task tag; `None` until one
-    /// is free.
-    pub(crate) fn take_management_slot(&mut self) -> Option<u8> {
-        self.harvest();
-        let slot = self.free.take();
-        self.wants_slot = slot.is_none();
-        self.set_reserve();
-        let slot = slot?;
-        self.slots[slot].phase = Phase::Management;
-        self.management = Some(Management { slot, ocs: None });
-        Some(self.descriptors.tag(slot))
-    }
-
-    /// Issues the device management command in the reserved slot.
-    pub(crate) fn issue_management(&mut self, entry: &Utrd, now: Instant) {
-        if let Some(management) = self.management {
-            if self.obeyed.runs() {
-                self.ring(now);
-            }
-            self.queue.post(management.slot, entry.to_words(), &self.machine);
-            self.queue.ring(&self.machine);
-        }
-    }
-
-    /// Task tag of the device management command, 0 if there is none.
-    pub(crate) fn management_tag(&self) -> u8 {
-        self.management.map_or(0, |management| self.descriptors.tag(management.slot))
-    }
-
-    /// Overall command status of the device management command, once it has ended.
-    pub(crate) fn management_status(&mut self) -> Option<u8> {
-        self.harvest();
-        self.management.and_then(|management| management.ocs)
-    }
-
-    pub(crate) fn release_management(&mut self) {
-        if let Some(management) = self.management.take() {
-            self.queue.forget(management.slot);
-            self.slots[management.slot].phase = Phase::Free;
-            self.free.put(management.slot);
-        }
-    }
-
-    /// Gives up waiting for a management slot.
-    pub(crate) fn forgo_management_slot(&mut self) {
-        self.wants_slot = false;
-        self.set_reserve();
-    }
 }
 
 impl<M: Machine> Drop for Lane<M> {
     /// The host need not wait for it any more. What it had in flight can only be stopped by a reset
     /// of the controller, and until then the device may write where its data was.
     fn drop(&mut self) {
-        let has_commands = self.slots.iter().any(|slot| slot.owed.is_some());
+        let has_commands = self.slots.iter().any(|slot| slot.owed().is_some());
         for slot in 0..self.slots.len() {
             self.word().unhold(slot);
         }

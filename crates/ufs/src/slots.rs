@@ -1,5 +1,7 @@
 //! The slots of a lane, and how they end.
 
+use crate::shared::SLOTS_MAX;
+use core::mem::take;
 use flysch_api::command::{Ended, Token};
 use flysch_api::data::Data;
 use flysch_api::machine::Instant;
@@ -7,30 +9,34 @@ use flysch_api::machine::Instant;
 /// One ended queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// The lane's own number of the slot, or [`MANAGEMENT`].
-    pub(crate) slot: usize,
+    /// The lane's own number of the slot, or a number beyond all slots: that of device management
+    /// ([`Queue::is_management`](crate::queue::Queue::is_management)) or nobody's.
+    pub(crate) number: u64,
     /// Overall command status.
     pub(crate) ocs: u8,
 }
 
-/// [`Done::slot`] of the device management command in MCQ: its command descriptor belongs to no
-/// slot.
-pub(crate) const MANAGEMENT: usize = usize::MAX;
-/// [`Done::slot`] of an entry that names no command of this lane.
-pub(crate) const STRANGER: usize = usize::MAX - 1;
+impl Done {
+    /// The index of the slot, if there is such a slot.
+    #[inline]
+    pub(crate) fn slot(self) -> usize {
+        usize::try_from(self.number).unwrap_or(usize::MAX)
+    }
+}
 
-/// Where a slot is in its life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Where a slot is in its life. While it owes an outcome it has the token for it, which is moved
+/// out when the outcome is made, so there cannot be two.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nobody's.
     #[default]
     Free,
     /// Posted, the doorbell has not rung.
-    Started,
+    Started(Token),
     /// The device's.
-    Issued,
+    Issued(Token),
     /// Overdue or caught in a reset: the host finds out what became of it.
-    Held,
+    Held(Token),
     /// Carries a device management command of the host.
     Management,
     /// Stuck in the controller for good.
@@ -46,35 +52,97 @@ pub(crate) enum Verdict {
     Cause(Ended),
 }
 
-/// One place in a lane's queue, with the token that owes an outcome. The token is moved out when
-/// the outcome is made, so there cannot be two.
+/// One place in a lane's queue.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) phase: Phase,
+    /// Its task tag.
+    pub(crate) tag: u8,
     pub(crate) lun: u8,
     /// The owner asked for the end.
     pub(crate) abort: bool,
     pub(crate) verdict: Verdict,
     pub(crate) expected: u32,
-    pub(crate) owed: Option<Token>,
     pub(crate) deadline: Instant,
+    /// When the doorbell rang for it, or it was given up before.
     pub(crate) issued: Instant,
     /// What the device writes, where it has to be synchronised back.
     pub(crate) incoming: Data,
 }
 
 impl Slot {
-    pub(crate) const FREE: Self = Self {
-        phase: Phase::Free,
-        lun: 0,
-        abort: false,
-        verdict: Verdict::Ocs(0),
-        expected: 0,
-        owed: None,
-        deadline: Instant::NEVER,
-        issued: Instant::START,
-        incoming: Data::NONE,
-    };
+    pub(crate) fn free(tag: u8) -> Self {
+        Self {
+            phase: Phase::Free,
+            tag,
+            lun: 0,
+            abort: false,
+            verdict: Verdict::Ocs(0),
+            expected: 0,
+            deadline: Instant::NEVER,
+            issued: Instant::START,
+            incoming: Data::NONE,
+        }
+    }
+
+    /// The doorbell rings.
+    #[inline(always)]
+    pub(crate) fn issue(&mut self, now: Instant) {
+        self.issued = now;
+        if matches!(self.phase, Phase::Started(_))
+            && let Phase::Started(token) = take(&mut self.phase)
+        {
+            self.phase = Phase::Issued(token);
+        }
+    }
+
+    /// The token of a slot that the device has, if it has it; the slot is free then.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self) -> Option<Token> {
+        if !matches!(self.phase, Phase::Issued(_)) {
+            return None;
+        }
+        self.take_owed()
+    }
+
+    /// The token of a slot that owes an outcome, which is free then.
+    #[inline(always)]
+    pub(crate) fn take_owed(&mut self) -> Option<Token> {
+        match take(&mut self.phase) {
+            Phase::Started(token) | Phase::Issued(token) | Phase::Held(token) => Some(token),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// The token of a slot that owes an outcome.
+    pub(crate) fn owed(&self) -> Option<&Token> {
+        match &self.phase {
+            Phase::Started(token) | Phase::Issued(token) | Phase::Held(token) => Some(token),
+            Phase::Free | Phase::Management | Phase::Dead => None,
+        }
+    }
+
+    /// Whether the device has it.
+    pub(crate) fn is_issued(&self) -> bool {
+        matches!(self.phase, Phase::Issued(_))
+    }
+
+    /// Whether it waits for what the host finds out.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.phase, Phase::Held(_))
+    }
+
+    /// From the device's to the host's.
+    pub(crate) fn hold(&mut self) {
+        self.verdict = Verdict::Cause(Ended::TimedOut);
+        self.phase = match take(&mut self.phase) {
+            Phase::Issued(token) => Phase::Held(token),
+            other => other,
+        };
+    }
 
     /// Why a command that did not complete ended: its owner's wish and its deadline come first.
     pub(crate) fn why(&self, cause: Ended, now: Instant) -> Ended {
@@ -97,25 +165,32 @@ pub(crate) struct Management {
     pub(crate) ocs: Option<u8>,
 }
 
-/// The free slots of a lane, last freed first taken: it is the warmest in the cache.
+/// Numbers of slots, each there at most once, so that there are never more than a byte can tell
+/// apart: an access needs no check.
 #[derive(Debug)]
-pub(crate) struct FreeSlots {
-    stack: [u8; 256],
-    len: usize,
+pub(crate) struct SlotStack {
+    numbers: [u8; SLOTS_MAX],
+    len: u32,
 }
 
-impl FreeSlots {
-    pub(crate) fn new(slots: usize) -> Self {
-        let mut free = Self { stack: [0; 256], len: 0 };
+const _: () = assert!(SLOTS_MAX == 1 << u8::BITS);
+
+impl SlotStack {
+    pub(crate) const EMPTY: Self = Self { numbers: [0; SLOTS_MAX], len: 0 };
+
+    /// The free slots of a lane with so many, last freed first taken: it is the warmest in the
+    /// cache.
+    pub(crate) fn free(slots: usize) -> Self {
+        let mut free = Self::EMPTY;
         free.refill((0..slots).rev());
         free
     }
 
     /// Replaces the content.
     pub(crate) fn refill(&mut self, slots: impl Iterator<Item = usize>) {
-        self.len = 0;
+        self.clear();
         for slot in slots {
-            self.put(slot);
+            self.push(slot);
         }
     }
 
@@ -135,19 +210,27 @@ impl FreeSlots {
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     #[inline]
-    pub(crate) fn take(&mut self) -> Option<usize> {
+    pub(crate) fn pop(&mut self) -> Option<usize> {
         self.len = self.len.checked_sub(1)?;
-        self.stack.get(self.len).map(|&slot| slot.into())
+        Some(self.numbers[usize::from(self.len as u8)].into())
     }
 
     #[inline]
-    pub(crate) fn put(&mut self, slot: usize) {
-        self.stack[self.len] = slot as u8;
+    pub(crate) fn push(&mut self, slot: usize) {
+        self.numbers[usize::from(self.len as u8)] = slot as u8;
         self.len += 1;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        &self.numbers[..self.len()]
     }
 }
 
@@ -157,17 +240,18 @@ mod tests {
 
     #[test]
     fn the_slot_that_was_freed_last_is_taken_first() {
-        let mut free = FreeSlots::new(3);
+        let mut free = SlotStack::free(3);
         assert_eq!(
-            [free.take(), free.take(), free.take(), free.take()],
+            [free.pop(), free.pop(), free.pop(), free.pop()],
             [Some(0), Some(1), Some(2), None]
         );
-        free.put(1);
-        free.put(0);
-        assert_eq!((free.len(), free.take()), (2, Some(0)));
+        free.push(1);
+        free.push(0);
+        assert_eq!((free.len(), free.pop()), (2, Some(0)));
         free.refill([2].into_iter());
-        assert_eq!((free.take(), free.take()), (Some(2), None));
-        let all = FreeSlots::new(256);
-        assert_eq!(all.len(), 256);
+        assert_eq!((free.pop(), free.pop()), (Some(2), None));
+        let mut all = SlotStack::free(256);
+        assert_eq!((all.len(), all.as_slice()[255]), (256, 0));
+        assert!((0..256).all(|n| all.pop() == Some(n)));
     }
 }

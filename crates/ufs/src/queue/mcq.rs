@@ -14,7 +14,7 @@
 use crate::layout::{ENTRY, slot};
 use crate::platform::QueueRegisters;
 use crate::shared::Starts;
-use crate::slots::{Done, MANAGEMENT, STRANGER};
+use crate::slots::Done;
 use flysch_api::machine::{DmaArray, DmaRegion, Registers};
 use flysch_wire::ufs::cqe::{CqeStatus, CqeUcd, STATUS_OFFSET, UCD_OFFSET};
 use flysch_wire::ufs::registers::{CqInterrupts, mcq};
@@ -28,19 +28,35 @@ pub(crate) struct Mcq {
     submission: DmaArray<ENTRY>,
     completion: DmaArray<ENTRY>,
     registers: QueueRegisters,
-    /// Device address of the lane's first command descriptor, and how many there are.
+    /// Device address of the lane's first command descriptor.
     descriptors: u64,
-    slots: usize,
-    /// Device address of the command descriptor of device management.
+    /// The number of the command descriptor of device management, see [`number`](Self::number).
     management: u64,
     /// The number of the next entry.
     tail: usize,
     /// What the controller was last told.
     tail_rung: usize,
-    /// The number of the next completion, and the end of the present batch.
+    /// The number of the next completion, and where those of the present batch end that follow it
+    /// without a wrap.
     head: usize,
+    run_end: usize,
+    /// The end of the present batch.
     batch_end: usize,
 }
+
+/// The stride of command descriptors is [`ODD`] times a power of two.
+const SHIFT: u32 = slot::LENGTH.trailing_zeros();
+const ODD: u64 = slot::LENGTH as u64 >> SHIFT;
+/// The inverse of [`ODD`] modulo 2^64, by Newton's iteration: each step doubles the bits that are
+/// right, of which the start has three.
+const INVERSE: u64 = {
+    let (mut x, mut n) = (ODD, 0);
+    while n < 5 {
+        x = x.wrapping_mul(2_u64.wrapping_sub(ODD.wrapping_mul(x)));
+        n += 1;
+    }
+    x
+};
 
 impl Mcq {
     pub(crate) fn new(
@@ -48,16 +64,17 @@ impl Mcq {
         descriptors: &DmaRegion,
         management: u64,
     ) -> Self {
+        let descriptors = descriptors.address();
         Self {
             submission: DmaArray::new(rings.0),
             completion: DmaArray::new(rings.1),
             registers: QueueRegisters::default(),
-            descriptors: descriptors.address(),
-            slots: descriptors.len() / slot::LENGTH,
-            management,
+            descriptors,
+            management: Self::number(descriptors, management),
             tail: 0,
             tail_rung: 0,
             head: 0,
+            run_end: 0,
             batch_end: 0,
         }
     }
@@ -72,14 +89,23 @@ impl Mcq {
         self.tail = starts.submission as usize / ENTRY;
         self.tail_rung = self.tail;
         self.head = starts.completion as usize / ENTRY;
-        self.batch_end = self.head;
+        self.begin_batch(self.head);
     }
 
     #[inline]
     pub(crate) fn post(&mut self, entry: [u64; ENTRY / 8], registers: &impl Registers) {
         self.submission.get(self.tail).put::<0, { ENTRY / 8 }>(entry);
         registers.sync_for_device(self.submission.region().span(self.tail * ENTRY, ENTRY));
-        self.tail = next(self.tail, self.submission.len());
+        self.tail += 1;
+        if self.tail == self.submission.len() {
+            self.wrap_tail();
+        }
+    }
+
+    /// Out of line, so that every other entry pays for a comparison alone.
+    #[cold]
+    fn wrap_tail(&mut self) {
+        self.tail = 0;
     }
 
     #[inline]
@@ -93,7 +119,7 @@ impl Mcq {
 
     #[inline]
     pub(crate) fn take<R: Registers>(&mut self, registers: &R) -> Option<Done> {
-        if self.head == self.batch_end {
+        if self.head == self.run_end {
             return None;
         }
         registers.sync_for_cpu(self.completion.region().span(self.head * ENTRY, ENTRY));
@@ -102,32 +128,49 @@ impl Mcq {
         if R::COHERENT {
             entry.put::<UCD_OFFSET, 1>([0]);
         }
-        self.head = next(self.head, self.completion.len());
+        self.head += 1;
+        if self.head == self.run_end {
+            self.end_run(registers);
+        }
+        let ucd = CqeUcd::from_bits(u64::from_le(ucd)).base();
+        let status = CqeStatus::from_bits(u64::from_le(status) as u32);
+        let number = Self::number(self.descriptors, ucd);
+        Some(Done { number, ocs: status.ocs().into_bits() })
+    }
+
+    /// Goes on behind the wrap, or tells the controller that the batch was taken.
+    #[inline]
+    fn end_run(&mut self, registers: &impl Registers) {
+        if self.head == self.completion.len() {
+            self.head = 0;
+            self.run_end = self.batch_end;
+        }
         if self.head == self.batch_end {
             let head = (self.head * ENTRY) as u32;
             registers.write32(self.registers.completion + mcq::CQHP, head);
         }
-        let slot = self.slot_of(CqeUcd::from_bits(u64::from_le(ucd)).base());
-        let status = CqeStatus::from_bits(u64::from_le(status) as u32);
-        Some(Done { slot, ocs: status.ocs().into_bits() })
     }
 
-    /// The slot whose command descriptor is at a device address; [`STRANGER`] if none is.
+    /// A batch from the head on.
+    fn begin_batch(&mut self, end: usize) {
+        self.batch_end = end;
+        self.run_end = if end < self.head { self.completion.len() } else { end };
+    }
+
+    /// The number of the slot whose command descriptor is at a device address, counted from that of
+    /// slot 0; where none can be, a number far beyond all slots.
+    ///
+    /// A division that knows whether there is a rest: times the inverse, a multiple of the odd
+    /// factor is the quotient, and every other number more than the largest quotient; the rotation
+    /// does the same for the power of two. Different addresses give different numbers.
     #[inline]
-    fn slot_of(&self, ucd: u64) -> usize {
-        let offset = ucd.wrapping_sub(self.descriptors);
-        // 32 bits are enough for all slots there can be, and divide in fewer steps.
-        let slot = offset as u32 / slot::LENGTH as u32;
-        if u64::from(slot) * slot::LENGTH as u64 == offset && (slot as usize) < self.slots {
-            return slot as usize;
-        }
-        self.other(ucd)
+    const fn number(descriptors: u64, ucd: u64) -> u64 {
+        ucd.wrapping_sub(descriptors).wrapping_mul(INVERSE).rotate_right(SHIFT)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn other(&self, ucd: u64) -> usize {
-        if ucd == self.management { MANAGEMENT } else { STRANGER }
+    /// Whether this is the number of the command descriptor of device management.
+    pub(crate) fn is_management(&self, done: Done) -> bool {
+        done.number == self.management
     }
 
     #[inline]
@@ -145,7 +188,7 @@ impl Mcq {
     pub(crate) fn refill_from_tail(&mut self, registers: &impl Registers) -> bool {
         let tail = registers.read32(self.registers.completion + mcq::CQTP) as usize;
         if tail / ENTRY < self.completion.len() && tail.is_multiple_of(ENTRY) {
-            self.batch_end = tail / ENTRY;
+            self.begin_batch(tail / ENTRY);
         }
         self.head != self.batch_end
     }
@@ -160,7 +203,7 @@ impl Mcq {
                 break;
             }
         }
-        self.batch_end = end;
+        self.begin_batch(end);
     }
 
     #[inline]
@@ -244,10 +287,12 @@ mod tests {
         completion.store64(96, 0x10_1080_u64.to_le());
         file.write32(0x1020, 128);
         assert!(queue.refill(&file));
-        assert_eq!(queue.take(&file), Some(Done { slot: 0, ocs: 0 }));
-        assert_eq!(queue.take(&file), Some(Done { slot: 1, ocs: 7 }));
-        assert_eq!(queue.take(&file), Some(Done { slot: MANAGEMENT, ocs: 0 }));
-        assert_eq!(queue.take(&file), Some(Done { slot: STRANGER, ocs: 0 }));
+        assert_eq!(queue.take(&file), Some(Done { number: 0, ocs: 0 }));
+        assert_eq!(queue.take(&file), Some(Done { number: 1, ocs: 7 }));
+        let management = queue.take(&file).expect("an entry");
+        assert!(queue.is_management(management) && management.slot() > 256);
+        let stranger = queue.take(&file).expect("an entry");
+        assert!(!queue.is_management(stranger) && stranger.slot() > 256);
         assert_eq!(queue.take(&file), None);
         assert_eq!(file.read32(0x101C), 128, "the head follows once per batch");
     }
@@ -261,5 +306,40 @@ mod tests {
             file.write32(0x1020, tail);
             assert!(!queue.refill(&file));
         }
+    }
+
+    #[test]
+    fn a_batch_goes_on_behind_the_wrap_and_is_told_once() {
+        let (mut queue, _, completion) = queue();
+        let file = File::default();
+        for (tail, entries) in [(4, 0..4), (2, 4..8)] {
+            for n in entries.clone() {
+                completion.store64(n % 6 * ENTRY, (0x10_1000_u64 + n as u64 % 2 * 0x900).to_le());
+            }
+            file.write32(0x1020, tail * ENTRY as u32);
+            assert!(queue.refill(&file));
+            let told = file.read32(0x101C);
+            for n in entries {
+                assert_eq!(file.read32(0x101C), told, "not before the last is taken");
+                assert_eq!(queue.take(&file), Some(Done { number: n as u64 % 2, ocs: 0 }));
+            }
+            assert_eq!((queue.take(&file), queue.refill(&file)), (None, false));
+            assert_eq!(file.read32(0x101C), tail * ENTRY as u32);
+        }
+    }
+
+    /// The addresses of slots have their numbers, others numbers beyond all slots.
+    #[test]
+    fn only_the_address_of_a_slot_has_the_number_of_one() {
+        const FIRST: u64 = 0x1_0000_0000;
+        assert_eq!(INVERSE.wrapping_mul(ODD), 1);
+        for slot in 0..256 {
+            let address = FIRST + slot * slot::LENGTH as u64;
+            assert_eq!(Mcq::number(FIRST, address), slot);
+            for wrong in [address + 128, address ^ 1 << 63, address.wrapping_sub(FIRST) ^ 1 << 40] {
+                assert!(Mcq::number(FIRST, wrong) > 1 << 32, "{wrong:#x}");
+            }
+        }
+        assert!(Mcq::number(FIRST, FIRST - slot::LENGTH as u64) > 1 << 32);
     }
 }

@@ -76,6 +76,14 @@ impl Queue {
         }
     }
 
+    /// Whether an entry is of the device management command, where that has no slot of its own.
+    pub(crate) fn is_management(&self, done: Done) -> bool {
+        match self {
+            Self::Sdq(_) => false,
+            Self::Mcq(queue) => queue.is_management(done),
+        }
+    }
+
     /// Stops looking at a slot: its end is settled by the host.
     pub(crate) fn forget(&mut self, slot: usize) {
         if let Self::Sdq(queue) = self {

@@ -62,7 +62,7 @@ impl Sdq {
         self.batch &= self.batch - 1;
         self.issued &= !(1 << at);
         let slot = at - self.first;
-        Some(Done { slot, ocs: self.status(slot, registers) })
+        Some(Done { number: slot as u64, ocs: self.status(slot, registers) })
     }
 
     /// Overall command status of a slot as it stands in memory.
@@ -137,8 +137,8 @@ mod tests {
         list.fill((8 + 3) * ENTRY + STATUS_OFFSET, 1, 0);
         doorbell.0.set(0x101);
         assert!(queue.refill(&doorbell));
-        assert_eq!(queue.take(&doorbell), Some(Done { slot: 3, ocs: 0 }));
-        assert_eq!(queue.take(&doorbell), Some(Done { slot: 4, ocs: 0xF }));
+        assert_eq!(queue.take(&doorbell), Some(Done { number: 3, ocs: 0 }));
+        assert_eq!(queue.take(&doorbell), Some(Done { number: 4, ocs: 0xF }));
         assert_eq!(queue.take(&doorbell), None);
         assert!(!queue.refill(&doorbell));
         queue.forget(0);
