@@ -173,6 +173,9 @@ struct Plain {
     list: u64,
 }
 
+/// No plain address has this bit: an address below and a length cannot wrap.
+const HIGH: u64 = 1 << 63;
+
 impl Plain {
     fn new(limits: &SegmentLimits, longest: u32, memory: &DmaRegion, reserved: (u64, u64)) -> Self {
         let (first, end) = (memory.address(), memory.address() + memory.len() as u64);
@@ -185,7 +188,7 @@ impl Plain {
         let len = end.saturating_sub(start);
         let one = if limits.boundary == 0 { limits.length.min(longest) } else { 0 };
         let one = u64::from(one).min(len);
-        let list = if limits.inner == 1 { one } else { 0 };
+        let list = if limits.inner == 1 && start + len <= HIGH { one } else { 0 };
         Self { start, len, mask: alignment - 1, one, list }
     }
 }
@@ -214,7 +217,7 @@ impl Walk {
 
     /// Hands every segment of `data` to `place` in order, with its number; answers how many there
     /// are. Data that is not plainly good may be handed out a second time from the first segment
-    /// on; on an error what was placed is not to be used.
+    /// on; before this answers, nothing says that what was placed is good, or in memory at all.
     ///
     /// # Errors
     /// What is wrong with the data.
@@ -258,25 +261,26 @@ impl Walk {
         if count > self.limits.count.into() || left > self.longest {
             return None;
         }
-        let mut entry = self.memory.offset_of(entries, count as usize * ENTRY).ok()?;
-        let (mut n, mut end, mut bits) = (0, 0, 0);
-        while left > 0 && n < count {
-            let [address, whole] = self.memory.words(entry);
+        let offset = usize::try_from(entries.wrapping_sub(self.memory.address())).ok()?;
+        let mut entries = self.memory.blocks::<ENTRY>(offset, count as usize)?;
+        let (mut n, mut end, mut bits) = (0, start, 0);
+        while left > 0 {
+            let [address, whole] = entries.next()?.get::<0, 2>();
+            let address = address.wrapping_add(skip.into());
             let bytes = whole.wrapping_sub(skip.into());
-            let at = address.wrapping_add(skip.into()).wrapping_sub(start);
-            // Ascending ranges cannot overlap.
-            if bytes.wrapping_sub(1) >= list || at > len - bytes || at < end {
+            // Ranges that ascend from the start of memory do not overlap, and if the last ends in
+            // memory, all do.
+            if bytes.wrapping_sub(1) >= list || address < end {
                 return None;
             }
             let take = (bytes as u32).min(left);
-            bits |= at | u64::from(take);
-            end = at + u64::from(take);
-            place(n, DmaSlice { address: start + at, len: take });
+            bits |= address | u64::from(take);
+            end = address.wrapping_add(take.into());
+            place(n, DmaSlice { address, len: take });
             (skip, n) = (0, n + 1);
             left -= take;
-            entry += ENTRY;
         }
-        (left == 0 && bits & mask == 0).then_some(n)
+        (bits & (mask | HIGH) == 0 && end <= start + len).then_some(n)
     }
 
     /// Any data: checks each thing by itself, and cuts.

@@ -226,6 +226,26 @@ impl DmaRegion {
         unsafe { from.cast::<[u64; WORDS]>().read_unaligned() }
     }
 
+    /// The `count` blocks of `LEN` bytes from `offset` on, for one pass over them: they are checked
+    /// together, before the first. `None` if they are not inside the region or not aligned to 8
+    /// bytes.
+    #[inline]
+    pub fn blocks<const LEN: usize>(
+        &self,
+        offset: usize,
+        count: usize,
+    ) -> Option<DmaBlocks<'_, LEN>> {
+        const { assert!(LEN.is_multiple_of(8) && LEN > 0) };
+        let len = count.checked_mul(LEN)?;
+        if offset > self.len || len > self.len - offset {
+            return None;
+        }
+        // SAFETY: the offset was just checked to be inside the allocation behind `base`.
+        let next = unsafe { self.base.add(offset) };
+        let aligned = (next.as_ptr() as usize).is_multiple_of(8);
+        aligned.then_some(DmaBlocks { next, left: count, _region: PhantomData })
+    }
+
     /// Reads the native-endian 32-bit word at `offset` (4-byte aligned) in one access; stores the
     /// device made before it are visible afterwards (acquire).
     ///
@@ -368,6 +388,28 @@ impl<const LEN: usize> DmaBlock<'_, LEN> {
         const { assert!(AT.is_multiple_of(8) && AT + 8 * WORDS <= LEN) };
         // SAFETY: as in `put`; any bytes are words.
         unsafe { self.base.add(AT).cast::<[u64; WORDS]>().read() }
+    }
+}
+
+/// Blocks of `LEN` bytes, one after the other ([`DmaRegion::blocks`]).
+#[derive(Debug)]
+pub struct DmaBlocks<'a, const LEN: usize> {
+    next: NonNull<u8>,
+    left: usize,
+    _region: PhantomData<&'a DmaRegion>,
+}
+
+impl<'a, const LEN: usize> Iterator for DmaBlocks<'a, LEN> {
+    type Item = DmaBlock<'a, LEN>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let base = self.next;
+        // SAFETY: `left` blocks from `next` on are inside the region, and one of them was left: the
+        // pointer goes to the next or to the end of the last.
+        self.next = unsafe { base.add(LEN) };
+        Some(DmaBlock { base, _region: PhantomData })
     }
 }
 

@@ -11,7 +11,7 @@ mod time;
 
 #[cfg(feature = "alloc")]
 pub use guest::{GuestMemory, MapError, RANGES_MAX};
-pub use memory::{DmaArray, DmaBlock, DmaRegion, DmaSlice, OutOfRange};
+pub use memory::{DmaArray, DmaBlock, DmaBlocks, DmaRegion, DmaSlice, OutOfRange};
 pub use time::Instant;
 
 /// A window of 32-bit device registers, and what orders them with DMA memory.

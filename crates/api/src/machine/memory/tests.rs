@@ -1,4 +1,5 @@
 use super::*;
+use std::vec::Vec;
 
 #[test]
 fn bytes_and_words_are_the_same_memory() {
@@ -17,6 +18,20 @@ fn carved_region_keeps_memory_and_addresses() {
     part.fill(0, 64, 0xAB);
     assert_eq!(part.slice(16, 8), DmaSlice { address: 0x1_1010, len: 8 });
     assert_eq!(part.load32(60), 0xABAB_ABAB);
+}
+
+#[test]
+fn blocks_are_inside_and_aligned_or_there_are_none() {
+    let region = DmaRegion::zeroed(64, 0);
+    region.store64(24, 3);
+    region.store64(48, 6);
+    let words: Vec<_> =
+        region.blocks::<24>(8, 2).expect("inside").map(|block| block.get::<16, 1>()).collect();
+    assert_eq!(words, [[3], [6]]);
+    assert_eq!(region.blocks::<16>(64, 0).map(Iterator::count), Some(0));
+    for (offset, count) in [(24, 3), (72, 0), (4, 1), (usize::MAX - 7, 1), (0, usize::MAX)] {
+        assert!(region.blocks::<16>(offset, count).is_none(), "{count} at {offset}");
+    }
 }
 
 #[test]
