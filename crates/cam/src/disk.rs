@@ -15,7 +15,7 @@ use flysch_api::trace::Passage;
 
 use crate::error::Error;
 use crate::family::{DELETE_LIST_MAX, Family};
-use crate::queue::{Force, Order, Queue, Standing, next_token};
+use crate::queue::{Course, Force, Order, Queue, Standing, next_token};
 use crate::recover::Statistics;
 
 /// Scratch memory per command slot: the parameter list of a delete.
@@ -231,10 +231,12 @@ where
             Operation::Flush => wish.blocks = 1,
             Operation::Write if request.force_unit_access && self.shape.write_cache => {
                 let bit = self.shape.force_unit_access;
-                wish.force = if bit { Force::Bit } else { Force::Flush };
+                let force = if bit { Force::Bit } else { Force::Flush };
+                self.queue.course(wish_index).force = force;
             }
             _ => {}
         }
+        let wish = self.queue.wish(wish_index);
         let whole = wish.blocks <= u64::from(part_blocks);
         if !whole || matches!(wish.data, Data::List { .. }) || !self.queue.nothing_waits() {
             self.queue.push_unsplit(wish_index);
@@ -292,7 +294,7 @@ where
             Operation::Write => true,
             Operation::Flush | Operation::Delete => return Ok(self.split_rare(wish_index)),
         };
-        let crypto = self.queue.courses[usize::from(wish_index)].crypto;
+        let Course { crypto, force, .. } = self.queue.courses[usize::from(wish_index)];
         // What one command moves: whole blocks, and whole data units of its key.
         let unit = crypto.map_or(0, |context| context.unit.bytes()).max(self.geometry.block_size);
         let wish = &self.queue.wishes[usize::from(wish_index)];
@@ -309,8 +311,8 @@ where
         let Some(index) = self.queue.take_part(wish_index) else { return Ok(None) };
         let wish = &mut self.queue.wishes[usize::from(wish_index)];
         let blocks = bytes >> self.block_shift;
-        let force = wish.force == Force::Bit;
-        let order = transfer::<P::Protocol>(write, (wish.lba, blocks), force, data);
+        let range = (wish.lba, blocks);
+        let order = transfer::<P::Protocol>(write, range, force == Force::Bit, data);
         wish.lba += u64::from(blocks);
         wish.blocks -= u64::from(blocks);
         wish.data = rest;
@@ -465,13 +467,13 @@ where
         if let Some(error) = error {
             self.queue.fail(wish_index, error);
         }
-        let course = &self.queue.courses[usize::from(wish_index)];
-        let wish = &mut self.queue.wishes[usize::from(wish_index)];
+        let course = &mut self.queue.courses[usize::from(wish_index)];
+        let wish = &self.queue.wishes[usize::from(wish_index)];
         if course.open > 0 || wish.standing == Standing::Listed {
             return None;
         }
-        if wish.force == Force::Flush && course.error.is_none() {
-            wish.force = Force::No;
+        if course.force == Force::Flush && course.error.is_none() {
+            course.force = Force::No;
             self.flush_part(wish_index);
             return None;
         }
@@ -581,6 +583,9 @@ where
             if let Some(completion) = self.finish_single(&outcome, now) {
                 return Some(completion);
             }
+            // Made anew, so that only an outcome that comes this way has to be in memory.
+            let Outcome { issued, device_done, token, ended } = outcome;
+            let outcome = Outcome { issued, device_done, token, ended };
             if let Some(wish) = self.take_outcome(&outcome, now) {
                 return Some(self.finish(wish, now));
             }

@@ -8,8 +8,9 @@
 //! *started* (the port owes its outcome), *waiting* (to be started as soon as there is room, first
 //! in first out) or *delayed* (to be started at an instant). A wish is free, *unsplit* (still has
 //! blocks without a part), in hand (all its parts exist), or *finished* (ended without an outcome
-//! of its own, to be handed out by the next poll). Lists are links in tables beside the slots, so
-//! moving between places is a few stores and never allocates.
+//! of its own, to be handed out by the next poll). Lists are links in tables beside the slots, and
+//! of free wishes in the wishes themselves, so moving between places is a few stores and never
+//! allocates.
 
 use alloc::boxed::Box;
 
@@ -56,8 +57,8 @@ impl Fifo {
         self.tail = index;
     }
 
-    /// Puts an index before all others: for the free list, so that slots stay warm in the cache,
-    /// and for what must not lose its turn.
+    /// Puts an index before all others: for free parts, so that they stay warm in the cache, and
+    /// for what must not lose its turn.
     #[inline]
     fn push_front(&mut self, links: &mut Links, index: u16) {
         links.0[usize::from(index)] = self.head;
@@ -113,8 +114,9 @@ pub(crate) struct Wish {
     /// Number of the token of its own command: the index below, a generation above.
     pub(crate) number: u32,
     pub(crate) operation: Operation,
-    pub(crate) force: Force,
     pub(crate) standing: Standing,
+    /// The free wish after this, while it is free.
+    next_free: u16,
 }
 
 const _: () = assert!(size_of::<Wish>() <= 64);
@@ -132,6 +134,8 @@ pub(crate) struct Course {
     pub(crate) seen: Instant,
     /// The key of the blocks that have no part yet.
     pub(crate) crypto: Option<CryptoContext>,
+    /// How what is written gets to the medium.
+    pub(crate) force: Force,
 }
 
 impl Course {
@@ -142,11 +146,12 @@ impl Course {
         device_done: None,
         seen: Instant::START,
         crypto: None,
+        force: Force::No,
     };
 }
 
 impl Wish {
-    fn vacant(index: u16) -> Self {
+    fn vacant(index: u16, next_free: u16) -> Self {
         Self {
             token: 0,
             accepted: Instant::START,
@@ -155,8 +160,8 @@ impl Wish {
             data: Data::NONE,
             number: index.into(),
             operation: Operation::Flush,
-            force: Force::No,
             standing: Standing::InParts,
+            next_free,
         }
     }
 
@@ -169,7 +174,6 @@ impl Wish {
         self.blocks = request.length >> block_shift;
         self.data = request.data;
         self.operation = request.operation;
-        self.force = Force::No;
         self.standing = standing;
     }
 }
@@ -226,8 +230,9 @@ pub(crate) fn next_token(number: &mut u32) -> Token {
 pub(crate) struct Queue<P: Protocol> {
     pub(crate) wishes: Box<[Wish]>,
     pub(crate) courses: Box<[Course]>,
+    /// Last freed first taken, so that wishes stay warm in the cache.
+    free_wish: u16,
     wish_links: Links,
-    free_wishes: Fifo,
     unsplit: Fifo,
     finished: Fifo,
     pub(crate) parts: Box<[Part<P>]>,
@@ -246,12 +251,9 @@ impl<P: Protocol> Queue<P> {
     /// least 1, together below 65535.
     pub(crate) fn new(wishes: u16, lent: u16) -> Self {
         let parts = wishes + lent;
-        let chain = |first: u16, end: u16| {
-            let links = (1..=end).map(|next| if next == end { NONE } else { next });
-            (Links(links.collect()), Fifo { head: first, tail: end - 1 })
-        };
-        let (wish_links, free_wishes) = chain(0, wishes);
-        let (part_links, free_parts) = chain(wishes, parts);
+        let next = |index: u16, end: u16| if index + 1 == end { NONE } else { index + 1 };
+        let wish = |index: u16| Wish::vacant(index, next(index, wishes));
+        let part_links = (0..parts).map(|index| next(index, parts)).collect();
         let part = |index: u16| Part {
             order: None,
             wish: if index < wishes { index } else { NONE },
@@ -262,15 +264,15 @@ impl<P: Protocol> Queue<P> {
             not_before: Instant::START,
         };
         Self {
-            wishes: (0..wishes).map(Wish::vacant).collect(),
+            wishes: (0..wishes).map(wish).collect(),
             courses: (0..wishes).map(|_| Course::BEGIN).collect(),
-            wish_links,
-            free_wishes,
+            free_wish: 0,
+            wish_links: Links((0..wishes).map(|_| NONE).collect()),
             unsplit: Fifo::EMPTY,
             finished: Fifo::EMPTY,
             parts: (0..parts).map(part).collect(),
-            part_links,
-            free_parts,
+            part_links: Links(part_links),
+            free_parts: Fifo { head: wishes, tail: parts - 1 },
             waiting: Fifo::EMPTY,
             delayed: Fifo::EMPTY,
             earliest: Instant::NEVER,
@@ -305,16 +307,20 @@ impl<P: Protocol> Queue<P> {
         self.nothing_waits() && self.finished.is_empty() && self.delayed.is_empty()
     }
 
-    /// A free wish, if there is one.
+    /// A free wish and its index, if there is one.
     #[inline(always)]
-    pub(crate) fn pop_wish(&mut self) -> Option<u16> {
-        self.free_wishes.pop(&mut self.wish_links)
+    pub(crate) fn pop_wish(&mut self) -> Option<(u16, &mut Wish)> {
+        let index = self.free_wish;
+        // No wish has the index that stands for none.
+        let wish = self.wishes.get_mut(usize::from(index))?;
+        self.free_wish = wish.next_free;
+        Some((index, wish))
     }
 
     /// Takes a request in, if there is room.
     pub(crate) fn take_wish(&mut self, request: &Request, block_shift: u32) -> Option<u16> {
-        let index = self.pop_wish()?;
-        self.wish(index).begin(request, block_shift, Standing::InParts);
+        let (index, wish) = self.pop_wish()?;
+        wish.begin(request, block_shift, Standing::InParts);
         *self.course(index) = Course { crypto: request.crypto, ..Course::BEGIN };
         Some(index)
     }
@@ -339,7 +345,8 @@ impl<P: Protocol> Queue<P> {
 
     #[inline(always)]
     pub(crate) fn release_wish(&mut self, index: u16) {
-        self.free_wishes.push_front(&mut self.wish_links, index);
+        let next_free = core::mem::replace(&mut self.free_wish, index);
+        self.wish(index).next_free = next_free;
     }
 
     /// Lets a wish wait for parts.

@@ -10,7 +10,17 @@ use flysch_api::trace::Passage;
 
 use crate::disk::{Disk, transfer};
 use crate::family::Family;
-use crate::queue::{Order, Standing, next_token};
+use crate::queue::{Order, Standing, Wish, next_token};
+
+impl Wish {
+    /// The one command of a single wish.
+    #[inline(always)]
+    fn single_order<F: Family>(&self, timeout_nanos: u64) -> Order<F> {
+        let write = self.operation == Operation::Write;
+        let order = transfer(write, (self.lba, self.blocks as u32), false, self.data);
+        Order { timeout_nanos, ..order }
+    }
+}
 
 impl<P: Port> Disk<P>
 where
@@ -40,11 +50,10 @@ where
     /// Takes a request for which [`is_single`](Self::is_single) holds.
     #[inline(always)]
     pub(crate) fn submit_single(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
-        let Some(index) = self.queue.pop_wish() else { return Err(Refused::Full) };
-        let wish = &mut self.queue.wishes[usize::from(index)];
+        let Some((index, wish)) = self.queue.pop_wish() else { return Err(Refused::Full) };
         wish.begin(request, self.block_shift, Standing::Single);
         let token = next_token(&mut wish.number);
-        let order = self.order_of_single(index);
+        let order = wish.single_order(self.transfer_timeout_nanos);
         match self.port.start(order.command(self.shape.unit, token, now), now) {
             Ok(()) => {
                 self.queue.started += 1;
@@ -53,15 +62,6 @@ where
             }
             Err(declined) => self.single_not_started(index, declined.why),
         }
-    }
-
-    /// The one command of a single wish.
-    #[inline(always)]
-    fn order_of_single(&self, index: u16) -> Order<P::Protocol> {
-        let wish = &self.queue.wishes[usize::from(index)];
-        let write = wish.operation == Operation::Write;
-        let order = transfer(write, (wish.lba, wish.blocks as u32), false, wish.data);
-        Order { timeout_nanos: self.transfer_timeout_nanos, ..order }
     }
 
     #[cold]
@@ -81,7 +81,7 @@ where
     /// Makes an ordinary wish of a single one.
     #[cold]
     fn give_it_a_part(&mut self, index: u16) {
-        let order = self.order_of_single(index);
+        let order = self.queue.wish(index).single_order(self.transfer_timeout_nanos);
         self.queue.give_part(index, order);
     }
 
