@@ -86,7 +86,11 @@ pub struct Way<D> {
     incidents: VecDeque<Incident>,
     /// Callers' requests that were taken and not given back.
     in_flight: u32,
+    /// Bytes of the provider.
+    size: u64,
     is_paused: bool,
+    /// It takes nothing, or no changes: a request needs a closer look.
+    is_closed: bool,
     /// The lane that is asked first.
     turn: usize,
 }
@@ -111,7 +115,9 @@ impl<D: Device> Way<D> {
             kept: Vec::new(),
             incidents: VecDeque::new(),
             in_flight: 0,
+            size: 0,
             is_paused: false,
+            is_closed: false,
             turn: 0,
         };
         way.change(plan, lane)?;
@@ -159,6 +165,7 @@ impl<D: Device> Way<D> {
         self.kept.reserve(most);
         self.incidents.reserve(2 * fan::MEMBERS_MAX);
         (self.geometry, self.turn, self.is_paused) = (geometry, 0, false);
+        (self.size, self.is_closed) = (geometry.bytes(), geometry.read_only);
         Ok((core::mem::replace(&mut self.plan, plan), given))
     }
 
@@ -169,7 +176,16 @@ impl<D: Device> Way<D> {
 
     /// Takes no more requests. [`change`](Self::change) takes them again.
     pub fn pause(&mut self) {
-        self.is_paused = true;
+        (self.is_paused, self.is_closed) = (true, true);
+    }
+
+    /// Why a request is not taken while not all are.
+    #[cold]
+    fn refuse(&self, request: &Request) -> Result<(), Refused> {
+        if self.is_paused {
+            return Err(Refused::Full);
+        }
+        self.geometry.check(request).map_err(Refused::Invalid)
     }
 
     /// Whether nothing is under way but what is kept back.
@@ -184,46 +200,49 @@ impl<D: Device> Way<D> {
         (self.plan, lanes.collect())
     }
 
-    /// Sends a request down a branch.
+    /// Sends a request down a branch, to `offset` there.
     fn descend(
         &mut self,
         branch: Branch,
-        mut request: Request,
+        (request, offset): (&Request, u64),
         level: u8,
         now: Instant,
     ) -> Result<(), Refused> {
         let edge = self.plan.edge_mut(branch);
-        if request.operation != Operation::Flush {
-            request.offset = request.offset.wrapping_add(edge.base);
-        }
-        let done = match edge.to {
+        let base = if request.operation == Operation::Flush { 0 } else { edge.base };
+        let offset = offset.wrapping_add(base);
+        match edge.to {
             To::Lane(lane) => {
                 let lane = &mut self.lanes[lane as usize];
+                lane.device.submit(&Request { offset, ..*request }, now)?;
                 lane.is_due = true;
-                lane.device.submit(&request, now)
+                edge.traffic.count(request);
             }
-            To::Fan(fan) => self.divide(fan, request, level, now),
-        };
-        if done.is_ok() {
-            self.plan.edge_mut(branch).statistics.count(&request);
+            To::Fan(fan) => {
+                self.divide(fan, (request, offset), level, now)?;
+                self.plan.edge_mut(branch).traffic.count(request);
+            }
         }
-        done
+        Ok(())
     }
 
     /// Sends a request on where the way divides.
     fn divide(
         &mut self,
         fan: u32,
-        request: Request,
+        (request, offset): (&Request, u64),
         level: u8,
         now: Instant,
     ) -> Result<(), Refused> {
-        match self.plan.fans[fan as usize].turn(&request) {
+        let place = (request.operation, offset, request.length);
+        match self.plan.fans[fan as usize].turn(place) {
             Turn::One(member, offset) => {
-                let branch = Branch::of(fan, member);
-                self.descend(branch, Request { offset, ..request }, level, now)
+                self.descend(Branch::of(fan, member), (request, offset), level, now)
             }
-            Turn::Job(stage) => self.begin(Job::new(Some(fan), request, stage, level), now),
+            Turn::Job(stage) => {
+                let request = Request { offset, ..*request };
+                self.begin(Job::new(Some(fan), request, stage, level), now)
+            }
             Turn::Later => Err(Refused::Full),
         }
     }
@@ -241,14 +260,13 @@ impl<D: Device> Way<D> {
     }
 
     /// A caller's request, where the way divides.
-    #[cold]
-    #[inline(never)]
     fn submit_divided(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        self.geometry.check(request).map_err(Refused::Invalid)?;
         if request.token & OWN != 0 {
             // It would be taken for one of ours.
             return self.begin(Job::new(None, *request, Stage::Pieces(0), 0), now);
         }
-        self.descend(Branch::TOP, *request, 0, now)
+        self.descend(Branch::TOP, (request, request.offset), 0, now)
     }
 
     /// The next completion of any lane.
@@ -267,8 +285,6 @@ impl<D: Device> Way<D> {
     }
 
     /// The next completion for the caller, where the way divides.
-    #[cold]
-    #[inline(never)]
     fn poll_divided(&mut self, now: Instant) -> Option<Completion> {
         loop {
             if let Some(completion) = self.done.pop_front() {
@@ -314,11 +330,18 @@ impl<D: Device> Device for Way<D> {
         self.lanes[0].device.memory()
     }
 
+    /// What the lanes check themselves - the data, what they can do - is left to them.
     #[inline]
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
-        self.geometry.check(request).map_err(Refused::Invalid)?;
-        if self.is_paused {
-            return Err(Refused::Full);
+        let mask = u64::from(self.geometry.block_size) - 1;
+        if (request.offset | request.length) & mask != 0 {
+            return Err(Refused::Invalid(Error::Misaligned));
+        }
+        if request.offset > self.size || request.length > self.size - request.offset {
+            return Err(Refused::Invalid(Error::OutOfRange));
+        }
+        if self.is_closed {
+            self.refuse(request)?;
         }
         let top = &mut self.plan.top;
         if let To::Lane(lane) = top.to {
@@ -326,7 +349,7 @@ impl<D: Device> Device for Way<D> {
             let lane = &mut self.lanes[lane as usize];
             lane.device.submit(&Request { offset: request.offset + base, ..*request }, now)?;
             lane.is_due = true;
-            top.statistics.count(request);
+            top.traffic.count(request);
         } else {
             self.submit_divided(request, now)?;
         }
@@ -347,11 +370,11 @@ impl<D: Device> Device for Way<D> {
     #[inline]
     fn poll(&mut self, now: Instant) -> Option<Completion> {
         let completion = match self.plan.top.to {
-            To::Lane(_) if self.done.is_empty() => self.poll_lanes(now)?,
+            To::Lane(lane) if self.done.is_empty() => self.lanes[lane as usize].device.poll(now)?,
             _ => self.poll_divided(now)?,
         };
         self.in_flight -= 1;
-        self.plan.top.statistics.failures += u64::from(completion.result.is_err());
+        self.plan.top.traffic.failures += u64::from(completion.result.is_err());
         Some(completion)
     }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod block;
 pub mod instant;
 pub mod instant_nvme;
 pub mod measure;

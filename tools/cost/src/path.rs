@@ -10,6 +10,7 @@ use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
 use flysch_cam::{Disk, Family, Shape};
 use flysch_ufs::{Host, Options, QueueMode};
 
+use crate::block::{self, Top};
 use crate::instant::{InstantMachine, Order};
 use crate::instant_nvme::NvmeInstantMachine;
 
@@ -27,6 +28,10 @@ pub enum Layer {
     Driver,
     /// A disk over it, from the request to its completion.
     Disk,
+    /// A way through the block layer over disks that have done everything at once.
+    Way(Top),
+    /// Such a disk alone: what of the above is the loop's and the disk's.
+    NullDisk,
 }
 
 /// Which driver, and how its queues are.
@@ -38,6 +43,8 @@ pub enum Controller {
     UfsSdq,
     /// NVMe.
     Nvme,
+    /// None: what is measured stands on no driver.
+    None,
 }
 
 /// One thing that is measured.
@@ -62,7 +69,7 @@ pub struct Case {
 }
 
 /// Everything that is measured.
-pub const CASES: [Case; 13] = [
+pub const CASES: [Case; 20] = [
     case("driver-mcq", "driver, MCQ, depth 32, in order", Layer::Driver, 204),
     Case {
         order: Order::Shuffled,
@@ -92,9 +99,20 @@ pub const CASES: [Case; 13] = [
         segments: 2,
         ..nvme("disk-nvme-list", "disk and driver, NVMe, depth 32, 2 segments", Layer::Disk, 1721)
     },
+    way("null", "null disk, depth 32", Layer::NullDisk, 35),
+    way("way-disk", "null disk and a way without classes", Layer::Way(Top::Disk), 125),
+    way("way-part", "the same with PART", Layer::Way(Top::Part), 125),
+    way("way-labels", "the same with 10 LABELs", Layer::Way(Top::Labels(10)), 125),
+    way("way-stripe", "the same with STRIPE", Layer::Way(Top::Stripe), 430),
+    way("way-mirror-read", "the same with MIRROR, read", Layer::Way(Top::MirrorRead), 1170),
+    way("way-mirror-write", "the same with MIRROR, written", Layer::Way(Top::MirrorWrite), 1570),
 ];
 
 use Controller::{UfsMcq, UfsSdq};
+
+const fn way(name: &'static str, what: &'static str, layer: Layer, budget: u64) -> Case {
+    Case { controller: Controller::None, ..case(name, what, layer, budget) }
+}
 
 const fn nvme(name: &'static str, what: &'static str, layer: Layer, budget: u64) -> Case {
     Case { controller: Controller::Nvme, ..case(name, what, layer, budget) }
@@ -110,8 +128,10 @@ const fn case(name: &'static str, what: &'static str, layer: Layer, budget: u64)
 /// # Panics
 /// If a read fails: nothing can go wrong on this controller.
 pub fn run(case: &Case, count: u32) {
-    match case.controller {
-        Controller::Nvme => run_nvme(case, count),
+    match (case.layer, case.controller) {
+        (Layer::Way(top), _) => block::run(top, case.depth, count),
+        (Layer::NullDisk, _) => block::run_alone(case.depth, count),
+        (_, Controller::Nvme) => run_nvme(case, count),
         _ => run_ufs(case, count),
     }
 }
@@ -156,6 +176,7 @@ fn measure<M: Machine, P: Port>(
             let mut disk = disk(machine.memory(), port, read.0);
             measured_disk(machine, &mut disk, data, rounds);
         }
+        Layer::Way(_) | Layer::NullDisk => unreachable!("these stand on no port"),
     }
 }
 

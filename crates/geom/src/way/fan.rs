@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use flysch_api::block::{Operation, Request};
+use flysch_api::block::Operation;
 use flysch_wire::geom::mirror::Balance;
 
 use super::jobs::Stage;
@@ -75,21 +75,21 @@ impl Fan {
         Stage::Each { left, failed: 0, good: 0 }
     }
 
-    pub(super) fn turn(&self, request: &Request) -> Turn {
-        if request.operation == Operation::Flush {
+    pub(super) fn turn(&self, (operation, offset, length): (Operation, u64, u64)) -> Turn {
+        if operation == Operation::Flush {
             return Turn::Job(self.all());
         }
         match self {
-            Self::Mirror(mirror) if request.operation == Operation::Read => {
-                if mirror.balance == Balance::Split && request.length > mirror.slice {
+            Self::Mirror(mirror) if operation == Operation::Read => {
+                if mirror.balance == Balance::Split && length > mirror.slice {
                     return Turn::Job(Stage::Pieces(0));
                 }
                 Turn::Job(Stage::Read { tried: 0, gone: 0, is_sent: false })
             }
             Self::Mirror(mirror) if mirror.mending > 0 => Turn::Later,
             Self::Mirror(_) => Turn::Job(self.all()),
-            Self::Stripe(_) | Self::Concat(_) => match self.piece(request, 0) {
-                Piece { member: Some(member), offset, length } if length == request.length => {
+            Self::Stripe(_) | Self::Concat(_) => match self.piece(offset, length) {
+                Piece { member: Some(member), offset, length: whole } if whole == length => {
                     Turn::One(member, offset)
                 }
                 _ => Turn::Job(Stage::Pieces(0)),
@@ -97,9 +97,8 @@ impl Fan {
         }
     }
 
-    /// The piece of a request behind its first `done` bytes.
-    pub(super) fn piece(&self, request: &Request, done: u64) -> Piece {
-        let (at, left) = (request.offset + done, request.length - done);
+    /// The first piece of a range of `left` bytes.
+    pub(super) fn piece(&self, at: u64, left: u64) -> Piece {
         let (member, offset, room) = match self {
             Self::Stripe(stripe) => stripe.place(at),
             Self::Concat(concat) => concat.place(at),
@@ -121,6 +120,7 @@ impl Stripe {
         Self { size: size.max(1), edges }
     }
 
+    #[inline]
     fn place(&self, at: u64) -> (Option<u32>, u64, u64) {
         let (member, offset, room) = stripe::place(self.size, self.edges.len() as u64, at);
         (Some(member as u32), offset, room)

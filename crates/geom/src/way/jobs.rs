@@ -153,13 +153,15 @@ impl Jobs {
     }
 
     /// Ends one.
-    pub(super) fn end(&mut self, number: u32) -> Option<Job> {
-        let job = self.jobs.get_mut(number as usize)?.take()?;
-        if job.is_stalled {
+    pub(super) fn end(&mut self, number: u32) {
+        let Some(place) = self.jobs.get_mut(number as usize) else { return };
+        let Some(job) = place else { return };
+        let is_stalled = job.is_stalled;
+        *place = None;
+        self.free.push(number);
+        if is_stalled {
             self.stalled.retain(|&other| other != number);
         }
-        self.free.push(number);
-        Some(job)
     }
 
     /// How many wait for room.

@@ -10,7 +10,7 @@ use flysch_wire::geom::mirror::Balance;
 use super::fan::{Concat, Fan, MEMBERS_MAX, Mirror, Stripe};
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
-use crate::object::{ConsumerId, ProviderId, Statistics};
+use crate::object::{ConsumerId, ProviderId, Traffic};
 use crate::route::Route;
 
 /// Most places where a way divides, and most branches of all of them together.
@@ -24,7 +24,7 @@ pub(super) struct Edge {
     /// Bytes further on.
     pub(super) base: u64,
     /// What went this way.
-    pub(super) statistics: Statistics,
+    pub(super) traffic: Traffic,
     /// The providers that this branch goes through, highest first.
     passes: Vec<ProviderId>,
 }
@@ -123,7 +123,7 @@ impl Graph {
         for edge in plan.edges() {
             for &provider in &edge.passes {
                 if let Some(provider) = self.find_provider_mut(provider) {
-                    provider.statistics.add(&edge.statistics);
+                    provider.statistics.add(&edge.traffic);
                 }
             }
         }

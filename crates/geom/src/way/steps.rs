@@ -2,6 +2,7 @@
 
 use flysch_api::block::{Completion, Device, Error, Operation, Refused, Request};
 use flysch_api::machine::Instant;
+use flysch_api::trace::Passage;
 
 use super::fan::lowest;
 use super::jobs::{Job, Stage, owner, token};
@@ -26,22 +27,23 @@ impl<D: Device> Way<D> {
     pub(super) fn go_on(&mut self, number: u32, now: Instant) {
         loop {
             let Some(job) = self.jobs.get(number) else { return };
-            let (before, fan, level) = (*job, job.fan, job.level + 1);
+            let (before, fan, level) = ((job.stage, job.pending), job.fan, job.level + 1);
             match self.next(number) {
                 Next::Send { member, request } => {
                     self.pending(number, 1);
+                    let place = (&request, request.offset);
                     let sent = match (fan, member) {
                         (Some(fan), Some(member)) => {
-                            self.descend(Branch::of(fan, member), request, level, now)
+                            self.descend(Branch::of(fan, member), place, level, now)
                         }
-                        (Some(fan), None) => self.divide(fan, request, level, now),
-                        (None, _) => self.descend(Branch::TOP, request, level, now),
+                        (Some(fan), None) => self.divide(fan, place, level, now),
+                        (None, _) => self.descend(Branch::TOP, place, level, now),
                     };
                     match sent {
                         Ok(()) => self.sent(number, member),
                         Err(Refused::Full) => {
                             if let Some(job) = self.jobs.get(number) {
-                                *job = before;
+                                (job.stage, job.pending) = before;
                             }
                             self.jobs.stall(number);
                             return;
@@ -248,7 +250,8 @@ impl<D: Device> Way<D> {
         if done >= request.length || job.result.is_err() {
             return None;
         }
-        let piece = self.plan.fans[fan as usize].piece(&request, done);
+        let piece =
+            self.plan.fans[fan as usize].piece(request.offset + done, request.length - done);
         *sent += piece.length;
         let token = token(number, piece.member.unwrap_or(0));
         let (offset, length) = (piece.offset, piece.length);
@@ -269,13 +272,14 @@ impl<D: Device> Way<D> {
     /// A job has ended: who it belongs to is told.
     fn end(&mut self, number: u32) {
         self.settle(number);
-        let Some(job) = self.jobs.end(number) else { return };
-        let Job { request, result, is_kept, .. } = job;
-        let passage = job.passage.unwrap_or_else(|| nowhere(request.accepted));
-        let passage = flysch_api::trace::Passage { accepted: request.accepted, ..passage };
-        let completion = Completion { token: request.token, result, passage };
-        if job.level > 0 {
-            if let Some(above) = self.jobs.get(owner(request.token).0) {
+        let Some(job) = self.jobs.get(number) else { return };
+        let Job { result, is_kept, level, .. } = *job;
+        let (token, accepted) = (job.request.token, job.request.accepted);
+        let passage = job.passage.unwrap_or_else(|| nowhere(accepted));
+        let completion = Completion { token, result, passage: Passage { accepted, ..passage } };
+        self.jobs.end(number);
+        if level > 0 {
+            if let Some(above) = self.jobs.get(owner(token).0) {
                 above.is_kept |= is_kept;
             }
             self.ended.push_back(completion);

@@ -1,0 +1,198 @@
+//! What the block layer adds to a request: a way over disks that have done everything when their
+//! doorbell rings.
+
+use flysch_api::block::{Completion, Device, Geometry, Operation, Refused, Request};
+use flysch_api::data::{Data, SegmentLimits};
+use flysch_api::machine::{DmaRegion, Instant};
+use flysch_api::trace::Passage;
+use flysch_geom::class::disk::{MD, Memory};
+use flysch_geom::class::{label, mirror, part, stripe};
+use flysch_geom::{Access, Graph, ProviderId, Way, all};
+
+const BLOCK: u32 = 4096;
+/// Bytes of a disk.
+const SIZE: usize = 4 << 20;
+
+/// What stands on the disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Top {
+    /// Nothing: a way to the disk itself.
+    Disk,
+    /// A partition.
+    Part,
+    /// So many labels, one on the other.
+    Labels(u32),
+    /// A stripe of two, each stripe longer than a request.
+    Stripe,
+    /// A mirror of two, read.
+    MirrorRead,
+    /// A mirror of two, written.
+    MirrorWrite,
+}
+
+/// A disk that has done everything when its doorbell rings.
+#[derive(Debug)]
+pub struct NullDisk {
+    geometry: Geometry,
+    memory: DmaRegion,
+    tokens: Vec<u64>,
+    is_rung: bool,
+}
+
+impl NullDisk {
+    /// One that takes its data from `memory`.
+    #[must_use]
+    pub fn new(memory: &DmaRegion) -> Self {
+        let geometry = Geometry {
+            block_size: 512,
+            blocks: (SIZE / 512) as u64,
+            transfer_max: 1 << 20,
+            segments: SegmentLimits::NONE,
+            queue_depth: 64,
+            can_delete: false,
+            read_only: false,
+            crypto: false,
+        };
+        let tokens = Vec::with_capacity(64);
+        Self { geometry, memory: memory.clone(), tokens, is_rung: false }
+    }
+}
+
+impl Device for NullDisk {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        &self.memory
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &Request, _: Instant) -> Result<(), Refused> {
+        self.geometry.check(request).map_err(Refused::Invalid)?;
+        if self.tokens.len() == 64 {
+            return Err(Refused::Full);
+        }
+        self.is_rung = false;
+        self.tokens.push(request.token);
+        Ok(())
+    }
+
+    #[inline]
+    fn ring(&mut self, _: Instant) {
+        self.is_rung = true;
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Instant) -> Option<Completion> {
+        let token = if self.is_rung { self.tokens.pop() } else { None };
+        let passage = Passage { accepted: now, issued: now, device_done: None, seen: now };
+        token.map(|token| Completion { token, result: Ok(()), passage })
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        None
+    }
+}
+
+fn disks(graph: &mut Graph, count: usize) -> Vec<ProviderId> {
+    let insert = |number| {
+        let memory = Box::new(Memory::new(SIZE));
+        MD.insert(graph, &format!("md{number}"), memory).expect("a disk")
+    };
+    (0..count).map(insert).collect()
+}
+
+/// The name of the provider on top.
+fn build(graph: &mut Graph, top: Top) -> String {
+    let count = if matches!(top, Top::Disk | Top::Part | Top::Labels(_)) { 1 } else { 2 };
+    let under = disks(graph, count);
+    graph.settle();
+    match top {
+        Top::Disk => "md0".into(),
+        Top::Part => {
+            let flags = part::Flags::default();
+            let table = part::create(graph, under[0], (part::Scheme::Gpt, None), flags);
+            let (start, size, alignment, index, label) = (None, None, None, None, None);
+            let data =
+                part::Add { kind: "linux-data".into(), start, size, alignment, index, label };
+            part::add(graph, table.expect("a table"), &data, flags).expect("a partition");
+            "md0p1".into()
+        }
+        Top::Labels(count) => {
+            let mut on = under[0];
+            for number in 0..count {
+                let name = format!("l{number}");
+                label::create(graph, &name, on).expect("a label");
+                on = graph.provider(&format!("label/{name}")).expect("it is there");
+            }
+            format!("label/l{}", count - 1)
+        }
+        Top::Stripe => {
+            stripe::label(graph, "st", &under, &stripe::Options::default()).expect("a stripe");
+            "stripe/st".into()
+        }
+        Top::MirrorRead | Top::MirrorWrite => {
+            mirror::label(graph, "gm", &under, &mirror::Options::default()).expect("a mirror");
+            "mirror/gm".into()
+        }
+    }
+}
+
+/// Does `count` requests of 4 KiB, so many at a time.
+///
+/// # Panics
+/// If one fails: nothing can go wrong on these disks.
+pub fn run(top: Top, depth: u32, count: u32) {
+    let memory = DmaRegion::zeroed(1 << 20, 0x1000_0000);
+    let mut graph = Graph::new(&all(), 1);
+    let name = build(&mut graph, top);
+    let provider = graph.provider(&name).expect("it is there");
+    let open = graph.open(provider, Access::ALONE).expect("nobody has it");
+    let plan = graph.plan(open).expect("all classes say where requests go");
+    let mut way = Way::new(plan, |_| Some(NullDisk::new(&memory))).expect("lanes");
+    let operation = if top == Top::MirrorWrite { Operation::Write } else { Operation::Read };
+    let data = Data::One(memory.slice(0, BLOCK));
+    measured_device(&mut way, (operation, data), (depth, count));
+}
+
+/// The same of the disk alone.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_alone(depth: u32, count: u32) {
+    let memory = DmaRegion::zeroed(1 << 20, 0x1000_0000);
+    let data = Data::One(memory.slice(0, BLOCK));
+    let mut disk = NullDisk::new(&memory);
+    measured_device(&mut disk, (Operation::Read, data), (depth, count));
+}
+
+#[inline(never)]
+fn measured_device<D: Device>(
+    device: &mut D,
+    (operation, data): (Operation, Data),
+    (depth, count): (u32, u32),
+) {
+    let now = Instant::START;
+    let mut ended = 0;
+    while ended < count {
+        for token in 0..depth {
+            let request = Request {
+                operation,
+                force_unit_access: false,
+                offset: u64::from(ended + token) % 512 * u64::from(BLOCK),
+                length: BLOCK.into(),
+                data,
+                crypto: None,
+                token: token.into(),
+                accepted: now,
+            };
+            assert!(device.submit(&request, now).is_ok(), "there is room");
+        }
+        device.ring(now);
+        while let Some(completion) = device.poll(now) {
+            assert!(completion.result.is_ok(), "nothing can go wrong");
+            ended += 1;
+        }
+    }
+}
