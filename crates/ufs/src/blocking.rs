@@ -5,10 +5,13 @@ use crate::host::{Host, Progress};
 use crate::operation::{DescriptorBytes, Operation, Output};
 use crate::query::Query;
 use crate::{CryptoKey, RpmbAnswer, RpmbCommand, RpmbUnit};
-use crate::{DevicePower, Error, FirmwarePart, LinkLimits, WriteBoosterStatus};
+use crate::{DevicePower, Error, FirmwarePart, LinkLimits, ResizeState, WriteBoosterStatus};
 use flysch_api::machine::{Clock, Machine, Wake};
 use flysch_wire::ufs::descriptor::StringDescriptor;
-use flysch_wire::ufs::query::{AttributeId, DescriptorId, FfuStatus, FlagId, PurgeStatus};
+use flysch_wire::ufs::query::{
+    AttributeId, DescriptorId, FfuStatus, FlagId, PurgeStatus, WriteBoosterResize,
+    WriteBoosterResizeStatus,
+};
 
 impl<M: Machine> Host<M> {
     /// Does one operation and waits for its end.
@@ -193,6 +196,29 @@ impl<M: Machine> Host<M> {
         match self.run(clock, Operation::WriteBoosterStatus)? {
             Output::WriteBooster(status) => Ok(status),
             _ => Err(Error::Unsupported("WriteBooster")),
+        }
+    }
+
+    /// Has the device resize the WriteBooster buffer and waits for the end, however it is.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the buffer cannot be resized; else what the device said.
+    pub fn resize_write_booster(
+        &mut self,
+        clock: &impl Clock,
+        direction: WriteBoosterResize,
+    ) -> Result<ResizeState, Error> {
+        const WAIT_MS: u32 = 1000;
+        self.run(clock, Operation::ResizeWriteBooster(direction))?;
+        loop {
+            match self.run(clock, Operation::ResizeState(WAIT_MS))? {
+                Output::Resize(ResizeState {
+                    status: WriteBoosterResizeStatus::InProgress,
+                    ..
+                }) => {}
+                Output::Resize(state) => return Ok(state),
+                _ => return Err(Error::Unsupported("resizing the WriteBooster buffer")),
+            }
         }
     }
 

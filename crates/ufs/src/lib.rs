@@ -120,4 +120,4 @@ pub use quirks::{Correction, Quirk, Quirks};
 pub use rpmb::{Nonce, RpmbAnswer, RpmbCommand, RpmbKey, RpmbRequest, RpmbUnit};
 pub use service::SERVICE_DATA_MAX;
 pub use upkeep::RefreshState;
-pub use writebooster::WriteBoosterStatus;
+pub use writebooster::{PartialFlush, PartialFlushState, ResizeState, WriteBoosterStatus};

@@ -9,13 +9,13 @@ use crate::power::DevicePower;
 use crate::query::{Kind, Query};
 use crate::rpmb::{RpmbAnswer, RpmbCommand, RpmbUnit};
 use crate::upkeep::RefreshState;
-use crate::writebooster::WriteBoosterStatus;
+use crate::writebooster::{PartialFlush, PartialFlushState, ResizeState, WriteBoosterStatus};
 use crate::{Cause, Error};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
 use flysch_wire::ufs::descriptor::BootLunId;
 use flysch_wire::ufs::query::{
-    DescriptorId, FfuStatus, FlagId, PurgeStatus, RefreshMethod, RefreshUnit,
+    DescriptorId, FfuStatus, FlagId, PurgeStatus, RefreshMethod, RefreshUnit, WriteBoosterResize,
 };
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
 
@@ -50,6 +50,18 @@ pub enum Operation {
     WriteBoosterFlushInHibernate(bool),
     /// How WriteBooster stands.
     WriteBoosterStatus,
+    /// Have the device make the WriteBooster buffer smaller or larger (UFS 4.1); it says how much.
+    ResizeWriteBooster(WriteBoosterResize),
+    /// The same as the device recommends, if it does.
+    FollowResizeHint,
+    /// How a resize stands, waiting as for [`PurgeStatus`](Self::PurgeStatus).
+    ResizeState(u32),
+    /// What a flush leaves in the WriteBooster buffer (UFS 4.1). The device keeps the setting.
+    SetPartialFlush(PartialFlush),
+    /// How that stands.
+    PartialFlushState,
+    /// Release pinned WriteBooster data, so that a flush takes it (`true`), or no longer.
+    Unpin(bool),
     /// Look whether background operations are needed and allow them if so.
     BackgroundOperations,
     /// Read the configuration descriptors.
@@ -174,6 +186,10 @@ pub enum Output {
     Descriptor(DescriptorBytes),
     /// How WriteBooster stands.
     WriteBooster(WriteBoosterStatus),
+    /// How a resize of its buffer stands.
+    Resize(ResizeState),
+    /// How its partial flush stands.
+    PartialFlush(PartialFlushState),
     /// The configuration.
     Configuration(Configuration),
     /// The device's service response.
@@ -265,6 +281,14 @@ impl<M: Machine> Core<M> {
         match *operation {
             Operation::RpmbUnit => return self.rpmb_unit().map(Output::RpmbUnit),
             Operation::Rpmb(ref command) => return self.rpmb(command).map(Output::Rpmb),
+            Operation::ResizeWriteBooster(direction) => self.resize_write_booster(direction),
+            Operation::FollowResizeHint => self.follow_resize_hint(),
+            Operation::ResizeState(wait) => return self.resize_state(wait).map(Output::Resize),
+            Operation::SetPartialFlush(flush) => self.set_partial_flush(flush),
+            Operation::PartialFlushState => {
+                return self.partial_flush_state().map(Output::PartialFlush);
+            }
+            Operation::Unpin(on) => self.unpin(on),
             Operation::WriteFirmware(ref part) => self.write_firmware(part),
             Operation::FirmwareStatus => return self.firmware_status().map(Output::Firmware),
             Operation::Purge(on) => self.purge(on),

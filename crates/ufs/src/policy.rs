@@ -23,6 +23,8 @@ use flysch_api::machine::{Instant, Machine};
 const US: u64 = 1_000;
 /// The buffer is not looked at more often, µs.
 const LOOK_MIN_US: u32 = 1_000;
+/// Pause after which a resize may begin where none is named, µs.
+const HINT_AFTER_US: u32 = 50_000;
 
 /// When what is done. `Rules::default()` does nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,9 @@ pub struct BoosterRules {
     pub idle_flush_after_us: Option<u32>,
     /// Whether it is flushed while the link hibernates.
     pub in_hibernate: bool,
+    /// Whether without I/O the buffer is resized as the device recommends (UFS 4.1), with the
+    /// flush on idle, or after 50 ms where there is none.
+    pub follow_hint: bool,
 }
 
 impl Default for BoosterRules {
@@ -76,6 +81,7 @@ impl Default for BoosterRules {
             look_every_us: 5_000_000,
             idle_flush_after_us: Some(50_000),
             in_hibernate: true,
+            follow_hint: false,
         }
     }
 }
@@ -89,6 +95,8 @@ enum Step {
     FlushInHibernate,
     /// Flush because nothing else is to do.
     IdleFlush,
+    /// Resize as the device recommends because nothing else is to do.
+    Resize,
     Look,
     Flush(bool),
 }
@@ -107,6 +115,8 @@ pub struct Policy {
     is_suspended: bool,
     /// The buffer was looked at, or asked to be flushed, in this idle period.
     flushed_idle: bool,
+    /// The device's advice on the size of the buffer was followed in this idle period.
+    resized_idle: bool,
     /// The device was told to flush while the link hibernates.
     told_hibernate: bool,
     flushing: bool,
@@ -125,6 +135,7 @@ impl Policy {
             is_slow: false,
             is_suspended: false,
             flushed_idle: false,
+            resized_idle: false,
             told_hibernate: false,
             flushing: false,
             look_at: now,
@@ -135,7 +146,7 @@ impl Policy {
     /// So many commands are in flight or wait to be taken, of all lanes together.
     pub const fn load(&mut self, in_flight: u32, now: Instant) {
         if in_flight > 0 {
-            (self.is_suspended, self.flushed_idle) = (false, false);
+            (self.is_suspended, self.flushed_idle, self.resized_idle) = (false, false, false);
         } else if self.in_flight > 0 {
             self.idle_since = now;
         }
@@ -194,6 +205,8 @@ impl Policy {
         let fast = (self.is_slow && !is_idle).then_some(Instant::START);
         let told = booster.is_some_and(|rules| rules.in_hibernate) && !self.told_hibernate;
         let look = booster.filter(|_| !is_idle).map(|_| self.look_at);
+        let hint = booster.filter(|rules| rules.follow_hint);
+        let hint = hint.map(|rules| rules.idle_flush_after_us.unwrap_or(HINT_AFTER_US));
         // What an idle period began to flush goes on until all is flushed; under load it stops
         // unless the buffer is nearly full.
         [
@@ -205,6 +218,7 @@ impl Policy {
                 after(booster.and_then(|rules| rules.idle_flush_after_us), !self.flushed_idle),
                 Step::IdleFlush,
             ),
+            (after(hint, !self.resized_idle), Step::Resize),
             (after(scaling.map(|rules| rules.slow_after_us), !self.is_slow), Step::Slow),
             (after(self.rules.suspend_after_us, true), Step::Suspend),
         ]
@@ -229,6 +243,7 @@ impl Policy {
             Step::Suspend => Operation::Hibernate(true),
             Step::FlushInHibernate => Operation::WriteBoosterFlushInHibernate(true),
             Step::IdleFlush => Operation::WriteBoosterFlush(true),
+            Step::Resize => Operation::FollowResizeHint,
             Step::Look => Operation::WriteBoosterStatus,
             Step::Flush(on) => Operation::WriteBoosterFlush(on),
         }
@@ -249,6 +264,8 @@ impl Policy {
                 self.flushing |= output.is_some();
                 self.booster = None;
             }
+            // A device that cannot refuses before it is asked anything.
+            (Step::Resize, _) => self.resized_idle = is_idle,
             (Step::Look, output) => {
                 let every = self.rules.write_booster.map_or(0, |rules| rules.look_every_us);
                 self.look_at = now.after_nanos(u64::from(every.max(LOOK_MIN_US)) * US);

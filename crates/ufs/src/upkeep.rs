@@ -33,9 +33,9 @@ pub struct RefreshState {
 }
 
 /// Time between two looks at something that runs, nanoseconds.
-const LOOK_NANOS: u64 = 50 * MS;
+pub(crate) const LOOK_NANOS: u64 = 50 * MS;
 /// Most looks of one operation: a page of answers stays short.
-const LOOKS: u32 = 40;
+pub(crate) const LOOKS: u32 = 40;
 
 impl<M: Machine> Core<M> {
     /// Begins or stops a purge: of all data that was unmapped, in all logical units.

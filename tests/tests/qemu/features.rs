@@ -8,9 +8,15 @@ use flysch_cam::Disk;
 use flysch_tests::qemu::{
     Release, carry_out, driver_options, host, machine, memory_unit, releases, request, stack,
 };
-use flysch_ufs::{DevicePower, Error, Host, Port, State, WriteBoosterStatus};
+use flysch_ufs::{
+    DevicePower, Error, Host, Operation as Action, Output, PartialFlush, Port, State,
+    WriteBoosterStatus,
+};
 use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
-use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId, WriteBoosterFlushStatus};
+use flysch_wire::ufs::query::{
+    AttributeId, DescriptorId, FlagId, WriteBoosterFlushStatus, WriteBoosterPartialFlush,
+    WriteBoosterResize, WriteBoosterResizeStatus,
+};
 
 type Qemu = flysch_qemu::Machine;
 
@@ -150,6 +156,43 @@ fn write_booster() {
         }
         flag(&mut disk, FlagId::WriteBoosterEn, false);
         assert!(!host(&mut disk).unwrap().enabled);
+    }
+}
+
+#[test]
+fn the_write_booster_buffer_is_resized_and_flushed_in_part() {
+    for release in releases().into_iter().filter(|release| release.is_11) {
+        let machine = machine(&release, 0, vec![memory_unit(0, 64 << 20)]);
+        let (mut host, _) = host(&machine, driver_options(0));
+        let full = host.write_booster(&machine).expect("there is one").size_units;
+        let smaller = host.resize_write_booster(&machine, WriteBoosterResize::Decrease);
+        let smaller = smaller.expect("an end");
+        assert_eq!(smaller.status, WriteBoosterResizeStatus::Completed);
+        assert!(smaller.size_units < full, "{smaller:?}");
+        let larger = host.resize_write_booster(&machine, WriteBoosterResize::Increase);
+        assert_eq!(larger.map(|state| state.size_units), Ok(full));
+        let state = |host: &mut Host<Qemu>| match host.run(&machine, Action::PartialFlushState) {
+            Ok(Output::PartialFlush(state)) => state,
+            other => panic!("{other:?}"),
+        };
+        let set = |host: &mut Host<Qemu>, flush| {
+            assert_eq!(host.run(&machine, Action::SetPartialFlush(flush)), Ok(Output::None));
+        };
+        set(&mut host, PartialFlush::Fifo { units: 16 });
+        let fifo = state(&mut host);
+        assert_eq!((fifo.mode, fifo.fifo_max, fifo.fifo), (WriteBoosterPartialFlush::Fifo, 16, 16));
+        set(&mut host, PartialFlush::Pinned { units: 32, others_min: 4 });
+        let pinned = state(&mut host);
+        assert_eq!(
+            (pinned.pinned, pinned.pinned_available_percent, pinned.others_min),
+            (32, 100, 4)
+        );
+        let rest = host.write_booster(&machine).expect("status").size_units;
+        assert_eq!(rest, full - 32, "the pinned part is told apart");
+        host.run(&machine, Action::Unpin(true)).expect("released");
+        assert!(state(&mut host).unpinned);
+        set(&mut host, PartialFlush::None);
+        assert_eq!(host.write_booster(&machine).expect("status").size_units, full);
     }
 }
 

@@ -46,6 +46,12 @@ fn every_command_speaks_json() {
     assert_eq!(json("ufs descriptor device")["bDescriptorType"], 0);
     assert!(json("ufs descriptor").as_array().is_some_and(|list| list.len() > 5));
     assert_eq!(json("ufs wb on")["enabled"], true);
+    let wb = json("ufs wb resize smaller");
+    assert_eq!(wb["resize"]["status"], "completed successfully");
+    assert_eq!(wb["size_units"], 896, "of 1024 allocation units");
+    let wb = json("ufs wb partial-flush pinned 64 --others 32");
+    assert_eq!((&wb["partial_flush"]["mode"], &wb["size_units"]), (&"pinned".into(), &960.into()));
+    assert_eq!(wb["partial_flush"]["others_min_units"], 32);
     assert_eq!(json("ufs power gear 2")["gear"], 2);
     assert_eq!(json("ufs errors")["counts"]["gone"], 0);
     assert!(json("ufs flag").as_array().is_some_and(|list| list.len() > 10));

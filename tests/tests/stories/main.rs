@@ -38,6 +38,7 @@ mod ubifs_contract;
 mod ubifs_damage;
 mod ubifs_mkfs;
 mod ubifs_sealed;
+mod ufs_booster;
 mod ufs_bring_up;
 mod ufs_control;
 mod ufs_crypto;

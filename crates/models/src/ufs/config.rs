@@ -113,6 +113,8 @@ pub struct Config {
     pub queue_depth: u8,
     /// Shared WriteBooster buffer, bytes; 0 for none.
     pub write_booster: u64,
+    /// The buffer can be resized and flushed in part (UFS 4.1).
+    pub extended_write_booster: bool,
     /// Key slots of the controller's crypto engine, at most
     /// [`CRYPTO_SLOTS_MAX`]; 0 for a controller without.
     pub crypto_slots: u32,
@@ -153,6 +155,7 @@ impl Default for Config {
             active_commands: 32,
             queue_depth: 0,
             write_booster: 4 << 30,
+            extended_write_booster: true,
             crypto_slots: CRYPTO_SLOTS_MAX,
             advanced_rpmb: false,
             rpmb_key: None,

@@ -134,7 +134,11 @@ impl Device {
             b_num_secure_wp_area: protection::AREAS_MAX as u8,
             w_device_version: 1,
             i_product_revision_level: REVISION,
-            w_extended_write_booster_support: ExtendedWriteBooster::new().into_bits(),
+            w_extended_write_booster_support: ExtendedWriteBooster::new()
+                .with_resize(self.write_booster.is_extended())
+                .with_fifo_partial_flush(self.write_booster.is_extended())
+                .with_pinned_partial_flush(self.write_booster.is_extended())
+                .into_bits(),
             d_extended_ufs_features_support: self.extended_features().into_bits(),
             b_write_booster_buffer_preserve_user_space_en: head
                 .b_write_booster_buffer_preserve_user_space_en,

@@ -132,7 +132,10 @@ impl Device {
             .sum();
         let own: u64 = config.units.iter().flatten().map(|unit| unit.write_booster).sum();
         let write_booster_max = config.write_booster.max(own);
-        let write_booster = WriteBooster::new(&provision);
+        let extended = config.extended_write_booster
+            && config.specification >= 0x0410
+            && write_booster_max > 0;
+        let write_booster = WriteBooster::new(&provision, extended);
         let volatile = config.volatile_cache || config.faults.cuts_power();
         let mut device = Self {
             bounds: Bounds {
@@ -219,7 +222,7 @@ impl Device {
             let units = core::mem::take(&mut self.units);
             self.units = lu::rebuild(units, &self.provision, &next);
             self.rpmb.reconfigure(&next.header);
-            self.write_booster = WriteBooster::new(&next);
+            self.write_booster = WriteBooster::new(&next, self.write_booster.is_extended());
             self.parameters.set_shared(self.write_booster.is_shared());
             self.provision = next;
         }
@@ -439,6 +442,8 @@ impl Device {
             .with_too_low_temp(self.temperature_code() <= self.boundary(false))
             .with_writebooster_flush_needed(self.write_booster.needs_flush())
             .with_performance_throttling(self.throttled)
+            .with_writebooster_resize_hint(self.write_booster.hints())
+            .with_pinned_writebooster_full(self.write_booster.is_pinned_full())
     }
 
     /// Whether responses carry EVENT_ALERT.

@@ -2,6 +2,7 @@
 
 use flysch_api::machine::{DmaRegion, OutOfRange};
 use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey, Status};
+use flysch_wire::ufs::query::PINNED_GROUP;
 use flysch_wire::ufs::rpmb::AdvancedRpmb;
 use flysch_wire::ufs::upiu::{
     self, CommandFlags, CommandUpiu, Header, NopIn, RESPONSE_LENGTH_MAX, Reject, ResponseFlags,
@@ -10,6 +11,7 @@ use flysch_wire::ufs::upiu::{
 use flysch_wire::ufs::utrd::Ocs;
 
 use super::device::Waiting;
+use super::inject::cdb_of;
 use super::parameters::Reset;
 use super::power;
 use super::rpmb::Segment;
@@ -157,7 +159,8 @@ impl Ufs {
             self.media.release(bytes);
             return self.admit_writes();
         };
-        let slc = self.device.write_booster.takes(unit, bytes);
+        let pinned = self.device.write_booster.pins() && self.is_pinned(name.index);
+        let slc = self.device.write_booster.takes(unit, bytes, pinned);
         self.device.background.wrote(bytes);
         self.media.arrived(bytes, slc);
         let total = self.media.arrived_total();
@@ -166,6 +169,14 @@ impl Ufs {
         }
         self.program();
         self.complete(name);
+    }
+
+    /// Whether the data of this write is to stay in the WriteBooster buffer.
+    fn is_pinned(&self, index: u16) -> bool {
+        match cdb_of(&self.tasks.get(index).request) {
+            Some(Cdb::Write10(t) | Cdb::Write16(t)) => t.group == PINNED_GROUP,
+            _ => false,
+        }
     }
 
     /// The first data of a read is there: sends it.

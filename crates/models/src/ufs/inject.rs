@@ -290,6 +290,13 @@ impl Ufs {
     pub fn set_temperature(&mut self, celsius: i16) {
         self.device.set_temperature(celsius, self.now.nanos());
     }
+
+    /// Whether user data wants the room of the WriteBooster buffer: the device then recommends a
+    /// smaller one.
+    pub fn want_space(&mut self, wants: bool) {
+        self.device.write_booster.want_space(wants);
+        self.device.update_alert(self.now.nanos());
+    }
 }
 
 fn is_command(request: &[u8; 32]) -> bool {

@@ -109,6 +109,8 @@ enum Event {
     TaskManagement { epoch: u32, slot: u8 },
     /// Auto-hibern8 may set in.
     Idle,
+    /// A WriteBooster buffer may have its new size.
+    Resize,
     /// The interrupt aggregation timer of a completion queue, or of the single doorbell.
     Aggregation { epoch: u32, queue: Option<u8> },
 }
@@ -300,6 +302,7 @@ impl Ufs {
             Event::Accepted(task) => self.accepted(task),
             Event::Die(die) => self.die_done(die),
             Event::Idle => self.idle(),
+            Event::Resize => self.resize_booster(),
             Event::PowerBack => self.restore_power(),
             Event::Enabled { epoch } if epoch == self.epoch => self.enabled(),
             Event::Glitch { epoch } if epoch == self.epoch => self.glitch(),

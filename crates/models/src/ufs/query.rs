@@ -7,9 +7,11 @@ use flysch_wire::ufs::query::{
 };
 use flysch_wire::ufs::upiu::{LENGTH, QueryFields, QueryRequest, QueryResponse};
 
+use super::Event;
 use super::Ufs;
 use super::device::Device;
 use super::provision::LAYOUT;
+use super::writebooster::is_booster;
 
 /// The largest query response: header segment and descriptor, padded to a dword.
 const RESPONSE_MAX: usize = (LENGTH + LENGTH_MAX).next_multiple_of(4);
@@ -93,6 +95,7 @@ impl Ufs {
             return Err(QueryResult::InvalidSelector);
         }
         let device = &mut self.device;
+        device.check_booster(info.id)?;
         let stored = device.parameters.read_attribute(info, fields.index, fields.selector)?;
         let now = self.now.nanos();
         fields.operand = match info.id {
@@ -112,12 +115,7 @@ impl Ufs {
             }
             AttributeId::DeviceFfuStatus => u64::from(device.firmware.status().into_bits()),
             AttributeId::ThrottlingStatus => u64::from(device.is_throttled()),
-            AttributeId::WriteBoosterBufferFlushStatus
-            | AttributeId::AvailableWriteBoosterBufferSize
-            | AttributeId::WriteBoosterBufferLifeTimeEst
-            | AttributeId::CurrentWriteBoosterBufferSize => {
-                device.write_booster.attribute(info.id, fields.index)
-            }
+            id if is_booster(id).0 => device.write_booster.attribute(id, fields.index),
             _ => stored,
         };
         Ok(())
@@ -129,8 +127,12 @@ impl Ufs {
             return Err(QueryResult::InvalidSelector);
         }
         let value = if info.width == 8 { fields.value64() } else { u64::from(fields.value32()) };
+        self.device.check_booster(info.id)?;
         let parameters = &mut self.device.parameters;
         parameters.write_attribute(info, fields.index, fields.selector, value)?;
+        if is_booster(info.id).0 {
+            self.set_booster(info.id, fields.index, value)?;
+        }
         if info.id == AttributeId::Timestamp {
             self.device.journal.set_time(value, self.now.nanos());
         }
@@ -143,6 +145,9 @@ impl Ufs {
             return Err(QueryResult::InvalidSelector);
         }
         let info = self.device.parameters.find_flag(fields.idn, fields.index)?;
+        if info.id == FlagId::UnpinEn && !self.device.write_booster.is_extended() {
+            return Err(QueryResult::InvalidIdn);
+        }
         let now = self.now.nanos();
         self.device.settle_init(now);
         let parameters = &mut self.device.parameters;
@@ -176,6 +181,10 @@ impl Ufs {
             FlagId::WriteBoosterBufferFlushDuringHibernate => {
                 self.device.write_booster.flush_in_hibernate(index, value);
             }
+            FlagId::UnpinEn => {
+                self.device.write_booster.unpin(index, value);
+                self.program();
+            }
             _ => {}
         }
         self.device.update_alert(now);
@@ -183,6 +192,29 @@ impl Ufs {
 }
 
 impl Ufs {
+    /// Sets what a WriteBooster buffer is to do; what it may flush now is flushed.
+    fn set_booster(&mut self, id: AttributeId, unit: u8, value: u64) -> Result<(), QueryResult> {
+        let booster = &mut self.device.write_booster;
+        booster.set(id, unit, value, self.now.nanos())?;
+        if let Some(at) =
+            booster.resize_at().filter(|_| id == AttributeId::WriteBoosterBufferResizeEn)
+        {
+            self.at(at, Event::Resize);
+        }
+        self.program();
+        Ok(())
+    }
+
+    /// A WriteBooster buffer may have its new size.
+    pub(super) fn resize_booster(&mut self) {
+        let (now, busy) = (self.now.nanos(), self.has_commands());
+        self.device.write_booster.resize(now, busy);
+        if let Some(at) = self.device.write_booster.resize_at() {
+            self.at(at, Event::Resize);
+        }
+        self.device.update_alert(now);
+    }
+
     /// Whether any command is in the device.
     fn has_commands(&self) -> bool {
         self.tasks.iter().any(|(_, task)| task.in_device() && task.is_command)
@@ -213,6 +245,14 @@ impl Ufs {
 }
 
 impl Device {
+    /// Whether there is such an attribute, if it is one of WriteBooster's later ones.
+    fn check_booster(&self, id: AttributeId) -> Result<(), QueryResult> {
+        match is_booster(id).1 && !self.write_booster.is_extended() {
+            true => Err(QueryResult::InvalidIdn),
+            false => Ok(()),
+        }
+    }
+
     /// Takes one part of a new configuration; with the last one it is checked and waits for the
     /// next power cycle.
     fn write_configuration(&mut self, index: u8, bytes: &[u8]) -> Result<(), QueryResult> {

@@ -1,6 +1,7 @@
 //! `flysch ufs`: the management side of a UFS device.
 
 mod attributes;
+mod booster;
 mod confirm;
 mod crypto;
 mod descriptors;
@@ -41,8 +42,8 @@ enum What {
     Flag(attributes::FlagArguments),
     /// List the logical units.
     Lu,
-    /// WriteBooster: how it stands, on, off, flush.
-    Wb(power::WriteBoosterArguments),
+    /// WriteBooster: how it stands, on, off, flush, size of its buffer, what a flush leaves.
+    Wb(booster::Arguments),
     /// Power: link gear, hibernation, device power mode.
     Power(power::Arguments),
     /// Errors seen by the driver: counters and history.
@@ -78,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         What::Attribute(arguments) => attributes::run_attribute(arguments, control, output),
         What::Flag(arguments) => attributes::run_flag(arguments, control, output),
         What::Lu => units::run(control, output),
-        What::Wb(arguments) => power::write_booster(arguments, control, output),
+        What::Wb(arguments) => booster::run(arguments, control, output),
         What::Power(arguments) => power::run(arguments, control, output),
         What::Errors => errors::run(control, output),
         other => service(other, control, output).map_err(|failure| failure.on(&description)),

@@ -1,4 +1,4 @@
-//! `flysch ufs wb` and `flysch ufs power`.
+//! `flysch ufs power`.
 
 use clap::{Subcommand, ValueEnum};
 use flysch_rig::Control;
@@ -9,72 +9,6 @@ use serde_json::json;
 use super::{info, number};
 use crate::failure::Failure;
 use crate::output::Output;
-
-#[derive(Debug, clap::Args)]
-pub(super) struct WriteBoosterArguments {
-    /// What to do; without, only tell how it stands.
-    #[arg(default_value = "status")]
-    action: WriteBoosterAction,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum WriteBoosterAction {
-    Status,
-    On,
-    Off,
-    /// Write the buffer's content to its final place.
-    Flush,
-    /// Stop flushing.
-    StopFlush,
-}
-
-pub(super) fn write_booster(
-    arguments: &WriteBoosterArguments,
-    control: &mut dyn Control,
-    output: &mut Output,
-) -> Result<(), Failure> {
-    let operation = match arguments.action {
-        WriteBoosterAction::Status => None,
-        WriteBoosterAction::On => Some(Operation::WriteBooster(true)),
-        WriteBoosterAction::Off => Some(Operation::WriteBooster(false)),
-        WriteBoosterAction::Flush => Some(Operation::WriteBoosterFlush(true)),
-        WriteBoosterAction::StopFlush => Some(Operation::WriteBoosterFlush(false)),
-    };
-    if let Some(operation) = operation {
-        control.operate(operation)?;
-    }
-    let Answer::WriteBooster(status) = control.operate(Operation::WriteBoosterStatus)? else {
-        return Ok(());
-    };
-    let flush_status = status.flush_status.name();
-    if output.json() {
-        return output.value(&json!({
-            "enabled": status.enabled,
-            "flushing": status.flushing,
-            "flush_in_hibernate": status.flush_in_hibernate,
-            "flush_status": flush_status,
-            "available_percent": status.available_percent,
-            "life_used_percent": status.life_used_percent,
-            "size_units": status.size_units,
-        }));
-    }
-    let on_off = |on: bool| if on { "on" } else { "off" };
-    let life = match status.life_used_percent {
-        Some(percent) => format!("{percent} % used"),
-        None => "exceeded".into(),
-    };
-    for (name, value) in [
-        ("WriteBooster", on_off(status.enabled).to_owned()),
-        ("flush", format!("{} ({flush_status})", on_off(status.flushing))),
-        ("in hibernation", on_off(status.flush_in_hibernate).to_owned()),
-        ("buffer", format!("{} allocation units", status.size_units)),
-        ("available", format!("{} %", status.available_percent)),
-        ("life", life),
-    ] {
-        output.line(format!("{name:<16}{value}"))?;
-    }
-    Ok(())
-}
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {

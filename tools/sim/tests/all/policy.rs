@@ -200,6 +200,34 @@ fn the_write_booster_buffer_is_flushed_when_low_on_idle_and_in_hibernate() {
     assert_eq!(left(&mut stack), 100, "flushed on idle");
 }
 
+#[test]
+fn the_write_booster_buffer_is_resized_as_the_device_recommends_on_idle() {
+    for follow_hint in [true, false] {
+        let machine = machine(Config { write_booster: 64 << 20, ..Config::default() });
+        let booster = BoosterRules { follow_hint, ..BoosterRules::default() };
+        let rules = Rules { write_booster: Some(booster), ..Rules::default() };
+        let options = Options { write_booster: Some(true), ..Options::default() };
+        let mut stack = Stack::new(&machine, options, rules, Board::default());
+        stack.settle();
+        let size = |stack: &mut Stack| {
+            let (machine, host) = stack.quiet();
+            host.write_booster(&machine).expect("status").size_units
+        };
+        machine.with_model(|model| model.want_space(true));
+        stack.work(20 * MS);
+        assert_eq!(size(&mut stack), 16, "not under load");
+        // Once in each pause.
+        for smaller in [14, 12] {
+            stack.rest(1_000 * MS);
+            assert_eq!(size(&mut stack), if follow_hint { smaller } else { 16 });
+            stack.work(20 * MS);
+        }
+        machine.with_model(|model| model.want_space(false));
+        stack.rest(1_000 * MS);
+        assert_eq!(size(&mut stack), if follow_hint { 12 } else { 16 });
+    }
+}
+
 /// A host whose events of these kinds are told, after what `make` does to the model.
 fn with_events(events: u16, make: impl FnOnce(&Model)) -> Stack {
     let machine = machine(Config { write_booster: 64 << 20, ..Config::default() });

@@ -101,9 +101,11 @@ code! {
         WriteBoosterBufferResizeHint = 0x3C => "bWriteBoosterBufferResizeHint",
         /// Resize the buffer, [`WriteBoosterResize`](super::WriteBoosterResize).
         WriteBoosterBufferResizeEn = 0x3D => "bWriteBoosterBufferResizeEn",
-        /// State of a resize.
+        /// State of a resize,
+        /// [`WriteBoosterResizeStatus`](super::WriteBoosterResizeStatus).
         WriteBoosterBufferResizeStatus = 0x3E => "bWriteBoosterBufferResizeStatus",
-        /// 0 off, 1 first in first out, 2 pinned data stays.
+        /// What a flush leaves in the buffer,
+        /// [`WriteBoosterPartialFlush`](super::WriteBoosterPartialFlush).
         WriteBoosterBufferPartialFlushMode = 0x3F => "bWriteBoosterBufferPartialFlushMode",
         /// Most buffer kept in FIFO mode, allocation units.
         MaxFifoSizeForWriteBoosterPartialFlushMode = 0x40
@@ -114,10 +116,10 @@ code! {
         /// Pinned buffer, allocation units.
         PinnedWriteBoosterBufferCurrentAllocUnits = 0x42
             => "dPinnedWriteBoosterBufferCurrentAllocUnits",
-        /// Pinned buffer left, percent.
+        /// Pinned buffer left, units of 10 %.
         PinnedWriteBoosterBufferAvailablePercentage = 0x43
             => "bPinnedWriteBoosterBufferAvailablePercentage",
-        /// Data ever written to the pinned buffer.
+        /// Data ever written to the pinned buffer, units of 10 MB.
         PinnedWriteBoosterCummulativeWrittenSize = 0x44
             => "dPinnedWriteBoosterCummulativeWrittenSize",
         /// Pinned buffer wanted, allocation units.
@@ -230,15 +232,15 @@ pub const ATTRIBUTES: &[AttributeInfo] = &[
     row(Id::HidSize, 4, RW_PERSISTENT, DEVICE, since(0x0410)),
     row(Id::HidProgressRatio, 1, READ, DEVICE, since(0x0410)),
     row(Id::HidState, 1, READ, DEVICE, since(0x0410)),
-    row(Id::WriteBoosterBufferResizeHint, 1, READ, DEVICE, since(0x0410)),
-    row(Id::WriteBoosterBufferResizeEn, 1, WO_VOLATILE, DEVICE, since(0x0410)),
-    row(Id::WriteBoosterBufferResizeStatus, 1, READ, DEVICE, since(0x0410)),
+    row(Id::WriteBoosterBufferResizeHint, 1, READ, EITHER, since(0x0410)),
+    row(Id::WriteBoosterBufferResizeEn, 1, WO_VOLATILE, EITHER, since(0x0410)),
+    row(Id::WriteBoosterBufferResizeStatus, 1, READ, EITHER, since(0x0410)),
     row(Id::WriteBoosterBufferPartialFlushMode, 1, RW_PERSISTENT, DEVICE, since(0x0410)),
-    row(Id::MaxFifoSizeForWriteBoosterPartialFlushMode, 4, RW_PERSISTENT, DEVICE, since(0x0410)),
-    row(Id::CurrentFifoSizeForWriteBoosterPartialFlushMode, 4, READ, DEVICE, since(0x0410)),
+    row(Id::MaxFifoSizeForWriteBoosterPartialFlushMode, 4, RW_PERSISTENT, EITHER, since(0x0410)),
+    row(Id::CurrentFifoSizeForWriteBoosterPartialFlushMode, 4, READ, EITHER, since(0x0410)),
     row(Id::PinnedWriteBoosterBufferCurrentAllocUnits, 4, READ, DEVICE, since(0x0410)),
     row(Id::PinnedWriteBoosterBufferAvailablePercentage, 1, READ, DEVICE, since(0x0410)),
     row(Id::PinnedWriteBoosterCummulativeWrittenSize, 4, READ, DEVICE, since(0x0410)),
-    row(Id::PinnedWriteBoosterBufferNumAllocUnits, 4, RW_PERSISTENT, DEVICE, since(0x0410)),
-    row(Id::NonPinnedWriteBoosterBufferMinNumAllocUnits, 4, RW_PERSISTENT, DEVICE, since(0x0410)),
+    row(Id::PinnedWriteBoosterBufferNumAllocUnits, 4, RW_PERSISTENT, EITHER, since(0x0410)),
+    row(Id::NonPinnedWriteBoosterBufferMinNumAllocUnits, 4, RW_PERSISTENT, EITHER, since(0x0410)),
 ];

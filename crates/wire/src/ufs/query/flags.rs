@@ -99,5 +99,5 @@ pub const FLAGS: &[FlagInfo] = &[
     row(Id::WriteBoosterBufferFlushDuringHibernate, RW_VOLATILE, EITHER, since_and_2_2(0x0310)),
     row(Id::HpbReset, RW_SET_ONLY, DEVICE, since(0x0310)),
     row(Id::HpbEn, RW_PERSISTENT, DEVICE, since(0x0310)),
-    row(Id::UnpinEn, RW_VOLATILE, DEVICE, since(0x0410)),
+    row(Id::UnpinEn, RW_VOLATILE, EITHER, since(0x0410)),
 ];

@@ -12,9 +12,9 @@ mod values;
 pub use attributes::{ATTRIBUTES, AttributeId, AttributeInfo};
 pub use flags::{FLAGS, FlagId, FlagInfo};
 pub use values::{
-    BackgroundOpStatus, CurrentPowerMode, ExceptionEvents, FfuStatus, PurgeStatus, RefClkFreq,
-    RefreshMethod, RefreshStatus, RefreshUnit, WriteBoosterFlushStatus, WriteBoosterResize,
-    temperature_celsius,
+    BackgroundOpStatus, CurrentPowerMode, ExceptionEvents, FfuStatus, PINNED_GROUP, PurgeStatus,
+    RefClkFreq, RefreshMethod, RefreshStatus, RefreshUnit, WriteBoosterFlushStatus,
+    WriteBoosterPartialFlush, WriteBoosterResize, WriteBoosterResizeStatus, temperature_celsius,
 };
 
 use crate::code::code;

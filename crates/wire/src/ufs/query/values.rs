@@ -159,6 +159,35 @@ code! {
     }
 }
 
+code! {
+    /// bWriteBoosterBufferResizeStatus. Reading an end takes it away.
+    pub enum WriteBoosterResizeStatus: u8 {
+        /// None was asked for.
+        Idle = 0 => "idle",
+        /// Under way.
+        InProgress = 1 => "in progress",
+        /// Done: dCurrentWriteBoosterBufferSize is the new size.
+        Completed = 2 => "completed successfully",
+        /// The device could not; the size is as it was.
+        GeneralFailure = 3 => "general failure",
+    }
+}
+
+code! {
+    /// bWriteBoosterBufferPartialFlushMode.
+    pub enum WriteBoosterPartialFlush: u8 {
+        /// A flush empties the buffer.
+        None = 0 => "none",
+        /// What was written last stays.
+        Fifo = 1 => "fifo",
+        /// What was written with GROUP NUMBER [`PINNED_GROUP`] stays.
+        Pinned = 2 => "pinned",
+    }
+}
+
+/// GROUP NUMBER of a WRITE whose data is to stay in the pinned WriteBooster buffer.
+pub const PINNED_GROUP: u8 = 0x18;
+
 /// wExceptionEventControl and wExceptionEventStatus.
 #[bitfield(u16)]
 #[derive(PartialEq, Eq)]
@@ -179,11 +208,11 @@ pub struct ExceptionEvents {
     pub performance_throttling: bool,
     /// DEVICE_LEVEL_EXCEPTION_OCCURRED.
     pub device_level_exception: bool,
-    /// WRITEBOOSTER_RESIZE_HINT; UFS 4.1, position not confirmed by an implementation.
+    /// WRITEBOOSTER_RESIZE_HINT; UFS 4.1.
     pub writebooster_resize_hint: bool,
     /// HEALTH_CRITICAL.
     pub health_critical: bool,
-    /// PINNED_WRITEBOOSTER_FULL; UFS 4.1, position not confirmed by an implementation.
+    /// PINNED_WRITEBOOSTER_FULL; UFS 4.1.
     pub pinned_writebooster_full: bool,
     #[bits(5)]
     __: u8,
