@@ -1,28 +1,44 @@
-//! The UFS driver never allocates for a command. (How many instructions it takes: `tools/cost`.)
+//! What the UFS driver costs besides instructions (`tools/cost`): it never allocates for a command;
+//! its heap, its memory, its registers and its polling are what docs/ufs-driver.md says.
 
 use flysch_api::command::{Ended, Port as _};
-use flysch_api::machine::{Clock, Machine as _};
+use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Registers, Wake};
 use flysch_cost::instant::InstantMachine;
-use flysch_tests::ufs::{buffer, read};
+use flysch_models::machine::{Inline, Mode, Polled};
+use flysch_models::ufs::{Config, Ufs};
+use flysch_tests::ufs::{buffer, done, read};
 use flysch_ufs::{Host, Options, Port, QueueMode};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::rc::Rc;
 
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes on the heap now, and the most there ever were.
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn changed(bytes: isize) {
+    LIVE.with(|live| {
+        live.set(live.get() + bytes);
+        PEAK.with(|peak| peak.set(peak.get().max(live.get())));
+    });
 }
 
 // SAFETY: every call is passed on to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        changed(layout.size() as isize);
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        changed(-(layout.size() as isize));
         // SAFETY: the caller keeps the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -70,5 +86,186 @@ fn no_command_allocates() {
                 assert_eq!(ALLOCATIONS.with(Cell::get), before, "{queue:?} depth {depth}");
             }
         }
+    }
+}
+
+/// A machine that counts accesses of its registers, and notes the highest.
+#[derive(Clone)]
+struct Watched<M> {
+    inner: M,
+    seen: Rc<Cell<Seen>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    reads: u32,
+    writes: u32,
+    /// The first byte beyond every register that was used.
+    end: u32,
+}
+
+impl<M> Watched<M> {
+    fn new(inner: M) -> Self {
+        Self { inner, seen: Rc::default() }
+    }
+
+    fn note(&self, offset: u32, reads: u32, writes: u32) {
+        let seen = self.seen.get();
+        let end = seen.end.max(offset + 4);
+        self.seen.set(Seen { reads: seen.reads + reads, writes: seen.writes + writes, end });
+    }
+}
+
+impl<M: Registers> Registers for Watched<M> {
+    fn read32(&self, offset: u32) -> u32 {
+        self.note(offset, 1, 0);
+        self.inner.read32(offset)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.note(offset, 0, 1);
+        self.inner.write32(offset, value);
+    }
+}
+
+impl<M: Clock> Clock for Watched<M> {
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+
+    fn wait(&self, until: Option<Instant>) -> Wake {
+        self.inner.wait(until)
+    }
+}
+
+impl<M: Machine> Machine for Watched<M> {
+    fn memory(&self) -> &DmaRegion {
+        self.inner.memory()
+    }
+
+    fn identity(&self) -> Identity {
+        self.inner.identity()
+    }
+
+    fn vectors(&self) -> u16 {
+        self.inner.vectors()
+    }
+
+    fn messages(&self) -> Option<u64> {
+        self.inner.messages()
+    }
+
+    fn on_vector(&self, vector: u16) -> Self {
+        Self { inner: self.inner.on_vector(vector), seen: Rc::clone(&self.seen) }
+    }
+}
+
+/// What the driver has on the heap once it is up, bytes. It never has 1 KiB more on the way there.
+fn heap(queue: QueueMode, lanes: u8, depth: u16) -> isize {
+    let machine = InstantMachine::new(32 << 20);
+    let memory = machine.memory().carve(0, 4 << 20);
+    let options = Options { queue, lanes, depth, ..Options::default() };
+    let before = LIVE.with(Cell::get);
+    PEAK.with(|peak| peak.set(before));
+    let mut host = Host::new(machine.clone(), memory, options).expect("options");
+    host.bring_up(&machine).expect("bring-up");
+    let ports = host.into_ports();
+    let up = LIVE.with(Cell::get) - before;
+    assert!(PEAK.with(Cell::get) - before < up + 1024);
+    drop(ports);
+    assert_eq!(LIVE.with(Cell::get), before, "all of it is given back");
+    up
+}
+
+/// docs/ufs-driver.md, "What it needs": a figure that changes is to change there, too.
+#[test]
+fn heap_and_memory_are_what_the_documentation_says() {
+    let shapes = [(1, 1), (1, 32), (4, 8), (4, 32)];
+    for queue in [QueueMode::Sdq, QueueMode::Mcq] {
+        for (lanes, depth) in shapes {
+            if queue == QueueMode::Sdq && u16::from(lanes) * depth > 32 {
+                continue;
+            }
+            let (wide, deep) = (isize::from(lanes), isize::try_from(depth).expect("small"));
+            let says = 28_640 + wide * (1_296 + deep * 130);
+            assert_eq!(heap(queue, lanes, depth), says, "{queue:?}, {lanes} lanes of {depth}");
+        }
+    }
+    let memory = |lanes, depth| {
+        Host::<InstantMachine>::memory_len(&Options { lanes, depth, ..Options::default() })
+    };
+    assert_eq!([memory(1, 1), memory(1, 32), memory(4, 32)], [45_056, 118_784, 355_328]);
+}
+
+/// As above. The banks of the queues of this controller are at 0x400, their run-time registers at
+/// 0x1000, 0x30 bytes apart.
+#[test]
+fn the_registers_used_are_what_the_documentation_says() {
+    for (queue, lanes, end) in
+        [(QueueMode::Sdq, 4, 0x304), (QueueMode::Mcq, 1, 0x102C), (QueueMode::Mcq, 4, 0x10BC)]
+    {
+        let machine = Watched::new(InstantMachine::new(32 << 20));
+        let memory = machine.memory().carve(0, 1 << 20);
+        let options = Options { queue, lanes, depth: 8, ..Options::default() };
+        let mut host = Host::new(machine.clone(), memory, options).expect("options");
+        host.bring_up(&machine).expect("bring-up");
+        let mut port = host.into_ports().remove(0);
+        let data = buffer(&machine, 0, 4096);
+        done(&mut port, &machine, read(1, data));
+        assert_eq!(machine.seen.get().end, end, "{queue:?}, {lanes} lanes");
+    }
+}
+
+#[test]
+fn polling_without_arming_costs_what_the_documentation_says() {
+    const READS: u64 = 100;
+    // Queues, interrupts, whether one arms; register reads and writes of a poll that finds nothing,
+    // of arming, of the poll that finds an end.
+    for (queue, interrupts, arms, counts) in [
+        (QueueMode::Sdq, false, false, [(1, 0), (0, 0), (1, 0)]),
+        (QueueMode::Sdq, false, true, [(1, 0), (2, 1), (2, 2)]),
+        (QueueMode::Sdq, true, false, [(2, 0), (0, 0), (2, 1)]),
+        (QueueMode::Mcq, false, false, [(0, 0), (0, 0), (1, 1)]),
+        (QueueMode::Mcq, false, true, [(0, 0), (0, 3), (1, 4)]),
+        (QueueMode::Mcq, true, false, [(1, 1), (0, 0), (1, 2)]),
+    ] {
+        let memory = DmaRegion::zeroed(2 << 20, 0x1_0000_0000);
+        let ufs = Ufs::new(Config::default(), memory.clone()).expect("a configuration");
+        let inline = Inline::new(ufs, memory, Identity::default(), Mode::Virtual);
+        let watched = Watched::new(inline.clone());
+        let options = Options { queue, interrupts, ..Options::default() };
+        let driver = inline.memory().carve(0, 1 << 20);
+        let mut host = Host::new(watched.clone(), driver, options).expect("options");
+        host.bring_up(&watched).expect("bring-up");
+        let mut port = host.into_ports().remove(0);
+        let data = buffer(&inline, 0, 4096);
+        done(&mut port, &watched, read(1, data));
+        let (before, start) = (inline.polled(), inline.now());
+        for n in 0..READS {
+            port.start(read(1, data), watched.now()).expect("room");
+            port.ring(watched.now());
+            let count = |act: &mut dyn FnMut()| {
+                watched.seen.set(Seen::default());
+                act();
+                let seen = watched.seen.get();
+                (seen.reads, seen.writes)
+            };
+            let empty = count(&mut || assert!(port.poll(watched.now()).is_none()));
+            let arm = count(&mut || assert!(!arms || port.arm(), "nothing can have ended"));
+            watched.wait(port.poll_at());
+            let found = count(&mut || {
+                let outcome = port.poll(watched.now()).expect("its end woke the host");
+                assert_eq!(outcome.ended, Ended::Good);
+            });
+            // The first finds the status of what came before it.
+            if n > 0 {
+                assert_eq!([empty, arm, found], counts, "{queue:?}, {interrupts}, {arms}");
+            }
+        }
+        let after = inline.polled();
+        let spent = Polled { waits: after.waits - before.waits, nanos: after.nanos - before.nanos };
+        // All the time between doorbell and end, or none of it.
+        let all = Polled { waits: READS, nanos: inline.now().nanos_since(start) };
+        assert_eq!(spent, if interrupts || arms { Polled::default() } else { all });
     }
 }

@@ -94,6 +94,20 @@ struct Shared<M> {
     since: Cell<u64>,
     /// Vectors raised by messages that nobody has waited for yet.
     raised: Cell<u64>,
+    polled: Cell<Polled>,
+}
+
+/// What a host spent on polling: waits in which it had masked its interrupts and a completion came.
+///
+/// The machine wakes such a host all the same, as if it had looked at the right moment; on hardware
+/// nothing does, and a processor that wants to see the completion looks again and again all that
+/// time. A host that arms its interrupts before it waits has none of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Polled {
+    /// Such waits.
+    pub waits: u64,
+    /// Their time together, nanoseconds of the machine's clock.
+    pub nanos: u64,
 }
 
 impl<M> Clone for Inline<M> {
@@ -126,8 +140,14 @@ impl<M: Model> Inline<M> {
             now: Cell::new(Instant::START),
             since: Cell::new(since),
             raised: Cell::new(0),
+            polled: Cell::new(Polled::default()),
         };
         Self { shared: Rc::new(shared), vectors: u64::MAX }
+    }
+
+    /// What the host spent on polling so far.
+    pub fn polled(&self) -> Polled {
+        self.shared.polled.get()
     }
 
     /// Looks at the model or changes it from outside: statistics, power cuts.
@@ -199,7 +219,8 @@ impl<M: Model> Clock for Inline<M> {
     }
 
     /// Moves time to the next interrupt or to `until`. A host that has masked its interrupts and
-    /// polls is also woken, with [`Wake::Deadline`], by every completion.
+    /// polls is also woken, with [`Wake::Deadline`], by every completion; what that would cost on
+    /// hardware, [`Inline::polled`] tells.
     fn wait(&self, until: Option<Instant>) -> Wake {
         self.shared.enter(|model, now| {
             model.advance(now);
@@ -212,6 +233,9 @@ impl<M: Model> Clock for Inline<M> {
                     return Wake::Deadline;
                 }
                 if model.silent_completions() != silent {
+                    let Polled { waits, nanos } = self.shared.polled.get();
+                    let nanos = nanos + self.shared.now.get().nanos_since(now);
+                    self.shared.polled.set(Polled { waits: waits + 1, nanos });
                     return Wake::Deadline;
                 }
                 let next = match (model.next_event(), until) {

@@ -44,9 +44,24 @@
 //! # Use
 //!
 #![doc = concat!("```\n", include_str!("../doc/first_read.rs"), "```\n\n")]
+//! # Needs
+//!
+//! - DMA memory: [`Host::memory_len`] bytes, contiguous: 39,936 and for each lane of depth 32
+//!   another 78,848.
+//! - Heap, on 64-bit machines: 28,640 bytes, 1,296 for each lane, 130 for each of its slots; at
+//!   bring-up, never for a command.
+//! - Registers: 0x000 to 0x0A0 with the single doorbell. With MCQ also 0x300 to 0x38C, the queues'
+//!   banks and their run-time registers, which the controller places: 8 KiB are enough for most.
+//! - A clock. An interrupt if [`Options::interrupts`] or [`Port::arm`] is used.
+//!
+//! # Polling
+//!
 //! With [`Options::interrupts`] a `poll` that gave `None` has cleared the interrupt status before
 //! it looked, so waiting for the line cannot miss a completion. Without, the caller polls, or calls
-//! [`Port::arm`] before it waits.
+//! [`Port::arm`] before it waits. An empty poll costs one register read with the single doorbell
+//! and none with MCQ; arming costs two reads and a write, or three writes. Without it nothing wakes
+//! the caller, who spends the processor on looking all the time a command takes; the inline machine
+//! of the models hides that, and its `polled` tells it.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
