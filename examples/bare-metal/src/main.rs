@@ -16,7 +16,7 @@ mod ports;
 use core::fmt::Write as _;
 
 use flysch_api::block::{Completion, Device as _, Operation, Request};
-use flysch_api::machine::{Clock as _, DmaRegion, DmaSlice, Machine as _};
+use flysch_api::machine::{Clock as _, DmaAllocator, DmaRegion, DmaSlice, Machine as _};
 use flysch_cam::Disk;
 use flysch_ufs::{Host, Options, Port, QueueMode};
 
@@ -57,9 +57,10 @@ extern "C" fn start() -> ! {
 fn story(machine: &Bare, queue: QueueMode) -> bool {
     let name = if queue == QueueMode::Mcq { "mcq" } else { "sdq" };
     let options = Options { queue, ..Options::default() };
-    let needed = Host::<Bare>::memory_len(&options).next_multiple_of(4096);
-    let memory = machine.memory();
-    let mut host = Host::new(machine.clone(), memory.carve(0, needed), options).expect("host");
+    let mut memory = DmaAllocator::new(machine.memory().clone());
+    let mut take = |len| memory.take(len, 4096).expect("memory");
+    let driver = take(Host::<Bare>::memory_len(&options));
+    let mut host = Host::new(machine.clone(), driver, options).expect("host");
     let before = machine.now();
     host.bring_up(machine).expect("bring-up");
     let version = host.version().number();
@@ -67,8 +68,8 @@ fn story(machine: &Bare, queue: QueueMode) -> bool {
     say!("{name}: UFSHCI {}.{}, up in {} us", version.0, version.1, taken.as_micros());
     let has_mcq = host.capabilities().mcqs();
     let mut port = host.into_ports().remove(0);
-    let scratch = memory.carve(needed, 64 << 10);
-    let data = memory.carve(needed + (64 << 10), memory.len() - needed - (64 << 10));
+    let scratch = take(64 << 10);
+    let data = take(LENGTH as usize);
     let units = flysch_cam::scan(&mut port, machine, &scratch).expect("scan");
     let unit = units.first().expect("a logical unit");
     let shape = unit.shape().expect("a disk");

@@ -5,10 +5,14 @@
 //! at. Whoever drives the core owns the [`Clock`].
 
 #[cfg(feature = "alloc")]
+mod allocator;
+#[cfg(feature = "alloc")]
 mod guest;
 mod memory;
 mod time;
 
+#[cfg(feature = "alloc")]
+pub use allocator::DmaAllocator;
 #[cfg(feature = "alloc")]
 pub use guest::{GuestMemory, MapError, RANGES_MAX};
 pub use memory::{DmaArray, DmaBlock, DmaBlocks, DmaRegion, DmaSlice, OutOfRange};
