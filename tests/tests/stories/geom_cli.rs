@@ -45,6 +45,8 @@ fn a_table_is_shown_as_gpart_shows_it() {
     assert_eq!(geom("-f da0.img part show", folder), shown);
     let why = geom("-f da0.img why da0", folder);
     assert!(why.contains("PART     claimed  512+92") || why.contains("claimed"), "{why}");
+    let missing = geom("part show", folder);
+    assert_eq!(missing, "no disks: name images with -f FILE, targets with --on TARGET\n");
     let list = geom("-f da0.img --json part show", folder);
     let json: serde_json::Value = serde_json::from_str(&list).unwrap();
     assert_eq!(json[0]["partitions"][1]["label"], "root");
@@ -133,7 +135,7 @@ fn a_disk_with_content_becomes_a_mirror_and_either_half_is_enough() {
     geom("-f a mirror label gm a", folder);
     geom("-f a copy data mirror/gm", folder);
     let inserted = geom("-f a -f b mirror insert gm b", folder);
-    assert_eq!(inserted, "gm: 1 components rebuilt\n");
+    assert_eq!(inserted, "gm: 1 component rebuilt\n");
     let status = [
         "     Name    Status  Components\n",
         "mirror/gm  COMPLETE  a (ACTIVE)\n",
@@ -153,7 +155,7 @@ fn a_disk_with_content_becomes_a_mirror_and_either_half_is_enough() {
     geom("-f b copy data mirror/gm", folder);
     let status = geom("-f a -f b mirror status -s", folder);
     assert!(status.contains("a (SYNCHRONIZING, 0%)"), "{status}");
-    assert_eq!(geom("-f a -f b mirror rebuild gm", folder), "gm: 1 components rebuilt\n");
+    assert_eq!(geom("-f a -f b mirror rebuild gm", folder), "gm: 1 component rebuilt\n");
     geom("-f a copy mirror/gm back", folder);
     assert!(fs::read(folder.join("back")).unwrap()[..data.len() - 1000] == data[1000..]);
 }

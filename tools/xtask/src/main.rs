@@ -86,8 +86,14 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
     let Some((task, options)) = arguments.split_first() else {
         return Err(Failure::Usage("no task given".into()));
     };
+    // No task may begin because somebody asks what it does.
+    let asks = |word: &String| word == "-h" || word == "--help";
     match task.as_str() {
-        "help" | "-h" | "--help" => {
+        _ if arguments.iter().any(asks) => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        "help" => {
             println!("{USAGE}");
             Ok(())
         }
@@ -132,4 +138,16 @@ struct Report {
 fn report(report: Report) -> Result<(), Failure> {
     println!("{}", report.summary);
     if report.findings.is_empty() { Ok(()) } else { Err(Failure::Findings(report.findings)) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_question_begins_nothing() {
+        for task in ["lab", "fuzz", "layers", "nothing of the kind"] {
+            for ask in ["-h", "--help"] {
+                assert!(super::run(&[task.to_owned(), ask.to_owned()]).is_ok(), "{task} {ask}");
+            }
+        }
+    }
 }

@@ -267,6 +267,9 @@ fn synchronize(session: &mut Session, name: &str, output: &mut Output) -> Result
     let count = done.map_err(|error| session.failure(error))?;
     match output.json() {
         true => output.value(&serde_json::json!({ "rebuilt": count })),
-        false => output.line(format!("{name}: {count} components rebuilt")),
+        false => {
+            let components = if count == 1 { "component" } else { "components" };
+            output.line(format!("{name}: {count} {components} rebuilt"))
+        }
     }
 }

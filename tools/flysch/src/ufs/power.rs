@@ -2,7 +2,7 @@
 
 use clap::{Subcommand, ValueEnum};
 use flysch_rig::Control;
-use flysch_ufs::{DevicePower, LinkLimits, Operation, Output as Answer, Query};
+use flysch_ufs::{DevicePower, LinkLimits, Operation, Query};
 use flysch_wire::ufs::query::{AttributeId, CurrentPowerMode};
 use serde_json::json;
 
