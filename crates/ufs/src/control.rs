@@ -10,10 +10,10 @@
 //! Compared with `async fn` this keeps the driver `Send` exactly when its machine is, needs no
 //! pinning, no waker and no allocation per wait; compared with hand-written states it can be read.
 
-use crate::crypto::CryptoEngine;
 use crate::exchange::{Exchange, Place, Reply};
 use crate::facts::{Device, Facts, Shape};
 use crate::history::{ErrorKind, ErrorLog};
+use crate::keys::CryptoEngine;
 use crate::lane::Lane;
 use crate::layout::Layout;
 use crate::link::Link;

@@ -1,10 +1,10 @@
 //! The control owner of a controller.
 
 use crate::control::{Core, Run, Stop};
-use crate::crypto::{CryptoEngine, KeySlots};
 use crate::facts::{Device, Facts, Shape, read_facts, settle_shape};
 use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
 use crate::init::{BringUp, Step};
+use crate::keys::{CryptoEngine, KeySlots};
 use crate::lane::{Lane, Next};
 use crate::layout::Layout;
 use crate::link::Link;

@@ -27,6 +27,7 @@
 //! | `time`, `error`, `history` | nanoseconds; what can go wrong, and what did |
 //! | `quirks`, `device_quirks` | what particular controllers and devices do differently |
 //! | `options`, `link`, `platform` | what the caller wants, how the link runs, what the board does |
+//! | `keys` | keys of inline encryption and their slots |
 //! | `layout`, `facts` | where everything lies in memory; controller and device as they are |
 //! | `shares`, `shared` | who may queue how much; what host and lanes say to each other |
 //! | `slots`, `queue`, `descriptors`, `interrupts`, `host_watch` | parts of a lane |
@@ -35,7 +36,7 @@
 //! | `control` | the primitives of procedures that wait |
 //! | `board`, `management` | telling the platform; NOP, queries, the host's own SCSI commands |
 //! | `query`, `configuration`, `power`, `writebooster`, `exception` | the features of those names |
-//! | `crypto` | key slots of inline encryption |
+//! | `crypto` | how keys get into slots and out of them |
 //! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
 //! | `init`, `recover`, `operation` | [`STEPS`], bring-up as a list; the ladder; what can be asked for |
 //! | `host`, `port`, `blocking` | the faces |
@@ -88,6 +89,7 @@ mod host;
 mod host_watch;
 mod init;
 mod interrupts;
+mod keys;
 mod lane;
 mod layout;
 mod link;
@@ -114,7 +116,6 @@ mod upkeep;
 mod writebooster;
 
 pub use configuration::{Configuration, ConfigurationChange, ConfigurationPlan};
-pub use crypto::{CryptoEngine, CryptoKey};
 pub use device_quirks::{DeviceQuirk, DeviceQuirks};
 pub use error::{Cause, Error, RpmbError};
 pub use facts::Device;
@@ -122,6 +123,7 @@ pub use firmware::FirmwarePart;
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use host::{Host, Progress, State};
 pub use init::{OnFailure, STEPS, Step};
+pub use keys::{CryptoEngine, CryptoKey};
 pub use link::Link;
 pub use operation::{DescriptorBytes, EndCommands, Operation, Output};
 pub use options::{Aggregation, LinkLimits, Options, QueueMode, Timeouts};

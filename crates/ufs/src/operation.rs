@@ -2,8 +2,8 @@
 
 use crate::configuration::{Configuration, ConfigurationPlan};
 use crate::control::{Core, Run, Stop};
-use crate::crypto::CryptoKey;
 use crate::firmware::FirmwarePart;
+use crate::keys::CryptoKey;
 use crate::options::LinkLimits;
 use crate::power::DevicePower;
 use crate::query::{Kind, Query};

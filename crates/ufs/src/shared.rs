@@ -1,6 +1,6 @@
 //! What the host and its lanes share: [`Orders`], held slots, how queues stand, and bounds.
 
-use crate::crypto::KeySlots;
+use crate::keys::KeySlots;
 use crate::platform::QueueRegisters;
 use crate::shares::Bounds;
 use alloc::boxed::Box;
