@@ -72,7 +72,7 @@ pub(crate) fn choose<V: Volume>(
     // a clean stop, and was cut short. That one may read well for a while.
     let both = first.is_some() && second.is_some();
     let in_use = first.iter().chain(&second).any(|it| it.master.flags.contains(MasterFlags::DIRTY));
-    let cut_short = second.is_none() && second_end.is_some_and(|end| end <= size);
+    let cut_short = second.is_none() && second_end.is_some_and(|end| 0 < end && end <= size);
     let severity = match accepted {
         Some(_) if both || in_use || cut_short => Severity::Note,
         _ => Severity::Inconsistent,
