@@ -8,8 +8,8 @@ use core::ops::ControlFlow;
 use flysch_api::vfs::Error;
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
-    Branch, BranchFormat, DirectoryEntry, EntryKind, HEADER_SIZE, Header, InodeNode, Key, KeyHash,
-    KeyKind, Layout, Node, NodeError, NodeKind, Superblock,
+    Branch, BranchFormat, Compression, DirectoryEntry, EntryKind, HEADER_SIZE, Header, InodeNode,
+    Key, KeyHash, KeyKind, Layout, Node, NodeError, NodeKind, Superblock,
 };
 
 use crate::access::{Access, Cause, Fault, Location, Scratch};
@@ -93,6 +93,15 @@ impl Visit for Vouch {
     fn lost(&mut self, fault: Fault, _first: Key, _last: Key) -> ControlFlow<()> {
         self.fault = fault;
         ControlFlow::Continue(())
+    }
+}
+
+/// How new files are compressed: not at all if the superblock names a way that nobody knows, for
+/// inodes that said so could not be read.
+pub(crate) fn default_compression(superblock: &Superblock) -> Compression {
+    match Compression::from_code(superblock.default_compression) {
+        Compression::Unknown(_) => Compression::None,
+        known => known,
     }
 }
 

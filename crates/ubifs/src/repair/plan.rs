@@ -17,6 +17,7 @@ use super::{Change, Level, Report};
 use crate::access::{Location, Scratch};
 use crate::file::entry_size;
 use crate::open::Ubifs;
+use crate::store::default_compression;
 use crate::write::rebase::{NewName, NewState};
 
 /// What an inode says of itself, or is to say.
@@ -286,7 +287,7 @@ fn updated(node: &InodeNode<'_>, said: &Said) -> InodeNode<'static> {
 
 /// An inode node of a directory that was not there.
 fn made<V: Volume>(inode: u32, said: &Said, fs: &Ubifs<V>, now: u64) -> InodeNode<'static> {
-    let compression = Compression::from_code(fs.superblock().default_compression);
+    let compression = default_compression(fs.superblock());
     let is_packed = compression != Compression::None;
     InodeNode {
         key: Key::inode_node(inode),

@@ -15,6 +15,7 @@ use super::inode::{kind, stamp};
 use super::sealed::CONTEXT_COST;
 use super::{BASE, UbifsMut};
 use crate::file::{entry_size, is_name};
+use crate::store::default_compression;
 
 /// Inode numbers from here on are not given out (`INUM_WATERMARK`).
 const INODE_WATERMARK: u64 = 0xffff_ff00;
@@ -111,9 +112,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             inherited |= InodeFlags::DIRSYNC.0;
         }
         let compression = match file.kind {
-            FileKind::Regular => {
-                Compression::from_code(self.fs.store.superblock.default_compression)
-            }
+            FileKind::Regular => default_compression(&self.fs.store.superblock),
             _ => Compression::None,
         };
         let node = InodeNode {

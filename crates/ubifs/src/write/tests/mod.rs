@@ -419,3 +419,15 @@ fn attributes_of_deleted_files_do_not_outlive_them() {
         assert_sound(&ram, "recovered");
     }
 }
+
+/// A superblock may say anything; inodes that said the same could not be read.
+#[test]
+fn a_compressor_that_nobody_knows_is_not_passed_on() {
+    let mut fs = UbifsMut::open(empty((16 << 10, 40, 512), Compression::Zstd)).unwrap();
+    fs.fs.store.superblock.default_compression = 1024;
+    let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), at(2)).unwrap();
+    assert_eq!(fs.write(file, 0, &[7; 9000], at(3)), Ok(9000));
+    let ram = fs.close().unwrap();
+    let fs = Ubifs::open(&ram, &Options::default()).unwrap();
+    assert_eq!(fs.check().iter().map(ToString::to_string).collect::<Vec<_>>(), [""; 0]);
+}
