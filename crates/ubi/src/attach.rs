@@ -401,8 +401,8 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
                 Ok(if headers.ec.is_ok() { Content::Free } else { Content::Erased })
             }
             Err(error) => {
-                // Over erased data it is what a power cut left of a header that was being written, or
-                // of an erase: the next to attach the device for writing erases it.
+                // Over erased data it is what a power cut left of a header that was being written,
+                // or of an erase: the next to attach the device for writing erases it.
                 let severity = match self.reader.is_erased(peb, self.offsets.data) {
                     true => Severity::Note,
                     false => Severity::Lost,

@@ -483,6 +483,20 @@ fn what_cannot_be_done_is_an_error_and_the_next_request_is_served() {
     assert_eq!(client.call(cmd::FLUSH, 0, (0, 0), &[]), Ok(vec![]));
 }
 
+/// QEMU 10 sends such writes although extended headers ask for the flag.
+#[test]
+fn a_write_that_does_not_announce_its_payload_is_taken() {
+    let bench = Bench::new(false);
+    let mut client = bench.client(Form::Extended);
+    let request = wire::Request { flags: 0, command: cmd::WRITE, cookie: 9, offset: 5, length: 3 };
+    let mut bytes = Vec::new();
+    request.emit(true, &mut bytes);
+    bytes.extend(b"abc");
+    client.put(&bytes);
+    assert_eq!(client.answer(|_| 0), (9, Ok(Vec::new())));
+    assert_eq!(client.call(cmd::READ, 0, (5, 3), &[]), Ok(b"abc".to_vec()));
+}
+
 #[test]
 fn trims_leave_what_is_no_whole_block_alone() {
     let bench = Bench::new(false);

@@ -94,7 +94,7 @@ pub const CASES: [Case; 20] = [
     nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 239),
     Case { depth: 1, ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 370) },
     nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 372),
-    Case { depth: 1, ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 518) },
+    Case { depth: 1, ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 523) },
     Case {
         segments: 2,
         ..nvme("disk-nvme-list", "disk and driver, NVMe, depth 32, 2 segments", Layer::Disk, 1721)

@@ -20,7 +20,7 @@ struct Tool {
     programs: &'static [&'static str],
 }
 
-const TOOLS: [Tool; 21] = [
+const TOOLS: [Tool; 23] = [
     Tool { name: "fio", package: "fio", programs: &["fio"] },
     Tool { name: "blktrace", package: "blktrace", programs: &["blkparse", "btt"] },
     Tool { name: "chromium", package: "chromium", programs: &["chromium"] },
@@ -31,6 +31,7 @@ const TOOLS: [Tool; 21] = [
     Tool { name: "f2fs-tools", package: "f2fs-tools", programs: &["mkfs.f2fs"] },
     Tool { name: "fdisk", package: "fdisk", programs: &["sfdisk"] },
     Tool { name: "gdisk", package: "gdisk", programs: &["sgdisk"] },
+    Tool { name: "genisoimage", package: "genisoimage", programs: &["genisoimage"] },
     Tool { name: "ntfs-3g", package: "ntfs-3g", programs: &["mkfs.ntfs"] },
     Tool { name: "parted", package: "parted", programs: &["parted"] },
     Tool { name: "udftools", package: "udftools", programs: &["mkfs.udf"] },
@@ -40,6 +41,7 @@ const TOOLS: [Tool; 21] = [
     Tool { name: "qemu-utils", package: "qemu-utils", programs: &["qemu-io", "qemu-img"] },
     Tool { name: "sdparm", package: "sdparm", programs: &["sdparm"] },
     Tool { name: "sg3-utils", package: "sg3-utils", programs: &["sg_decode_sense", "sg_vpd"] },
+    Tool { name: "squashfs-tools", package: "squashfs-tools", programs: &["mksquashfs"] },
     Tool { name: "strace", package: "strace", programs: &["strace"] },
     Tool { name: "valgrind", package: "valgrind", programs: &["valgrind", "callgrind_annotate"] },
 ];
