@@ -250,8 +250,8 @@ impl<D: Device> Way<D> {
     /// Begins a job. From then on its request is taken, whatever becomes of it.
     fn begin(&mut self, job: Job, now: Instant) -> Result<(), Refused> {
         let number = self.jobs.take(job).ok_or(Refused::Full)?;
-        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
-        if let (Some(mirror), Stage::Each { .. }) = (fan.and_then(fan::Fan::mirror_mut), job.stage)
+        if let Stage::Each { .. } = job.stage
+            && let Some(mirror) = self.plan.mirror_mut(job.fan)
         {
             mirror.writing += 1;
         }

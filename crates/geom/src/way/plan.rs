@@ -79,6 +79,11 @@ impl Plan {
         &self.disks
     }
 
+    /// The mirror where a job's way divides, if it is one.
+    pub(super) fn mirror_mut(&mut self, fan: Option<u32>) -> Option<&mut Mirror> {
+        self.fans[fan? as usize].mirror_mut()
+    }
+
     pub(super) fn edge_mut(&mut self, branch: Branch) -> &mut Edge {
         match branch.fan {
             None => &mut self.top,

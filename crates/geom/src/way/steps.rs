@@ -70,8 +70,8 @@ impl<D: Device> Way<D> {
     /// A member has something to do.
     fn sent(&mut self, number: u32, member: Option<u32>) {
         if let (Some(job), Some(member)) = (self.jobs.get(number), member)
-            && let (Some(fan), Stage::Read { .. }) = (job.fan, job.stage)
-            && let Some(mirror) = self.plan.fans[fan as usize].mirror_mut()
+            && let Stage::Read { .. } = job.stage
+            && let Some(mirror) = self.plan.mirror_mut(job.fan)
         {
             mirror.begins(member, job.request.offset + job.request.length);
         }
@@ -96,8 +96,7 @@ impl<D: Device> Way<D> {
     /// What a member said.
     fn answered(&mut self, number: u32, member: u32, result: Result<(), Error>) {
         let Some(job) = self.jobs.get(number) else { return };
-        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
-        let mirror = fan.and_then(|fan| fan.mirror_mut());
+        let mirror = self.plan.mirror_mut(job.fan);
         match result {
             // Not the component's fault: the others would say the same.
             Err(error) if mirror.is_none() || !is_components(error) => job.fail(error),
@@ -130,13 +129,13 @@ impl<D: Device> Way<D> {
 
     /// A member could read: those that were asked before are mended, or drop out.
     fn was_read(&mut self, number: u32, reader: u32) {
+        let writes = self.plan.writes;
         let Some(job) = self.jobs.get(number) else { return };
-        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
-        let Some(mirror) = fan.and_then(|fan| fan.mirror_mut()) else { return };
+        let Some(mirror) = self.plan.mirror_mut(job.fan) else { return };
         let Stage::Read { tried, gone, .. } = job.stage else { return };
         let left = tried & !(1 << reader) & !gone & mirror.readable();
         job.stage = Stage::Done;
-        if left != 0 && self.plan.writes {
+        if left != 0 && writes {
             mirror.mending += 1;
             job.stage = Stage::Mend { reader, left, is_read: false };
         }
@@ -146,8 +145,7 @@ impl<D: Device> Way<D> {
     /// What the one that can read said while it is read again, or one that is mended.
     fn was_mended(&mut self, number: u32, member: u32, result: Result<(), Error>) {
         let Some(job) = self.jobs.get(number) else { return };
-        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
-        let Some(mirror) = fan.and_then(|fan| fan.mirror_mut()) else { return };
+        let Some(mirror) = self.plan.mirror_mut(job.fan) else { return };
         let Stage::Mend { reader, left, is_read } = &mut job.stage else { return };
         match (*is_read, result) {
             (false, Ok(())) => *is_read = true,
@@ -174,11 +172,11 @@ impl<D: Device> Way<D> {
 
     /// Members of the mirror of a job drop out, unless no other is left.
     fn lose(&mut self, number: u32, members: u64, error: Error) {
-        let Some(fan) = self.jobs.get(number).and_then(|job| job.fan) else { return };
+        let Some(fan) = self.jobs.get(number).map(|job| job.fan) else { return };
         let mut rest = members;
         while let Some(member) = lowest(rest) {
             rest &= rest - 1;
-            let mirror = self.plan.fans[fan as usize].mirror_mut();
+            let mirror = self.plan.mirror_mut(fan);
             if let Some(consumer) = mirror.and_then(|mirror| mirror.lose(member)) {
                 self.tell(Incident::Lost { consumer, error });
             }
@@ -191,7 +189,7 @@ impl<D: Device> Way<D> {
         let at_the_end = if pending > 0 { Next::Wait } else { Next::End };
         let to = |member: u32| Request { token: token(number, member), ..request };
         let send = |member: u32, request: Request| Next::Send { member: Some(member), request };
-        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
+        let mirror = self.plan.mirror_mut(job.fan);
         match &mut job.stage {
             Stage::Done => at_the_end,
             Stage::Pieces(_) => match self.piece(number) {
@@ -207,7 +205,7 @@ impl<D: Device> Way<D> {
             },
             Stage::Read { is_sent: true, .. } => Next::Wait,
             Stage::Read { tried, is_sent, .. } => {
-                let mirror = fan.and_then(|fan| fan.mirror_mut()).filter(|_| job.result.is_ok());
+                let mirror = mirror.filter(|_| job.result.is_ok());
                 let Some(mirror) = mirror else { return Next::End };
                 let Some(member) = mirror.reader(request.offset, *tried) else {
                     // With the last copy nobody drops out.
@@ -219,8 +217,7 @@ impl<D: Device> Way<D> {
                 send(member, to(member))
             }
             Stage::Mend { reader, left, is_read } => {
-                let is_written =
-                    fan.and_then(|fan| fan.mirror_mut()).is_some_and(|it| it.writing > 0);
+                let is_written = mirror.is_some_and(|mirror| mirror.writing > 0);
                 match lowest(*left) {
                     _ if pending > 0 => Next::Wait,
                     None => Next::End,
@@ -293,8 +290,7 @@ impl<D: Device> Way<D> {
     /// What its members said comes to one result.
     fn settle(&mut self, number: u32) {
         let Some(job) = self.jobs.get(number) else { return };
-        let fan = job.fan.map(|fan| &mut self.plan.fans[fan as usize]);
-        let Some(mirror) = fan.and_then(|fan| fan.mirror_mut()) else { return };
+        let Some(mirror) = self.plan.mirror_mut(job.fan) else { return };
         match job.stage {
             Stage::Each { failed, good, .. } => {
                 mirror.writing -= 1;
@@ -308,11 +304,9 @@ impl<D: Device> Way<D> {
                     return;
                 }
                 self.lose(number, failed, error);
-                let fan = self.jobs.get(number).and_then(|job| job.fan);
-                let mirror = fan.and_then(|fan| self.plan.fans[fan as usize].mirror_mut());
-                let is_missed = mirror.is_some_and(|mirror| mirror.lost != 0);
                 if let Some(job) = self.jobs.get(number) {
-                    job.is_kept |= is_missed;
+                    let mirror = self.plan.mirror_mut(job.fan);
+                    job.is_kept |= mirror.is_some_and(|mirror| mirror.lost != 0);
                 }
             }
             Stage::Mend { .. } => mirror.mending -= 1,
