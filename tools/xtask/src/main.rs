@@ -7,6 +7,7 @@ mod layers;
 mod needs;
 mod readme;
 mod shell;
+mod spent;
 mod test;
 mod tidy;
 mod workspace;

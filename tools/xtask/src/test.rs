@@ -1,9 +1,10 @@
 //! `cargo xtask test`: everything that must hold, step by step, with a table at the end.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::needs::Needs;
+use crate::spent::Spent;
 use crate::workspace::Workspace;
 use crate::{Failure, Report, layers, readme, shell, tidy};
 
@@ -72,7 +73,7 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     let mut failures = 0;
     for step in STEPS.iter().filter(|step| options.wants(step.name)) {
         println!("== {}", step.name);
-        let started = Instant::now();
+        let started = Spent::so_far(begin);
         let result = match needs.lacks(step.needs) {
             Some(lack) => Ok(Outcome::Skipped(lack)),
             None => (step.run)(&context),
@@ -89,13 +90,13 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
                 ("FAILED", why.lines().next().unwrap_or_default().to_owned())
             }
         };
-        println!("   {}: {word} after {}", step.name, seconds(started.elapsed()));
-        let time = seconds(started.elapsed());
-        lines.push(format!("{:<12} {word:<8} {time:>8}  {remark}", step.name));
+        let spent = Spent::so_far(begin).since(started);
+        println!("   {}: {word} after {}", step.name, spent.seconds());
+        lines.push(format!("{:<12} {word:<8} {spent}  {remark}", step.name));
     }
-    println!("\n{:<12} {:<8} {:>8}", "step", "result", "time");
+    println!("\n{:<12} {:<8} {:>8} {:>10}", "step", "result", "time", "processor");
     lines.iter().for_each(|line| println!("{}", line.trim_end()));
-    println!("{:<12} {:<8} {:>8}", "all", "", seconds(begin.elapsed()));
+    println!("{:<12} {:<8} {}", "all", "", Spent::so_far(begin));
     if failures == 0 {
         return Ok(());
     }
@@ -281,10 +282,6 @@ fn fuzz(context: &Context<'_>) -> Result<Outcome, String> {
 fn readme_examples(context: &Context<'_>) -> Result<Outcome, String> {
     let skipped = readme::run(context.workspace, context.needs)?;
     Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
 }
 
 #[cfg(test)]
