@@ -414,15 +414,21 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(())
     }
 
-    /// Room for a node whose programming failed at `offset`. Without any the flash is worn out:
-    /// nothing is written any more, for what was accepted has no place, and what is on the failed
-    /// page of the node may be found or not.
+    /// Room for a node whose programming failed at `offset`, at the end of a block that a mount
+    /// left alone if there is no other. Without any the flash is worn out: nothing is written any
+    /// more, for what was accepted has no place, and what is on the failed page of the node may be
+    /// found or not.
     fn find_good_room(&mut self, raw: &Raw, offset: u64) -> Result<(), Error> {
         let room = Room { nodes: raw.space(), entries: raw.summary_entry_len() };
-        match self.find_room(room) {
-            Ok(_) => Ok(()),
-            Err(Error::NoSpace) => Err(self.failed(FlashError::ProgramFailed { offset }, offset)),
-            Err(error) => Err(error),
+        loop {
+            match self.find_room(room) {
+                Ok(_) => return Ok(()),
+                Err(Error::NoSpace) if self.resume_anywhere() => {}
+                Err(Error::NoSpace) => {
+                    return Err(self.failed(FlashError::ProgramFailed { offset }, offset));
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use flysch_wire::jffs2::{ByteOrder, Dirent, Header, Inode, ROOT_INO, Xattr, Xref
 
 use super::copies::Ranks;
 use super::medium::{Marker, Medium};
-use super::space::{Blocks, Kind, Raw, State};
+use super::space::{Blocks, End, Kind, Raw, State};
 use super::tables::{
     Directory, InodeState, KIND_DIRECTORY, Name, Tables, XattrState, XrefState, hash, more,
 };
@@ -24,8 +24,6 @@ use crate::{MountError, detect_order, node};
 
 /// Fewest erase blocks (Linux refuses less).
 const BLOCKS_MIN: u32 = 5;
-/// Free space at the end of a block from which writing goes on there, bytes.
-const RESUME_MIN: u32 = 512;
 
 impl Reserves {
     /// As Linux's `build.c` computes them, and one block more: after a power cut Linux goes on in
@@ -111,7 +109,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         left.sort_unstable();
         left.dedup();
         let left = fs.make_obsolete(&built.cut_off, left);
-        fs.resume(&built.ends);
+        fs.resume();
         fs.leave(&left, &ranks);
         fs.drop_doubles(built.doubles);
         Ok(fs)
@@ -140,24 +138,40 @@ impl<F: FlashMut> Jffs2Mut<F> {
     }
 
     /// Takes the block with the most room at its end as the current one.
-    fn resume(&mut self, ends: &[End]) {
+    fn resume(&mut self) {
         // With no block left at all one has to do, whatever its end looks like; but first blocks in
         // which nothing counts must be known.
-        if self.blocks.available() == 0 && ends.iter().any(|end| end.is_torn) {
+        if self.blocks.available() == 0 && self.blocks.ends().any(|end| end.is_torn) {
             self.is_unsettled = false;
             self.settle_all();
         }
         let is_last_hope = self.blocks.available() == 0;
-        let fitting = ends.iter().filter(|end| is_last_hope || !end.is_torn);
+        let fitting = self.blocks.ends().filter(|end| is_last_hope || !end.is_torn);
         if let Some(end) = fitting.min_by_key(|end| end.start) {
-            // A summary would hide the stamp it gets now.
-            self.blocks.block(end.block).is_torn = true;
-            self.blocks.resume(end.block, end.start);
-            let start = self.blocks.geometry.block_start(end.block);
-            let len = u64::from(self.blocks.geometry.block_len(end.block));
-            self.medium.thaw(start + u64::from(end.start), start + len);
-            self.stamps.is_due = true;
+            self.resume_in(end);
         }
+    }
+
+    /// Goes on at the end of a closed block.
+    fn resume_in(&mut self, end: End) {
+        // A summary would hide the stamp it gets now.
+        self.blocks.block(end.block).is_torn = true;
+        self.blocks.resume(end.block, end.start);
+        let start = self.blocks.geometry.block_start(end.block);
+        let len = u64::from(self.blocks.geometry.block_len(end.block));
+        self.medium.thaw(start + u64::from(end.start), start + len);
+        self.stamps.is_due = true;
+        // What it holds was to go elsewhere; now it is written to.
+        self.collected = self.collected.filter(|number| *number != end.block);
+    }
+
+    /// For nodes that programming has left without a place, when there is no block any more: goes
+    /// on at the end of a block, of one that was not cut off if there is one. Says whether there is
+    /// any.
+    pub(super) fn resume_anywhere(&mut self) -> bool {
+        let ends = self.blocks.ends().filter(|_| self.blocks.current.is_none());
+        let end = ends.min_by_key(|end| (end.is_torn, end.start));
+        end.inspect(|end| self.resume_in(*end)).is_some()
     }
 
     /// Where bits can be cleared one by one, nodes that were cut off are marked: nobody has to find
@@ -200,19 +214,10 @@ fn raw(kind: Kind, of: (u32, u32), len: u32, live: bool) -> Raw {
     Raw { at: 0, len, kind, is_dead: !live, owner: of.0, tag: of.1 }
 }
 
-/// The end of a block, where writing may go on.
-struct End {
-    block: u32,
-    start: u32,
-    /// Something there was cut off or damaged.
-    is_torn: bool,
-}
-
 /// What was put together, besides tables and blocks.
 struct Built {
     /// Names that would give a directory a second one.
     doubles: Vec<(u32, Name)>,
-    ends: Vec<End>,
     /// Nodes that were cut off, the last ones of their blocks.
     cut_off: Vec<u64>,
     /// Blocks with something in their frozen pages that is no good node.
@@ -272,7 +277,8 @@ impl<'f, F: Flash> Build<'f, F> {
         self.xattrs();
         self.others();
         let (cut_off, wrong) = (self.cut_off(), self.wrong_in_frozen());
-        Built { doubles, ends: self.blocks(), cut_off, wrong }
+        self.blocks();
+        Built { doubles, cut_off, wrong }
     }
 
     /// The highest version of each inode, entries of a directory and torn nodes included.
@@ -589,8 +595,8 @@ impl<'f, F: Flash> Build<'f, F> {
         }
     }
 
-    /// Nodes into their blocks, blocks into their states; returns where writing may go on.
-    fn blocks(mut self) -> Vec<End> {
+    /// Nodes into their blocks, blocks into their states.
+    fn blocks(mut self) {
         self.raws.sort_by_key(|(address, _)| *address);
         let blocks = &mut self.fs.blocks;
         for (address, raw) in &self.raws {
@@ -605,16 +611,10 @@ impl<'f, F: Flash> Build<'f, F> {
                 block.raws.push(Raw { at, ..*raw });
             }
         }
-        let mut ends = vec![];
-        let erase_size = self.fs.blocks.geometry.erase_size;
         for number in 0..self.fs.blocks.blocks.len() as u32 {
             let state = self.block_state(number);
             if state == State::Closed {
-                let start = self.resume_at(number);
-                if start + RESUME_MIN <= erase_size {
-                    let is_torn = self.torn.contains(&number);
-                    ends.push(End { block: number, start, is_torn });
-                }
+                self.fs.blocks.block(number).is_torn = self.torn.contains(&number);
                 self.count_dead(number);
             }
             self.fs.blocks.settle(number, state);
@@ -627,7 +627,6 @@ impl<'f, F: Flash> Build<'f, F> {
             let holds_nodes = !blocks[*number as usize].raws.is_empty();
             (holds_nodes, Reverse(self.ranks.opened(*number)))
         });
-        ends
     }
 
     fn block_state(&mut self, number: u32) -> State {
@@ -653,19 +652,6 @@ impl<'f, F: Flash> Build<'f, F> {
             Marker::None => false,
         };
         if is_marked { State::Free } else { State::Erasable }
-    }
-
-    /// Where in a block writing may go on: behind everything, on NAND and UBI over it one page
-    /// further, because the next one may be half programmed and look erased.
-    fn resume_at(&self, number: u32) -> u32 {
-        let geometry = self.fs.blocks.geometry;
-        let block = &self.fs.blocks.blocks[number as usize];
-        let last = block.raws.last().map_or(0, |raw| raw.at.saturating_add(raw.space()));
-        let end = block.end.max(last);
-        let unit = geometry.write_size.max(4);
-        let has_pages = geometry.kind == FlashKind::UbiVolume && geometry.write_size > 1;
-        let skip = if geometry.kind.is_nand() || has_pages { unit } else { 0 };
-        end.div_ceil(unit).saturating_mul(unit).saturating_add(skip).min(geometry.erase_size)
     }
 
     /// Counts the bytes of a closed block that collecting it would set free.

@@ -4,12 +4,14 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::flash::Geometry;
+use flysch_api::flash::{Geometry, Kind as FlashKind};
 
 use crate::found::Address;
 
 /// Dead bytes from which a block is worth collecting (`ISDIRTY`).
 const DIRTY_MIN: u32 = 196;
+/// Free space at the end of a block from which writing goes on there, bytes.
+const RESUME_MIN: u32 = 512;
 
 /// What a node is, as far as its block must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +92,7 @@ pub(crate) struct Block {
     pub(crate) padded: u32,
     /// Bytes of the entries that a summary needs.
     pub(crate) summary_len: u32,
-    /// Something in it was cut off by a power cut: it gets no summary.
+    /// Something in it was cut off or damaged, or may have been: it gets no summary.
     pub(crate) is_torn: bool,
     /// Programming failed in it this many times.
     pub(crate) failures: u8,
@@ -115,6 +117,16 @@ impl Block {
     fn gain(&self) -> u32 {
         if self.dead >= DIRTY_MIN || self.failures > 0 { self.dead } else { 0 }
     }
+}
+
+/// The end of a block, where writing may go on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub(crate) block: u32,
+    /// Where in the block.
+    pub(crate) start: u32,
+    /// Something there was cut off or damaged, or may have been.
+    pub(crate) is_torn: bool,
 }
 
 /// All erase blocks.
@@ -170,6 +182,28 @@ impl Blocks {
             State::Closed => self.gain += u64::from(self.blocks[number as usize].gain()),
             State::Bad => {}
         }
+    }
+
+    /// Closed blocks with room at their end: those that a mount found so.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = End> {
+        let closed = (0..).zip(&self.blocks).filter(|(_, block)| block.state == State::Closed);
+        let ends = closed.map(|(number, block)| {
+            let (start, is_torn) = (self.resume_at(block), block.is_torn);
+            End { block: number, start, is_torn }
+        });
+        ends.filter(|end| end.start + RESUME_MIN <= self.geometry.erase_size)
+    }
+
+    /// Where in a block writing may go on: behind everything, on NAND and UBI over it one page
+    /// further, because the next one may be half programmed and look erased.
+    fn resume_at(&self, block: &Block) -> u32 {
+        let geometry = &self.geometry;
+        let last = block.raws.last().map_or(0, |raw| raw.at.saturating_add(raw.space()));
+        let end = block.end.max(last);
+        let unit = geometry.write_size.max(4);
+        let has_pages = geometry.kind == FlashKind::UbiVolume && geometry.write_size > 1;
+        let skip = if geometry.kind.is_nand() || has_pages { unit } else { 0 };
+        end.div_ceil(unit).saturating_mul(unit).saturating_add(skip).min(geometry.erase_size)
     }
 
     /// Goes on appending to a closed block, from `start` on.

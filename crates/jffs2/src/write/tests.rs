@@ -12,7 +12,7 @@ use flysch_api::vfs::{
     XattrChange,
 };
 
-use flysch_wire::jffs2::{Header, NodeType};
+use flysch_wire::jffs2::{ByteOrder, Header, NodeType};
 
 use super::{Jffs2Mut, WriteOptions};
 use crate::compressor::Compressors;
@@ -27,12 +27,14 @@ struct Nor {
     bytes: Vec<u8>,
     /// Programs and erases until the power goes.
     left: Option<u32>,
+    /// Programs until one fails, and does nothing.
+    until_failure: Option<u32>,
 }
 
 impl Nor {
     fn new(blocks: usize) -> Self {
         let geometry = Geometry::nor((blocks * BLOCK) as u64, BLOCK as u32);
-        Self { geometry, bytes: vec![0xFF; blocks * BLOCK], left: None }
+        Self { geometry, bytes: vec![0xFF; blocks * BLOCK], left: None, until_failure: None }
     }
 
     fn operate(&mut self) -> Result<(), FlashError> {
@@ -53,6 +55,18 @@ impl Nor {
 
     fn mount(self) -> Jffs2Mut<Self> {
         Jffs2Mut::mount(self, &WriteOptions::default()).unwrap()
+    }
+
+    /// Leaves so many blocks to write to: the others are taken by what nobody knows and must be
+    /// kept.
+    fn fill_all_but(&mut self, left: usize) {
+        let header = Header { node_type: NodeType(0x6042), total_len: BLOCK as u32 };
+        let erased = (0..8).filter(|block| self.is_erased(*block)).collect::<Vec<_>>();
+        for block in &erased[left..] {
+            let bytes = &mut self.bytes[block * BLOCK..][..BLOCK];
+            bytes.fill(0);
+            header.emit(ByteOrder::Little, bytes);
+        }
     }
 
     /// The worst that the checker finds.
@@ -82,6 +96,13 @@ impl FlashMut for Nor {
     fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), FlashError> {
         self.geometry.check(offset, data.len())?;
         self.operate()?;
+        self.until_failure = match self.until_failure {
+            Some(0) => {
+                self.until_failure = None;
+                return Err(FlashError::ProgramFailed { offset });
+            }
+            left => left.map(|left| left - 1),
+        };
         let cells = &mut self.bytes[offset as usize..][..data.len()];
         cells.iter_mut().zip(data).for_each(|(cell, byte)| *cell &= byte);
         Ok(())
@@ -283,14 +304,7 @@ fn what_is_written_behind_a_last_page_is_read_again() {
     let data = noise(1000);
     fs.write(inode, 0, &data, NOW).unwrap();
     let mut flash = fs.into_flash();
-    // No other block is left to write to: all are taken by what nobody knows and must be kept.
-    let order = flysch_wire::jffs2::ByteOrder::Little;
-    let header = Header { node_type: NodeType(0x6042), total_len: BLOCK as u32 };
-    for block in (0..8).filter(|block| flash.is_erased(*block)).collect::<Vec<_>>() {
-        let bytes = &mut flash.bytes[block * BLOCK..][..BLOCK];
-        bytes.fill(0);
-        header.emit(order, bytes);
-    }
+    flash.fill_all_but(0);
     let fs = flash.mount();
     assert!(fs.activity().moved > 0, "what its last page held is copied");
     let mut found = vec![0; data.len()];
@@ -299,6 +313,48 @@ fn what_is_written_behind_a_last_page_is_read_again() {
     let fs = fs.into_flash().mount();
     assert_eq!(fs.read(inode, 0, &mut found), Ok(data.len()));
     assert!(found == data);
+}
+
+#[test]
+fn when_the_last_block_fails_the_end_of_another_is_written_to() {
+    let geometry = Geometry {
+        kind: FlashKind::UbiVolume,
+        write_size: 512,
+        ..Geometry::nor(8 * BLOCK as u64, BLOCK as u32)
+    };
+    let mut fs = Nor { geometry, ..Nor::new(8) }.mount();
+    let inode = create(&mut fs, b"file");
+    let others: [&[u8]; 2] = [b"second", b"third"];
+    for name in others {
+        create(&mut fs, name);
+    }
+    let data = noise(1000);
+    fs.write(inode, 0, &data, NOW).unwrap();
+    fs.sync(None).unwrap();
+    // Copies all of it, with padding behind: nothing is at stake at the next mount, which leaves
+    // the end of that block alone all the same.
+    let mut flash = fs.into_flash().mount().into_flash();
+    flash.fill_all_but(1);
+    for programs in 0..4 {
+        let flash = Nor { until_failure: Some(programs), ..flash.clone() };
+        let mut fs = flash.mount();
+        assert_eq!(fs.blocks.available(), 1);
+        assert!(fs.blocks.current.is_none());
+        // The first takes the last block, to copy what counts in the other one to.
+        for name in others {
+            fs.remove(fs.statistics().root, name, NOW).unwrap();
+            fs.sync(None).unwrap();
+        }
+        assert_eq!(fs.activity().program_failures, 1, "{programs} programs before");
+        let flash = fs.into_flash();
+        assert!(flash.worst() <= Some(Severity::Note));
+        let fs = flash.mount();
+        let root = fs.statistics().root;
+        assert!(others.iter().all(|name| fs.lookup(root, name).is_err()));
+        let mut found = vec![0; data.len()];
+        assert_eq!(fs.read(inode, 0, &mut found), Ok(data.len()));
+        assert!(found == data);
+    }
 }
 
 /// Erase blocks of a flash whose reads are counted, bytes.
@@ -319,7 +375,7 @@ impl Counted {
             write_size: PAGE as u32,
             ..Geometry::nor(size as u64, LARGE as u32)
         };
-        let flash = Nor { geometry, bytes: vec![0xFF; size], left: None };
+        let flash = Nor { geometry, bytes: vec![0xFF; size], ..Nor::new(0) };
         Self { flash, pages: AtomicU64::new(0) }.remount()
     }
 

@@ -149,6 +149,9 @@ fn what_was_found_stays_mended() {
         ("ubi-fastmap-long/slc-mode/bad2/worn/fading/hasty/fastmap/4", "485l"),
         // Leaving one block after the other while programs fail took all there were.
         ("jffs2-full/hamming/bad0/worn/disturbed/tool/failing/15", "0l"),
+        // Programming failed in the last block that was left, with room at the end of another.
+        ("jffs2-full/die4/bad2/worn/disturbed/hasty/failing/9", "194e"),
+        ("jffs2-full/die4/bad2/worn/disturbed/hasty/failing/9", "194h"),
         // A block was erased whose nodes counted in a copy that faded, and was not copied yet.
         ("jffs2-overwrite/slc-mode/bad0/new/fading/hasty/failing/1", "54l"),
         // An erase that was announced, of a LEB given up that nobody asks for.
