@@ -133,6 +133,13 @@ impl<F: Flash> Checker<'_, F> {
             }
             Wrong::Node(error) => (Severity::Lost, "node", error.to_string()),
             Wrong::Header => (Severity::Lost, "node header", "type or length is damaged".into()),
+            Wrong::CutShort { len } => {
+                let text = match len {
+                    Some(len) => format!("the image ends inside a node of {len} bytes"),
+                    None => "the image ends inside the header of a node".into(),
+                };
+                (Severity::Lost, "node", text)
+            }
             Wrong::CrossesBlock => {
                 let text = "a node reaches into the next block: is the erase block size right?";
                 (Severity::Inconsistent, "erase block", text.into())

@@ -83,6 +83,9 @@ pub(crate) enum Wrong {
     Node(NodeError),
     /// The header is damaged; the rest tells what it was.
     Header,
+    /// The flash ends within a node of this length, or within the header that would tell it. No
+    /// power cut leaves that, for no node is begun that does not fit: it is an image that was cut.
+    CutShort { len: Option<u32> },
     /// A node reaches into the next block: the block size may be wrong.
     CrossesBlock,
     /// The table of contents of a block.

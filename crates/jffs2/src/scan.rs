@@ -521,11 +521,35 @@ impl<F: Flash> Scanner<'_, F> {
         if run.iter().all(|&byte| byte == 0) {
             return;
         }
+        let offset = base + start as u64;
+        if let Some((wrong, kind)) = self.cut_short(offset, run) {
+            self.bad_node(offset, run, wrong, kind);
+            return;
+        }
         let is_last = erased_len(&bytes[end..]) == bytes.len() - end;
         let len = run.len() as u64;
-        let is_torn = is_last || self.is_torn(base + start as u64, len);
+        let is_torn = is_last || self.is_torn(offset, len);
         let wrong = if is_torn { Wrong::Unfinished { len } } else { Wrong::Garbage { len } };
-        self.problem(base + start as u64, wrong);
+        self.problem(offset, wrong);
+    }
+
+    /// Whether garbage, `run`, is the beginning of a node that the image has no room for, and of
+    /// what type. Without the whole header only an image that ends within a block tells.
+    fn cut_short(&self, offset: u64, run: &[u8]) -> Option<(Wrong, NodeType)> {
+        let geometry = self.flash.geometry();
+        if let Ok(header) = Header::parse(run, self.order) {
+            let ends = offset + u64::from(header.total_len) > geometry.size;
+            let wrong = Wrong::CutShort { len: Some(header.total_len) };
+            return ends.then_some((wrong, header.node_type));
+        }
+        let ends = offset + run.len() as u64 == geometry.size
+            && !geometry.size.is_multiple_of(geometry.erase_size.into())
+            && run.len() < Header::LEN;
+        let mut magic = [0; Header::LEN];
+        Header { node_type: NodeType::INODE, total_len: 0 }.emit(self.order, &mut magic);
+        let len = run.len().min(2);
+        let is_header = ends && run[..len] == magic[..len];
+        is_header.then_some((Wrong::CutShort { len: None }, NodeType(0)))
     }
 }
 

@@ -326,6 +326,52 @@ fn an_interrupted_write_lets_older_data_show() {
 }
 
 /// A flash with pages of 512 bytes, one of which is beyond repair.
+#[test]
+fn an_image_that_ends_inside_a_node_is_told_from_an_interrupted_write() {
+    for order in [ByteOrder::Little, ByteOrder::Big] {
+        let mut log = Log::new(order);
+        log.name(1, 1, 10, "f", ENTRY_FILE);
+        log.write(10, 1, 8, 0, "OLD DATA");
+        log.bytes.resize(BLOCK + 1000, 0xFF);
+        let start = log.write(10, 2, 24, 8, "data that is new");
+        let len = log.bytes.len() - start;
+        for kept in 1..len {
+            let bytes = log.bytes[..start + kept].to_vec();
+            let geometry = Geometry::nor(bytes.len() as u64, BLOCK as u32);
+            let told = findings(&Memory { bytes: bytes.clone(), geometry });
+            let told: Vec<_> = told.iter().filter(|it| it.severity > Severity::Note).collect();
+            let [told] = &told[..] else { panic!("{kept} bytes: {told:?}") };
+            let place = (told.place.peb, told.place.offset);
+            assert_eq!(place, (Some(1), Some((start - BLOCK) as u32)), "{kept} bytes");
+            let text = match kept >= jffs2::Header::LEN {
+                true => "the image ends inside a node of 84 bytes",
+                false => "the image ends inside the header of a node",
+            };
+            assert_eq!(told.problem, text, "{kept} bytes");
+            let is_known = kept >= jffs2::Inode::LEN;
+            assert_eq!(told.path.as_deref(), is_known.then_some(&b"f"[..]), "{kept} bytes");
+            // Erased to the end of the block, as a flash is behind a write that was cut.
+            let worst = findings(&Log { order, bytes }.flash()).into_iter().map(|it| it.severity);
+            assert_eq!(worst.max(), Some(Severity::Note), "{kept} bytes, erased behind");
+        }
+        // With the last byte of padding missing the node is whole.
+        log.bytes.truncate(start + len);
+        assert_eq!(findings(&log.flash()), []);
+    }
+    // At the end of a block as well.
+    let mut log = Log::new(ByteOrder::Little);
+    log.name(1, 1, 10, "f", ENTRY_FILE);
+    log.bytes.resize(BLOCK - 40, 0xFF);
+    let whole = log.bytes.len();
+    let mut node = vec![0; jffs2::Inode::LEN + 8];
+    file(10, 1, 8).emit(b"OLD DATA", ByteOrder::Little, &mut node);
+    log.bytes.extend(&node[..40]);
+    let told = findings(&log.flash());
+    assert!(told.iter().any(|it| it.severity == Severity::Lost
+        && it.place.offset == Some(whole as u32)
+        && it.problem == "the image ends inside a node of 76 bytes"));
+}
+
 struct Lossy {
     memory: Memory,
     lost: u64,
