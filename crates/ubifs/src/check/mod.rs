@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use flysch_api::finding::{Finding, Severity};
 use flysch_api::vfs::Inode;
 use flysch_api::volume::{LebState, Volume};
-use flysch_wire::ubifs::{Node, NodeKind};
+use flysch_wire::ubifs::{Compression, Node, NodeKind, SUPERBLOCK_LEB};
 
 use crate::access::{Location, Scratch, finding};
 use crate::open::Ubifs;
@@ -41,6 +41,7 @@ impl<V: Volume> Ubifs<V> {
     pub fn check(&self) -> Vec<Finding> {
         let mut check =
             Check { fs: self, findings: self.findings.clone(), last: sealed::Last::default() };
+        check.superblock();
         let usage = check.tree();
         let properties = check.lpt();
         check.space(&usage, properties.as_deref());
@@ -71,6 +72,16 @@ impl<V: Volume> Check<'_, V> {
         let place = self.fs.store.access.place(at.lnum, at.offset);
         let found = finding(severity, kind.name(), problem, place);
         self.findings.push(Finding { inode: Some(Inode(inode.into())), ..found });
+    }
+
+    /// What the superblock says and nothing here needs; where everything lies was judged when it
+    /// was opened.
+    fn superblock(&mut self) {
+        let code = self.fs.store.superblock.default_compression;
+        if let Compression::Unknown(_) = Compression::from_code(code) {
+            let problem = format!("field default_compr is {code}, which Linux refuses to mount");
+            self.tell(Severity::Inconsistent, "superblock", problem, (SUPERBLOCK_LEB, 0));
+        }
     }
 
     /// Orphans: files without names that the next mount deletes.

@@ -286,6 +286,7 @@ fn change_of<V: Volume>(fs: &Ubifs<V>, finding: &Finding) -> Option<Change> {
         "LEB" => (Level::DangerDefault, "these bytes are given up"),
         "journal" => (Level::DangerDefault, "content in this LEB of the journal is dropped"),
         "orphan area" | "orphan node" => (Level::DangerDefault, "the orphan area is emptied"),
+        "superblock" => (Level::Safe, "new files are not compressed"),
         "LEB properties" => (Level::Safe, "counted anew"),
         lpt if lpt.starts_with("LPT") => (Level::Safe, "the tree is written anew"),
         _ => return None,

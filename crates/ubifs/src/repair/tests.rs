@@ -17,7 +17,9 @@ use flysch_api::vfs::{
 };
 use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
 
-use flysch_wire::ubifs::{Group, Header, Node, NodeKind, SUPERBLOCK_NODE_SIZE, Superblock};
+use flysch_wire::ubifs::{
+    Compression, Group, Header, Node, NodeKind, SUPERBLOCK_NODE_SIZE, Superblock,
+};
 
 use super::{Level, RepairError, repair, survey};
 use crate::create::{CreateOptions, NewInode, format};
@@ -281,6 +283,35 @@ fn lebs_that_the_volume_does_not_have_cost_nothing() {
         Ubifs::open(&memory, &Options { index: crate::IndexUse::Rebuild, keys: None }).unwrap();
     assert!(content(&fs, "d0/f0").is_some());
     assert!(matches!(survey(&memory), Err(RepairError::Unrepairable(_))));
+}
+
+/// Linux refuses to mount it; here its files are read, and new ones are not compressed.
+#[test]
+fn a_compressor_that_nobody_knows_is_told_and_taken_out() {
+    let mut memory = filled();
+    let superblock = *Ubifs::open(&memory, &Options::default()).unwrap().superblock();
+    for code in [4, 1024, u16::MAX] {
+        let claims = Superblock { default_compression: code, ..superblock };
+        let mut bytes = vec![0; SUPERBLOCK_NODE_SIZE];
+        Node::Superblock(claims).emit(1, Group::None, &mut bytes);
+        memory.change(0, &bytes).unwrap();
+        let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+        let told = fs.check();
+        let told: Vec<_> = told.iter().filter(|it| it.severity != Severity::Note).collect();
+        let [told] = &told[..] else { panic!("{code}: {told:#?}") };
+        assert_eq!((told.structure, told.place.leb), ("superblock", Some(0)), "{code}");
+        assert!(told.problem.contains(&format!("default_compr is {code}")), "{told}");
+        let mut fs = UbifsMut::open(memory.clone()).unwrap();
+        let now = Timestamp { seconds: 2, nanoseconds: 0 };
+        fs.create(ROOT, b"new", &new_file(FileKind::Regular), now).unwrap();
+        fs.close().unwrap();
+        let (mended, report) = repair(memory.clone(), Level::Safe, NOW).unwrap();
+        assert_eq!(report.level, Some(Level::Safe));
+        assert_sound(&mended, "repaired");
+        let fs = Ubifs::open(&mended, &Options::default()).unwrap();
+        assert_eq!(fs.superblock().default_compression, Compression::None.code());
+        assert_eq!(content(&fs, "d3/f9"), Some(self::bytes(3, 9)));
+    }
 }
 
 /// Anything at all in any LEB: the repair ends, and what it leaves is sound.

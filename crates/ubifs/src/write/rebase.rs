@@ -31,6 +31,7 @@ use crate::open::Ubifs;
 use crate::overlay::Overlay;
 use crate::replay::read_log;
 use crate::scan::{Item, Scan};
+use crate::store::default_compression;
 
 /// A name to be written into a directory.
 #[derive(Clone, Debug)]
@@ -81,6 +82,9 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// # Errors
     /// [`MountError::Failed`]: the flash refuses, or there are not the empty LEBs for a new index.
     pub(crate) fn rebase(mut fs: Ubifs<Buffered<V>>, state: &NewState) -> Result<Self, MountError> {
+        let compression = default_compression(&fs.store.superblock).code();
+        let is_impossible = fs.store.superblock.default_compression != compression;
+        fs.store.superblock.default_compression = compression;
         let superblock = fs.store.superblock;
         let Some(format) = fs.lpt else { return Err(Error::Invalid("no superblock").into()) };
         fs.store.access.volume.unit = superblock.min_io_size;
@@ -130,7 +134,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         };
         this.count(&used, held)?;
         this.find_log();
-        if grown {
+        if grown || is_impossible {
             // First of all: a master node may know of fewer LEBs, and not of more.
             this.write_superblock()?;
         }
