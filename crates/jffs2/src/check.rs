@@ -227,7 +227,7 @@ impl<F: Flash> Checker<'_, F> {
         let fs = self.fs;
         let nodes = fs.nodes(record);
         let subject = Subject { place: Place::default(), ino: Some(record.ino) };
-        let (latest, _) = match fs.latest(record) {
+        let (latest, node) = match fs.latest(record) {
             Ok(Some(latest)) => latest,
             Ok(None) if record.ino == ROOT_INO => return,
             Ok(None) => {
@@ -247,7 +247,7 @@ impl<F: Flash> Checker<'_, F> {
             return;
         };
         if kind == FileKind::Regular {
-            fs.with_layout(record, latest.isize, |layout| {
+            fs.with_layout(record, (latest, node), |layout| {
                 self.regular(record, nodes, layout, latest.isize);
             });
         } else {

@@ -51,15 +51,16 @@ pub(crate) struct Layout {
     pub(crate) has_lost_nodes: bool,
 }
 
-/// The node that tells the attributes: of the highest version that is not torn.
+/// The node that tells the attributes, with its number among `nodes`: of the highest version that
+/// is not torn.
 pub(crate) fn latest<F: Flash>(
     flash: &F,
     order: ByteOrder,
     nodes: &[NodeRef],
-) -> Result<(Inode, NodeRef), Error> {
+) -> Result<(Inode, usize), Error> {
     let mut first_error = None;
     let mut reader = Reader::new(flash, order);
-    for &node in nodes.iter().rev() {
+    for (number, &node) in nodes.iter().enumerate().rev() {
         match reader.judge(node) {
             Ok((_, Data::Torn)) => {
                 first_error.get_or_insert(Error::Damaged {
@@ -67,7 +68,7 @@ pub(crate) fn latest<F: Flash>(
                     place: node::place(flash, node.address),
                 });
             }
-            Ok((inode, Data::Good | Data::Damaged)) => return Ok((inode, node)),
+            Ok((inode, Data::Good | Data::Damaged)) => return Ok((inode, number)),
             Err(error) => {
                 first_error.get_or_insert(error);
             }
@@ -91,24 +92,34 @@ struct Extent {
 }
 
 impl Layout {
-    /// Puts together the file of `size` bytes from its nodes, by rising version.
+    /// Puts together a file from its nodes, by rising version; `latest` is the one that tells the
+    /// attributes. That judgement stands, however the nodes read by now: newer ones are torn, and
+    /// this one is not.
     pub(crate) fn build<F: Flash>(
         flash: &F,
         order: ByteOrder,
         nodes: &[NodeRef],
-        size: u32,
+        (inode, latest): (Inode, NodeRef),
     ) -> Self {
+        let size = inode.isize;
         let mut extents = extents(flash, order, nodes);
         let has_lost_nodes = extents.iter().any(|extent| extent.is_lost);
         extents.retain(|extent| !extent.is_lost && extent.start < extent.end);
         let mut by_start = extents.clone();
         by_start.sort_by_key(|extent| extent.start);
         let overlap = by_start.windows(2).any(|pair| pair[1].start < pair[0].end);
-        let mut fragments: Vec<Fragment> = if overlap {
+        let is_newer = |version: u32| version > latest.version;
+        let any_newer = extents.iter().any(|extent| is_newer(extent.version));
+        let mut fragments: Vec<Fragment> = if overlap || any_newer {
             let mut reader = Reader::new(flash, order);
-            overlay(&extents, |extent| match reader.judge(nodes[extent.number as usize]) {
-                Ok((_, data)) => data,
-                Err(_) => Data::Damaged,
+            overlay(&extents, |extent| {
+                let node = nodes[extent.number as usize];
+                match reader.judge(node) {
+                    Ok(_) if is_newer(node.version) => Data::Torn,
+                    Ok((_, Data::Torn)) if node.address == latest.address => Data::Damaged,
+                    Ok((_, data)) => data,
+                    Err(_) => Data::Damaged,
+                }
             })
         } else {
             by_start.iter().map(|extent| extent.fragment(Data::Good)).collect()

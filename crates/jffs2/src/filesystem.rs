@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use core::num::NonZeroUsize;
 use core::ops::Range;
 
 use flysch_api::flash::Flash;
@@ -49,7 +50,17 @@ impl<F: Flash> Jffs2<F> {
         if is_made_up {
             return Ok(None);
         }
-        file::latest(&self.flash, self.order, nodes).map(Some)
+        if let Some(told_by) = record.told_by.get() {
+            let node = nodes[told_by.get() - 1];
+            let inode = Reader::new(&self.flash, self.order).inode(node)?;
+            return Ok(Some((inode, node)));
+        }
+        let (inode, number) = file::latest(&self.flash, self.order, nodes)?;
+        // Another thread may have judged it meanwhile, and otherwise.
+        match record.told_by.set(NonZeroUsize::MIN.saturating_add(number)) {
+            Ok(()) => Ok(Some((inode, nodes[number]))),
+            Err(()) => self.latest(record),
+        }
     }
 
     /// The mode of an inode, and its kind.
@@ -95,18 +106,18 @@ impl<F: Flash> Jffs2<F> {
         }
     }
 
-    /// Puts a file of `size` bytes together, or remembers how it was.
+    /// Puts a file together, or remembers how it was; `latest` tells its attributes.
     pub(crate) fn with_layout<R>(
         &self,
         record: &InodeRecord,
-        size: u32,
+        latest: (jffs2::Inode, NodeRef),
         use_it: impl FnOnce(&Layout) -> R,
     ) -> R {
         if let Some(layout) = record.layout.get() {
             return use_it(layout);
         }
         let nodes = self.nodes(record);
-        let layout = Layout::build(&self.flash, self.order, nodes, size);
+        let layout = Layout::build(&self.flash, self.order, nodes, latest);
         if nodes.len() < KEPT_NODES_MIN {
             return use_it(&layout);
         }
@@ -191,12 +202,12 @@ impl<F: Flash> Jffs2<F> {
         FileKind::from_mode(u32::from(entry.kind) << 12).unwrap_or(FileKind::Regular)
     }
 
-    /// The kind and size of a regular file, with the record.
-    fn regular(&self, inode: Inode) -> Result<(&InodeRecord, u32), Error> {
+    /// What tells the attributes of a regular file, with the record.
+    fn regular(&self, inode: Inode) -> Result<(&InodeRecord, (jffs2::Inode, NodeRef)), Error> {
         let record = self.record(inode)?;
-        let Some((latest, _)) = self.latest(record)? else { return Err(Error::IsDirectory) };
-        match self.kind_of(record, latest.mode)? {
-            FileKind::Regular => Ok((record, latest.isize)),
+        let Some(latest) = self.latest(record)? else { return Err(Error::IsDirectory) };
+        match self.kind_of(record, latest.0.mode)? {
+            FileKind::Regular => Ok((record, latest)),
             FileKind::Directory => Err(Error::IsDirectory),
             _ => Err(Error::NoContent),
         }
@@ -311,17 +322,18 @@ impl<F: Flash> FileSystem for Jffs2<F> {
         };
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         let buffer = &mut buffer[..len];
-        self.with_layout(record, latest.isize, |layout| {
+        self.with_layout(record, (latest, node), |layout| {
             self.read_pieces(record, layout, offset as u32, buffer)
         })
     }
 
     fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
-        let (record, size) = self.regular(inode)?;
+        let (record, latest) = self.regular(inode)?;
+        let size = latest.0.isize;
         let Some(offset) = u32::try_from(offset).ok().filter(|&offset| offset < size) else {
             return Ok(None);
         };
-        Ok(self.with_layout(record, size, |layout| {
+        Ok(self.with_layout(record, latest, |layout| {
             if self.is_lossy(layout) {
                 return Some(u64::from(offset)..u64::from(size));
             }

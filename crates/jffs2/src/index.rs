@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use core::ops::Range;
 
 use flysch_wire::jffs2::ROOT_INO;
-use once_cell::race::OnceBox;
+use once_cell::race::{OnceBox, OnceNonZeroUsize};
 
 use crate::file::Layout;
 use crate::found::{Address, DirentRef, Found, NodeRef, Problem, Space, XattrRef, XrefRef};
@@ -36,6 +36,9 @@ pub(crate) struct InodeRecord {
     entries: (u32, u32),
     /// Its entries and removals in [`Index::changes`], the newest first.
     changes: (u32, u32),
+    /// Which of its nodes tells the attributes, counted from 1, once somebody asked: a page that
+    /// does not read the same each time is judged once.
+    pub(crate) told_by: OnceNonZeroUsize,
     /// Where the pieces of a large file are, once somebody asked.
     pub(crate) layout: OnceBox<Layout>,
 }
@@ -301,6 +304,7 @@ fn records(
             nodes: (node_at as u32, (node_at + nodes_len) as u32),
             entries: (entry_at as u32, (entry_at + count) as u32),
             changes: (change_at as u32, change_end as u32),
+            told_by: OnceNonZeroUsize::new(),
             layout: OnceBox::new(),
         });
     }

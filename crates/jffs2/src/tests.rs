@@ -1,5 +1,6 @@
 use std::ops::ControlFlow;
 use std::string::String;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::vec;
 use std::vec::Vec;
 
@@ -325,7 +326,6 @@ fn an_interrupted_write_lets_older_data_show() {
     }
 }
 
-/// A flash with pages of 512 bytes, one of which is beyond repair.
 #[test]
 fn an_image_that_ends_inside_a_node_is_told_from_an_interrupted_write() {
     for order in [ByteOrder::Little, ByteOrder::Big] {
@@ -372,6 +372,7 @@ fn an_image_that_ends_inside_a_node_is_told_from_an_interrupted_write() {
         && it.problem == "the image ends inside a node of 76 bytes"));
 }
 
+/// A flash with pages of 512 bytes, one of which is beyond repair.
 struct Lossy {
     memory: Memory,
     lost: u64,
@@ -424,6 +425,74 @@ fn what_is_wrong_in_a_last_page_beyond_repair_was_cut_whatever_else_is_good_in_i
             assert!(!is_last || worst == Some(Severity::Note), "byte {broken}: {worst:?}");
         }
     }
+}
+
+/// A flash with pages of 512 bytes, one of which reads well at some times only.
+struct Unsteady {
+    memory: Memory,
+    page: u64,
+    /// Of each of its reads, the least significant bit first and again from there: whether it is
+    /// beyond repair.
+    lost: u64,
+    reads: AtomicU32,
+}
+
+impl Flash for Unsteady {
+    fn geometry(&self) -> &Geometry {
+        &self.memory.geometry
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
+        let _corrected = self.memory.read(offset, buffer)?;
+        let end = offset + buffer.len() as u64;
+        if end <= self.page || offset >= self.page + 512 {
+            return Ok(Corrected::NONE);
+        }
+        let number = self.reads.fetch_add(1, Ordering::Relaxed);
+        if self.lost >> (number % 64) & 1 == 0 {
+            return Ok(Corrected::NONE);
+        }
+        let wrong = self.page.max(offset)..(self.page + 512).min(end);
+        for at in wrong.filter(|at| at % 7 == 0) {
+            buffer[(at - offset) as usize] ^= 0x10;
+        }
+        Err(FlashError::Uncorrectable { offset: self.page })
+    }
+}
+
+#[test]
+fn a_page_that_does_not_read_the_same_each_time_gives_no_file_that_never_was() {
+    let mut log = Log::new(ByteOrder::Little);
+    log.name(1, 1, 10, "f", ENTRY_FILE);
+    log.write(10, 1, 100, 0, &"o".repeat(100));
+    log.write(10, 2, 4000, 0, &"n".repeat(4000));
+    let page = (log.bytes.len() - 1) / 512 * 512;
+    let mut memory = log.flash();
+    memory.geometry = Geometry::nand(memory.bytes.len() as u64, BLOCK as u32, 512, 16);
+    let (mut old, mut new, mut errors) = (0, 0, 0);
+    let (fades, comes) = ((0..64).map(|n| u64::MAX << n), (0..64).map(|n| (1 << n) - 1));
+    for lost in
+        fades.chain(comes).chain((1..500).map(|n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+    {
+        let (memory, page) = (memory.clone(), page as u64);
+        let fs = Jffs2::mount(Unsteady { memory, page, lost, reads: AtomicU32::new(0) }, None);
+        let fs = fs.unwrap();
+        let mut sizes = vec![];
+        for _ in 0..3 {
+            let Ok(attributes) = fs.attributes(Inode(10)) else { continue };
+            let mut bytes = vec![0xAA; 5000];
+            sizes.push(attributes.size as usize);
+            match fs.read(Inode(10), 0, &mut bytes) {
+                Ok(100) if bytes[..100] == [b'o'; 100] => old += 1,
+                Ok(4000) if bytes[..4000] == [b'n'; 4000] => new += 1,
+                Ok(len) => panic!("{lost:#x}: {len} bytes, {:?}", &bytes[len - 1]),
+                Err(_) => errors += 1,
+            }
+        }
+        sizes.dedup();
+        assert!(sizes.len() < 2, "{lost:#x}: {sizes:?}");
+    }
+    assert!(old > 0 && new > 0 && errors > 0, "{old} {new} {errors}");
 }
 
 #[test]

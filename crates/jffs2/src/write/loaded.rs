@@ -135,11 +135,14 @@ impl Loaded {
             };
             Self::new(made_up, &[])
         } else {
-            let (latest, node) = file::latest(flash, order, &nodes)?;
+            let (latest, number) = file::latest(flash, order, &nodes)?;
+            let node = nodes[number];
             let mut loaded = Self::new(Attributes::of(&latest), &[]);
             loaded.latest = Some((node.address, node.version));
             match loaded.attributes.kind() {
-                Some(FileKind::Regular) => loaded.lay_out(flash, order, &nodes),
+                Some(FileKind::Regular) => {
+                    loaded.lay_out(flash, order, &nodes, (latest, node));
+                }
                 Some(FileKind::Symlink | FileKind::CharacterDevice | FileKind::BlockDevice) => {
                     loaded.data = Reader::new(flash, order).stored(node)?.into();
                 }
@@ -157,8 +160,14 @@ impl Loaded {
         Ok(loaded)
     }
 
-    fn lay_out<F: Flash>(&mut self, flash: &F, order: ByteOrder, nodes: &[NodeRef]) {
-        let layout = Layout::build(flash, order, nodes, self.attributes.size);
+    fn lay_out<F: Flash>(
+        &mut self,
+        flash: &F,
+        order: ByteOrder,
+        nodes: &[NodeRef],
+        latest: (jffs2::Inode, NodeRef),
+    ) {
+        let layout = Layout::build(flash, order, nodes, latest);
         self.has_lost_nodes = layout.has_lost_nodes;
         for fragment in &layout.fragments {
             let (number, what) = match fragment.piece {
