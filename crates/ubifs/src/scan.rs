@@ -1,8 +1,9 @@
 //! Going through a LEB node by node.
 //!
 //! Nodes lie one behind the other at multiples of 8; gaps are padding nodes or padding bytes, and
-//! what was not written yet reads as 0xFF. A write that power loss cut short leaves, inside the
-//! last unit written, anything at all.
+//! what was not written yet reads as 0xFF. What Linux takes for no node is none here either: a type
+//! that it does not know, a length that the type cannot have, whatever the checksum says. A write
+//! that power loss cut short leaves, inside the last unit written, anything at all.
 
 use core::ops::Range;
 
@@ -61,13 +62,20 @@ impl<'a> Scan<'a> {
     }
 
     fn node(&mut self, at: u32) -> Result<(Header, &'a [u8], u32), NodeError> {
-        let length = Header::parse(self.rest(at))?.length;
+        let Header { length, kind, .. } = Header::parse(self.rest(at))?;
+        if let NodeKind::Unknown(_) = kind {
+            return Err(NodeError::Kind(kind));
+        }
+        kind.check_length(length)?;
         self.budget = self.budget.checked_sub(length.into()).ok_or(NodeError::Length(length))?;
         let (header, bytes) = Header::check(self.rest(at))?;
         let mut length = u64::from(header.length);
         if header.kind == NodeKind::Padding {
             let pad = bytes.get(24..28).ok_or(NodeError::Length(header.length))?;
             length += u64::from(u32::from_le_bytes([pad[0], pad[1], pad[2], pad[3]]));
+            if !length.is_multiple_of(NODE_ALIGNMENT.into()) {
+                return Err(NodeError::Field("pad_len"));
+            }
         }
         let next = (u64::from(at) + length).next_multiple_of(NODE_ALIGNMENT.into());
         if next > self.leb.len() as u64 {

@@ -413,10 +413,7 @@ impl<'a> Node<'a> {
 
     /// Reads the body of a node that [`Header::check`] verified.
     pub fn decode(header: Header, node: &'a [u8], format: BranchFormat) -> Result<Self, NodeError> {
-        let (least, most) = lengths(header.kind);
-        if node.len() < least || node.len() > most {
-            return Err(NodeError::Length(header.length));
-        }
+        header.kind.check_length(header.length)?;
         Ok(match header.kind {
             NodeKind::Inode => Self::Inode(decode_inode(node)?),
             NodeKind::Data => Self::Data(decode_data(node)?),
@@ -533,6 +530,19 @@ impl<'a> Node<'a> {
         let length = out.len() as u32;
         Header { sequence, length, kind: self.kind(), group }.emit(out);
         out.len()
+    }
+}
+
+impl NodeKind {
+    /// Whether a node of this kind can have so many bytes; Linux asks this before it looks at the
+    /// CRC (`ubifs_check_node`). Nothing is known of unknown kinds.
+    ///
+    /// # Errors
+    /// [`NodeError::Length`].
+    pub fn check_length(self, length: u32) -> Result<(), NodeError> {
+        let (least, most) = lengths(self);
+        let fits = (least..=most).contains(&(length as usize));
+        if fits { Ok(()) } else { Err(NodeError::Length(length)) }
     }
 }
 
