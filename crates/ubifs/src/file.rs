@@ -48,6 +48,19 @@ pub(crate) fn kind_of(file_type: u8) -> Option<FileKind> {
     })
 }
 
+/// What [`kind_of`] takes for this kind of file.
+pub(crate) fn type_of(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Regular => 0,
+        FileKind::Directory => 1,
+        FileKind::Symlink => 2,
+        FileKind::BlockDevice => 3,
+        FileKind::CharacterDevice => 4,
+        FileKind::Fifo => 5,
+        FileKind::Socket => 6,
+    }
+}
+
 /// The number of the device that an inode stands for: 4 bytes by the kernel, 8 by mkfs.ubifs.
 pub(crate) fn device_of(data: &[u8]) -> Option<DeviceNumber> {
     match data.len() {

@@ -13,6 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::encrypt::is_encrypted;
 use super::{Builder, CreateError, LebSink};
 use crate::crypt::CONTEXT_NAME;
+use crate::file::type_of;
 
 /// Longest list of names of a file's extended attributes, each with a NUL (`XATTR_LIST_MAX`).
 const XATTR_LIST_MAX: usize = 65536;
@@ -115,19 +116,6 @@ pub fn check_xattr(name: &[u8], value: &[u8]) -> Result<(), XattrRefusal> {
     Ok(())
 }
 
-/// The kind of file in a name's node (`UBIFS_ITYPE_*`).
-fn type_code(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::Regular => 0,
-        FileKind::Directory => 1,
-        FileKind::Symlink => 2,
-        FileKind::BlockDevice => 3,
-        FileKind::CharacterDevice => 4,
-        FileKind::Fifo => 5,
-        FileKind::Socket => 6,
-    }
-}
-
 fn time(time: Timestamp) -> (u64, u32) {
     (time.seconds as u64, time.nanoseconds)
 }
@@ -157,7 +145,7 @@ impl<S: LebSink> Builder<S> {
     ) -> Result<(), CreateError<S::Error>> {
         assert!(name.len() <= NAME_MAX, "a name of {} bytes", name.len());
         let name = self.stored_name(directory, name);
-        self.name(EntryKind::Directory, (directory, &name), inode, type_code(kind))
+        self.name(EntryKind::Directory, (directory, &name), inode, type_of(kind))
     }
 
     fn name(
@@ -266,7 +254,7 @@ impl<S: LebSink> Builder<S> {
         let number = self.next_inode()?;
         let creation = self.creation_sequence();
         // As Linux and mkfs.ubifs from 2.3 on do; older ones write the type of a directory.
-        self.name(EntryKind::Xattr, (host, name), number, type_code(FileKind::Regular))?;
+        self.name(EntryKind::Xattr, (host, name), number, type_of(FileKind::Regular))?;
         let key = Key::inode_node(number);
         let holder = InodeNode {
             key,

@@ -12,11 +12,8 @@ use flysch_wire::ubifs::{EntryKind, FIRST_INODE, Key, NodeKind, ROOT_INODE};
 use super::Level;
 use super::plan::{File, Name, Plan, Said};
 use crate::access::Scratch;
+use crate::file::type_of;
 use crate::open::Ubifs;
-
-/// Types of names (`UBIFS_ITYPE_*`).
-const TYPE_REGULAR: u8 = 0;
-const TYPE_DIRECTORY: u8 = 1;
 
 impl Plan {
     /// Directories and extended attributes have one name; the newest stays.
@@ -119,7 +116,7 @@ impl Plan {
             let problem = String::from("no path leads to this file");
             self.tell(fs, action, (NodeKind::Inode.name(), at), (inode, problem));
             taken.insert(name.clone().into_bytes());
-            self.add_name(fs, folder, name.as_bytes(), (inode, TYPE_REGULAR));
+            self.add_name(fs, folder, name.as_bytes(), (inode, type_of(FileKind::Regular)));
             self.mark(&attributes, inode);
         }
     }
@@ -149,7 +146,12 @@ impl Plan {
                 let inode = highest.max(used) + 1;
                 let file = File { reached: true, ..directory() };
                 self.files.insert(inode, file);
-                self.add_name(fs, ROOT_INODE, shown.as_bytes(), (inode, TYPE_DIRECTORY));
+                self.add_name(
+                    fs,
+                    ROOT_INODE,
+                    shown.as_bytes(),
+                    (inode, type_of(FileKind::Directory)),
+                );
                 return (inode, shown);
             };
             if self.file(inode).is_some_and(|(_, said)| said.kind == FileKind::Directory) {
@@ -230,5 +232,5 @@ fn directory() -> File {
         xattr_names: 0,
         data_len: 0,
     };
-    File { at: None, said: Some(said), grown: false, end: 0, reached: false }
+    File { said: Some(said), ..File::new(None) }
 }

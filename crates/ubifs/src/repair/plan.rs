@@ -42,10 +42,19 @@ pub(super) struct File {
     pub(super) said: Option<Said>,
     /// The size on the flash is another one: data came after the inode.
     pub(super) grown: bool,
+    /// Blocks of content hang on it, although it is no regular file.
+    pub(super) has_blocks: bool,
     /// Where its last block ends.
     pub(super) end: u64,
     /// A path leads to it, or a file it is an attribute of.
     pub(super) reached: bool,
+}
+
+impl File {
+    /// An inode of which nothing is known but where it lies.
+    pub(super) fn new(at: Option<Location>) -> Self {
+        Self { at, said: None, grown: false, has_blocks: false, end: 0, reached: false }
+    }
 }
 
 /// A name.

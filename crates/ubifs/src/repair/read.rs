@@ -1,5 +1,6 @@
 //! Reading every node that the index leads to.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -15,7 +16,7 @@ use super::Level;
 use super::plan::{File, Name, Plan, Said};
 use crate::access::{Location, Scratch};
 use crate::check::files::impossible;
-use crate::file::{is_name, kind_of, unpack};
+use crate::file::{is_name, kind_of, type_of, unpack};
 use crate::master::INODE_WATERMARK;
 use crate::open::Ubifs;
 
@@ -44,7 +45,7 @@ impl Plan {
         scratch: &mut Scratch,
     ) {
         let inode = key.inode();
-        let mut file = File { at: Some(at), said: None, grown: false, end: 0, reached: false };
+        let mut file = File::new(Some(at));
         let problem = match fs.store.inode(inode, at, scratch) {
             Err(fault) => Some(fault.cause.to_string()),
             Ok(node) => {
@@ -101,6 +102,9 @@ impl Plan {
                 // Goes with the inode.
                 Some(None) => return self.dropped.push(at),
                 Some(Some(said)) if said.kind != FileKind::Regular && !said.is_xattr => {
+                    if let Some(file) = self.files.get_mut(&inode) {
+                        file.has_blocks = true;
+                    }
                     Err(String::from("its inode is no regular file"))
                 }
                 Some(Some(_)) if self.damaged_buds.contains(&at.lnum) => {
@@ -201,6 +205,50 @@ impl Plan {
                 self.drop_name(fs, number, problem);
             }
         }
+        self.judge_types(fs);
+    }
+
+    /// Holds the type that each name gives against its inode.
+    ///
+    /// The inode says what it is, and Linux looks at nothing else when it looks a name up. So a
+    /// name gets the type of its inode, if that counts the name among its links: else it is as
+    /// likely that the number of the inode is wrong. A type that there is not makes the entry one
+    /// that Linux does not take.
+    fn judge_types<V: Volume>(&mut self, fs: &Ubifs<V>) {
+        let mut links: BTreeMap<u32, u32> = BTreeMap::new();
+        for name in self.names.iter().filter(|name| !name.dropped) {
+            *links.entry(name.inode).or_default() += 1;
+        }
+        for number in 0..self.names.len() {
+            let name = &self.names[number];
+            if name.dropped || name.kind == EntryKind::Xattr {
+                continue;
+            }
+            let Some((file, said)) = self.file(name.inode) else { continue };
+            if kind_of(name.file_type) == Some(said.kind) {
+                continue;
+            }
+            let names = links.get(&name.inode).copied().unwrap_or(0);
+            if kind_of(name.file_type).is_some() && is_like_its_kind(file, said, names) {
+                self.correct_type(fs, number, said.kind);
+            } else {
+                links.entry(name.inode).and_modify(|names| *names -= 1);
+                self.drop_name(fs, number, "its type is not that of its inode");
+            }
+        }
+    }
+
+    /// Lets a name be written anew, with another type.
+    fn correct_type<V: Volume>(&mut self, fs: &Ubifs<V>, number: usize, kind: FileKind) {
+        let name = &mut self.names[number];
+        let (inode, at) = (name.inode, name.at.take());
+        name.file_type = type_of(kind);
+        let problem =
+            format!("\"{}\": its type is not that of its inode", name.name.escape_ascii());
+        self.dropped.extend(at);
+        let action =
+            (Level::DangerDefault, format!("it is taken for the {kind:?} that its inode is"));
+        self.tell(fs, action, (NodeKind::Entry.name(), at), (inode, problem));
     }
 
     fn misfit(&self, name: &Name) -> Option<&'static str> {
@@ -217,10 +265,20 @@ impl Plan {
         if target.is_xattr != is_xattr {
             return Some("it leads to an inode of another use");
         }
-        let kind = kind_of(name.file_type);
-        if kind.is_none() || !is_xattr && kind != Some(target.kind) {
-            return Some("its type is not that of its inode");
+        (is_xattr && kind_of(name.file_type).is_none()).then_some("its type is none that there is")
+    }
+}
+
+/// Whether an inode with so many names has what one of its kind has, and nothing else.
+fn is_like_its_kind(file: &File, said: Said, names: u32) -> bool {
+    match said.kind {
+        FileKind::Directory => names == 1 && said.links >= 2 && !file.has_blocks,
+        FileKind::Regular => names == said.links,
+        FileKind::Symlink => names == said.links && !file.has_blocks,
+        // Linux counts a device's number as content.
+        _ => {
+            let is_empty = said.size == 0 || said.size == said.data_len as u64;
+            names == said.links && is_empty && !file.has_blocks
         }
-        None
     }
 }

@@ -14,7 +14,7 @@ use super::cache::Record;
 use super::inode::{kind, stamp};
 use super::sealed::CONTEXT_COST;
 use super::{BASE, UbifsMut};
-use crate::file::{entry_size, is_name};
+use crate::file::{entry_size, is_name, type_of};
 use crate::store::default_compression;
 
 /// Inode numbers from here on are not given out (`INUM_WATERMARK`).
@@ -30,15 +30,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
 
 /// The type byte of an entry (`UBIFS_ITYPE_*`).
 pub(super) fn file_type(kind: Option<FileKind>) -> u8 {
-    match kind {
-        Some(FileKind::Regular) | None => 0,
-        Some(FileKind::Directory) => 1,
-        Some(FileKind::Symlink) => 2,
-        Some(FileKind::BlockDevice) => 3,
-        Some(FileKind::CharacterDevice) => 4,
-        Some(FileKind::Fifo) => 5,
-        Some(FileKind::Socket) => 6,
-    }
+    kind.map_or(0, type_of)
 }
 
 /// Bytes of an entry node.
