@@ -1,11 +1,15 @@
 //! LEB properties against what the LEBs hold, and their sums against the master node.
 
 use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use flysch_api::finding::Severity;
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::lpt::LebProperties;
-use flysch_wire::ubifs::{DATA_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, NodeKind, Superblock};
+use flysch_wire::ubifs::{
+    DATA_NODE_SIZE, Header, INLINE_DATA_MAX, INODE_NODE_SIZE, NodeKind, Superblock,
+};
 
 use super::Check;
 use super::tree::Usage;
@@ -46,15 +50,17 @@ impl<V: Volume> Check<'_, V> {
         let main = layout.main.start..layout.main.end.min(self.fs.store.access.lebs);
         for (at, lnum) in main.enumerate() {
             let known = properties.and_then(|properties| properties.get(at)).copied();
-            let Some(held) = self.hold(lnum, known) else { continue };
+            let nodes = usage.nodes.get(&lnum).map_or(&[][..], Vec::as_slice);
+            let Some(held) = self.hold(lnum, known, nodes) else { continue };
             if let (Some(known), false) = (known, usage.incomplete) {
                 self.compare(lnum, known, &held, usage);
             }
         }
     }
 
-    /// Goes through a LEB; garbage in it is told unless nothing there is in use.
-    fn hold(&mut self, lnum: u32, known: Option<LebProperties>) -> Option<Held> {
+    /// Goes through a LEB; garbage in it is told unless nothing there is in use, and nodes in use
+    /// that lie in another one's padding or length: who goes through the LEB steps over them.
+    fn hold(&mut self, lnum: u32, known: Option<LebProperties>, in_use: &[u32]) -> Option<Held> {
         let store = &self.fs.store;
         let leb_size = store.layout.leb_size;
         let mut held = Held { end: 0, index: false, nodes: 0 };
@@ -73,9 +79,11 @@ impl<V: Volume> Check<'_, V> {
         // Empty and freeable LEBs may hold what an unclean stop left, buds were read while opening.
         let idle = known.is_some_and(|it| it.free + it.dirty == leb_size);
         let mut scan = Scan::new(leb, 0);
+        let mut begins = Vec::new();
         for item in &mut scan {
             match item {
-                Item::Node { header, .. } => {
+                Item::Node { offset, header, .. } => {
+                    begins.push(offset);
                     held.index |= held.nodes == 0 && header.kind == NodeKind::Index;
                     held.nodes += 1;
                 }
@@ -89,6 +97,16 @@ impl<V: Volume> Check<'_, V> {
             }
         }
         held.end = scan.end();
+        let is_hidden = |offset: &u32| {
+            begins.binary_search(offset).is_err()
+                && leb.get(*offset as usize..).is_some_and(|rest| Header::check(rest).is_ok())
+        };
+        if !self.is_given_up(lnum)
+            && let Some(offset) = in_use.iter().copied().find(is_hidden)
+        {
+            let problem = String::from("a node in use lies in what another one covers");
+            self.tell(Severity::Inconsistent, "LEB", problem, (lnum, offset));
+        }
         Some(held)
     }
 

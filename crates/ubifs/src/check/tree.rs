@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 use flysch_api::finding::Severity;
@@ -18,6 +19,8 @@ use crate::overlay::Overlay;
 pub(super) struct Usage {
     /// Bytes in use, by LEB.
     pub(super) used: BTreeMap<u32, u32>,
+    /// Where the nodes in use begin, by LEB.
+    pub(super) nodes: BTreeMap<u32, Vec<u32>>,
     /// LEBs that hold index nodes in use.
     pub(super) index: BTreeMap<u32, u32>,
     /// Bytes of index nodes.
@@ -47,6 +50,7 @@ impl<V: Volume> Visit for Leaves<'_, '_, V> {
     fn node(&mut self, at: Location, _node: &IndexNode<'_>) -> ControlFlow<()> {
         let size = align8(at.length);
         *self.usage.used.entry(at.lnum).or_default() += size;
+        self.usage.nodes.entry(at.lnum).or_default().push(at.offset);
         *self.usage.index.entry(at.lnum).or_default() += size;
         self.usage.index_size += u64::from(size);
         ControlFlow::Continue(())
@@ -54,6 +58,7 @@ impl<V: Volume> Visit for Leaves<'_, '_, V> {
 
     fn leaf(&mut self, branch: &Branch<'_>, from: Location) -> ControlFlow<()> {
         *self.usage.used.entry(branch.lnum).or_default() += align8(branch.length);
+        self.usage.nodes.entry(branch.lnum).or_default().push(branch.offset);
         // What a file still has is looked at with the file; here what the journal replaced.
         let store = &self.check.fs.store;
         let replaced = store.overlay.is_gone(branch.key) || store.overlay.get(branch.key).is_some();

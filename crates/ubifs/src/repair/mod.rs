@@ -20,6 +20,8 @@ mod read;
 #[cfg(test)]
 mod cuts;
 #[cfg(test)]
+mod sealed_faults;
+#[cfg(test)]
 mod tests;
 
 use alloc::format;

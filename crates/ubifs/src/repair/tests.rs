@@ -97,7 +97,7 @@ pub(super) fn assert_sound(memory: &Memory, what: &str) {
     assert!(damage.is_empty(), "{what}: {damage:#?}");
 }
 
-fn content(fs: &impl FileSystem, path: &str) -> Option<Vec<u8>> {
+pub(super) fn content(fs: &impl FileSystem, path: &str) -> Option<Vec<u8>> {
     let inode = path.split('/').try_fold(ROOT, |at, name| fs.lookup(at, name.as_bytes()).ok())?;
     let mut bytes = vec![0; fs.attributes(inode).ok()?.size as usize];
     fs.read(inode, 0, &mut bytes).ok()?;
@@ -129,11 +129,11 @@ pub(super) fn filled() -> Memory {
     fs.close().unwrap()
 }
 
-fn bytes(directory: u32, file: u32) -> Vec<u8> {
+pub(super) fn bytes(directory: u32, file: u32) -> Vec<u8> {
     (0..9000_u32).map(|n| (n * 7 + directory * 31 + file) as u8).collect()
 }
 
-fn assert_whole(memory: &Memory, what: &str) {
+pub(super) fn assert_whole(memory: &Memory, what: &str) {
     let fs = Ubifs::open(memory, &Options::default()).unwrap();
     for (directory, file) in (0..40).map(|n| (n / 10, n % 10)) {
         let path = format!("d{directory}/f{file}");

@@ -13,8 +13,8 @@ use flysch_api::vfs::Error;
 use flysch_api::volume::{LebState, Volume, VolumeMut};
 use flysch_wire::ubifs::lpt::LebProperties;
 use flysch_wire::ubifs::{
-    DirectoryEntry, EntryKind, FIRST_INODE, Group, InodeNode, Key, MASTER_LEB, Master, MasterFlags,
-    Node, NodeKind, ROOT_INODE, align8,
+    DirectoryEntry, EntryKind, FIRST_INODE, Group, Header, InodeNode, Key, MASTER_LEB, Master,
+    MasterFlags, Node, NodeKind, ROOT_INODE, align8,
 };
 
 use super::buffered::{Buffered, pad};
@@ -88,8 +88,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         let superblock = fs.store.superblock;
         let Some(format) = fs.lpt else { return Err(Error::Invalid("no superblock").into()) };
         fs.store.access.volume.unit = superblock.min_io_size;
-        let used = used_bytes(&state.kept);
-        let (sequence, held) = survey(&fs, state);
+        let kept = kept_nodes(&state.kept);
+        let (sequence, held) = survey(&fs, state, &kept);
         let leb_size = superblock.leb_size;
         let master = sane_master(&fs, state);
         let known = fs.master.as_ref().map(|chosen| chosen.master.leb_cnt);
@@ -132,7 +132,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             #[cfg(test)]
             only_gaps: false,
         };
-        this.count(&used, held)?;
+        this.count(&kept, held)?;
         this.find_log();
         if grown || is_impossible {
             // First of all: a master node may know of fewer LEBs, and not of more.
@@ -154,13 +154,15 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Rewrites what must be, and counts what each LEB holds.
     fn count(
         &mut self,
-        used: &BTreeMap<u32, u32>,
+        kept: &BTreeMap<u32, Vec<Extent>>,
         held: Vec<(Held, Vec<u8>)>,
     ) -> Result<(), Error> {
         let (leb_size, unit) = (self.leb_size(), self.unit());
         let mut properties = Vec::with_capacity(held.len());
         for (lnum, (held, content)) in (self.fs.store.layout.main.start..).zip(held) {
-            let used = used.get(&lnum).copied().unwrap_or(0);
+            let used = kept.get(&lnum).map_or(0, |nodes| {
+                nodes.iter().fold(0_u32, |sum, node| sum.saturating_add(node.1 - node.0))
+            });
             let end = match held.rewrite && used == 0 {
                 // All of it is dirt.
                 true => leb_size,
@@ -296,18 +298,22 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 }
 
-/// Bytes in use of each LEB.
-fn used_bytes(kept: &Overlay) -> BTreeMap<u32, u32> {
-    let mut used: BTreeMap<u32, u32> = BTreeMap::new();
+/// Where a node begins, and the place behind it that the next one may begin at.
+type Extent = (u32, u32);
+
+/// The nodes that stay, by LEB, in the order they lie.
+fn kept_nodes(kept: &Overlay) -> BTreeMap<u32, Vec<Extent>> {
+    let mut nodes: BTreeMap<u32, Vec<Extent>> = BTreeMap::new();
     let mut add = |at: Location| {
-        let bytes = used.entry(at.lnum).or_default();
-        *bytes = bytes.saturating_add(align8(at.length));
+        let end = at.offset.saturating_add(align8(at.length));
+        nodes.entry(at.lnum).or_default().push((at.offset, end));
     };
     kept.nodes(Key::MIN, Key::MAX).for_each(|(_, at)| add(at));
     for key in kept.name_keys() {
         kept.names_of(key).iter().filter_map(|change| change.location).for_each(&mut add);
     }
-    used
+    nodes.values_mut().for_each(|nodes| nodes.sort_unstable());
+    nodes
 }
 
 /// The master node as far as it can be believed.
@@ -364,7 +370,11 @@ fn sane_master<V: VolumeMut>(fs: &Ubifs<Buffered<V>>, state: &NewState) -> Maste
 
 /// Goes through every LEB: the highest sequence number, and of the main area's what each holds,
 /// with the content it is to get where it must be rewritten.
-fn survey<V: VolumeMut>(fs: &Ubifs<Buffered<V>>, state: &NewState) -> (u64, Vec<(Held, Vec<u8>)>) {
+fn survey<V: VolumeMut>(
+    fs: &Ubifs<Buffered<V>>,
+    state: &NewState,
+    kept: &BTreeMap<u32, Vec<Extent>>,
+) -> (u64, Vec<(Held, Vec<u8>)>) {
     let access = &fs.store.access;
     let dropped: BTreeSet<(u32, u32)> =
         state.dropped.iter().map(|at| (at.lnum, at.offset)).collect();
@@ -379,7 +389,8 @@ fn survey<V: VolumeMut>(fs: &Ubifs<Buffered<V>>, state: &NewState) -> (u64, Vec<
             if let Ok(leb) = access.leb(lnum, &mut scratch) {
                 // The last write to the journal may have been cut short, and look erased.
                 held.rewrite = fs.is_unclean() && fs.buds.iter().any(|bud| bud.lnum == lnum);
-                let last = look((lnum, leb), &dropped, &mut held, &mut content);
+                let kept = kept.get(&lnum).map_or(&[][..], Vec::as_slice);
+                let last = look((lnum, leb), (kept, &dropped), &mut held, &mut content);
                 sequence = sequence.max(last);
                 if held.rewrite {
                     content.truncate(held.end as usize);
@@ -399,37 +410,51 @@ fn survey<V: VolumeMut>(fs: &Ubifs<Buffered<V>>, state: &NewState) -> (u64, Vec<
 }
 
 /// Goes through one LEB; `content` becomes what it should hold.
+///
+/// The nodes that stay are proved by what leads to them; what a scan finds is not, if a node's
+/// length or padding is wrong under a right checksum. So nothing is cleared where one of them lies,
+/// and a LEB in which the scan steps over one gets other padding.
 fn look(
     (lnum, leb): (u32, &[u8]),
-    dropped: &BTreeSet<(u32, u32)>,
+    (kept, dropped): (&[Extent], &BTreeSet<(u32, u32)>),
     held: &mut Held,
     content: &mut Vec<u8>,
 ) -> u64 {
-    let mut sequence = 0;
-    let mut end = 0;
-    let mut bad: Vec<(u32, u32)> = Vec::new();
+    let sequence_at =
+        |&(start, _): &Extent| Header::parse(&leb[start as usize..]).map_or(0, |it| it.sequence);
+    let mut sequence = kept.iter().map(sequence_at).max().unwrap_or(0);
+    let (mut met, mut bad) = (0, false);
+    let mut solid = kept.to_vec();
     let mut scan = Scan::new(leb, 0);
     for item in &mut scan {
-        match item {
-            Item::Node { offset, header, .. } => {
-                sequence = sequence.max(header.sequence);
-                let behind = (offset + align8(header.length)).min(leb.len() as u32);
-                if dropped.contains(&(lnum, offset)) {
-                    bad.push((offset, behind));
-                } else {
-                    held.index |= header.kind == NodeKind::Index;
-                    end = behind;
-                }
+        let Item::Node { offset, header, .. } = item else {
+            bad = true;
+            continue;
+        };
+        sequence = sequence.max(header.sequence);
+        let end = (offset + align8(header.length)).min(leb.len() as u32);
+        let next = kept.partition_point(|node| node.1 <= offset);
+        match kept.get(next) {
+            Some(&(start, _)) if start == offset => met += 1,
+            Some(&(start, _)) if start < end => bad = true,
+            _ if dropped.contains(&(lnum, offset)) => bad = true,
+            _ => {
+                held.index |= header.kind == NodeKind::Index;
+                solid.push((offset, end));
             }
-            Item::Garbage { range, .. } => bad.push(range),
         }
     }
-    held.rewrite |= !bad.is_empty();
-    held.end = if held.rewrite { end } else { scan.end() };
+    held.rewrite |= bad || met < kept.len();
+    held.end = scan.end();
     if held.rewrite {
+        solid.sort_unstable();
         *content = leb.into();
-        for (start, end) in bad {
-            fill(&mut content[start as usize..end as usize]);
+        held.end = 0;
+        for (start, end) in solid {
+            if start > held.end {
+                fill(&mut content[held.end as usize..start as usize]);
+            }
+            held.end = held.end.max(end.min(leb.len() as u32));
         }
     }
     sequence
