@@ -1,6 +1,6 @@
 //! UBIFS images made by mtd-utils, and what must come out of them again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fs;
 use std::ops::ControlFlow;
@@ -210,11 +210,23 @@ fn name_links(tree: &mut Tree) {
     }
 }
 
-/// Reads everything of a file system; a directory that cannot be read to its end is told in
-/// `problems`.
+/// What a file system shows.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// The files that a path leads to.
+    pub tree: Tree,
+    /// What could not be read, or not to its end.
+    pub problems: Vec<String>,
+    /// Where it says two things: names that are listed and that a lookup finds elsewhere or not at
+    /// all, and names that lead to a directory that has one already. None of them is followed.
+    pub contradictions: Vec<String>,
+}
+
+/// Reads everything of a file system that does not contradict itself; what cannot be read to its
+/// end is told in `problems`.
 ///
 /// # Panics
-/// If a directory contains itself.
+/// If it does.
 pub fn image_tree(fs: &dyn FileSystem, problems: &mut Vec<String>) -> Tree {
     subtree(fs, fs.statistics().root, problems)
 }
@@ -222,16 +234,24 @@ pub fn image_tree(fs: &dyn FileSystem, problems: &mut Vec<String>) -> Tree {
 /// Reads everything from one directory, or one file, on.
 ///
 /// # Panics
-/// If a directory contains itself.
+/// If it contradicts itself.
 pub fn subtree(fs: &dyn FileSystem, root: Inode, problems: &mut Vec<String>) -> Tree {
-    let mut tree = Tree::new();
+    let shown = shown(fs, root);
+    assert_eq!(shown.contradictions, Vec::<String>::new());
+    problems.extend(shown.problems);
+    shown.tree
+}
+
+/// Reads everything from one directory, or one file, on, whatever is wrong with it.
+pub fn shown(fs: &dyn FileSystem, root: Inode) -> Shown {
+    let mut shown = Shown::default();
+    let mut directories = BTreeSet::from([root]);
     let mut todo = vec![(Vec::new(), root)];
     while let Some((path, inode)) = todo.pop() {
-        assert!(path.iter().filter(|&&byte| byte == b'/').count() < 1000, "a circle");
         let file = match image_file(fs, inode) {
             Ok(file) => file,
             Err(error) => {
-                problems.push(std::format!("{}: {error}", path.escape_ascii()));
+                shown.problems.push(std::format!("{}: {error}", path.escape_ascii()));
                 continue;
             }
         };
@@ -242,23 +262,40 @@ pub fn subtree(fs: &dyn FileSystem, root: Inode, problems: &mut Vec<String>) -> 
                     child.push(b'/');
                 }
                 child.extend_from_slice(entry.name);
-                assert_eq!(fs.lookup(inode, entry.name), Ok(entry.inode), "lookup finds it too");
-                todo.push((child, entry.inode));
+                let found = fs.lookup(inode, entry.name);
+                let is_directory =
+                    fs.attributes(entry.inode).is_ok_and(|it| it.kind == FileKind::Directory);
+                if found != Ok(entry.inode) {
+                    let (path, listed) = (child.escape_ascii(), entry.inode);
+                    let problem = std::format!("{path}: {listed:?} listed, looked up {found:?}");
+                    shown.contradictions.push(problem);
+                } else if is_directory && !directories.insert(entry.inode) {
+                    let problem = std::format!("{}: has another path", child.escape_ascii());
+                    shown.contradictions.push(problem);
+                } else {
+                    todo.push((child, entry.inode));
+                }
                 ControlFlow::Continue(())
             });
             if let Err(error) = listed {
-                problems.push(std::format!("{}: {error}", path.escape_ascii()));
+                shown.problems.push(std::format!("{}: {error}", path.escape_ascii()));
             }
         }
-        tree.insert(path, file);
+        shown.tree.insert(path, file);
     }
-    name_links(&mut tree);
-    tree
+    name_links(&mut shown.tree);
+    shown
 }
+
+/// Content is read up to here, bytes: more than any file has of which it is wanted. A damaged size
+/// may be anything; of such a file it is told that it could not be read to its end.
+const READ_MAX: u64 = 64 << 20;
 
 fn image_file(fs: &dyn FileSystem, inode: Inode) -> Result<File, flysch_api::vfs::Error> {
     let stat = fs.attributes(inode)?;
-    let mut content = vec![0; stat.size as usize + 10];
+    let has_content = matches!(stat.kind, FileKind::Regular | FileKind::Symlink);
+    let size = if has_content { stat.size.min(READ_MAX) } else { 0 };
+    let mut content = vec![0; size as usize + 10];
     let read = match stat.kind {
         FileKind::Regular | FileKind::Symlink => fs.read(inode, 0, &mut content),
         _ => Ok(0),

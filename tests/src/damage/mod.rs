@@ -17,7 +17,7 @@ use flysch_image::{Image, Options, RepairFailure, Room, Volume};
 use flysch_ubifs::repair::{Level, RepairError, Report};
 
 use crate::mutate::{mutated, now};
-use crate::ubifs::{File, Random, Tree, image_tree};
+use crate::ubifs::{File, Random, Shown, Tree, shown};
 pub use samples::{Good, samples};
 
 /// LEBs more for a volume without room for a new index, as the command gives them.
@@ -135,12 +135,12 @@ impl<'s> Run<'s> {
                 return Ok(());
             }
         };
-        let before = tree_of(volume);
+        let before = shown_of(volume);
         let Some(level) = report.level else {
             self.totals.clean += 1;
-            return match found_by_check(image, volume) {
+            return match found_by_check(image, volume).or(wrong_with(&before)) {
                 None => Ok(()),
-                Some(found) => Err(format!("nothing to repair, but the check says {found}")),
+                Some(found) => Err(format!("nothing to repair, yet {found}")),
             };
         };
         let copy = self.directory.join("copy");
@@ -170,7 +170,11 @@ impl<'s> Run<'s> {
             (Ok(Report { level: None, .. }), Ok(below)) if below.is_empty() => {}
             other => return Err(format!("repaired at {level}, and then {other:?}")),
         }
-        self.totals.kept += kept(&report, (&before, &tree_of(volume)), good.tree(number))?;
+        let after = shown_of(volume);
+        if let Some(found) = wrong_with(&after) {
+            return Err(format!("repaired at {level}, and then {found}"));
+        }
+        self.totals.kept += kept(&report, (&before.tree, &after.tree), good.tree(number))?;
         *self.totals.repaired.entry(level.name()).or_default() += 1;
         written_to(&repaired, volume)
     }
@@ -202,11 +206,16 @@ fn kind_of(error: &str) -> String {
     error.split(|c: char| c.is_ascii_digit()).collect::<Vec<_>>().join("N")
 }
 
-/// Everything that can be read; nothing, if directories are so damaged that they contradict
-/// themselves.
-fn tree_of(volume: &Volume) -> Tree {
-    let Some(fs) = volume.file_system() else { return Tree::new() };
-    catch_unwind(AssertUnwindSafe(|| image_tree(&*fs, &mut Vec::new()))).unwrap_or_default()
+/// Everything that can be read.
+fn shown_of(volume: &Volume) -> Shown {
+    let fs = volume.file_system();
+    fs.map_or_else(Shown::default, |fs| shown(&*fs, fs.statistics().root))
+}
+
+/// The first thing that is wrong with what a file system shows; damaged content is told with the
+/// files.
+fn wrong_with(shown: &Shown) -> Option<String> {
+    shown.contradictions.iter().chain(&shown.problems).next().cloned()
 }
 
 /// The first thing above a note that the check says of `volume`.
