@@ -144,11 +144,15 @@ fn what_a_wrong_branch_leads_to_stays() {
     assert!(fs.attributes(inode).is_ok());
 }
 
-/// The newest branch with this key: the index node it is in, where in the LEB, what it leads to.
+/// The newest branch of the lowest level with this key: the index node it is in, where in the LEB,
+/// what it leads to.
 fn branch(memory: &Memory, key: [u8; 8]) -> ((Place, usize), [u8; 12]) {
     let mut newest: Option<(u64, (Place, usize), [u8; 12])> = None;
     for ((lnum, at), header) in nodes(memory, NodeKind::Index) {
         let leb = memory.lebs[lnum].as_ref().unwrap();
+        if leb[at + 26..at + 28] != [0, 0] {
+            continue;
+        }
         for branch in (at + 28..at + header.length as usize).step_by(20) {
             let is_newer = newest.is_none_or(|found| found.0 < header.sequence);
             if leb[branch + 12..branch + 20] == key && is_newer {
