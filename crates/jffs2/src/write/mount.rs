@@ -651,7 +651,8 @@ impl<'f, F: Flash> Build<'f, F> {
             // Elsewhere nobody could tell an interrupted erase, and Linux does not ask.
             Marker::None => false,
         };
-        if is_marked { State::Free } else { State::Erasable }
+        // One that does not read as erased each time is not erased, whatever its marker says.
+        if is_marked && !self.torn.contains(&number) { State::Free } else { State::Erasable }
     }
 
     /// Counts the bytes of a closed block that collecting it would set free.

@@ -152,6 +152,8 @@ fn what_was_found_stays_mended() {
         // Programming failed in the last block that was left, with room at the end of another.
         ("jffs2-full/die4/bad2/worn/disturbed/hasty/failing/9", "194e"),
         ("jffs2-full/die4/bad2/worn/disturbed/hasty/failing/9", "194h"),
+        // A block that read as erased in the end was written to, and read as it had been looked at.
+        ("jffs2-edit/nor/bad0/new/unstable/tool/plain/15", "194e"),
         // A block was erased whose nodes counted in a copy that faded, and was not copied yet.
         ("jffs2-overwrite/slc-mode/bad0/new/fading/hasty/failing/1", "54l"),
         // An erase that was announced, of a LEB given up that nobody asks for.
