@@ -111,7 +111,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
     }
 
-    /// Chooses the index LEB with most dirt.
+    /// Chooses the index LEB with most dirt, of those that are to stay if there is any.
     fn open_gaps(&mut self, writing: &mut Writing) -> Result<Gaps, Error> {
         let leb_size = self.leb_size();
         let head = self.index_head.0;
@@ -119,7 +119,9 @@ impl<V: VolumeMut> UbifsMut<V> {
             .space
             .lebs()
             .filter(|(lnum, leb)| leb.index && *lnum != head && !writing.filled.contains(lnum));
-        let Some((lnum, _)) = lebs.max_by_key(|(_, leb)| leb_size - leb.used) else {
+        let dirtiest =
+            lebs.max_by_key(|(lnum, leb)| (!writing.moving.contains(lnum), leb_size - leb.used));
+        let Some((lnum, _)) = dirtiest else {
             return Err(Error::NoSpace);
         };
         writing.filled.insert(lnum);

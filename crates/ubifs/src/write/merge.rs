@@ -61,7 +61,7 @@ enum Merged {
 /// What is written during one commit.
 pub(super) struct Writing {
     /// Index LEBs whose nodes all move, so that the LEBs become free.
-    moving: BTreeSet<u32>,
+    pub(super) moving: BTreeSet<u32>,
     /// First keys of the nodes in them.
     keys: BTreeSet<Key>,
     /// Bytes of the index head's LEB not written yet, and where they begin.
@@ -140,31 +140,34 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(())
     }
 
-    /// Index LEBs that are mostly dirt, as many as there is room to empty.
+    /// Index LEBs that are mostly dirt, as many as there is room to empty: in the LEB that is being
+    /// written, in some of the empty ones, and without any in the gaps of the others. The budget
+    /// counts on it: of the LEBs of an index all that it does not need are promised to content.
     fn choose_moving(&mut self) -> Result<(BTreeSet<u32>, BTreeSet<Key>), Error> {
         let leb_size = self.leb_size();
         let (mut moving, mut keys) = (BTreeSet::new(), BTreeSet::new());
         let needed = self.index_size.div_ceil(u64::from(leb_size)) + 1;
-        let idx_lebs = self.space.sums().idx_lebs;
-        let spare = self.space.sums().available_lebs.saturating_sub(2);
-        if idx_lebs <= needed + needed / 2 || spare == 0 {
+        if self.space.sums().idx_lebs <= needed + needed / 2 {
             return Ok((moving, keys));
         }
-        let head = self.index_head.0;
-        let old = |lnum: u32, leb: &super::space::Leb| leb.index && leb.used > 0 && lnum != head;
-        let mut lebs: Vec<(u32, u32)> = self
-            .space
-            .lebs()
-            .filter(|(lnum, leb)| old(*lnum, leb) && leb.used < leb_size / 2)
-            .map(|(lnum, leb)| (leb.used, lnum))
+        let (head, end) = self.index_head;
+        let others = |(lnum, leb): &(u32, &super::space::Leb)| leb.index && *lnum != head;
+        let others = || self.space.lebs().filter(others);
+        let spare = self.space.sums().available_lebs.saturating_sub(2).min(4);
+        let gaps = |leb: &super::space::Leb| if spare == 0 { leb_size - leb.used } else { 0 };
+        let mut left = u64::from(leb_size - end) + spare * u64::from(leb_size);
+        left += others().map(|(_, leb)| u64::from(gaps(leb))).sum::<u64>();
+        // Nodes above those that move are written as well.
+        left /= 2;
+        let mut lebs: Vec<(u32, u32, u32)> = others()
+            .filter(|(_, leb)| (1..leb_size / 2).contains(&leb.used))
+            .map(|(lnum, leb)| (leb.used, lnum, gaps(leb)))
             .collect();
         lebs.sort_unstable();
-        let mut left = spare.min(4) * u64::from(leb_size) / 2;
-        for (used, lnum) in lebs {
-            if u64::from(used) > left {
-                break;
-            }
-            left -= u64::from(used);
+        for (used, lnum, gaps) in lebs {
+            // What moves does not go into the gaps that it leaves.
+            let Some(rest) = left.checked_sub(u64::from(used) + u64::from(gaps) / 2) else { break };
+            left = rest;
             for node in self.index_nodes_in(lnum)? {
                 keys.insert(node.key);
             }

@@ -160,6 +160,8 @@ fn what_was_found_stays_mended() {
         ("ubi-write/nor/bad0/new/settled/bare/fastmap/14", "38a"),
         // Padding behind what was copied faded, and zeros without a header were taken for an entry.
         ("jffs2-ubi/die4/bad0/worn/fading/bare/plain/15", "32l"),
+        // Index LEBs with hardly anything in them were promised to content and not emptied.
+        ("ubifs-full/slc-mode/bad2/new/disturbed/bare/failing/18", "575e"),
         // The second copy of the master node, the first thing in its LEB, was cut by a clean stop.
         ("ubifs-random/slc-mode/bad0/new/fading/tool/failing-fastmap/7", "401l"),
         // An identifier header that was cut over erased data, in a block that waits for its erase.
