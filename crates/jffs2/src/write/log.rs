@@ -157,10 +157,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
                 // What does not fit into an empty block fits into none.
                 Some(_) if is_new => return Err(Error::NoSpace),
                 Some(_) => self.close()?,
-                None => {
-                    self.open()?;
-                    is_new = true;
-                }
+                None => is_new = self.open()?,
             }
         }
     }
@@ -262,14 +259,18 @@ impl<F: FlashMut> Jffs2Mut<F> {
         })
     }
 
-    /// Takes a block to append to; none is current.
-    fn open(&mut self) -> Result<(), Error> {
+    /// Takes a block to append to; none is current. Without any the end of one that a mount left
+    /// alone has to do: says whether it is an empty one.
+    fn open(&mut self) -> Result<bool, Error> {
         loop {
             if let Some(number) = self.blocks.free.pop_front() {
                 let start = self.medium.marker_len();
                 self.blocks.open(number, start);
                 self.stamps.is_due = true;
-                return Ok(());
+                return Ok(true);
+            }
+            if self.blocks.erasable.is_empty() && self.resume_anywhere() {
+                return Ok(false);
             }
             self.erase_one()?;
         }
@@ -414,21 +415,15 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(())
     }
 
-    /// Room for a node whose programming failed at `offset`, at the end of a block that a mount
-    /// left alone if there is no other. Without any the flash is worn out: nothing is written any
-    /// more, for what was accepted has no place, and what is on the failed page of the node may be
-    /// found or not.
+    /// Room for a node whose programming failed at `offset`. Without any the flash is worn out:
+    /// nothing is written any more, for what was accepted has no place, and what is on the failed
+    /// page of the node may be found or not.
     fn find_good_room(&mut self, raw: &Raw, offset: u64) -> Result<(), Error> {
         let room = Room { nodes: raw.space(), entries: raw.summary_entry_len() };
-        loop {
-            match self.find_room(room) {
-                Ok(_) => return Ok(()),
-                Err(Error::NoSpace) if self.resume_anywhere() => {}
-                Err(Error::NoSpace) => {
-                    return Err(self.failed(FlashError::ProgramFailed { offset }, offset));
-                }
-                Err(error) => return Err(error),
-            }
+        match self.find_room(room) {
+            Ok(_) => Ok(()),
+            Err(Error::NoSpace) => Err(self.failed(FlashError::ProgramFailed { offset }, offset)),
+            Err(error) => Err(error),
         }
     }
 

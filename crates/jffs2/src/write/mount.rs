@@ -24,6 +24,8 @@ use crate::{MountError, detect_order, node};
 
 /// Fewest erase blocks (Linux refuses less).
 const BLOCKS_MIN: u32 = 5;
+/// Times a mount is begun when programs fail in all blocks that are left.
+const TRIES: u32 = 3;
 
 impl Reserves {
     /// As Linux's `build.c` computes them, and one block more: after a power cut Linux goes on in
@@ -78,6 +80,23 @@ impl<F: FlashMut> Jffs2Mut<F> {
     /// When there is no JFFS2, the flash cannot be read, or must not be written to.
     pub fn mount(flash: F, options: &WriteOptions) -> Result<Self, MountError> {
         check_geometry(flash.geometry())?;
+        let mut fs = Self::attempt(flash, options)?;
+        for _ in 1..TRIES {
+            if !fs.is_dead || fs.activity.program_failures == 0 {
+                break;
+            }
+            // What it copied counts no more than what a mount copied that was cut short: the
+            // blocks in which programming failed are free again.
+            let before = fs.activity;
+            fs = Self::attempt(fs.into_flash(), options)?;
+            fs.activity.given_up += before.given_up;
+            fs.activity.program_failures += before.program_failures;
+        }
+        Ok(fs)
+    }
+
+    /// Mounts once, until everything is done or nothing can be written any more.
+    fn attempt(flash: F, options: &WriteOptions) -> Result<Self, MountError> {
         let order = match options.order {
             Some(order) => order,
             None => detect_order(&flash)?,
@@ -165,9 +184,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
         self.collected = self.collected.filter(|number| *number != end.block);
     }
 
-    /// For nodes that programming has left without a place, when there is no block any more: goes
-    /// on at the end of a block, of one that was not cut off if there is one. Says whether there is
-    /// any.
+    /// When there is no block any more, for what has to be copied or lost its place to a program
+    /// that failed: goes on at the end of a block, of one that was not cut off if there is one.
+    /// Says whether there is any.
     pub(super) fn resume_anywhere(&mut self) -> bool {
         let ends = self.blocks.ends().filter(|_| self.blocks.current.is_none());
         let end = ends.min_by_key(|end| (end.is_torn, end.start));

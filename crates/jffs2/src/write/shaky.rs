@@ -249,8 +249,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
         if shaky.iter().any(|number| self.copy_frozen(*number).is_err()) || self.flush().is_err() {
             return;
         }
-        for (at, number) in shaky.iter().enumerate() {
-            if self.gather(&shaky[at..]).is_err() || self.clear(*number).is_err() {
+        let patience = self.activity.collected + self.blocks.blocks.len() as u64;
+        for at in 0..shaky.len() {
+            if self.clear(&shaky[at..], patience).is_err() {
                 return;
             }
         }
@@ -301,8 +302,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
 
     /// Collects other blocks if those that are left to write to may not do for what counts in
     /// these. One in which programming failed meanwhile holds little, and is the first.
-    fn gather(&mut self, shaky: &[u32]) -> Result<(), flysch_api::vfs::Error> {
-        let patience = self.activity.collected + self.blocks.blocks.len() as u64;
+    fn gather(&mut self, shaky: &[u32], patience: u64) -> Result<(), flysch_api::vfs::Error> {
         loop {
             let blocks = shaky.iter().map(|number| &self.blocks.blocks[*number as usize]);
             let closed = blocks.filter(|block| block.state == State::Closed);
@@ -321,11 +321,14 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
     }
 
-    /// Copies what counts in a block and erases it. Nodes are copied as they are, and nothing is
-    /// written anew from several: should the power go, what was written so far is of no use, and
-    /// the next mount can erase it (see `super::copies`).
-    fn clear(&mut self, number: u32) -> Result<(), flysch_api::vfs::Error> {
+    /// Copies what counts in the first of these blocks and erases it. Nodes are copied as they are,
+    /// and nothing is written anew from several: should the power go, what was written so far is of
+    /// no use, and the next mount can erase it (see `super::copies`).
+    fn clear(&mut self, shaky: &[u32], patience: u64) -> Result<(), flysch_api::vfs::Error> {
+        let Some(&number) = shaky.first() else { return Ok(()) };
         loop {
+            // Each time: a block in which programming failed a moment ago is one less.
+            self.gather(shaky, patience)?;
             let block = &self.blocks.blocks[number as usize];
             if block.state != State::Closed {
                 break;

@@ -30,6 +30,8 @@ struct Nor {
     left: Option<u32>,
     /// Programs until one fails, and does nothing.
     until_failure: Option<u32>,
+    /// So many more fail then, each so many programs after the one before.
+    failures: (u32, u32),
     /// A cell that does not read the same each time.
     unsteady: Option<Unsteady>,
 }
@@ -47,7 +49,8 @@ impl Nor {
     fn new(blocks: usize) -> Self {
         let geometry = Geometry::nor((blocks * BLOCK) as u64, BLOCK as u32);
         let bytes = vec![0xFF; blocks * BLOCK];
-        Self { geometry, bytes, left: None, until_failure: None, unsteady: None }
+        let (left, until_failure, failures, unsteady) = (None, None, (0, 0), None);
+        Self { geometry, bytes, left, until_failure, failures, unsteady }
     }
 
     fn operate(&mut self) -> Result<(), FlashError> {
@@ -117,7 +120,9 @@ impl FlashMut for Nor {
         self.operate()?;
         self.until_failure = match self.until_failure {
             Some(0) => {
-                self.until_failure = None;
+                let (more, apart) = self.failures;
+                self.until_failure = (more > 0).then_some(apart);
+                self.failures.0 = more.saturating_sub(1);
                 return Err(FlashError::ProgramFailed { offset });
             }
             left => left.map(|left| left - 1),
@@ -279,7 +284,7 @@ fn a_block_with_nothing_but_what_was_cut_off_is_erased() {
 fn copies_count_when_all_was_copied_and_not_before() {
     let mut fs = Nor::new(8).mount();
     let inode = create(&mut fs, b"file");
-    let data = noise(6000);
+    let data = noise(7000);
     fs.write(inode, 0, &data, NOW).unwrap();
     let mut flash = fs.into_flash();
     // To the end of the flash, so that the order of blocks is not that in which they were opened.
@@ -399,6 +404,44 @@ fn when_the_last_block_fails_the_end_of_another_is_written_to() {
         assert_eq!(fs.read(inode, 0, &mut found), Ok(data.len()));
         assert!(found == data);
     }
+}
+
+#[test]
+fn a_mount_whose_programs_fail_in_every_block_that_is_left_is_begun_again() {
+    let geometry = Geometry {
+        kind: FlashKind::UbiVolume,
+        write_size: 512,
+        ..Geometry::nor(8 * BLOCK as u64, BLOCK as u32)
+    };
+    let mut fs = Nor { geometry, ..Nor::new(8) }.mount();
+    let data = noise(800);
+    let names: [&[u8]; 7] = [b"1", b"2", b"3", b"4", b"5", b"6", b"7"];
+    for name in names {
+        let inode = create(&mut fs, name);
+        fs.write(inode, 0, &data, NOW).unwrap();
+    }
+    fs.sync(None).unwrap();
+    let mut flash = fs.into_flash();
+    // One to copy to what was written last, and one more.
+    flash.fill_all_but(2);
+    let mut most = 0;
+    for (first, apart) in (0..14).flat_map(|first| (7..12).map(move |apart| (first, apart))) {
+        let flash = Nor { until_failure: Some(first), failures: (5, apart), ..flash.clone() };
+        let mut fs = flash.mount();
+        most = most.max(fs.activity().program_failures);
+        let root = fs.statistics().root;
+        fs.remove(root, names[0], NOW).unwrap();
+        fs.sync(None).unwrap();
+        let fs = Nor { until_failure: None, ..fs.into_flash() }.mount();
+        assert!(fs.lookup(root, names[0]).is_err());
+        for name in &names[1..] {
+            let mut found = vec![0; data.len()];
+            let inode = fs.lookup(root, name).unwrap();
+            assert_eq!(fs.read(inode, 0, &mut found), Ok(data.len()));
+            assert!(found == data);
+        }
+    }
+    assert!(most >= 3, "at most {most} programs failed");
 }
 
 /// Erase blocks of a flash whose reads are counted, bytes.

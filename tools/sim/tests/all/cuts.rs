@@ -154,6 +154,17 @@ fn what_was_found_stays_mended() {
         ("jffs2-full/die4/bad2/worn/disturbed/hasty/failing/9", "194h"),
         // A block that read as erased in the end was written to, and read as it had been looked at.
         ("jffs2-edit/nor/bad0/new/unstable/tool/plain/15", "194e"),
+        // Programming failed in all blocks that were left while a mount copied.
+        ("jffs2-full/hamming-512/bad0/worn/disturbed/tool/failing/3", "30e"),
+        ("jffs2-full/hamming-512/bad0/worn/disturbed/tool/failing/3", "30h"),
+        ("jffs2-full/hamming-512/bad0/worn/disturbed/tool/failing/3", "30l"),
+        ("jffs2-full/hamming-512/bad0/worn/disturbed/tool/failing/3", "30a"),
+        // What a mount copied did not fit into the last block by a few bytes, with others to be
+        // collected and the end of one to write to.
+        ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150e"),
+        ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150h"),
+        ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150l"),
+        ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150a"),
         // A block was erased whose nodes counted in a copy that faded, and was not copied yet.
         ("jffs2-overwrite/slc-mode/bad0/new/fading/hasty/failing/1", "54l"),
         // An erase that was announced, of a LEB given up that nobody asks for.
