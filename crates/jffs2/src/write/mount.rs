@@ -128,6 +128,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         left.sort_unstable();
         left.dedup();
         let left = fs.make_obsolete(&built.cut_off, left);
+        left.iter().for_each(|number| fs.blocks.block(*number).is_left = true);
         fs.resume();
         fs.leave(&left, &ranks);
         fs.drop_doubles(built.doubles);
@@ -166,7 +167,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
         let is_last_hope = self.blocks.available() == 0;
         let fitting = self.blocks.ends().filter(|end| is_last_hope || !end.is_torn);
-        if let Some(end) = fitting.min_by_key(|end| end.start) {
+        if let Some(end) = fitting.min_by_key(End::rank) {
             self.resume_in(end);
         }
     }
@@ -185,11 +186,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
     }
 
     /// When there is no block any more, for what has to be copied or lost its place to a program
-    /// that failed: goes on at the end of a block, of one that was not cut off if there is one.
-    /// Says whether there is any.
+    /// that failed: goes on at the end of a block. Says whether there is any.
     pub(super) fn resume_anywhere(&mut self) -> bool {
         let ends = self.blocks.ends().filter(|_| self.blocks.current.is_none());
-        let end = ends.min_by_key(|end| (end.is_torn, end.start));
+        let end = ends.min_by_key(End::rank);
         end.inspect(|end| self.resume_in(*end)).is_some()
     }
 

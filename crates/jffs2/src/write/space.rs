@@ -94,6 +94,8 @@ pub(crate) struct Block {
     pub(crate) summary_len: u32,
     /// Something in it was cut off or damaged, or may have been: it gets no summary.
     pub(crate) is_torn: bool,
+    /// A mount copies what counts in it elsewhere, to erase it.
+    pub(crate) is_left: bool,
     /// Programming failed in it this many times.
     pub(crate) failures: u8,
 }
@@ -109,6 +111,7 @@ impl Block {
             padded: 0,
             summary_len: 0,
             is_torn: false,
+            is_left: false,
             failures: 0,
         }
     }
@@ -127,6 +130,16 @@ pub(crate) struct End {
     pub(crate) start: u32,
     /// Something there was cut off or damaged, or may have been.
     pub(crate) is_torn: bool,
+    /// The block was to be left.
+    pub(crate) is_left: bool,
+}
+
+impl End {
+    /// The least one is written to first: of those as good as each other the one with the most
+    /// room.
+    pub(crate) fn rank(&self) -> (bool, bool, u32) {
+        (self.is_torn, self.is_left, self.start)
+    }
 }
 
 /// All erase blocks.
@@ -188,8 +201,8 @@ impl Blocks {
     pub(crate) fn ends(&self) -> impl Iterator<Item = End> {
         let closed = (0..).zip(&self.blocks).filter(|(_, block)| block.state == State::Closed);
         let ends = closed.map(|(number, block)| {
-            let (start, is_torn) = (self.resume_at(block), block.is_torn);
-            End { block: number, start, is_torn }
+            let Block { is_torn, is_left, .. } = *block;
+            End { block: number, start: self.resume_at(block), is_torn, is_left }
         });
         ends.filter(|end| end.start + RESUME_MIN <= self.geometry.erase_size)
     }

@@ -15,6 +15,7 @@ use flysch_api::vfs::{
 
 use flysch_wire::jffs2::{ByteOrder, Header, NodeType};
 
+use super::space::State;
 use super::{Jffs2Mut, WriteOptions};
 use crate::compressor::Compressors;
 
@@ -442,6 +443,22 @@ fn a_mount_whose_programs_fail_in_every_block_that_is_left_is_begun_again() {
         }
     }
     assert!(most >= 3, "at most {most} programs failed");
+}
+
+#[test]
+fn the_end_of_a_block_that_is_to_be_left_is_written_to_last() {
+    let mut fs = Nor::new(8).mount();
+    for (number, is_left) in [(1, true), (2, false)] {
+        let block = fs.blocks.block(number);
+        (block.state, block.end) = (State::Closed, 1000 * number);
+        (block.is_torn, block.is_left) = (true, is_left);
+    }
+    for expected in [2, 1] {
+        assert!(fs.resume_anywhere());
+        assert_eq!(fs.blocks.current, Some(expected));
+        fs.blocks.close(false);
+    }
+    assert!(!fs.resume_anywhere());
 }
 
 /// Erase blocks of a flash whose reads are counted, bytes.
