@@ -2,8 +2,8 @@
 //!
 //! Theory. Everything device-wide is decided by one owner, the host. Lanes may run on other
 //! threads and must not be stopped by force. So the host publishes an *order* - one word, a
-//! sequence number and flags - and every lane compares that word with the last one it obeyed, once
-//! per call: that load is the whole price of recovery on a healthy I/O path. A lane that sees a new
+//! sequence number and flags - and every lane compares that word with the last one it obeyed, before
+//! it rings and before it looks: that load is the whole price of recovery on a healthy I/O path. A lane that sees a new
 //! order carries it out and acknowledges it by storing the word.
 //!
 //! A lane with nothing in flight need not be polled, so it cannot acknowledge. It *parks*
@@ -85,7 +85,7 @@ impl Orders {
         }
     }
 
-    /// The order as a lane compares it, once per call.
+    /// The order as a lane compares it, before it rings and before it looks.
     #[inline]
     pub fn order(&self) -> Order {
         Order(self.order.load(Ordering::Relaxed) & !Order::ATTENTION)

@@ -10,6 +10,7 @@ use crate::layout::Layout;
 use crate::link::Link;
 use crate::options::{Options, QueueMode};
 use crate::platform::Platform;
+use crate::port::renewed;
 use crate::quirks::Quirks;
 use crate::recover::Recovery;
 use crate::shared::Shared;
@@ -320,9 +321,12 @@ impl<M: Machine> Host<M> {
                 }
                 return None;
             }
+            if self.lane.ended.is_empty() && self.lane.look() {
+                continue;
+            }
             match self.next_batch(now) {
                 Next::Batch => {}
-                Next::Ended => return self.lane.take_ended(),
+                Next::Ended => return self.lane.take_ended().map(renewed),
                 Next::Nothing => return None,
             }
         }

@@ -92,11 +92,31 @@ impl<M: Machine> Lane<M> {
         &self.shared.lanes[self.index]
     }
 
+    /// One doorbell for everything started, as far as the host lets it ring. Its orders are looked
+    /// at here and not for each command: one that is posted and not rung is the lane's alone.
     #[inline]
     pub(crate) fn ring(&mut self, now: Instant) {
-        if self.started.len() == 0 || !self.obeyed.runs() {
+        if self.started.len() == 0 {
             return;
         }
+        if self.shared.orders.order() != self.obeyed {
+            self.wake(now);
+        } else if self.obeyed.runs() {
+            self.ring_started(now);
+        }
+    }
+
+    /// [`ring`](Self::ring) for a lane that obeys and may run.
+    #[cold]
+    pub(crate) fn ring_rest(&mut self, now: Instant) {
+        if self.started.len() != 0 {
+            self.ring_started(now);
+        }
+    }
+
+    /// Rings for what was started, which is something. Out of line: its loop needs the registers.
+    #[inline(never)]
+    fn ring_started(&mut self, now: Instant) {
         let alone = self.in_flight == self.started.len();
         let mut watch_at = if alone { now.after_nanos(self.watchdog_nanos) } else { self.watch_at };
         for &slot in self.started.as_slice() {
@@ -158,8 +178,17 @@ impl<M: Machine> Lane<M> {
     #[inline]
     pub(crate) fn look(&mut self) -> bool {
         if self.interrupts.are_on() {
-            self.acknowledge();
+            self.look_interrupted()
+        } else {
+            self.queue.refill(&self.machine)
         }
+    }
+
+    /// Looks for what an interrupt may have announced; where they were armed, the first find is
+    /// the last they tell.
+    #[inline(never)]
+    fn look_interrupted(&mut self) -> bool {
+        self.acknowledge();
         let found = self.queue.refill(&self.machine);
         if found && self.interrupts.are_armed() {
             self.interrupts.disarm(&self.machine, &self.queue);
@@ -404,7 +433,7 @@ impl<M: Machine> Lane<M> {
         self.set_reserve();
         self.shared.orders.obey(self.index, order);
         if order.runs() {
-            self.ring(now);
+            self.ring_rest(now);
         }
     }
 

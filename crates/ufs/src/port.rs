@@ -96,6 +96,13 @@ impl<M: Machine> Port<M> {
     }
 }
 
+/// The same outcome, made of its parts.
+#[inline(always)]
+pub(crate) fn renewed(outcome: Outcome) -> Outcome {
+    let Outcome { issued, device_done, token, ended } = outcome;
+    Outcome { issued, device_done, token, ended }
+}
+
 impl<M: Machine> command::Port for Port<M> {
     type Protocol = Scsi;
 
@@ -121,7 +128,8 @@ impl<M: Machine> command::Port for Port<M> {
     fn poll(&mut self, now: Instant) -> Option<Outcome> {
         match &mut self.inner {
             Inner::Host(host) => host.poll_lane(now),
-            Inner::Lane(lane) => lane.poll(now),
+            // Made anew, so that only an outcome that comes this way has to be in memory.
+            Inner::Lane(lane) => lane.poll(now).map(renewed),
         }
     }
 

@@ -86,14 +86,16 @@ impl Slot {
     }
 
     /// The doorbell rings.
+    ///
+    /// # Panics
+    /// If the slot was not started.
     #[inline(always)]
     pub(crate) fn issue(&mut self, now: Instant) {
+        let Phase::Started(token) = take(&mut self.phase) else {
+            unreachable!("the doorbell rings for what was started")
+        };
+        self.phase = Phase::Issued(token);
         self.issued = now;
-        if matches!(self.phase, Phase::Started(_))
-            && let Phase::Started(token) = take(&mut self.phase)
-        {
-            self.phase = Phase::Issued(token);
-        }
     }
 
     /// The token of a slot that the device has, if it has it; the slot is free then.

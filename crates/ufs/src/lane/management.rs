@@ -24,7 +24,7 @@ impl<M: Machine> Lane<M> {
     pub(crate) fn issue_management(&mut self, entry: &Utrd, now: Instant) {
         if let Some(management) = self.management {
             if self.obeyed.runs() {
-                self.ring(now);
+                self.ring_rest(now);
             }
             self.queue.post(management.slot, entry.to_words(), &self.machine);
             self.queue.ring(&self.machine);

@@ -13,11 +13,11 @@ use flysch_wire::scsi::luns::LogicalUnitNumber;
 
 impl<M: Machine> Lane<M> {
     /// Takes a command. One that nothing stands against is written here, every other
-    /// [out of line](Self::start_other).
+    /// [out of line](Self::start_other). What the host orders stands against it as far as the lane
+    /// obeyed, by its [reserve](Self::reserve); a newer order is seen by [`ring`](Self::ring).
     #[inline(always)]
     pub(crate) fn start(&mut self, command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
-        if self.shared.orders.order() == self.obeyed
-            && self.free.len() > self.reserve
+        if self.free.len() > self.reserve
             && command.crypto.is_none()
             && command.direction != Direction::None
             && let Some(lun) = LogicalUnitNumber::from_bits(command.unit).to_ufs()

@@ -34,8 +34,6 @@ pub(crate) struct Mcq {
     management: u64,
     /// The number of the next entry.
     tail: usize,
-    /// What the controller was last told.
-    tail_rung: usize,
     /// The number of the next completion, and where those of the present batch end that follow it
     /// without a wrap.
     head: usize,
@@ -72,7 +70,6 @@ impl Mcq {
             descriptors,
             management: Self::number(descriptors, management),
             tail: 0,
-            tail_rung: 0,
             head: 0,
             run_end: 0,
             batch_end: 0,
@@ -87,7 +84,6 @@ impl Mcq {
         registers.sync_for_device(ring.span(0, ring.len()));
         self.registers = starts.registers;
         self.tail = starts.submission as usize / ENTRY;
-        self.tail_rung = self.tail;
         self.head = starts.completion as usize / ENTRY;
         self.begin_batch(self.head);
     }
@@ -109,12 +105,9 @@ impl Mcq {
     }
 
     #[inline]
-    pub(crate) fn ring(&mut self, registers: &impl Registers) {
-        if self.tail != self.tail_rung {
-            let tail = (self.tail * ENTRY) as u32;
-            registers.write32(self.registers.submission + mcq::SQTP, tail);
-            self.tail_rung = self.tail;
-        }
+    pub(crate) fn ring(&self, registers: &impl Registers) {
+        let tail = (self.tail * ENTRY) as u32;
+        registers.write32(self.registers.submission + mcq::SQTP, tail);
     }
 
     #[inline]
@@ -186,11 +179,14 @@ impl Mcq {
 
     /// Believes the tail register alone: also right if the device wrote nothing into the entry.
     pub(crate) fn refill_from_tail(&mut self, registers: &impl Registers) -> bool {
-        let tail = registers.read32(self.registers.completion + mcq::CQTP) as usize;
-        if tail / ENTRY < self.completion.len() && tail.is_multiple_of(ENTRY) {
-            self.begin_batch(tail / ENTRY);
+        let tail = registers.read32(self.registers.completion + mcq::CQTP);
+        // As a number of entries. What lies within an entry goes to the top, beyond every ring.
+        let tail = tail.rotate_right(ENTRY.trailing_zeros()) as usize;
+        if tail >= self.completion.len() {
+            return false;
         }
-        self.head != self.batch_end
+        self.begin_batch(tail);
+        self.head != tail
     }
 
     /// Believes memory alone, for a controller that is switched off. Where memory is not coherent

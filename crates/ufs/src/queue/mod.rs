@@ -39,7 +39,7 @@ impl Queue {
         }
     }
 
-    /// One doorbell for everything posted.
+    /// One doorbell for everything posted, which is something.
     #[inline]
     pub(crate) fn ring(&mut self, registers: &impl Registers) {
         match self {

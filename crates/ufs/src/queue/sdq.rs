@@ -46,11 +46,9 @@ impl Sdq {
 
     #[inline]
     pub(crate) fn ring(&mut self, registers: &impl Registers) {
-        if self.posted != 0 {
-            self.issued |= self.posted;
-            registers.write32(UTRLDBR, self.posted);
-            self.posted = 0;
-        }
+        self.issued |= self.posted;
+        registers.write32(UTRLDBR, self.posted);
+        self.posted = 0;
     }
 
     #[inline]
