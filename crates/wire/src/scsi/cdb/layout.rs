@@ -28,12 +28,15 @@ pub(super) fn transfer_10(c: &[u8; LENGTH]) -> Transfer {
     }
 }
 
+/// A CDB of the 10-byte form, as one big-endian number: so it is made in registers.
 #[inline]
-pub(super) fn emit_transfer_10(t: &Transfer, c: &mut [u8; LENGTH]) {
-    c[1] = t.flags.into_bits();
-    put(c, 2, (t.lba as u32).to_be_bytes());
-    c[6] = t.group & GROUP_MASK;
-    put(c, 7, (t.blocks as u16).to_be_bytes());
+pub(super) const fn transfer_10_bytes(opcode: u8, t: &Transfer) -> [u8; LENGTH] {
+    let cdb = (opcode as u128) << 120
+        | (t.flags.into_bits() as u128) << 112
+        | (t.lba as u32 as u128) << 80
+        | ((t.group & GROUP_MASK) as u128) << 72
+        | (t.blocks as u16 as u128) << 56;
+    cdb.to_be_bytes()
 }
 
 #[inline]
@@ -46,12 +49,15 @@ pub(super) fn transfer_16(c: &[u8; LENGTH]) -> Transfer {
     }
 }
 
+/// A CDB of the 16-byte form, as one big-endian number.
 #[inline]
-pub(super) fn emit_transfer_16(t: &Transfer, c: &mut [u8; LENGTH]) {
-    c[1] = t.flags.into_bits();
-    put(c, 2, t.lba.to_be_bytes());
-    put(c, 10, t.blocks.to_be_bytes());
-    c[14] = t.group & GROUP_MASK;
+pub(super) const fn transfer_16_bytes(opcode: u8, t: &Transfer) -> [u8; LENGTH] {
+    let cdb = (opcode as u128) << 120
+        | (t.flags.into_bits() as u128) << 112
+        | (t.lba as u128) << 48
+        | (t.blocks as u128) << 16
+        | ((t.group & GROUP_MASK) as u128) << 8;
+    cdb.to_be_bytes()
 }
 
 pub(super) fn transfer_6(c: &[u8; LENGTH]) -> Transfer {

@@ -15,9 +15,9 @@ use crate::bytes::{be16, be32, put};
 use crate::code::code;
 use layout::{
     GROUP_MASK, bit, buffer, cache_10, cache_16, emit_buffer, emit_cache_10, emit_cache_16,
-    emit_mode_sense, emit_security, emit_start_stop, emit_transfer_6, emit_transfer_10,
-    emit_transfer_16, emit_verify, flag, mode_select, mode_sense, security, start_stop, transfer_6,
-    transfer_10, transfer_16, verify,
+    emit_mode_sense, emit_security, emit_start_stop, emit_transfer_6, emit_verify, flag,
+    mode_select, mode_sense, security, start_stop, transfer_6, transfer_10, transfer_10_bytes,
+    transfer_16, transfer_16_bytes, verify,
 };
 
 /// Length of a CDB as transported, bytes.
@@ -273,31 +273,27 @@ impl Cdb {
     /// of command.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LENGTH] {
-        let mut bytes = [0; LENGTH];
-        self.emit(&mut bytes);
-        bytes
+        let opcode = self.opcode().into_bits();
+        match self {
+            Self::Read10(t) | Self::Write10(t) => transfer_10_bytes(opcode, t),
+            Self::Read16(t) | Self::Write16(t) => transfer_16_bytes(opcode, t),
+            rare => rare.rare_bytes(),
+        }
     }
 
     /// Writes the CDB, see [`to_bytes`](Self::to_bytes).
     #[inline]
     pub fn emit(&self, c: &mut [u8; LENGTH]) {
-        match self {
-            Self::Read10(t) | Self::Write10(t) => {
-                *c = [0; LENGTH];
-                c[0] = self.opcode().into_bits();
-                emit_transfer_10(t, c);
-            }
-            Self::Read16(t) | Self::Write16(t) => {
-                *c = [0; LENGTH];
-                c[0] = self.opcode().into_bits();
-                emit_transfer_16(t, c);
-            }
-            rare => rare.emit_rare(c),
-        }
+        *c = self.to_bytes();
+    }
+
+    fn rare_bytes(&self) -> [u8; LENGTH] {
+        let mut bytes = [0; LENGTH];
+        self.emit_rare(&mut bytes);
+        bytes
     }
 
     fn emit_rare(&self, c: &mut [u8; LENGTH]) {
-        *c = [0; LENGTH];
         c[0] = self.opcode().into_bits();
         match *self {
             Self::TestUnitReady | Self::ReadCapacity10 => {}
@@ -353,8 +349,8 @@ impl Cdb {
             }
             Self::SecurityProtocolIn(s) | Self::SecurityProtocolOut(s) => emit_security(&s, c),
             Self::Unknown(bytes) => *c = bytes,
-            Self::Read10(t) | Self::Write10(t) => emit_transfer_10(&t, c),
-            Self::Read16(t) | Self::Write16(t) => emit_transfer_16(&t, c),
+            Self::Read10(t) | Self::Write10(t) => *c = transfer_10_bytes(c[0], &t),
+            Self::Read16(t) | Self::Write16(t) => *c = transfer_16_bytes(c[0], &t),
         }
     }
 
