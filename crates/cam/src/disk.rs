@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::family::{DELETE_LIST_MAX, Family};
 use crate::queue::{Course, Force, Order, Queue, Standing, next_token};
 use crate::recover::Statistics;
+use crate::single::Single;
 
 /// Scratch memory per command slot: the parameter list of a delete.
 const SCRATCH_STRIDE: usize = DELETE_LIST_MAX;
@@ -85,6 +86,7 @@ pub struct Disk<P: Port> {
     pub(crate) shape: Shape,
     pub(crate) geometry: Geometry,
     pub(crate) options: Options,
+    pub(crate) single: Single,
     pub(crate) block_shift: u32,
     /// Longest read or write of one command, blocks.
     transfer_blocks: u32,
@@ -168,6 +170,7 @@ where
         Ok(Self {
             port,
             shape,
+            single: Single::new(&geometry),
             geometry,
             options: *options,
             block_shift: block_size.trailing_zeros(),
@@ -211,9 +214,13 @@ where
         self.port
     }
 
-    /// Takes a request that was checked.
+    /// Takes any request.
     #[inline(never)]
     fn submit_general(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        if self.gone {
+            return Err(Refused::Invalid(BlockError::Gone));
+        }
+        self.geometry.check(request).map_err(Refused::Invalid)?;
         let invalid = |bad| Refused::Invalid(BlockError::BadData(bad));
         let segments = self.geometry.segments;
         segments.check(&request.data, self.port.memory()).map_err(invalid)?;
@@ -562,14 +569,12 @@ where
 
     #[inline]
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
-        if self.gone {
-            return Err(Refused::Invalid(BlockError::Gone));
-        }
-        self.geometry.check(request).map_err(Refused::Invalid)?;
         if self.is_single(request) {
             return self.submit_single(request, now);
         }
-        self.submit_general(request, now)
+        // Made anew, so that only a request that comes this way has to be in memory.
+        let request = *request;
+        self.submit_general(&request, now)
     }
 
     #[inline]

@@ -240,6 +240,8 @@ pub(crate) struct Queue<P: Protocol> {
     free_parts: Fifo,
     waiting: Fifo,
     delayed: Fifo,
+    /// How many are on `unsplit` and `waiting`: whose turn it is before that of any newcomer.
+    lined_up: u32,
     /// The earliest `not_before` of the delayed parts; [`Instant::NEVER`] if there is none.
     earliest: Instant,
     /// Parts whose outcome the port owes.
@@ -275,6 +277,7 @@ impl<P: Protocol> Queue<P> {
             free_parts: Fifo { head: wishes, tail: parts - 1 },
             waiting: Fifo::EMPTY,
             delayed: Fifo::EMPTY,
+            lined_up: 0,
             earliest: Instant::NEVER,
             started: 0,
         }
@@ -298,7 +301,7 @@ impl<P: Protocol> Queue<P> {
     /// Whether nothing waits for room or time: a submitted wish may go first.
     #[inline]
     pub(crate) fn nothing_waits(&self) -> bool {
-        self.waiting.is_empty() && self.unsplit.is_empty()
+        self.lined_up == 0
     }
 
     /// Whether a poll without outcomes has nothing to do.
@@ -353,6 +356,7 @@ impl<P: Protocol> Queue<P> {
     pub(crate) fn push_unsplit(&mut self, index: u16) {
         self.wish(index).standing = Standing::Listed;
         self.unsplit.push(&mut self.wish_links, index);
+        self.lined_up += 1;
     }
 
     /// The wish whose turn it is to get parts.
@@ -364,6 +368,7 @@ impl<P: Protocol> Queue<P> {
     pub(crate) fn pop_unsplit(&mut self) -> Option<u16> {
         let index = self.unsplit.pop(&mut self.wish_links)?;
         self.wish(index).standing = Standing::InParts;
+        self.lined_up -= 1;
         Some(index)
     }
 
@@ -416,10 +421,13 @@ impl<P: Protocol> Queue<P> {
         } else {
             self.waiting.push(&mut self.part_links, index);
         }
+        self.lined_up += 1;
     }
 
     pub(crate) fn pop_waiting(&mut self) -> Option<u16> {
-        self.waiting.pop(&mut self.part_links)
+        let index = self.waiting.pop(&mut self.part_links)?;
+        self.lined_up -= 1;
+        Some(index)
     }
 
     /// Lets a part wait until `not_before`.
@@ -439,7 +447,7 @@ impl<P: Protocol> Queue<P> {
         while let Some(index) = sleepers.pop(&mut self.part_links) {
             let not_before = self.part(index).not_before;
             if all || not_before <= now {
-                self.waiting.push(&mut self.part_links, index);
+                self.wait(index, false);
             } else {
                 self.delay(index, not_before);
             }

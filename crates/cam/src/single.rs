@@ -2,7 +2,7 @@
 //! plainly well. The wish alone is all there is to it; whatever else happens to it is the business
 //! of the general way, for which it gets a part then.
 
-use flysch_api::block::{Completion, Operation, Refused, Request};
+use flysch_api::block::{Completion, Geometry, Operation, Refused, Request};
 use flysch_api::command::{Ended, NotStarted, Outcome, Port};
 use flysch_api::data::Data;
 use flysch_api::machine::Instant;
@@ -10,39 +10,72 @@ use flysch_api::trace::Passage;
 
 use crate::disk::{Disk, transfer};
 use crate::family::Family;
-use crate::queue::{Order, Standing, Wish, next_token};
+use crate::queue::{Order, Standing, next_token};
 
-impl Wish {
-    /// The one command of a single wish.
-    #[inline(always)]
-    fn single_order<F: Family>(&self, timeout_nanos: u64) -> Order<F> {
-        let write = self.operation == Operation::Write;
-        let order = transfer(write, (self.lba, self.blocks as u32), false, self.data);
-        Order { timeout_nanos, ..order }
+/// What makes a request the common case, from the disk's geometry: [`Geometry::check`] and whether
+/// it is one command, in one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Single {
+    /// Bytes of the disk.
+    size: u64,
+    /// Bits that neither offset nor length may have.
+    mask: u64,
+    /// Longest range, bytes.
+    one: u64,
+    /// Longest list, bytes: none of its ranges can become two; and its most ranges.
+    list: u64,
+    count: u32,
+    /// Whether writes are taken.
+    writes: bool,
+}
+
+impl Single {
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        let Geometry { block_size, transfer_max, segments, read_only, .. } = *geometry;
+        let size = geometry.bytes();
+        let one = u64::from(transfer_max).min(size);
+        let list = if segments.boundary == 0 { one.min(segments.length.into()) } else { 0 };
+        let mask = u64::from(block_size) - 1;
+        Self { size, mask, one, list, count: segments.count.into(), writes: !read_only }
     }
+
+    /// Whether a request is good and one command.
+    #[inline(always)]
+    fn takes(&self, request: &Request) -> bool {
+        let Request { operation, force_unit_access, offset, length, .. } = *request;
+        let fits = match request.data {
+            Data::One(_) => true,
+            Data::List { count, .. } => count <= self.count && length <= self.list,
+        };
+        let plain = match operation {
+            Operation::Read => true,
+            Operation::Write => self.writes && !force_unit_access,
+            Operation::Flush | Operation::Delete => false,
+        };
+        // No length is longer than the disk, so the subtraction is behind its condition.
+        fits && plain
+            && request.crypto.is_none()
+            && u64::from(request.data.len()) == length
+            && length.wrapping_sub(1) < self.one
+            && (offset | length) & self.mask == 0
+            && offset <= self.size - length
+    }
+}
+
+/// The one command of a single request, whose time limit is still to be set.
+#[inline(always)]
+fn order<F: Family>(operation: Operation, range: (u64, u32), data: Data) -> Order<F> {
+    transfer(operation == Operation::Write, range, false, data)
 }
 
 impl<P: Port> Disk<P>
 where
     P::Protocol: Family,
 {
-    /// Whether [`submit_single`](Self::submit_single) can take a request that was checked.
+    /// Whether [`submit_single`](Self::submit_single) can take a request.
     #[inline(always)]
     pub(crate) fn is_single(&self, request: &Request) -> bool {
-        let segments = &self.geometry.segments;
-        let fits = match &request.data {
-            Data::One(_) => true,
-            // None of its ranges can become two.
-            Data::List { count, .. } => {
-                *count <= segments.count.into()
-                    && request.data.len() <= segments.length
-                    && segments.boundary == 0
-            }
-        };
-        fits && matches!(request.operation, Operation::Read | Operation::Write)
-            && request.length <= u64::from(self.geometry.transfer_max)
-            && !request.force_unit_access
-            && request.crypto.is_none()
+        self.single.takes(request)
             && self.queue.nothing_waits()
             && self.queue.started < self.openings
     }
@@ -53,7 +86,11 @@ where
         let Some((index, wish)) = self.queue.pop_wish() else { return Err(Refused::Full) };
         wish.begin(request, self.block_shift, Standing::Single);
         let token = next_token(&mut wish.number);
-        let order = wish.single_order(self.transfer_timeout_nanos);
+        // Of the request and not of the wish: so what was just noted is not read again.
+        let blocks = (request.length >> self.block_shift) as u32;
+        let range = (request.offset >> self.block_shift, blocks);
+        let order = order::<P::Protocol>(request.operation, range, request.data);
+        let order = Order { timeout_nanos: self.transfer_timeout_nanos, ..order };
         match self.port.start(order.command(self.shape.unit, token, now), now) {
             Ok(()) => {
                 self.queue.started += 1;
@@ -81,8 +118,10 @@ where
     /// Makes an ordinary wish of a single one.
     #[cold]
     fn give_it_a_part(&mut self, index: u16) {
-        let order = self.queue.wish(index).single_order(self.transfer_timeout_nanos);
-        self.queue.give_part(index, order);
+        let wish = self.queue.wish(index);
+        let order = order(wish.operation, (wish.lba, wish.blocks as u32), wish.data);
+        let timeout_nanos = self.transfer_timeout_nanos;
+        self.queue.give_part(index, Order { timeout_nanos, ..order });
     }
 
     /// The completion of a request that was one command and ended plainly well.
