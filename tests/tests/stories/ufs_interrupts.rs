@@ -4,7 +4,7 @@ use flysch_api::command::{Ended, Port as _};
 use flysch_api::machine::{Clock, DmaRegion, Identity, Machine, Wake};
 use flysch_models::ufs::{Config, Threaded, Ufs};
 use flysch_tests::ufs::{Model, buffer, done, machine, ports, read};
-use flysch_ufs::{Aggregation, Error, Host, Options, Port, QueueMode, Timeouts};
+use flysch_ufs::{Aggregation, Error, Host, Options, Port, QueueMode, State, Timeouts};
 
 fn mcq(lanes: u8) -> Options {
     Options { queue: QueueMode::Mcq, lanes, ..Options::default() }
@@ -77,18 +77,40 @@ fn read_blocks(port: &mut Port<Threaded>, machine: &Threaded) {
     }
 }
 
+/// Time-outs that all are as long as this.
+fn patient(ms: u32) -> Timeouts {
+    Timeouts {
+        enable_ms: ms,
+        uic_ms: ms,
+        nop_ms: ms,
+        query_ms: ms,
+        device_init_ms: ms,
+        task_ms: ms,
+        clear_ms: ms,
+        start_stop_ms: ms,
+        service_ms: ms,
+        watchdog_ms: ms,
+        host_ms: ms,
+        ..Timeouts::default()
+    }
+}
+
 #[test]
 fn lanes_in_threads_of_their_own_lose_no_interrupt() {
     let memory = DmaRegion::zeroed(17 << 20, 0x1_0000_0000);
     let model = Ufs::new(Config::default(), memory.clone()).expect("a device");
     let machine = Threaded::start(model, memory, Identity::default(), 1000).expect("a thread");
-    // Whoever misses an interrupt looks after minutes, and is found out.
-    let timeouts = Timeouts { watchdog_ms: 300_000, ..Timeouts::default() };
+    // Whoever misses an interrupt looks after minutes, and is found out. This machine's clock is a
+    // real one: a model whose thread gets no processor for a while is not a device that is silent,
+    // so nothing else ends before that either.
+    let timeouts = patient(300_000);
     let driver = machine.memory().carve(0, 1 << 20);
     let options = Options { timeouts, apart: true, ..mcq(4) };
     let mut host = Host::new(machine.clone(), driver, options).expect("options that fit");
     host.bring_up(&machine).expect("up");
-    // Nobody polls the host: it stays until all are done, and is not needed.
+    // Nobody polls the host: it stays until all are done, and is not needed. One that had met
+    // trouble would be, and would let nothing run until somebody did.
+    assert_eq!(host.state(), State::Up, "{:?}", host.errors().history().next());
     let (_host, mut ports) = host.split().expect("a lane of its own");
     done(&mut ports[0], &machine, read(0, buffer(&machine, 0, 4096)));
     std::thread::scope(|scope| {
