@@ -123,3 +123,23 @@ pub(crate) fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Resu
     let depth = u32::from(options.depth).min(slots) as usize;
     Ok(Shape { mcq, lanes: lanes as usize, depth, apart: options.apart })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is beyond the most active commands (MAC) would only wait in the ring.
+    #[test]
+    fn no_lane_is_deeper_than_the_active_commands_of_the_controller() {
+        let depth = |active: u8, lanes, wanted| {
+            let cap = Cap::new().with_mcqs(true).into_bits() | u32::from(active - 1);
+            let options =
+                Options { queue: QueueMode::Mcq, lanes, depth: wanted, ..Options::default() };
+            let queues = McqCap::new().with_maxq(7);
+            settle_shape(Cap::from_bits(cap), queues, &options).expect("a shape").depth
+        };
+        assert_eq!([1, 8, 64].map(|active| depth(active, 1, 32)), [1, 8, 32]);
+        assert_eq!(depth(8, 4, 32), 8, "each lane by itself");
+        assert_eq!(depth(255, 4, 255), 64, "the tags of all lanes share a byte");
+    }
+}
