@@ -54,7 +54,8 @@ impl fmt::Display for StoreError {
             Self::OutOfRange => f.write_str("access outside the backing store"),
             #[cfg(feature = "std")]
             Self::File { path, action, cause } => {
-                write!(f, "{}: cannot {action}: {cause}", path.display())
+                write!(f, "{}: cannot {action}: {cause}", path.display())?;
+                if self.is_full() { f.write_str("; make room on its file system") } else { Ok(()) }
             }
             #[cfg(feature = "std")]
             Self::TooSmall { path, has, needs } => write!(
@@ -71,6 +72,29 @@ impl fmt::Display for StoreError {
             ),
         }
     }
+}
+
+impl StoreError {
+    /// Whether the file system below has no room for what was written, or does not let the owner
+    /// have it.
+    pub fn is_full(&self) -> bool {
+        #[cfg(feature = "std")]
+        if let Self::File { cause, .. } = self {
+            use std::io::ErrorKind;
+            return matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        }
+        false
+    }
+}
+
+/// A file whose file system had no room for what a device was told to keep.
+#[cfg(feature = "std")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullFile {
+    /// The file.
+    pub path: std::path::PathBuf,
+    /// Accesses that failed because of it.
+    pub times: u64,
 }
 
 impl core::error::Error for StoreError {
@@ -101,6 +125,18 @@ impl Store {
             Self::Memory(_) => None,
             #[cfg(feature = "std")]
             Self::File(store) => store.failure(),
+        }
+    }
+
+    /// The file, if its file system had no room for what was written.
+    #[cfg(feature = "std")]
+    pub fn full(&self) -> Option<FullFile> {
+        match self {
+            Self::Memory(_) => None,
+            Self::File(store) => {
+                let (path, times) = (store.path(), store.full());
+                (times > 0).then(|| FullFile { path: path.into(), times })
+            }
         }
     }
 

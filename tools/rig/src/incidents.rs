@@ -6,6 +6,7 @@ use flysch_cam::Statistics;
 use flysch_models::faults::{Injector, Kind, Plan};
 use flysch_models::machine::Inline;
 use flysch_models::nvme::Nvme;
+use flysch_models::store::FullFile;
 use flysch_models::ufs::{Loss, Threaded, Ufs as Model};
 use flysch_ufs::ErrorLog;
 
@@ -82,12 +83,22 @@ pub(crate) fn incident(source: &str, what: &str, count: u64) -> Incident {
 
 /// What the UFS model counts.
 pub(crate) fn of_model(model: &Model) -> Vec<Incident> {
-    of_faults(model.faults(), &Kind::UFS, model.lost())
+    let mut all = of_faults(model.faults(), &Kind::UFS, model.lost());
+    all.extend(model.full_files().map(|full| of_full(&full)));
+    all
 }
 
 /// What the NVMe model counts.
 pub(crate) fn of_nvme(model: &Nvme) -> Vec<Incident> {
-    of_faults(model.faults(), &Kind::NVME, model.lost())
+    let mut all = of_faults(model.faults(), &Kind::NVME, model.lost());
+    all.extend(model.full_files().map(|full| of_full(&full)));
+    all
+}
+
+/// A file of this machine that could not grow: no fault of the device, whatever it told.
+fn of_full(FullFile { path, times }: &FullFile) -> Incident {
+    let path = path.display();
+    incident("host file", &format!("{path} found no room (make some on its file system)"), *times)
 }
 
 /// What a model counts whose faults are of these kinds.
@@ -125,4 +136,16 @@ pub(crate) fn of_disks<'a>(disks: impl Iterator<Item = &'a Statistics> + Clone) 
 /// What the driver counts.
 pub(crate) fn of_driver(log: &ErrorLog) -> impl Iterator<Item = Incident> + '_ {
     log.counts().map(|(kind, count)| incident("driver", kind.name(), count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_room_is_told_by_its_name_and_not_as_the_device() {
+        let told = of_full(&FullFile { path: "/images/unit.img".into(), times: 3 });
+        assert_eq!((told.source.as_str(), told.count), ("host file", 3));
+        assert!(told.what.contains("/images/unit.img") && told.what.contains("no room"));
+    }
 }

@@ -170,7 +170,7 @@ impl Nvme {
         let status = match copied {
             Ok(()) => 0,
             Err(Failed::Transfer(status)) => refusal(status),
-            Err(Failed::Store) => self.media_error(Status::UnrecoveredRead),
+            Err(Failed::Store | Failed::Full) => self.media_error(Status::UnrecoveredRead),
         };
         self.finish(index, status, 0);
     }
@@ -196,7 +196,7 @@ impl Nvme {
             Ok(()) if equal => 0,
             Ok(()) => refusal(Status::CompareFailure),
             Err(Failed::Transfer(status)) => refusal(status),
-            Err(Failed::Store) => self.media_error(Status::UnrecoveredRead),
+            Err(Failed::Store | Failed::Full) => self.media_error(Status::UnrecoveredRead),
         };
         self.finish(index, status, 0);
     }
@@ -225,7 +225,7 @@ impl Nvme {
         space.marks.remove(offset, bytes);
         device.health.wrote(len);
         let force = force || !device.features.write_cache();
-        match copied.and(kept.map_err(|_| Failed::Store)) {
+        match copied.and(kept.map_err(Failed::from)) {
             Ok(()) if force => {
                 self.tasks.get_mut(index).work = Work::Settle;
                 self.wait_for_medium(name);
@@ -236,6 +236,7 @@ impl Nvme {
                 let status = self.media_error(Status::WriteFault);
                 self.finish(index, status, 0);
             }
+            Err(Failed::Full) => self.finish(index, refusal(Status::CapacityExceeded), 0),
         }
     }
 

@@ -53,6 +53,8 @@ use crate::machine::{Messages, Model};
 use crate::media::Media;
 pub use crate::media::cache::Loss;
 use crate::software::Processor;
+#[cfg(feature = "std")]
+use crate::store::FullFile;
 use controller::Registers;
 use namespace::Device;
 use queue::{Queues, SLOT_BITS};
@@ -275,6 +277,12 @@ impl Nvme {
     pub fn store_failure(&self) -> Option<String> {
         let spaces = self.device.spaces.iter().flatten();
         spaces.filter_map(|space| space.store.failure()).next().map(Into::into)
+    }
+
+    /// The files that had no room for the data of a namespace.
+    #[cfg(feature = "std")]
+    pub fn full_files(&self) -> impl Iterator<Item = FullFile> + '_ {
+        self.device.spaces.iter().flatten().filter_map(|space| space.store.full())
     }
 
     fn at(&mut self, nanos: u64, event: Event) {

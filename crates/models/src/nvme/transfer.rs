@@ -224,6 +224,14 @@ pub(super) enum Failed {
     Transfer(Status),
     /// The medium.
     Store,
+    /// What the namespace stands on has no room.
+    Full,
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        if error.is_full() { Self::Full } else { Self::Store }
+    }
 }
 
 impl From<OutOfRange> for Failed {
@@ -243,7 +251,7 @@ pub(super) fn copy(
         let Part { address, done, len } = part.map_err(Failed::Transfer)?;
         let Some(address) = address else { continue };
         memory.pieces((address, len), to_host, |region, at, place| {
-            one(done + place.start as u64, (region, at), place.len()).map_err(|_| Failed::Store)
+            one(done + place.start as u64, (region, at), place.len()).map_err(Failed::from)
         })?;
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::string::{String, ToString};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::vec;
 use std::vec::Vec;
 
@@ -26,6 +27,8 @@ pub struct FileStore {
     scratch: Vec<u8>,
     /// The first access that failed, in words.
     failure: OnceLock<String>,
+    /// Accesses that failed because the file system has no room.
+    full: AtomicU64,
 }
 
 impl FileStore {
@@ -61,17 +64,27 @@ impl FileStore {
             len,
             scratch: vec![0; SCRATCH],
             failure: OnceLock::new(),
+            full: AtomicU64::new(0),
         })
     }
 
     fn failed(&self, action: &'static str, cause: std::io::Error) -> StoreError {
         let error = StoreError::File { path: self.path.clone(), action, cause };
+        self.full.fetch_add(error.is_full().into(), Ordering::Relaxed);
         self.failure.get_or_init(|| error.to_string());
         error
     }
 
     pub(super) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn full(&self) -> u64 {
+        self.full.load(Ordering::Relaxed)
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), StoreError> {
@@ -194,6 +207,9 @@ mod tests {
         assert!(store.write(0, &memory, 0, 4096).is_err());
         let told = store.failure().unwrap();
         assert!(told.starts_with("/dev/full: cannot write: No space left"), "{told}");
+        assert!(told.ends_with("; make room on its file system"), "{told}");
+        let full = store.full().unwrap();
+        assert_eq!((full.path.as_path(), full.times), (Path::new("/dev/full"), 1));
     }
 
     #[test]

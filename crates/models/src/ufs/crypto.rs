@@ -220,7 +220,7 @@ impl Engine {
         (memory, task): (&GuestMemory, &Task),
         len: u64,
     ) -> Result<(), Failed> {
-        let fill = |data: &mut [u8]| store.get(offset, data).map_err(|_| Failed::Store);
+        let fill = |data: &mut [u8]| store.get(offset, data).map_err(Failed::from);
         let data = self.pass(key, false, len, fill)?;
         let sent = scatter(memory, task, &data).map_err(Failed::Transfer);
         self.buffer = data;
@@ -237,7 +237,7 @@ impl Engine {
     ) -> Result<(), Failed> {
         let fill = |data: &mut [u8]| gather(memory, task, data).map_err(Failed::Transfer);
         let data = self.pass(key, true, len, fill)?;
-        let kept = store.put(offset, &data).map_err(|_| Failed::Store);
+        let kept = store.put(offset, &data).map_err(Failed::from);
         self.buffer = data;
         kept
     }

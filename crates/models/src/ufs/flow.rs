@@ -243,7 +243,7 @@ impl Ufs {
         match copied {
             Ok(()) => self.respond(index, Status::Good, None, len),
             Err(Failed::Transfer(ocs)) => self.finish(index, ocs),
-            Err(Failed::Store) => {
+            Err(Failed::Store | Failed::Full) => {
                 let lba = offset >> unit.block_shift;
                 self.fail(index, Sense::medium(AdditionalSense::UnrecoveredReadError, lba));
             }
@@ -275,7 +275,7 @@ impl Ufs {
             Some(key) => self.crypto.encrypt(key, (&mut unit.store, offset), (memory, task), moved),
         };
         let lba = offset >> unit.block_shift;
-        match copied.and(kept.map_err(|_| Failed::Store)) {
+        match copied.and(kept.map_err(Failed::from)) {
             Ok(()) if force => {
                 self.device.rewritten(number, offset, bytes);
                 self.tasks.get_mut(index).work = Work::Settle { len };
@@ -289,6 +289,7 @@ impl Ufs {
             Err(Failed::Store) => {
                 self.fail(index, Sense::medium(AdditionalSense::WriteError, lba));
             }
+            Err(Failed::Full) => self.fail(index, Sense::full()),
         }
     }
 
@@ -486,6 +487,14 @@ fn expected_length(unit: &CommandUpiu, work: &Work) -> u32 {
 pub(super) enum Failed {
     Transfer(Ocs),
     Store,
+    /// What the unit stands on has no room.
+    Full,
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        if error.is_full() { Self::Full } else { Self::Store }
+    }
 }
 
 #[inline]
@@ -498,7 +507,7 @@ fn copy(
     for part in parts {
         let Part { address, done, len } = part.map_err(Failed::Transfer)?;
         memory.pieces((address, len), to_host, |region, at, place| {
-            one(done + place.start as u64, (region, at), place.len()).map_err(|_| Failed::Store)
+            one(done + place.start as u64, (region, at), place.len()).map_err(Failed::from)
         })?;
     }
     Ok(())

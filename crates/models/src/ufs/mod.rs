@@ -70,6 +70,8 @@ use crate::machine::{Messages, Model};
 use crate::media::Media;
 pub use crate::media::cache::Loss;
 use crate::software::Processor;
+#[cfg(feature = "std")]
+use crate::store::FullFile;
 use controller::Registers;
 use device::Device;
 use link::Link;
@@ -284,6 +286,12 @@ impl Ufs {
     pub fn store_failure(&self) -> Option<String> {
         let units = self.device.units.iter().flatten();
         units.filter_map(|unit| unit.store.failure()).next().map(Into::into)
+    }
+
+    /// The files that had no room for the data of a unit.
+    #[cfg(feature = "std")]
+    pub fn full_files(&self) -> impl Iterator<Item = FullFile> + '_ {
+        self.device.units.iter().flatten().filter_map(|unit| unit.store.full())
     }
 
     fn at(&mut self, nanos: u64, event: Event) {

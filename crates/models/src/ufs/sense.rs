@@ -42,6 +42,11 @@ impl Sense {
         Self { information, ..Self::new(SenseKey::MediumError, additional) }
     }
 
+    /// DATA PROTECT, space allocation failed: what the unit stands on has no room.
+    pub(super) const fn full() -> Self {
+        Self::new(SenseKey::DataProtect, AdditionalSense::SpaceAllocationFailedWriteProtect)
+    }
+
     /// Fixed format sense data.
     pub(super) fn to_fixed(self) -> [u8; FIXED_LENGTH] {
         let mut sense = sense::Sense::new(self.key, self.additional);
