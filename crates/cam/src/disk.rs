@@ -268,13 +268,20 @@ where
         Err(Refused::Invalid(error))
     }
 
+    /// The port or the unit is gone for good: every request goes the general way and learns it.
+    #[cold]
+    pub(crate) fn set_gone(&mut self) {
+        self.gone = true;
+        self.single.close();
+    }
+
     /// What it is called that the port will not take a command.
     pub(crate) fn refusal(&mut self, why: NotStarted) -> BlockError {
         match why {
             NotStarted::BadData(bad) => BlockError::BadData(bad),
             NotStarted::Unsupported => BlockError::Unsupported,
             NotStarted::Full | NotStarted::Gone => {
-                self.gone = true;
+                self.set_gone();
                 BlockError::Gone
             }
         }

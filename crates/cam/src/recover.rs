@@ -85,7 +85,7 @@ where
         let verdict = P::Protocol::verdict(ended, &self.port.failure(), moves_data);
         self.count(&verdict);
         if ended == Ended::Gone {
-            self.gone = true;
+            self.set_gone();
         }
         if verdict.action == Action::Succeed {
             return self.end_part(index, None);

@@ -39,6 +39,12 @@ impl Single {
         Self { size, mask, one, list, count: segments.count.into(), writes: !read_only }
     }
 
+    /// From now on nothing is the common case.
+    #[cold]
+    pub(crate) fn close(&mut self) {
+        self.one = 0;
+    }
+
     /// Whether a request is good and one command.
     #[inline(always)]
     fn takes(&self, request: &Request) -> bool {
