@@ -3,7 +3,7 @@
 
 use flysch_api::block::{Completion, Device, Geometry, Operation, Refused, Request};
 use flysch_api::data::{Data, SegmentLimits};
-use flysch_api::machine::{DmaRegion, Instant};
+use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 use flysch_api::trace::Passage;
 use flysch_geom::class::disk::{MD, Memory};
 use flysch_geom::class::{label, mirror, part, stripe};
@@ -85,9 +85,12 @@ impl Device for NullDisk {
 
     #[inline]
     fn poll(&mut self, now: Instant) -> Option<Completion> {
-        let token = if self.is_rung { self.tokens.pop() } else { None };
+        if !self.is_rung {
+            return None;
+        }
+        let token = self.tokens.pop()?;
         let passage = Passage { accepted: now, issued: now, device_done: None, seen: now };
-        token.map(|token| Completion { token, result: Ok(()), passage })
+        Some(Completion { token, result: Ok(()), passage })
     }
 
     fn poll_at(&self) -> Option<Instant> {
@@ -152,8 +155,8 @@ pub fn run(top: Top, depth: u32, count: u32) {
     let plan = graph.plan(open).expect("all classes say where requests go");
     let mut way = Way::new(plan, |_| Some(NullDisk::new(&memory))).expect("lanes");
     let operation = if top == Top::MirrorWrite { Operation::Write } else { Operation::Read };
-    let data = Data::One(memory.slice(0, BLOCK));
-    measured_device(&mut way, (operation, data), (depth, count));
+    let address = memory.slice(0, BLOCK).address;
+    measured_device(&mut way, operation, address, (depth, count));
 }
 
 /// The same of the disk alone.
@@ -162,18 +165,22 @@ pub fn run(top: Top, depth: u32, count: u32) {
 /// As [`run`].
 pub fn run_alone(depth: u32, count: u32) {
     let memory = DmaRegion::zeroed(1 << 20, 0x1000_0000);
-    let data = Data::One(memory.slice(0, BLOCK));
+    let address = memory.slice(0, BLOCK).address;
     let mut disk = NullDisk::new(&memory);
-    measured_device(&mut disk, (Operation::Read, data), (depth, count));
+    measured_device(&mut disk, Operation::Read, address, (depth, count));
 }
 
+// Operation and address are arguments by themselves: in a tuple with all of the data they are in
+// memory, and the compiler sees only sometimes that a loop has one operation and one length.
 #[inline(never)]
 fn measured_device<D: Device>(
     device: &mut D,
-    (operation, data): (Operation, Data),
+    operation: Operation,
+    address: u64,
     (depth, count): (u32, u32),
 ) {
     let now = Instant::START;
+    let data = Data::One(DmaSlice { address, len: BLOCK });
     let mut ended = 0;
     while ended < count {
         for token in 0..depth {

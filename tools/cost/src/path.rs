@@ -70,34 +70,34 @@ pub struct Case {
 
 /// Everything that is measured.
 pub const CASES: [Case; 20] = [
-    case("driver-mcq", "driver, MCQ, depth 32, in order", Layer::Driver, 204),
+    case("driver-mcq", "driver, MCQ, depth 32, in order", Layer::Driver, 192),
     Case {
         order: Order::Shuffled,
-        ..case("driver-mcq-shuffled", "driver, MCQ, depth 32, out of order", Layer::Driver, 204)
+        ..case("driver-mcq-shuffled", "driver, MCQ, depth 32, out of order", Layer::Driver, 192)
     },
-    Case { depth: 1, ..case("driver-mcq-1", "driver, MCQ, depth 1", Layer::Driver, 376) },
-    Case { controller: UfsSdq, ..case("driver-sdq", "driver, SDQ, depth 32", Layer::Driver, 203) },
-    case("disk-mcq", "disk and driver, MCQ, depth 32", Layer::Disk, 353),
+    Case { depth: 1, ..case("driver-mcq-1", "driver, MCQ, depth 1", Layer::Driver, 323) },
+    Case { controller: UfsSdq, ..case("driver-sdq", "driver, SDQ, depth 32", Layer::Driver, 190) },
+    case("disk-mcq", "disk and driver, MCQ, depth 32", Layer::Disk, 306),
     Case {
         controller: UfsSdq,
-        ..case("disk-sdq", "disk and driver, SDQ, depth 32", Layer::Disk, 347)
+        ..case("disk-sdq", "disk and driver, SDQ, depth 32", Layer::Disk, 301)
     },
     Case {
         segments: 8,
-        ..case("disk-mcq-list", "disk and driver, MCQ, depth 32, 8 segments", Layer::Disk, 663)
+        ..case("disk-mcq-list", "disk and driver, MCQ, depth 32, 8 segments", Layer::Disk, 622)
     },
     Case {
         controller: UfsSdq,
         segments: 8,
-        ..case("disk-sdq-list", "disk and driver, SDQ, depth 32, 8 segments", Layer::Disk, 657)
+        ..case("disk-sdq-list", "disk and driver, SDQ, depth 32, 8 segments", Layer::Disk, 617)
     },
     nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 239),
     Case { depth: 1, ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 370) },
-    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 372),
-    Case { depth: 1, ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 523) },
+    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 360),
+    Case { depth: 1, ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 508) },
     Case {
         segments: 2,
-        ..nvme("disk-nvme-list", "disk and driver, NVMe, depth 32, 2 segments", Layer::Disk, 1721)
+        ..nvme("disk-nvme-list", "disk and driver, NVMe, depth 32, 2 segments", Layer::Disk, 1706)
     },
     way("null", "null disk, depth 32", Layer::NullDisk, 35),
     way("way-disk", "null disk and a way without classes", Layer::Way(Top::Disk), 125),
