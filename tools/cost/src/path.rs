@@ -99,13 +99,13 @@ pub const CASES: [Case; 20] = [
         segments: 2,
         ..nvme("disk-nvme-list", "disk and driver, NVMe, depth 32, 2 segments", Layer::Disk, 1706)
     },
-    way("null", "null disk, depth 32", Layer::NullDisk, 35),
-    way("way-disk", "null disk and a way without classes", Layer::Way(Top::Disk), 125),
-    way("way-part", "the same with PART", Layer::Way(Top::Part), 125),
-    way("way-labels", "the same with 10 LABELs", Layer::Way(Top::Labels(10)), 125),
-    way("way-stripe", "the same with STRIPE", Layer::Way(Top::Stripe), 430),
-    way("way-mirror-read", "the same with MIRROR, read", Layer::Way(Top::MirrorRead), 1170),
-    way("way-mirror-write", "the same with MIRROR, written", Layer::Way(Top::MirrorWrite), 1570),
+    way("null", "null disk, depth 32", Layer::NullDisk, 42),
+    way("way-disk", "null disk and a way without classes", Layer::Way(Top::Disk), 117),
+    way("way-part", "the same with PART", Layer::Way(Top::Part), 117),
+    way("way-labels", "the same with 10 LABELs", Layer::Way(Top::Labels(10)), 117),
+    way("way-stripe", "the same with STRIPE", Layer::Way(Top::Stripe), 396),
+    way("way-mirror-read", "the same with MIRROR, read", Layer::Way(Top::MirrorRead), 1140),
+    way("way-mirror-write", "the same with MIRROR, written", Layer::Way(Top::MirrorWrite), 1550),
 ];
 
 use Controller::{UfsMcq, UfsSdq};
