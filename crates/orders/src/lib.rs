@@ -2,9 +2,10 @@
 //!
 //! Theory. Everything device-wide is decided by one owner, the host. Lanes may run on other
 //! threads and must not be stopped by force. So the host publishes an *order* - one word, a
-//! sequence number and flags - and every lane compares that word with the last one it obeyed, before
-//! it rings and before it looks: that load is the whole price of recovery on a healthy I/O path. A
-//! lane that sees a new order carries it out and acknowledges it by storing the word.
+//! sequence number and flags - and every lane compares that word with the last one it obeyed,
+//! before it rings and before it looks: that load is the whole price of recovery on a healthy
+//! I/O path. A lane that sees a new order carries it out and acknowledges it by storing the
+//! word.
 //!
 //! A lane with nothing in flight need not be polled, so it cannot acknowledge. It *parks*
 //! instead: parked counts as obedient. Leaving the park is a store of `ACTIVE` followed by a load
