@@ -94,7 +94,13 @@ impl<V: Volume> Check<'_, V> {
                         None
                     }
                 };
-                infos.insert(key.inode(), Info::new(at, said));
+                if !key.is_inode_node() {
+                    let node = (NodeKind::Inode, at, key.inode());
+                    let problem = format!("its key in the index is {key}: no lookup finds it");
+                    self.tell_inode(Severity::Lost, problem, node);
+                }
+                // The right one, if there is one, came first.
+                infos.entry(key.inode()).or_insert(Info::new(at, said));
             }
             ControlFlow::Continue(())
         });

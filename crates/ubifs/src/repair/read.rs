@@ -70,6 +70,15 @@ impl Plan {
                 problems.into_iter().next()
             }
         };
+        let misplaced = problem.is_none() && !key.is_inode_node();
+        if misplaced && self.file(inode).is_none() {
+            // Filed by its number, it is found again.
+            let problem = format!("its key in the index is {key}: no lookup finds it");
+            let action = (Level::Safe, "it gets the key of its inode".into());
+            self.tell(fs, action, (NodeKind::Inode.name(), Some(at)), (inode, problem));
+        } else if misplaced {
+            return self.dropped.push(at);
+        }
         if let Some(problem) = problem {
             if let Ok(Node::Inode(node)) = fs.store.node(at, NodeKind::Inode, scratch)
                 && node.key.inode() != inode

@@ -3,6 +3,7 @@
 use std::format;
 use std::vec::Vec;
 
+use flysch_api::finding::Severity;
 use flysch_api::vfs::FileSystem;
 use flysch_wire::ubifs::{
     DirectoryEntry, EntryKind, Group, Header, Key, Node, NodeKind, PADDING_NODE_SIZE, align8, crc32,
@@ -196,4 +197,27 @@ fn a_name_that_is_one_too_many_for_its_inode_is_dropped() {
     let fs = Ubifs::open(&memory, &Options::default()).unwrap();
     assert_eq!(fs.lookup(ROOT, b"d1"), Ok(directory));
     assert!(fs.lookup(ROOT, b"lost+found").is_ok());
+}
+
+/// The index has an inode under a key with more than its number: whoever asks for the inode finds
+/// nothing, and whoever goes through the index meets it.
+#[test]
+fn an_inode_under_a_key_that_nobody_asks_for_gets_its_own() {
+    let mut memory = filled();
+    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let directory = fs.lookup(ROOT, b"d2").unwrap();
+    let file = fs.lookup(directory, b"f6").unwrap();
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&(file.0 as u32).to_le_bytes());
+    let (node, at) = branch(&memory, key).0;
+    // Behind LEB, offset, length and number.
+    memory.lebs[node.0].as_mut().unwrap()[at + 16] = 5;
+    memory.seal(node);
+    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    assert!(fs.attributes(file).is_err());
+    let told = fs.check().into_iter().filter(|it| it.severity != Severity::Note);
+    let told: Vec<_> = told.map(|it| (it.inode, it.path)).collect();
+    assert_eq!(told, [(Some(file), Some(b"d2/f6".to_vec()))]);
+    let (memory, _) = mended(memory, Level::Safe);
+    assert_whole(&memory, "repaired");
 }

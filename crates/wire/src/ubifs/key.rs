@@ -97,6 +97,11 @@ impl Key {
         Self::new(inode, 0, 0)
     }
 
+    /// Whether it is that of an inode node: nothing but a number belongs to it.
+    pub fn is_inode_node(self) -> bool {
+        self == Self::inode_node(self.inode())
+    }
+
     /// Key of block `block` of a file's content.
     pub fn data(inode: u32, block: u32) -> Self {
         Self::new(inode, 1, block)
