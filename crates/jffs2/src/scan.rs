@@ -9,10 +9,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use flysch_api::flash::{Error as FlashError, Flash, OobMode};
+use flysch_api::flash::{Error as FlashError, Flash, Geometry, OobMode};
 use flysch_wire::jffs2::{
     ByteOrder, Compatibility, Dirent, Error as NodeError, Header, Inode, NodeType, Summary,
-    SummaryEntry, SummaryTrailer, Xattr, Xref, oob_cleanmarker, padded,
+    SummaryEntry, SummaryTrailer, Xattr, Xref, crc32, oob_cleanmarker, padded,
 };
 
 use crate::found::{
@@ -95,6 +95,23 @@ pub(crate) fn scan<F: Flash>(
     found.may_miss_nodes |= found.problems_dropped != 0
         || found.problems.iter().any(|problem| !matches!(problem.wrong, Wrong::Unfinished { .. }));
     Ok(found)
+}
+
+/// Bytes looked at where there are no pages, on both sides of the end: more than any write buffer
+/// has.
+pub(crate) const BYTES: u32 = 1024;
+
+/// Where in a block the page lies that was written last. Without pages as much on both sides of the
+/// end: a write buffer begins anywhere, seen from a block of UBI, and what was cut early may read as
+/// erased.
+pub(crate) fn last_page(geometry: &Geometry, block: u32, written: u32) -> Range<u32> {
+    let unit = geometry.write_size;
+    let first = written.saturating_sub(1);
+    let (start, end) = match unit {
+        0 | 1 => (written.saturating_sub(BYTES), written.saturating_add(BYTES)),
+        _ => (first / unit * unit, (first / unit * unit).saturating_add(unit)),
+    };
+    start..end.min(geometry.block_len(block))
 }
 
 /// Whether the block at `base` was erased to its end, as its clean marker out of band says, and
@@ -224,6 +241,7 @@ impl<F: Flash> Scanner<'_, F> {
                 is_bad: false,
                 end: (trailer_at + SummaryTrailer::LEN) as u32,
                 written: (trailer_at + SummaryTrailer::LEN) as u32,
+                last: None,
                 has_summary: true,
                 cleanmarker_len: summary.cleanmarker_len,
                 padded: summary.padded,
@@ -267,6 +285,11 @@ impl<F: Flash> Scanner<'_, F> {
         self.listed.clear();
         let written = written_len(bytes) as u32;
         (self.facts().end, self.facts().written) = (written, written);
+        if written > 0 {
+            let page = last_page(self.flash.geometry(), self.block as u32, written);
+            let page = bytes.get(page.start as usize..page.end as usize);
+            self.facts().last = page.map(crc32);
+        }
         if erased_len(bytes) == bytes.len() {
             self.found.space.erased += bytes.len() as u64;
             self.after_erased = true;

@@ -19,7 +19,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::{Error as FlashError, Flash, FlashMut, Geometry};
-use flysch_wire::jffs2::{Header, NodeType};
+use flysch_wire::jffs2::{Header, NodeType, crc32};
 
 use super::Jffs2Mut;
 use super::copies::Ranks;
@@ -28,6 +28,7 @@ use super::medium::{Frozen, Medium};
 use super::space::State;
 use crate::found::BlockFound;
 use crate::node;
+use crate::scan::{BYTES, last_page};
 use crate::stamp::Stamp;
 
 /// How often a page is read that may be the last one written, if anything in it is wrong or if
@@ -40,8 +41,6 @@ const LOOKS_CLEAN: usize = 4;
 const LOOKS_FULL: usize = 2;
 /// Zeros at the end of a block of NOR that tell of an interrupted erase.
 const ZEROS_MIN: usize = 64;
-/// Bytes looked at where there are no pages: more than any write buffer has.
-const BYTES: u32 = 1024;
 
 /// What was found out about the pages that were written last.
 #[derive(Debug, Default)]
@@ -110,16 +109,19 @@ pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Do
         if facts.is_bad || facts.written <= medium.marker_len() {
             continue;
         }
-        let last = match half_erased(medium.flash(), block, facts.written) {
+        let (last, scanned) = match half_erased(medium.flash(), block, facts.written) {
             Some(page) => {
                 shaky.push(block);
-                page
+                (page, None)
             }
-            None => last_page(medium.geometry(), block, facts.written),
+            None => (last(medium.geometry(), block, facts.written), facts.last),
         };
         let behind = behind(medium.geometry(), block, facts.written);
-        for (at, len, looks) in [Some(last), behind].into_iter().flatten() {
-            let Some((page, is_firm)) = look(medium.flash(), at, len, looks) else { continue };
+        let pages = [Some((last, scanned)), behind.map(|page| (page, None))];
+        for ((at, len, looks), scanned) in pages.into_iter().flatten() {
+            let Some((page, mut is_firm)) = look(medium.flash(), at, len, looks) else { continue };
+            // What the scan saw was a look as well.
+            is_firm &= scanned.is_none_or(|scanned| scanned == crc32(&page.bytes));
             if !is_firm {
                 shaky.push(block);
             }
@@ -133,14 +135,11 @@ pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Do
     doubts
 }
 
-/// Where the page lies that was written last, its length, and how often to look at it.
-fn last_page(geometry: &Geometry, block: u32, written: u32) -> (u64, u32, usize) {
-    let page = if geometry.write_size > 1 { geometry.write_size } else { BYTES };
-    let block_len = geometry.block_len(block);
-    let start = (written - 1) / page * page;
-    let len = page.min(block_len.saturating_sub(start));
-    let looks = if written >= block_len { LOOKS_FULL } else { LOOKS_CLEAN };
-    (geometry.block_start(block) + u64::from(start), len, looks)
+/// The page that was written last: its place, its length, and how often to look at it.
+fn last(geometry: &Geometry, block: u32, written: u32) -> (u64, u32, usize) {
+    let page = last_page(geometry, block, written);
+    let looks = if written >= geometry.block_len(block) { LOOKS_FULL } else { LOOKS_CLEAN };
+    (geometry.block_start(block) + u64::from(page.start), page.end - page.start, looks)
 }
 
 /// On NOR a block is programmed to zeros from its end on before it is erased: where the zeros begin

@@ -366,6 +366,35 @@ fn a_block_that_does_not_always_read_as_erased_is_erased_before_it_is_written_to
 }
 
 #[test]
+fn the_last_node_is_judged_once_wherever_it_begins() {
+    let mut fs = Nor::new(8).mount();
+    let place = (0..).find_map(|number| {
+        create(&mut fs, format!("{number}").as_bytes());
+        let block = fs.blocks.current?;
+        let last = fs.blocks.blocks[block as usize].raws.last()?;
+        let is_across = last.at / 1024 != (last.at + last.len - 1) / 1024;
+        is_across.then_some(block as usize * BLOCK + last.at as usize)
+    });
+    let flash = fs.into_flash();
+    let names = |fs: &Jffs2Mut<Nor>| {
+        let is_there = |n: &u32| fs.lookup(fs.statistics().root, format!("{n}").as_bytes()).is_ok();
+        (0..100).filter(is_there).count()
+    };
+    for good in 0..64 {
+        // Its type is told so often and never again.
+        let (at, zero) = (place.unwrap() + 2, u64::MAX << good);
+        let unsteady = Some(Unsteady { at, zero, reads: Arc::default() });
+        let fs = Nor { unsteady, ..flash.clone() }.mount();
+        let count = names(&fs);
+        let mut flash = fs.into_flash();
+        if let Some(unsteady) = &mut flash.unsteady {
+            unsteady.zero = u64::MAX;
+        }
+        assert_eq!(names(&flash.mount()), count, "read well {good} times");
+    }
+}
+
+#[test]
 fn when_the_last_block_fails_the_end_of_another_is_written_to() {
     let geometry = Geometry {
         kind: FlashKind::UbiVolume,

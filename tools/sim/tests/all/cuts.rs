@@ -165,6 +165,8 @@ fn what_was_found_stays_mended() {
         ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150h"),
         ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150l"),
         ("jffs2-full/hamming/bad0/new/disturbed/hasty/failing/19", "150a"),
+        // The last node began before what was looked at of NOR, faded, and was not copied.
+        ("jffs2-ubi-random/nor/bad0/new/fading/bare/fastmap/10", "421l"),
         // A block was erased whose nodes counted in a copy that faded, and was not copied yet.
         ("jffs2-overwrite/slc-mode/bad0/new/fading/hasty/failing/1", "54l"),
         // An erase that was announced, of a LEB given up that nobody asks for.
