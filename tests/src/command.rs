@@ -18,9 +18,9 @@ fn build() -> PathBuf {
     // TARGET/PROFILE/deps/TEST
     let profile = test.ancestors().nth(2).expect("tests lie two folders deep");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    // As the tests were built, with the whole workspace in view and what only tests depend on: else
-    // cargo would choose other features and build it all a second time. Cargo builds the programs of
-    // a package for its integration tests; this is one of the command's.
+    // As the tests were built, with the whole workspace in view and what only tests depend on:
+    // else cargo would choose other features and build it all a second time. Cargo builds the
+    // programs of a package for its integration tests; this is one of the command's.
     cargo.args(["test", "--no-run", "--quiet", "--workspace", "--test", "bench"]);
     cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in a target folder"));
     match profile.file_name().and_then(|name| name.to_str()) {

@@ -128,8 +128,8 @@ pub(crate) struct BlockFound {
     pub(crate) end: u32,
     /// Behind this byte everything is erased; the last node may be longer than what was written.
     pub(crate) written: u32,
-    /// CRC-32 of its [last page](crate::scan::last_page) as the nodes were taken from it; none where
-    /// the scan did not read that.
+    /// CRC-32 of its [last page](crate::scan::last_page) as the nodes were taken from it; none
+    /// where the scan did not read that.
     pub(crate) last: Option<u32>,
     /// Its summary is good: it was written to its end.
     pub(crate) has_summary: bool,

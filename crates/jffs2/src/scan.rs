@@ -101,9 +101,9 @@ pub(crate) fn scan<F: Flash>(
 /// has.
 pub(crate) const BYTES: u32 = 1024;
 
-/// Where in a block the page lies that was written last. Without pages as much on both sides of the
-/// end: a write buffer begins anywhere, seen from a block of UBI, and what was cut early may read as
-/// erased.
+/// Where in a block the page lies that was written last. Without pages as much on both sides of
+/// the end: a write buffer begins anywhere, seen from a block of UBI, and what was cut early may
+/// read as erased.
 pub(crate) fn last_page(geometry: &Geometry, block: u32, written: u32) -> Range<u32> {
     let unit = geometry.write_size;
     let first = written.saturating_sub(1);

@@ -22,7 +22,8 @@ fn mutated_images_end_soon_and_inside() {
     assert!(totals.files > 1000, "{totals:?}");
 }
 
-/// Seeds of damages that went wrong once; of the four before the last one the judge could not say anything.
+/// Seeds of damages that went wrong once; of the four before the last one the judge could not say
+/// anything.
 const ONCE_WRONG: [u64; 12] = [
     6142, 6276, 1_001_091, 1_001_151, 1_001_318, 1_002_696, 1_003_324, 1_002_147, 1_002_435,
     1_003_160, 1_003_183, 2_001_089,
