@@ -358,8 +358,11 @@ impl Knowledge {
     fn allows(&self, found: &Tree, rules: &Rules) -> Result<(), String> {
         let mut ids = self.ids.clone();
         if let Some((_, Some(made))) = &self.next {
-            let unknown = found.nodes.keys().find(|inode| !ids.contains_key(inode));
-            unknown.map(|inode| ids.insert(*inode, *made));
+            // A number may be given anew when nothing is left of the file that had it.
+            let is_left = |model: &u64| self.possible(0).any(|tree| tree.nodes.contains_key(model));
+            let is_new = |inode: &&u64| !ids.get(inode).is_some_and(is_left);
+            let new = found.nodes.keys().find(is_new).copied();
+            new.map(|inode| ids.insert(inode, *made));
         }
         let id = |inode: &u64| ids.get(inode).copied().ok_or(format!("inode {inode} was not made"));
         let mut names: BTreeMap<(u64, Vec<u8>), u64> = BTreeMap::new();

@@ -135,6 +135,8 @@ fn what_was_found_stays_mended() {
         ("jffs2-ubi-random/bch8/bad0/new/disturbed/hasty/fastmap/10", "121e"),
         // The model took a name that changes places with itself for changed.
         ("ubifs-random/hamming-512/bad0/new/disturbed/bare/fastmap/7", "1242e"),
+        // It took a file whose number was another one's before for that one.
+        ("jffs2-random/nor/bad0/new/unstable/hasty/plain/1", "260l"),
         // Four blocks failed one after the other; the marker of a bad block failed.
         ("ubi-volumes/hamming-512/bad0/worn/settled/tool/failing/8", "0a"),
         ("ubifs-full/die1/bad0/worn/unstable/several/failing-fastmap/15", "0e"),
