@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::host::Host;
 use crate::lane::Lane;
+use crate::slots::renewed;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_api::command::{self, Command, Declined, Failure, Limits, Outcome, Scsi};
@@ -94,13 +95,6 @@ impl<M: Machine> Port<M> {
             Inner::Lane(lane) => lane,
         }
     }
-}
-
-/// The same outcome, made of its parts.
-#[inline(always)]
-pub(crate) fn renewed(outcome: Outcome) -> Outcome {
-    let Outcome { issued, device_done, token, ended } = outcome;
-    Outcome { issued, device_done, token, ended }
 }
 
 impl<M: Machine> command::Port for Port<M> {

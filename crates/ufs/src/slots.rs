@@ -2,7 +2,7 @@
 
 use crate::shared::SLOTS_MAX;
 use core::mem::take;
-use flysch_api::command::{Ended, Token};
+use flysch_api::command::{Ended, Outcome, Token};
 use flysch_api::data::Data;
 use flysch_api::machine::Instant;
 
@@ -50,6 +50,13 @@ pub(crate) enum Verdict {
     Ocs(u8),
     /// The host said so.
     Cause(Ended),
+}
+
+/// The same outcome, made of its parts.
+#[inline(always)]
+pub(crate) fn renewed(outcome: Outcome) -> Outcome {
+    let Outcome { issued, device_done, token, ended } = outcome;
+    Outcome { issued, device_done, token, ended }
 }
 
 /// One place in a lane's queue.
