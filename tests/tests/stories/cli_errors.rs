@@ -138,7 +138,9 @@ fn a_full_file_system_leaves_no_half_file() {
                   \"$1\" bench --on null --rw=read --number_ios=50000 --trace tr > /dev/null; \
                   echo \"trace $?\"; \"$1\" copy \"$3\" file:image,size=4M; echo \"image $?\"; \
                   \"$1\" bench --on ufs,image=unit,size=16M --rw=write --size=8M > /dev/null; \
-                  echo \"unit $?\"; ls -A; cat kept";
+                  echo \"unit $?\"; \"$1\" bench --on ufs,image=unit,size=16M --rw=write \
+                  --size=8M --continue_on_error=all --json > \"$3.json\"; \
+                  echo \"tolerant $?\"; ls -A; cat kept";
     let output = std::process::Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
         .args([&program, disk.as_os_str(), data.as_os_str()])
@@ -151,8 +153,12 @@ fn a_full_file_system_leaves_no_half_file() {
         eprintln!("{line}");
         return;
     }
-    let expected = "new 1\nkept 1\ntrace 1\nimage 1\nunit 1\nkept\nold\n";
+    let expected = "new 1\nkept 1\ntrace 1\nimage 1\nunit 1\ntolerant 0\nkept\nold\n";
     assert_eq!(ran.stdout, expected, "{}", ran.stderr);
+    // Who goes on gets results, and they say that it is not the device's medium.
+    let told = fs::read_to_string(folder.path().join("data.json")).unwrap();
+    assert!(told.contains("found no room (make some on its file system)"), "{told}");
+    assert!(told.contains("host file") && !told.contains("medium errors"), "{told}");
     assert!(!ran.stderr.contains(".part"), "{}", ran.stderr);
     assert_eq!(ran.stderr.matches("No space left").count(), 5, "{}", ran.stderr);
 }

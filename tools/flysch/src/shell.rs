@@ -18,10 +18,17 @@ pub(crate) fn completions(shell: Shell, output: &mut Output) -> Result<(), Failu
 pub(crate) fn man(words: &[String], output: &mut Output) -> Result<(), Failure> {
     let mut all = without_help(Cli::command());
     all.build();
-    let mut command = &all;
+    let mut page = Vec::new();
+    clap_mangen::Man::new(named(&all, words)?.clone()).render(&mut page)?;
+    output.bytes(&page)
+}
+
+/// The command that `words` name under `all`; each as one types it, or as pages refer to it.
+fn named<'c>(all: &'c clap::Command, words: &[String]) -> Result<&'c clap::Command, Failure> {
+    let mut command = all;
     for word in words {
         let below = command.get_subcommands().filter(|below| !below.is_hide_set());
-        command = command.find_subcommand(word).ok_or_else(|| {
+        command = find(command, word).or_else(|| of_page(all, word)).ok_or_else(|| {
             let names: Vec<&str> = below.map(clap::Command::get_name).collect();
             let has = match names.as_slice() {
                 [] => "has none".into(),
@@ -30,12 +37,49 @@ pub(crate) fn man(words: &[String], output: &mut Output) -> Result<(), Failure> 
             Failure::usage(format!("no command `{word}`: {} {has}", command.get_name()))
         })?;
     }
-    let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut page)?;
-    output.bytes(&page)
+    Ok(command)
+}
+
+/// The command that a page is about, such as `flysch-ufs-rpmb`.
+fn of_page<'c>(all: &'c clap::Command, page: &str) -> Option<&'c clap::Command> {
+    let below = page.strip_prefix(all.get_name())?;
+    if below.is_empty() { Some(all) } else { find(all, below.strip_prefix('-')?) }
+}
+
+/// The command under `command` of this name, or on the way that words with hyphens between them
+/// name. Names have hyphens, too.
+fn find<'c>(command: &'c clap::Command, name: &str) -> Option<&'c clap::Command> {
+    let on_the_way = |at: usize| find(command.find_subcommand(&name[..at])?, &name[at + 1..]);
+    command.find_subcommand(name).or_else(|| {
+        let mut hyphens = name.match_indices('-');
+        hyphens.find_map(|(at, _)| on_the_way(at))
+    })
 }
 
 /// `help` is no command with a page of its own.
 fn without_help(command: clap::Command) -> clap::Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_is_found_by_the_name_that_others_call_it() {
+        fn pages(command: &clap::Command, name: &str, all: &clap::Command) -> usize {
+            let words = [name.to_owned()];
+            let found = named(all, &words).unwrap_or_else(|_| panic!("{name} is not found"));
+            assert_eq!(found.get_display_name(), command.get_display_name(), "{name}");
+            let below = command.get_subcommands();
+            1 + below.map(|it| pages(it, &format!("{name}-{}", it.get_name()), all)).sum::<usize>()
+        }
+        let mut all = without_help(Cli::command());
+        all.build();
+        assert!(pages(&all, "flysch", &all) > 60);
+        for word in ["nonsense", "flysch-", "flysch-nonsense", "ufs-", "ufs-nonsense", "flyschufs"]
+        {
+            assert!(named(&all, &[word.to_owned()]).is_err(), "{word}");
+        }
+    }
 }
