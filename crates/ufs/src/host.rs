@@ -321,10 +321,13 @@ impl<M: Machine> Host<M> {
                 }
                 return None;
             }
-            if self.lane.ended.is_empty() && self.lane.look() {
+            if !self.lane.ended.is_empty() {
+                return self.lane.take_ended().map(renewed);
+            }
+            if self.lane.look() {
                 continue;
             }
-            match self.next_batch(now) {
+            match self.found_nothing(now) {
                 Next::Batch => {}
                 Next::Ended => return self.lane.take_ended().map(renewed),
                 Next::Nothing => return None,
@@ -332,14 +335,13 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Where the lane's next outcome comes from. It was just seen that the lane obeys.
+    /// The lane, which obeys, had nothing; perhaps something is overdue or wrong.
     #[inline(never)]
-    fn next_batch(&mut self, now: Instant) -> Next {
-        let next = self.lane.next_of_obedient(now);
-        if next != Next::Nothing || self.lane.shared.orders.is_quiet(self.lane.obeyed) {
-            return next;
+    fn found_nothing(&mut self, now: Instant) -> Next {
+        self.lane.idle(now);
+        if self.lane.shared.orders.is_quiet(self.lane.obeyed) {
+            return Next::Nothing;
         }
-        // The lane had nothing; perhaps it found something overdue or wrong just now.
         self.drive(now);
         self.lane.next_batch(now)
     }

@@ -158,12 +158,6 @@ impl<M: Machine> Lane<M> {
         if self.shared.orders.order() != self.obeyed {
             self.wake(now);
         }
-        self.next_of_obedient(now)
-    }
-
-    /// As [`next_batch`](Self::next_batch), for a lane that obeys the standing order.
-    #[inline(always)]
-    pub(crate) fn next_of_obedient(&mut self, now: Instant) -> Next {
         if !self.ended.is_empty() {
             Next::Ended
         } else if self.has_work() && self.look() {
@@ -293,7 +287,7 @@ impl<M: Machine> Lane<M> {
 
     /// Nothing ended: the time to look after what did not.
     #[inline]
-    fn idle(&mut self, now: Instant) {
+    pub(crate) fn idle(&mut self, now: Instant) {
         if self.in_flight == 0 {
             if self.waits && now >= self.watch_at {
                 self.watch_at = now.after_nanos(MS);
