@@ -69,6 +69,13 @@ pub enum Ordering {
 ///
 /// It can be moved but neither copied nor cloned. A port that keeps it in the command's slot and
 /// moves it into the outcome cannot owe it twice: the compiler does not let it.
+///
+/// ```compile_fail,E0382
+/// # use flysch_api::command::Token;
+/// let token = Token::new(1);
+/// let owed = token;
+/// let again = token;
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct Token(u32);
 
