@@ -6,8 +6,8 @@
 //! README uses. They must succeed, unless the next command is `echo $?` and shows another status.
 //!
 //! `flysch` is the one that the stories were built with, and stands for `cargo run --release --`
-//! as well: to optimise all of it once more would tell nothing new about the examples, and was a
-//! fifth of the processor time of all steps.
+//! as well: to optimise all of it once more would take minutes and tell nothing new about the
+//! examples.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
