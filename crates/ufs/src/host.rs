@@ -321,13 +321,14 @@ impl<M: Machine> Host<M> {
                 }
                 return None;
             }
-            if !self.lane.ended.is_empty() {
-                return self.lane.take_ended().map(renewed);
-            }
-            if self.lane.look() {
-                continue;
-            }
-            match self.found_nothing(now) {
+            let next = if !self.lane.ended.is_empty() {
+                Next::Ended
+            } else if self.lane.look() {
+                Next::Batch
+            } else {
+                self.found_nothing(now)
+            };
+            match next {
                 Next::Batch => {}
                 Next::Ended => return self.lane.take_ended().map(renewed),
                 Next::Nothing => return None,
