@@ -203,8 +203,12 @@ impl<F: Flash> Scanner<'_, F> {
     }
 
     /// Takes the nodes of the block at `base` from its summary; says whether there is a good one.
-    /// `block` is scratch space of the length of the block.
+    /// A summary says nothing of the nodes it was programmed together with: a block with a torn
+    /// page is read node by node. `block` is scratch space of the length of the block.
     fn by_summary(&mut self, base: u64, block: &mut [u8]) -> Result<bool, FlashError> {
+        if self.is_torn(base, block.len() as u64) {
+            return Ok(false);
+        }
         let Some(trailer_at) = block.len().checked_sub(SummaryTrailer::LEN) else {
             return Ok(false);
         };

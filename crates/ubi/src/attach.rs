@@ -125,6 +125,8 @@ pub(crate) struct Evidence {
     pub(crate) fresh: Option<Fresh>,
     /// Blocks that were found to be no copy of a LEB, and may look like one the next time.
     pub(crate) rejected: Vec<u32>,
+    /// Blocks of LEBs whose erase was announced, and that still hold one.
+    pub(crate) announced: Vec<Claim>,
     /// The volume table; empty if both copies are lost.
     pub(crate) records: Vec<Option<VolumeRecord>>,
 }
@@ -362,6 +364,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         {
             return Ok(content);
         }
+        let mut is_announced = false;
         match headers.ec {
             Ok(ec) => {
                 let expected = self.reader.image.image_sequence;
@@ -383,7 +386,8 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
                 // Linux does.
                 let is_nothing = headers.vid.is_err()
                     && (self.reader.is_trial(peb) || self.reader.is_erased(peb, self.offsets.data));
-                if !is_nothing && self.reader.is_announced(peb) {
+                is_announced = !is_nothing && self.reader.is_announced(peb);
+                if is_announced {
                     let problem = String::from("the block was about to be erased");
                     self.note(Severity::Note, "EC header", problem, place);
                 } else {
@@ -396,17 +400,21 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
             }
         }
         match headers.vid {
-            Ok(vid) => self.judge_vid(peb, vid),
+            Ok(vid) => {
+                if is_announced {
+                    self.evidence.announced.push(Claim { peb, vid });
+                }
+                self.judge_vid(peb, vid)
+            }
             Err(HeaderError::Erased) if self.reader.is_erased(peb, self.offsets.data) => {
                 Ok(if headers.ec.is_ok() { Content::Free } else { Content::Erased })
             }
             Err(error) => {
                 // Over erased data it is what a power cut left of a header that was being written,
-                // or of an erase: the next to attach the device for writing erases it.
-                let severity = match self.reader.is_erased(peb, self.offsets.data) {
-                    true => Severity::Note,
-                    false => Severity::Lost,
-                };
+                // or of an erase: the next to attach the device for writing erases it. So does it
+                // where the erase was announced, which spoils both headers.
+                let is_ruin = is_announced || self.reader.is_erased(peb, self.offsets.data);
+                let severity = if is_ruin { Severity::Note } else { Severity::Lost };
                 self.note(severity, "VID header", format!("{error}"), place);
                 Ok(Content::Corrupt(error))
             }

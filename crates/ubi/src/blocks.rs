@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use flysch_api::flash::Flash;
+use flysch_api::flash::{Flash, Kind};
 use flysch_wire::ubi::{
     EC_HEADER_SIZE, EC_MAGIC, EcHeader, HeaderError, VID_HEADER_SIZE, VidHeader, crc32,
 };
@@ -195,12 +195,14 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
     }
 
     /// Whether the erase of a block was announced, as UBI does on NOR: nothing is wrong with its
-    /// erase counter header but that the magic number is cleared.
+    /// erase counter header but that the magic number is cleared, or some of its bits are.
     pub(crate) fn is_announced(&self, peb: u32) -> bool {
         let Ok((mut header, _)) = self.header(peb, 0) else { return false };
-        let magic = EC_MAGIC.to_be_bytes();
-        let is_cleared = header.starts_with(&[0; 4]);
-        header[..magic.len()].copy_from_slice(&magic);
+        let (magic, _) = header.split_at_mut(size_of_val(&EC_MAGIC));
+        let found = magic.iter().fold(0, |word, &byte| word << 8 | u32::from(byte));
+        magic.copy_from_slice(&EC_MAGIC.to_be_bytes());
+        let is_nor = self.flash.geometry().kind == Kind::Nor;
+        let is_cleared = found == 0 || (is_nor && found & EC_MAGIC == found);
         is_cleared && EcHeader::parse(&header).is_ok()
     }
 

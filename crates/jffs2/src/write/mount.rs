@@ -104,6 +104,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let mut medium = Medium::new(flash, order);
         let mut found = scan(&medium, order, Summaries::Use, &[])?;
         let doubts = super::shaky::find(&mut medium, &found.blocks);
+        let is_worn = |number: &u32| {
+            found.blocks[*number as usize].has_summary && !doubts.last.contains(number)
+        };
+        let worn = doubts.shaky.iter().copied().filter(is_worn).collect();
         if !doubts.shaky.is_empty() {
             // What their last look showed counts, and nothing else.
             found = scan(&medium, order, Summaries::Use, &medium.frozen_pages())?;
@@ -119,6 +123,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let ranks = Ranks::new(&fs.medium, &doubts, &found);
         let mut build = Build::new(&mut fs, found, &ranks);
         build.torn.extend(doubts.shaky.iter().chain(&doubts.last));
+        build.worn = worn;
         let built = build.run();
         // One number is left out (see `crate::stamp`).
         fs.stamps.next = doubts.highest.saturating_add(2);
@@ -251,6 +256,9 @@ struct Build<'f, F> {
     /// Blocks with something at their end that was cut off or damaged. Nothing is written behind
     /// it: it would not look cut off any more.
     torn: BTreeSet<u32>,
+    /// Blocks whose last page is not firm, and yet did not lose its power: a summary closes it, and
+    /// others were written to since.
+    worn: BTreeSet<u32>,
     /// Nodes that were dropped because their data was cut off.
     dropped: Vec<(u64, u32)>,
     ranks: &'f Ranks,
@@ -261,7 +269,7 @@ impl<'f, F: Flash> Build<'f, F> {
         let geometry = fs.blocks.geometry;
         let torn = found.problems.iter().map(|problem| geometry.block_of(problem.offset));
         let torn = torn.collect();
-        Self { fs, found, raws: vec![], torn, dropped: vec![], ranks }
+        Self { fs, found, raws: vec![], torn, worn: BTreeSet::new(), dropped: vec![], ranks }
     }
 
     fn run(mut self) -> Built {
@@ -378,8 +386,7 @@ impl<'f, F: Flash> Build<'f, F> {
     }
 
     /// Of a page that is not firm only what comes before the first thing that is wrong in it was
-    /// ever there: so files have no gaps, and what belongs together is whole or was not begun. One
-    /// behind which a summary was written did not lose its power; it is worn.
+    /// ever there: so files have no gaps, and what belongs together is whole or was not begun.
     fn drop_behind(&mut self) {
         let geometry = self.fs.blocks.geometry;
         for page in self.fs.medium.frozen_pages() {
@@ -389,7 +396,7 @@ impl<'f, F: Flash> Build<'f, F> {
             });
             let dropped = self.dropped.iter().map(|(offset, len)| (*offset, u64::from(*len)));
             let block = geometry.block_of(page.start);
-            if self.found.blocks[block as usize].has_summary {
+            if self.worn.contains(&block) {
                 continue;
             }
             let is_inside = |(offset, len): &(u64, u64)| {

@@ -63,8 +63,16 @@ impl<F: FlashMut> Device<F> {
         if self.drop_gone(peb)? {
             return Ok(true);
         }
+        match self.io.read_vid(peb) {
+            Ok(vid) => self.move_known(peb, &vid),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// [`move_away`](Self::move_away) for a block whose header is known.
+    pub(super) fn move_known(&mut self, peb: u32, vid: &VidHeader) -> Result<bool, Error> {
         let target = self.allocate()?;
-        match self.move_leb(peb, target)? {
+        match self.move_content(peb, vid, target)? {
             Moved::Yes => return Ok(true),
             Moved::BadTarget => self.erase_block(target, true)?,
             Moved::Unreadable => self.wear.put_back(target),
@@ -74,10 +82,17 @@ impl<F: FlashMut> Device<F> {
 
     /// Copies what `peb` holds to the free block `target` and gives `peb` up.
     fn move_leb(&mut self, peb: u32, target: u32) -> Result<Moved, Error> {
+        match self.io.read_vid(peb) {
+            Ok(vid) => self.move_content(peb, &vid, target),
+            Err(_) => Ok(Moved::Unreadable),
+        }
+    }
+
+    /// [`move_leb`](Self::move_leb) for a block whose header is `old`.
+    fn move_content(&mut self, peb: u32, old: &VidHeader, target: u32) -> Result<Moved, Error> {
         let State::Used { volume, lnum } = self.wear.state(peb) else {
             return Ok(Moved::Unreadable);
         };
-        let Ok(old) = self.io.read_vid(peb) else { return Ok(Moved::Unreadable) };
         if (old.volume, old.lnum) != (volume, lnum) {
             return Ok(Moved::Unreadable);
         }
@@ -98,7 +113,7 @@ impl<F: FlashMut> Device<F> {
         let copy = !data.is_empty();
         let (data_size, data_crc) = if copy { (data.len() as u32, crc32(data)) } else { (0, 0) };
         let sequence = self.next_sequence();
-        let vid = VidHeader { copy, data_size, data_crc, sequence, ..old };
+        let vid = VidHeader { copy, data_size, data_crc, sequence, ..*old };
         let written =
             self.io.write_vid(target, &vid).and_then(|()| self.io.write_data(target, 0, data));
         match written {

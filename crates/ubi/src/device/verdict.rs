@@ -6,7 +6,9 @@
 //!
 //! 1. blocks that were judged to be no copy of a LEB are erased, so that they never become one;
 //! 2. the LEB that was written last is written again, from what was read of it then, while the
-//!    blocks with its older content are still there.
+//!    blocks with its older content are still there;
+//! 3. LEBs are moved out of blocks whose erase was announced (NOR): the header that says which they
+//!    are may have been about to be spoilt, too.
 //!
 //! A cut in between leaves what was there before, to be judged anew by an attach that nobody has
 //! heard the answer of yet.
@@ -16,6 +18,7 @@ use flysch_wire::ubi::VidHeader;
 
 use super::{BLOCK_TRIES, Device, Error, ReadOnly, State};
 use crate::attach::{Evidence, Fresh};
+use crate::blocks::Claim;
 
 impl<F: FlashMut> Device<F> {
     /// Does what the verdicts of attaching ask for.
@@ -31,10 +34,22 @@ impl<F: FlashMut> Device<F> {
                 self.erase_block(peb, false)?;
             }
         }
-        match &evidence.fresh {
-            Some(fresh) => self.rewrite(fresh),
-            None => Ok(()),
+        if let Some(fresh) = &evidence.fresh {
+            self.rewrite(fresh)?;
         }
+        for Claim { peb, vid } in &evidence.announced {
+            let held = State::Used { volume: vid.volume, lnum: vid.lnum };
+            for _ in 0..=BLOCK_TRIES {
+                if self.wear.state(*peb) != held {
+                    break;
+                }
+                self.begin()?;
+                if self.move_known(*peb, vid)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Writes a LEB again from what was read of it.

@@ -181,6 +181,12 @@ fn what_was_found_stays_mended() {
         ("ubifs-random/slc-mode/bad0/new/fading/tool/failing-fastmap/7", "401l"),
         // An identifier header that was cut over erased data, in a block that waits for its erase.
         ("ubi-fastmap-long/nor-parallel/bad0/new/fading/bare/plain/9", "0h"),
+        // Of an erase that NOR announced the second header was cut: told as damage, and a LEB that
+        // had come back and was read was gone the next time.
+        ("ubi-fastmap/nor/bad0/new/fading/bare/plain/16", "38e"),
+        // A summary read well, and nodes that were programmed together with it did not.
+        ("jffs2-ubi-random/hamming/bad2/new/settled/bare/plain/5", "199l"),
+        ("jffs2-ubi-random/hamming/bad2/worn/disturbed/hasty/fastmap/16", "529l"),
         // Torture condemned blocks for single errors that were corrected.
         ("ubifs-overwrite/hamming-512/bad2/worn/disturbed/bare/plain/6", "938e"),
     ];

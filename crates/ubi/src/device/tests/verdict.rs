@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::vec;
 
+use flysch_api::finding::Severity;
+use flysch_api::flash::FlashMut;
 use flysch_api::volume::LebState;
 use flysch_wire::ubi::{VidHeader, crc32};
 
@@ -129,5 +131,48 @@ fn a_header_of_an_update_without_its_content_is_nothing() {
             let device = attach(device.into_flash());
             assert_eq!(device.info(id).unwrap().map.len(), mapped, "{data_crc}");
         }
+    }
+}
+
+/// On NOR a device whose LEB 0 holds `data(1, 1024)`, and the block that holds it.
+fn on_nor() -> (Ram, u32) {
+    let mut device = format(Ram::nor(24));
+    device.create(&NewVolume::dynamic(b"a", LEBS)).unwrap();
+    write(&mut device, 0, 0, 0, &data(1, 1024));
+    let LebState::Mapped(Some(peb)) = device.volume_mut(0).unwrap().state(0) else { panic!() };
+    (device.into_flash(), peb)
+}
+
+#[test]
+fn a_block_whose_erase_was_announced_is_left_before_its_other_header_goes() {
+    for cleared in [[0; 4], [0x51, 0x42, 0x41, 0x23]] {
+        let (mut flash, peb) = on_nor();
+        flash.program(u64::from(peb) * 4096, &cleared).unwrap();
+        let mut device = attach(flash);
+        assert_begins(&mut device, 0, &data(1, 1024), "come back");
+        let offset = u64::from(device.offsets().vid_header);
+        let mut flash = device.into_flash();
+        // The power had gone while the second header was spoilt: it does not read well any more.
+        flash.program(u64::from(peb) * 4096 + offset, &[0; 4]).unwrap();
+        assert_begins(&mut attach(flash), 0, &data(1, 1024), "attached again");
+    }
+}
+
+#[test]
+fn an_announced_erase_is_no_damage() {
+    for (first, second) in [([0; 4], [0x51, 0x42, 0x49, 0x21]), ([0x50, 0, 0, 0], [0; 4])] {
+        let (mut flash, peb) = on_nor();
+        let image = Image { start: 0, peb_size: 4096, pebs: 24, image_sequence: 0x1234 };
+        let read = |flash: &Ram| {
+            let ubi = Ubi::attach(flash, image, &Options::default()).unwrap();
+            ubi.findings().iter().map(|it| it.severity).collect::<std::vec::Vec<_>>()
+        };
+        let offset = u64::from(attach(flash.clone()).offsets().vid_header);
+        flash.program(u64::from(peb) * 4096, &first).unwrap();
+        flash.program(u64::from(peb) * 4096 + offset, &second).unwrap();
+        assert_eq!(read(&flash), [Severity::Note; 2]);
+        // With more of the first header wrong nothing was announced.
+        flash.bytes[peb as usize * 4096 + 10] ^= 4;
+        assert!(read(&flash).contains(&Severity::Lost));
     }
 }
