@@ -218,7 +218,7 @@ pub enum Error {
     Encrypted,
     /// The image uses something this implementation does not read; the text says what.
     Unsupported(&'static str),
-    /// The medium could not be read.
+    /// The medium could not be read or written.
     Medium(Place),
     /// The name is taken (`EEXIST`).
     Exists,
@@ -253,7 +253,7 @@ impl fmt::Display for Error {
             Self::Damaged { structure, place } => write!(f, "damaged {structure} at {place}"),
             Self::Encrypted => f.write_str("encrypted, and the key is not available"),
             Self::Unsupported(what) => write!(f, "not supported: {what}"),
-            Self::Medium(place) => write!(f, "the medium cannot be read at {place}"),
+            Self::Medium(place) => write!(f, "the medium failed at {place}"),
             Self::Exists => f.write_str("the name exists already"),
             Self::NotEmpty => f.write_str("the directory is not empty"),
             Self::NoSpace => f.write_str("no space left"),

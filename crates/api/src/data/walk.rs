@@ -171,6 +171,8 @@ struct Plain {
     one: u64,
     /// As `one`, for the ranges of a list.
     list: u64,
+    /// Bits that may not be set where one range of a list ends and the next begins.
+    inner: u64,
 }
 
 /// No plain address has this bit: an address below and a length cannot wrap.
@@ -188,8 +190,9 @@ impl Plain {
         let len = end.saturating_sub(start);
         let one = if limits.boundary == 0 { limits.length.min(longest) } else { 0 };
         let one = u64::from(one).min(len);
-        let list = if limits.inner == 1 && start + len <= HIGH { one } else { 0 };
-        Self { start, len, mask: alignment - 1, one, list }
+        let list = if start + len <= HIGH { one } else { 0 };
+        let inner = u64::from(limits.inner) - 1;
+        Self { start, len, mask: alignment - 1, one, list, inner }
     }
 }
 
@@ -228,8 +231,11 @@ impl Walk {
                 place(0, range);
                 1
             }),
+            Data::List { entries, count, skip, len } if self.plain.inner == 0 => {
+                self.plain_list::<false>((entries, count, skip, len), &mut place)
+            }
             Data::List { entries, count, skip, len } => {
-                self.plain_list((entries, count, skip, len), &mut place)
+                self.plain_list::<true>((entries, count, skip, len), &mut place)
             }
         };
         match plain {
@@ -250,20 +256,21 @@ impl Walk {
         plain.then_some(range)
     }
 
-    /// A list of plainly good ranges that do not overlap; `None` if it is anything else.
+    /// A list of plainly good ranges that do not overlap; `None` if it is anything else. `PAGES` if
+    /// it matters where they begin and end inside the list.
     #[inline(always)]
-    fn plain_list(
+    fn plain_list<const PAGES: bool>(
         &self,
         (entries, count, mut skip, mut left): (u64, u32, u32, u32),
         place: &mut impl FnMut(u32, DmaSlice),
     ) -> Option<u32> {
-        let Plain { start, len, mask, list, .. } = self.plain;
+        let Plain { start, len, mask, list, inner, .. } = self.plain;
         if count > self.limits.count.into() || left > self.longest {
             return None;
         }
         let offset = usize::try_from(entries.wrapping_sub(self.memory.address())).ok()?;
         let mut entries = self.memory.blocks::<ENTRY>(offset, count as usize)?;
-        let (mut n, mut end, mut bits) = (0, start, 0);
+        let (mut n, mut end, mut bits, mut joints) = (0, start, 0, 0);
         while left > 0 {
             let [address, whole] = entries.next()?.get::<0, 2>();
             let address = address.wrapping_add(skip.into());
@@ -273,6 +280,9 @@ impl Walk {
             if bytes.wrapping_sub(1) >= list || address < end {
                 return None;
             }
+            if PAGES && n > 0 {
+                joints |= end | address;
+            }
             let take = (bytes as u32).min(left);
             bits |= address | u64::from(take);
             end = address.wrapping_add(take.into());
@@ -280,7 +290,8 @@ impl Walk {
             (skip, n) = (0, n + 1);
             left -= take;
         }
-        (bits & (mask | HIGH) == 0 && end <= start + len).then_some(n)
+        let is_plain = bits & (mask | HIGH) == 0 && end <= start + len;
+        (is_plain && (!PAGES || joints & inner == 0)).then_some(n)
     }
 
     /// Any data: checks each thing by itself, and cuts.

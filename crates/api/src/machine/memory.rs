@@ -389,6 +389,16 @@ impl<const LEN: usize> DmaBlock<'_, LEN> {
         // SAFETY: as in `put`; any bytes are words.
         unsafe { self.base.add(AT).cast::<[u64; WORDS]>().read() }
     }
+
+    /// Reads the word at byte `AT` in one access, and what is read later after it (acquire): of an
+    /// entry that says by one word that it is there.
+    #[inline(always)]
+    pub fn load<const AT: usize>(self) -> u64 {
+        const { assert!(AT.is_multiple_of(8) && AT + 8 <= LEN) };
+        // SAFETY: as in `put`; words that others write at the same time are only accessed so.
+        let word = unsafe { AtomicU64::from_ptr(self.base.add(AT).cast().as_ptr()) };
+        word.load(Ordering::Acquire)
+    }
 }
 
 /// Blocks of `LEN` bytes, one after the other ([`DmaRegion::blocks`]).
