@@ -81,13 +81,13 @@ impl Admin {
     /// Takes in what the controller answered.
     pub(crate) fn harvest(&mut self, registers: &impl Registers) {
         while let Some(done) = self.completion.take(registers) {
-            if done.cid != EVENT {
+            if done.cid() != EVENT {
                 self.answer = Some(done);
                 continue;
             }
             self.awaits_event = false;
             // A request that failed is not asked again: the controller has no events to tell.
-            if done.status == 0 {
+            if done.status() == 0 {
                 self.event = Some(done.result);
             }
         }
@@ -95,7 +95,7 @@ impl Admin {
     }
 
     fn answer_to(&mut self, cid: u16) -> Option<Done> {
-        self.answer.take_if(|done| done.cid == cid)
+        self.answer.take_if(|done| done.cid() == cid)
     }
 }
 
@@ -116,7 +116,8 @@ impl Exchange {
             (cid, now.after_nanos(u64::from(self.timeout_ms) * crate::control::MS))
         });
         core.admin.harvest(&core.machine);
-        if let Some(Done { status, result, .. }) = core.admin.answer_to(cid) {
+        if let Some(done) = core.admin.answer_to(cid) {
+            let (status, result) = (done.status(), done.result);
             return Some(Answer::Reply(NvmeStatus { status, result }));
         }
         if let Some(cause) = core.is_lost() {

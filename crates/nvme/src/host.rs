@@ -6,6 +6,7 @@ use crate::init::{BringUp, Device, Step};
 use crate::layout::Layout;
 use crate::options::Options;
 use crate::port::{Lane, Port};
+use crate::queue::renewed;
 use crate::quirks::Quirks;
 use crate::recover::Recovery;
 use crate::shared::{Shared, cause};
@@ -222,12 +223,39 @@ impl<M: Machine> Host<M> {
         (at != Instant::NEVER).then_some(at)
     }
 
-    #[inline(always)]
-    pub(crate) fn poll_lane(&mut self, now: Instant) -> Option<Outcome> {
-        if now >= self.job_at || !self.lane.shared.orders.is_quiet(self.lane.obeyed) {
+    /// One doorbell for the host's own lane. Also where polls always find something the host gets
+    /// its turn here.
+    #[inline]
+    pub(crate) fn ring_lane(&mut self, now: Instant) {
+        self.lane.ring(now);
+        if self.is_due(now) {
             self.drive(now);
         }
-        match self.lane.take_outcome(now) {
+    }
+
+    #[inline(always)]
+    pub(crate) fn poll_lane(&mut self, now: Instant) -> Option<Outcome> {
+        while let Some(done) = self.lane.completion.take(&self.core.machine) {
+            if let outcome @ Some(_) = self.lane.settle(done) {
+                return outcome;
+            }
+        }
+        self.found_nothing(now).map(renewed)
+    }
+
+    /// Whether there is something for the host to do, or a new order for its lane.
+    #[inline]
+    fn is_due(&self, now: Instant) -> bool {
+        now >= self.job_at || !self.lane.shared.orders.is_quiet(self.lane.obeyed)
+    }
+
+    /// Nothing of the lane has completed: the time to look after everything else.
+    #[inline(never)]
+    fn found_nothing(&mut self, now: Instant) -> Option<Outcome> {
+        if self.is_due(now) {
+            self.drive(now);
+        }
+        match self.lane.found_nothing(now) {
             None => self.look_after_lane(now),
             outcome => outcome,
         }

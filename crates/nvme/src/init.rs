@@ -204,6 +204,7 @@ impl<M: Machine> Core<M> {
                 ..Sqe::default()
             })?;
         }
+        self.effect(|core| core.shared.orders.renew(lane.into()));
         Ok(())
     }
 

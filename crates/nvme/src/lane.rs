@@ -3,11 +3,10 @@
 use crate::control::{Facts, MS};
 use crate::layout::{Layout, PAGE};
 use crate::port::{Lane, Trouble};
-use crate::queue::{Completion, Done, Slot, Submission};
+use crate::queue::{Completion, Done, Slot, SlotStack, Submission};
 use crate::shared::{Shared, cause};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec;
 use flysch_api::command::{Ended, Limits, NotStarted, NvmeStatus, Outcome};
 use flysch_api::data::{SEGMENTS_MAX, SegmentLimits, Walk};
 use flysch_api::machine::{Instant, Machine};
@@ -44,11 +43,9 @@ impl<M: Machine> Lane<M> {
             submission: Submission::new(layout.submission(index), sq_tail(queue, stride)),
             completion: Completion::new(layout.completion(index), cq_head(queue, stride)),
             slots: (0..depth as u16).map(Slot::free).collect(),
-            free: (0..depth as u16).rev().collect(),
-            free_len: depth,
+            free: SlotStack::free(depth),
             reserve: usize::MAX,
-            started: vec![0; depth].into_boxed_slice(),
-            started_len: 0,
+            started: SlotStack::empty(),
             in_flight: 0,
             overdue: 0,
             ended: VecDeque::with_capacity(depth),
@@ -94,13 +91,14 @@ impl<M: Machine> Lane<M> {
         } else if order.has(Order::STOP) {
             self.stop(Ended::Reset, now);
         }
-        if order.runs() && self.stopped {
+        // If not stopped, it was parked all the time.
+        if order.runs() && (self.stopped || self.shared.orders.is_renewed(self.index)) {
             self.restart();
         }
         self.set_reserve();
         self.shared.orders.obey(self.index, order);
-        if order.runs() {
-            self.ring(now);
+        if order.runs() && self.started.len() != 0 {
+            self.ring_started(now);
         }
     }
 
@@ -118,6 +116,7 @@ impl<M: Machine> Lane<M> {
 
     /// The controller is up again with empty queues.
     pub(crate) fn restart(&mut self) {
+        self.shared.orders.know(self.index);
         self.submission.restart();
         self.completion.restart(&self.machine);
         self.take_bounds();
@@ -175,7 +174,7 @@ impl<M: Machine> Lane<M> {
     /// The device answered, but not plainly well.
     #[cold]
     pub(crate) fn answered(&mut self, number: usize, done: Done) -> Ended {
-        let Done { status, result, .. } = done;
+        let (status, result) = (done.status(), done.result);
         let slot = &self.slots[number];
         let residual = if status == 0 { 0 } else { slot.expected };
         let status_is = NvmeStatus { status, result };
@@ -212,7 +211,7 @@ impl<M: Machine> Lane<M> {
             self.give_back(number);
             self.keep(Outcome { issued, device_done: None, token, ended });
         }
-        self.started_len = 0;
+        self.started.clear();
         self.stopped = true;
     }
 

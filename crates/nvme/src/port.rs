@@ -6,7 +6,7 @@
 
 use crate::host::Host;
 use crate::layout::PAGE;
-use crate::queue::{Completion, Done, LIFE, SLOT_BITS, Slot, Submission};
+use crate::queue::{Completion, Done, LIFE, SLOT_BITS, Slot, SlotStack, Submission, renewed};
 use crate::shared::{LaneWord, Shared};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -22,6 +22,9 @@ use flysch_wire::nvme::{Sqe, command::SqeFlags, prp};
 /// PSDT of data that is named by pages, and by a scatter gather list without metadata.
 const PRPS: u8 = 0;
 const SGL: u8 = 1;
+
+/// DPTR and PSDT.
+type DataPointer = ([u64; 2], u8);
 
 /// One lane of an NVMe controller: commands in, outcomes out.
 ///
@@ -110,14 +113,18 @@ impl<M: Machine> command::Port for Port<M> {
 
     #[inline]
     fn ring(&mut self, now: Instant) {
-        self.lane_mut().ring(now);
+        match &mut self.inner {
+            Inner::Host(host) => host.ring_lane(now),
+            Inner::Lane(lane) => lane.ring(now),
+        }
     }
 
     #[inline(always)]
     fn poll(&mut self, now: Instant) -> Option<Outcome> {
         match &mut self.inner {
             Inner::Host(host) => host.poll_lane(now),
-            Inner::Lane(lane) => lane.poll(now),
+            // Made anew, so that only an outcome that comes this way has to be in memory.
+            Inner::Lane(lane) => lane.poll(now).map(renewed),
         }
     }
 
@@ -142,14 +149,11 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) submission: Submission,
     pub(crate) completion: Completion,
     pub(crate) slots: Box<[Slot]>,
-    /// The free slots, last freed first taken: it is the warmest in the cache.
-    pub(crate) free: Box<[u16]>,
-    pub(crate) free_len: usize,
-    /// With no more free slots than this, nothing starts.
+    pub(crate) free: SlotStack,
+    /// With no more free slots than this, nothing starts: none does while the lane may not run.
     pub(crate) reserve: usize,
     /// Slots started since the last doorbell.
-    pub(crate) started: Box<[u16]>,
-    pub(crate) started_len: usize,
+    pub(crate) started: SlotStack,
     /// Outcomes this lane owes: of slots in flight, and those in `ended`.
     pub(crate) in_flight: usize,
     /// Commands the host was asked to abort.
@@ -198,31 +202,82 @@ impl<M: Machine> Lane<M> {
         &self.shared.lanes[self.index]
     }
 
+    /// Takes a command. One that moves a range of up to two pages is written here, every other
+    /// [out of line](Self::start_other). What the host orders stands against it as far as the lane
+    /// obeyed, by its [reserve](Self::reserve); a newer order is seen by [`ring`](Self::ring).
     #[inline(always)]
     pub(crate) fn start(&mut self, command: Command<Nvme>, now: Instant) -> Result<(), Declined> {
-        let declined = |why, token| Err(Declined { why, token });
+        if self.free.len() > self.reserve
+            && command.crypto.is_none()
+            && command.direction != Direction::None
+            && let Ok(nsid) = u32::try_from(command.unit)
+            && let Some(range) = self.walk.one(&command.data)
+            && let (first, next, more) = prp::span(range.address, range.len, PAGE as u64)
+            && more <= 1
+            && let Some(slot) = self.free.pop()
+        {
+            self.machine.sync_for_device(range);
+            let second = if more == 0 { 0 } else { next };
+            self.post((slot, nsid), command, ([first, second], PRPS));
+            return Ok(());
+        }
+        // Made anew, so that only a command that comes this way has to be in memory.
+        let Command { unit, payload, direction, data, crypto, ordering, deadline, token } = command;
+        let command = Command { unit, payload, direction, data, crypto, ordering, deadline, token };
+        self.start_other(command, now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn start_other(&mut self, command: Command<Nvme>, now: Instant) -> Result<(), Declined> {
+        match self.prepare(&command, now) {
+            Ok((slot, nsid, place)) => {
+                self.post((slot, nsid), command, place);
+                Ok(())
+            }
+            Err(why) => Err(Declined { why, token: command.token }),
+        }
+    }
+
+    /// A slot for a command, its namespace, and where its data lies.
+    fn prepare(
+        &mut self,
+        command: &Command<Nvme>,
+        now: Instant,
+    ) -> Result<(usize, u32, DataPointer), NotStarted> {
         if self.shared.orders.order() != self.obeyed {
             self.wake(now);
         }
-        if self.free_len <= self.reserve {
-            return declined(self.why_not(), command.token);
+        if self.free.len() <= self.reserve {
+            return Err(self.why_not());
         }
         let (Ok(nsid), None) = (u32::try_from(command.unit), command.crypto) else {
-            return declined(NotStarted::Unsupported, command.token);
+            return Err(NotStarted::Unsupported);
         };
-        let slot = usize::from(self.free[self.free_len - 1]);
-        let (data, psdt) = match self.place(slot, &command) {
-            Ok(place) => place,
-            Err(bad) => return declined(NotStarted::BadData(bad), command.token),
-        };
-        self.free_len -= 1;
+        let slot = self.free.pop().ok_or(NotStarted::Full)?;
+        match self.place(slot, command) {
+            Ok(place) => Ok((slot, nsid, place)),
+            Err(bad) => {
+                self.free.push(slot);
+                Err(NotStarted::BadData(bad))
+            }
+        }
+    }
+
+    /// Writes a command into its slot and posts it.
+    #[inline(always)]
+    fn post(
+        &mut self,
+        (slot, nsid): (usize, u32),
+        command: Command<Nvme>,
+        (data, psdt): DataPointer,
+    ) {
         let place = &mut self.slots[slot];
         place.cid = place.cid.wrapping_add(LIFE);
         place.abort = false;
         place.expected = command.data.len();
         place.owed = Some(command.token);
         place.deadline = command.deadline;
-        place.issued = now;
         if !M::COHERENT && command.direction == Direction::FromDevice {
             place.incoming = command.data;
         }
@@ -237,19 +292,12 @@ impl<M: Machine> Lane<M> {
             cdw10: command.payload.cdw10,
         };
         self.submission.post(entry.to_words(), &self.machine);
-        self.started[self.started_len] = slot as u16;
-        self.started_len += 1;
-        if self.in_flight == 0 {
-            self.watch_at = now.after_nanos(self.watchdog_nanos);
-        }
+        self.started.push(slot);
         self.in_flight += 1;
-        self.watch_at = self.watch_at.min(command.deadline);
-        Ok(())
     }
 
     /// DPTR of the data, and PSDT: what kind of thing it is.
-    #[inline(always)]
-    fn place(&self, slot: usize, command: &Command<Nvme>) -> Result<([u64; 2], u8), BadData> {
+    fn place(&self, slot: usize, command: &Command<Nvme>) -> Result<DataPointer, BadData> {
         match self.walk.one(&command.data) {
             Some(range) if command.direction != Direction::None => {
                 self.machine.sync_for_device(range);
@@ -282,12 +330,7 @@ impl<M: Machine> Lane<M> {
     /// Inside a list every range begins and ends at a page - that is what the limits say and the
     /// walk checks -, so there are never more pages than one range of the same length has.
     #[inline(never)]
-    fn list(
-        &self,
-        slot: usize,
-        data: &Data,
-        direction: Direction,
-    ) -> Result<([u64; 2], u8), BadData> {
+    fn list(&self, slot: usize, data: &Data, direction: Direction) -> Result<DataPointer, BadData> {
         if data.is_empty() {
             return Ok(([0, 0], PRPS));
         }
@@ -354,55 +397,74 @@ impl<M: Machine> Lane<M> {
         self.machine.sync_for_device(self.lists.span(at, entries * prp::ENTRY));
     }
 
+    /// One doorbell for everything started, as far as the host lets it ring. Its orders are looked
+    /// at here and not for each command: one that is posted and not rung is the lane's alone.
     #[inline]
     pub(crate) fn ring(&mut self, now: Instant) {
-        if self.started_len == 0 || !self.obeyed.runs() {
+        if self.started.len() == 0 {
             return;
         }
-        for &slot in &self.started[..self.started_len] {
-            self.slots[usize::from(slot)].issued = now;
+        if self.shared.orders.order() != self.obeyed {
+            self.wake(now);
+        } else if self.obeyed.runs() {
+            self.ring_started(now);
         }
-        self.started_len = 0;
+    }
+
+    /// Rings for what was started, which is something. Out of line: its loop needs the registers.
+    #[inline(never)]
+    pub(crate) fn ring_started(&mut self, now: Instant) {
+        let alone = self.in_flight == self.started.len();
+        let mut watch_at = if alone { now.after_nanos(self.watchdog_nanos) } else { self.watch_at };
+        for &slot in self.started.as_slice() {
+            if let Some(slot) = self.slots.get_mut(usize::from(slot)) {
+                slot.issued = now;
+                watch_at = watch_at.min(slot.deadline);
+            }
+        }
+        self.watch_at = watch_at;
+        self.started.clear();
         // Between two of these no slot completes twice, so the ring of completions cannot overflow.
         self.completion.ring(&self.machine);
         self.submission.ring(&self.machine);
     }
 
+    /// The next outcome. The host's orders are looked at when nothing has completed: what lies in
+    /// the ring has ended, whatever they are.
+    #[inline]
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Outcome> {
+        while let Some(done) = self.completion.take(&self.machine) {
+            if let outcome @ Some(_) = self.settle(done) {
+                return outcome;
+            }
+        }
+        self.found_nothing(now)
+    }
+
+    /// Nothing has completed: tells the controller how far the ring was read, obeys the host, and
+    /// looks after what waits.
+    #[inline(never)]
+    pub(crate) fn found_nothing(&mut self, now: Instant) -> Option<Outcome> {
         if self.in_flight == 0 && self.obeyed == Order::NONE {
             return None;
         }
+        self.completion.ring(&self.machine);
         if self.shared.orders.order() != self.obeyed {
             self.wake(now);
         }
-        self.take_outcome(now)
-    }
-
-    /// The next outcome, for a lane that obeys the standing order.
-    #[inline(always)]
-    pub(crate) fn take_outcome(&mut self, now: Instant) -> Option<Outcome> {
-        loop {
-            if let Some(done) = self.completion.take(&self.machine) {
-                if let outcome @ Some(_) = self.settle(done) {
-                    return outcome;
-                }
-            } else {
-                self.completion.ring(&self.machine);
-                if self.ended.is_empty() {
-                    self.idle(now);
-                    return None;
-                }
-                return self.take_ended();
-            }
+        if self.ended.is_empty() {
+            self.idle(now);
+            return None;
         }
+        self.take_ended()
     }
 
     /// The outcome of a completion, if it is of a command of this lane.
     #[inline(always)]
     pub(crate) fn settle(&mut self, done: Done) -> Option<Outcome> {
-        let number = usize::from(done.cid & SLOT_BITS);
+        let number = usize::from(done.cid() & SLOT_BITS);
         if let Some(slot) = self.slots.get_mut(number)
-            && slot.cid == done.cid
+            && slot.cid == done.cid()
             && let Some(token) = slot.owed.take()
         {
             let issued = slot.issued;
@@ -410,11 +472,8 @@ impl<M: Machine> Lane<M> {
             if !M::COHERENT {
                 self.sync_incoming(number);
             }
-            let ended = if (u32::from(done.status) | done.result) == 0 {
-                Ended::Good
-            } else {
-                self.answered(number, done)
-            };
+            let ended =
+                if done.is_plainly_good() { Ended::Good } else { self.answered(number, done) };
             self.give_back(number);
             return Some(Outcome { issued, device_done, token, ended });
         }
@@ -432,8 +491,7 @@ impl<M: Machine> Lane<M> {
 
     #[inline]
     pub(crate) fn give_back(&mut self, slot: usize) {
-        self.free[self.free_len] = slot as u16;
-        self.free_len += 1;
+        self.free.push(slot);
         self.in_flight -= 1;
         if self.overdue != 0 {
             self.forget_victim(slot);

@@ -1,6 +1,6 @@
 //! The two rings of a lane, and the slots they carry.
 
-use flysch_api::command::Token;
+use flysch_api::command::{Outcome, Token};
 use flysch_api::data::Data;
 use flysch_api::machine::{DmaArray, DmaRegion, Instant, Registers};
 use flysch_wire::nvme::{command, completion};
@@ -10,6 +10,57 @@ use flysch_wire::nvme::{command, completion};
 pub(crate) const SLOT_BITS: u16 = (1 << 10) - 1;
 /// One life more.
 pub(crate) const LIFE: u16 = SLOT_BITS + 1;
+
+/// Most slots one lane can have.
+const SLOTS_MAX: usize = SLOT_BITS as usize + 1;
+
+/// Numbers of slots, each there at most once, so that there are never more than the bits of a
+/// command id tell apart: an access needs no check.
+#[derive(Debug)]
+pub(crate) struct SlotStack {
+    numbers: [u16; SLOTS_MAX],
+    len: usize,
+}
+
+impl SlotStack {
+    pub(crate) fn empty() -> Self {
+        Self { numbers: [0; SLOTS_MAX], len: 0 }
+    }
+
+    /// The free slots of a lane with so many, last freed first taken: it is the warmest in the
+    /// cache.
+    pub(crate) fn free(slots: usize) -> Self {
+        let mut free = Self::empty();
+        (0..slots).rev().for_each(|slot| free.push(slot));
+        free
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Takes the number that was pushed last.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<usize> {
+        self.len = self.len.checked_sub(1)?;
+        Some(self.numbers[self.len % SLOTS_MAX].into())
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, slot: usize) {
+        self.numbers[self.len % SLOTS_MAX] = slot as u16;
+        self.len += 1;
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u16] {
+        &self.numbers[..self.len.min(SLOTS_MAX)]
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+}
 
 /// A submission queue.
 #[derive(Debug)]
@@ -35,7 +86,16 @@ impl Submission {
         self.ring.get(self.tail).put::<0, { command::WORDS }>(entry);
         let at = self.tail * command::LENGTH;
         registers.sync_for_device(self.ring.region().span(at, command::LENGTH));
-        self.tail = next(self.tail, self.ring.len());
+        self.tail += 1;
+        if self.tail == self.ring.len() {
+            self.wrap();
+        }
+    }
+
+    /// Out of line, so that every other entry pays for a comparison alone.
+    #[cold]
+    fn wrap(&mut self) {
+        self.tail = 0;
     }
 
     /// One doorbell for everything posted.
@@ -66,13 +126,32 @@ pub(crate) struct Completion {
 /// Where the phase lies in the second word of an entry.
 const PHASE: u64 = 1 << 48;
 
-/// What a completion entry says.
+/// What a completion entry says, as it lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
-    pub(crate) cid: u16,
-    /// The status field without the phase.
-    pub(crate) status: u16,
+    /// Command id, phase and status.
+    word: u64,
     pub(crate) result: u32,
+}
+
+impl Done {
+    /// The id of the command.
+    #[inline]
+    pub(crate) fn cid(self) -> u16 {
+        (self.word >> 32) as u16
+    }
+
+    /// The status field without the phase.
+    #[inline]
+    pub(crate) fn status(self) -> u16 {
+        (self.word >> 49) as u16
+    }
+
+    /// Whether it ended well and said nothing.
+    #[inline]
+    pub(crate) fn is_plainly_good(self) -> bool {
+        self.word >> 49 | u64::from(self.result) == 0
+    }
 }
 
 impl Completion {
@@ -92,18 +171,23 @@ impl Completion {
     pub(crate) fn take(&mut self, registers: &impl Registers) -> Option<Done> {
         let at = self.head * completion::LENGTH;
         registers.sync_for_cpu(self.ring.region().span(at, completion::LENGTH));
-        let word = u64::from_le(self.ring.region().load64(at + completion::STATUS_OFFSET));
+        let entry = self.ring.get(self.head);
+        let word = u64::from_le(entry.load::<{ completion::STATUS_OFFSET }>());
         if word & PHASE != self.phase {
             return None;
         }
-        let [low] = self.ring.get(self.head).get::<0, 1>();
+        let [low] = entry.get::<0, 1>();
         self.head += 1;
         if self.head == self.ring.len() {
-            self.head = 0;
-            self.phase ^= PHASE;
+            self.wrap();
         }
-        let result = u64::from_le(low) as u32;
-        Some(Done { cid: (word >> 32) as u16, status: (word >> 49) as u16, result })
+        Some(Done { word, result: u64::from_le(low) as u32 })
+    }
+
+    #[cold]
+    fn wrap(&mut self) {
+        self.head = 0;
+        self.phase ^= PHASE;
     }
 
     /// Whether an entry waits.
@@ -125,15 +209,18 @@ impl Completion {
     }
 }
 
-/// The number of the entry after `at` in a ring of `len`.
-#[inline]
-fn next(at: usize, len: usize) -> usize {
-    if at + 1 < len { at + 1 } else { 0 }
+/// The same outcome, made of its parts: one that comes from a call need not make the others be in
+/// memory.
+#[inline(always)]
+pub(crate) fn renewed(outcome: Outcome) -> Outcome {
+    let Outcome { issued, device_done, token, ended } = outcome;
+    Outcome { issued, device_done, token, ended }
 }
 
 /// One place in a lane's queue, with the token that owes an outcome. The token is moved out when
 /// the outcome is made, so there cannot be two.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Slot {
     pub(crate) owed: Option<Token>,
     /// The id of its last command.
@@ -148,6 +235,8 @@ pub(crate) struct Slot {
     /// What the device writes, where it has to be synchronised back.
     pub(crate) incoming: Data,
 }
+
+const _: () = assert!(size_of::<Slot>() == 64, "a cache line");
 
 impl Slot {
     pub(crate) fn free(number: u16) -> Self {
@@ -198,8 +287,9 @@ mod tests {
             let phase = turn % 2 == 0;
             (0..3).for_each(|at| put(at, turn * 3 + at as u16, phase));
             for n in 0..3 {
-                let done = Done { cid: turn * 3 + n, status: 0, result: 7 };
-                assert_eq!(queue.take(&file), Some(done));
+                let done = queue.take(&file).expect("an entry");
+                assert_eq!((done.cid(), done.status(), done.result), (turn * 3 + n, 0, 7));
+                assert!(!done.is_plainly_good());
             }
             assert!(!queue.is_waiting(&file));
         }

@@ -13,6 +13,10 @@
 //! sequentially consistent, so at least one side sees the other (Dekker's argument): either the
 //! lane finds the order before it touches the queue, or the host finds the lane active and waits.
 //!
+//! A parked lane may sleep through a whole recovery. Its queues were made anew meanwhile, and stand
+//! elsewhere than it believes; so the host marks them as *renewed* before it lets lanes run, and a
+//! lane that comes back asks.
+//!
 //! The other way a lane *calls* the host, or *reports* causes to it, which call it as well.
 
 #![no_std]
@@ -22,7 +26,7 @@
 extern crate alloc;
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The host's standing order, flags in the low byte, sequence number above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +59,26 @@ impl Order {
     }
 }
 
-/// What one lane says: the last order obeyed, [`ACTIVE`](Self::ACTIVE) or
-/// [`PARKED`](Self::PARKED). In a cache line of its own: at depth 1 it is stored for each command.
+/// What is between the host and one lane, in a cache line of its own: at depth 1 the lane stores
+/// here for each command.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Word(AtomicU32);
+struct Word {
+    /// What the lane says: the last order obeyed, [`ACTIVE`](Self::ACTIVE) or
+    /// [`PARKED`](Self::PARKED).
+    said: AtomicU32,
+    /// The lane's queues were made anew, and it does not know.
+    renewed: AtomicBool,
+}
 
 impl Word {
     /// Not words an order can be: the sequence number never gets that high.
     const PARKED: u32 = u32::MAX;
     const ACTIVE: u32 = u32::MAX - 1;
+
+    fn parked() -> Self {
+        Self { said: AtomicU32::new(Self::PARKED), renewed: AtomicBool::new(false) }
+    }
 }
 
 /// The standing order, and how the lanes stand to it.
@@ -82,7 +96,7 @@ impl Orders {
         Self {
             order: AtomicU32::new(0),
             causes: AtomicU32::new(0),
-            lanes: (0..lanes).map(|_| Word(AtomicU32::new(Word::PARKED))).collect(),
+            lanes: (0..lanes).map(|_| Word::parked()).collect(),
         }
     }
 
@@ -102,19 +116,35 @@ impl Orders {
     /// Lane: it has nothing in flight and may stay silent.
     #[inline]
     pub fn park(&self, lane: usize) {
-        self.lanes[lane].0.store(Word::PARKED, Ordering::SeqCst);
+        self.lanes[lane].said.store(Word::PARKED, Ordering::SeqCst);
     }
 
     /// Lane: it is about to use its queue. Look at the order afterwards.
     #[inline]
     pub fn unpark(&self, lane: usize) {
-        self.lanes[lane].0.store(Word::ACTIVE, Ordering::SeqCst);
+        self.lanes[lane].said.store(Word::ACTIVE, Ordering::SeqCst);
     }
 
     /// Lane: it has carried the order out.
     #[inline]
     pub fn obey(&self, lane: usize, order: Order) {
-        self.lanes[lane].0.store(order.0, Ordering::SeqCst);
+        self.lanes[lane].said.store(order.0, Ordering::SeqCst);
+    }
+
+    /// Lane: whether its queues were made anew and it did not say that it [knows](Self::know). To
+    /// be asked under an order to run.
+    pub fn is_renewed(&self, lane: usize) -> bool {
+        self.lanes[lane].renewed.load(Ordering::SeqCst)
+    }
+
+    /// Lane: it knows where its queues stand.
+    pub fn know(&self, lane: usize) {
+        self.lanes[lane].renewed.store(false, Ordering::SeqCst);
+    }
+
+    /// Host: the queues of this lane were made anew; to be said before the order to run.
+    pub fn renew(&self, lane: usize) {
+        self.lanes[lane].renewed.store(true, Ordering::SeqCst);
     }
 
     /// Lane: the host should look.
@@ -148,14 +178,14 @@ impl Orders {
     pub fn all_obey(&self) -> bool {
         let order = self.order_now().0;
         self.lanes.iter().all(|lane| {
-            let word = lane.0.load(Ordering::SeqCst);
+            let word = lane.said.load(Ordering::SeqCst);
             word == order || word == Word::PARKED
         })
     }
 
     /// Host: whether every lane but its own, the first, has nothing in flight.
     pub fn others_parked(&self) -> bool {
-        self.lanes.iter().skip(1).all(|lane| lane.0.load(Ordering::SeqCst) == Word::PARKED)
+        self.lanes.iter().skip(1).all(|lane| lane.said.load(Ordering::SeqCst) == Word::PARKED)
     }
 
     /// Host: whether a lane has called.
@@ -198,6 +228,20 @@ mod tests {
         assert!(!orders.all_obey(), "every order wants its own answer");
         orders.park(0);
         assert!(orders.all_obey());
+    }
+
+    #[test]
+    fn a_lane_that_slept_through_a_recovery_learns_that_its_queues_are_new() {
+        let orders = Orders::new(2);
+        orders.publish(Order::PAUSE | Order::STOP);
+        assert!(orders.all_obey(), "both are parked");
+        orders.renew(1);
+        orders.publish(0);
+        orders.unpark(1);
+        assert!(orders.order_now().runs());
+        assert_eq!([0, 1].map(|lane| orders.is_renewed(lane)), [false, true]);
+        orders.know(1);
+        assert!(!orders.is_renewed(1));
     }
 
     #[test]

@@ -401,7 +401,7 @@ impl<M: Machine> Core<M> {
         }
         machine.write32(registers.completion + mcq::CQHP, tail);
         let starts = Starts { submission: head, completion: tail, registers, signals };
-        self.shared.lanes[usize::from(queue)].set_starts(starts);
+        self.shared.set_starts(queue.into(), starts);
         true
     }
 
@@ -435,9 +435,10 @@ impl<M: Machine> Core<M> {
         if stuck != 0 {
             self.errors.note(self.now, ErrorKind::StuckSlots, stuck);
         }
-        for lane in &self.shared.lanes {
+        for lane in 0..self.shared.lanes.len() {
             let signals = self.signals;
-            lane.set_starts(Starts { submission: stuck, signals, ..Starts::default() });
+            let starts = Starts { submission: stuck, signals, ..Starts::default() };
+            self.shared.set_starts(lane, starts);
         }
         stuck.into()
     }

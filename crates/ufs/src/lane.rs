@@ -416,7 +416,8 @@ impl<M: Machine> Lane<M> {
             } else if order.has(Order::STOP) {
                 self.stop(Ended::Reset, now);
             }
-            if order.runs() && self.stopped {
+            // If not stopped, it was parked all the time.
+            if order.runs() && (self.stopped || self.shared.orders.is_renewed(self.index)) {
                 self.restart();
             }
             if order.runs() {
@@ -618,6 +619,7 @@ impl<M: Machine> Lane<M> {
 
     /// The controller is up again with empty queues.
     pub(crate) fn restart(&mut self) {
+        self.shared.orders.know(self.index);
         let starts = self.word().starts();
         match &mut self.queue {
             Queue::Mcq(queue) => queue.restart(starts, &self.machine),

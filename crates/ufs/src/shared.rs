@@ -96,8 +96,7 @@ impl LaneWord {
         })
     }
 
-    /// Host: how the queues stand, before it orders them to run.
-    pub(crate) fn set_starts(&self, starts: Starts) {
+    fn set_starts(&self, starts: Starts) {
         let words = [
             starts.submission,
             starts.completion,
@@ -157,6 +156,12 @@ impl Shared {
             keys,
             lanes: (0..lanes).map(|_| LaneWord::new(slots)).collect(),
         }
+    }
+
+    /// Host: how the queues of a lane stand after a reset, before it orders them to run.
+    pub(crate) fn set_starts(&self, lane: usize, starts: Starts) {
+        self.lanes[lane].set_starts(starts);
+        self.orders.renew(lane);
     }
 
     /// Host: holds every command of this logical unit.

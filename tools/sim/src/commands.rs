@@ -15,6 +15,7 @@ use flysch_sim::cuts::report::Merged;
 use flysch_sim::cuts::setting::World;
 use flysch_sim::cuts::workloads::{WORKLOADS, Workload};
 use flysch_sim::cuts::{self, CutList};
+use flysch_sim::stack::On;
 use flysch_sim::witness::Outcomes;
 use flysch_sim::world::{self, Totals, Wish};
 use flysch_tests::shard::{Ledger, Shard};
@@ -98,6 +99,9 @@ pub(crate) enum Results {
 /// Options of `seeds`.
 #[derive(Args)]
 pub(crate) struct Seeds {
+    /// What the worlds are made of: ufs or nvme.
+    #[arg(long, value_name = "STACK", default_value_t)]
+    on: On,
     /// First seed.
     #[arg(long, default_value_t = 1)]
     first: u64,
@@ -297,27 +301,30 @@ impl Seeds {
     pub(crate) fn run(self) -> Result<End, String> {
         let key = |value: &Value| {
             let (seed, requests) = (value.get("seed")?, value.get("requests")?);
-            Some(format!("{seed} {requests}"))
+            // Lines of before there was a choice are of UFS.
+            let on = value.get("on").and_then(Value::as_str).unwrap_or(On::Ufs.name());
+            Some(format!("{on} {seed} {requests}"))
         };
         let ledger = self.out.as_deref().map(|path| Ledger::open(path, key)).transpose()?;
         let stop = stop_flag()?;
         let mut totals = Totals::default();
         let mut good = true;
-        let requests = self.requests;
+        let Self { on, requests, .. } = self;
         for seed in self.first..self.first.saturating_add(self.count) {
-            let is_done =
-                ledger.as_ref().is_some_and(|ledger| ledger.has(&format!("{seed} {requests}")));
+            let is_done = ledger
+                .as_ref()
+                .is_some_and(|ledger| ledger.has(&format!("{on} {seed} {requests}")));
             if !self.shard.has(seed) || is_done {
                 continue;
             }
             if stop.load(Ordering::Relaxed) {
                 println!("stopped before seed {seed}");
-                print(&totals);
+                print(on, &totals);
                 return Ok(if good { End::Stopped } else { End::Wrong });
             }
             let plan = self.faults.clone();
-            let outcome = world::run(&Wish { seed, requests, plan, mistake: None });
-            let mut line = json!({ "seed": seed, "requests": requests });
+            let outcome = world::run(&Wish { on, seed, requests, plan, mistake: None });
+            let mut line = json!({ "on": on.name(), "seed": seed, "requests": requests });
             match outcome {
                 Ok(one) => {
                     line["ended"] = one.requests.iter().sum::<u64>().into();
@@ -327,8 +334,9 @@ impl Seeds {
                 }
                 Err(violation) => {
                     good = false;
-                    let again =
-                        format!("flysch-sim seeds --first {seed} --count 1 --requests {requests}");
+                    let again = format!(
+                        "flysch-sim seeds --on {on} --first {seed} --count 1 --requests {requests}"
+                    );
                     println!("seed {seed}: {violation}\n  again: {again}");
                     line["violation"] = violation.to_string().into();
                     line["again"] = again.into();
@@ -338,12 +346,12 @@ impl Seeds {
                 ledger.add(&line.to_string())?;
             }
         }
-        print(&totals);
+        print(on, &totals);
         Ok(End::of(good))
     }
 }
 
-fn print(totals: &Totals) {
+fn print(on: On, totals: &Totals) {
     let Totals { worlds, requests, failed, outcomes, compared, nanos, .. } = totals;
     let ended: u64 = requests.iter().sum();
     let faults: u64 = totals.faults.iter().sum();
@@ -358,7 +366,8 @@ fn print(totals: &Totals) {
     println!("  {} MiB compared", compared >> 20);
     println!("  {} s of virtual time", nanos / 1_000_000_000);
     println!("{faults} faults");
-    for (kind, count) in Kind::ALL.iter().zip(totals.faults) {
+    let known = Kind::ALL.iter().zip(totals.faults).filter(|(kind, _)| on.kinds().contains(kind));
+    for (kind, count) in known {
         println!("  {count:>7} {kind}");
     }
 }

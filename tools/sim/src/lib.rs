@@ -4,6 +4,7 @@
 
 pub mod cuts;
 pub mod oracle;
+pub mod stack;
 pub mod wear;
 pub mod witness;
 pub mod world;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use flysch_api::command::{Command, Declined, Ended, Failure, Limits, Outcome, Port, Scsi, Token};
+use flysch_api::command::{Command, Declined, Ended, Failure, Limits, Outcome, Port, Token};
 use flysch_api::machine::{DmaRegion, Instant};
 
 /// A mistake of a driver, planted beneath the counting.
@@ -64,6 +64,8 @@ impl Outcomes {
 pub(crate) struct Witness<P> {
     port: P,
     mistake: Option<PortMistake>,
+    /// Bits of a unit's number that make it that of another.
+    other_unit: u64,
     owed: BTreeSet<u32>,
     outcomes: Outcomes,
     wrong: Option<PortWrong>,
@@ -73,10 +75,10 @@ pub(crate) struct Witness<P> {
     again: Option<Outcome>,
 }
 
-impl<P: Port<Protocol = Scsi>> Witness<P> {
-    pub(crate) fn new(port: P, mistake: Option<PortMistake>) -> Self {
+impl<P: Port> Witness<P> {
+    pub(crate) fn new(port: P, mistake: Option<PortMistake>, other_unit: u64) -> Self {
         let (owed, outcomes) = (BTreeSet::new(), Outcomes::default());
-        Self { port, mistake, owed, outcomes, wrong: None, seen: 0, again: None }
+        Self { port, mistake, other_unit, owed, outcomes, wrong: None, seen: 0, again: None }
     }
 
     /// What ended how.
@@ -121,8 +123,8 @@ impl<P: Port<Protocol = Scsi>> Witness<P> {
     }
 }
 
-impl<P: Port<Protocol = Scsi>> Port for Witness<P> {
-    type Protocol = Scsi;
+impl<P: Port> Port for Witness<P> {
+    type Protocol = P::Protocol;
 
     fn limits(&self) -> &Limits {
         self.port.limits()
@@ -132,10 +134,10 @@ impl<P: Port<Protocol = Scsi>> Port for Witness<P> {
         self.port.memory()
     }
 
-    fn start(&mut self, mut command: Command<Scsi>, now: Instant) -> Result<(), Declined> {
+    fn start(&mut self, mut command: Command<P::Protocol>, now: Instant) -> Result<(), Declined> {
         let number = command.token.number();
         if self.errs(PortMistake::OtherUnit) {
-            command.unit ^= 1 << 48;
+            command.unit ^= self.other_unit;
         }
         self.port.start(command, now)?;
         self.outcomes.started += 1;
@@ -166,7 +168,7 @@ impl<P: Port<Protocol = Scsi>> Port for Witness<P> {
         Some(outcome)
     }
 
-    fn failure(&self) -> Failure<Scsi> {
+    fn failure(&self) -> Failure<P::Protocol> {
         self.port.failure()
     }
 

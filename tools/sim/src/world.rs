@@ -1,24 +1,23 @@
-//! One seed, one world: a UFS stack from the workload to the media, faults included.
+//! One seed, one world: a whole stack from the workload to the media, faults included.
 //!
 //! The seed chooses the queue design, the number of lanes, the depth, what goes wrong how often,
-//! the number of units, and the workload. The clock is virtual, so a world that fails is replayed
-//! by its seed. Checked throughout: every command ends exactly once at the port and every request
-//! above it, no more of them badly than the faults explain; every read gives something the
-//! [`Oracle`] allows; nothing a completed flush or forced write covered is ever lost.
+//! the number of units, whether lanes rest, and the workload; which stack it is, is the caller's
+//! choice. The clock is virtual, so a world that fails is replayed by its seed. Checked throughout:
+//! every command ends exactly once at the port and every request above it, no more of them badly
+//! than the faults explain; every read gives something the [`Oracle`] allows; nothing a completed
+//! flush or forced write covered is ever lost.
 
 use std::collections::BTreeMap;
 
 use flysch_api::block::{Completion, Device, Operation, Refused, Request};
 use flysch_api::data::Data;
-use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Instant, Machine, Wake};
-use flysch_cam::{Disk, scan};
+use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Instant, Machine as _, Wake};
+use flysch_cam::Disk;
 use flysch_models::faults::{Kind, Plan, Trigger};
-use flysch_models::machine::{Inline, Mode};
 use flysch_models::random::Random;
-use flysch_models::ufs::{Config, Ufs as Model, UnitConfig};
-use flysch_ufs::{Host, Options, Port, QueueMode};
 
 use crate::oracle::{Oracle, WriteEnd, Wrong};
+use crate::stack::{Choice, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up};
 use crate::witness::{Outcomes, PortMistake, PortWrong, Witness};
 
 const BLOCK: u32 = 4096;
@@ -27,6 +26,8 @@ const BLOCKS: u64 = 512;
 /// Longest request: longer than the disk's transfer maximum, so that some are split.
 const REQUEST_BLOCKS_MAX: u64 = 32;
 const TRANSFER_MAX: u32 = 64 * 1024;
+/// Requests of a lane's shift.
+const SHIFT: u64 = 100;
 /// Virtual time after which a world hangs.
 const PATIENCE_NANOS: u64 = 3_600_000_000_000;
 const MEMORY_ADDRESS: u64 = 0x4000_0000;
@@ -34,6 +35,8 @@ const MEMORY_ADDRESS: u64 = 0x4000_0000;
 /// What to simulate.
 #[derive(Clone, Debug)]
 pub struct Wish {
+    /// What the world is made of.
+    pub on: On,
     /// Decides everything that is not decided here.
     pub seed: u64,
     /// Requests to issue.
@@ -144,7 +147,14 @@ pub enum Violation {
 /// # Errors
 /// The first violation.
 pub fn run(wish: &Wish) -> Result<Totals, Violation> {
-    let mut world = World::new(wish)?;
+    match wish.on {
+        On::Ufs => run_on::<Ufs>(wish),
+        On::Nvme => run_on::<Nvme>(wish),
+    }
+}
+
+fn run_on<S: Stack>(wish: &Wish) -> Result<Totals, Violation> {
+    let mut world = World::<S>::new(wish)?;
     world.work(wish.requests)?;
     if !world.is_gone() {
         world.read_everything()?;
@@ -152,8 +162,6 @@ pub fn run(wish: &Wish) -> Result<Totals, Violation> {
     world.judge_ports()?;
     Ok(world.totals())
 }
-
-type UfsMachine = Inline<Model>;
 
 struct Pending {
     operation: Operation,
@@ -168,17 +176,17 @@ struct Pending {
     vouched: Vec<(u64, u32)>,
 }
 
-struct Lane {
-    disk: Disk<Witness<Port<UfsMachine>>>,
+struct Lane<S: Stack> {
+    disk: Disk<Witness<S::Port>>,
     /// First block of its unit in the oracle's numbers.
     base: u64,
     /// Buffers that are free, by number.
     free: Vec<usize>,
 }
 
-struct World {
-    machine: UfsMachine,
-    lanes: Vec<Lane>,
+struct World<S: Stack> {
+    machine: Machine<S>,
+    lanes: Vec<Lane<S>>,
     data: DmaRegion,
     /// Where the lists of segments begin in the machine's memory.
     lists: usize,
@@ -192,9 +200,9 @@ struct World {
     has_faults: bool,
     /// Commands in flight at once, all lanes together.
     slots: u64,
-    units: u64,
-    /// How long the world rests now and then, nanoseconds: longer than the link needs to hibernate.
-    rest_nanos: Option<u64>,
+    choice: Choice,
+    /// Lanes work in shifts, and with nothing in flight they are not polled.
+    is_lazy: bool,
     requests: [u64; 4],
     failed: u64,
     compared: u64,
@@ -204,56 +212,47 @@ struct World {
 const LIST: usize = BUFFER / 512 * flysch_api::data::ENTRY;
 const BUFFER: usize = (REQUEST_BLOCKS_MAX * BLOCK as u64) as usize;
 
-impl World {
+impl<S: Stack> World<S> {
     fn new(wish: &Wish) -> Result<Self, Violation> {
         let mut random = Random::new(wish.seed);
-        let plan = wish.plan.clone().unwrap_or_else(|| some_plan(&mut random));
-        let lanes = 1 + random.below(3) as u8;
-        let depth = 1 + random.below(32) as u16;
-        let mcq = random.below(2) == 1;
-        let queue = if mcq { QueueMode::Mcq } else { QueueMode::Sdq };
-        let units = 1 + random.below(3) as u8;
-        let auto_hibern8_us = (random.below(3) == 0).then_some(1000);
-        let options = Options { queue, lanes, depth, auto_hibern8_us, ..Options::default() };
-        let driver_len = Host::<UfsMachine>::memory_len(&options) + 4096;
-        let scratch_len = Disk::<Port<UfsMachine>>::scratch_bytes(256).max(scan::SCRATCH_BYTES);
+        let plan = wish.plan.clone().unwrap_or_else(|| some_plan(&mut random, wish.on.kinds()));
+        let choice = S::choose(&mut random);
+        let Choice { lanes, depth, units, .. } = choice;
+        let (driver_len, scratch_len) = S::needs(choice);
+        // Wherever it begins, the driver aligns its parts.
+        let (driver_len, scratch_len) = (driver_len + 4096, scratch_len.next_multiple_of(64));
         let buffers = usize::from(lanes) * usize::from(depth);
-        let lists = buffers * BUFFER + driver_len + usize::from(lanes) * scratch_len;
+        let scratch_at = buffers * BUFFER + driver_len;
+        let lists = scratch_at + usize::from(lanes) * scratch_len;
         let total = lists + buffers * LIST;
         let memory = DmaRegion::zeroed(total.next_multiple_of(4096), MEMORY_ADDRESS);
-        let config = Config {
-            units: (0..units)
-                .map(|_| Some(UnitConfig::memory(BLOCKS * u64::from(BLOCK))))
-                .collect(),
-            volatile_cache: true,
-            faults: plan.clone(),
+        let Opened { machine, ports, units: shapes } = S::open(&Setting {
+            choice,
+            plan: &plan,
             seed: wish.seed,
-            ..Config::default()
-        };
-        let model = Model::new(config, memory.clone()).map_err(|e| set_up(&e))?;
-        let machine = Inline::new(model, memory.clone(), Default::default(), Mode::Virtual);
-        let host = bring_up(&machine, memory.carve(buffers * BUFFER, driver_len), options)?;
-        let mut shapes = None;
+            unit_bytes: BLOCKS * u64::from(BLOCK),
+            block: BLOCK,
+            memory: &memory,
+            driver: memory.carve(buffers * BUFFER, driver_len),
+            scratch: memory.carve(scratch_at, scratch_len),
+        })?;
         let mut open = Vec::new();
-        for (number, mut port) in host.into_ports().into_iter().enumerate() {
-            let start = buffers * BUFFER + driver_len + number * scratch_len;
-            let scratch = memory.carve(start, scratch_len);
-            if shapes.is_none() {
-                shapes = Some(find(&mut port, &machine, &scratch, units)?);
-            }
+        for (number, port) in ports.into_iter().enumerate() {
+            let scratch = memory.carve(scratch_at + number * scratch_len, scratch_len);
             let unit = number % usize::from(units);
-            let shape = shapes.as_ref().expect("found by the first lane")[unit];
-            let port = Witness::new(port, wish.mistake.and_then(Mistake::of_port));
+            let mistake = wish.mistake.and_then(Mistake::of_port);
+            let port = Witness::new(port, mistake, S::OTHER_UNIT);
             let disk_options =
                 flysch_cam::Options { transfer_max: TRANSFER_MAX, ..Default::default() };
-            let disk = Disk::new(port, shape, scratch, &disk_options).map_err(|e| set_up(&e))?;
+            let disk =
+                Disk::new(port, shapes[unit], scratch, &disk_options).map_err(|e| set_up(&e))?;
             // A lane may get less than it asked for, never more.
             let first = number * usize::from(depth);
             let room = disk.geometry().queue_depth.min(u32::from(depth)) as usize;
             let base = unit as u64 * BLOCKS;
             open.push(Lane { disk, base, free: (first..first + room).collect() });
         }
-        let losses = machine.with_model(|model| model.faults().power_cuts());
+        let losses = machine.with_model(|model| S::injector(model).power_cuts());
         Ok(Self {
             data: machine.memory().carve(0, buffers * BUFFER),
             lists,
@@ -268,8 +267,8 @@ impl World {
             mistake: wish.mistake,
             has_faults: !plan.is_empty(),
             slots: buffers as u64,
-            units: units.into(),
-            rest_nanos: auto_hibern8_us.map(|us| u64::from(us) * 3000),
+            choice,
+            is_lazy: wish.seed % 2 == 1,
             requests: [0; 4],
             failed: 0,
             compared: 0,
@@ -280,17 +279,18 @@ impl World {
     fn work(&mut self, requests: u64) -> Result<(), Violation> {
         let mut left = requests;
         let start = self.machine.now();
+        let rest_nanos = self.choice.rest_nanos();
         while left > 0 || !self.pending.is_empty() {
             // Now and then nothing is asked for until all is done, and a while longer.
-            let is_pause = self.rest_nanos.is_some() && left % 64 == 1;
-            if let (Some(nanos), true) = (self.rest_nanos, is_pause && self.pending.is_empty()) {
+            let is_pause = rest_nanos.is_some() && left % 64 == 1;
+            if let (Some(nanos), true) = (rest_nanos, is_pause && self.pending.is_empty()) {
                 self.rest(nanos);
             }
             let is_pause = is_pause && !self.pending.is_empty();
             for lane in 0..self.lanes.len() {
-                while left > 0 && !is_pause && self.submit_one(lane)? {
+                while left > 0 && !is_pause && self.works(lane, left) && self.submit_one(lane)? {
                     left -= 1;
-                    if self.rest_nanos.is_some() && left % 64 == 1 {
+                    if rest_nanos.is_some() && left % 64 == 1 {
                         break;
                     }
                 }
@@ -300,6 +300,11 @@ impl World {
             let mut progress = false;
             for lane in 0..self.lanes.len() {
                 let now = self.machine.now();
+                // Who has nothing in flight need not poll; the first lane carries the host.
+                let rests = self.is_lazy && lane > 0;
+                if rests && self.pending.values().all(|pending| pending.lane != lane) {
+                    continue;
+                }
                 while let Some(completion) = self.lanes[lane].disk.poll(now) {
                     progress = true;
                     self.take(&completion)?;
@@ -321,9 +326,16 @@ impl World {
         Ok(())
     }
 
-    /// Whether power went away for good: from then on requests end, and badly.
+    /// Whether a lane takes requests now. Lazy lanes work in shifts, and sleep through what befalls
+    /// the others.
+    fn works(&self, lane: usize, left: u64) -> bool {
+        !self.is_lazy || left / SHIFT % self.lanes.len() as u64 == lane as u64
+    }
+
+    /// Whether the device went away for good: from then on requests end, and badly.
     fn is_gone(&self) -> bool {
-        self.machine.with_model(|model| model.faults().count(Kind::PowerGone)) > 0
+        let gone = [Kind::PowerGone, Kind::Unplugged];
+        self.faults().into_iter().any(|(kind, count)| count > 0 && gone.contains(&kind))
     }
 
     /// With nothing in flight no port owes anything, and no more commands ended badly than what was
@@ -345,7 +357,10 @@ impl World {
 
     /// Every kind of fault and how often it was injected.
     fn faults(&self) -> [(Kind, u64); Kind::ALL.len()] {
-        self.machine.with_model(|model| Kind::ALL.map(|kind| (kind, model.faults().count(kind))))
+        self.machine.with_model(|model| {
+            let injector = S::injector(model);
+            Kind::ALL.map(|kind| (kind, injector.count(kind)))
+        })
     }
 
     /// Most commands that the injected faults can have ended badly. A fault of one command ends
@@ -353,7 +368,7 @@ impl World {
     /// reset whose speed does not come back is one - which ends what is in flight, and each unit
     /// then has a unit attention for each lane that comes first.
     fn explained(&self) -> u64 {
-        let attentions = self.units * (1 + self.lanes.len() as u64);
+        let attentions = u64::from(self.choice.units) * (1 + self.lanes.len() as u64);
         let of_kind = |(kind, count): (Kind, u64)| match kind {
             Kind::LostInterrupt | Kind::Late | Kind::EnableGlitch => 0,
             Kind::Medium | Kind::Transient | Kind::ShortRead => count,
@@ -383,7 +398,7 @@ impl World {
 
     /// Reads the whole device back in the end.
     fn read_everything(&mut self) -> Result<(), Violation> {
-        let all = (0..self.lanes.len().min(self.units as usize)).flat_map(|lane| {
+        let all = (0..self.lanes.len().min(self.choice.units.into())).flat_map(|lane| {
             (0..BLOCKS).step_by(REQUEST_BLOCKS_MAX as usize).map(move |at| (lane, at))
         });
         for (lane, at) in all {
@@ -514,15 +529,15 @@ impl World {
         vouched
     }
 
-    /// A request's data, in one piece or, every other time, as a list: of whole blocks, pieces
-    /// that no block ends with, or more segments than a command has. The bytes lie as in one
-    /// piece, so that comparing them needs no list.
+    /// A request's data, in one piece or, every other time, as a list of pieces that the stack
+    /// takes ([`Stack::pieces`]). The bytes lie as in one piece, so that comparing them needs no
+    /// list.
     fn data_of(&mut self, place: usize, bytes: u32) -> Data {
         let whole = self.data.slice(place * BUFFER, bytes);
         if bytes == 0 || self.random.below(2) == 0 {
             return Data::One(whole);
         }
-        let piece = [4096, 3332, 512, 64 * 1024 + 4][self.random.below(4) as usize];
+        let piece = S::pieces(self.choice)[self.random.below(4) as usize];
         let mut ranges: Vec<DmaSlice> = (0..bytes.div_ceil(piece))
             .map(|n| DmaSlice {
                 address: whole.address + u64::from(n * piece),
@@ -551,7 +566,7 @@ impl World {
     }
 
     fn present_losses(&self) -> u64 {
-        self.machine.with_model(|model| model.faults().power_cuts())
+        self.machine.with_model(|model| S::injector(model).power_cuts())
     }
 
     /// Power may have gone and come back since the last look: what nobody vouches for is unsure.
@@ -622,73 +637,32 @@ impl World {
     }
 }
 
-/// One to four kinds of fault, each from rare to frequent. Power that stays away comes once.
-fn some_plan(random: &mut Random) -> Plan {
+/// One to four kinds of fault, each from rare to frequent. What stays away comes once.
+fn some_plan(random: &mut Random, kinds: &[Kind]) -> Plan {
     let mut plan = Plan::none();
     for _ in 0..1 + random.below(4) {
-        let kind = Kind::UFS[random.below(Kind::UFS.len() as u64) as usize];
+        let kind = kinds[random.below(kinds.len() as u64) as usize];
         let often = match kind {
             // Each of these costs a recovery of the whole controller.
             Kind::Fatal | Kind::LinkLoss | Kind::PowerLoss | Kind::Uic | Kind::Stall => 300,
             Kind::PowerLate => 600,
             // Their opportunities are few: resets, and commands that wake a link.
-            Kind::EnableGlitch | Kind::AutoHibern8 => 2,
+            Kind::EnableGlitch | Kind::AutoHibern8 | Kind::ReadyStuck => 2,
             _ => 50,
         };
         let trigger = match random.below(2) {
-            _ if kind == Kind::PowerGone => Trigger::Nth(500 + random.below(20_000)),
+            _ if matches!(kind, Kind::PowerGone | Kind::Unplugged) => {
+                Trigger::Nth(500 + random.below(20_000))
+            }
             0 => Trigger::Probability(1.0 / (often + random.below(20 * often)) as f64),
             _ => Trigger::Every(often + random.below(20 * often)),
         };
         plan = plan.with(kind, trigger);
     }
-    // A glitch needs somebody who resets the controller.
-    if plan.trigger(Kind::EnableGlitch) != Trigger::Never {
+    // These need somebody who resets the controller.
+    let at_reset = [Kind::EnableGlitch, Kind::ReadyStuck];
+    if at_reset.into_iter().any(|kind| plan.trigger(kind) != Trigger::Never) {
         plan = plan.with(Kind::Fatal, Trigger::Every(500));
     }
     plan
-}
-
-fn set_up(error: &dyn std::fmt::Display) -> Violation {
-    Violation::SetUp(error.to_string())
-}
-
-/// A host that is up. A fault may hit bring-up itself; a user would try again.
-fn bring_up(
-    machine: &UfsMachine,
-    memory: DmaRegion,
-    options: Options,
-) -> Result<Host<UfsMachine>, Violation> {
-    let mut host = Host::new(machine.clone(), memory, options).map_err(|e| set_up(&e))?;
-    let mut tries = 0;
-    while let Err(error) = host.bring_up(machine) {
-        tries += 1;
-        if tries == 5 {
-            return Err(set_up(&error));
-        }
-    }
-    Ok(host)
-}
-
-fn find(
-    port: &mut Port<UfsMachine>,
-    machine: &UfsMachine,
-    scratch: &DmaRegion,
-    units: u8,
-) -> Result<Vec<flysch_cam::Shape>, Violation> {
-    for attempt in 0.. {
-        let found = flysch_cam::scan::scan(port, machine, scratch).and_then(|found| {
-            let of_unit = |lun: u8| {
-                let unit = found.iter().find(|unit| unit.lun.to_ufs() == Some(lun));
-                unit.ok_or(flysch_cam::Error::NotADisk { unit: lun.into() })?.shape()
-            };
-            (0..units).map(of_unit).collect::<Result<Vec<_>, _>>()
-        });
-        match found {
-            Ok(shapes) => return Ok(shapes),
-            Err(error) if attempt == 5 => return Err(set_up(&error)),
-            Err(_) => {}
-        }
-    }
-    unreachable!("the loop ends by returning")
 }

@@ -1,0 +1,280 @@
+//! The stacks that worlds are made of: a model, its driver, and the shapes of its units.
+
+use std::fmt;
+use std::str::FromStr;
+
+use flysch_api::command::Port;
+use flysch_api::machine::DmaRegion;
+use flysch_cam::{Disk, Family, Shape, nda, scan};
+use flysch_models::faults::{Injector, Kind, Plan};
+use flysch_models::machine::{Inline, Mode, Model};
+use flysch_models::nvme::{Config as NvmeConfig, NamespaceConfig, Nvme as NvmeModel};
+use flysch_models::random::Random;
+use flysch_models::ufs::{Config as UfsConfig, Ufs as UfsModel, UnitConfig};
+use flysch_ufs::QueueMode;
+
+use crate::world::Violation;
+
+/// Which stack a world is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum On {
+    /// UFS, with SCSI disks.
+    #[default]
+    Ufs,
+    /// NVMe.
+    Nvme,
+}
+
+impl On {
+    /// Every stack.
+    pub const ALL: [Self; 2] = [Self::Ufs, Self::Nvme];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ufs => "ufs",
+            Self::Nvme => "nvme",
+        }
+    }
+
+    /// The kinds of fault it knows.
+    pub const fn kinds(self) -> &'static [Kind] {
+        match self {
+            Self::Ufs => &Kind::UFS,
+            Self::Nvme => &Kind::NVME,
+        }
+    }
+}
+
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for On {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|on| on.name() == text);
+        found.ok_or_else(|| format!("there is no stack `{text}`; there are ufs and nvme"))
+    }
+}
+
+/// What a seed chooses of a stack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub(crate) lanes: u8,
+    pub(crate) depth: u16,
+    pub(crate) units: u8,
+    /// UFS: multi-circular queues. NVMe: scatter gather lists.
+    variant: bool,
+    /// Without work for so long the link hibernates, microseconds.
+    auto_hibern8_us: Option<u32>,
+}
+
+impl Choice {
+    /// How long a world rests now and then: longer than the link needs to hibernate.
+    pub(crate) fn rest_nanos(&self) -> Option<u64> {
+        self.auto_hibern8_us.map(|us| u64::from(us) * 3000)
+    }
+}
+
+/// What a world gives its stack.
+pub(crate) struct Setting<'a> {
+    pub(crate) choice: Choice,
+    pub(crate) plan: &'a Plan,
+    pub(crate) seed: u64,
+    /// Bytes of each unit.
+    pub(crate) unit_bytes: u64,
+    pub(crate) block: u32,
+    /// All memory of the machine; the driver's own part of it; a part to look for units with.
+    pub(crate) memory: &'a DmaRegion,
+    pub(crate) driver: DmaRegion,
+    pub(crate) scratch: DmaRegion,
+}
+
+/// A stack that is up: its machine, a port for each lane, and its units.
+pub(crate) struct Opened<S: Stack> {
+    pub(crate) machine: Machine<S>,
+    pub(crate) ports: Vec<S::Port>,
+    pub(crate) units: Vec<Shape>,
+}
+
+/// The machine of a stack.
+pub(crate) type Machine<S> = Inline<<S as Stack>::Model>;
+
+/// A model and its driver.
+pub(crate) trait Stack: Sized {
+    type Model: Model;
+    type Port: Port<Protocol: Family>;
+    /// Bits of a unit's number that make it that of another unit.
+    const OTHER_UNIT: u64;
+
+    fn injector(model: &Self::Model) -> &Injector;
+
+    fn choose(random: &mut Random) -> Choice;
+
+    /// Bytes of memory that the driver needs, and a disk for each lane.
+    fn needs(choice: Choice) -> (usize, usize);
+
+    /// Bytes of the pieces that a list of segments is made of.
+    fn pieces(choice: Choice) -> [u32; 4];
+
+    fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation>;
+}
+
+/// Pieces of any bytes: whole blocks, pieces that no block ends with, or more of them than a
+/// command has segments.
+const ANY: [u32; 4] = [4096, 3332, 512, 64 * 1024 + 4];
+/// Pieces of whole pages.
+const PAGES: [u32; 4] = [4096, 8192, 12 * 1024, 64 * 1024];
+
+/// How often something is tried that a fault may hit; a user would try again.
+const TRIES: u32 = 5;
+
+fn try_often<T, E: fmt::Display>(mut what: impl FnMut() -> Result<T, E>) -> Result<T, Violation> {
+    let mut last = what();
+    for _ in 1..TRIES {
+        if last.is_ok() {
+            break;
+        }
+        last = what();
+    }
+    last.map_err(|error| set_up(&error))
+}
+
+pub(crate) fn set_up(error: &dyn fmt::Display) -> Violation {
+    Violation::SetUp(error.to_string())
+}
+
+/// UFS.
+pub(crate) struct Ufs;
+
+impl Stack for Ufs {
+    type Model = UfsModel;
+    type Port = flysch_ufs::Port<Inline<UfsModel>>;
+    const OTHER_UNIT: u64 = 1 << 48;
+
+    fn injector(model: &UfsModel) -> &Injector {
+        model.faults()
+    }
+
+    fn choose(random: &mut Random) -> Choice {
+        let (lanes, depth) = (1 + random.below(3) as u8, 1 + random.below(32) as u16);
+        let variant = random.below(2) == 1;
+        let units = 1 + random.below(3) as u8;
+        let auto_hibern8_us = (random.below(3) == 0).then_some(1000);
+        Choice { lanes, depth, units, variant, auto_hibern8_us }
+    }
+
+    fn needs(choice: Choice) -> (usize, usize) {
+        let driver = flysch_ufs::Host::<Inline<UfsModel>>::memory_len(&ufs_options(choice));
+        (driver, Disk::<Self::Port>::scratch_bytes(256).max(scan::SCRATCH_BYTES))
+    }
+
+    fn pieces(_: Choice) -> [u32; 4] {
+        ANY
+    }
+
+    fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
+        let units = setting.choice.units;
+        let config = UfsConfig {
+            units: (0..units).map(|_| Some(UnitConfig::memory(setting.unit_bytes))).collect(),
+            volatile_cache: true,
+            faults: setting.plan.clone(),
+            seed: setting.seed,
+            ..UfsConfig::default()
+        };
+        let memory = setting.memory;
+        let model = UfsModel::new(config, memory.clone()).map_err(|e| set_up(&e))?;
+        let machine = Inline::new(model, memory.clone(), Default::default(), Mode::Virtual);
+        let options = ufs_options(setting.choice);
+        let mut host = flysch_ufs::Host::new(machine.clone(), setting.driver.clone(), options)
+            .map_err(|e| set_up(&e))?;
+        try_often(|| host.bring_up(&machine))?;
+        let mut ports = host.into_ports();
+        let shapes = try_often(|| {
+            let found = scan::scan(&mut ports[0], &machine, &setting.scratch)?;
+            let of_unit = |lun: u8| {
+                let unit = found.iter().find(|unit| unit.lun.to_ufs() == Some(lun));
+                unit.ok_or(flysch_cam::Error::NotADisk { unit: lun.into() })?.shape()
+            };
+            (0..units).map(of_unit).collect::<Result<Vec<_>, _>>()
+        })?;
+        Ok(Opened { machine, ports, units: shapes })
+    }
+}
+
+fn ufs_options(choice: Choice) -> flysch_ufs::Options {
+    let Choice { lanes, depth, variant, auto_hibern8_us, .. } = choice;
+    let queue = if variant { QueueMode::Mcq } else { QueueMode::Sdq };
+    flysch_ufs::Options { queue, lanes, depth, auto_hibern8_us, ..Default::default() }
+}
+
+/// NVMe.
+pub(crate) struct Nvme;
+
+impl Stack for Nvme {
+    type Model = NvmeModel;
+    type Port = flysch_nvme::Port<Inline<NvmeModel>>;
+    /// The first and the second namespace; the third has none beside it.
+    const OTHER_UNIT: u64 = 3;
+
+    fn injector(model: &NvmeModel) -> &Injector {
+        model.faults()
+    }
+
+    fn choose(random: &mut Random) -> Choice {
+        let (lanes, depth) = (1 + random.below(3) as u8, 1 + random.below(64) as u16);
+        let (variant, units) = (random.below(2) == 1, 1 + random.below(3) as u8);
+        Choice { lanes, depth, units, variant, auto_hibern8_us: None }
+    }
+
+    fn needs(choice: Choice) -> (usize, usize) {
+        let driver = flysch_nvme::Host::<Inline<NvmeModel>>::memory_len(&nvme_options(choice));
+        (driver, Disk::<Self::Port>::scratch_bytes(choice.depth.into()))
+    }
+
+    fn pieces(choice: Choice) -> [u32; 4] {
+        if choice.variant { ANY } else { PAGES }
+    }
+
+    fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
+        let Choice { lanes, units, .. } = setting.choice;
+        let space = || NamespaceConfig {
+            block_size: setting.block,
+            ..NamespaceConfig::memory(setting.unit_bytes)
+        };
+        let config = NvmeConfig {
+            namespaces: (0..units).map(|_| space()).collect(),
+            queues: lanes.into(),
+            vectors: u16::from(lanes) + 1,
+            volatile_cache: true,
+            faults: setting.plan.clone(),
+            seed: setting.seed,
+            ..NvmeConfig::default()
+        };
+        let memory = setting.memory;
+        let model = NvmeModel::new(config, memory.clone()).map_err(|e| set_up(&e))?;
+        let machine = Inline::new(model, memory.clone(), Default::default(), Mode::Virtual);
+        let options = nvme_options(setting.choice);
+        let mut host = flysch_nvme::Host::new(machine.clone(), setting.driver.clone(), options)
+            .map_err(|e| set_up(&e))?;
+        try_often(|| host.bring_up(&machine))?;
+        let device = host.device();
+        let shapes = device.namespaces.iter().map(|space| {
+            nda::shape(space.id, &device.controller, &space.data).map_err(|e| set_up(&e))
+        });
+        let shapes = shapes.collect::<Result<Vec<_>, _>>()?;
+        if shapes.len() != usize::from(units) {
+            return Err(Violation::SetUp(format!("{} namespaces of {units}", shapes.len())));
+        }
+        Ok(Opened { machine, ports: host.into_ports(), units: shapes })
+    }
+}
+
+fn nvme_options(choice: Choice) -> flysch_nvme::Options {
+    let Choice { lanes, depth, variant, .. } = choice;
+    flysch_nvme::Options { lanes: lanes.into(), depth, sgls: variant, ..Default::default() }
+}
