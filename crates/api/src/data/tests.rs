@@ -171,3 +171,222 @@ fn a_command_takes_as_many_bytes_as_its_segments_hold() {
     assert_eq!(UFS.fit(&list, &memory, list.len(), 4096), Err(BadData::TooMany));
     assert_eq!(UFS.fit(&Data::One(range(0, 0x8000)), &memory, 0x8000, 512), Ok(0x8000));
 }
+
+/// The rows of the table of [`SegmentLimits`], where the driver chooses five segments.
+const PRDT: SegmentLimits =
+    SegmentLimits { count: 5, length: 256 << 10, alignment: 4, boundary: 0, inner: 1 };
+const PRP: SegmentLimits =
+    SegmentLimits { count: 5, length: 4096, alignment: 4, boundary: 4096, inner: 4096 };
+const ADMA2: SegmentLimits =
+    SegmentLimits { count: 5, length: 64 << 10, alignment: 4, boundary: 0, inner: 1 };
+const PRD: SegmentLimits =
+    SegmentLimits { count: 5, length: 4 << 20, alignment: 2, boundary: 0, inner: 1 };
+
+/// Memory for the longest lists below; what is not written takes none.
+const LARGE: usize = 160 << 20;
+/// Where ranges of lists in large memory begin.
+const FIRST: u64 = 1 << 16;
+
+fn large(limits: SegmentLimits) -> (DmaRegion, Walk) {
+    let memory = DmaRegion::zeroed(LARGE, BASE);
+    let own = memory.carve(LARGE - 4096, 4096);
+    let walk = Walk::new(limits, 1 << 30, &memory, &own);
+    (memory, walk)
+}
+
+/// Offsets from [`FIRST`], and lengths.
+type Ranges<'a> = &'a [(u64, u32)];
+
+/// Walks lists of ranges; beside each the segments it becomes, or why it is refused.
+fn walks(limits: SegmentLimits, cases: &[(Ranges<'_>, Result<Ranges<'_>, BadData>)]) {
+    let (memory, walk) = large(limits);
+    let named = |ranges: Ranges<'_>| -> Vec<DmaSlice> {
+        ranges.iter().map(|(at, len)| range(FIRST + at, *len)).collect()
+    };
+    for (ranges, expected) in cases {
+        let data = Data::list(&memory, 0, &named(ranges)).unwrap();
+        assert_eq!(placed(&walk, &data), expected.map(named), "{ranges:x?}");
+        if let [(at, len)] = **ranges {
+            let one = Data::One(range(FIRST + at, len));
+            assert_eq!(placed(&walk, &one), expected.map(named), "{ranges:x?} as one range");
+        }
+    }
+}
+
+/// SD Host Controller Specification, ADMA2: a descriptor moves up to 65536 bytes (a length of 0
+/// stands for them), and with 32-bit addressing its address is a multiple of 4.
+#[test]
+fn adma2_descriptors_are_64_kib_and_begin_at_words() {
+    const FULL: u32 = 64 << 10;
+    const END: u64 = LARGE as u64 - 4096 - FIRST;
+    walks(
+        ADMA2,
+        &[
+            (&[(0, FULL)], Ok(&[(0, FULL)])),
+            (&[(0, FULL + 4)], Ok(&[(0, FULL), (FULL.into(), 4)])),
+            // No multiple of anything is a boundary.
+            (&[(0xFFFC, FULL)], Ok(&[(0xFFFC, FULL)])),
+            (
+                &[(0x8004, 8), (0x4, 12), (0x7_0000, 512)],
+                Ok(&[(0x8004, 8), (0x4, 12), (0x7_0000, 512)]),
+            ),
+            (
+                &[(4, 3 * FULL - 4), (0x10_0000, FULL + 8)],
+                Ok(&[
+                    (4, FULL),
+                    (0x1_0004, FULL),
+                    (0x2_0004, FULL - 4),
+                    (0x10_0000, FULL),
+                    (0x11_0000, 8),
+                ]),
+            ),
+            (&[(0, 5 * FULL)], Ok(&[0, 1, 2, 3, 4].map(|n| (n << 16, FULL)))),
+            (&[(0, 5 * FULL + 4)], Err(BadData::TooMany)),
+            (&[(4, 3 * FULL), (0x10_0000, FULL + 4), (0x20_0000, 4)], Err(BadData::TooMany)),
+            (&[(0x10_0000, 4), (2, FULL)], Err(BadData::Misaligned)),
+            (&[(0, FULL - 2)], Err(BadData::Misaligned)),
+            (&[(0, 6), (0x1000, 4)], Err(BadData::Misaligned)),
+            (&[(0, FULL), (0x2_0000, 4), (0xFFFC, 4)], Err(BadData::Overlap)),
+            (&[(0x1000, 4), (END, 4)], Err(BadData::Outside)),
+            (&[(END - 4, 8)], Err(BadData::Outside)),
+            (&[(END - 4, 4)], Ok(&[(END - 4, 4)])),
+        ],
+    );
+}
+
+/// Serial ATA AHCI 1.3.1, 4.2.3.3: an entry moves up to 4 MiB, an even number of bytes, from an
+/// address that is even, too.
+#[test]
+fn ahci_entries_are_4_mib_and_of_even_bytes() {
+    const FULL: u32 = 4 << 20;
+    walks(
+        PRD,
+        &[
+            (&[(0, FULL)], Ok(&[(0, FULL)])),
+            (&[(0, FULL + 2)], Ok(&[(0, FULL), (FULL.into(), 2)])),
+            (&[(0x3F_FFFE, FULL)], Ok(&[(0x3F_FFFE, FULL)])),
+            (&[(2, 2), (6, 510), (0x8002, 0xFFFE)], Ok(&[(2, 2), (6, 510), (0x8002, 0xFFFE)])),
+            (
+                &[(2, 2 * FULL + 6), (0x100_0000, FULL + 512)],
+                Ok(&[
+                    (2, FULL),
+                    (0x40_0002, FULL),
+                    (0x80_0002, 6),
+                    (0x100_0000, FULL),
+                    (0x140_0000, 512),
+                ]),
+            ),
+            (&[(0, 5 * FULL)], Ok(&[0, 1, 2, 3, 4].map(|n| (n << 22, FULL)))),
+            (&[(0, 5 * FULL + 2)], Err(BadData::TooMany)),
+            (&[(1, 512)], Err(BadData::Misaligned)),
+            (&[(0, 511)], Err(BadData::Misaligned)),
+            (&[(0x1000, 512), (0, 1), (0x2001, 511)], Err(BadData::Misaligned)),
+            (&[(0x40_0000, 2), (0, FULL + 2)], Err(BadData::Overlap)),
+            (&[(LARGE as u64 - FIRST, 2)], Err(BadData::Outside)),
+        ],
+    );
+}
+
+/// How many segments a list must become, by the words of the table; `None` if it must be refused.
+fn judged(limits: &SegmentLimits, ranges: &[DmaSlice]) -> Option<u64> {
+    let of = |n: u32| u64::from(n);
+    let is_aligned = |range: &DmaSlice| {
+        range.address.is_multiple_of(of(limits.alignment))
+            && range.len.is_multiple_of(limits.alignment)
+    };
+    let overlap = |a: &DmaSlice, b: &DmaSlice| {
+        a.address < b.address + of(b.len) && b.address < a.address + of(a.len)
+    };
+    let (first, last) = (0, ranges.len() - 1);
+    let has_gap = |(n, range): (usize, &DmaSlice)| {
+        n != first && !range.address.is_multiple_of(of(limits.inner))
+            || n != last && !(range.address + of(range.len)).is_multiple_of(of(limits.inner))
+    };
+    let pairs = || (0..ranges.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
+    let is_bad = !ranges.iter().all(is_aligned)
+        || ranges.iter().enumerate().any(has_gap)
+        || pairs().any(|(a, b)| overlap(&ranges[a], &ranges[b]));
+    let cut = |range: &DmaSlice| match limits.boundary {
+        0 => of(range.len).div_ceil(of(limits.length)),
+        // Segments are as long as the boundaries are apart: one for each piece that is touched.
+        size => {
+            assert_eq!(size, limits.length);
+            (range.address + of(range.len) - 1) / of(size) - range.address / of(size) + 1
+        }
+    };
+    let count = ranges.iter().map(cut).sum();
+    (!is_bad && count <= of(limits.count.into())).then_some(count)
+}
+
+/// Lists of all kinds, under every row of the table: taken if the table's words take them, as the
+/// segments it allows, and the same bytes in the same order.
+#[test]
+fn every_row_of_the_table_is_what_a_walk_keeps() {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut below = |bound: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % bound
+    };
+    for limits in [PRDT, PRP, ADMA2, PRD] {
+        let (memory, walk) = large(limits);
+        let [length, alignment] = [limits.length, limits.alignment].map(u64::from);
+        // Places far enough apart for the longest range, so that most lists have no overlaps.
+        let place = 4 * length;
+        let (mut taken, mut refused) = (0, 0);
+        for _ in 0..20_000 {
+            let ranges: Vec<DmaSlice> = (0..1 + below(6))
+                .map(|_| {
+                    // Pieces that fit together, or any; now and then off by half.
+                    let step = if below(4) > 0 { u64::from(limits.inner) } else { alignment };
+                    let step = step.max(alignment);
+                    let half = |is_off: bool| if is_off { alignment / 2 } else { 0 };
+                    let at = below(8) * place + below(length) / step * step + half(below(40) == 0);
+                    let len = match below(4) {
+                        0 => length,
+                        1 => 1 + below(2 * length),
+                        _ => 1 + below(length),
+                    };
+                    let len = len.next_multiple_of(step) + half(below(40) == 0);
+                    range(FIRST + at, len as u32)
+                })
+                .collect();
+            let data = Data::list(&memory, 0, &ranges).unwrap();
+            match (placed(&walk, &data), judged(&limits, &ranges)) {
+                (Ok(segments), Some(count)) => {
+                    taken += 1;
+                    assert_eq!(segments.len() as u64, count, "{ranges:x?}");
+                    keeps(&limits, &ranges, &segments);
+                }
+                (Err(_), None) => refused += 1,
+                (walked, judged) => panic!("{limits:?}, {ranges:x?}: {walked:x?}, {judged:?}"),
+            }
+        }
+        assert!(taken > 1000 && refused > 1000, "{limits:?}: {taken} taken, {refused} refused");
+    }
+}
+
+/// Whether `segments` are allowed one by one, and together the bytes of `ranges`.
+fn keeps(limits: &SegmentLimits, ranges: &[DmaSlice], segments: &[DmaSlice]) {
+    let alignment = u64::from(limits.alignment);
+    let mut rest = ranges.iter().copied();
+    let mut range = DmaSlice::EMPTY;
+    for segment in segments {
+        if range.len == 0 {
+            range = rest.next().expect("no more segments than ranges have bytes for");
+        }
+        assert!((1..=limits.length).contains(&segment.len), "{segment:x?}");
+        assert!(
+            (segment.address | u64::from(segment.len)).is_multiple_of(alignment),
+            "{segment:x?}"
+        );
+        let end = segment.address + u64::from(segment.len) - 1;
+        let boundary = u64::from(limits.boundary);
+        assert!(boundary == 0 || segment.address / boundary == end / boundary, "{segment:x?}");
+        assert!(segment.address == range.address && segment.len <= range.len, "{segment:x?}");
+        range.address += u64::from(segment.len);
+        range.len -= segment.len;
+    }
+    assert!(range.len == 0 && rest.next().is_none(), "{ranges:x?} became {segments:x?}");
+}
