@@ -1,12 +1,15 @@
 //! What the UFS driver costs besides instructions (`tools/cost`): it never allocates for a command;
 //! its heap, its memory, its registers and its polling are what docs/ufs-driver.md says.
 
-use flysch_api::command::{Ended, Port as _};
-use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Registers, Wake};
+use flysch_api::command::{Command, Declined, Ended, NotStarted, Port as _, Scsi};
+use flysch_api::data::{BadData, Data};
+use flysch_api::machine::{
+    Clock, DmaRegion, DmaSlice, Identity, Instant, Machine, Registers, Wake,
+};
 use flysch_cost::instant::InstantMachine;
 use flysch_models::machine::{Inline, Mode, Polled};
 use flysch_models::ufs::{Config, Ufs};
-use flysch_tests::ufs::{buffer, done, read};
+use flysch_tests::ufs::{buffer, done, list, read, segments, whole, write};
 use flysch_ufs::{Host, Options, Port, QueueMode};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -57,15 +60,19 @@ fn port(queue: QueueMode, interrupts: bool) -> (InstantMachine, Port<InstantMach
     (machine, port)
 }
 
-/// Reads 4 KiB `count` times at this depth.
+/// Carries out such a command `count` times at this depth.
 #[inline(never)]
-fn driver_alone(machine: &InstantMachine, port: &mut Port<InstantMachine>, depth: u32, count: u32) {
-    let data = buffer(machine, 0, 4096);
+fn driver_alone(
+    machine: &InstantMachine,
+    port: &mut Port<InstantMachine>,
+    command: impl Fn() -> Command<Scsi>,
+    (depth, count): (u32, u32),
+) {
     let mut ended = 0;
     while ended < count {
         let now = machine.now();
         for _ in 0..depth {
-            port.start(read(1, data), now).expect("room");
+            port.start(command(), now).expect("room");
         }
         port.ring(now);
         while let Some(outcome) = port.poll(now) {
@@ -75,17 +82,78 @@ fn driver_alone(machine: &InstantMachine, port: &mut Port<InstantMachine>, depth
     }
 }
 
+/// How often this thread asks for memory meanwhile.
+fn allocations(meanwhile: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.with(Cell::get);
+    meanwhile();
+    ALLOCATIONS.with(Cell::get) - before
+}
+
+/// A block of data, as the driver may find it: one range, and lists of eight of which one goes the
+/// common way and the other the one where everything is looked at by itself.
+fn shapes(machine: &InstantMachine) -> [(&'static str, Data); 3] {
+    let base = buffer(machine, 1, 0).address;
+    let ascending: Vec<_> =
+        (0..8).map(|n| DmaSlice { address: base + n * 1024, len: 512 }).collect();
+    [
+        ("one range", Data::One(buffer(machine, 0, 4096))),
+        ("a list in order", list(machine, 1, &ascending)),
+        ("a list out of order", segments(machine, 2, 4096, 8)),
+    ]
+}
+
+/// Makes a command of a block and its data.
+type Make = fn(u32, DmaSlice) -> Command<Scsi>;
+
 #[test]
 fn no_command_allocates() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1, "they are counted");
     for queue in [QueueMode::Sdq, QueueMode::Mcq] {
         for interrupts in [false, true] {
             let (machine, mut port) = port(queue, interrupts);
-            for depth in [1, 7, 32] {
-                let before = ALLOCATIONS.with(Cell::get);
-                driver_alone(&machine, &mut port, depth, 10_000);
-                assert_eq!(ALLOCATIONS.with(Cell::get), before, "{queue:?} depth {depth}");
+            for (shape, data) in shapes(&machine) {
+                for (what, command) in [("read", read as Make), ("write", write)] {
+                    for depth in [1, 7, 32] {
+                        let made = || Command { data, ..command(1, whole(4096)) };
+                        let rounds = (depth, 10_000);
+                        let counted =
+                            allocations(|| driver_alone(&machine, &mut port, made, rounds));
+                        let case = format!("{queue:?}, {what} of {shape}, depth {depth}");
+                        assert_eq!(counted, 0, "{case}");
+                    }
+                }
             }
         }
+    }
+}
+
+#[test]
+fn no_command_that_is_refused_allocates() {
+    for queue in [QueueMode::Sdq, QueueMode::Mcq] {
+        let (machine, mut port) = port(queue, false);
+        let base = buffer(&machine, 1, 0).address;
+        let range = |address| DmaSlice { address, len: 512 };
+        let good = range(base);
+        let lists = [
+            (list(&machine, 1, &[good, range(base + 1026)]), BadData::Misaligned),
+            (list(&machine, 2, &[good, range(0)]), BadData::Outside),
+            (list(&machine, 3, &[good, good]), BadData::Overlap),
+            (Data::List { entries: 0, count: 2, skip: 0, len: 1024 }, BadData::List),
+        ];
+        for (data, cause) in lists {
+            let counted = allocations(|| {
+                for _ in 0..1000 {
+                    let command = Command { data, ..read(1, whole(4096)) };
+                    let refused = port.start(command, machine.now());
+                    let Err(Declined { why, .. }) = refused else { panic!("{cause} is taken") };
+                    assert_eq!(why, NotStarted::BadData(cause));
+                }
+            });
+            assert_eq!(counted, 0, "{queue:?}, {cause}");
+        }
+        // None of them keeps a slot.
+        let made = || read(1, buffer(&machine, 0, 4096));
+        driver_alone(&machine, &mut port, made, (32, 64));
     }
 }
 
