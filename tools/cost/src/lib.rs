@@ -3,6 +3,7 @@
 #![deny(missing_docs)]
 
 pub mod block;
+pub mod budget;
 pub mod instant;
 pub mod instant_nvme;
 pub mod measure;

@@ -4,11 +4,12 @@
 use std::process::ExitCode;
 
 use flysch_cost::measure;
-use flysch_cost::path::{self, CASES};
+use flysch_cost::path::{self, CASES, HEADING};
 
 const USAGE: &str = "\
 usage: flysch-cost [NAME...]      count the named cases (all of them without a name) with callgrind
-                                  and print them as a table; fails if one is over its budget
+                                  and print them as a table with their goals; fails if one is
+                                  over its budget
        flysch-cost run NAME READS do so many reads of one case, to be looked at with callgrind
        flysch-cost --help";
 
@@ -48,14 +49,12 @@ fn check(names: &[&str]) -> Result<(), String> {
     let named: Vec<_> = names.iter().map(|name| case(name)).collect::<Result<_, _>>()?;
     let wanted = if named.is_empty() { CASES.iter().collect() } else { named };
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut over = Vec::new();
-    println!("| 4 KiB read | instructions | budget |\n|---|--:|--:|");
+    let mut findings = Vec::new();
+    println!("{HEADING}");
     for case in wanted {
         let count = measure::count(&program, case)?;
-        println!("| {} | {count} | {} |", case.what, case.budget);
-        if count > case.budget {
-            over.push(format!("{} takes {count}, {} are allowed", case.name, case.budget));
-        }
+        println!("{}", case.row(count));
+        findings.extend(case.budget.judge(count).err().map(|why| format!("{} {why}", case.name)));
     }
-    if over.is_empty() { Ok(()) } else { Err(over.join("; ")) }
+    if findings.is_empty() { Ok(()) } else { Err(findings.join("; ")) }
 }
