@@ -14,6 +14,16 @@ pub const DEPTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// The machine the figures are from.
 pub const MACHINE: &str = "Galaxy Book S (UFS 4.0 part at HS-Gear 4)";
 
+/// A machine with a device that figures were published of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// [`MACHINE`]: those of the table.
+    GalaxyBookS,
+    /// The board of the report's sequential runs: Forlinx OK3576-C (RK3576).
+    Ok3576,
+}
+
 /// A column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

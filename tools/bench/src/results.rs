@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::published::Published;
+use crate::published::{Origin, Published};
 pub use summary::About;
 
 /// The results of one command: every target, every job.
@@ -40,9 +40,11 @@ pub struct TargetResults {
     pub jobs: Vec<JobResults>,
     /// All workers together of each job that has several which report apart.
     pub totals: Vec<JobResults>,
-    /// Whether it is the device the published figures are of, without its published host: what they
-    /// are beyond its time is that host's software.
-    pub is_published_device: bool,
+    /// Where figures were published that may stand beside its own: its device is one they are of.
+    pub origin: Option<Origin>,
+    /// Whether that device is alone, without its published host: what the figures are beyond its
+    /// time is that host's software.
+    pub is_bare: bool,
     /// What went wrong meanwhile, and what was done about it.
     pub incidents: Vec<Incident>,
 }

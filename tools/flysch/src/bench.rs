@@ -11,7 +11,7 @@ use flysch_api::block::Device;
 use flysch_api::machine::Clock;
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{self, Demand, PlayError, PlayOptions, Played};
-use flysch_bench::published::Column;
+use flysch_bench::published::{Column, Origin};
 use flysch_bench::results::{Incident, Results, TargetResults};
 use flysch_bench::{csv, fio_json, report, text};
 use flysch_rig::{ClockKind, Needs, Stack, Target, Visitor};
@@ -219,7 +219,8 @@ fn run_on(
         let failed = played.jobs.iter_mut().filter(|job| job.failure.is_some());
         failed.for_each(|job| job.failure = Some(why.clone()));
     }
-    for job in played.jobs.iter_mut().filter(|_| jobs.file.is_none()) {
+    let is_published = jobs.file.is_none() && target.origin() == Some(Origin::GalaxyBookS);
+    for job in played.jobs.iter_mut().filter(|_| is_published) {
         let column = Column::from_job_name(&job.name);
         job.published = column.and_then(|column| column.published(job.iodepth));
     }
@@ -231,7 +232,8 @@ fn run_on(
         bytes: geometry.bytes(),
         jobs: played.jobs,
         totals: played.totals,
-        is_published_device: target.is_published_device(),
+        origin: target.origin(),
+        is_bare: target.is_bare(),
         incidents,
     };
     Ok((results, played.traces))

@@ -220,15 +220,44 @@ fn a_report_speaks_of_published_figures_where_there_are_some() {
     };
     let with = page(&["--rw=randread", "--bs=4k"]);
     assert!(with.contains("Dashed: published figures") && with.contains("FreeBSD, published"));
+    let speaks = |page: &str| page.contains("ublished figures") || page.contains(", published");
     // No such block size, no such depth, more workers than were measured.
     for words in [
         &["--rw=randread", "--bs=8k"][..],
         &["--rw=randread", "--bs=4k", "--iodepth=5"],
         &["--rw=randread", "--bs=4k", "--numjobs=2", "--group_reporting"],
     ] {
-        let without = page(words);
-        let speaks = without.contains("ublished figures") || without.contains(", published");
-        assert!(!speaks, "{words:?}");
+        assert!(!speaks(&page(words)), "{words:?}");
+    }
+    // Devices nobody published such figures of.
+    for target in ["null", "ufs,profile=generic", "ufs,profile=ok3576", "nvme"] {
+        let words = ["--rw=randread", "--bs=4k", "--number_ios=20", "--report=-", "--json"];
+        assert!(!speaks(&good(&[&["--on", target][..], &words].concat())), "{target}");
+    }
+}
+
+/// The figures of the table are of the Galaxy Book S: beside any other device they are not told.
+#[test]
+fn the_depth_table_of_another_device_speaks_of_no_published_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (csv, report) = (path("a.csv"), path("report"));
+    let target = "--on=ufs,profile=generic,clock=virtual,size=16M";
+    let text = good(&[target, "--csv", &csv, "--report", &report]);
+    assert!(text.contains(" depth      MiB/s"), "{text}");
+    for words in ["published", "Galaxy Book S", "FreeBSD", "Linux"] {
+        assert!(!text.contains(words), "{words}: {text}");
+    }
+    let page = std::fs::read_to_string(folder.path().join("report/index.html")).unwrap();
+    assert!(page.contains("Measured here.") && !page.contains("ublished figures"), "{page}");
+    let csv = std::fs::read_to_string(csv).unwrap();
+    assert!(csv.starts_with("target,") && csv.contains(",published_unit,incidents\r\n"));
+    for line in csv.lines().skip(1) {
+        assert!(line.ends_with(",,,,"), "neither figures nor a unit nor incidents: {line}");
+    }
+    let results = json(&[target]);
+    for job in results["jobs"].as_array().unwrap() {
+        assert_eq!(job["flysch"].get("published"), None, "{}", job["jobname"]);
     }
 }
 

@@ -7,10 +7,11 @@ use core::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use flysch_bench::published::Origin;
 use flysch_models::faults::{self as fault, Plan, PlanError};
 use flysch_models::nvme::profile as nvme;
 use flysch_models::software::Software;
-use flysch_models::ufs::profile::{GALAXY_BOOK_S, Profile};
+use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576, Profile};
 use flysch_ufs::Aggregation;
 
 use crate::size;
@@ -342,9 +343,18 @@ pub struct NullTarget {
 }
 
 impl Target {
-    /// Whether it is a model of the device the published table is of, and of that alone.
-    pub fn is_published_device(&self) -> bool {
-        matches!(self, Self::Ufs(ufs) if ufs.profile == GALAXY_BOOK_S && ufs.software.is_none())
+    /// Where figures of the device were published that it is a model of.
+    pub fn origin(&self) -> Option<Origin> {
+        match self {
+            Self::Ufs(ufs) if ufs.profile == GALAXY_BOOK_S => Some(Origin::GalaxyBookS),
+            Self::Ufs(ufs) if ufs.profile == OK3576 => Some(Origin::Ok3576),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a modelled UFS device alone, without a published host's software.
+    pub fn is_bare(&self) -> bool {
+        matches!(self, Self::Ufs(ufs) if ufs.software.is_none())
     }
 }
 

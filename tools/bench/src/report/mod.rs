@@ -11,6 +11,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use crate::calendar::ctime;
+use crate::published::Origin;
 use crate::results::{DirectionResults, JobResults, Results, TargetResults};
 use chart::{Chart, Kind, Scale, Series};
 use published::Published;
@@ -25,6 +26,8 @@ const COLOURS: usize = 6;
 struct Sample {
     /// The target as the user wrote it.
     target: String,
+    /// Where figures of its device were published.
+    origin: Option<Origin>,
     /// The job's name, with the direction if it has more than one.
     job: String,
     /// fio's name of the access pattern, such as `randread`.
@@ -71,6 +74,7 @@ impl Sample {
         let areas = &d.areas;
         Self {
             target: target.target.clone(),
+            origin: target.origin,
             job: name,
             pattern: job.rw.clone(),
             block_size: job.block_bytes,
@@ -82,6 +86,14 @@ impl Sample {
             areas: [areas.submission.mean, areas.device.mean, areas.completion.mean],
             software_percent: areas.software_percent,
         }
+    }
+}
+
+impl Sample {
+    /// The figure of a published series at its depth, if it is of its device.
+    fn published(&self, published: &Published) -> Option<f64> {
+        let is_of_it = self.origin == Some(published.origin);
+        published.at(self.depth, self.workers).filter(|_| is_of_it)
     }
 }
 
@@ -99,8 +111,7 @@ pub fn render(results: &Results, command: &str) -> String {
         section("areas", &jobs, |job| job.per_target(&targets, Job::areas)),
         section("software", &jobs, |job| job.per_target(&targets, Job::software)),
     ];
-    let has_published = jobs.iter().any(Job::has_published);
-    if !has_published {
+    if jobs.iter().all(|job| job.published().is_empty()) {
         sections[0].about = "Measured here.";
     }
     let target = |(number, name): (usize, &&str)| Item::line(name, &colour(number));
@@ -273,7 +284,7 @@ impl<'a> Job<'a> {
             let value = |depth| self.sample(target, depth).map(rate);
             self.series(target, &colour(number), value, unit)
         });
-        let published = Published::about(self.pattern, self.block_size).into_iter();
+        let published = self.published().into_iter();
         let published = published
             .map(|p| self.series(p.name, p.class, |depth| p.at(depth, self.workers()), unit));
         let chart = Chart {
@@ -293,11 +304,11 @@ impl<'a> Job<'a> {
         self.samples.first().map_or(1, |sample| sample.workers)
     }
 
-    /// Whether there are published figures for it at any of its depths.
-    fn has_published(&self) -> bool {
-        let published = Published::about(self.pattern, self.block_size);
-        let at = |depth| published.iter().any(|p| p.at(depth, self.workers()).is_some());
-        self.depths.iter().any(|depth| at(*depth))
+    /// What was published of this workload at any of its depths, on a device it ran on.
+    fn published(&self) -> Vec<Published> {
+        let mut published = Published::about(self.pattern, self.block_size);
+        published.retain(|p| self.samples.iter().any(|sample| sample.published(p).is_some()));
+        published
     }
 
     /// One figure for each target that did this job.
@@ -392,9 +403,7 @@ impl<'a> Job<'a> {
     }
 
     fn table(&self) -> Table {
-        let mut published = Published::about(self.pattern, self.block_size);
-        let workers = self.workers();
-        published.retain(|p| self.depths.iter().any(|depth| p.at(*depth, workers).is_some()));
+        let published = self.published();
         let mut heading = vec!["target", "depth", "workers", "MiB/s", "IOPS"];
         // From the least to the greatest, as one reads; the chart has them from top to bottom.
         let percentiles = || (0..PERCENTILES.len()).rev();
@@ -416,7 +425,7 @@ impl<'a> Job<'a> {
             cells.extend(percentiles().map(percentile));
             cells.extend(s.areas.map(|nanos| short(nanos / 1e3)));
             cells.push(short(s.software_percent));
-            cells.extend(published.iter().map(|p| match p.at(s.depth, s.workers) {
+            cells.extend(published.iter().map(|p| match s.published(p) {
                 Some(figure) => {
                     let percent = (rate(s) / figure - 1.0) * 100.0;
                     format!("{figure} ({percent:+.1} %)")

@@ -1,6 +1,6 @@
 //! Published figures as lines of a chart.
 
-use crate::published::Column;
+use crate::published::{Column, Origin};
 
 /// One published series.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,6 +9,8 @@ pub(super) struct Published {
     pub(super) name: &'static str,
     /// Class that gives the line its look.
     pub(super) class: &'static str,
+    /// The machine it is of.
+    pub(super) origin: Origin,
     source: Source,
 }
 
@@ -25,17 +27,18 @@ impl Published {
     pub(super) fn about(pattern: &str, block_size: u32) -> Vec<Self> {
         let is_about = |c: &Column| c.pattern() == pattern && c.block_bytes() == block_size;
         let table = Column::ALL.into_iter().filter(is_about).flat_map(|column| {
-            let freebsd = Source::FreeBsd(column);
-            let linux = Source::Linux(column);
+            let origin = Origin::GalaxyBookS;
+            let series = |name, class, source| Self { name, class, origin, source };
             [
-                Self { name: "FreeBSD, published", class: "published-a", source: freebsd },
-                Self { name: "Linux, published", class: "published-b", source: linux },
+                series("FreeBSD, published", "published-a", Source::FreeBsd(column)),
+                series("Linux, published", "published-b", Source::Linux(column)),
             ]
         });
         let board = BOARD.into_iter().filter(|(p, _)| *p == pattern && block_size == BOARD_BLOCK);
         let board = board.map(|(_, figure)| Self {
             name: "OK3576-C, published",
             class: "published-a",
+            origin: Origin::Ok3576,
             source: Source::Always(figure),
         });
         table.chain(board).collect()

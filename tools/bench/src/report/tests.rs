@@ -32,9 +32,11 @@ fn job(name: &str, depth: u32) -> JobResults {
     }
 }
 
+/// Targets called `ufs...` are the model of the Galaxy Book S.
 fn results(targets: &[&str], jobs: &[JobResults]) -> Results {
     let target = |name: &&str| TargetResults {
         target: name.to_string(),
+        origin: name.starts_with("ufs").then_some(Origin::GalaxyBookS),
         jobs: jobs.to_vec(),
         ..TargetResults::default()
     };
@@ -65,6 +67,33 @@ fn published_figures_stand_beside_ours_with_the_difference() {
     let mut other = job("rand_read", 32);
     other.block_bytes = 8192;
     assert!(!page(&["ufs"], &[other]).contains("series published-a"));
+}
+
+#[test]
+fn what_was_published_stands_only_beside_the_device_it_is_of() {
+    let jobs = [job("rand_read", 32)];
+    // The style of such lines is in every page.
+    let speaks = |page: &str| {
+        ["published figures", ", published", "series published"]
+            .iter()
+            .any(|words| page.contains(words))
+    };
+    let without = page(&["null"], &jobs);
+    assert!(!speaks(&without) && without.contains("Measured here."), "{without}");
+    let both = page(&["null", "ufs"], &jobs);
+    assert!(both.contains("Dashed: published figures") && both.contains("series published-a"));
+    let rows: Vec<&str> = both.lines().filter(|line| line.contains("<td>32</td>")).collect();
+    let [null, ufs] = rows[..] else { panic!("{rows:?}") };
+    assert!(null.ends_with("<td>-</td><td>-</td></tr>"), "{null}");
+    assert!(ufs.contains("114.2 (-12.4 %)"), "{ufs}");
+    // The board's figures are of its own runs of 1 MiB.
+    let mut large = job("seq_read", 1);
+    large.block_bytes = 1 << 20;
+    let mut results = results(&["board"], &[large]);
+    results.targets[0].origin = Some(Origin::Ok3576);
+    assert!(render(&results, "").contains("OK3576-C, published"));
+    results.targets[0].origin = Some(Origin::GalaxyBookS);
+    assert!(!speaks(&render(&results, "")));
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! The table of queue depths: measured beside published, then where the time of each I/O goes.
+//! The table of queue depths: measured, beside published where the device is the one those figures
+//! are of, then where the time of each I/O goes.
 
 use std::fmt::Write as _;
 
 use super::format::{share, time};
 use super::{COLUMNS, clock_note, headline, percentile};
-use crate::published::{Column, DEPTHS, MACHINE};
+use crate::published::{Column, DEPTHS, MACHINE, Origin};
 use crate::results::{Areas, DirectionResults, JobResults, TargetResults};
 
 /// Depths whose areas are printed; the JSON has all.
@@ -14,7 +15,8 @@ const AREA_DEPTHS: [u32; 2] = [1, 32];
 pub(super) fn write(out: &mut String, target: &TargetResults) -> std::fmt::Result {
     writeln!(out, "{}", headline(target))?;
     writeln!(out)?;
-    write_heads(out)?;
+    let is_published = is_published(target);
+    write_heads(out, is_published)?;
     for depth in DEPTHS {
         write!(out, "{depth:>6}")?;
         for column in Column::ALL {
@@ -22,7 +24,7 @@ pub(super) fn write(out: &mut String, target: &TargetResults) -> std::fmt::Resul
             let cell = job.map_or_else(|| "-".to_string(), |job| value(job, column));
             write!(out, "{cell:>11}")?;
         }
-        for linux in [false, true] {
+        for linux in [false, true].into_iter().filter(|_| is_published) {
             write!(out, "  |")?;
             for column in Column::ALL {
                 let published = column.published(depth);
@@ -45,15 +47,22 @@ pub(super) fn write(out: &mut String, target: &TargetResults) -> std::fmt::Resul
     }
 }
 
-fn write_heads(out: &mut String) -> std::fmt::Result {
-    writeln!(out, "{:<50}  |  published: {MACHINE}", "")?;
-    writeln!(out, "{:<50}  |{:<28}  |  Linux", "", "  FreeBSD")?;
+/// Whether the table's published figures are of the device of `target`.
+fn is_published(target: &TargetResults) -> bool {
+    target.origin == Some(Origin::GalaxyBookS)
+}
+
+fn write_heads(out: &mut String, is_published: bool) -> std::fmt::Result {
+    if is_published {
+        writeln!(out, "{:<50}  |  published: {MACHINE}", "")?;
+        writeln!(out, "{:<50}  |{:<28}  |  Linux", "", "  FreeBSD")?;
+    }
     let mut lines = [format!("{:>6}", "queue"), format!("{:>6}", "depth")];
     for column in Column::ALL {
         write!(lines[0], "{:>11}", column.to_string())?;
         write!(lines[1], "{:>11}", column.unit())?;
     }
-    for _ in 0..2 {
+    for _ in 0..if is_published { 2 } else { 0 } {
         write!(lines[0], "  |{:>7}{:>7}{:>7}{:>7}", "seq", "seq", "rand", "rand")?;
         write!(lines[1], "  |{:>7}{:>7}{:>7}{:>7}", "read", "write", "read", "write")?;
     }
@@ -114,7 +123,7 @@ fn write_areas(out: &mut String, target: &TargetResults) -> std::fmt::Result {
 /// The mean time of one I/O told once: what the device takes, and what the software above it adds,
 /// ours as measured, theirs as what is left of the published time.
 fn write_shares(out: &mut String, target: &TargetResults) -> std::fmt::Result {
-    if !target.is_published_device {
+    if !(is_published(target) && target.is_bare) {
         return Ok(());
     }
     writeln!(out, "\nWhose time it is, mean of one I/O\n")?;

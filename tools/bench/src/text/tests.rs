@@ -1,5 +1,5 @@
 use super::*;
-use crate::published::{Column, DEPTHS};
+use crate::published::{Column, DEPTHS, Origin};
 use crate::results::Percentile;
 
 fn latency(mean: f64) -> Latency {
@@ -57,17 +57,21 @@ fn target(name: &str, jobs: Vec<JobResults>) -> TargetResults {
     }
 }
 
-#[test]
-fn the_depth_table_has_every_cell_beside_what_was_published() {
+fn depth_table(origin: Option<Origin>, is_bare: bool) -> String {
     let jobs = DEPTHS.iter().flat_map(|&depth| {
         Column::ALL.map(|column| job(column.job_name(), depth, f64::from(depth) * 1000.0))
     });
     let results = Results {
         is_table: true,
-        targets: vec![TargetResults { is_published_device: true, ..target("ufs", jobs.collect()) }],
+        targets: vec![TargetResults { origin, is_bare, ..target("ufs", jobs.collect()) }],
         ..Default::default()
     };
-    let text = render(&results);
+    render(&results)
+}
+
+#[test]
+fn the_depth_table_has_every_cell_beside_what_was_published() {
+    let text = depth_table(Some(Origin::GalaxyBookS), true);
     let row = "    32       4000       4000       32.0       32.0  \
                |   1361    556  114.2  106.6  |   1355    553  142.0  120.0";
     assert!(text.contains(row), "{text}");
@@ -76,6 +80,21 @@ fn the_depth_table_has_every_cell_beside_what_was_published() {
     let row = "rand read qd 32          140 us       1.25 us        140 us       85.4 us";
     assert!(text.contains(row), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 140 && !line.ends_with(' ')), "{text}");
+}
+
+#[test]
+fn what_was_published_of_another_device_is_not_in_the_table() {
+    for origin in [None, Some(Origin::Ok3576)] {
+        let text = depth_table(origin, true);
+        let row = "    32       4000       4000       32.0       32.0\n";
+        assert!(text.contains(row), "{text}");
+        for words in ["published", "FreeBSD", "Linux", "Whose time"] {
+            assert!(!text.contains(words), "{words}: {text}");
+        }
+    }
+    // With a published host in front the device is told, and nothing taken from its time.
+    let text = depth_table(Some(Origin::GalaxyBookS), false);
+    assert!(text.contains("published: Galaxy Book S") && !text.contains("Whose time"), "{text}");
 }
 
 #[test]
