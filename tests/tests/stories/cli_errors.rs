@@ -123,27 +123,15 @@ fn more_than_fits_from_a_stream_says_where_it_stopped() {
     assert_refused(&ran(output), 1, &["full after 9437184 bytes"], "copy - ufs,size=9M");
 }
 
-/// On a file system of 1 MiB, in a mount namespace of its own.
-#[test]
-fn a_full_file_system_leaves_no_half_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let disk = folder.path().join("disk");
+/// Runs a script on a file system of 1 MiB, in a mount namespace of its own: `$1` is the command,
+/// and `$2` a folder with room. `None`, and a line that says so, where there are no namespaces.
+fn on_a_small_disk(script: &str, folder: &Path) -> Option<Ran> {
+    let disk = folder.join("disk");
     fs::create_dir(&disk).unwrap();
-    let data = folder.path().join("data");
-    fs::write(&data, vec![7; 4 << 20]).unwrap();
-    let program = flysch().get_program().to_owned();
-    let script = "mount -t tmpfs -o size=1m tmpfs \"$2\" || exit 77; cd \"$2\"; \
-                  echo old > kept; \"$1\" copy \"$3\" new; echo \"new $?\"; \
-                  \"$1\" copy \"$3\" kept; echo \"kept $?\"; \
-                  \"$1\" bench --on null --rw=read --number_ios=50000 --trace tr > /dev/null; \
-                  echo \"trace $?\"; \"$1\" copy \"$3\" file:image,size=4M; echo \"image $?\"; \
-                  \"$1\" bench --on ufs,image=unit,size=16M --rw=write --size=8M > /dev/null; \
-                  echo \"unit $?\"; \"$1\" bench --on ufs,image=unit,size=16M --rw=write \
-                  --size=8M --continue_on_error=all --json > \"$3.json\"; \
-                  echo \"tolerant $?\"; ls -A; cat kept";
+    let mounted = format!("mount -t tmpfs -o size=1m tmpfs \"$3\" || exit 77; cd \"$3\"; {script}");
     let output = std::process::Command::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
-        .args([&program, disk.as_os_str(), data.as_os_str()])
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &mounted, "sh"])
+        .args([flysch().get_program(), folder.as_os_str(), disk.as_os_str()])
         .output()
         .expect("unshare of util-linux runs");
     let ran = ran(output);
@@ -151,14 +139,61 @@ fn a_full_file_system_leaves_no_half_file() {
         let line = format!("skipped: no mount namespace here: {}", ran.stderr.trim());
         assert!(std::env::var("CI").as_deref() != Ok("true"), "{line}");
         eprintln!("{line}");
-        return;
+        return None;
     }
-    let expected = "new 1\nkept 1\ntrace 1\nimage 1\nunit 1\ntolerant 0\nkept\nold\n";
+    Some(ran)
+}
+
+#[test]
+fn a_full_file_system_leaves_no_half_file() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("data"), vec![7; 4 << 20]).unwrap();
+    let script = "data=\"$2/data\"; echo old > kept; \"$1\" copy \"$data\" new; echo \"new $?\"; \
+                  \"$1\" copy \"$data\" kept; echo \"kept $?\"; \
+                  \"$1\" bench --on null --rw=read --number_ios=50000 --trace tr > /dev/null; \
+                  echo \"trace $?\"; \"$1\" copy \"$data\" file:image,size=4M; echo \"image $?\"; \
+                  \"$1\" bench --on ufs,image=unit,size=16M --rw=write --size=8M > /dev/null; \
+                  echo \"unit $?\"; ls -A; cat kept";
+    let Some(ran) = on_a_small_disk(script, folder.path()) else { return };
+    let expected = "new 1\nkept 1\ntrace 1\nimage 1\nunit 1\nkept\nold\n";
     assert_eq!(ran.stdout, expected, "{}", ran.stderr);
-    // Who goes on gets results, and they say that it is not the device's medium.
-    let told = fs::read_to_string(folder.path().join("data.json")).unwrap();
-    assert!(told.contains("found no room (make some on its file system)"), "{told}");
-    assert!(told.contains("host file") && !told.contains("medium errors"), "{told}");
     assert!(!ran.stderr.contains(".part"), "{}", ran.stderr);
     assert_eq!(ran.stderr.matches("No space left").count(), 5, "{}", ran.stderr);
+}
+
+/// Who goes on gets results, and all of them say that it is this machine that has no room, and not
+/// the device's medium that is bad.
+#[test]
+fn a_model_on_a_full_disk_is_told_as_that_in_every_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "run() { \"$1\" bench --on \"$2\",image=unit,size=16M --rw=write --size=8M \
+                  --continue_on_error=all $3; echo $? >&2; }; \
+                  for on in ufs nvme; do out=\"$2/$on\"; \
+                  run \"$1\" $on \"--csv=$out.csv --report=$out\" > \"$out.txt\"; \
+                  run \"$1\" $on --json > \"$out.json\"; ls -A; done";
+    let Some(ran) = on_a_small_disk(script, folder.path()) else { return };
+    assert_eq!(ran.stdout, "", "the image that was made is gone: {}", ran.stderr);
+    let statuses = ran.stderr.lines().filter(|line| !line.starts_with("flysch: report in "));
+    assert_eq!(statuses.collect::<Vec<_>>(), ["0"; 4], "{}", ran.stderr);
+    // Allocation of space failed, in the words of each protocol.
+    for (on, cause) in [("ufs", "sense 7/27/07"), ("nvme", "NVMe status 0/81")] {
+        let read = |name: String| fs::read_to_string(folder.path().join(name)).unwrap();
+        let (text, json) = (read(format!("{on}.txt")), read(format!("{on}.json")));
+        let (csv, page) = (read(format!("{on}.csv")), read(format!("{on}/index.html")));
+        const WORDS: &str = "unit found no room (make some on its file system)";
+        for (output, named) in [
+            (&text, format!("host file {WORDS} ")),
+            (&json, format!("\"{WORDS}\"")),
+            (&csv, format!("host file {WORDS}=")),
+            (&page, format!(">{WORDS}<")),
+        ] {
+            assert!(output.contains(&named) && output.contains("host file"), "{named}: {output}");
+            assert!(!output.to_lowercase().contains("medium error"), "{output}");
+        }
+        assert!(text.contains(cause), "{cause}: {text}");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let job = &json["jobs"][0];
+        assert_eq!((&job["error"], &job["first_error"]), (&0.into(), &28.into()), "{job}");
+        assert!(job["total_err"].as_u64() > Some(0), "{job}");
+    }
 }

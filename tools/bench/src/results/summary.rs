@@ -148,8 +148,10 @@ const BAD_DATA: i32 = 84;
 const FAILED: i32 = 5;
 /// ENOSPC.
 const NO_SPACE: i32 = 28;
-/// DATA PROTECT, space allocation failed (SPC-6): what the device stands on is full.
+/// What the device stands on is full. SCSI: DATA PROTECT, space allocation failed (SPC-6).
 const ALLOCATION_FAILED: (u8, u8, u8) = (7, 0x27, 7);
+/// NVMe: Capacity Exceeded, a generic status; its type and code.
+const CAPACITY_EXCEEDED: (u8, u8) = (0, 0x81);
 
 fn code(failure: Option<Failure>) -> i32 {
     match failure {
@@ -157,6 +159,11 @@ fn code(failure: Option<Failure>) -> i32 {
         Some(Failure::Request {
             error: Error::Device(Cause::Scsi { key, asc, ascq, .. }), ..
         }) if (key, asc, ascq) == ALLOCATION_FAILED => NO_SPACE,
+        Some(Failure::Request { error: Error::Device(Cause::Nvme(status)), .. })
+            if (status.code_type(), status.code()) == CAPACITY_EXCEEDED =>
+        {
+            NO_SPACE
+        }
         Some(Failure::Request { .. }) => FAILED,
         Some(Failure::Verify { .. }) => BAD_DATA,
     }
@@ -206,6 +213,7 @@ fn latency_percent(statistics: &Statistics) -> Vec<f64> {
 mod tests {
     use super::*;
     use flysch_api::block::Operation;
+    use flysch_api::command::NvmeStatus;
 
     #[test]
     fn a_failure_has_the_number_that_fio_gives_it() {
@@ -217,5 +225,7 @@ mod tests {
         assert_eq!(of(Error::Device(Cause::sense(7, 0x27, 7))), 28);
         assert_eq!(of(Error::Device(Cause::sense(4, 0x44, 0))), 5);
         assert_eq!(of(Error::Medium(Cause::None)), 5);
+        let nvme = |status| Error::Device(Cause::Nvme(NvmeStatus { status, result: 0 }));
+        assert_eq!([0x0081, 0x4081, 0x0181, 0x0006].map(|status| of(nvme(status))), [28, 28, 5, 5]);
     }
 }
