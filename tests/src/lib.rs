@@ -13,4 +13,5 @@ pub mod shard;
 pub mod tables;
 pub mod ubifs;
 pub mod ufs;
+pub mod wait;
 pub mod writable;

@@ -15,6 +15,8 @@ use flysch_api::trace::Passage;
 use crate::wire::{self, Errno, Fields, Form, command as cmd, option, reply};
 use crate::{Event, Export, Handle, Listener, Server};
 
+/// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
+const PATIENCE: Duration = Duration::from_secs(600);
 const BLOCK: u64 = 512;
 const BLOCKS: u64 = 512;
 const SIZE: u64 = BLOCK * BLOCKS;
@@ -161,7 +163,7 @@ impl Bench {
     /// Waits until this was logged.
     fn logged(&self, what: &str) {
         loop {
-            let line = self.log.recv_timeout(Duration::from_secs(60)).expect(what);
+            let line = self.log.recv_timeout(PATIENCE).expect(what);
             if line.contains(what) {
                 return;
             }
@@ -170,7 +172,7 @@ impl Bench {
 
     fn connect(&self) -> Client {
         let socket = UnixStream::connect(&self.path).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut client = Client { socket, form: Form::Simple, cookie: 0 };
         let greeting = client.take(18);
         assert_eq!(greeting[..8], wire::INIT_PASSWD.to_be_bytes());

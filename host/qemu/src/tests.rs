@@ -7,6 +7,9 @@ use flysch_api::machine::Machine as _;
 
 use super::*;
 
+/// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 fn start(options: &Options) -> Option<Machine> {
     match Machine::start(options) {
         Ok(machine) => Some(machine),
@@ -84,7 +87,7 @@ fn a_waiting_thread_gets_the_interrupt_another_thread_took_in() {
     let Some(machine) = start(&Options::default()) else { return };
     let waiter = {
         let machine = machine.clone();
-        std::thread::spawn(move || machine.wait(Some(machine.now() + Duration::from_secs(5))))
+        std::thread::spawn(move || machine.wait(Some(machine.now() + PATIENCE)))
     };
     std::thread::sleep(Duration::from_millis(20));
     link_startup(&machine);

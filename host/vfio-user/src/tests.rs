@@ -17,6 +17,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::{Event, Function, Handle, Identity, Interrupts, Layout, Server, Turn};
 
+/// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
+const PATIENCE: Duration = Duration::from_secs(600);
 const VERSION: u16 = 1;
 const DMA_MAP: u16 = 2;
 const DMA_UNMAP: u16 = 3;
@@ -132,7 +134,7 @@ impl Bench {
 
     fn connect(&self) -> Client {
         let socket = UnixStream::connect(&self.path).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         Client { socket, id: 7 }
     }
 
@@ -146,7 +148,7 @@ impl Bench {
     /// Waits until the log has a line with these words.
     fn logged(&self, words: &str) {
         loop {
-            let line = self.log.recv_timeout(Duration::from_secs(20)).expect(words);
+            let line = self.log.recv_timeout(PATIENCE).expect(words);
             if line.contains(words) {
                 return;
             }
@@ -300,7 +302,7 @@ fn signals(descriptor: &OwnedFd) -> u64 {
 
 /// Waits for a signal.
 fn signalled(descriptor: &OwnedFd) -> u64 {
-    let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+    let limit = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     rustix::event::poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&limit)).unwrap();
     signals(descriptor)
 }

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use flysch_tests::qemu::{Release, releases};
+use flysch_tests::wait::PATIENCE;
 
 const TARGET: &str = "x86_64-unknown-none";
 /// What QEMU's debug exit makes of the program's 0x10 and 0x11.
@@ -54,7 +55,7 @@ fn boot(release: &Release, program: &Path, devices: &[String]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("QEMU");
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     while child.try_wait().expect("QEMU").is_none() {
         if Instant::now() > deadline {
             child.kill().expect("QEMU");

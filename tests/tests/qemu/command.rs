@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use flysch_tests::command::{Ran, flysch, ran};
 use flysch_tests::qemu::releases;
+use flysch_tests::wait::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Runs the command with `QEMU` in its words replaced by this release's target.
-fn run(words: &str, program: &std::path::Path) -> Ran {
+fn run(words: &str, program: &Path) -> Ran {
     let words = words.split_whitespace();
     let words = words.map(|w| w.replace("QEMU", &format!("ufs@qemu,qemu={}", program.display())));
     ran(flysch().args(words).stdin(Stdio::null()).output().unwrap())
@@ -29,26 +30,27 @@ fn is_alive(process: i32) -> bool {
     fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-fn wait_until(what: &str, ready: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !ready() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+/// Waits until something other than zeros was written to the image at `path`.
+fn wait_for_writes(path: &Path) {
+    wait_until("the image is written", || {
+        fs::read(path).is_ok_and(|content| content.iter().any(|byte| *byte != 0))
+    });
 }
 
 #[test]
 fn a_killed_qemu_is_told_as_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
     for release in releases() {
-        let target = format!("ufs@qemu,size=64M,qemu={}", release.program.display());
+        let (image, program) = (folder.path().join(release.name), release.program.display());
+        let target = format!("ufs@qemu,size=1M,image={},qemu={program}", image.display());
+        // Longer than any machine takes to get as far as its first write.
         let child = flysch()
-            .args(["bench", "--on", &target, "--rw=randread", "--runtime=60", "--time_based"])
+            .args(["bench", "--on", &target, "--rw=randwrite", "--runtime=20m", "--time_based"])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        wait_until("QEMU starts", || !qemus_of(child.id()).is_empty());
-        std::thread::sleep(Duration::from_millis(1500));
+        wait_for_writes(&image);
         for qemu in qemus_of(child.id()) {
             kill_process(Pid::from_raw(qemu).unwrap(), Signal::KILL).unwrap();
         }
@@ -141,7 +143,7 @@ fn copies_are_verified_in_both_queue_modes() {
 #[test]
 fn a_qemu_that_is_not_there_is_said_with_the_remedy() {
     for (program, part) in [("/nonexistent/qemu", "was not found"), ("/bin/true", "not QEMU")] {
-        let ran = run("devlist --on QEMU", std::path::Path::new(program));
+        let ran = run("devlist --on QEMU", Path::new(program));
         assert_eq!(ran.status, 1, "{}", ran.stderr);
         assert!(ran.stderr.contains(part) && ran.stderr.contains("apt install"), "{}", ran.stderr);
     }
@@ -149,8 +151,10 @@ fn a_qemu_that_is_not_there_is_said_with_the_remedy() {
 
 #[test]
 fn ctrl_c_ends_qemu_too() {
+    let folder = tempfile::tempdir().unwrap();
     for release in releases() {
-        let target = format!("ufs@qemu,qemu={}", release.program.display());
+        let (image, program) = (folder.path().join(release.name), release.program.display());
+        let target = format!("ufs@qemu,size=16M,image={},qemu={program}", image.display());
         let mut child = flysch()
             .args(["copy", "-", &target])
             .stdin(Stdio::piped())
@@ -158,10 +162,9 @@ fn ctrl_c_ends_qemu_too() {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // The copy waits for more; by then QEMU runs.
-        stdin.write_all(&[7; 4096]).unwrap();
-        wait_until("QEMU starts", || !qemus_of(child.id()).is_empty());
-        std::thread::sleep(Duration::from_millis(300));
+        // The copy waits for more; what it has got goes to the device.
+        stdin.write_all(&[7; 8 << 20]).unwrap();
+        wait_for_writes(&image);
         let qemus = qemus_of(child.id());
         assert!(qemus.iter().any(|qemu| is_alive(*qemu)), "{qemus:?}");
         let pid = Pid::from_raw(child.id() as i32).unwrap();

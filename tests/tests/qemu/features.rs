@@ -1,13 +1,12 @@
 //! Queries, link and power, WriteBooster on QEMU's UFS device.
 
-use std::time::{Duration, Instant};
-
 use flysch_api::block::Operation;
-use flysch_api::machine::{Clock as _, Machine as _};
+use flysch_api::machine::Machine as _;
 use flysch_cam::Disk;
 use flysch_tests::qemu::{
     Release, carry_out, driver_options, host, machine, memory_unit, releases, request, stack,
 };
+use flysch_tests::wait::wait_until;
 use flysch_ufs::{
     DevicePower, Error, Host, Operation as Action, Output, PartialFlush, Port, State,
     WriteBoosterStatus,
@@ -145,15 +144,9 @@ fn write_booster() {
         }
         flag(&mut disk, FlagId::WriteBoosterBufferFlushEn, true);
         assert!(host(&mut disk).unwrap().flushing);
-        let started = Instant::now();
-        loop {
-            let status = host(&mut disk).unwrap();
-            if status.flush_status != WriteBoosterFlushStatus::Idle {
-                break;
-            }
-            assert!(started.elapsed() < Duration::from_secs(20), "the flush does not go on");
-            machine.wait(Some(machine.now() + Duration::from_millis(50)));
-        }
+        wait_until("the flush goes on", || {
+            host(&mut disk).unwrap().flush_status != WriteBoosterFlushStatus::Idle
+        });
         flag(&mut disk, FlagId::WriteBoosterEn, false);
         assert!(!host(&mut disk).unwrap().enabled);
     }

@@ -1,7 +1,6 @@
 //! Data through driver and disk on QEMU's UFS device, both releases, SDQ and MCQ.
 
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
 
 use flysch_api::block::{Device as _, Error, Operation, Refused, Request};
 use flysch_api::command::{Command, Direction, Ended, Ordering, Port as _, Token};
@@ -10,6 +9,7 @@ use flysch_api::machine::{Clock as _, DmaRegion, DmaSlice, Registers as _};
 use flysch_cam::Disk;
 use flysch_qemu::{Backing, Machine, Unit};
 use flysch_tests::qemu::{Stack, carry_out, memory_unit, releases, request, stack};
+use flysch_tests::wait::PATIENCE;
 use flysch_ufs::Port;
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 
@@ -271,7 +271,7 @@ fn the_device_speaks_for_itself() {
                 data: Data::NONE,
                 crypto: None,
                 ordering: Ordering::Simple,
-                deadline: machine.now() + Duration::from_secs(5),
+                deadline: machine.now() + PATIENCE,
                 token: Token::new(4711),
             };
             let ended = flysch_cam::run(&mut ports[0], &machine, command).unwrap().ended;

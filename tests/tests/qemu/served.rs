@@ -13,6 +13,7 @@ use flysch_api::machine::Registers as _;
 use flysch_qemu::{Machine, Options};
 use flysch_rig::{Target, UfsFunction};
 use flysch_tests::qemu::{Release, Stack, carry_out, releases, request, stack_on};
+use flysch_tests::wait::PATIENCE;
 use flysch_vfio_user::{Handle, Server, Turn};
 use flysch_wire::ufs::registers as reg;
 
@@ -55,7 +56,7 @@ impl Served {
     /// Waits until the log has a line with these words.
     fn logged(&self, words: &str) -> String {
         loop {
-            let line = self.log.recv_timeout(Duration::from_secs(60)).expect(words);
+            let line = self.log.recv_timeout(PATIENCE).expect(words);
             if line.contains(words) {
                 return line;
             }

@@ -3,23 +3,14 @@
 use std::fs;
 use std::io::Write;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use flysch_tests::command::flysch;
+use flysch_tests::wait::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn interrupt(child: &Child) {
     let pid = Pid::from_raw(child.id() as i32).expect("a child has a process id");
     kill_process(pid, Signal::INT).expect("our own child can be signalled");
-}
-
-/// Waits until `ready`, or fails after ten seconds.
-fn wait_until(what: &str, ready: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !ready() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

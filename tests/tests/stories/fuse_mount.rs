@@ -1,7 +1,6 @@
 //! FUSE mounts: the kernel's view of an image is the tree it was made of.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use crate::image_common::{differences, has_mtd_utils, make_tree, mkfs_jffs2, open, snapshot};
 use flysch_fuse::{Ended, Mounted, Options};
@@ -90,12 +89,10 @@ fn a_signal_ends_a_mount() {
     let directory = folder.path().join("mnt");
     let mounted = mount(&image, &directory);
     mounted.end_on_signals().unwrap();
-    let begun = Instant::now();
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)
         .unwrap();
     assert_eq!(mounted.wait().unwrap(), Ended::Signal);
     assert!(!is_mounted(&directory));
-    assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
 /// Large directories are listed in pieces, and sought in.

@@ -10,6 +10,7 @@ use std::sync::{Arc, RwLock};
 use crate::image_common::{allowed, differences, is_root, make_tree, snapshot};
 use flysch_api::vfs::{FileSystem, Timestamp};
 use flysch_fuse::{Mounted, Options};
+use flysch_tests::wait::wait_until;
 use flysch_vfs::Memory;
 
 /// A mount of something new, and what is mounted.
@@ -94,13 +95,7 @@ fn a_file_without_a_name_is_there_until_it_is_closed() {
     assert!(fs.read().unwrap().statistics().blocks_free < (64 << 20) / 4096);
     drop(file);
     // The kernel lets go a moment later.
-    for _ in 0..200 {
-        if fs.read().unwrap().statistics().files == Some(1) {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    assert_eq!(fs.read().unwrap().statistics().files, Some(1));
+    wait_until("the file is gone", || fs.read().unwrap().statistics().files == Some(1));
     mounted.unmount().unwrap();
 }
 

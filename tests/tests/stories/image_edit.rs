@@ -6,13 +6,15 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use crate::image_common::{
     FLAGGED, Noise, Seen, allowed, differences, has_mtd_utils, is_root, make_tree, snapshot,
     without_access_lists, without_xattrs,
 };
 use flysch_tests::command::{Ran, flysch, run_in};
+use flysch_tests::wait::wait_until;
 
 /// A UBI image of `tree` in `folder`, as users make them: no larger than its content.
 fn ubi_image(tree: &Path, folder: &Path) -> PathBuf {
@@ -160,12 +162,12 @@ fn mount(folder: &Path) -> Mount {
     let mut command = flysch();
     command.args(["image", "mount", "--rw", "--flash-size", "24M", "image", "mount"]);
     let child = command.current_dir(folder).stdout(Stdio::null()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_mounted(&at) {
-        assert!(Instant::now() < deadline, "it was not mounted");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Mount { child, at }
+    let mut mount = Mount { child, at };
+    wait_until("it is mounted", || {
+        assert!(mount.child.try_wait().unwrap().is_none(), "it ended");
+        is_mounted(&mount.at)
+    });
+    mount
 }
 
 impl Drop for Mount {
@@ -214,8 +216,10 @@ fn a_mount_killed_at_any_moment_leaves_what_was_synced() {
         }
         let busy = mounted.at.join(format!("busy{round}"));
         fs::create_dir(&busy).unwrap();
+        let (sender, begun) = channel();
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
+            let busy = &busy;
+            scope.spawn(move || {
                 // Somebody writes until the mount is gone.
                 let mut noise = Noise::new(round + 100);
                 for number in 0.. {
@@ -224,10 +228,10 @@ fn a_mount_killed_at_any_moment_leaves_what_was_synced() {
                     let written =
                         File::create(&path).and_then(|mut f| f.write_all(&noise.text(len)));
                     if written.is_err() || (number % 7 == 3 && fs::remove_file(&path).is_err()) {
-                        return number;
+                        break;
                     }
+                    let _ = sender.send(number);
                 }
-                0
             });
             for number in 0..3 {
                 let name = format!("synced {round} {number}");
@@ -239,8 +243,8 @@ fn a_mount_killed_at_any_moment_leaves_what_was_synced() {
                 synced.push((name, content));
                 std::thread::sleep(Duration::from_millis(noise.next() % 60));
             }
+            begun.recv().expect("the writer writes");
             mounted.kill();
-            assert!(writer.join().unwrap() > 0);
         });
         good(&run_in("image check image", folder));
     }

@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use flysch_tests::command::{flysch, run_in};
+use flysch_tests::wait::wait_until;
 
 fn can_mount() -> bool {
     let found = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
@@ -36,12 +36,10 @@ impl Mount {
         command.current_dir(folder);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut mount = Self { child, at };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_mounted(&mount.at) {
+        wait_until("it is mounted", || {
             assert!(mount.child.try_wait().unwrap().is_none(), "it ended");
-            assert!(Instant::now() < deadline, "it was not mounted");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            is_mounted(&mount.at)
+        });
         mount
     }
 

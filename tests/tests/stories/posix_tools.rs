@@ -116,7 +116,10 @@ while [ -f process ] && kill -0 "$(cat process)" 2>/dev/null; do sleep 0.02; don
 setsid "$FLYSCH" image mount --rw $MOUNT mount >>log 2>&1 </dev/null &
 echo $! >process
 echo mounted >>mounts
-for i in $(seq 1000); do grep -q " $FOLDER/mount fuse" /proc/mounts && exit 0; sleep 0.02; done
+while kill -0 "$(cat process)" 2>/dev/null; do
+    grep -q " $FOLDER/mount fuse" /proc/mounts && exit 0
+    sleep 0.02
+done
 exit 1
 "#;
 

@@ -31,7 +31,7 @@ impl Lock {
     pub(crate) fn shared(file: &File) -> io::Result<Self> {
         let lock = Self(Arc::new(file.try_clone()?));
         let busy = "somebody changes it (is it mounted?); end that first";
-        lock.wait(busy, File::try_lock_shared)?;
+        lock.wait(PATIENCE, busy, File::try_lock_shared)?;
         Ok(lock)
     }
 
@@ -40,13 +40,22 @@ impl Lock {
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`] when somebody has it and does not end soon.
     pub(crate) fn exclusive(&self) -> io::Result<Exclusive> {
+        self.exclusive_within(PATIENCE)
+    }
+
+    fn exclusive_within(&self, patience: Duration) -> io::Result<Exclusive> {
         let busy = "somebody else has it (is it mounted?); end that first";
-        self.wait(busy, File::try_lock)?;
+        self.wait(patience, busy, File::try_lock)?;
         Ok(Exclusive(self.clone()))
     }
 
-    fn wait(&self, busy: &str, lock: impl Fn(&File) -> Result<(), TryLockError>) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+    fn wait(
+        &self,
+        patience: Duration,
+        busy: &str,
+        lock: impl Fn(&File) -> Result<(), TryLockError>,
+    ) -> io::Result<()> {
+        let deadline = Instant::now() + patience;
         loop {
             match lock(&self.0) {
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
@@ -103,7 +112,8 @@ mod tests {
             std::thread::sleep(10 * TICK);
             drop((waiting, other));
         });
-        first.exclusive().unwrap();
+        // However long the other thread takes to get its turn.
+        first.exclusive_within(200 * PATIENCE).unwrap();
         ending.join().unwrap();
     }
 }
