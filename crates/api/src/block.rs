@@ -9,31 +9,8 @@ use crate::trace::Passage;
 
 mod cause;
 
+pub use crate::operation::Operation;
 pub use cause::Cause;
-
-/// What a request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// Device to memory.
-    Read,
-    /// Memory to device.
-    Write,
-    /// Everything written and completed before is on the medium when this completes. No range.
-    Flush,
-    /// The range's content is no longer needed (trim, unmap). No data.
-    Delete,
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Flush => "flush",
-            Self::Delete => "delete",
-        })
-    }
-}
 
 /// One wish to a block device. It belongs to the caller; the device copies what it needs. The
 /// data, and the list that may name it, stay the caller's, who leaves both alone until the

@@ -1,5 +1,6 @@
 //! What a check found: the words that UBI and the file systems share.
 
+#[cfg(feature = "alloc")]
 use core::fmt;
 
 #[cfg(feature = "alloc")]
@@ -8,29 +9,7 @@ use alloc::{string::String, vec::Vec};
 #[cfg(feature = "alloc")]
 use crate::vfs::Inode;
 
-/// Where on the medium something is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// Physical erase block.
-    pub peb: Option<u32>,
-    /// Logical erase block, on formats that have them.
-    pub leb: Option<u32>,
-    /// Bytes from the start of the logical erase block if there is one, else of the physical one.
-    pub offset: Option<u32>,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (name, value) in [("PEB", self.peb), ("LEB", self.leb), ("offset", self.offset)] {
-            if let Some(value) = value {
-                write!(f, "{separator}{name} {value}")?;
-                separator = ", ";
-            }
-        }
-        if separator.is_empty() { f.write_str("unknown place") } else { Ok(()) }
-    }
-}
+pub use crate::place::Place;
 
 /// How bad a [`Finding`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -36,6 +36,8 @@ pub mod data;
 pub mod finding;
 pub mod flash;
 pub mod machine;
+mod operation;
+mod place;
 pub mod trace;
 pub mod vfs;
 pub mod volume;

@@ -5,8 +5,8 @@
 //! (4) completion: from the device's interrupt back to the caller. A request that no file system
 //! made has no area 1.
 
-use crate::block::Operation;
 use crate::machine::Instant;
+use crate::operation::Operation;
 
 /// What a device knows of the way of one request: everything but its delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

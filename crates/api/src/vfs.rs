@@ -15,7 +15,7 @@ mod flags;
 
 pub use flags::FileFlags;
 
-use crate::finding::Place;
+use crate::place::Place;
 
 /// An inode number: the name of a file inside one file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,8 +16,12 @@ use flysch_api::trace::Passage;
 use crate::error::Error;
 use crate::family::{DELETE_LIST_MAX, Family};
 use crate::queue::{Course, Force, Order, Queue, Standing, next_token};
-use crate::recover::Statistics;
-use crate::single::Single;
+use single::Single;
+
+mod recover;
+mod single;
+
+pub use recover::Statistics;
 
 /// Scratch memory per command slot: the parameter list of a delete.
 const SCRATCH_STRIDE: usize = DELETE_LIST_MAX;

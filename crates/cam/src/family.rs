@@ -7,8 +7,6 @@
 use flysch_api::block::{Cause, Error};
 use flysch_api::command::{Ended, Failure, Protocol};
 
-use crate::recover::Attention;
-
 /// Longest parameter list of a delete, bytes: what a disk's scratch memory has for each command.
 pub const DELETE_LIST_MAX: usize = 32;
 
@@ -29,6 +27,21 @@ pub trait Family: Protocol {
 
     /// What an end other than [`Ended::Good`] means. `moves_data`: a residual is data missing.
     fn verdict(ended: Ended, failure: &Failure<Self>, moves_data: bool) -> Verdict;
+}
+
+/// Events a unit told of that call for another scan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attention {
+    /// 29/xx: power on, reset or bus reset.
+    pub reset: bool,
+    /// 2A/09: the capacity is another.
+    pub capacity: bool,
+    /// 2A/01: mode parameters are others (the write cache may be switched).
+    pub parameters: bool,
+    /// 3F/0E: there are other logical units.
+    pub luns: bool,
+    /// 3F/03, 28/00: the unit or its medium may be another.
+    pub identity: bool,
 }
 
 /// What to do with a command that ended.

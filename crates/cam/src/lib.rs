@@ -8,13 +8,11 @@
 //! | module | what |
 //! |---|---|
 //! | [`scan`](mod@scan) | which units there are and what they say about themselves |
-//! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device) |
+//! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device); within it `single`, the fast path, and `recover`, what happens after an error |
 //! | [`family`] | what a disk needs to know of a command set |
 //! | [`da`](mod@da) | SCSI direct-access units |
 //! | [`nda`](mod@nda) | NVMe namespaces |
 //! | `queue` | requests in hand and their commands |
-//! | `single` | the fast path |
-//! | `recover` | what happens after an error |
 //! | [`sense`] | the table of what SCSI sense data means |
 //! | [`run`](mod@run) | one command to its end |
 #![no_std]
@@ -32,18 +30,15 @@ mod error;
 pub mod family;
 pub mod nda;
 mod queue;
-mod recover;
 pub mod run;
 pub mod scan;
 pub mod sense;
-mod single;
 
 #[cfg(test)]
 mod tests;
 
-pub use disk::{Disk, Options, Shape};
+pub use disk::{Disk, Options, Shape, Statistics};
 pub use error::Error;
-pub use family::Family;
-pub use recover::{Attention, Statistics};
+pub use family::{Attention, Family};
 pub use run::run;
 pub use scan::{Fault, Peripheral, scan};

@@ -12,8 +12,7 @@ use flysch_api::block::{Cause, Error};
 use flysch_api::command::SenseBytes;
 use flysch_wire::scsi::{Sense, SenseKey};
 
-use crate::family::{Action, Meaning, Trouble, Verdict};
-use crate::recover::Attention;
+use crate::family::{Action, Attention, Meaning, Trouble, Verdict};
 
 /// One kind of trouble.
 #[derive(Clone, Copy, Debug)]

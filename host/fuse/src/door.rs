@@ -20,8 +20,8 @@ use fuser::{
 };
 
 use crate::PANIC;
-use crate::change::{self, Wanted};
 use crate::store::Store;
+use crate::wanted::{self, Wanted};
 
 /// How long the kernel may believe names and attributes: nothing changes but through it.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -553,9 +553,9 @@ impl Filesystem for Door {
         reply: ReplyAttr,
     ) {
         let _guard = PanicGuard(self);
-        let how = (change::is_now([&accessed, &modified]), handle.is_some());
+        let how = (wanted::is_now([&accessed, &modified]), handle.is_some());
         let times = (accessed, modified);
-        let changes = change::changes(mode, (owner, group), size, times, change::now());
+        let changes = wanted::changes(mode, (owner, group), size, times, wanted::now());
         match self.set(self.inode(number), &changes, how) {
             Ok(attributes) => reply.attr(&FOREVER, &self.file_attr(&attributes)),
             Err(error) => reply.error(errno(error)),

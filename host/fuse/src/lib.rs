@@ -18,6 +18,7 @@ mod change;
 mod door;
 mod signal;
 mod store;
+mod wanted;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};

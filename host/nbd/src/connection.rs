@@ -10,7 +10,7 @@ use flysch_api::block::Error;
 
 use crate::Export;
 use crate::handshake::{ALLOCATION_ID, Handshake, Progress, Refusal};
-use crate::jobs::{Job, Kind};
+use crate::jobs::{Client, Job, Kind};
 use crate::wire::{EXTENDED_REQUEST_BYTES, Errno, Form, REQUEST_BYTES, Request, command as cmd};
 
 /// Most requests of a client that are under way.
@@ -19,10 +19,6 @@ const REQUESTS_MAX: u32 = 128;
 const BYTES_MAX: u64 = 64 << 20;
 /// Bytes read from a socket at once; more than the longest option.
 const READ: usize = 256 << 10;
-
-/// A client, by a number that no other gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Client(pub(crate) u64);
 
 /// Why a client is no more.
 #[derive(Debug, thiserror::Error)]

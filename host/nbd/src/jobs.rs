@@ -10,7 +10,6 @@ use flysch_api::block::{Device, Error, Operation, Refused, Request};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaSlice};
 
-use crate::connection::Client;
 use crate::wire;
 
 /// Longest piece of a read or write, bytes.
@@ -19,6 +18,10 @@ const PIECE: u64 = 256 << 10;
 const TRIM: u64 = 1 << 30;
 /// Most pieces in flight.
 const PIECES: usize = 64;
+
+/// A client, by a number that no other gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Client(pub(crate) u64);
 
 /// What a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

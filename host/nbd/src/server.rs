@@ -13,8 +13,8 @@ use flysch_api::machine::{Clock, Wake};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::Export;
-use crate::connection::{Client, Connection, Context, Counts, Ended, Socket};
-use crate::jobs::Jobs;
+use crate::connection::{Connection, Context, Counts, Ended, Socket};
+use crate::jobs::{Client, Jobs};
 
 /// Most clients at a time.
 const CLIENTS_MAX: usize = 64;

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::process::{OLDEST, Version};
+use crate::version::{OLDEST, Version};
 
 /// Where QEMU comes from on the systems this is tried on.
 const INSTALL: &str = "install QEMU 8.2 or newer: `apt install -t bookworm-backports \

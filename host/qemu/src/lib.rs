@@ -23,6 +23,7 @@ mod memory;
 mod pci;
 mod process;
 mod qtest;
+mod version;
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,7 @@ use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, MixedRegisters, R
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 pub use error::{Error, ImageFault};
-pub use process::Version;
+pub use version::Version;
 
 use image::{Created, Store};
 use process::{Arguments, Process};
@@ -164,7 +165,7 @@ impl Machine {
         check(options)?;
         let program = process::find(options.program.as_deref())?;
         let version = process::version(&program)?;
-        if version < process::OLDEST {
+        if version < version::OLDEST {
             return Err(Error::TooOld { program, version });
         }
         let units = if options.socket.is_some() { &[][..] } else { &options.units };

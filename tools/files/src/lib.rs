@@ -18,8 +18,10 @@ mod leftovers;
 mod new;
 mod sink;
 mod socket;
+mod target;
 
 pub use leftovers::{Made, abandon};
 pub use new::NewFile;
-pub use sink::{Sink, is_standard_output, make_folder, say};
+pub use sink::{Sink, make_folder, say};
 pub use socket::{SocketError, SocketFile};
+pub use target::is_standard_output;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::leftovers::Made;
-use crate::sink::Target;
+use crate::target::Target;
 
 /// Mode of a file that replaces none; the process's mask applies.
 const MODE: u32 = 0o666;

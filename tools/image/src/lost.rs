@@ -4,13 +4,12 @@
 //! not yet collected. Whoever wants to save what can be saved asks for them.
 
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
 use flysch_api::vfs::{
     Attributes, DeviceNumber, Entry, Error, FileFlags, FileKind, FileSystem, Inode, NameVisitor,
     Statistics, Timestamp, Visitor,
 };
-
-use crate::open::SharedFileSystem;
 
 /// Name of the directory, if the root has no such name already.
 const NAME: &str = "lost+found";
@@ -22,14 +21,14 @@ const POSITION: u64 = u64::MAX >> 1;
 /// A file system with its unreachable files in `lost+found`, each named by its inode number as
 /// file system checkers do (`#65`).
 pub(crate) struct WithLost {
-    fs: SharedFileSystem,
+    fs: Arc<dyn FileSystem + Send + Sync>,
     root: Inode,
     name: Vec<u8>,
     lost: Vec<(Inode, FileKind)>,
 }
 
 impl WithLost {
-    pub(crate) fn new(fs: SharedFileSystem, lost: Vec<(Inode, FileKind)>) -> Self {
+    pub(crate) fn new(fs: Arc<dyn FileSystem + Send + Sync>, lost: Vec<(Inode, FileKind)>) -> Self {
         let root = fs.statistics().root;
         let names = (1u32..).map(|number| match number {
             1 => NAME.to_string(),

@@ -9,7 +9,7 @@ use flysch_api::data::BadData;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_cam::{Disk, Family};
 
-use crate::stack::Needs;
+use crate::open::Needs;
 
 /// A disk on one port, showing its user only the memory that is the user's.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ mod image;
 mod incidents;
 pub mod lane;
 pub mod nvme;
+mod open;
 pub mod size;
 mod stack;
 mod target;
@@ -24,7 +25,8 @@ pub use flysch_models::faults::{Plan, PlanError};
 pub use function::UfsFunction;
 pub use image::{ImageError, ImageFault};
 pub use nvme::NvmeControl;
-pub use stack::{Needs, Plain, Stack, Visitor};
+pub use open::{Needs, Visitor};
+pub use stack::{Plain, Stack};
 pub use target::{
     ClockKind, CryptoTarget, FileTarget, KINDS, Key, Kind, NullTarget, NvmeQemuTarget, NvmeTarget,
     ParseError, QemuTarget, Target, UfsTarget, did_you_mean,

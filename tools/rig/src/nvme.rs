@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
-use crate::stack::{Needs, Open};
+use crate::open::{Needs, Open};
 use crate::target::{ClockKind, FaultsFrom, NvmeQemuTarget, NvmeTarget};
 use crate::ticks::ticks;
 use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};

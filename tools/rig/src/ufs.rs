@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
-use crate::stack::{Needs, Open};
+use crate::open::{Needs, Open};
 use crate::target::{ClockKind, CryptoTarget, FaultsFrom, QemuTarget, UfsTarget};
 use crate::ticks::ticks;
 

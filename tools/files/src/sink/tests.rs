@@ -1,6 +1,7 @@
 use std::fs::{self, Permissions};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 

@@ -4,8 +4,8 @@ use flysch_api::block::{Error, Operation};
 use flysch_api::command::{Ended, Port};
 use flysch_api::machine::Instant;
 
-use crate::disk::Disk;
-use crate::family::{Action, Family, POLL_READY_MS, POLL_READY_TRIES, Trouble, Verdict};
+use super::Disk;
+use crate::family::{Action, Attention, Family, POLL_READY_MS, POLL_READY_TRIES, Trouble, Verdict};
 
 /// Tries after events that were not the command's fault (resets, unit attentions): more of them
 /// in one command's life mean that something is wrong for good.
@@ -56,21 +56,6 @@ pub struct Statistics {
     pub strays: u64,
     /// What the unit told by unit attentions.
     pub attention: Attention,
-}
-
-/// Events a unit told of that call for another scan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attention {
-    /// 29/xx: power on, reset or bus reset.
-    pub reset: bool,
-    /// 2A/09: the capacity is another.
-    pub capacity: bool,
-    /// 2A/01: mode parameters are others (the write cache may be switched).
-    pub parameters: bool,
-    /// 3F/0E: there are other logical units.
-    pub luns: bool,
-    /// 3F/03, 28/00: the unit or its medium may be another.
-    pub identity: bool,
 }
 
 impl<P: Port> Disk<P>

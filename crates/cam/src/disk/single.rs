@@ -8,7 +8,7 @@ use flysch_api::data::Data;
 use flysch_api::machine::Instant;
 use flysch_api::trace::Passage;
 
-use crate::disk::{Disk, transfer};
+use super::{Disk, transfer};
 use crate::family::Family;
 use crate::queue::{Order, Standing, next_token};
 

@@ -1,0 +1,53 @@
+//! What whoever opens a stack asks of it, and what every kind of stack has.
+
+use flysch_api::block::Device;
+use flysch_api::machine::Clock;
+
+use crate::blocks::{Blocks, OnDevice};
+
+/// What the user of a stack needs of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Lanes: one for each thread or worker that has a queue of its own.
+    pub lanes: u16,
+    /// Requests in flight per lane.
+    pub queue_depth: u32,
+    /// Bytes of buffer memory per lane.
+    pub memory: usize,
+}
+
+impl Default for Needs {
+    /// One lane for copying.
+    fn default() -> Self {
+        Self { lanes: 1, queue_depth: 32, memory: crate::blocks::MEMORY }
+    }
+}
+
+/// Something that works on the disk of a stack, whatever the stack is made of.
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does the work. There is at least one lane; all lanes are of one disk.
+    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output;
+}
+
+/// What every kind of stack has.
+pub(crate) trait Open {
+    type Lane: Device;
+    type Clock: Clock;
+
+    fn parts(&mut self) -> (&mut [Self::Lane], &Self::Clock);
+    fn first(&self) -> &Self::Lane;
+    fn description(&self) -> &str;
+
+    fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
+        let (lanes, clock) = self.parts();
+        visitor.visit(lanes, clock)
+    }
+
+    fn blocks(&mut self) -> Box<dyn Blocks + '_> {
+        let (lanes, clock) = self.parts();
+        Box::new(OnDevice::new(&mut lanes[0], clock))
+    }
+}
