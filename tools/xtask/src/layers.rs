@@ -1,9 +1,13 @@
 //! Who may import whom: the table in ARCHITECTURE.md is the law, the manifests are judged by it.
+//! And within a crate: no module may use another that uses it, directly or through others.
+
+mod modules;
 
 use std::collections::BTreeMap;
 
 use crate::Report;
 use crate::workspace::{Package, Workspace};
+use modules::Modules;
 
 /// Crates that may contain unsafe code, and the folder it is confined to.
 const UNSAFE: [(&str, &str); 2] = [("api", "crates/api/src/machine/"), ("host/*", "host/")];
@@ -15,9 +19,81 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Report, String> {
     for package in &workspace.packages {
         findings.extend(check_attributes(workspace, package)?);
     }
-    let summary =
-        format!("layers: {} packages on {} levels", workspace.packages.len(), table.rows.len());
+    findings.extend(check_modules(workspace)?);
+    let summary = format!(
+        "layers: {} packages on {} levels, {} of them with modules in a circle",
+        workspace.packages.len(),
+        table.rows.len(),
+        KNOTS.len()
+    );
     Ok(Report { findings, summary })
+}
+
+/// Modules of a crate that use each other in a circle.
+#[derive(Debug)]
+struct Knot {
+    /// The crate's folder.
+    folder: &'static str,
+    /// All modules of the circle, sorted.
+    modules: &'static [&'static str],
+    /// Why they are not apart yet.
+    reason: &'static str,
+}
+
+/// The circles that are still there. None may grow, and none may come.
+const KNOTS: [Knot; 4] = [
+    Knot {
+        folder: "crates/geom",
+        modules: &["access", "class", "events", "graph", "io", "object", "route"],
+        reason: "classes are called by the graph and call it, as GEOM has it",
+    },
+    Knot {
+        folder: "crates/nvme",
+        modules: &["admin", "control", "host", "init", "operation", "port", "recover"],
+        reason: "the control path is to be taken apart as that of crates/ufs was",
+    },
+    Knot {
+        folder: "crates/ubi",
+        modules: &["attach", "blocks", "fastmap", "table", "volume"],
+        reason: "what attaching finds is in the file of attaching, and all others need it",
+    },
+    Knot {
+        folder: "crates/ubifs",
+        modules: &["access", "auth", "node_cache", "signature"],
+        reason: "places of nodes are in the file that reads and verifies them",
+    },
+];
+
+fn check_modules(workspace: &Workspace) -> Result<Vec<String>, String> {
+    let files = workspace.files()?;
+    let mut findings = Vec::new();
+    for Package { folder, .. } in &workspace.packages {
+        let sources = format!("{folder}/src/");
+        let is_source = |file: &&String| file.starts_with(&sources) && file.ends_with(".rs");
+        let read = |file: &String| Ok((file.clone(), workspace.read(file)?));
+        let files = files.iter().filter(is_source).map(read).collect::<Result<Vec<_>, String>>()?;
+        findings.extend(judge_modules(folder, &Modules::read(folder, &files), &KNOTS));
+    }
+    Ok(findings)
+}
+
+/// Holds the circles of a crate against those that are known.
+fn judge_modules(folder: &str, modules: &Modules, known: &[Knot]) -> Vec<String> {
+    let knots = modules.knots();
+    let known = || known.iter().filter(|knot| knot.folder == folder);
+    let is_new = |knot: &&Vec<&str>| known().all(|known| known.modules != &knot[..]);
+    let cycles = knots.iter().filter(is_new).flat_map(|knot| modules.cycles(knot));
+    let mut findings: Vec<String> =
+        cycles.map(|cycle| format!("layers: {folder}: in a circle {cycle}")).collect();
+    let gone = known().filter(|known| knots.iter().all(|knot| known.modules != &knot[..]));
+    findings.extend(gone.map(|Knot { modules, reason, .. }| {
+        format!(
+            "layers: {folder}: {} are not what is in a circle there now: correct or remove the \
+             line in tools/xtask/src/layers.rs ({reason})",
+            modules.join(", ")
+        )
+    }));
+    findings
 }
 
 /// The table: one row per level.
@@ -284,6 +360,29 @@ After the table.
         let findings = judge(&packages);
         assert_eq!(findings.len(), 2, "{findings:?}");
         assert!(findings[0].contains("`nvme`") && findings[1].contains("`ubifs`"));
+    }
+
+    #[test]
+    fn a_circle_that_nobody_knows_of_and_one_that_is_gone_are_found() {
+        let file = |name: &str, text: &str| (format!("crates/x/src/{name}.rs"), text.to_owned());
+        let files = [file("lib", ""), file("a", "use crate::b;"), file("b", "use crate::a;")];
+        let circle = Modules::read("crates/x", &files);
+        let none = Modules::read("crates/x", &files[..2]);
+        let (folder, reason) = ("crates/x", "a reason");
+        let known = [Knot { folder, modules: &["a", "b"], reason }];
+        let other = [Knot { folder, modules: &["a", "c"], reason }];
+        let elsewhere = [Knot { folder: "crates/y", modules: &["a", "b"], reason }];
+        let judge = |modules: &Modules, known: &[Knot]| judge_modules("crates/x", modules, known);
+        assert_eq!(judge(&circle, &known), [""; 0]);
+        for known in [&[][..], &elsewhere] {
+            let findings = judge(&circle, known);
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(findings[0].contains("`a` uses `b` (crates/x/src/a.rs:1), `b` uses `a` "));
+        }
+        assert_eq!(judge(&none, &[]), [""; 0]);
+        let findings = judge(&none, &known);
+        assert!(findings.len() == 1 && findings[0].contains("a, b are not"), "{findings:?}");
+        assert_eq!(judge(&circle, &other).len(), 2);
     }
 
     #[test]

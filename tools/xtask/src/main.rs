@@ -25,7 +25,7 @@ tasks
              --skip STEP   leave this step out (may be repeated)
              --list        name the steps and stop
              --no-install  never install a missing tool
-  layers   who may import whom, against the table in ARCHITECTURE.md
+  layers   who may import whom, against the table in ARCHITECTURE.md, and no circles in a crate
   tidy     lengths, widths, words: the budgets of the code
   lab      build the Linux guest of the flash tests (root, once) and run what needs it
   fuzz     run the fuzz targets, with a nightly compiler

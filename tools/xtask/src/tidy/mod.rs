@@ -10,7 +10,7 @@ mod words;
 use crate::Report;
 use crate::workspace::Workspace;
 
-pub(crate) use rust::code_of;
+pub(crate) use rust::{closing, code_of, find_outside, words as words_of};
 
 /// Lines of one function; 40 is the wish.
 const FUNCTION_LINES: Limit = Limit { rule: "function-lines", wish: 40, limit: 70 };
@@ -134,8 +134,8 @@ fn check_columns(file: &str, text: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// Files that hold nothing but tests are as long as their cases.
-fn is_test_file(file: &str) -> bool {
+/// Whether a file holds nothing but tests; it is as long as their cases.
+pub(crate) fn is_test_file(file: &str) -> bool {
     let parts: Vec<&str> = file.split('/').collect();
     let name = parts.last().copied().unwrap_or_default();
     let folder = &parts[..parts.len() - 1];

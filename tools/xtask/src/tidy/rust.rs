@@ -172,7 +172,7 @@ fn character(rest: &str) -> usize {
 }
 
 /// Every word of the code with its place.
-fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     code.split(move |c| !is_word(c)).filter(|word| !word.is_empty()).map(|word| {
         let place = word.as_ptr() as usize - code.as_ptr() as usize;
@@ -232,7 +232,7 @@ fn block(code: &str, from: usize) -> Option<(usize, usize)> {
 }
 
 /// The first of `wanted` after `from` that is in no bracket opened after `from`.
-fn find_outside(code: &str, from: usize, wanted: &[char]) -> Option<usize> {
+pub(crate) fn find_outside(code: &str, from: usize, wanted: &[char]) -> Option<usize> {
     let mut depth = 0_i32;
     let mut before = ' ';
     for (at, c) in code[from..].char_indices() {
@@ -246,7 +246,7 @@ fn find_outside(code: &str, from: usize, wanted: &[char]) -> Option<usize> {
 }
 
 /// The place of the bracket that closes the one at `open`.
-fn closing(code: &str, open: usize) -> Option<usize> {
+pub(crate) fn closing(code: &str, open: usize) -> Option<usize> {
     let pair = match code[open..].chars().next()? {
         '(' => ('(', ')'),
         _ => ('{', '}'),
