@@ -214,6 +214,23 @@ impl<M: Machine> Core<M> {
             |unit: &Option<UnitDescriptor>| unit.as_ref().map_or(0, |u| u.b_lu_queue_depth);
         let units = core::array::from_fn(|lun| of_unit(&self.device.units[lun]));
         self.shared.bounds.publish(device, units);
+        if self.shape.mcq {
+            self.bound_active_commands();
+        }
+    }
+
+    /// MCQCONFIG.MAC: what of all lanes together the controller hands to the device at once, and
+    /// the rest waits in the rings. No more than it can, and no more than the device queues, which
+    /// at the first bring-up is not known from the beginning.
+    fn bound_active_commands(&mut self) {
+        let tags = (self.shape.lanes * self.shape.depth) as u32;
+        let queued = match self.device.descriptor.b_queue_depth {
+            0 => u32::MAX,
+            depth => depth.into(),
+        };
+        let active = tags.min(self.cap.active_commands_max()).min(queued);
+        let config = McqConfig::new().with_active_commands(active);
+        self.machine.write32(MCQCONFIG, config.into_bits());
     }
 
     /// Switches the controller off: it forgets everything and touches no memory any more.
@@ -305,10 +322,7 @@ impl<M: Machine> Core<M> {
                 self.machine.write32(bank + mcq::SQATTR, 0);
                 self.machine.write32(bank + mcq::CQATTR, 0);
             }
-            let tags = (self.shape.lanes * self.shape.depth) as u32;
-            let active = tags.min(self.cap.active_commands_max());
-            let config = McqConfig::new().with_active_commands(active);
-            self.machine.write32(MCQCONFIG, config.into_bits());
+            self.bound_active_commands();
         } else {
             self.machine.write32(CONFIG, 0);
         }

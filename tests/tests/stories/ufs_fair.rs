@@ -2,12 +2,13 @@
 
 use flysch_api::command::{Command, Ended};
 use flysch_api::command::{Declined, NotStarted, Port as _};
-use flysch_api::machine::Clock as _;
+use flysch_api::machine::{Clock as _, Registers as _};
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::ufs::{Config, UnitConfig};
 use flysch_tests::ufs::{Model, buffer, done, finish, machine, ports, read};
 use flysch_ufs::{Options, Port, QueueMode};
 use flysch_wire::scsi::luns::LogicalUnitNumber;
+use flysch_wire::ufs::registers::{MCQCAP, MCQCONFIG, McqCap, McqConfig, mcq};
 
 #[test]
 fn no_queue_starves_another() {
@@ -83,6 +84,58 @@ fn the_device_gets_no_more_than_it_queues() {
             let slots: u32 = ports.iter().map(|port| port.limits().slots).sum();
             assert_eq!(slots, 7);
         }
+    }
+}
+
+/// Commands that the controller has fetched and not answered: those in flight, less those that
+/// wait in the submission rings and those that have ended and wait in the completion rings.
+fn active(machine: &Model, ports: &[Port<Model>], in_flight: u32) -> u32 {
+    let bank = McqCap::from_bits(machine.read32(MCQCAP));
+    let waiting = |head: u32, tail: u32, size: u32| {
+        let (head, tail) = (machine.read32(head), machine.read32(tail));
+        (tail + size - head) % size / 32
+    };
+    let in_rings = |queue: u8| {
+        let bank = bank.queue_offset(queue);
+        let (sq, cq) = (machine.read32(bank + mcq::SQDAO), machine.read32(bank + mcq::CQDAO));
+        let bytes = |register: u32| (machine.read32(bank + register) & 0xFFFF) * 4 + 4;
+        waiting(sq + mcq::SQHP, sq + mcq::SQTP, bytes(mcq::SQATTR))
+            + waiting(cq + mcq::CQHP, cq + mcq::CQTP, bytes(mcq::CQATTR))
+    };
+    in_flight - (0..ports.len() as u8).map(in_rings).sum::<u32>()
+}
+
+#[test]
+fn lanes_together_have_no_more_active_than_controller_and_device_take() {
+    for (lanes, queue_depth, most, slots) in [(4, 200, 32, 128), (4, 12, 12, 12), (8, 5, 5, 8)] {
+        let machine = machine(Config { queue_depth, ..Config::default() });
+        let options = Options { queue: QueueMode::Mcq, lanes, ..Options::default() };
+        let mut ports = ports(&machine, options);
+        let mac = McqConfig::from_bits(machine.read32(MCQCONFIG)).active_commands();
+        assert_eq!(mac, most, "what the driver writes");
+        greet(&machine, &mut ports[0], 1);
+        let taken: u32 = ports.iter().map(|port| port.limits().slots).sum();
+        assert_eq!(taken, slots, "what the lanes take");
+        let (mut in_flight, mut ended, mut seen) = (0, 0, 0);
+        while ended < 2000 {
+            for port in &mut ports {
+                while port.start(read(0, buffer(&machine, 0, 4096)), machine.now()).is_ok() {
+                    in_flight += 1;
+                }
+                port.ring(machine.now());
+            }
+            assert_eq!(in_flight, slots);
+            seen = seen.max(active(&machine, &ports, in_flight));
+            machine.wait(ports.iter().filter_map(|port| port.poll_at()).min());
+            seen = seen.max(active(&machine, &ports, in_flight));
+            for port in &mut ports {
+                while let Some(outcome) = port.poll(machine.now()) {
+                    assert_eq!(outcome.ended, Ended::Good, "{:?}", port.failure());
+                    (ended, in_flight) = (ended + 1, in_flight - 1);
+                }
+            }
+        }
+        assert_eq!(seen, most, "no more, and no fewer");
     }
 }
 
