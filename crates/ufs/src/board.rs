@@ -1,9 +1,11 @@
 //! The board: what the [`Platform`] is told and asked, and what it wants to be done.
 
 use crate::control::{Answer, Core, Run, Wait};
+use crate::device_quirks::DeviceQuirks;
 use crate::error::Cause;
 use crate::history::ErrorKind;
 use crate::platform::{Clocks, DmeSetting, Event, Phase, Platform, PlatformError};
+use crate::quirks::Correction;
 use crate::time::US;
 use crate::uic::UicCommand;
 use flysch_api::machine::Machine;
@@ -24,8 +26,17 @@ impl<M: Machine> Core<M> {
 
     /// Tells the platform, waits as long as it wants and sets what it wants.
     pub(crate) fn tell(&mut self, event: Event, phase: Phase) -> Run<()> {
+        Ok(self.tell_or_refusal(event, phase)??)
+    }
+
+    /// As [`tell`](Self::tell), for one who goes on all the same.
+    pub(crate) fn tell_or_refusal(
+        &mut self,
+        event: Event,
+        phase: Phase,
+    ) -> Wait<Result<(), Cause>> {
         if self.platform.is_none() {
-            return Ok(());
+            return Ok(Ok(()));
         }
         let answer = self.once(|core| match core.platform().map(|p| p.notice(event, phase)) {
             Some(Ok(wait_us)) => wait_us.into(),
@@ -33,7 +44,7 @@ impl<M: Machine> Core<M> {
             None => 0,
         });
         if answer & REFUSED != 0 {
-            return Err(Cause::Platform(answer as u16).into());
+            return Ok(Err(Cause::Platform(answer as u16)));
         }
         if answer != 0 {
             self.sleep(answer * US)?;
@@ -48,10 +59,10 @@ impl<M: Machine> Core<M> {
                 self.note(ErrorKind::Setting, u32::from(setting.attribute.into_bits()));
             }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
-    fn set_attribute(&mut self, setting: DmeSetting) -> Wait<Result<u32, Cause>> {
+    pub(crate) fn set_attribute(&mut self, setting: DmeSetting) -> Wait<Result<u32, Cause>> {
         let argument = UicArgument1::new()
             .with_mib_attribute(setting.attribute)
             .with_gen_selector_index(setting.selector);
@@ -103,13 +114,16 @@ impl<M: Machine> Core<M> {
         self.options.reference_clock.or_else(board)
     }
 
-    /// Says what the device is.
-    pub(crate) fn introduce_device(&mut self) {
-        self.effect(|core| {
-            let (descriptor, quirks) = (core.device.descriptor, core.device.quirks);
-            if let Some(platform) = core.platform() {
-                platform.device(&descriptor, quirks);
-            }
+    /// Says what the device is and what is known of it; gives what the board knows better.
+    pub(crate) fn introduce_device(&mut self, known: DeviceQuirks) -> Correction<DeviceQuirks> {
+        let answer = self.answer(|core| {
+            let descriptor = core.device.descriptor;
+            let correction = core.platform().map(|p| p.device(&descriptor, known));
+            Answer::Quirks(correction.unwrap_or_default())
         });
+        match answer {
+            Answer::Quirks(correction) => correction,
+            _ => unreachable!("another answer where quirks were written down"),
+        }
     }
 }

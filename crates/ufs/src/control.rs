@@ -10,6 +10,7 @@
 //! Compared with `async fn` this keeps the driver `Send` exactly when its machine is, needs no
 //! pinning, no waker and no allocation per wait; compared with hand-written states it can be read.
 
+use crate::device_quirks::DeviceQuirks;
 use crate::exchange::{Exchange, Place, Reply};
 use crate::facts::{Device, Facts, Shape};
 use crate::history::{ErrorKind, ErrorLog};
@@ -19,7 +20,7 @@ use crate::layout::Layout;
 use crate::link::Link;
 use crate::options::Options;
 use crate::platform::{DmeSetting, Platform};
-use crate::quirks::Quirks;
+use crate::quirks::{Correction, Quirks};
 use crate::shared::{Shared, Signals};
 use crate::task::{self, TaskAction};
 use crate::time::MS;
@@ -73,6 +74,7 @@ pub(crate) enum Answer {
     Value(u64),
     Reply(Reply),
     Setting(Option<DmeSetting>),
+    Quirks(Correction<DeviceQuirks>),
     Bytes(Vec<u8>),
     Failed(Cause),
 }
@@ -136,6 +138,8 @@ pub(crate) struct Core<M: Machine> {
     pub(crate) clocks_on: bool,
     /// The controller is on and its queues are.
     pub(crate) running: bool,
+    /// A suspend has put the device to sleep: whoever wakes the link wakes it, too.
+    pub(crate) asleep: bool,
     /// How it tells the ends of commands.
     pub(crate) signals: Signals,
     /// The present instant, and the next one to be polled at.
@@ -168,6 +172,7 @@ impl<M: Machine> Core<M> {
             platform: None,
             clocks_on: false,
             running: false,
+            asleep: false,
             signals: Signals::default(),
             now: Instant::START,
             at: Instant::NEVER,

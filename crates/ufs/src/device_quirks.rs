@@ -11,6 +11,7 @@ pub enum DeviceQuirk {
     /// 2 ms: supplies and clocks stay on that long.
     SettleBeforeLowPower,
     /// The device's receiver wakes later than it says: its PA_TACTIVATE must be above the host's.
+    /// Linux does so for WDC's parts on Qualcomm's hosts alone; a longer time is safe on any.
     PeerTactivateAboveHost,
     /// The host's PA_TACTIVATE must be 1 ms.
     HostTactivate1Ms,
@@ -21,10 +22,17 @@ pub enum DeviceQuirk {
     HostSaveConfigTime,
     /// As `HostSaveConfigTime`, by the debug attribute of DesignWare's PHY.
     DebugSaveConfigTime,
-    /// WriteBooster is there although wSpecVersion is older than 3.1.
+    /// WriteBooster is there although wSpecVersion is older than 3.1 and not 2.2: newer firmware
+    /// brought it. Any other device that old is not asked for it, whatever its descriptor says.
     EarlyWriteBooster,
     /// qTimestamp is refused although wSpecVersion says it is there.
     NoTimestamp,
+    /// What the device sends ahead of a burst in HS-G1 is too short for the host's receiver to
+    /// synchronise on: its PA_TXHSG1SYNCLENGTH must be 4Ah.
+    LongerPeerSync,
+    /// In HS-G5 the host's transmitter has to send repeated bits 3.5 dB lower, and in lower gears
+    /// not: TX_HS_EQUALIZER_SETTING of each lane.
+    DeemphasisByGear,
 }
 
 set_of_quirks! {
@@ -33,12 +41,24 @@ set_of_quirks! {
 }
 
 impl DeviceQuirks {
-    /// The quirks of a device by its maker and its product name (iProductName).
+    /// The quirks of a device by its maker and its product name (iProductName), behind any host.
     pub fn find(manufacturer: u16, product: &str) -> Self {
+        Self::find_in(TABLE, manufacturer, product)
+    }
+
+    /// What Qualcomm's hosts need besides with a device of this maker. Both are about how well
+    /// *their* PHY and the device's hear each other, and may do harm on another board: so they are
+    /// not in [`find`](Self::find), and it is a platform that knows its PHY that adds them in
+    /// [`Platform::device`](crate::Platform::device).
+    pub fn on_qualcomm(manufacturer: u16) -> Self {
+        Self::find_in(ON_QUALCOMM, manufacturer, "")
+    }
+
+    fn find_in(table: &[Row], manufacturer: u16, product: &str) -> Self {
         let hit = |row: &&Row| {
             row.manufacturer == manufacturer && row.product.is_none_or(|name| name == product)
         };
-        Self(TABLE.iter().filter(hit).fold(0, |bits, row| bits | row.quirks.0))
+        Self(table.iter().filter(hit).fold(0, |bits, row| bits | row.quirks.0))
     }
 
     /// Whether the name has to be known, which costs a query.
@@ -83,15 +103,20 @@ const SAMSUNG: u16 = 0x1CE;
 const SK_HYNIX: u16 = 0x1AD;
 /// Toshiba, now Kioxia.
 const KIOXIA: u16 = 0x198;
+/// Western Digital, SanDisk.
+const WDC: u16 = 0x145;
 
 use DeviceQuirk::*;
 
-/// Source: Linux drivers/ufs/core/ufshcd.c and drivers/ufs/host/ufs-mediatek.c. That Samsung's
-/// parts need the link tested after a NAC needs no row: it is tested after every UIC error.
+/// Source: Linux drivers/ufs/core/ufshcd.c, and of drivers/ufs/host ufs-mediatek.c and ufs-qcom.c
+/// what is about the device and, at worst, a little slower behind another host: a longer wait, a
+/// longer time to wake, one more question. That Samsung's parts need the link tested after a NAC
+/// needs no row: it is tested after every UIC error. That some supplies want a rest after they were
+/// switched off (UFS_DEVICE_QUIRK_DELAY_AFTER_LPM, which Linux has given up) is the platform's.
 const TABLE: &[Row] = &[
     of_maker(MICRON, &[SettleBeforeLowPower]),
     of_maker(SAMSUNG, &[SettleBeforeLowPower, PeerTactivateAboveHost, LongerHibern8]),
-    of_maker(SK_HYNIX, &[HostSaveConfigTime]),
+    of_maker(SK_HYNIX, &[SettleBeforeLowPower, HostSaveConfigTime]),
     of_product(SK_HYNIX, "hB8aL1", &[DebugSaveConfigTime]),
     of_product(SK_HYNIX, "H9HQ21AFAMZDAR", &[EarlyWriteBooster]),
     of_maker(KIOXIA, &[SettleBeforeLowPower]),
@@ -99,7 +124,11 @@ const TABLE: &[Row] = &[
     of_product(KIOXIA, "THGLF2G9D8KBADG", &[HostTactivate1Ms]),
     of_product(KIOXIA, "THGJFJT1E45BATP", &[NoTimestamp]),
     of_product(KIOXIA, "THGJFJT0E25BAIP", &[NoTimestamp]),
+    of_maker(WDC, &[PeerTactivateAboveHost]),
 ];
+
+/// Source: Linux drivers/ufs/host/ufs-qcom.c, the rows that are about the host's PHY.
+const ON_QUALCOMM: &[Row] = &[of_maker(SAMSUNG, &[LongerPeerSync, DeemphasisByGear])];
 
 const fn of_maker(manufacturer: u16, quirks: &[DeviceQuirk]) -> Row {
     Row { manufacturer, product: None, quirks: DeviceQuirks::of(quirks) }
@@ -121,6 +150,16 @@ mod tests {
         assert!(one.has(HostSaveConfigTime) && one.has(DebugSaveConfigTime));
         assert_eq!(DeviceQuirks::find(0, "hB8aL1"), DeviceQuirks::NONE);
         assert!(DeviceQuirks::depend_on_name(KIOXIA) && !DeviceQuirks::depend_on_name(MICRON));
+    }
+
+    #[test]
+    fn what_only_one_hosts_phy_needs_is_in_a_table_of_its_own() {
+        assert!(DeviceQuirks::find(WDC, "").has(PeerTactivateAboveHost));
+        assert!(DeviceQuirks::find(SK_HYNIX, "").has(SettleBeforeLowPower));
+        let both = DeviceQuirks::of(&[LongerPeerSync, DeemphasisByGear]);
+        assert_eq!(DeviceQuirks::on_qualcomm(SAMSUNG), both);
+        assert_eq!(DeviceQuirks::find(SAMSUNG, "").0 & both.0, 0);
+        assert_eq!(DeviceQuirks::on_qualcomm(MICRON), DeviceQuirks::NONE);
     }
 
     #[test]

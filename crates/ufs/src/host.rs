@@ -393,10 +393,20 @@ impl<M: Machine> Host<M> {
             }
         }
         self.job_at = self.idle_until(now);
+        if self.lane.waits && self.lane.obeyed.runs() {
+            // Who was declined is polled once more, and tries again.
+            self.lane.forget_declined();
+            self.job_at = Instant::START;
+        }
     }
 
-    /// A lane that waited too long for this host has switched the controller off.
+    /// A lane that waited too long for this host has switched the controller off. The end of a
+    /// shutdown, which may wait for the platform, orders the same.
     fn notice_end(&mut self) {
+        let shuts_down = matches!(self.job, Some(Job::Operation(Operation::Shutdown)));
+        if shuts_down && !self.core.running {
+            return;
+        }
         if self.state == State::Up && self.core.shared.orders.order_now().has(Order::GONE) {
             self.state = State::Gone;
             self.core.running = false;
@@ -434,7 +444,9 @@ impl<M: Machine> Host<M> {
         if self.state != State::Up {
             return Instant::NEVER;
         }
-        let event = if self.core.shared.event_pending() { self.event_at } else { Instant::NEVER };
+        // While the link hibernates nothing is asked of the device.
+        let asks = self.core.shared.event_pending() && !self.core.link.hibernating;
+        let event = if asks { self.event_at } else { Instant::NEVER };
         // A lane on another thread cannot wake this one.
         let lanes = match self.core.shape.lanes {
             1 => Instant::NEVER,
@@ -534,7 +546,7 @@ impl Job {
             }
             Self::Operation(operation) => core.operate(operation),
             Self::Event => core.handle_event().map(|()| Output::None),
-            Self::Wake => core.hibernate(false).map(|()| Output::None),
+            Self::Wake => core.resume().map(|()| Output::None),
             Self::Recovery(recovery) => recovery.run(core).map(|()| Output::None),
         }
     }

@@ -9,6 +9,7 @@ use crate::lane::Lane;
 use crate::layout::Layout;
 use crate::options::Timeouts;
 use crate::platform::{Event, Phase, QueueRegisters};
+use crate::power_mode::DevicePower;
 use crate::quirks::Quirk;
 use crate::shared::{Signals, Starts};
 use crate::time::{MS, US};
@@ -494,10 +495,11 @@ impl<M: Machine> Core<M> {
             // Without its name a device has the quirks of its maker.
             name = string.map(|reply| DeviceName::of(reply.bytes())).unwrap_or_default();
         }
-        let found = DeviceQuirks::find(descriptor.w_manufacturer_id, name.as_str());
-        self.device.quirks = found.corrected(self.options.device_quirks);
         self.device.descriptor = descriptor;
-        self.introduce_device();
+        let found = DeviceQuirks::find(descriptor.w_manufacturer_id, name.as_str());
+        let of_caller = self.options.device_quirks;
+        let of_board = self.introduce_device(found.corrected(of_caller));
+        self.device.quirks = found.corrected(of_board).corrected(of_caller);
         Ok(())
     }
 
@@ -509,10 +511,13 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// A device that starts in UFS-Sleep takes no medium access before it is told to wake.
+    /// A device that starts in UFS-Sleep, or that a suspend has put there and no reset has woken,
+    /// takes no medium access before it is told to wake.
     fn wake_device(&mut self) -> Run<()> {
-        if self.device.descriptor.b_init_power_mode == 0 {
-            self.start_stop(crate::DevicePower::Active)??;
+        let starts_asleep = self.device.descriptor.b_init_power_mode == 0;
+        if starts_asleep || self.once(|core| core.asleep.into()) != 0 {
+            self.start_stop(DevicePower::Active)??;
+            self.effect(|core| core.asleep = false);
         }
         Ok(())
     }

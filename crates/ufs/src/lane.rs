@@ -43,7 +43,7 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) dead: u32,
     /// Its share of what device and units queue.
     share: Share,
-    /// A command was declined because the link hibernates.
+    /// A command was declined because the lane may not run, and none was taken since.
     pub(crate) waits: bool,
     /// Whether a slot that is given back has to be looked at: some are dead or counted by unit.
     pub(crate) counts_slots: bool,
@@ -290,7 +290,12 @@ impl<M: Machine> Lane<M> {
     pub(crate) fn idle(&mut self, now: Instant) {
         if self.in_flight == 0 {
             if self.waits && now >= self.watch_at {
+                // One look more once commands are taken again, for who did not know.
+                let knows = self.obeyed.runs() && self.watch_at != Instant::START;
                 self.watch_at = now.after_nanos(MS);
+                if knows {
+                    self.forget_declined();
+                }
             }
             // The host's own lane is always at hand, and the host looks for errors.
             if !self.parked && self.index != 0 {
@@ -298,6 +303,9 @@ impl<M: Machine> Lane<M> {
             } else if self.interrupts.are_on() && self.index != 0 {
                 // Something may have raised the line that no command of this lane is about.
                 self.acknowledge();
+            } else if self.interrupts.have_line_for_errors() {
+                // The same, while a command of the host is in its slot.
+                self.look_for_errors(false);
             }
         } else if now >= self.watch_at {
             self.watch(now);
@@ -422,7 +430,12 @@ impl<M: Machine> Lane<M> {
             }
             if order.runs() {
                 self.take_bounds();
-                self.waits = false;
+            }
+            if self.waits && order.has(order::ASLEEP) {
+                self.shared.ask_to_wake();
+            } else if self.waits && order.runs() && self.in_flight == 0 {
+                // Who was declined tries again when he has polled.
+                self.watch_at = Instant::START;
             }
         }
         self.set_reserve();
@@ -432,10 +445,17 @@ impl<M: Machine> Lane<M> {
         }
     }
 
+    /// Nobody waits any more, or whoever does has been told.
+    pub(crate) fn forget_declined(&mut self) {
+        self.waits = false;
+        self.set_reserve();
+    }
+
     /// Below how many free slots a command is looked at closely: always while the lane is parked or
-    /// may not run and where commands are counted by unit.
+    /// may not run, where somebody waited for that, and where commands are counted by unit.
     fn set_reserve(&mut self) {
-        let plain = !self.parked && self.obeyed.runs() && !self.share.bounds_units();
+        let runs = !self.parked && self.obeyed.runs() && !self.waits;
+        let plain = runs && !self.share.bounds_units();
         self.reserve = if plain { self.kept_back() } else { usize::MAX };
     }
 

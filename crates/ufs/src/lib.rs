@@ -26,7 +26,8 @@
 //! |---|---|
 //! | `time`, `error`, `history` | nanoseconds; what can go wrong, and what did |
 //! | `quirks`, `device_quirks` | what particular controllers and devices do differently |
-//! | `options`, `link`, `platform` | what the caller wants, how the link runs, what the board does |
+//! | `options`, `link`, `power_mode` | what the caller wants, how the link runs, how the device is on |
+//! | `platform` | what the board does |
 //! | `keys` | keys of inline encryption and their slots |
 //! | `layout`, `facts` | where everything lies in memory; controller and device as they are |
 //! | `shares`, `shared` | who may queue how much; what host and lanes say to each other |
@@ -35,7 +36,7 @@
 //! | `uic`, `task`, `exchange` | one UIC command, task management request, management command each |
 //! | `control` | the primitives of procedures that wait |
 //! | `board`, `management` | telling the platform; NOP, queries, the host's own SCSI commands |
-//! | `query`, `configuration`, `power`, `writebooster`, `exception` | the features of those names |
+//! | `query`, `configuration`, `power`, `writebooster`, `exception`, `suspend` | the features of those names |
 //! | `crypto` | how keys get into slots and out of them |
 //! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
 //! | `init`, `recover`, `operation` | [`STEPS`], bring-up as a list; the ladder; what can be asked for |
@@ -100,6 +101,7 @@ mod platform;
 pub mod policy;
 mod port;
 mod power;
+mod power_mode;
 mod query;
 mod queue;
 mod quirks;
@@ -109,6 +111,7 @@ mod service;
 mod shared;
 mod shares;
 mod slots;
+mod suspend;
 mod task;
 mod time;
 mod uic;
@@ -131,7 +134,7 @@ pub use platform::{
     Clocks, DmeSetting, Event, Phase, Platform, PlatformError, QueueRegisters, ReferenceClock,
 };
 pub use port::Port;
-pub use power::DevicePower;
+pub use power_mode::{DevicePower, SuspendLevel};
 pub use query::Query;
 pub use quirks::{Correction, Quirk, Quirks};
 pub use rpmb::{Nonce, RpmbAnswer, RpmbCommand, RpmbKey, RpmbRequest, RpmbUnit};

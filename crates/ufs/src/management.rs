@@ -7,6 +7,7 @@ use crate::exchange::{Exchange, HostCommand, Message, Reply, SCSI_GOOD, Segment}
 use crate::history::ErrorKind;
 use crate::lane::Lane;
 use crate::layout::management as layout;
+use crate::quirks::Quirk;
 use crate::time::MS;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -80,6 +81,9 @@ impl<M: Machine> Core<M> {
 
     /// Clears slots of the transfer request list and waits until the controller let go of them.
     pub(crate) fn clear_slots(&mut self, slots: u32) -> Wait<Result<u32, Cause>> {
+        if self.quirks.has(Quirk::StickySlots) {
+            return Ok(Err(Cause::Timeout));
+        }
         self.write(UTRLCLR, !slots);
         self.until(("UTRLDBR", UTRLDBR), slots, 0, self.options.timeouts.clear_ms)
     }

@@ -5,7 +5,7 @@ use crate::control::{Core, Run, Stop};
 use crate::firmware::FirmwarePart;
 use crate::keys::CryptoKey;
 use crate::options::LinkLimits;
-use crate::power::DevicePower;
+use crate::power_mode::{DevicePower, SuspendLevel};
 use crate::query::{Kind, Query};
 use crate::rpmb::{RpmbAnswer, RpmbCommand, RpmbUnit};
 use crate::upkeep::RefreshState;
@@ -35,6 +35,9 @@ pub enum Operation {
     Link(LinkLimits),
     /// Put the link into hibernation (`true`) or take it out.
     Hibernate(bool),
+    /// Put device and link to rest as deep as that, after the commands in flight have ended. A
+    /// command or an operation that needs them wakes them, and so does `Hibernate(false)`.
+    Suspend(SuspendLevel),
     /// Let the link hibernate after this idle time, µs; 0 is never.
     AutoHibern8(u32),
     /// The device's own power mode.
@@ -149,7 +152,7 @@ pub enum Operation {
 impl Operation {
     /// Whether the link must be awake for it.
     fn needs_link(&self) -> bool {
-        !matches!(self, Self::Hibernate(_))
+        !matches!(self, Self::Hibernate(_) | Self::Suspend(_))
     }
 }
 
@@ -231,7 +234,7 @@ impl core::fmt::Debug for DescriptorBytes {
 impl<M: Machine> Core<M> {
     pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
         if operation.needs_link() {
-            self.hibernate(false)?;
+            self.resume()?;
         }
         let output = self.carry_out(operation)?;
         // A host reset brings back what was asked for last.
@@ -256,7 +259,9 @@ impl<M: Machine> Core<M> {
             Operation::Nop => self.nop(self.options.timeouts.nop_ms),
             Operation::Query(ref query) => return self.answer_query(query),
             Operation::Link(limits) => self.set_link(limits),
-            Operation::Hibernate(enter) => self.hibernate(enter),
+            Operation::Hibernate(true) => self.suspend(SuspendLevel::Hibernate),
+            Operation::Hibernate(false) => self.resume(),
+            Operation::Suspend(level) => self.suspend(level),
             Operation::AutoHibern8(idle_us) => self.set_auto_hibern8(idle_us),
             Operation::Shutdown => self.shut_down(),
             Operation::Power(power) => self.start_stop(power)?.map_err(Stop::from),

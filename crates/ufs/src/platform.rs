@@ -9,6 +9,8 @@
 
 use crate::device_quirks::DeviceQuirks;
 use crate::link::Link;
+use crate::power_mode::DevicePower;
+use crate::quirks::Correction;
 use core::fmt::Debug;
 use flysch_wire::ufs::descriptor::DeviceDescriptor;
 use flysch_wire::ufs::uic::UicAttribute;
@@ -28,6 +30,11 @@ pub enum Event {
     HibernateEnter,
     /// DME_HIBERNATE_EXIT.
     HibernateExit,
+    /// START STOP UNIT to this power mode of the device. Before a higher one the supplies it needs
+    /// are switched on; after a lower one, which the device has reached and settled in, those it
+    /// does without may go. A bring-up begins with all of them on, at
+    /// `Step("controller disable")`. What a caller sends through a port himself is not told.
+    DevicePower(DevicePower),
     /// The controller is switched off for good: [`Operation::Shutdown`](crate::Operation).
     Shutdown,
 }
@@ -139,8 +146,16 @@ pub trait Platform: Debug + Send {
     }
 
     /// The device behind the link is known now: what it is, and the deviations it is known for.
-    /// Those that need registers of the PHY are the platform's to deal with.
-    fn device(&mut self, descriptor: &DeviceDescriptor, quirks: DeviceQuirks) {
+    /// Those that need registers of the PHY are the platform's to deal with. It answers what the
+    /// board or the SoC knows better, as Linux's host drivers do with tables of their own: see
+    /// [`DeviceQuirks::on_qualcomm`]. What the caller's
+    /// [`Options::device_quirks`](crate::Options::device_quirks) say comes on top.
+    fn device(
+        &mut self,
+        descriptor: &DeviceDescriptor,
+        quirks: DeviceQuirks,
+    ) -> Correction<DeviceQuirks> {
         let _ = (descriptor, quirks);
+        Correction::default()
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! - **scaling**: the link runs at its full speed while there is I/O, and in a low gear once there
 //!   was none for a while; the platform scales the clocks with it;
-//! - **suspend**: after a longer while the link hibernates and the platform's clocks are gated; a
-//!   command wakes it;
+//! - **suspend**: after a longer while the link hibernates and the platform's clocks are gated, and
+//!   before that the device may be put to sleep; a command wakes both;
 //! - **WriteBooster**: its buffer is flushed when little of it is left, while there is nothing else
 //!   to do, and while the link hibernates.
 //!
@@ -17,6 +17,7 @@
 use crate::host::{Host, Progress};
 use crate::operation::{Operation, Output};
 use crate::options::LinkLimits;
+use crate::power_mode::SuspendLevel;
 use crate::writebooster::WriteBoosterStatus;
 use flysch_api::machine::{Instant, Machine};
 
@@ -31,9 +32,11 @@ const HINT_AFTER_US: u32 = 50_000;
 pub struct Rules {
     /// The link's speeds by load.
     pub scaling: Option<Scaling>,
-    /// Without I/O for so long the link hibernates, µs (Linux: 2 s of idle time before runtime
-    /// suspend).
+    /// Without I/O for so long link and device are suspended, µs (Linux: 2 s of idle time before
+    /// runtime suspend).
     pub suspend_after_us: Option<u32>,
+    /// How deep (Linux: rpm_lvl).
+    pub suspend_level: SuspendLevel,
     /// What is done about the WriteBooster buffer.
     pub write_booster: Option<BoosterRules>,
 }
@@ -185,6 +188,9 @@ impl Policy {
 
     /// When the policy wants to be polled: for what is under way the host's own `poll_at` says it.
     pub fn poll_at(&self) -> Option<Instant> {
+        if self.is_busy() {
+            return None;
+        }
         self.candidates().filter_map(|(at, _)| at).min()
     }
 
@@ -240,7 +246,7 @@ impl Policy {
         match step {
             Step::Fast => Operation::Link(scaling.fast),
             Step::Slow => Operation::Link(scaling.slow),
-            Step::Suspend => Operation::Hibernate(true),
+            Step::Suspend => Operation::Suspend(self.rules.suspend_level),
             Step::FlushInHibernate => Operation::WriteBoosterFlushInHibernate(true),
             Step::IdleFlush => Operation::WriteBoosterFlush(true),
             Step::Resize => Operation::FollowResizeHint,

@@ -1,5 +1,5 @@
-//! Power: the link's gear, lanes and rate, hibernation by hand and by itself, and the device's own
-//! power modes.
+//! Power: the link's gear, lanes and rate, its hibernation by itself, the device's own power modes,
+//! and the end.
 
 use crate::control::{Core, Run, Stop};
 use crate::device_quirks::DeviceQuirk;
@@ -8,50 +8,22 @@ use crate::history::{ErrorKind, ErrorRecord};
 use crate::host_watch;
 use crate::link::Link;
 use crate::options::LinkLimits;
-use crate::platform::{Clocks, Event, Phase};
+use crate::platform::{Clocks, DmeSetting, Event, Phase};
+use crate::power_mode::DevicePower;
 use crate::quirks::Quirk;
-use crate::shared::order;
-
 use crate::time::{MS, US};
-use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
 use flysch_wire::ufs::registers::{AHIT, Ahit};
 use flysch_wire::ufs::uic::{
-    HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicAttribute, UicOpcode, UicResult,
+    HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicAttribute, UicResult,
 };
 use flysch_wire::ufs::upiu::Wlun;
 
 /// What PA_GRANULARITY means, µs (UniPro: 1 to 6).
 fn granule_us(granularity: u32) -> Option<u32> {
     [1, 4, 8, 16, 32, 100].get((granularity as usize).checked_sub(1)?).copied()
-}
-
-/// The device's own power modes, set by START STOP UNIT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DevicePower {
-    /// Takes commands.
-    Active,
-    /// UFS-Sleep: VCC may be off.
-    Sleep,
-    /// UFS-PowerDown: all supplies may be off.
-    PowerDown,
-    /// UFS-DeepSleep: as little current as can be with the supplies on. Only a reset of the device
-    /// leads out: [`Operation::Reset`](crate::Operation::Reset) on a board with RST_n.
-    DeepSleep,
-}
-
-impl DevicePower {
-    /// POWER CONDITION of START STOP UNIT (JESD220 11.3.7).
-    const fn condition(self) -> u8 {
-        match self {
-            Self::Active => 1,
-            Self::Sleep => 2,
-            Self::PowerDown => 3,
-            Self::DeepSleep => 4,
-        }
-    }
 }
 
 /// What to try, best first: for every gear the other rate series and one lane before the next
@@ -81,6 +53,14 @@ const START_STOP_UNIT: u8 = 0x1B;
 /// protection, replay, acknowledgement request; for traffic classes 0 and 1 (Linux, UniPro
 /// defaults for HS).
 const DATA_LINK_TIMEOUTS: [u32; 3] = [8191, 65535, 32767];
+
+/// TX_HS_EQUALIZER_SETTING for 3.5 dB, and PA_TXHSG1SYNCLENGTH, where quirks ask for them (Linux,
+/// for Qualcomm's hosts).
+const DEEMPHASIS_3_5_DB: u32 = 4;
+const PEER_SYNC_LENGTH: u32 = 0x4A;
+
+/// What a quirk of the device has done to the link.
+type Tuning<M> = fn(&mut Core<M>) -> Run<()>;
 
 use UicAttribute as A;
 
@@ -184,6 +164,9 @@ impl<M: Machine> Core<M> {
 
     /// The attributes of one power mode change, in the order every driver uses, then the change.
     fn apply(&mut self, link: Link) -> Run<Result<(), Cause>> {
+        if self.device.quirks.has(DeviceQuirk::DeemphasisByGear) {
+            self.set_deemphasis(link)?;
+        }
         let fast = u32::from(link.high_speed);
         let adapt = if link.high_speed && link.gear >= 4 {
             HsAdaptType::Initial
@@ -220,22 +203,54 @@ impl<M: Machine> Core<M> {
         Ok(self.dme_set(A::PaPwrmode, mode.into_bits())?.map(|_| ()))
     }
 
-    /// Attributes that particular devices need before the link gets fast (Linux sets them at the
-    /// same point). One that is refused leaves things as they are.
-    pub(crate) fn tune_link(&mut self) -> Run<()> {
-        let quirks = self.device.quirks;
-        if quirks.has(DeviceQuirk::HostTactivate1Ms) {
-            // In units of PA_GRANULARITY, which starts as 100 µs.
-            self.dme_set(A::PaTactivate, 10)??;
-        }
-        if quirks.has(DeviceQuirk::PeerTactivateAboveHost) {
-            self.raise_peer_activation()?;
-        }
-        if quirks.has(DeviceQuirk::LongerHibern8) {
-            let agreed = self.dme_get(A::PaHibern8time)??;
-            self.dme_set(A::PaHibern8time, agreed + 1)??;
+    /// What each transmitter of the host has to send lower, for the gear to come.
+    fn set_deemphasis(&mut self, link: Link) -> Run<()> {
+        let equaliser = if link.high_speed && link.gear == 5 { DEEMPHASIS_3_5_DB } else { 0 };
+        for lane in 0..link.lanes {
+            let setting = DmeSetting {
+                attribute: A::TxHsEqualizerSetting,
+                selector: lane.into(),
+                peer: false,
+                value: equaliser,
+            };
+            // As with all of them: the change itself tells whether it was right.
+            let _ = self.set_attribute(setting)?;
         }
         Ok(())
+    }
+
+    /// Attributes that particular devices need before the link gets fast (Linux sets them at the
+    /// same point). One that is refused leaves things as they are, and the others are set.
+    pub(crate) fn tune_link(&mut self) -> Run<()> {
+        let tunings: [(DeviceQuirk, Tuning<M>); 4] = [
+            // In units of PA_GRANULARITY, which starts as 100 µs.
+            (DeviceQuirk::HostTactivate1Ms, |core| {
+                core.dme_set(A::PaTactivate, 10)??;
+                Ok(())
+            }),
+            (DeviceQuirk::PeerTactivateAboveHost, Self::raise_peer_activation),
+            (DeviceQuirk::LongerHibern8, |core| {
+                let agreed = core.dme_get(A::PaHibern8time)??;
+                core.dme_set(A::PaHibern8time, agreed + 1)??;
+                Ok(())
+            }),
+            (DeviceQuirk::LongerPeerSync, |core| {
+                core.dme_peer_set(A::PaTxhsg1synclength, PEER_SYNC_LENGTH)??;
+                Ok(())
+            }),
+        ];
+        let mut refused = Ok(());
+        for (quirk, tune) in tunings {
+            if !self.device.quirks.has(quirk) {
+                continue;
+            }
+            match tune(self) {
+                Err(Stop::Pending) => return Err(Stop::Pending),
+                Err(failed) => refused = Err(failed),
+                Ok(()) => {}
+            }
+        }
+        refused
     }
 
     /// The device's PA_TACTIVATE above the host's, in time: each end has its own unit.
@@ -260,47 +275,6 @@ impl<M: Machine> Core<M> {
             && let Ok(activation) = self.dme_get(A::PaTactivate)?
         {
             let _ = self.dme_peer_set(A::PaTactivate, activation + 2)?;
-        }
-        Ok(())
-    }
-
-    /// Puts the link into hibernation, or takes it out. While it hibernates the lanes take no
-    /// commands: the first that is declined wakes it.
-    pub(crate) fn hibernate(&mut self, enter: bool) -> Run<()> {
-        if self.once(|core| core.link.hibernating.into()) == u64::from(enter) {
-            return Ok(());
-        }
-        if enter {
-            self.quiesce()?;
-        }
-        let (opcode, event) = match enter {
-            true => (UicOpcode::DmeHibernateEnter, Event::HibernateEnter),
-            false => (UicOpcode::DmeHibernateExit, Event::HibernateExit),
-        };
-        if !enter {
-            self.clocks(true);
-        }
-        self.tell(event, Phase::Before)?;
-        let done = self.uic(UicCommand::control(opcode))?;
-        self.effect(|core| {
-            match done {
-                Ok(_) => {
-                    core.link.hibernating = enter;
-                    if enter {
-                        core.shared.orders.publish(Order::PAUSE | order::ASLEEP);
-                    }
-                }
-                // The state of the link is unknown now: only a new start-up settles it.
-                Err(_) => core.ask_for_reset(),
-            }
-            if !enter {
-                core.shared.orders.publish(0);
-            }
-        });
-        done?;
-        self.tell(event, Phase::After)?;
-        if enter {
-            self.clocks(false);
         }
         Ok(())
     }
@@ -336,7 +310,10 @@ impl<M: Machine> Core<M> {
     /// controller forgets its memory. Lanes are gone until the next bring-up.
     pub(crate) fn shut_down(&mut self) -> Run<()> {
         self.quiesce()?;
-        self.tell(Event::Shutdown, Phase::Before)?;
+        if let Err(cause) = self.tell_or_refusal(Event::Shutdown, Phase::Before)? {
+            self.effect(|core| core.shared.orders.publish(0));
+            return Err(cause.into());
+        }
         for lun in 0..self.device.units.len() {
             if self.device.units[lun].is_some()
                 && let Err(cause) = self.flush(lun as u8)?
@@ -354,7 +331,9 @@ impl<M: Machine> Core<M> {
         self.effect(|core| core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE));
         self.lanes_obey()?;
         self.effect(Self::forget_keys);
-        self.tell(Event::Shutdown, Phase::After)?;
+        if let Err(cause) = self.tell_or_refusal(Event::Shutdown, Phase::After)? {
+            self.note_left_out("platform", cause);
+        }
         self.clocks(false);
         Ok(())
     }
@@ -396,16 +375,23 @@ impl<M: Machine> Core<M> {
         self.clocks_on = false;
     }
 
-    /// START STOP UNIT to the UFS DEVICE well-known unit.
+    /// START STOP UNIT to the UFS DEVICE well-known unit; the platform is told, and its refusal
+    /// counts as the device's.
     pub(crate) fn start_stop(&mut self, power: DevicePower) -> Run<Result<(), Cause>> {
+        let event = Event::DevicePower(power);
+        if let Err(cause) = self.tell_or_refusal(event, Phase::Before)? {
+            return Ok(Err(cause));
+        }
         let mut cdb = [0; 16];
         cdb[0] = START_STOP_UNIT;
         cdb[4] = power.condition() << 4;
-        let reply = self.scsi(self.plain_command(Wlun::UfsDevice.into_bits(), cdb))?;
+        if let Err(cause) = self.scsi(self.plain_command(Wlun::UfsDevice.into_bits(), cdb))? {
+            return Ok(Err(cause));
+        }
         let lower = power != DevicePower::Active;
-        if reply.is_ok() && lower && self.device.quirks.has(DeviceQuirk::SettleBeforeLowPower) {
+        if lower && self.device.quirks.has(DeviceQuirk::SettleBeforeLowPower) {
             self.sleep(2 * MS)?;
         }
-        Ok(reply.map(|_| ()))
+        Ok(self.tell_or_refusal(event, Phase::After)?)
     }
 }

@@ -1,15 +1,17 @@
 //! Queries: descriptors, attributes and flags, each checked before it is sent.
 //!
 //! Parts have been seen to hang when asked for an identifier that is newer than their
-//! specification, so what a device can be asked follows from its wSpecVersion. What cannot be
-//! undone (write-once attributes and flags) needs [`Query::irreversible`].
+//! specification, so what a device can be asked follows from its wSpecVersion and what is known of
+//! it. What cannot be undone (write-once attributes and flags) needs [`Query::irreversible`].
 
 use crate::control::{Core, Run, Stop};
+use crate::device_quirks::DeviceQuirk;
 use crate::exchange::{DESCRIPTOR_MAX, Reply};
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_wire::ufs::query::{
-    Access, AttributeId, DescriptorId, FlagId, QueryOpcode, Scope, Since, WriteAccess,
+    Access, AttributeId, DescriptorId, FlagId, QueryOpcode, Scope, Since, WRITE_BOOSTER_SINCE,
+    WriteAccess,
 };
 use flysch_wire::ufs::upiu::QueryFields;
 
@@ -44,6 +46,15 @@ impl Query {
             What::ReadDescriptor(id) => Kind::Descriptor(id),
             What::ReadAttribute(_) | What::WriteAttribute(..) => Kind::Attribute,
             What::Flag(..) => Kind::Flag,
+        }
+    }
+
+    /// Since when there is what it asks for; `None` for a number without a name.
+    fn since(&self) -> Option<Since> {
+        match self.what {
+            What::ReadDescriptor(id) => id.since(),
+            What::ReadAttribute(id) | What::WriteAttribute(id, _) => Some(id.info()?.since),
+            What::Flag(_, id) => Some(id.info()?.since),
         }
     }
 
@@ -201,7 +212,11 @@ fn in_version(name: &'static str, since: Since, device: u16) -> Result<(), Error
 impl<M: Machine> Core<M> {
     /// Sends a query after checking it.
     pub(crate) fn checked_query(&mut self, query: &Query) -> Run<Reply> {
-        let fields = query.check(self.device.descriptor.w_spec_version).map_err(Stop::Failed)?;
+        let version = self.device.descriptor.w_spec_version;
+        let is_early = self.device.quirks.has(DeviceQuirk::EarlyWriteBooster)
+            && query.since() == Some(WRITE_BOOSTER_SINCE);
+        let version = if is_early { WRITE_BOOSTER_SINCE.version.max(version) } else { version };
+        let fields = query.check(version).map_err(Stop::Failed)?;
         Ok(self.query(fields)??)
     }
 

@@ -9,8 +9,9 @@ use flysch_wire::ufs::registers::Ver;
 pub enum Quirk {
     /// Task management requests are never answered: recover by host reset at once.
     NoTaskManagement,
-    /// UTRLCLR is ignored, and a doorbell bit of a command it could not fetch stays set even
-    /// across HCE: such slots are taken out of use.
+    /// UTRLCLR is ignored: whoever has to clear a slot resets the host at once. (A doorbell bit of
+    /// a command it could not fetch stays set even across HCE. That needs no quirk: whatever bit is
+    /// set after a reset, of whatever controller, its slot is taken out of use.)
     StickySlots,
     /// DME_GET and DME_SET fail for every attribute: the link is left as it is.
     DmeErrorsNotFatal,

@@ -471,7 +471,12 @@ impl<M: Machine> Core<M> {
 
     /// Holds every command of a unit and has the device end them all.
     fn end_unit(&mut self, function: TaskFunction, lun: u8) -> Run<Option<Stage>> {
-        self.hibernate(false)?;
+        match self.resume() {
+            Ok(()) => {}
+            // The reset that this asks for ends the unit's commands as well.
+            Err(Stop::Failed(_)) => return Ok(Some(Stage::Stop)),
+            Err(Stop::Pending) => return Err(Stop::Pending),
+        }
         self.effect(|core| {
             core.shared.publish_hold(lun);
         });

@@ -6,14 +6,15 @@
 
 use crate::Error;
 use crate::control::{Core, Run};
+use crate::device_quirks::DeviceQuirk;
 use crate::query::Query;
 use crate::time::MS;
 use crate::upkeep::{LOOK_NANOS, LOOKS};
 use flysch_api::machine::Machine;
 use flysch_wire::ufs::descriptor::{ExtendedFeatures, ExtendedWriteBooster};
 use flysch_wire::ufs::query::{
-    AttributeId, FlagId, WriteBoosterFlushStatus, WriteBoosterPartialFlush, WriteBoosterResize,
-    WriteBoosterResizeStatus,
+    AttributeId, FlagId, WRITE_BOOSTER_SINCE, WriteBoosterFlushStatus, WriteBoosterPartialFlush,
+    WriteBoosterResize, WriteBoosterResizeStatus,
 };
 
 /// How WriteBooster stands.
@@ -93,9 +94,15 @@ pub struct PartialFlushState {
 const LIFE_EXCEEDED: u64 = 0x0B;
 
 impl<M: Machine> Core<M> {
+    /// Whether the device has it: one that is old enough to know nothing of it does not, whatever
+    /// it says, unless it is known to (Linux asks the same).
     pub(crate) fn has_write_booster(&self) -> bool {
-        let features = self.device.descriptor.d_extended_ufs_features_support;
-        ExtendedFeatures::from_bits(features).write_booster()
+        let device = &self.device;
+        let features =
+            ExtendedFeatures::from_bits(device.descriptor.d_extended_ufs_features_support);
+        let may = WRITE_BOOSTER_SINCE.is_in(device.descriptor.w_spec_version)
+            || device.quirks.has(DeviceQuirk::EarlyWriteBooster);
+        features.write_booster() && may
     }
 
     /// The index WriteBooster is asked with: the unit that has the buffer if there is one per
@@ -111,7 +118,7 @@ impl<M: Machine> Core<M> {
         units.filter(has_buffer).map(|unit| unit.b_unit_index).next().unwrap_or(0)
     }
 
-    fn booster_attribute(&mut self, id: AttributeId) -> Run<u64> {
+    pub(crate) fn booster_attribute(&mut self, id: AttributeId) -> Run<u64> {
         let query = Query::read_attribute(id).index(self.booster_index());
         Ok(self.checked_query(&query)?.fields.value32().into())
     }

@@ -45,6 +45,7 @@ mod ufs_crypto;
 mod ufs_fair;
 mod ufs_interrupts;
 mod ufs_model;
+mod ufs_quirks;
 mod ufs_recovery;
 mod ufs_services;
 mod write_exercise;

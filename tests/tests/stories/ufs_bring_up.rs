@@ -1,16 +1,16 @@
 //! Bring-up of the UFS driver on controllers that lie, stall or fail: each failure names its step,
 //! what can be tried again is.
 
-use flysch_api::command::Port as _;
+use flysch_api::command::{Ended, Port as _};
 use flysch_api::machine::{
     Clock, DmaRegion, DmaSlice, Identity, Instant, Machine, Registers, Wake,
 };
-use flysch_models::ufs::Config;
-use flysch_tests::ufs::{Model, buffer, done, machine, read};
+use flysch_models::ufs::{Config, UnitConfig};
+use flysch_tests::ufs::{Model, buffer, done, machine, read, wait};
 use flysch_ufs::{
-    Cause, Clocks, Correction, DeviceQuirk, DeviceQuirks, DmeSetting, Error, ErrorKind, Event,
-    Host, LinkLimits, Operation, Options, Phase, Platform, PlatformError, QueueMode,
-    QueueRegisters, ReferenceClock, STEPS,
+    Cause, Clocks, Correction, DevicePower, DeviceQuirk, DeviceQuirks, DmeSetting, Error,
+    ErrorKind, Event, Host, LinkLimits, Operation, Options, Phase, Platform, PlatformError,
+    QueueMode, QueueRegisters, ReferenceClock, STEPS, State, SuspendLevel,
 };
 use flysch_wire::ufs::descriptor::DeviceDescriptor;
 use flysch_wire::ufs::query::AttributeId;
@@ -58,7 +58,7 @@ enum Fault {
 struct Board {
     told: Arc<Mutex<Vec<Told>>>,
     pulses: Arc<AtomicU32>,
-    refuses: Option<&'static str>,
+    refuses: Option<(Event, Phase)>,
     knows_queues: bool,
     clock: Option<ReferenceClock>,
 }
@@ -70,6 +70,10 @@ enum Told {
     Reset(bool),
     Clocks(Clocks),
     Device(u16),
+    /// Not the board, the device: a command of the host itself, its unit and its operation code.
+    Command(u8, u8),
+    /// Not the board, the controller: HCE is cleared.
+    Disabled,
 }
 
 impl Board {
@@ -85,10 +89,7 @@ impl Board {
 impl Platform for Board {
     fn notice(&mut self, event: Event, phase: Phase) -> Result<u32, PlatformError> {
         self.note(Told::Event(event, phase));
-        match (event, self.refuses) {
-            (Event::Step(step), Some(refused)) if step == refused => Err(PlatformError(7)),
-            _ => Ok(20),
-        }
+        if self.refuses == Some((event, phase)) { Err(PlatformError(7)) } else { Ok(20) }
     }
 
     fn setting(&mut self, event: Event, phase: Phase, n: usize) -> Option<DmeSetting> {
@@ -119,8 +120,13 @@ impl Platform for Board {
         self.knows_queues.then_some(registers)
     }
 
-    fn device(&mut self, descriptor: &DeviceDescriptor, _: DeviceQuirks) {
+    fn device(
+        &mut self,
+        descriptor: &DeviceDescriptor,
+        _: DeviceQuirks,
+    ) -> Correction<DeviceQuirks> {
         self.note(Told::Device(descriptor.w_spec_version));
+        Correction::default()
     }
 }
 
@@ -212,6 +218,15 @@ impl Registers for Tampered {
 
     fn sync_for_device(&self, range: DmaSlice) {
         self.model.sync_for_device(range);
+        // The driver's own commands are handed over with a page.
+        let memory = self.memory();
+        if let (4096, Ok(at)) = (range.len, memory.offset_of(range.address, 4096)) {
+            let mut unit = [0; 32];
+            memory.read(at, &mut unit);
+            if unit[0] & 0x3F == 1 {
+                self.board.note(Told::Command(unit[2], unit[16]));
+            }
+        }
     }
 
     fn sync_for_cpu(&self, range: DmaSlice) {
@@ -242,6 +257,7 @@ impl Registers for Tampered {
     fn write32(&self, offset: u32, value: u32) {
         match (self.fault, offset) {
             (Fault::NoClear, UTRLCLR) => return,
+            (_, HCE) if value == 0 => self.board.note(Told::Disabled),
             (_, UICCMD) => {
                 let argument = UicArgument1::from_bits(self.model.read32(UCMDARG1));
                 let set = self.model.read32(UCMDARG1 + 8);
@@ -433,12 +449,124 @@ fn the_platform_is_told_of_everything_in_order() {
 #[test]
 fn a_platform_that_refuses_fails_the_step_or_leaves_it_out() {
     let mut machine = Tampered::new(Config::default(), Fault::Nothing);
-    machine.board.refuses = Some("link start-up");
+    machine.board.refuses = Some((Event::Step("link start-up"), Phase::Before));
     let error = machine.host_on_board(Options::default()).expect_err("refused three times");
     assert_eq!(error, Error::Step { step: "link start-up", cause: Cause::Platform(7) });
-    machine.board.refuses = Some("link gear and lanes");
+    machine.board.refuses = Some((Event::Step("link gear and lanes"), Phase::Before));
     let host = machine.host_on_board(Options::default()).expect("up");
     assert!(!host.link().high_speed);
+}
+
+/// What a board is told while `act` is done to a host on it, without a word said twice in a row:
+/// a command that finds a unit attention is sent again.
+fn told_during(machine: &Tampered, act: impl FnOnce()) -> Vec<Told> {
+    let before = machine.board.told().len();
+    act();
+    let mut told = machine.board.told().split_off(before);
+    told.dedup();
+    told
+}
+
+/// The well-known unit UFS DEVICE.
+const UFS_DEVICE: u8 = 0xD0;
+
+#[test]
+fn the_platform_is_told_of_the_power_modes_of_the_device() {
+    const START_STOP_UNIT: Told = Told::Command(UFS_DEVICE, 0x1B);
+    let mut machine = Tampered::new(Config::default(), Fault::Nothing);
+    let mut host = machine.host_on_board(Options::default()).expect("up");
+    let event = |power, phase| Told::Event(Event::DevicePower(power), phase);
+    use DevicePower::{Active, DeepSleep, PowerDown, Sleep};
+    for power in [Sleep, Active, PowerDown, Active, DeepSleep] {
+        let told = told_during(&machine, || host.set_power(&machine, power).expect("done"));
+        let expected = [event(power, Phase::Before), START_STOP_UNIT, event(power, Phase::After)];
+        assert_eq!(told, expected);
+    }
+    let told = told_during(&machine, || {
+        host.set_power(&machine, Active).expect_err("only a reset leads out");
+    });
+    assert_eq!(told, [event(Active, Phase::Before), START_STOP_UNIT], "it has not happened");
+    // A board that cannot do its part keeps the device from being told.
+    machine.board.refuses = Some((Event::DevicePower(Sleep), Phase::Before));
+    let mut host = machine.host_on_board(Options::default()).expect("up");
+    let told = told_during(&machine, || {
+        let refused = host.set_power(&machine, Sleep);
+        assert_eq!(refused, Err(Error::Failed(Cause::Platform(7))));
+    });
+    assert_eq!(told, [event(Sleep, Phase::Before)]);
+}
+
+#[test]
+fn the_end_comes_in_good_order_and_the_platform_is_told() {
+    let unit = || Some(UnitConfig::memory(64 << 20));
+    let machine =
+        Tampered::new(Config { units: vec![unit(), unit()], ..Config::default() }, Fault::Nothing);
+    let mut host = machine.host_on_board(Options::default()).expect("up");
+    let told = told_during(&machine, || host.shut_down(&machine).expect("down"));
+    let power = Event::DevicePower(DevicePower::PowerDown);
+    let expected = [
+        Told::Event(Event::Shutdown, Phase::Before),
+        Told::Command(0, 0x35),
+        Told::Command(1, 0x35),
+        Told::Event(power, Phase::Before),
+        Told::Command(UFS_DEVICE, 0x1B),
+        Told::Event(power, Phase::After),
+        Told::Disabled,
+        Told::Event(Event::Shutdown, Phase::After),
+        Told::Clocks(Clocks::Off),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(host.state(), State::Down);
+    host.bring_up(&machine).expect("up again");
+    done(&mut host.into_ports()[0], &machine, read(0, buffer(&machine, 0, 4096)));
+}
+
+#[test]
+fn a_board_that_refuses_stops_a_shutdown_at_its_beginning_alone() {
+    let power = Event::DevicePower(DevicePower::PowerDown);
+    for (refused, left_out) in [
+        ((Event::Shutdown, Phase::Before), None),
+        ((power, Phase::Before), Some("power down")),
+        ((power, Phase::After), Some("power down")),
+        ((Event::Shutdown, Phase::After), Some("platform")),
+    ] {
+        let mut machine = Tampered::new(Config::default(), Fault::Nothing);
+        machine.board.refuses = Some(refused);
+        let mut host = machine.host_on_board(Options::default()).expect("up");
+        let ended = host.shut_down(&machine);
+        let last = host.errors().history().last().and_then(|record| record.step);
+        assert_eq!((ended.is_ok(), last), (left_out.is_some(), left_out), "{refused:?}");
+        assert_eq!(host.state() == State::Down, left_out.is_some());
+        if left_out.is_none() {
+            done(&mut host.into_ports()[0], &machine, read(0, buffer(&machine, 0, 4096)));
+        }
+    }
+}
+
+#[test]
+fn a_board_that_refuses_a_suspend_keeps_nobody_waiting() {
+    let sleep = Event::DevicePower(DevicePower::Sleep);
+    for event in [Event::HibernateEnter, sleep, Event::HibernateExit] {
+        for phase in [Phase::Before, Phase::After] {
+            let mut machine = Tampered::new(Config::default(), Fault::Nothing);
+            machine.board.refuses = Some((event, phase));
+            let mut host = machine.host_on_board(Options::default()).expect("up");
+            let suspended = host.run(&machine, Operation::Suspend(SuspendLevel::Sleep));
+            assert_eq!(suspended.is_ok(), event == Event::HibernateExit, "{suspended:?}");
+            let mut port = host.into_ports().remove(0);
+            let limit = machine.now().after_nanos(10_000_000_000);
+            while port.start(read(0, buffer(&machine, 0, 4096)), machine.now()).is_err() {
+                assert!(machine.now() < limit, "{event:?} {phase:?}: nothing is taken");
+                assert_eq!(port.poll(machine.now()), None);
+                machine.wait(port.poll_at());
+            }
+            port.ring(machine.now());
+            // After a reset it is a unit attention.
+            let ended = wait(&mut port, &machine).ended;
+            assert!(matches!(ended, Ended::Good | Ended::Answered), "{event:?} {phase:?}");
+            done(&mut port, &machine, read(0, buffer(&machine, 0, 4096)));
+        }
+    }
 }
 
 #[test]

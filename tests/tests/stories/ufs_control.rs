@@ -6,7 +6,7 @@ use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine as _, Reg
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::ufs::{Config, Threaded, Ufs, UnitConfig};
 use flysch_tests::ufs::{
-    Model, buffer, done, fill, finish, holds, host, machine, ports, read, write,
+    Model, buffer, done, fill, finish, holds, host, machine, ports, read, wait, write,
 };
 use flysch_ufs::{
     Cause, ConfigurationPlan, DevicePower, EndCommands, Error, ErrorKind, Host, LinkLimits,
@@ -359,6 +359,49 @@ fn a_command_wakes_a_link_that_hibernates() {
             };
             assert_eq!(outcome.ended, Ended::Good);
             assert!(!ports[0].host().expect("the host").link().hibernating);
+        }
+    }
+}
+
+#[test]
+fn who_was_declined_is_polled_once_the_link_is_awake() {
+    for options in modes() {
+        for lanes in [1, 2] {
+            let machine = machine(Config::default());
+            let mut ports = ports(&machine, Options { lanes, ..options.clone() });
+            works(&machine, &mut ports[0]);
+            // Twice: what the first wake leaves behind must not keep the second from being asked.
+            for _ in 0..2 {
+                let host = ports[0].host_mut().expect("the host");
+                host.hibernate(&machine, true).expect("asleep");
+                let command = || read(7, buffer(&machine, 0, 4096));
+                let last = ports.len() - 1;
+                let limit = machine.now().after_nanos(10_000_000);
+                while ports[last].start(command(), machine.now()).is_err() {
+                    assert!(machine.now() < limit, "nobody was told at once");
+                    for port in &mut ports {
+                        assert_eq!(port.poll(machine.now()), None);
+                    }
+                    // No interrupt says that the link is awake.
+                    let at = ports.iter().filter_map(|port| port.poll_at()).min();
+                    machine.wait(Some(at.expect("somebody wants to be polled")));
+                }
+                ports[last].ring(machine.now());
+                assert_eq!(wait(&mut ports[last], &machine).ended, Ended::Good);
+                assert_eq!(ports[last].poll(machine.now()), None, "and it parks");
+            }
+            // And afterwards nobody but who looks for calls of other lanes.
+            for _ in 0..4 {
+                let at = machine.now().after_nanos(2_000_000);
+                while machine.now() < at {
+                    for port in &mut ports {
+                        assert_eq!(port.poll(machine.now()), None);
+                    }
+                    machine.wait(Some(at));
+                }
+            }
+            let soon = machine.now().after_nanos(50_000_000);
+            assert!(ports.iter().filter_map(|port| port.poll_at()).all(|at| at >= soon));
         }
     }
 }

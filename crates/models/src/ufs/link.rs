@@ -56,11 +56,12 @@ const TIMER: u32 = 0xFFFF;
 
 /// The attributes both ends have. Defaults and ranges: UniPro 1.8 tables of PA, DL, N, T
 /// attributes and M-PHY 4.1 section 8; capabilities are those of our PHY.
-static ROWS: [Row; 66] = {
+static ROWS: [Row; 67] = {
     use UicAttribute::*;
     [
         lane(TxHibern8Control, Index::TxLane, RW, 0, 1),
         lane(TxLccEnable, Index::TxLane, RW, 1, 1),
+        lane(TxHsEqualizerSetting, Index::TxLane, RW, 0, 7),
         lane(RxMinActivatetimeCapability, Index::RxLane, RO, 1, 9),
         lane(RxHibern8timeCapability, Index::RxLane, RO, 1, 128),
         row(PaAvailtxdatalanes, RO, LANES as u32, 1, 4),

@@ -57,6 +57,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_api::machine::{GuestMemory, Instant};
+use flysch_wire::ufs::query::CurrentPowerMode;
 
 pub use config::{Config, ConfigError, UnitConfig};
 pub use crypto::CRYPTO_SLOTS_MAX;
@@ -275,6 +276,11 @@ impl Ufs {
     /// What all losses of power so far did to writes that were reported done and not yet safe.
     pub fn lost(&self) -> Loss {
         self.lost
+    }
+
+    /// The power mode of the device.
+    pub fn power_mode(&self) -> CurrentPowerMode {
+        self.device.power.mode()
     }
 
     /// Bytes that were unmapped and that no purge has removed yet.

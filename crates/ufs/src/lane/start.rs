@@ -145,10 +145,12 @@ impl<M: Machine> Lane<M> {
         if self.obeyed.has(Order::GONE) {
             return Err(NotStarted::Gone);
         }
-        if self.obeyed.has(order::ASLEEP) && !self.waits {
+        if !self.obeyed.runs() && !self.waits {
             self.waits = true;
             self.watch_at = now.after_nanos(MS);
-            self.shared.ask_to_wake();
+            if self.obeyed.has(order::ASLEEP) {
+                self.shared.ask_to_wake();
+            }
         }
         let has_slot = self.obeyed.runs() && self.free.len() > self.kept_back();
         let Some(lun) = LogicalUnitNumber::from_bits(unit).to_ufs() else {
@@ -156,6 +158,9 @@ impl<M: Machine> Lane<M> {
         };
         let counted = self.share.bounds_units();
         if has_slot && (!counted || self.share.enter(lun, &self.shared.bounds)) {
+            if self.waits {
+                self.forget_declined();
+            }
             Ok(())
         } else {
             Err(NotStarted::Full)

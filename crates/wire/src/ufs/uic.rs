@@ -107,6 +107,8 @@ code! {
         TxHibern8Control = 0x002B => "TX_HIBERN8_CONTROL",
         /// Line control commands on the transmitter.
         TxLccEnable = 0x002C => "TX_LCC_ENABLE",
+        /// Equaliser of the transmitter.
+        TxHsEqualizerSetting = 0x0037 => "TX_HS_EQUALIZER_SETTING",
         /// Shortest activation time the receiver takes, 100 µs.
         RxMinActivatetimeCapability = 0x008F => "RX_MIN_ACTIVATETIME_CAPABILITY",
         /// Shortest hibernation the receiver takes, 100 µs.

@@ -2,11 +2,15 @@
 
 use flysch_api::command::{Command, Declined, Ended, Port as _, Scsi};
 use flysch_api::machine::{Clock, Instant, Machine};
+use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::ufs::Config;
 use flysch_tests::ufs::{Model, buffer, done, machine, read, write};
 use flysch_ufs::policy::{BoosterRules, Policy, Rules, Scaling};
-use flysch_ufs::{Clocks, DevicePower, Host, LinkLimits, Operation, Options, Platform, Port};
-use flysch_wire::ufs::query::{AttributeId, FlagId};
+use flysch_ufs::{
+    Clocks, DevicePower, ErrorKind, Event, Host, LinkLimits, Operation, Options, Phase, Platform,
+    PlatformError, Port, QueueMode, SuspendLevel,
+};
+use flysch_wire::ufs::query::{AttributeId, CurrentPowerMode, FlagId};
 use std::sync::{Arc, Mutex};
 
 const URGENT_BKOPS: u16 = 1 << 2;
@@ -16,10 +20,11 @@ const FLUSH_NEEDED: u16 = 1 << 5;
 
 const MS: u64 = 1_000_000;
 
-/// A board that notes what its clocks shall do and whose reset line works.
+/// A board that notes what its clocks shall do and what has happened, and whose reset line works.
 #[derive(Clone, Debug, Default)]
 struct Board {
     clocks: Arc<Mutex<Vec<Clocks>>>,
+    happened: Arc<Mutex<Vec<Event>>>,
     resets: Arc<Mutex<u32>>,
 }
 
@@ -27,9 +32,21 @@ impl Board {
     fn take(&self) -> Vec<Clocks> {
         std::mem::take(&mut *self.clocks.lock().expect("nobody panicked"))
     }
+
+    /// What has happened to device and link since the last call.
+    fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.happened.lock().expect("nobody panicked"))
+    }
 }
 
 impl Platform for Board {
+    fn notice(&mut self, event: Event, phase: Phase) -> Result<u32, PlatformError> {
+        if phase == Phase::After && !matches!(event, Event::Step(_)) {
+            self.happened.lock().expect("nobody panicked").push(event);
+        }
+        Ok(0)
+    }
+
     fn clocks(&mut self, clocks: Clocks) {
         self.clocks.lock().expect("nobody panicked").push(clocks);
     }
@@ -118,6 +135,15 @@ impl Stack {
         }
     }
 
+    fn power_mode(&self) -> CurrentPowerMode {
+        self.machine.with_model(|model| model.power_mode())
+    }
+
+    /// Whether link and device are both suspended.
+    fn is_asleep(&mut self) -> bool {
+        self.host().link().hibernating && self.power_mode() == CurrentPowerMode::Sleep
+    }
+
     /// Takes the unit attention of the start.
     fn settle(&mut self) {
         let data = buffer(&self.machine, 0, 4096);
@@ -146,6 +172,7 @@ fn the_link_is_fast_only_while_there_is_io_and_sleeps_without() {
     assert_eq!((stack.host().link(), board.take()), (fast, vec![Clocks::Fast]));
     stack.rest(500 * MS);
     assert!(stack.host().link().hibernating);
+    assert_eq!(stack.power_mode(), CurrentPowerMode::Active);
     assert_eq!(board.take(), [Clocks::Slow, Clocks::Off]);
     stack.rest(10_000 * MS);
     assert!(stack.host().link().hibernating, "it stays asleep");
@@ -153,6 +180,176 @@ fn the_link_is_fast_only_while_there_is_io_and_sleeps_without() {
     stack.work(20 * MS);
     assert_eq!(stack.host().link(), fast);
     assert_eq!(board.take(), [Clocks::On, Clocks::Fast]);
+}
+
+/// A stack whose device sleeps after 100 ms without I/O, and does so now.
+fn sleeper(machine: &Model, queue: QueueMode, board: Board) -> Stack {
+    let rules = Rules {
+        suspend_after_us: Some(100_000),
+        suspend_level: SuspendLevel::Sleep,
+        ..Rules::default()
+    };
+    let options = Options { queue, ..Options::default() };
+    let mut stack = Stack::new(machine, options, rules, board);
+    stack.settle();
+    stack
+}
+
+#[test]
+fn the_device_sleeps_with_the_link_and_wakes_for_a_command() {
+    for queue in [QueueMode::Sdq, QueueMode::Mcq] {
+        let (machine, board) = (machine(Config::default()), Board::default());
+        let mut stack = sleeper(&machine, queue, board.clone());
+        stack.rest(50 * MS);
+        assert_eq!(stack.power_mode(), CurrentPowerMode::Active, "not yet");
+        board.take_events();
+        stack.rest(100 * MS);
+        assert!(stack.is_asleep());
+        // VCC can be cut at the first of these.
+        let asleep = [Event::DevicePower(DevicePower::Sleep), Event::HibernateEnter];
+        assert_eq!(
+            (board.take_events(), board.take().last()),
+            (asleep.to_vec(), Some(&Clocks::Off))
+        );
+        stack.rest(10_000 * MS);
+        assert!(stack.is_asleep() && stack.policy.poll_at().is_none(), "it stays asleep");
+        // Neither command finds a device that is not ready.
+        for _ in 0..2 {
+            let data = buffer(&machine, 0, 4096);
+            stack.carry_out(|| read(7, data));
+        }
+        let awake = [Event::HibernateExit, Event::DevicePower(DevicePower::Active)];
+        assert_eq!((board.take_events(), board.take()), (awake.to_vec(), vec![Clocks::On]));
+        // An operation wakes both as well.
+        stack.rest(150 * MS);
+        assert!(stack.is_asleep());
+        let (clock, host) = stack.quiet();
+        let mode = host.read_attribute(&clock, AttributeId::CurrentPowerMode);
+        assert_eq!(mode, Ok(CurrentPowerMode::Active.into_bits().into()));
+        assert_eq!(stack.host().errors().history().count(), 0);
+    }
+}
+
+#[test]
+fn a_command_that_comes_while_the_device_falls_asleep_is_served() {
+    // Falling asleep takes 8 ms and some.
+    let mut woken = 0;
+    for step in 0..40 {
+        let (machine, board) = (machine(Config::default()), Board::default());
+        let mut stack = sleeper(&machine, QueueMode::Mcq, board.clone());
+        stack.rest(98 * MS + step * MS / 4);
+        let data = buffer(&machine, 0, 4096);
+        stack.carry_out(|| read(7, data));
+        assert_eq!(stack.power_mode(), CurrentPowerMode::Active);
+        assert!(!stack.host().link().hibernating);
+        woken += u32::from(board.take_events().contains(&Event::HibernateExit));
+        assert_eq!(stack.host().errors().history().count(), 0);
+    }
+    assert!((1..40).contains(&woken), "{woken} of 40 came too late to stop it");
+}
+
+/// One command, put again while it ends otherwise than well: a fault may have hit it.
+fn served(stack: &mut Stack) {
+    let limit = stack.machine.now().after_nanos(120_000 * MS);
+    let data = buffer(&stack.machine, 0, 4096);
+    loop {
+        let deadline = stack.machine.now().after_nanos(200 * MS);
+        let command = Command { deadline, ..read(7, data) };
+        let mut ended = None;
+        if stack.port.start(command, stack.machine.now()).is_ok() {
+            stack.port.ring(stack.machine.now());
+            while ended.is_none() {
+                ended = stack.turn(1, limit);
+                assert!(stack.machine.now() < limit, "the command does not end");
+            }
+        } else {
+            assert_eq!(stack.turn(1, limit), None);
+        }
+        if ended == Some(Ended::Good) {
+            return;
+        }
+        assert!(stack.machine.now() < limit, "nothing ends well");
+    }
+}
+
+#[test]
+fn whatever_fails_on_the_way_to_sleep_and_back_commands_go_on() {
+    const KINDS: [Kind; 6] = [
+        Kind::Transient,
+        Kind::Timeout,
+        Kind::BadOcs,
+        Kind::LinkLoss,
+        Kind::Fatal,
+        Kind::PowerLoss,
+    ];
+    for queue in [QueueMode::Sdq, QueueMode::Mcq] {
+        for (kind, nth) in KINDS.into_iter().flat_map(|kind| (1..=4).map(move |n| (kind, n))) {
+            let config = Config { seed: nth, volatile_cache: true, ..Config::default() };
+            let machine = machine(config);
+            let mut stack = sleeper(&machine, queue, Board::default());
+            let plan = Plan::none().with(kind, Trigger::Nth(nth));
+            machine.with_model(|model| model.arm_faults(plan));
+            for _ in 0..3 {
+                // Time enough for a START STOP UNIT that nobody answers, down and up.
+                stack.rest(40_000 * MS);
+                served(&mut stack);
+            }
+            let fired = machine.with_model(|model| model.faults().count(kind));
+            assert_eq!(fired, 1, "{kind} {nth}");
+            assert_eq!(stack.power_mode(), CurrentPowerMode::Active, "{kind} {nth}");
+            assert!(!stack.host().link().hibernating, "{kind} {nth}");
+            // And it sleeps again.
+            stack.rest(1_000 * MS);
+            assert!(stack.is_asleep(), "{kind} {nth}");
+        }
+    }
+}
+
+#[test]
+fn a_link_lost_while_the_device_sleeps_comes_back_with_an_active_device() {
+    for queue in [QueueMode::Sdq, QueueMode::Mcq] {
+        let machine = machine(Config::default());
+        let mut stack = sleeper(&machine, queue, Board::default());
+        stack.rest(200 * MS);
+        assert!(stack.is_asleep());
+        machine.with_model(|model| model.lose_link());
+        stack.rest(1_000 * MS);
+        assert_eq!(stack.power_mode(), CurrentPowerMode::Active);
+        assert!(stack.host().errors().count(ErrorKind::HostReset) >= 1);
+        served(&mut stack);
+    }
+}
+
+#[test]
+fn a_device_with_work_of_its_own_stays_active_while_the_link_hibernates() {
+    let suspend = Operation::Suspend(SuspendLevel::Sleep);
+    let needs = |model: &Model| model.with_model(|model| model.owe_background_work(20 << 30));
+    let mut stack = with_events(URGENT_BKOPS, needs);
+    let machine = stack.machine.clone();
+    stack.host().run(&machine, suspend.clone()).expect("suspended");
+    assert!(stack.host().link().hibernating);
+    assert_eq!(stack.power_mode(), CurrentPowerMode::Active);
+    stack.rest(60_000 * MS);
+    stack.host().run(&machine, Operation::BackgroundOperations).expect("asked");
+    stack.host().run(&machine, suspend.clone()).expect("suspended");
+    assert!(stack.is_asleep());
+    // A buffer that is being flushed.
+    let mut stack = with_events(FLUSH_NEEDED, |_| ());
+    let machine = stack.machine.clone();
+    let data = buffer(&machine, 0, 256 << 10);
+    for n in 0..100 {
+        stack.carry_out(|| write(n * 64, data));
+    }
+    stack.host().run(&machine, Operation::WriteBoosterFlushInHibernate(true)).expect("told");
+    stack.host().run(&machine, Operation::WriteBoosterFlush(true)).expect("begun");
+    stack.host().run(&machine, suspend.clone()).expect("suspended");
+    assert_eq!(stack.power_mode(), CurrentPowerMode::Active);
+    stack.rest(2_000 * MS);
+    stack.host().run(&machine, suspend.clone()).expect("deeper");
+    assert!(stack.is_asleep());
+    // What is suspended deeper stays so.
+    stack.host().run(&machine, Operation::Hibernate(true)).expect("nothing to do");
+    assert!(stack.is_asleep());
 }
 
 #[test]

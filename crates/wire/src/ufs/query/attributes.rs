@@ -1,6 +1,6 @@
 //! Attributes (JESD220 14.3).
 
-use super::{Access, Scope, Since, WriteAccess, since, since_and_2_2};
+use super::{Access, Scope, Since, WRITE_BOOSTER_SINCE, WriteAccess, since};
 use crate::code::code;
 use AttributeId as Id;
 
@@ -212,10 +212,10 @@ pub const ATTRIBUTES: &[AttributeInfo] = &[
     row(Id::DeviceTooHighTempBoundary, 1, READ, DEVICE, since(0x0300)),
     row(Id::DeviceTooLowTempBoundary, 1, READ, DEVICE, since(0x0300)),
     row(Id::ThrottlingStatus, 1, READ, DEVICE, since(0x0310)),
-    row(Id::WriteBoosterBufferFlushStatus, 1, READ, EITHER, since_and_2_2(0x0310)),
-    row(Id::AvailableWriteBoosterBufferSize, 1, READ, EITHER, since_and_2_2(0x0310)),
-    row(Id::WriteBoosterBufferLifeTimeEst, 1, READ, EITHER, since_and_2_2(0x0310)),
-    row(Id::CurrentWriteBoosterBufferSize, 4, READ, EITHER, since_and_2_2(0x0310)),
+    row(Id::WriteBoosterBufferFlushStatus, 1, READ, EITHER, WRITE_BOOSTER_SINCE),
+    row(Id::AvailableWriteBoosterBufferSize, 1, READ, EITHER, WRITE_BOOSTER_SINCE),
+    row(Id::WriteBoosterBufferLifeTimeEst, 1, READ, EITHER, WRITE_BOOSTER_SINCE),
+    row(Id::CurrentWriteBoosterBufferSize, 4, READ, EITHER, WRITE_BOOSTER_SINCE),
     row(Id::ExtIidEn, 1, RW_ONCE, DEVICE, since(0x0400)),
     row(Id::HostHintCacheSize, 2, RW_PERSISTENT, DEVICE, since(0x0400)),
     row(Id::RefreshStatus, 1, READ, DEVICE, since(0x0300)),

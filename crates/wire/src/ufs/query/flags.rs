@@ -1,6 +1,6 @@
 //! Flags (JESD220 14.2).
 
-use super::{Access, Scope, Since, WriteAccess, since, since_and_2_2};
+use super::{Access, Scope, Since, WRITE_BOOSTER_SINCE, WriteAccess, since};
 use crate::code::code;
 use FlagId as Id;
 
@@ -94,9 +94,9 @@ pub const FLAGS: &[FlagInfo] = &[
     row(Id::PhyResourceRemoval, RW_PERSISTENT, DEVICE, since(0x0100)),
     row(Id::BusyRtc, READ, DEVICE, since(0x0100)),
     row(Id::PermanentlyDisableFwUpdate, RW_ONCE, DEVICE, since(0x0200)),
-    row(Id::WriteBoosterEn, RW_VOLATILE, EITHER, since_and_2_2(0x0310)),
-    row(Id::WriteBoosterBufferFlushEn, RW_VOLATILE, EITHER, since_and_2_2(0x0310)),
-    row(Id::WriteBoosterBufferFlushDuringHibernate, RW_VOLATILE, EITHER, since_and_2_2(0x0310)),
+    row(Id::WriteBoosterEn, RW_VOLATILE, EITHER, WRITE_BOOSTER_SINCE),
+    row(Id::WriteBoosterBufferFlushEn, RW_VOLATILE, EITHER, WRITE_BOOSTER_SINCE),
+    row(Id::WriteBoosterBufferFlushDuringHibernate, RW_VOLATILE, EITHER, WRITE_BOOSTER_SINCE),
     row(Id::HpbReset, RW_SET_ONLY, DEVICE, since(0x0310)),
     row(Id::HpbEn, RW_PERSISTENT, DEVICE, since(0x0310)),
     row(Id::UnpinEn, RW_VOLATILE, EITHER, since(0x0410)),

@@ -167,13 +167,12 @@ impl Since {
     }
 }
 
+/// Since when there is WriteBooster.
+pub const WRITE_BOOSTER_SINCE: Since = Since::version_and_2_2(0x0310);
+
 // Short forms for the tables of attributes and flags.
 const fn since(version: u16) -> Since {
     Since::version(version)
-}
-
-const fn since_and_2_2(version: u16) -> Since {
-    Since::version_and_2_2(version)
 }
 
 impl core::fmt::Display for Since {

@@ -1,0 +1,123 @@
+//! Suspend: the link hibernates, and the device may sleep, until a command or an operation wants
+//! them.
+//!
+//! While they are suspended the lanes take no commands: the first that is declined wakes them. On
+//! the way down the device sleeps before the link does, on the way up the link wakes first, and
+//! the lanes go on when both are awake. What fails on the way down is undone; what fails on the
+//! way up leads to a reset, and the lanes wait for it.
+
+use crate::Cause;
+use crate::control::{Core, Run, Stop};
+use crate::platform::{Event, Phase};
+use crate::power_mode::{DevicePower, SuspendLevel};
+use crate::shared::order;
+use crate::uic::UicCommand;
+use flysch_api::machine::Machine;
+use flysch_orders::Order;
+use flysch_wire::ufs::query::{AttributeId, WriteBoosterFlushStatus};
+use flysch_wire::ufs::uic::UicOpcode;
+
+impl<M: Machine> Core<M> {
+    /// Suspends as deep as `level`; what is suspended deeper stays so.
+    pub(crate) fn suspend(&mut self, level: SuspendLevel) -> Run<()> {
+        let wants_sleep = level == SuspendLevel::Sleep;
+        if self.once(|core| core.link.hibernating.into()) != 0 {
+            if !wants_sleep || self.once(|core| core.asleep.into()) != 0 {
+                return Ok(());
+            }
+            self.resume()?;
+        }
+        self.quiesce()?;
+        if wants_sleep
+            && !self.has_work_left()?
+            && let Err(cause) = self.put_to_sleep()?
+        {
+            return self.stay_up(cause);
+        }
+        if let Err(cause) = self.tell_or_refusal(Event::HibernateEnter, Phase::Before)? {
+            return self.stay_up(cause);
+        }
+        let done = self.uic(UicCommand::control(UicOpcode::DmeHibernateEnter))?;
+        self.effect(|core| match done {
+            Ok(_) => {
+                core.link.hibernating = true;
+                core.shared.orders.publish(Order::PAUSE | order::ASLEEP);
+            }
+            // The state of the link is unknown now: only a new start-up settles it.
+            Err(_) => core.ask_for_reset(),
+        });
+        done?;
+        self.tell(Event::HibernateEnter, Phase::After)?;
+        self.clocks(false);
+        Ok(())
+    }
+
+    /// Wakes link and device if they are suspended, and lets the lanes go on.
+    pub(crate) fn resume(&mut self) -> Run<()> {
+        if self.once(|core| core.link.hibernating.into()) == 0 {
+            return Ok(());
+        }
+        match self.wake() {
+            Err(Stop::Failed(error)) => {
+                self.effect(Self::ask_for_reset);
+                Err(error.into())
+            }
+            done => done,
+        }
+    }
+
+    fn wake(&mut self) -> Run<()> {
+        self.clocks(true);
+        self.tell(Event::HibernateExit, Phase::Before)?;
+        self.uic(UicCommand::control(UicOpcode::DmeHibernateExit))??;
+        self.effect(|core| core.link.hibernating = false);
+        self.tell(Event::HibernateExit, Phase::After)?;
+        self.wake_sleeper()??;
+        self.effect(|core| core.shared.orders.publish(0));
+        Ok(())
+    }
+
+    /// Whether the device has something to do that it could not do asleep.
+    fn has_work_left(&mut self) -> Run<bool> {
+        if self.once(|core| core.device.background_operations.into()) != 0 {
+            return Ok(true);
+        }
+        if !self.has_write_booster() {
+            return Ok(false);
+        }
+        let in_progress = WriteBoosterFlushStatus::InProgress.into_bits();
+        match self.booster_attribute(AttributeId::WriteBoosterBufferFlushStatus) {
+            Ok(status) => Ok(status == u64::from(in_progress)),
+            Err(Stop::Failed(_)) => Ok(false),
+            Err(Stop::Pending) => Err(Stop::Pending),
+        }
+    }
+
+    fn put_to_sleep(&mut self) -> Run<Result<(), Cause>> {
+        // From now on it may be asleep, whatever becomes of this.
+        self.effect(|core| core.asleep = true);
+        self.start_stop(DevicePower::Sleep)
+    }
+
+    /// Wakes the device if it may be asleep.
+    fn wake_sleeper(&mut self) -> Run<Result<(), Cause>> {
+        if self.once(|core| core.asleep.into()) == 0 {
+            return Ok(Ok(()));
+        }
+        let woken = self.start_stop(DevicePower::Active)?;
+        if woken.is_ok() {
+            self.effect(|core| core.asleep = false);
+        }
+        Ok(woken)
+    }
+
+    /// Gives a suspend up before the link was asked to hibernate.
+    fn stay_up(&mut self, cause: Cause) -> Run<()> {
+        let woken = self.wake_sleeper()?;
+        self.effect(|core| match woken {
+            Ok(()) => core.shared.orders.publish(0),
+            Err(_) => core.ask_for_reset(),
+        });
+        Err(cause.into())
+    }
+}
