@@ -202,3 +202,19 @@ fn a_disk_is_encrypted_with_a_key_from_a_file() {
         printed(&format!("{verify} --on ufs,crypto=aes-256-xts{queues}"), here);
     }
 }
+
+#[test]
+fn a_workload_with_pauses_shows_what_waking_costs() {
+    let folder = folder();
+    let waits = |keys: &str| {
+        let words = "--rw=randread --bs=4k --rate_iops=100 --number_ios=50";
+        let ran = json(&format!("bench --on ufs,clock=virtual{keys} {words}"), folder.path());
+        ran["jobs"][0]["read"]["slat_ns"]["max"].as_u64().expect("a latency")
+    };
+    assert_eq!((waits(""), waits(",suspend=1000000")), (0, 0), "no pause is that long");
+    let hibernated = waits(",suspend=1000");
+    assert!((200_000..2_000_000).contains(&hibernated), "{hibernated} ns");
+    let slept = waits(",suspend=1000,suspend-level=sleep");
+    assert!(slept > hibernated + 3_000_000, "{slept} ns");
+    refused("bench --on ufs,suspend-level=sleep", folder.path(), 2, &["beside `suspend="]);
+}

@@ -9,6 +9,7 @@
 pub mod blocks;
 mod error;
 mod function;
+mod governed;
 mod image;
 mod incidents;
 pub mod lane;

@@ -13,10 +13,12 @@ use flysch_models::nvme::profile as nvme;
 use flysch_models::software::Software;
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576, Profile};
 use flysch_ufs::Aggregation;
+use flysch_ufs::policy::Rules;
 
 use crate::size;
 
 mod crypto;
+mod rules;
 
 pub use crypto::CryptoTarget;
 
@@ -74,6 +76,17 @@ pub const KINDS: [Kind; 6] = [
             ),
             key("gear", "1..5", "highest high-speed gear of the link (the profile's)"),
             key("wb", "on|off", "WriteBooster (off)"),
+            key("scaling", "MICROSECONDS", "without I/O for so long the link is slow (never)"),
+            key(
+                "suspend",
+                "MICROSECONDS",
+                "without I/O for so long link and device are suspended (never)",
+            ),
+            key(
+                "suspend-level",
+                "hibernate|sleep",
+                "the link alone, or the device as well (hibernate)",
+            ),
             key("rpmb", "normal|advanced", "how the RPMB unit is spoken to (normal)"),
             key("rpmb-key", "FILE", "key that RPMB region 0 has been given, 32 bytes (none)"),
             key(
@@ -211,6 +224,8 @@ pub struct UfsTarget {
     pub gear: Option<u8>,
     /// Whether WriteBooster is switched on after bring-up.
     pub write_booster: bool,
+    /// What the driver does by itself in pauses.
+    pub rules: Rules,
     /// Whether the RPMB unit speaks advanced mode.
     pub advanced_rpmb: bool,
     /// File with the key that RPMB region 0 has been given.
@@ -371,6 +386,7 @@ impl Default for UfsTarget {
             aggregation: None,
             gear: None,
             write_booster: false,
+            rules: Rules::default(),
             advanced_rpmb: false,
             rpmb_key: None,
             crypto: None,
@@ -570,6 +586,7 @@ impl<'a> Pairs<'a> {
                 "BYTES" => "a size such as 512M, 4G or 1048576, a multiple of 4096".into(),
                 "FILE" | "PROGRAM" => "a path".into(),
                 "NUMBER" => "a number".into(),
+                "MICROSECONDS" => "a number of microseconds, at least 1, such as 2000".into(),
                 "COUNT:MICROSECONDS" => {
                     "1 to 31 completions and 40 to 10200 microseconds, such as 8:400".into()
                 }
@@ -622,6 +639,7 @@ impl UfsTarget {
             aggregation: pairs.get("aggregate", aggregation)?,
             gear: pairs.within("gear", 1, 5)?,
             write_booster: pairs.get("wb", on_off)?.unwrap_or(default.write_booster),
+            rules: pairs.rules()?,
             advanced_rpmb: pairs.get("rpmb", rpmb_mode)?.unwrap_or(default.advanced_rpmb),
             rpmb_key: pairs.path("rpmb-key")?,
             crypto: pairs.crypto()?,

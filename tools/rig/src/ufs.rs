@@ -1,5 +1,6 @@
 //! UFS stacks: machine, host controller driver, ports, disks.
 
+use core::cell::Cell;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -14,6 +15,7 @@ use flysch_models::faults::Plan;
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::store::{FileStore, Store};
 use flysch_models::ufs::{Config, Threaded, Ufs as Model, UnitConfig};
+use flysch_ufs::policy::{Policy, Rules};
 use flysch_ufs::{CryptoEngine, CryptoKey};
 use flysch_ufs::{Device, ErrorLog, Host, Link, LinkLimits, Operation, Options, Output};
 use flysch_ufs::{Port, QueueMode, Quirks};
@@ -21,10 +23,11 @@ use flysch_wire::ufs::registers::{Cap, Ver};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::governed::Governed;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
-use crate::open::{Needs, Open};
+use crate::open::{Needs, Open, Visitor};
 use crate::target::{ClockKind, CryptoTarget, FaultsFrom, QemuTarget, UfsTarget};
 use crate::ticks::ticks;
 
@@ -43,6 +46,8 @@ pub struct Ufs<M: Machine> {
     machine: M,
     lanes: Vec<Lane<Port<M>>>,
     peripherals: Vec<Peripheral>,
+    /// What the driver does by itself in pauses; `None` is nothing.
+    policy: Option<Policy>,
     description: String,
     /// The image, if it was made for this.
     pub(crate) made: Option<Made>,
@@ -124,6 +129,9 @@ fn open_model<M: Witness>(
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
     if let Some(crypto) = &target.crypto {
         ufs.encrypt(crypto)?;
+    }
+    if target.rules != Rules::default() {
+        ufs.policy = Some(Policy::new(target.rules, ufs.machine.now()));
     }
     let software = target
         .software
@@ -265,7 +273,8 @@ impl<M: Machine> Ufs<M> {
             Ok(Lane { disk, memory: plan.data(region), crypto: None })
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
-        Ok(Self { machine, lanes, peripherals, description: String::new(), made: None })
+        let description = String::new();
+        Ok(Self { machine, lanes, peripherals, policy: None, description, made: None })
     }
 
     /// The machine.
@@ -315,6 +324,15 @@ impl<M: Machine> Open for Ufs<M> {
 
     fn parts(&mut self) -> (&mut [Lane<Port<M>>], &M) {
         (&mut self.lanes, &self.machine)
+    }
+
+    fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
+        let Some(policy) = &mut self.policy else {
+            return visitor.visit(&mut self.lanes, &self.machine);
+        };
+        let load = Cell::new(0);
+        let mut lanes = Governed::all(&mut self.lanes, policy, &load);
+        visitor.visit(&mut lanes, &self.machine)
     }
 
     fn first(&self) -> &Lane<Port<M>> {

@@ -1,6 +1,8 @@
 use super::*;
 use flysch_api::crypto::DataUnit;
 use flysch_models::ufs::profile::OK3576;
+use flysch_ufs::policy::Scaling;
+use flysch_ufs::{LinkLimits, SuspendLevel};
 
 fn refusal(text: &str) -> String {
     text.parse::<Target>().expect_err(text).to_string()
@@ -16,7 +18,8 @@ fn bare_kinds_have_their_defaults() {
 #[test]
 fn every_key_is_read() {
     let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,esi=off,\
-                aggregate=8:400,gear=3,wb=on,rpmb=advanced,rpmb-key=k.bin,boot=on,\
+                aggregate=8:400,gear=3,wb=on,scaling=500,suspend=2000,suspend-level=sleep,\
+                rpmb=advanced,rpmb-key=k.bin,boot=on,\
                 crypto=aes-128-xts,crypto-key=c.bin,data-unit=512,\
                 clock=virtual,software=linux,faults=timeout:0.1+uic:n5,faults-from=power,seed=7";
     let expected = UfsTarget {
@@ -30,6 +33,16 @@ fn every_key_is_read() {
         aggregation: Some(Aggregation { completions: 8, timeout_us: 400 }),
         gear: Some(3),
         write_booster: true,
+        rules: Rules {
+            scaling: Some(Scaling {
+                fast: LinkLimits { gear: 3, ..LinkLimits::default() },
+                slow_after_us: 500,
+                ..Scaling::default()
+            }),
+            suspend_after_us: Some(2000),
+            suspend_level: SuspendLevel::Sleep,
+            ..Rules::default()
+        },
         advanced_rpmb: true,
         rpmb_key: Some("k.bin".into()),
         crypto: Some(CryptoTarget {
@@ -47,6 +60,7 @@ fn every_key_is_read() {
     assert_eq!(text.parse(), Ok(Target::Ufs(expected)));
     assert!(refusal("ufs,crypto=xts").contains("aes-256-xts"));
     assert!(refusal("ufs,crypto=aes-256-xts,data-unit=256").contains("512|1024"));
+    assert!(refusal("ufs,suspend-level=sleep").contains("beside `suspend=MICROSECONDS`"));
     assert!(refusal("ufs,crypto-key=k").contains("beside `crypto=aes-256-xts`"));
     let text = "nvme@qemu,size=64M,image=c.img,queues=3,block=512,qemu=/opt/qemu";
     let expected = NvmeQemuTarget {
@@ -116,6 +130,9 @@ fn wrong_values_say_what_the_value_must_be() {
         ("ufs,lu=1", "`lus=` makes more"),
         ("ufs,mcq=0", "1..31"),
         ("ufs,gear=6", "1..5"),
+        ("ufs,suspend=0", "microseconds, at least 1"),
+        ("ufs,scaling=2ms", "microseconds, at least 1"),
+        ("ufs,suspend=1,suspend-level=slep", "did you mean `sleep`?"),
         ("ufs,clock=hybird", "did you mean `hybrid`?"),
         ("ufs,profile=galaxy", "galaxy-book-s|ok3576|"),
         ("ufs,image=", "a path"),

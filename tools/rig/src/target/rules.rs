@@ -1,0 +1,38 @@
+use flysch_ufs::policy::{Rules, Scaling};
+use flysch_ufs::{LinkLimits, SuspendLevel};
+
+use super::{Pairs, ParseError};
+
+impl Pairs<'_> {
+    /// What the driver does by itself in pauses, and no level of a suspend without one.
+    pub(super) fn rules(&self) -> Result<Rules, ParseError> {
+        let micros = |text: &str| text.parse().ok().filter(|&us: &u32| us > 0);
+        let level = |text: &str| match text {
+            "hibernate" => Some(SuspendLevel::Hibernate),
+            "sleep" => Some(SuspendLevel::Sleep),
+            _ => None,
+        };
+        let suspend_after_us = self.get("suspend", micros)?;
+        let suspend_level = self.get("suspend-level", level)?;
+        if let (None, Some(_), Some((key, value))) = (
+            suspend_after_us,
+            suspend_level,
+            self.pairs.iter().find(|(key, _)| key.name == "suspend-level"),
+        ) {
+            return Err(ParseError::Value {
+                key: key.name,
+                given: (*value).into(),
+                expected: "beside `suspend=MICROSECONDS`".into(),
+            });
+        }
+        let default = LinkLimits::default();
+        let gear = self.within("gear", 1, 5)?.unwrap_or(default.gear);
+        let scaling = self.get("scaling", micros)?.map(|slow_after_us| Scaling {
+            fast: LinkLimits { gear, ..default },
+            slow_after_us,
+            ..Scaling::default()
+        });
+        let suspend_level = suspend_level.unwrap_or_default();
+        Ok(Rules { scaling, suspend_after_us, suspend_level, ..Rules::default() })
+    }
+}
