@@ -235,7 +235,10 @@ impl<M: Machine> Lane<M> {
                 self.post((slot, nsid), command, place);
                 Ok(())
             }
-            Err(why) => Err(Declined { why, token: command.token }),
+            Err(why) => {
+                self.rest();
+                Err(Declined { why, token: command.token })
+            }
         }
     }
 
@@ -435,10 +438,23 @@ impl<M: Machine> Lane<M> {
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Outcome> {
         while let Some(done) = self.completion.take(&self.machine) {
             if let outcome @ Some(_) = self.settle(done) {
+                self.rest();
                 return outcome;
             }
         }
-        self.found_nothing(now)
+        let outcome = self.found_nothing(now);
+        self.rest();
+        outcome
+    }
+
+    /// With no outcome owed any more, or a command declined, nobody needs to poll again: the lane
+    /// parks at once, and the controller is told how far the ring was read.
+    #[inline]
+    fn rest(&mut self) {
+        if self.in_flight == 0 && self.index != 0 && self.obeyed != Order::NONE {
+            self.completion.ring(&self.machine);
+            self.park();
+        }
     }
 
     /// Nothing has completed: tells the controller how far the ring was read, obeys the host, and

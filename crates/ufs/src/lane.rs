@@ -134,15 +134,29 @@ impl<M: Machine> Lane<M> {
         loop {
             if let Some(done) = self.take_done() {
                 if let outcome @ Some(_) = self.settle(done) {
+                    self.rest();
                     return outcome;
                 }
                 continue;
             }
             match self.next_batch(now) {
                 Next::Batch => {}
-                Next::Ended => return self.take_ended(),
+                Next::Ended => {
+                    let outcome = self.take_ended();
+                    self.rest();
+                    return outcome;
+                }
                 Next::Nothing => return None,
             }
+        }
+    }
+
+    /// With no outcome owed any more, or a command declined, nobody needs to poll again: the lane
+    /// parks at once.
+    #[inline]
+    pub(crate) fn rest(&mut self) {
+        if self.in_flight == 0 && self.index != 0 && !self.parked {
+            self.park();
         }
     }
 

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use flysch_api::command::Port;
-use flysch_api::machine::DmaRegion;
+use flysch_api::command::{Command, Declined, Failure, Limits, Outcome, Port};
+use flysch_api::machine::{DmaRegion, Instant};
 use flysch_cam::{Disk, Family, Shape, nda, scan};
 use flysch_models::faults::{Injector, Kind, Plan};
 use flysch_models::machine::{Inline, Mode, Model};
 use flysch_models::nvme::{Config as NvmeConfig, NamespaceConfig, Nvme as NvmeModel};
 use flysch_models::random::Random;
 use flysch_models::ufs::{Config as UfsConfig, Ufs as UfsModel, UnitConfig};
-use flysch_ufs::QueueMode;
+use flysch_ufs::{Aggregation, QueueMode};
 
 use crate::world::Violation;
 
@@ -71,6 +71,36 @@ pub(crate) struct Choice {
     variant: bool,
     /// Without work for so long the link hibernates, microseconds.
     auto_hibern8_us: Option<u32>,
+    /// UFS: how the ends of commands are told, and by whom errors are dealt with.
+    ways: Ways,
+}
+
+/// What an operating system chooses of a UFS host.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ways {
+    /// The host has a lane of its own.
+    apart: bool,
+    /// Nobody is interrupted.
+    polled: bool,
+    /// All queues share the line.
+    one_line: bool,
+    /// Several completions share an interrupt.
+    aggregated: bool,
+    /// bQueueDepth: less than the lanes send.
+    device_queue: u8,
+}
+
+impl Ways {
+    fn some(random: &mut Random) -> Self {
+        let mut one_in = |n| random.below(n) == 0;
+        Self {
+            apart: one_in(4),
+            polled: one_in(4),
+            one_line: one_in(2),
+            aggregated: one_in(4),
+            device_queue: if one_in(4) { 8 } else { 0 },
+        }
+    }
 }
 
 impl Choice {
@@ -94,9 +124,16 @@ pub(crate) struct Setting<'a> {
     pub(crate) scratch: DmaRegion,
 }
 
-/// A stack that is up: its machine, a port for each lane, and its units.
+/// A host that rides on no port, and is polled by itself.
+pub(crate) trait Apart {
+    fn poll(&mut self, now: Instant);
+    fn poll_at(&self) -> Option<Instant>;
+}
+
+/// A stack that is up: its machine, its host if that is apart, a port for each lane, and its units.
 pub(crate) struct Opened<S: Stack> {
     pub(crate) machine: Machine<S>,
+    pub(crate) host: Option<Box<dyn Apart>>,
     pub(crate) ports: Vec<S::Port>,
     pub(crate) units: Vec<Shape>,
 }
@@ -165,7 +202,8 @@ impl Stack for Ufs {
         let variant = random.below(2) == 1;
         let units = 1 + random.below(3) as u8;
         let auto_hibern8_us = (random.below(3) == 0).then_some(1000);
-        Choice { lanes, depth, units, variant, auto_hibern8_us }
+        let ways = Ways::some(random);
+        Choice { lanes, depth, units, variant, auto_hibern8_us, ways }
     }
 
     fn needs(choice: Choice) -> (usize, usize) {
@@ -182,6 +220,7 @@ impl Stack for Ufs {
         let config = UfsConfig {
             units: (0..units).map(|_| Some(UnitConfig::memory(setting.unit_bytes))).collect(),
             volatile_cache: true,
+            queue_depth: setting.choice.ways.device_queue,
             faults: setting.plan.clone(),
             seed: setting.seed,
             ..UfsConfig::default()
@@ -193,23 +232,97 @@ impl Stack for Ufs {
         let mut host = flysch_ufs::Host::new(machine.clone(), setting.driver.clone(), options)
             .map_err(|e| set_up(&e))?;
         try_often(|| host.bring_up(&machine))?;
-        let mut ports = host.into_ports();
+        let (mut host, mut ports) = match setting.choice.ways.apart {
+            true => {
+                host.split().map(|(host, ports)| (Some(host), ports)).map_err(|e| set_up(&e))?
+            }
+            false => (None, host.into_ports()),
+        };
         let shapes = try_often(|| {
-            let found = scan::scan(&mut ports[0], &machine, &setting.scratch)?;
+            let mut port = Kept { port: &mut ports[0], host: host.as_mut() };
+            let found = scan::scan(&mut port, &machine, &setting.scratch)?;
             let of_unit = |lun: u8| {
                 let unit = found.iter().find(|unit| unit.lun.to_ufs() == Some(lun));
                 unit.ok_or(flysch_cam::Error::NotADisk { unit: lun.into() })?.shape()
             };
             (0..units).map(of_unit).collect::<Result<Vec<_>, _>>()
         })?;
-        Ok(Opened { machine, ports, units: shapes })
+        let host = host.map(|host| Box::new(host) as Box<dyn Apart>);
+        Ok(Opened { machine, host, ports, units: shapes })
+    }
+}
+
+type UfsHost = flysch_ufs::Host<Inline<UfsModel>>;
+
+impl Apart for UfsHost {
+    fn poll(&mut self, now: Instant) {
+        // Nobody asks it for anything, so there are no results.
+        let _ = UfsHost::poll(self, now);
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        UfsHost::poll_at(self)
+    }
+}
+
+/// A port whose host is polled with it.
+struct Kept<'a, P> {
+    port: &'a mut P,
+    host: Option<&'a mut UfsHost>,
+}
+
+impl<P: Port> Port for Kept<'_, P> {
+    type Protocol = P::Protocol;
+
+    fn limits(&self) -> &Limits {
+        self.port.limits()
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        self.port.memory()
+    }
+
+    fn start(&mut self, command: Command<P::Protocol>, now: Instant) -> Result<(), Declined> {
+        self.port.start(command, now)
+    }
+
+    fn ring(&mut self, now: Instant) {
+        self.port.ring(now);
+    }
+
+    fn poll(&mut self, now: Instant) -> Option<Outcome> {
+        if let Some(host) = &mut self.host {
+            Apart::poll(*host, now);
+        }
+        self.port.poll(now)
+    }
+
+    fn failure(&self) -> Failure<P::Protocol> {
+        self.port.failure()
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        let host = self.host.as_ref().and_then(|host| Apart::poll_at(*host));
+        self.port.poll_at().into_iter().chain(host).min()
     }
 }
 
 fn ufs_options(choice: Choice) -> flysch_ufs::Options {
-    let Choice { lanes, depth, variant, auto_hibern8_us, .. } = choice;
+    let Choice { lanes, depth, variant, auto_hibern8_us, ways, .. } = choice;
     let queue = if variant { QueueMode::Mcq } else { QueueMode::Sdq };
-    flysch_ufs::Options { queue, lanes, depth, auto_hibern8_us, ..Default::default() }
+    // The single doorbell has one counter.
+    let aggregates = ways.aggregated && (variant || (lanes == 1 && !ways.apart));
+    flysch_ufs::Options {
+        queue,
+        lanes,
+        depth,
+        auto_hibern8_us,
+        apart: ways.apart,
+        interrupts: !ways.polled,
+        event_interrupts: !ways.one_line,
+        aggregation: aggregates.then_some(Aggregation { completions: 4, timeout_us: 200 }),
+        ..Default::default()
+    }
 }
 
 /// NVMe.
@@ -228,7 +341,8 @@ impl Stack for Nvme {
     fn choose(random: &mut Random) -> Choice {
         let (lanes, depth) = (1 + random.below(3) as u8, 1 + random.below(64) as u16);
         let (variant, units) = (random.below(2) == 1, 1 + random.below(3) as u8);
-        Choice { lanes, depth, units, variant, auto_hibern8_us: None }
+        let ways = Ways::default();
+        Choice { lanes, depth, units, variant, auto_hibern8_us: None, ways }
     }
 
     fn needs(choice: Choice) -> (usize, usize) {
@@ -270,7 +384,7 @@ impl Stack for Nvme {
         if shapes.len() != usize::from(units) {
             return Err(Violation::SetUp(format!("{} namespaces of {units}", shapes.len())));
         }
-        Ok(Opened { machine, ports: host.into_ports(), units: shapes })
+        Ok(Opened { machine, host: None, ports: host.into_ports(), units: shapes })
     }
 }
 

@@ -17,7 +17,7 @@ use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::random::Random;
 
 use crate::oracle::{Oracle, WriteEnd, Wrong};
-use crate::stack::{Choice, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up};
+use crate::stack::{Apart, Choice, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up};
 use crate::witness::{Outcomes, PortMistake, PortWrong, Witness};
 
 const BLOCK: u32 = 4096;
@@ -186,6 +186,7 @@ struct Lane<S: Stack> {
 
 struct World<S: Stack> {
     machine: Machine<S>,
+    host: Option<Box<dyn Apart>>,
     lanes: Vec<Lane<S>>,
     data: DmaRegion,
     /// Where the lists of segments begin in the machine's memory.
@@ -226,7 +227,7 @@ impl<S: Stack> World<S> {
         let lists = scratch_at + usize::from(lanes) * scratch_len;
         let total = lists + buffers * LIST;
         let memory = DmaRegion::zeroed(total.next_multiple_of(4096), MEMORY_ADDRESS);
-        let Opened { machine, ports, units: shapes } = S::open(&Setting {
+        let Opened { machine, host, ports, units: shapes } = S::open(&Setting {
             choice,
             plan: &plan,
             seed: wish.seed,
@@ -257,6 +258,7 @@ impl<S: Stack> World<S> {
             data: machine.memory().carve(0, buffers * BUFFER),
             lists,
             machine,
+            host,
             lanes: open,
             random,
             oracle: Oracle::new(wish.seed as u32, u64::from(units) * BLOCKS, BLOCK),
@@ -298,10 +300,13 @@ impl<S: Stack> World<S> {
                 self.lanes[lane].disk.ring(now);
             }
             let mut progress = false;
+            if let Some(host) = &mut self.host {
+                host.poll(self.machine.now());
+            }
             for lane in 0..self.lanes.len() {
                 let now = self.machine.now();
-                // Who has nothing in flight need not poll; the first lane carries the host.
-                let rests = self.is_lazy && lane > 0;
+                // Who has nothing in flight need not poll, unless it carries the host.
+                let rests = self.is_lazy && (lane > 0 || self.host.is_some());
                 if rests && self.pending.values().all(|pending| pending.lane != lane) {
                     continue;
                 }
@@ -390,7 +395,8 @@ impl<S: Stack> World<S> {
 
     /// Lets time pass; `false` if nothing can ever happen again.
     fn wait(&self) -> bool {
-        let next = self.lanes.iter().filter_map(|lane| lane.disk.poll_at()).min();
+        let lanes = self.lanes.iter().filter_map(|lane| lane.disk.poll_at());
+        let next = lanes.chain(self.host.as_ref().and_then(|host| host.poll_at())).min();
         // A deadline that is not in the future still has to let time pass.
         let next = next.map(|at| at.max(self.machine.now().after_nanos(1)));
         self.machine.wait(next) != Wake::Idle
@@ -411,6 +417,9 @@ impl<S: Stack> World<S> {
                 self.work(0)?;
                 if self.failed == failed {
                     break;
+                }
+                if self.is_gone() {
+                    return Ok(());
                 }
                 if attempt == 20 {
                     return Err(Violation::SetUp(format!("block {first} cannot be read back")));

@@ -51,7 +51,10 @@ impl<M: Machine> Lane<M> {
                 self.post((slot, lun), command, regions);
                 Ok(())
             }
-            Err(why) => Err(Declined { why, token: command.token }),
+            Err(why) => {
+                self.rest();
+                Err(Declined { why, token: command.token })
+            }
         }
     }
 
