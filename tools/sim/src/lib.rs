@@ -5,6 +5,7 @@
 pub mod cuts;
 pub mod oracle;
 pub mod stack;
+pub mod violation;
 pub mod wear;
 pub mod witness;
 pub mod world;

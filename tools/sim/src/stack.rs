@@ -13,7 +13,7 @@ use flysch_models::random::Random;
 use flysch_models::ufs::{Config as UfsConfig, Ufs as UfsModel, UnitConfig};
 use flysch_ufs::{Aggregation, QueueMode};
 
-use crate::world::Violation;
+use crate::violation::Violation;
 
 /// Which stack a world is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

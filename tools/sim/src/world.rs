@@ -16,9 +16,10 @@ use flysch_cam::Disk;
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::random::Random;
 
-use crate::oracle::{Oracle, WriteEnd, Wrong};
+use crate::oracle::{Oracle, WriteEnd};
 use crate::stack::{Apart, Choice, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up};
-use crate::witness::{Outcomes, PortMistake, PortWrong, Witness};
+use crate::violation::Violation;
+use crate::witness::{Outcomes, PortMistake, Witness};
 
 const BLOCK: u32 = 4096;
 /// Blocks of each unit.
@@ -102,44 +103,6 @@ impl Totals {
         self.requests.iter_mut().zip(other.requests).for_each(|(a, b)| *a += b);
         self.faults.iter_mut().zip(other.faults).for_each(|(a, b)| *a += b);
     }
-}
-
-/// What must not happen.
-#[derive(Debug, thiserror::Error)]
-pub enum Violation {
-    /// A read gave what cannot be there.
-    #[error("data: {0}")]
-    Data(Wrong),
-    /// A completion for a request that is not in flight.
-    #[error("a completion for request {0}, which is not in flight")]
-    NotOwed(u64),
-    /// Requests that never ended.
-    #[error("{0} requests never ended")]
-    NeverEnded(usize),
-    /// A request failed though nothing went wrong.
-    #[error("{operation} failed without a fault: {error}")]
-    FailedWithoutFault {
-        /// What was asked.
-        operation: Operation,
-        /// What was answered.
-        error: flysch_api::block::Error,
-    },
-    /// The port did not end every command once.
-    #[error(transparent)]
-    Port(#[from] PortWrong),
-    /// More commands ended badly than the faults explain.
-    #[error("{bad} commands ended badly, and the faults explain {explained}: {faults}")]
-    MoreThanFaults {
-        /// Commands that did not end plainly well.
-        bad: u64,
-        /// How many could.
-        explained: u64,
-        /// The faults, and how often each happened.
-        faults: String,
-    },
-    /// The stack could not be set up.
-    #[error("setting up: {0}")]
-    SetUp(String),
 }
 
 /// Runs one world to its end.

@@ -2,8 +2,9 @@
 
 use flysch_models::faults::{Kind, Plan};
 use flysch_sim::stack::On;
+use flysch_sim::violation::Violation;
 use flysch_sim::witness::PortMistake;
-use flysch_sim::world::{Mistake, Totals, Violation, Wish, run};
+use flysch_sim::world::{Mistake, Totals, Wish, run};
 
 fn wish(on: On, seed: u64) -> Wish {
     Wish { on, seed, requests: 2000, plan: None, mistake: None }
