@@ -202,6 +202,7 @@ impl<M: Machine> Lane<M> {
     /// The controller is disabled: what completed before counts, the rest ends with `cause`.
     fn stop(&mut self, cause: Ended, now: Instant) {
         self.take_in();
+        self.completion.tell_no_more();
         for number in 0..self.slots.len() {
             let slot = &mut self.slots[number];
             let Some(token) = slot.owed.take() else { continue };

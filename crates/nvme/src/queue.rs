@@ -190,6 +190,12 @@ impl Completion {
         self.phase ^= PHASE;
     }
 
+    /// The controller is switched off: how far the ring was read is not told any more. By the time
+    /// it would be, the doorbell may be that of a new queue.
+    pub(crate) fn tell_no_more(&mut self) {
+        self.rung = self.head;
+    }
+
     /// Whether an entry waits.
     #[inline]
     pub(crate) fn is_waiting(&self, registers: &impl Registers) -> bool {
@@ -298,5 +304,10 @@ mod tests {
         queue.ring(&file);
         queue.ring(&file);
         assert_eq!(*file.0.borrow(), [(0x1004, 1)]);
+        put(1, 99, true);
+        queue.take(&file).expect("an entry");
+        queue.tell_no_more();
+        queue.ring(&file);
+        assert_eq!(file.0.borrow().len(), 1, "a controller that is switched off has no doorbells");
     }
 }
