@@ -29,7 +29,7 @@ pub use nvme::NvmeControl;
 pub use open::{Needs, Visitor};
 pub use stack::{Plain, Stack};
 pub use target::{
-    ClockKind, CryptoTarget, FileTarget, KINDS, Key, Kind, NullTarget, NvmeQemuTarget, NvmeTarget,
-    ParseError, QemuTarget, Target, UfsTarget, did_you_mean,
+    ClockKind, CryptoTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmeQemuTarget,
+    NvmeTarget, ParseError, QemuTarget, Target, UfsTarget, did_you_mean,
 };
 pub use ufs::{Control, Controller};
