@@ -148,6 +148,15 @@ pub enum ClockKind {
 }
 
 impl ClockKind {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Virtual => "virtual",
+            Self::Hybrid => "hybrid",
+            Self::Real => "real",
+        }
+    }
+
     pub(super) fn named(text: &str) -> Option<Self> {
         match text {
             "virtual" => Some(Self::Virtual),
