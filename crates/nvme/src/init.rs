@@ -24,6 +24,8 @@ pub struct Device {
     pub namespaces: Vec<Namespace>,
     /// Counts how often `namespaces` was read.
     pub generation: u32,
+    /// Bytes of host memory that were lent to the controller.
+    pub host_memory: u32,
 }
 
 /// An active namespace.
@@ -43,6 +45,10 @@ pub const NAMESPACES_MAX: usize = 256;
 const DELAY_BEFORE_READY: u64 = 2300 * MS;
 /// Bytes of the host behaviour feature.
 const HOST_BEHAVIOR: usize = 512;
+/// What HMPRE, HMMIN and sizes of host memory count in, bytes.
+const HOST_MEMORY_UNIT: usize = 4096;
+/// Bytes of an entry of the list of host memory: address, pages.
+const HOST_MEMORY_ENTRY: usize = 16;
 /// NIDT of a command set.
 const COMMAND_SET: u8 = 4;
 
@@ -56,12 +62,13 @@ pub struct Step {
 }
 
 /// The steps in their order.
-pub static STEPS: [Step; 6] = [
+pub static STEPS: [Step; 7] = [
     Step { name: "disable", what: "CC.EN off, wait until CSTS.RDY follows" },
     Step { name: "enable", what: "admin queues, CC, wait until CSTS.RDY follows" },
     Step { name: "identify", what: "identify controller" },
     Step { name: "queues", what: "number of queues, a queue pair for each lane" },
     Step { name: "namespaces", what: "the active namespaces and their formats" },
+    Step { name: "host memory", what: "memory for a controller that has too little of its own" },
     Step { name: "events", what: "write cache, asynchronous events" },
 ];
 
@@ -84,6 +91,7 @@ impl BringUp {
                 2 => core.identify(),
                 3 => core.create_queues(),
                 4 => core.find_namespaces(),
+                5 => core.lend_memory(),
                 _ => core.set_up_events(),
             };
             match result {
@@ -296,6 +304,44 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
+    /// Lends the controller as much memory as it asks for and there is, in one piece (8.9 of 2.0).
+    /// One that refuses goes on without, and so does one whose least is more than there is.
+    fn lend_memory(&mut self) -> Run<()> {
+        let IdentifyController { hmpre, hmmin, hmminds, .. } = self.device.controller;
+        let unit = HOST_MEMORY_UNIT as u64;
+        let has = self.layout.host_memory.len() as u64 / unit;
+        let pages = u64::from(hmpre).min(has);
+        let enough = pages > 0 && pages >= hmmin.into() && pages >= hmminds.into();
+        self.effect(|core| core.device.host_memory = 0);
+        if !enough {
+            return Ok(());
+        }
+        self.effect(|core| {
+            let list = &core.layout.host_memory_list;
+            list.fill(0, HOST_MEMORY_ENTRY, 0);
+            list.write(0, &core.layout.host_memory.address().to_le_bytes());
+            list.write(8, &(pages as u32).to_le_bytes());
+            core.machine.sync_for_device(list.span(0, HOST_MEMORY_ENTRY));
+        });
+        let list = self.layout.host_memory_list.address();
+        let value = [1, pages as u32, list as u32, (list >> 32) as u32, 1];
+        let status = self.command(set_host_memory(value), None)?;
+        self.effect(|core| {
+            if status.status == 0 {
+                core.device.host_memory = (pages * unit) as u32;
+            }
+        });
+        Ok(())
+    }
+
+    /// Takes the memory back. Whatever the controller says, it loses it with the reset.
+    pub(crate) fn take_memory_back(&mut self) -> Run<()> {
+        if self.device.host_memory > 0 {
+            self.command(set_host_memory([0; 5]), None)?;
+        }
+        Ok(())
+    }
+
     fn set_up_events(&mut self) -> Run<()> {
         if let Some(on) = self.options.write_cache
             && self.device.controller.has_write_cache()
@@ -348,4 +394,11 @@ fn identify(cns: Cns, nsid: u32) -> Sqe {
 fn set_feature(id: FeatureId, value: u32) -> Sqe {
     let opcode = AdminOpcode::SetFeatures.into_bits();
     Sqe { opcode, cdw10: [id.into_bits().into(), value, 0, 0, 0, 0], ..Sqe::default() }
+}
+
+/// Sets the host memory buffer: on or off, its pages, where its list is and how long.
+fn set_host_memory([enable, pages, low, high, entries]: [u32; 5]) -> Sqe {
+    let opcode = AdminOpcode::SetFeatures.into_bits();
+    let id = FeatureId::HostMemory.into_bits().into();
+    Sqe { opcode, cdw10: [id, enable, pages, low, high, entries], ..Sqe::default() }
 }

@@ -17,6 +17,10 @@ pub(crate) struct Layout {
     pub(crate) admin_completion: DmaRegion,
     /// Data of admin commands, a page.
     pub(crate) admin_data: DmaRegion,
+    /// What the controller may use as its own, whole pages.
+    pub(crate) host_memory: DmaRegion,
+    /// The list that names it, a page.
+    pub(crate) host_memory_list: DmaRegion,
     lanes: DmaRegion,
     depth: usize,
     list: usize,
@@ -28,7 +32,7 @@ impl Layout {
     /// Bytes the driver's memory must have for these options, wherever it starts.
     pub(crate) fn len(options: &Options) -> usize {
         let lane = Self::lane_len(options.depth.into(), list_len(options));
-        4 * PAGE + usize::from(options.lanes.max(1)) * lane
+        5 * PAGE + usize::from(options.lanes.max(1)) * lane + host_memory_len(options)
     }
 
     /// Entries of a lane's queues: one stays empty, or full would look like empty.
@@ -60,7 +64,9 @@ impl Layout {
             admin_submission: memory.carve(start, ADMIN_ENTRIES * command::LENGTH),
             admin_completion: memory.carve(start + PAGE, ADMIN_ENTRIES * completion::LENGTH),
             admin_data: memory.carve(start + 2 * PAGE, PAGE),
-            lanes: memory.carve(start + 3 * PAGE, lanes),
+            host_memory_list: memory.carve(start + 3 * PAGE, PAGE),
+            host_memory: memory.carve(start + 4 * PAGE + lanes, host_memory_len(options)),
+            lanes: memory.carve(start + 4 * PAGE, lanes),
             depth,
             list,
             whole: memory.clone(),
@@ -103,6 +109,11 @@ impl Layout {
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
+}
+
+/// Bytes that are lent to the controller.
+fn host_memory_len(options: &Options) -> usize {
+    options.host_memory as usize / PAGE * PAGE
 }
 
 /// Bytes of a list that names all pages of the longest transfer but the first; a power of two, so

@@ -151,6 +151,7 @@ impl<M: Machine> Core<M> {
         }
         self.effect(|core| core.shared.orders.publish(Order::PAUSE));
         self.lanes_obey()?;
+        self.take_memory_back()?;
         let cc = Cc::from_bits(self.read(CC)).with_shn(shutdown::NORMAL);
         self.write(CC, cc.into_bits());
         let rtd3e_ms = self.device.controller.rtd3e / 1000;

@@ -38,6 +38,10 @@ pub struct Options {
     pub sgls: bool,
     /// Whether to switch the volatile write cache on or off at bring-up. `None` leaves it.
     pub write_cache: Option<bool>,
+    /// Bytes of the driver's memory to lend to a controller that asks for some (HMPRE): a drive
+    /// without memory of its own keeps its tables there and is slower without. 0 lends none;
+    /// rounded down to pages. It counts in [`Host::memory_len`](crate::Host::memory_len).
+    pub host_memory: u32,
     /// What is known better than the table of controllers: deviations it has besides.
     pub quirks: Quirks,
     /// How long to wait for things.
@@ -60,6 +64,7 @@ impl Default for Options {
             transfer_max: 1 << 20,
             sgls: true,
             write_cache: None,
+            host_memory: 0,
             quirks: Quirks::NONE,
             timeouts: Timeouts::default(),
         }

@@ -8,8 +8,6 @@ use flysch_api::machine::Identity;
 pub enum Quirk {
     /// After CC.EN was cleared CSTS must be left alone for 2.3 s.
     DelayBeforeReady,
-    /// NGUID, EUI64 and UUID are the same for every device: no names.
-    BogusIds,
     /// Identify with CNS above 1 does not work: namespaces are found by asking for each.
     NoNamespaceList,
 }
@@ -41,7 +39,6 @@ impl Quirks {
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let all = [
             (Quirk::DelayBeforeReady, "rests after a disable"),
-            (Quirk::BogusIds, "identifiers nobody gave"),
             (Quirk::NoNamespaceList, "no list of namespaces"),
         ];
         all.into_iter().filter(move |(quirk, _)| self.has(*quirk)).map(|(_, name)| name)
@@ -69,9 +66,8 @@ const fn row(vendor: u16, device: u16, quirk: Quirk) -> Row {
     Row { vendor, device, quirks: Quirks::of(&[quirk]) }
 }
 
-/// Reads of CSTS too soon after a reset hang these (Linux: `DELAY_BEFORE_CHK_RDY`); both ids of
-/// QEMU's device have names nobody gave them (Linux: `BOGUS_NID`), and the first releases with
-/// Intel's id knew no lists (Linux: `IDENTIFY_CNS`).
+/// Reads of CSTS too soon after a reset hang these (Linux: `DELAY_BEFORE_CHK_RDY`); the first
+/// releases of QEMU's device, which had Intel's id, knew no lists (Linux: `IDENTIFY_CNS`).
 static TABLE: &[Row] = &[
     row(0x1BB1, 0x0100, Quirk::DelayBeforeReady),
     row(0x1C58, 0x0003, Quirk::DelayBeforeReady),
@@ -79,8 +75,6 @@ static TABLE: &[Row] = &[
     row(0x1C5F, 0x0540, Quirk::DelayBeforeReady),
     row(0x144D, 0xA821, Quirk::DelayBeforeReady),
     row(0x144D, 0xA822, Quirk::DelayBeforeReady),
-    row(0x1B36, 0x0010, Quirk::BogusIds),
-    row(0x8086, 0x5845, Quirk::BogusIds),
     row(0x8086, 0x5845, Quirk::NoNamespaceList),
 ];
 
@@ -89,10 +83,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_one_controller_add_up() {
+    fn rows_are_found_by_both_ids() {
         let quirks = Quirks::find(Identity { vendor: 0x8086, device: 0x5845 });
-        assert!(quirks.has(Quirk::BogusIds) && quirks.has(Quirk::NoNamespaceList));
-        assert!(!quirks.has(Quirk::DelayBeforeReady));
-        assert_eq!(Quirks::find(Identity { vendor: 1, device: 1 }), Quirks::NONE);
+        assert!(quirks.has(Quirk::NoNamespaceList) && !quirks.has(Quirk::DelayBeforeReady));
+        let quirks = Quirks::find(Identity { vendor: 0x1C58, device: 0x0023 });
+        assert!(quirks.has(Quirk::DelayBeforeReady) && !quirks.has(Quirk::NoNamespaceList));
+        assert_eq!(Quirks::find(Identity { vendor: 0x8086, device: 0x0023 }), Quirks::NONE);
     }
 }

@@ -78,7 +78,9 @@ pub(crate) fn open_inline(target: &NvmeTarget, needs: &Needs) -> Result<Nvme<Nvm
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
     let profile = config.profile.name;
-    let options = driver_options(target.queues, needs);
+    let wanted = target.profile.host_memory.map_or(0, |memory| memory.preferred);
+    let host_memory = target.host_memory.min(wanted);
+    let options = Options { host_memory, ..driver_options(target.queues, needs) };
     let plan = plan::<NvmeMachine>(&options, needs);
     let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
     let model = Model::new(config, region.clone())?;

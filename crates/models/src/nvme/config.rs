@@ -83,6 +83,9 @@ pub struct Config {
     pub sgls: bool,
     /// Doorbell buffer config.
     pub shadow_doorbells: bool,
+    /// Identify knows lists of namespaces and their names; the first controllers knew only the
+    /// controller and each namespace (CNS 0 and 1).
+    pub lists: bool,
     /// CAP.NSSRS.
     pub subsystem_reset: bool,
     /// CRDT1 to CRDT3: how long the controller wants to be left alone, in units of 100 ms.
@@ -114,6 +117,7 @@ impl Default for Config {
             transfer_max: 2 << 20,
             sgls: true,
             shadow_doorbells: true,
+            lists: true,
             subsystem_reset: true,
             retry_delays: [1, 5, 10],
             volatile_cache: false,

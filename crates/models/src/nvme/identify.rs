@@ -55,6 +55,7 @@ impl Nvme {
                 self.common_namespace().to_bytes().to_vec()
             }
             Cns::Namespace => self.identify_namespace(command.nsid, true)?,
+            _ if !self.setup.lists => return Err(Status::InvalidField),
             Cns::AllocatedNamespace => self.identify_namespace(command.nsid, false)?,
             Cns::ActiveList => self.list(command.nsid, true)?,
             Cns::AllocatedList => self.list(command.nsid, false)?,

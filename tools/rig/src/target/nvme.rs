@@ -6,6 +6,7 @@ use flysch_models::software::Software;
 
 use super::pairs::{Kind, Pairs, key, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
+use crate::size;
 
 /// The model.
 pub(super) const MODEL: Kind = Kind {
@@ -20,6 +21,11 @@ pub(super) const MODEL: Kind = Kind {
         key("image", "FILE", "keep the disk's data in this file (memory); made if size is given"),
         key("queues", "1..31", "I/O queue pairs, this many (1)"),
         key("vectors", "on|off", "a vector for each queue, else one line (on)"),
+        key(
+            "hmb",
+            "BYTES|off",
+            "host memory lent to a drive that asks for some, at most this (128M)",
+        ),
         key("sgl", "on|off", "commands take scatter gather lists (on)"),
         key("clock", "virtual|hybrid", "whose time: see docs/command.md (hybrid)"),
         key(
@@ -69,6 +75,8 @@ pub struct NvmeTarget {
     pub queues: u8,
     /// Whether queues have vectors of their own.
     pub vectors: bool,
+    /// Most host memory that is lent to the drive, bytes.
+    pub host_memory: u32,
     /// Whether commands take scatter gather lists.
     pub sgls: bool,
     /// Whose time counts: virtual or hybrid.
@@ -109,6 +117,7 @@ impl Default for NvmeTarget {
             image: None,
             queues: 1,
             vectors: true,
+            host_memory: 128 << 20,
             sgls: true,
             clock: ClockKind::default(),
             software: None,
@@ -137,6 +146,7 @@ impl NvmeTarget {
             image: pairs.path("image")?,
             queues: pairs.within("queues", 1, 31)?.unwrap_or(default.queues),
             vectors: pairs.get("vectors", on_off)?.unwrap_or(default.vectors),
+            host_memory: pairs.get("hmb", host_memory)?.unwrap_or(default.host_memory),
             sgls: pairs.get("sgl", on_off)?.unwrap_or(default.sgls),
             clock: pairs.get("clock", not_real)?.unwrap_or_default(),
             software: software.unwrap_or_default(),
@@ -168,5 +178,13 @@ impl NvmeQemuTarget {
             block_size: pairs.block_size()?,
             qemu: pairs.path("qemu")?,
         })
+    }
+}
+
+/// Bytes of host memory; none for `off`.
+fn host_memory(text: &str) -> Option<u32> {
+    match text {
+        "off" => Some(0),
+        text => size::parse(text).and_then(|bytes| bytes.try_into().ok()),
     }
 }

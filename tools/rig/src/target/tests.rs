@@ -62,6 +62,10 @@ fn every_key_is_read() {
     assert!(refusal("ufs,crypto=aes-256-xts,data-unit=256").contains("512|1024"));
     assert!(refusal("ufs,suspend-level=sleep").contains("beside `suspend=MICROSECONDS`"));
     assert!(refusal("ufs,crypto-key=k").contains("beside `crypto=aes-256-xts`"));
+    for (text, bytes) in [("nvme,hmb=off", 0), ("nvme,hmb=8M", 8 << 20), ("nvme", 128 << 20)] {
+        let expected = NvmeTarget { host_memory: bytes, ..NvmeTarget::default() };
+        assert_eq!(text.parse(), Ok(Target::Nvme(expected)), "{text}");
+    }
     let text = "nvme@qemu,size=64M,image=c.img,queues=3,block=512,qemu=/opt/qemu";
     let expected = NvmeQemuTarget {
         size: Some(64 << 20),
@@ -138,6 +142,7 @@ fn wrong_values_say_what_the_value_must_be() {
         ("ufs,image=", "a path"),
         ("ufs,wb=perhaps", "on|off"),
         ("ufs,seed=x", "a number"),
+        ("nvme,hmb=some", "BYTES|off"),
         ("ufs,faults=timeout", "expected kind:when"),
         ("ufs,faults=timeuot:0.1", "kinds are timeout"),
         ("file:a,block=1K", "512|4096"),

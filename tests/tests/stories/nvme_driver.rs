@@ -1,0 +1,200 @@
+//! The NVMe driver on the NVMe model, on a machine whose memory is not coherent: memory it lends,
+//! deviations it knows, recovery with commands in flight.
+
+use flysch_api::command::{
+    Command, Direction, Ended, Nvme as Language, Ordering, Port as _, Token,
+};
+use flysch_api::machine::{Clock as _, DmaRegion, Identity, Machine as _};
+use flysch_cam::Family as _;
+use flysch_models::faults::{Kind, Plan, Trigger};
+use flysch_models::machine::{Inline, Mode};
+use flysch_models::nvme::{Config, NamespaceConfig, Nvme};
+use flysch_nvme::{AdminCommand, AdminData, Cause, Error, Host, Operation, Options, Port, State};
+use flysch_tests::apart::Apart;
+use flysch_wire::nvme::FeatureId;
+use flysch_wire::nvme::{AdminOpcode, Status};
+
+type Model = Apart<Inline<Nvme>>;
+
+/// Bytes that are synchronised at once.
+const LINE: u32 = 64;
+const MIB: u32 = 1 << 20;
+/// Data memory lies behind the driver's.
+const DRIVER: usize = 20 << 20;
+const ADDRESS: u64 = 0x1_0000_0000;
+
+fn machine_of(config: Config, identity: Identity) -> Model {
+    let memory = DmaRegion::zeroed(DRIVER + (4 << 20), ADDRESS);
+    let model = Nvme::new(config, memory.clone()).expect("a device");
+    Apart::new(Inline::new(model, memory, identity, Mode::Virtual), LINE)
+}
+
+fn machine() -> Model {
+    machine_of(Config::default(), Identity::default())
+}
+
+fn try_host(machine: &Model, options: Options) -> Result<Host<Model>, Error> {
+    let memory = machine.memory().carve(0, DRIVER);
+    let mut host = Host::new(machine.clone(), memory, options)?;
+    host.bring_up(machine)?;
+    Ok(host)
+}
+
+fn host(machine: &Model, options: Options) -> Host<Model> {
+    try_host(machine, options).expect("it comes up")
+}
+
+fn transfer(machine: &Model, write: bool, block: u64, token: u32) -> Command<Language> {
+    Command {
+        unit: 1,
+        payload: Language::transfer(write, block, 1, false),
+        direction: if write { Direction::ToDevice } else { Direction::FromDevice },
+        data: machine.memory().slice(DRIVER + token as usize * 4096, 4096).into(),
+        crypto: None,
+        ordering: Ordering::Simple,
+        deadline: machine.now().after_nanos(2_000_000_000),
+        token: Token::new(token),
+    }
+}
+
+/// Carries out commands together; how each ended, by its token.
+fn carry_out(
+    machine: &Model,
+    port: &mut Port<Model>,
+    commands: Vec<Command<Language>>,
+) -> Vec<Ended> {
+    let count = commands.len();
+    // While a recovery runs there is no room.
+    while port.host_mut().expect("the host").state() == State::Recovering {
+        assert_eq!(port.poll(machine.now()), None);
+        machine.wait(port.poll_at());
+    }
+    for command in commands {
+        port.start(command, machine.now()).expect("room");
+    }
+    port.ring(machine.now());
+    let mut ended = vec![None; count];
+    while ended.contains(&None) {
+        match port.poll(machine.now()) {
+            Some(outcome) => {
+                let place = &mut ended[outcome.token.number() as usize];
+                assert_eq!(place.replace(outcome.ended), None, "{outcome:?} ended twice");
+            }
+            None => {
+                machine.wait(port.poll_at());
+            }
+        }
+    }
+    ended.into_iter().flatten().collect()
+}
+
+/// Virtual time of eight random reads, one after the other.
+fn time_of_reads(machine: &Model, host: Host<Model>) -> u64 {
+    let mut port = host.into_ports().remove(0);
+    let begun = machine.now();
+    for n in 0..8 {
+        let read = transfer(machine, false, n * 7919 % 1_000_000, 0);
+        assert_eq!(carry_out(machine, &mut port, vec![read]), [Ended::Good]);
+    }
+    machine.now().nanos() - begun.nanos()
+}
+
+#[test]
+fn a_drive_without_memory_is_lent_some() {
+    // The PM991a asks for 64 MiB and can do with 8.
+    for (offered, lent) in [(0, 0), (4 * MIB, 0), (8 * MIB, 8 * MIB), (16 * MIB + 5, 16 * MIB)] {
+        let machine = machine();
+        let mut host = host(&machine, Options { host_memory: offered, ..Options::default() });
+        assert_eq!(host.device().host_memory, lent);
+        let feature = |host: &mut Host<Model>| {
+            let cdw10 = [FeatureId::HostMemory.into_bits().into(), 0, 0, 0, 0, 0];
+            let data = AdminData::In(4096);
+            let command = AdminCommand::new(AdminOpcode::GetFeatures);
+            let reply = host.admin(&machine, AdminCommand { cdw10, data, ..command });
+            reply.map(|reply| reply.status.result & 1)
+        };
+        assert_eq!(feature(&mut host), Ok((lent > 0).into()));
+        // A reset takes it away, and bring-up lends it again.
+        host.run(&machine, Operation::Reset).expect("a reset");
+        assert_eq!(host.device().host_memory, lent);
+        assert_eq!(feature(&mut host), Ok((lent > 0).into()));
+        host.shut_down(&machine).expect("a shutdown");
+        host.bring_up(&machine).expect("up again");
+        assert_eq!(host.device().host_memory, lent);
+    }
+    let reads = |host_memory| {
+        let machine = machine();
+        let host = host(&machine, Options { host_memory, ..Options::default() });
+        time_of_reads(&machine, host)
+    };
+    // The mapping is in the host's memory, or 45 us away in the flash.
+    let (without, with) = (reads(0), reads(16 * MIB));
+    assert!(without > with + 8 * 40_000, "{without} ns without, {with} ns with");
+}
+
+#[test]
+fn a_drive_with_memory_is_lent_none() {
+    let profile = *flysch_models::nvme::profile::Profile::by_name("980pro").expect("a profile");
+    let machine = machine_of(Config { profile, ..Config::default() }, Identity::default());
+    let host = host(&machine, Options { host_memory: 16 * MIB, ..Options::default() });
+    assert_eq!(host.device().host_memory, 0);
+}
+
+#[test]
+fn controllers_that_hang_when_they_are_looked_at_too_soon_get_their_rest() {
+    let reset = |identity| {
+        let machine = machine_of(Config::default(), identity);
+        let mut host = host(&machine, Options::default());
+        let begun = machine.now();
+        host.run(&machine, Operation::Reset).expect("a reset");
+        machine.now().nanos() - begun.nanos()
+    };
+    let plain = reset(Identity::default());
+    let rested = reset(Identity { vendor: 0x1C58, device: 0x0003 });
+    assert!(plain < 1_000_000_000, "{plain} ns");
+    assert!(rested >= 2_300_000_000, "{rested} ns");
+}
+
+#[test]
+fn controllers_without_lists_are_asked_for_each_namespace() {
+    let config = || {
+        let spaces = || (0..3).map(|_| NamespaceConfig::memory(1 << 20)).collect();
+        Config { lists: false, namespaces: spaces(), ..Config::default() }
+    };
+    let known = Identity { vendor: 0x8086, device: 0x5845 };
+    let up = host(&machine_of(config(), known), Options::default());
+    let ids: Vec<u32> = up.device().namespaces.iter().map(|space| space.id).collect();
+    assert_eq!(ids, [1, 2, 3]);
+    let unknown = try_host(&machine_of(config(), Identity::default()), Options::default());
+    let cause = Cause::Status(AdminOpcode::Identify, Status::InvalidField);
+    assert_eq!(unknown.err(), Some(Error::Step { step: "namespaces", cause }));
+}
+
+/// Each fault alone, in the middle of 24 commands at once: all end, once each, those that say so
+/// well, and afterwards data goes both ways.
+#[test]
+fn every_fault_ends_every_command_once() {
+    let recoverable = Kind::NVME.into_iter().filter(|kind| *kind != Kind::Unplugged);
+    for kind in recoverable {
+        let machine = machine();
+        let options = Options { host_memory: 8 * MIB, depth: 32, ..Options::default() };
+        let mut port = host(&machine, options).into_ports().remove(0);
+        let nth = if kind == Kind::ReadyStuck { 1 } else { 5 };
+        let plan = Plan::none().with(kind, Trigger::Nth(nth));
+        machine.with_model(|model| model.arm_faults(plan));
+        if kind == Kind::ReadyStuck {
+            port.host_mut().expect("the host").begin(Operation::Reset).expect("up");
+        }
+        let mut all = vec![];
+        for round in 0..3_u32 {
+            let command =
+                |n: u32| transfer(&machine, n.is_multiple_of(2), u64::from(round * 24 + n), n);
+            all.extend(carry_out(&machine, &mut port, (0..24).map(command).collect()));
+        }
+        assert_eq!(all.len(), 72);
+        let well = all.iter().filter(|ended| **ended == Ended::Good).count();
+        assert!(well >= 24, "{}: {well} ended well", kind.name());
+        let last = carry_out(&machine, &mut port, vec![transfer(&machine, false, 0, 0)]);
+        assert_eq!(last, [Ended::Good], "{}", kind.name());
+    }
+}
