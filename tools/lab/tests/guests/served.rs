@@ -178,7 +178,10 @@ const FUNCTIONS: &str = r#"
     }
     # pattern N: a megabyte that is another one for each N.
     pattern() { yes "generation $1 of the flushed data" | head -c 1048576; }
-    put() { pattern $1 > /tmp/put; dd if=/tmp/put of=$d bs=64k oflag=direct conv=fsync status=none; }
+    put() {
+        pattern $1 > /tmp/put
+        dd if=/tmp/put of=$d bs=64k oflag=direct conv=fsync status=none
+    }
     is_there() {
         dd if=$d of=/tmp/got bs=64k count=16 iflag=direct status=none && pattern $1 | cmp - /tmp/got
     }
@@ -193,8 +196,8 @@ fn linux_drives_our_controllers() {
         dmesg -C
         load; find_disk
         fio --name=v --filename=$d --rw=randrw --bs=4k --iodepth=16 --ioengine=libaio --direct=1 \
-            --size=64m --verify=crc32c --verify_fatal=1 --number_ios=3000 --continue_on_error=all --output-format=json \
-            > /tmp/fio || { cat /tmp/fio; exit 4; }
+            --size=64m --verify=crc32c --verify_fatal=1 --number_ios=3000 \
+            --continue_on_error=all --output-format=json > /tmp/fio || { cat /tmp/fio; exit 4; }
         echo "fio errors $(errors < /tmp/fio)"
         mkfs.ext4 -q -F $d; mkdir -p /tmp/mnt; mount $d /tmp/mnt
         cp /usr/lib/x86_64-linux-gnu/*.so /tmp/mnt/ 2> /dev/null || true
@@ -276,7 +279,9 @@ const FAULT: &str = r#"
         put $generation
         dmesg -C
         want $1:$2
-        fio --name=f --filename=$d --offset=64m --size=64m --rw=randrw --bs=4k --iodepth=8             --ioengine=libaio --direct=1 --number_ios=200 --continue_on_error=all             --output-format=json > /tmp/fio 2> /dev/null
+        fio --name=f --filename=$d --offset=64m --size=64m --rw=randrw --bs=4k --iodepth=8 \
+            --ioengine=libaio --direct=1 --number_ios=200 --continue_on_error=all \
+            --output-format=json > /tmp/fio 2> /dev/null
         want none
         rm /share/armed.none
         for try in $(seq 200); do is_there $generation 2> /dev/null && break; sleep 0.1; done
