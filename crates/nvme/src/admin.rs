@@ -1,16 +1,11 @@
 //! The admin queue: one command of the control path at a time, and one request for events that
 //! waits until the controller has something to tell.
 
-use crate::control::{Action, Answer, Core, Run};
-use crate::history::ErrorKind;
 use crate::layout::Layout;
 use crate::queue::{Completion, Done, Submission};
-use crate::shared::cause;
-use crate::{Cause, Error};
-use flysch_api::command::NvmeStatus;
-use flysch_api::machine::{Instant, Machine, Registers};
+use flysch_api::machine::{Instant, Registers};
 use flysch_wire::nvme::registers::{cq_head, sq_tail};
-use flysch_wire::nvme::{AdminOpcode, Sqe, Status};
+use flysch_wire::nvme::{AdminOpcode, Sqe};
 
 /// Command id of the event request.
 const EVENT: u16 = u16::MAX;
@@ -53,7 +48,7 @@ impl Admin {
     }
 
     /// Issues a command; answers its id.
-    fn issue(&mut self, entry: Sqe, registers: &impl Registers) -> u16 {
+    pub(crate) fn issue(&mut self, entry: Sqe, registers: &impl Registers) -> u16 {
         let cid = self.next_id;
         self.next_id = (cid + 1) % EVENT;
         self.answer = None;
@@ -94,7 +89,7 @@ impl Admin {
         self.completion.ring(registers);
     }
 
-    fn answer_to(&mut self, cid: u16) -> Option<Done> {
+    pub(crate) fn answer_to(&mut self, cid: u16) -> Option<Done> {
         self.answer.take_if(|done| done.cid() == cid)
     }
 }
@@ -102,67 +97,8 @@ impl Admin {
 /// An admin command under way.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    entry: Sqe,
-    timeout_ms: u32,
+    pub(crate) entry: Sqe,
+    pub(crate) timeout_ms: u32,
     /// Its id and its deadline, once it was issued.
-    issued: Option<(u16, Instant)>,
-}
-
-impl Exchange {
-    pub(crate) fn advance<M: Machine>(&mut self, core: &mut Core<M>) -> Option<Answer> {
-        let now = core.now;
-        let (cid, deadline) = *self.issued.get_or_insert_with(|| {
-            let cid = core.admin.issue(self.entry, &core.machine);
-            (cid, now.after_nanos(u64::from(self.timeout_ms) * crate::control::MS))
-        });
-        core.admin.harvest(&core.machine);
-        if let Some(done) = core.admin.answer_to(cid) {
-            let (status, result) = (done.status(), done.result);
-            return Some(Answer::Reply(NvmeStatus { status, result }));
-        }
-        if let Some(cause) = core.is_lost() {
-            return Some(Answer::Failed(cause));
-        }
-        if now >= deadline {
-            let opcode = self.entry.opcode;
-            core.errors.note(now, ErrorKind::AdminTimeout, opcode.into());
-            core.shared.orders.report(cause::LOST);
-            return Some(Answer::Failed(Cause::Timeout(AdminOpcode::from_bits(opcode))));
-        }
-        core.look_again(deadline);
-        None
-    }
-}
-
-impl<M: Machine> Core<M> {
-    /// An admin command to its end, whatever that is.
-    #[track_caller]
-    pub(crate) fn command(&mut self, entry: Sqe, timeout_ms: Option<u32>) -> Run<NvmeStatus> {
-        let timeout_ms = timeout_ms.unwrap_or(self.options.timeouts.admin_ms);
-        match self.ask(|_| Action::Admin(Exchange { entry, timeout_ms, issued: None }))? {
-            Answer::Reply(status) => Ok(status),
-            Answer::Failed(cause) => Err(cause.into()),
-            Answer::Value(_) => unreachable!("an admin command has a reply"),
-        }
-    }
-
-    /// An admin command that must end well; gives DW0.
-    #[track_caller]
-    pub(crate) fn must(&mut self, entry: Sqe) -> Run<u32> {
-        let status = self.command(entry, None)?;
-        match Status::of_field(status.status) {
-            Status::Success => Ok(status.result),
-            code => {
-                let opcode = AdminOpcode::from_bits(entry.opcode);
-                Err(Error::from(Cause::Status(opcode, code)).into())
-            }
-        }
-    }
-
-    /// A command that reads a page of data, which is the admin data page then.
-    #[track_caller]
-    pub(crate) fn fetch(&mut self, entry: Sqe) -> Run<u32> {
-        let data = [self.layout.admin_data.address(), 0];
-        self.must(Sqe { data, ..entry })
-    }
+    pub(crate) issued: Option<(u16, Instant)>,
 }

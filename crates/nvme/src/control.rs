@@ -7,13 +7,14 @@
 //! ([`write`](Core::write), [`once`](Core::once)), so that a replay does not do it twice.
 
 use crate::admin::{Admin, Exchange};
-use crate::history::ErrorLog;
-use crate::init::Device;
+use crate::facts::{Device, Facts};
+use crate::history::{ErrorKind, ErrorLog};
+use crate::lane::Lane;
 use crate::layout::Layout;
 use crate::options::Options;
-use crate::port::Lane;
 use crate::quirks::Quirks;
 use crate::shared::{Shared, cause};
+use crate::time::MS;
 use crate::{Cause, Error};
 use alloc::sync::Arc;
 use flysch_api::command::NvmeStatus;
@@ -21,6 +22,7 @@ use flysch_api::machine::{Instant, Machine};
 pub(crate) use flysch_script::Pending;
 use flysch_script::Script;
 use flysch_wire::nvme::registers::{Cap, Version};
+use flysch_wire::nvme::{AdminOpcode, Sqe, Status};
 
 /// Why a procedure came back without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,16 +90,6 @@ pub(crate) enum Action {
     },
 }
 
-/// What is known before anything was written.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    pub(crate) options: Options,
-    pub(crate) version: Version,
-    pub(crate) cap: Cap,
-    pub(crate) quirks: Quirks,
-    pub(crate) depth: usize,
-}
-
 /// The control owner's state, and the script it is playing.
 #[derive(Debug)]
 pub(crate) struct Core<M: Machine> {
@@ -123,7 +115,6 @@ pub(crate) struct Core<M: Machine> {
 
 /// First and longest wait between two looks, nanoseconds.
 const PATIENCE: (u64, u64) = (2_000, 1_000_000);
-pub(crate) const MS: u64 = 1_000_000;
 
 impl<M: Machine> Core<M> {
     pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
@@ -189,7 +180,7 @@ impl<M: Machine> Core<M> {
                 self.at = *until;
                 (self.now >= *until).then_some(Answer::Value(0))
             }
-            Action::Admin(exchange) => exchange.advance(self),
+            Action::Admin(exchange) => self.try_exchange(exchange),
             Action::Obey => {
                 lane.wake(self.now);
                 if self.shared.orders.all_obey() {
@@ -211,6 +202,30 @@ impl<M: Machine> Core<M> {
                 self.give_up_at(*deadline, none, Cause::NotAborted)
             }
         }
+    }
+
+    fn try_exchange(&mut self, exchange: &mut Exchange) -> Option<Answer> {
+        let now = self.now;
+        let (cid, deadline) = *exchange.issued.get_or_insert_with(|| {
+            let cid = self.admin.issue(exchange.entry, &self.machine);
+            (cid, now.after_nanos(u64::from(exchange.timeout_ms) * MS))
+        });
+        self.admin.harvest(&self.machine);
+        if let Some(done) = self.admin.answer_to(cid) {
+            let (status, result) = (done.status(), done.result);
+            return Some(Answer::Reply(NvmeStatus { status, result }));
+        }
+        if let Some(cause) = self.is_lost() {
+            return Some(Answer::Failed(cause));
+        }
+        if now >= deadline {
+            let opcode = exchange.entry.opcode;
+            self.errors.note(now, ErrorKind::AdminTimeout, opcode.into());
+            self.shared.orders.report(cause::LOST);
+            return Some(Answer::Failed(Cause::Timeout(AdminOpcode::from_bits(opcode))));
+        }
+        self.look_again(deadline);
+        None
     }
 
     fn give_up_at(&mut self, deadline: Instant, came: bool, why: Cause) -> Option<Answer> {
@@ -359,5 +374,38 @@ fn number(answer: Answer) -> Result<u64, Cause> {
         Answer::Value(value) => Ok(value),
         Answer::Failed(cause) => Err(cause),
         Answer::Reply(_) => unreachable!("no number where one was asked for"),
+    }
+}
+
+impl<M: Machine> Core<M> {
+    /// An admin command to its end, whatever that is.
+    #[track_caller]
+    pub(crate) fn command(&mut self, entry: Sqe, timeout_ms: Option<u32>) -> Run<NvmeStatus> {
+        let timeout_ms = timeout_ms.unwrap_or(self.options.timeouts.admin_ms);
+        match self.ask(|_| Action::Admin(Exchange { entry, timeout_ms, issued: None }))? {
+            Answer::Reply(status) => Ok(status),
+            Answer::Failed(cause) => Err(cause.into()),
+            Answer::Value(_) => unreachable!("an admin command has a reply"),
+        }
+    }
+
+    /// An admin command that must end well; gives DW0.
+    #[track_caller]
+    pub(crate) fn must(&mut self, entry: Sqe) -> Run<u32> {
+        let status = self.command(entry, None)?;
+        match Status::of_field(status.status) {
+            Status::Success => Ok(status.result),
+            code => {
+                let opcode = AdminOpcode::from_bits(entry.opcode);
+                Err(Error::from(Cause::Status(opcode, code)).into())
+            }
+        }
+    }
+
+    /// A command that reads a page of data, which is the admin data page then.
+    #[track_caller]
+    pub(crate) fn fetch(&mut self, entry: Sqe) -> Run<u32> {
+        let data = [self.layout.admin_data.address(), 0];
+        self.must(Sqe { data, ..entry })
     }
 }

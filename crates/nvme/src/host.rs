@@ -1,11 +1,12 @@
 //! The control owner of a controller.
 
-use crate::control::{Core, Facts, Run, Stop};
+use crate::control::{Core, Run, Stop};
+use crate::facts::{Device, Facts};
 use crate::history::{ErrorKind, ErrorLog};
-use crate::init::{BringUp, Device, Step};
+use crate::init::{BringUp, Step};
+use crate::lane::Lane;
 use crate::layout::Layout;
 use crate::options::Options;
-use crate::port::{Lane, Port};
 use crate::queue::renewed;
 use crate::quirks::Quirks;
 use crate::recover::Recovery;
@@ -110,11 +111,9 @@ impl<M: Machine> Host<M> {
         })
     }
 
-    /// The ports, one per lane; the first carries the host.
-    pub fn into_ports(mut self) -> Vec<Port<M>> {
-        let others = core::mem::take(&mut self.others);
-        let first = Port::of_host(self);
-        core::iter::once(first).chain(others.into_iter().map(Port::of_lane)).collect()
+    /// The lanes but the first, which is the host's own: they go where their ports go.
+    pub(crate) fn take_others(&mut self) -> Vec<Box<Lane<M>>> {
+        core::mem::take(&mut self.others)
     }
 
     /// Whether the host can be used.

@@ -1,11 +1,11 @@
 //! Bring-up as a list of steps (3.5.1), in the order Linux has them.
 
-use crate::control::{Core, MS, Run, Stop};
+use crate::control::{Core, Run, Stop};
+use crate::facts::{NAMESPACES_MAX, Namespace};
 use crate::layout::{ADMIN_ENTRIES, Layout};
 use crate::quirks::Quirk;
-use crate::recover::disable;
+use crate::time::MS;
 use crate::{Cause, Error};
-use alloc::vec::Vec;
 use flysch_api::machine::Machine;
 use flysch_wire::nvme::command::{CreateCqFlags, CreateSqFlags, queue_and_size};
 use flysch_wire::nvme::feature::{AsyncEvents, QueueCounts};
@@ -15,32 +15,6 @@ use flysch_wire::nvme::registers::{ACQ, AQA, ASQ, Aqa, CC, CRTO, CSTS, Cc, Crto,
 use flysch_wire::nvme::registers::{CQ_ENTRY_SHIFT, SQ_ENTRY_SHIFT, TIMEOUT_UNIT_MS, css};
 use flysch_wire::nvme::{AdminOpcode, Cns, FeatureId, Sqe};
 
-/// What bring-up learnt about the controller and what is behind it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Device {
-    /// Identify controller.
-    pub controller: IdentifyController,
-    /// The active namespaces, by rising id; at most [`NAMESPACES_MAX`].
-    pub namespaces: Vec<Namespace>,
-    /// Counts how often `namespaces` was read.
-    pub generation: u32,
-    /// Bytes of host memory that were lent to the controller.
-    pub host_memory: u32,
-}
-
-/// An active namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Namespace {
-    /// Its id.
-    pub id: u32,
-    /// The command set: 0 NVM, 2 zoned.
-    pub command_set: u8,
-    /// Identify namespace.
-    pub data: IdentifyNamespace,
-}
-
-/// Most namespaces that are looked at: a controller cannot make the list grow for ever.
-pub const NAMESPACES_MAX: usize = 256;
 /// How long some controllers want CSTS to be left alone, nanoseconds.
 const DELAY_BEFORE_READY: u64 = 2300 * MS;
 /// Bytes of the host behaviour feature.
@@ -401,4 +375,22 @@ fn set_host_memory([enable, pages, low, high, entries]: [u32; 5]) -> Sqe {
     let opcode = AdminOpcode::SetFeatures.into_bits();
     let id = FeatureId::HostMemory.into_bits().into();
     Sqe { opcode, cdw10: [id, enable, pages, low, high, entries], ..Sqe::default() }
+}
+
+/// CC.EN off, and CSTS.RDY after it.
+pub(crate) fn disable<M: Machine>(core: &mut Core<M>) -> Run<Result<(), Cause>> {
+    let status = core.read(CSTS);
+    if status == u32::MAX {
+        return Ok(Err(Cause::Removed));
+    }
+    let cc = Cc::from_bits(core.read(CC));
+    if cc.en() {
+        core.write(CC, cc.with_en(false).with_shn(0).into_bits());
+        core.settle_after_disable()?;
+    }
+    let ready = Csts::new().with_rdy(true).into_bits();
+    let timeout = core.ready_ms();
+    let off = core.until(("CSTS", CSTS), ready, 0, timeout)?;
+    core.effect(|core| core.enabled = off.is_err());
+    Ok(off.map(|_| ()))
 }

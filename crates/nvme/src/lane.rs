@@ -1,314 +1,450 @@
-//! What a lane does away from the hot path: obeying the host, watching the clock, parking.
+//! A lane: what one thread owns of a controller, and the hot path.
+//!
+//! Per command this writes one submission queue entry of 64 bytes; per batch one doorbell each way.
+//! Coming back it reads one completion queue entry. Nothing is allocated, locked or searched: a
+//! completion names its slot.
 
-use crate::control::{Facts, MS};
-use crate::layout::{Layout, PAGE};
-use crate::port::{Lane, Trouble};
-use crate::queue::{Completion, Done, Slot, SlotStack, Submission};
-use crate::shared::{Shared, cause};
+mod watch;
+
+use crate::layout::PAGE;
+use crate::queue::{Completion, Done, LIFE, SLOT_BITS, Slot, SlotStack, Submission};
+use crate::shared::{LaneWord, Shared};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use flysch_api::command::{Ended, Limits, NotStarted, NvmeStatus, Outcome};
-use flysch_api::data::{SEGMENTS_MAX, SegmentLimits, Walk};
-use flysch_api::machine::{Instant, Machine};
+use flysch_api::command::{Command, Declined, Direction, Ended, Failure, Limits, NotStarted};
+use flysch_api::command::{Nvme, NvmeStatus, Outcome};
+use flysch_api::data::{BadData, Data, Walk};
+use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
 use flysch_orders::Order;
-use flysch_wire::nvme::registers::{CSTS, Csts, cq_head, sq_tail};
-use flysch_wire::nvme::{Status, sgl};
+use flysch_wire::nvme::sgl::{self, Descriptor};
+use flysch_wire::nvme::{Sqe, command::SqeFlags, prp};
 
-/// What commands ask of data: with page lists whole pages inside, with scatter gather lists as
-/// many segments as a slot's list memory holds.
-fn segments(transfer_max: u32, sgls: bool, list: usize) -> SegmentLimits {
-    let (count, inner) = match sgls {
-        true => ((list / sgl::LENGTH).min(SEGMENTS_MAX), 1),
-        false => (SEGMENTS_MAX, PAGE as u32),
-    };
-    SegmentLimits { count: count as u16, length: transfer_max, alignment: 4, boundary: 0, inner }
+/// PSDT of data that is named by pages, and by a scatter gather list without metadata.
+const PRPS: u8 = 0;
+const SGL: u8 = 1;
+
+/// DPTR and PSDT.
+type DataPointer = ([u64; 2], u8);
+
+/// One lane: a queue pair with everything its slots need.
+#[derive(Debug)]
+pub(crate) struct Lane<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) index: usize,
+    pub(crate) submission: Submission,
+    pub(crate) completion: Completion,
+    pub(crate) slots: Box<[Slot]>,
+    pub(crate) free: SlotStack,
+    /// With no more free slots than this, nothing starts: none does while the lane may not run.
+    pub(crate) reserve: usize,
+    /// Slots started since the last doorbell.
+    pub(crate) started: SlotStack,
+    /// Outcomes this lane owes: of slots in flight, and those in `ended`.
+    pub(crate) in_flight: usize,
+    /// Commands the host was asked to abort.
+    pub(crate) overdue: usize,
+    /// Outcomes that wait to be fetched.
+    pub(crate) ended: VecDeque<(Outcome, Trouble)>,
+    /// More about the outcome given last, if it was not plainly good.
+    pub(crate) trouble: Trouble,
+    /// The next time to look for errors and overdue commands.
+    pub(crate) watch_at: Instant,
+    pub(crate) watchdog_nanos: u64,
+    /// The last order obeyed; [`Order::NONE`] while parked.
+    pub(crate) obeyed: Order,
+    pub(crate) stopped: bool,
+    /// The page lists of the slots, of so many bytes each.
+    pub(crate) lists: DmaRegion,
+    pub(crate) list: usize,
+    /// Lists of ranges go to the controller as scatter gather lists.
+    pub(crate) sgls: bool,
+    pub(crate) data: DmaRegion,
+    pub(crate) own: DmaRegion,
+    pub(crate) limits: Limits,
+    /// Checks data.
+    pub(crate) walk: Walk,
+    /// Completions that made no sense.
+    pub(crate) strange: u32,
+}
+
+/// What is told of a command that did not plainly end well.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trouble {
+    pub(crate) status: NvmeStatus,
+    pub(crate) residual: u32,
+    /// How long the controller wants to be left alone before another try, milliseconds.
+    pub(crate) delay_ms: u32,
+}
+
+impl Trouble {
+    pub(crate) fn failure(&self) -> Failure<Nvme> {
+        Failure { status: self.status, residual: self.residual, code: self.delay_ms }
+    }
 }
 
 impl<M: Machine> Lane<M> {
-    pub(crate) fn new(
-        machine: &M,
-        shared: &Arc<Shared>,
-        layout: &Layout,
-        facts: &Facts,
-        index: usize,
-    ) -> Self {
-        let depth = layout.depth();
-        let (queue, stride) = (index as u16 + 1, facts.cap.dstrd());
-        let transfer_max = shared.transfer_max();
-        let segments = segments(transfer_max, false, layout.list());
-        let options = &facts.options;
-        Self {
-            shared: shared.clone(),
-            index,
-            submission: Submission::new(layout.submission(index), sq_tail(queue, stride)),
-            completion: Completion::new(layout.completion(index), cq_head(queue, stride)),
-            slots: (0..depth as u16).map(Slot::free).collect(),
-            free: SlotStack::free(depth),
-            reserve: usize::MAX,
-            started: SlotStack::empty(),
-            in_flight: 0,
-            overdue: 0,
-            ended: VecDeque::with_capacity(depth),
-            trouble: Trouble::default(),
-            watch_at: Instant::NEVER,
-            watchdog_nanos: u64::from(options.timeouts.watchdog_ms) * MS,
-            obeyed: Order::NONE,
-            stopped: true,
-            lists: layout.lists(index),
-            list: layout.list(),
-            sgls: false,
-            data: machine.memory().clone(),
-            own: layout.whole().clone(),
-            limits: Limits { slots: depth as u32, transfer_max, segments, crypto: false },
-            walk: Walk::new(segments, transfer_max, machine.memory(), layout.whole()),
-            machine: machine.clone(),
-            strange: 0,
-        }
+    pub(crate) fn word(&self) -> &LaneWord {
+        &self.shared.lanes[self.index]
     }
 
-    /// Comes out of the park and obeys whatever the host ordered meanwhile.
+    /// Takes a command. One that moves a range of up to two pages is written here, every other
+    /// [out of line](Self::start_other). What the host orders stands against it as far as the lane
+    /// obeyed, by its [reserve](Self::reserve); a newer order is seen by [`ring`](Self::ring).
+    #[inline(always)]
+    pub(crate) fn start(&mut self, command: Command<Nvme>, now: Instant) -> Result<(), Declined> {
+        if self.free.len() > self.reserve
+            && command.crypto.is_none()
+            && command.direction != Direction::None
+            && let Ok(nsid) = u32::try_from(command.unit)
+            && let Some(range) = self.walk.one(&command.data)
+            && let (first, next, more) = prp::span(range.address, range.len, PAGE as u64)
+            && more <= 1
+            && let Some(slot) = self.free.pop()
+        {
+            self.machine.sync_for_device(range);
+            let second = if more == 0 { 0 } else { next };
+            self.post((slot, nsid), command, ([first, second], PRPS));
+            return Ok(());
+        }
+        // Made anew, so that only a command that comes this way has to be in memory.
+        let Command { unit, payload, direction, data, crypto, ordering, deadline, token } = command;
+        let command = Command { unit, payload, direction, data, crypto, ordering, deadline, token };
+        self.start_other(command, now)
+    }
+
     #[cold]
-    pub(crate) fn wake(&mut self, now: Instant) {
-        if self.obeyed == Order::NONE {
-            self.shared.orders.unpark(self.index);
+    #[inline(never)]
+    fn start_other(&mut self, command: Command<Nvme>, now: Instant) -> Result<(), Declined> {
+        match self.prepare(&command, now) {
+            Ok((slot, nsid, place)) => {
+                self.post((slot, nsid), command, place);
+                Ok(())
+            }
+            Err(why) => {
+                self.rest();
+                Err(Declined { why, token: command.token })
+            }
         }
-        let order = self.shared.orders.order_now();
-        self.obey(order, now);
     }
 
-    /// Nothing is in flight, so nobody needs to poll.
-    #[cold]
-    pub(crate) fn park(&mut self) {
-        self.obeyed = Order::NONE;
-        self.reserve = usize::MAX;
-        self.shared.orders.park(self.index);
+    /// A slot for a command, its namespace, and where its data lies.
+    fn prepare(
+        &mut self,
+        command: &Command<Nvme>,
+        now: Instant,
+    ) -> Result<(usize, u32, DataPointer), NotStarted> {
+        if self.shared.orders.order() != self.obeyed {
+            self.wake(now);
+        }
+        if self.free.len() <= self.reserve {
+            return Err(self.why_not());
+        }
+        let (Ok(nsid), None) = (u32::try_from(command.unit), command.crypto) else {
+            return Err(NotStarted::Unsupported);
+        };
+        let slot = self.free.pop().ok_or(NotStarted::Full)?;
+        match self.place(slot, command) {
+            Ok(place) => Ok((slot, nsid, place)),
+            Err(bad) => {
+                self.free.push(slot);
+                Err(NotStarted::BadData(bad))
+            }
+        }
     }
 
-    fn obey(&mut self, order: Order, now: Instant) {
-        self.obeyed = order;
-        if order.has(Order::GONE) {
-            self.stop(Ended::Gone, now);
-        } else if order.has(Order::STOP) {
-            self.stop(Ended::Reset, now);
+    /// Writes a command into its slot and posts it.
+    #[inline(always)]
+    fn post(
+        &mut self,
+        (slot, nsid): (usize, u32),
+        command: Command<Nvme>,
+        (data, psdt): DataPointer,
+    ) {
+        let place = &mut self.slots[slot];
+        place.cid = place.cid.wrapping_add(LIFE);
+        place.abort = false;
+        place.expected = command.data.len();
+        place.owed = Some(command.token);
+        place.deadline = command.deadline;
+        if !M::COHERENT && command.direction == Direction::FromDevice {
+            place.incoming = command.data;
         }
-        // If not stopped, it was parked all the time.
-        if order.runs() && (self.stopped || self.shared.orders.is_renewed(self.index)) {
-            self.restart();
+        let entry = Sqe {
+            opcode: command.payload.opcode,
+            flags: SqeFlags::new().with_fuse(command.payload.fuse).with_psdt(psdt),
+            cid: place.cid,
+            nsid,
+            cdw2: command.payload.cdw2,
+            metadata: 0,
+            data,
+            cdw10: command.payload.cdw10,
+        };
+        self.submission.post(entry.to_words(), &self.machine);
+        self.started.push(slot);
+        self.in_flight += 1;
+    }
+
+    /// DPTR of the data, and PSDT: what kind of thing it is.
+    fn place(&self, slot: usize, command: &Command<Nvme>) -> Result<DataPointer, BadData> {
+        match self.walk.one(&command.data) {
+            Some(range) if command.direction != Direction::None => {
+                self.machine.sync_for_device(range);
+                let (first, next, more) = prp::span(range.address, range.len, PAGE as u64);
+                match more {
+                    0 => Ok(([first, 0], PRPS)),
+                    1 => Ok(([first, next], PRPS)),
+                    _ => Ok((self.long_range(slot, range), PRPS)),
+                }
+            }
+            _ => self.list(slot, &command.data, command.direction),
         }
-        self.set_reserve();
-        self.shared.orders.obey(self.index, order);
-        if order.runs() && self.started.len() != 0 {
+    }
+
+    /// A range of more than two pages.
+    #[inline(never)]
+    fn long_range(&self, slot: usize, range: DmaSlice) -> [u64; 2] {
+        let (first, next, more) = prp::span(range.address, range.len, PAGE as u64);
+        let at = slot * self.list;
+        for n in 0..more as usize {
+            let page = next + (n * PAGE) as u64;
+            self.lists.store64(at + n * prp::ENTRY, page.to_le());
+        }
+        self.hand_over(at, more as usize);
+        [first, self.lists.address() + at as u64]
+    }
+
+    /// Any other data: none, a list of ranges, or what is wrong.
+    ///
+    /// Inside a list every range begins and ends at a page - that is what the limits say and the
+    /// walk checks -, so there are never more pages than one range of the same length has.
+    #[inline(never)]
+    fn list(&self, slot: usize, data: &Data, direction: Direction) -> Result<DataPointer, BadData> {
+        if data.is_empty() {
+            return Ok(([0, 0], PRPS));
+        }
+        if direction == Direction::None {
+            return Err(BadData::Length);
+        }
+        if self.sgls && matches!(data, Data::List { .. }) {
+            return self.scatter_gather(slot, data).map(|dptr| (dptr, SGL));
+        }
+        self.page_list(slot, data).map(|dptr| (dptr, PRPS))
+    }
+
+    /// A list of ranges as a scatter gather list of one segment.
+    fn scatter_gather(&self, slot: usize, data: &Data) -> Result<[u64; 2], BadData> {
+        let at = slot * self.list;
+        let count = self.walk.run(data, |n, range| {
+            let kind = sgl::kind::DATA;
+            let entry = Descriptor { address: range.address, length: range.len, kind };
+            let [low, high] = entry.to_words();
+            self.lists.store64(at + n as usize * sgl::LENGTH, low);
+            self.lists.store64(at + n as usize * sgl::LENGTH + 8, high);
+        })?;
+        self.sync_outgoing(data);
+        let bytes = count * sgl::LENGTH as u32;
+        self.machine.sync_for_device(self.lists.span(at, bytes as usize));
+        let (address, kind) = (self.lists.address() + at as u64, sgl::kind::LAST_SEGMENT);
+        let [low, high] = Descriptor { address, length: bytes, kind }.to_words();
+        Ok([u64::from_le(low), u64::from_le(high)])
+    }
+
+    /// Ranges as a list of pages.
+    fn page_list(&self, slot: usize, data: &Data) -> Result<[u64; 2], BadData> {
+        let at = slot * self.list;
+        let mut pages = Pages { lists: &self.lists, at, count: 0, entries: [0; 2] };
+        self.walk.run(data, |n, range| {
+            if n == 0 {
+                // Handed out a second time if the walk had to look closer.
+                pages.count = 0;
+            }
+            pages.put_range(range);
+        })?;
+        let Pages { count, entries: [first, second], .. } = pages;
+        self.sync_outgoing(data);
+        match count {
+            1 => Ok([first, 0]),
+            2 => Ok([first, second]),
+            _ => {
+                self.hand_over(at, count - 1);
+                Ok([first, self.lists.address() + at as u64])
+            }
+        }
+    }
+
+    /// The ranges of data that was found good go to the device.
+    fn sync_outgoing(&self, data: &Data) {
+        if !M::COHERENT {
+            for range in data.ranges(&self.data).flatten() {
+                self.machine.sync_for_device(range);
+            }
+        }
+    }
+
+    fn hand_over(&self, at: usize, entries: usize) {
+        self.machine.sync_for_device(self.lists.span(at, entries * prp::ENTRY));
+    }
+
+    /// One doorbell for everything started, as far as the host lets it ring. Its orders are looked
+    /// at here and not for each command: one that is posted and not rung is the lane's alone.
+    #[inline]
+    pub(crate) fn ring(&mut self, now: Instant) {
+        if self.started.len() == 0 {
+            return;
+        }
+        if self.shared.orders.order() != self.obeyed {
+            self.wake(now);
+        } else if self.obeyed.runs() {
             self.ring_started(now);
         }
     }
 
-    /// Free slots [`start`](Self::start) must leave: one for each outcome that waits to be
-    /// fetched, so that there are never more of them than slots; all while the lane may not run.
-    fn set_reserve(&mut self) {
-        self.reserve = if self.obeyed.runs() { self.ended.len() } else { usize::MAX };
-    }
-
-    /// Why nothing starts.
-    #[cold]
-    pub(crate) fn why_not(&self) -> NotStarted {
-        if self.obeyed.has(Order::GONE) { NotStarted::Gone } else { NotStarted::Full }
-    }
-
-    /// The controller is up again with empty queues.
-    pub(crate) fn restart(&mut self) {
-        self.shared.orders.know(self.index);
-        self.submission.restart();
-        self.completion.restart(&self.machine);
-        self.take_bounds();
-        self.stopped = false;
-    }
-
-    /// Takes over what the data of a command may be, which bring-up found out.
-    pub(crate) fn take_bounds(&mut self) {
-        let (bytes, sgls) = (self.shared.transfer_max(), self.shared.has_sgls());
-        if (bytes, sgls) != (self.limits.transfer_max, self.sgls) {
-            self.sgls = sgls;
-            self.limits.transfer_max = bytes;
-            self.limits.segments = segments(bytes, sgls, self.list);
-            self.walk = Walk::new(self.limits.segments, bytes, &self.data, &self.own);
-        }
-    }
-
-    /// Takes in everything that has ended, for `poll` to hand out.
-    pub(crate) fn harvest(&mut self) {
-        self.take_in();
-        self.completion.ring(&self.machine);
-    }
-
-    /// As [`harvest`](Self::harvest), from memory alone: a controller that is switched off has no
-    /// doorbells.
-    fn take_in(&mut self) {
-        if self.stopped {
-            return;
-        }
-        while let Some(done) = self.completion.take(&self.machine) {
-            if let Some(outcome) = self.settle(done) {
-                self.keep(outcome);
+    /// Rings for what was started, which is something. Out of line: its loop needs the registers.
+    #[inline(never)]
+    pub(crate) fn ring_started(&mut self, now: Instant) {
+        let alone = self.in_flight == self.started.len();
+        let mut watch_at = if alone { now.after_nanos(self.watchdog_nanos) } else { self.watch_at };
+        for &slot in self.started.as_slice() {
+            if let Some(slot) = self.slots.get_mut(usize::from(slot)) {
+                slot.issued = now;
+                watch_at = watch_at.min(slot.deadline);
             }
         }
-    }
-
-    /// An outcome that waits to be fetched.
-    fn keep(&mut self, outcome: Outcome) {
-        self.ended.push_back((outcome, self.trouble));
-        // Still owed until it is fetched.
-        self.in_flight += 1;
-        self.set_reserve();
-    }
-
-    /// The next outcome that waits to be fetched.
-    #[cold]
-    pub(crate) fn take_ended(&mut self) -> Option<Outcome> {
-        let (outcome, trouble) = self.ended.pop_front()?;
-        self.trouble = trouble;
-        self.in_flight -= 1;
-        self.set_reserve();
-        Some(outcome)
-    }
-
-    /// The device answered, but not plainly well.
-    #[cold]
-    pub(crate) fn answered(&mut self, number: usize, done: Done) -> Ended {
-        let (status, result) = (done.status(), done.result);
-        let slot = &self.slots[number];
-        let residual = if status == 0 { 0 } else { slot.expected };
-        let status_is = NvmeStatus { status, result };
-        let delay_ms = self.shared.retry_delay_ms(status_is.retry_delay());
-        self.trouble = Trouble { status: status_is, residual, delay_ms };
-        let aborted =
-            matches!(Status::of_field(status), Status::AbortRequested | Status::SqDeleted);
-        match (aborted, slot.abort) {
-            (true, true) => Ended::Aborted,
-            (true, false) if slot.overdue => Ended::TimedOut,
-            (true, false) => Ended::Reset,
-            (false, _) => Ended::Answered,
-        }
-    }
-
-    /// A slot was given back; perhaps it was one the host was to abort.
-    #[cold]
-    pub(crate) fn forget_victim(&mut self, number: usize) {
-        if core::mem::take(&mut self.slots[number].overdue) {
-            self.overdue -= 1;
-            self.word().remove_victim(number);
-        }
-    }
-
-    /// The controller is disabled: what completed before counts, the rest ends with `cause`.
-    fn stop(&mut self, cause: Ended, now: Instant) {
-        self.take_in();
-        self.completion.tell_no_more();
-        for number in 0..self.slots.len() {
-            let slot = &mut self.slots[number];
-            let Some(token) = slot.owed.take() else { continue };
-            let ended = why(slot, cause, now);
-            let (issued, residual) = (slot.issued, slot.expected);
-            self.trouble = Trouble { residual, ..Trouble::default() };
-            self.give_back(number);
-            self.keep(Outcome { issued, device_done: None, token, ended });
-        }
+        self.watch_at = watch_at;
         self.started.clear();
-        self.stopped = true;
+        // Between two of these no slot completes twice, so the ring of completions cannot overflow.
+        self.completion.ring(&self.machine);
+        self.submission.ring(&self.machine);
     }
 
-    /// Whether no outcome is owed.
-    pub(crate) fn is_idle(&mut self) -> bool {
-        self.harvest();
-        self.in_flight == 0
+    /// The next outcome. The host's orders are looked at when nothing has completed: what lies in
+    /// the ring has ended, whatever they are.
+    #[inline]
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<Outcome> {
+        while let Some(done) = self.completion.take(&self.machine) {
+            if let outcome @ Some(_) = self.settle(done) {
+                self.rest();
+                return outcome;
+            }
+        }
+        let outcome = self.found_nothing(now);
+        self.rest();
+        outcome
     }
 
-    /// What a lane does by itself, for a host that is polled and not its port.
-    pub(crate) fn tend(&mut self, now: Instant) {
-        if self.in_flight != 0 && now >= self.watch_at {
-            self.harvest();
+    /// With no outcome owed any more, or a command declined, nobody needs to poll again: the lane
+    /// parks at once, and the controller is told how far the ring was read.
+    #[inline]
+    fn rest(&mut self) {
+        if self.in_flight == 0 && self.index != 0 && self.obeyed != Order::NONE {
+            self.completion.ring(&self.machine);
+            self.park();
+        }
+    }
+
+    /// Nothing has completed: tells the controller how far the ring was read, obeys the host, and
+    /// looks after what waits.
+    #[inline(never)]
+    pub(crate) fn found_nothing(&mut self, now: Instant) -> Option<Outcome> {
+        if self.in_flight == 0 && self.obeyed == Order::NONE {
+            return None;
+        }
+        self.completion.ring(&self.machine);
+        if self.shared.orders.order() != self.obeyed {
+            self.wake(now);
+        }
+        if self.ended.is_empty() {
+            self.idle(now);
+            return None;
+        }
+        self.take_ended()
+    }
+
+    /// The outcome of a completion, if it is of a command of this lane.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self, done: Done) -> Option<Outcome> {
+        let number = usize::from(done.cid() & SLOT_BITS);
+        if let Some(slot) = self.slots.get_mut(number)
+            && slot.cid == done.cid()
+            && let Some(token) = slot.owed.take()
+        {
+            let issued = slot.issued;
+            let device_done = self.machine.device_done(self.index as u16 + 1, number as u16);
+            if !M::COHERENT {
+                self.sync_incoming(number);
+            }
+            let ended =
+                if done.is_plainly_good() { Ended::Good } else { self.answered(number, done) };
+            self.give_back(number);
+            return Some(Outcome { issued, device_done, token, ended });
+        }
+        self.strange = self.strange.saturating_add(1);
+        None
+    }
+
+    /// What the device wrote into a slot's data comes to the host.
+    fn sync_incoming(&mut self, slot: usize) {
+        let data = core::mem::replace(&mut self.slots[slot].incoming, Data::NONE);
+        for range in data.ranges(&self.data).flatten() {
+            self.machine.sync_for_cpu(range);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&mut self, slot: usize) {
+        self.free.push(slot);
+        self.in_flight -= 1;
+        if self.overdue != 0 {
+            self.forget_victim(slot);
+        }
+    }
+
+    /// Nothing ended: the time to look after what did not.
+    #[inline]
+    fn idle(&mut self, now: Instant) {
+        if self.in_flight == 0 {
+            // The host's own lane is always at hand, and the host looks for errors.
+            if self.obeyed != Order::NONE && self.index != 0 {
+                self.park();
+            }
+        } else if now >= self.watch_at {
             self.watch(now);
         }
     }
 
-    /// Looks for errors and for commands past their deadline.
-    #[cold]
-    pub(crate) fn watch(&mut self, now: Instant) {
-        self.look_for_errors();
-        let mut next = now.after_nanos(self.watchdog_nanos);
-        let mut found = false;
-        for number in 0..self.slots.len() {
-            let slot = &mut self.slots[number];
-            if slot.owed.is_none() || slot.overdue {
-                continue;
-            }
-            if slot.deadline > now {
-                next = next.min(slot.deadline);
-            } else if self.obeyed.runs() {
-                slot.overdue = true;
-                let cid = slot.cid;
-                self.overdue += 1;
-                self.word().add_victim(number, cid);
-                found = true;
-            }
-        }
-        self.watch_at = next;
-        if found {
-            self.shared.orders.call_host();
-        }
-    }
-
-    /// Looks at the controller's own state, while it should run.
-    pub(crate) fn look_for_errors(&self) {
-        if !self.obeyed.runs() {
-            return;
-        }
-        let status = self.machine.read32(CSTS);
-        let csts = Csts::from_bits(status);
-        if status == u32::MAX {
-            self.shared.orders.report(cause::REMOVED);
-        } else if csts.cfs() || !csts.rdy() {
-            self.shared.orders.report(cause::FATAL);
-        }
-    }
-
-    pub(crate) fn abort(&mut self, token: u32) -> bool {
-        let owed = |slot: &&mut Slot| slot.owed.as_ref().is_some_and(|o| o.number() == token);
-        match self.slots.iter_mut().find(owed) {
-            Some(slot) => {
-                slot.abort = true;
-                slot.deadline = Instant::START;
-                self.watch_at = Instant::START;
-                true
-            }
-            None => false,
-        }
+    pub(crate) fn poll_at(&self) -> Option<Instant> {
+        (self.in_flight != 0).then_some(self.watch_at)
     }
 }
 
-impl<M: Machine> Drop for Lane<M> {
-    /// The host need not wait for it any more. What it had in flight can only be stopped by a reset
-    /// of the controller, and until then the device may write where its data was.
-    fn drop(&mut self) {
-        let has_commands = self.slots.iter().any(|slot| slot.owed.is_some());
-        for slot in 0..self.slots.len() {
-            self.word().remove_victim(slot);
-        }
-        self.shared.orders.park(self.index);
-        if has_commands && !self.stopped {
-            self.shared.orders.report(cause::LOST);
-        }
-    }
+/// The pages of a list of ranges, being written.
+struct Pages<'a> {
+    lists: &'a DmaRegion,
+    /// Where the list begins.
+    at: usize,
+    count: usize,
+    /// The first two pages.
+    entries: [u64; 2],
 }
 
-/// Why a command that did not complete ended: its owner's wish and its deadline come first.
-fn why(slot: &Slot, cause: Ended, now: Instant) -> Ended {
-    if cause == Ended::Gone {
-        cause
-    } else if slot.abort {
-        Ended::Aborted
-    } else if slot.deadline <= now {
-        Ended::TimedOut
-    } else {
-        cause
+impl Pages<'_> {
+    fn put(&mut self, address: u64) {
+        if let Some(entry) = self.entries.get_mut(self.count) {
+            *entry = address;
+        }
+        if self.count > 0 {
+            self.lists.store64(self.at + (self.count - 1) * prp::ENTRY, address.to_le());
+        }
+        self.count += 1;
+    }
+
+    fn put_range(&mut self, range: DmaSlice) {
+        let (first, next, more) = prp::span(range.address, range.len, PAGE as u64);
+        self.put(first);
+        for n in 0..u64::from(more) {
+            self.put(next + n * PAGE as u64);
+        }
     }
 }

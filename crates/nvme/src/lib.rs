@@ -8,7 +8,7 @@
 //! owns everything there is one of: registers, the admin queue, namespaces, events, recovery. It
 //! rides on the first port, so a caller with one thread polls one thing.
 //!
-//! - *Hot path* (`port`): [`start`](flysch_api::command::Port::start) writes one submission queue
+//! - *Hot path* (`lane`): [`start`](flysch_api::command::Port::start) writes one submission queue
 //!   entry, [`ring`](flysch_api::command::Port::ring) rings once per batch,
 //!   [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number; the head of the
 //!   completion queue is told once per batch, too. No allocation, no lock, no search.
@@ -21,9 +21,10 @@
 //! | file | what |
 //! |---|---|
 //! | `init` | [`STEPS`], bring-up as a list |
-//! | `port`, `lane`, `queue` | commands: the hot path, the rest of a lane, slots and rings |
+//! | `lane`, `queue` | commands: the hot path, the rest of a lane, slots and rings |
+//! | `facts` | what is known of the controller and its namespaces |
 //! | `control`, `admin` | the control path's primitives; the admin queue |
-//! | `host`, `operation`, `blocking` | its faces |
+//! | `host`, `operation`, `blocking`, `port` | their faces |
 //! | `recover`, `history` | the ladder, what went wrong |
 //! | `quirks` | what particular controllers do differently |
 //!
@@ -62,6 +63,7 @@ mod admin;
 mod blocking;
 mod control;
 mod error;
+mod facts;
 mod history;
 mod host;
 mod init;
@@ -74,11 +76,13 @@ mod queue;
 mod quirks;
 mod recover;
 mod shared;
+mod time;
 
 pub use error::{Cause, Error};
+pub use facts::{Device, NAMESPACES_MAX, Namespace};
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use host::{Host, Progress, State};
-pub use init::{Device, NAMESPACES_MAX, Namespace, STEPS, Step};
+pub use init::{STEPS, Step};
 pub use operation::{AdminCommand, AdminData, AdminReply, Operation, Output};
 pub use options::{Options, Timeouts};
 pub use port::Port;

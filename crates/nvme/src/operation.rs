@@ -1,7 +1,7 @@
 //! What can be asked of a [`Host`](crate::Host), and what comes of it.
 
 use crate::control::{Core, Run, Stop};
-use crate::recover::disable;
+use crate::init::disable;
 use crate::{Cause, Error};
 use alloc::boxed::Box;
 use alloc::vec::Vec;

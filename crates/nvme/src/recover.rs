@@ -15,14 +15,15 @@
 //! not answer on its admin queue enters at 2; one whose registers read as ones has left the bus and
 //! enters at 4.
 
-use crate::control::{Core, MS, Run, Stop};
+use crate::control::{Core, Run, Stop};
 use crate::history::ErrorKind;
-use crate::init::BringUp;
+use crate::init::{BringUp, disable};
 use crate::shared::cause;
+use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
-use flysch_wire::nvme::registers::{CC, CSTS, Cc, Csts, NSSR, SUBSYSTEM_RESET};
+use flysch_wire::nvme::registers::{CSTS, Csts, NSSR, SUBSYSTEM_RESET};
 use flysch_wire::nvme::{AdminOpcode, Sqe};
 
 /// How often the controller is brought up again before it counts as gone.
@@ -224,22 +225,4 @@ impl<M: Machine> Core<M> {
         });
         Ok(Some(Stage::BringUp))
     }
-}
-
-/// CC.EN off, and CSTS.RDY after it.
-pub(crate) fn disable<M: Machine>(core: &mut Core<M>) -> Run<Result<(), Cause>> {
-    let status = core.read(CSTS);
-    if status == u32::MAX {
-        return Ok(Err(Cause::Removed));
-    }
-    let cc = Cc::from_bits(core.read(CC));
-    if cc.en() {
-        core.write(CC, cc.with_en(false).with_shn(0).into_bits());
-        core.settle_after_disable()?;
-    }
-    let ready = Csts::new().with_rdy(true).into_bits();
-    let timeout = core.ready_ms();
-    let off = core.until(("CSTS", CSTS), ready, 0, timeout)?;
-    core.effect(|core| core.enabled = off.is_err());
-    Ok(off.map(|_| ()))
 }

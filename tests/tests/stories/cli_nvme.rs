@@ -4,8 +4,8 @@
 use flysch_tests::command::{Ran, run};
 use serde_json::Value;
 
-/// What nvme-cli 2.3 printed in a Linux guest of `flysch serve nvme,size=256M,queues=2,namespaces=2`
-/// with `-o json`, and how the same is asked of us.
+/// How something is asked of us, and what nvme-cli 2.3 printed with `-o json` in a Linux guest of
+/// `flysch serve nvme,size=256M,queues=2,namespaces=2`.
 const RECORDED: [(&str, &str); 7] = [
     ("id-ctrl", include_str!("nvme_cli/id-ctrl.json")),
     ("id-ns -n 1", include_str!("nvme_cli/id-ns.json")),

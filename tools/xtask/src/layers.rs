@@ -41,16 +41,11 @@ struct Knot {
 }
 
 /// The circles that are still there. None may grow, and none may come.
-const KNOTS: [Knot; 4] = [
+const KNOTS: [Knot; 3] = [
     Knot {
         folder: "crates/geom",
         modules: &["access", "class", "events", "graph", "io", "object", "route"],
         reason: "classes are called by the graph and call it, as GEOM has it",
-    },
-    Knot {
-        folder: "crates/nvme",
-        modules: &["admin", "control", "host", "init", "operation", "port", "recover"],
-        reason: "the control path is to be taken apart as that of crates/ufs was",
     },
     Knot {
         folder: "crates/ubi",

@@ -13,7 +13,10 @@ impl Session<'_> {
         if self.output.json() {
             let counts = counts.map(|(name, count)| (name.to_owned(), json!(count)));
             let counts: serde_json::Map<_, _> = counts.collect();
-            let record = |r: &flysch_nvme::ErrorRecord| json!({ "at_ns": r.at.nanos(), "kind": r.kind.name(), "value": r.value });
+            let record = |r: &flysch_nvme::ErrorRecord| {
+                let (at, kind) = (r.at.nanos(), r.kind.name());
+                json!({ "at_ns": at, "kind": kind, "value": r.value })
+            };
             let history: Vec<_> = log.history().map(record).collect();
             return self.output.value(&json!({ "counts": counts, "history": history }));
         }

@@ -264,29 +264,6 @@ fn words(feature: &Feature) -> Vec<String> {
             format!("Telemetry log notices: {}", on(10)),
             format!("Asymmetric access notices: {}", on(11)),
         ],
-        FeatureId::Apst => {
-            let transition = |(state, entry): (usize, &[u8])| {
-                let entry = le32(entry, 0);
-                (entry != 0).then(|| {
-                    format!("from state {state} to {} after {} ms", entry >> 3 & 0x1F, entry >> 8)
-                })
-            };
-            let transitions = feature.data.chunks_exact(8).enumerate().filter_map(transition);
-            let enabled = format!("Autonomous Power State Transition Enable (APSTE): {}", on(0));
-            core::iter::once(enabled).chain(transitions).collect()
-        }
-        FeatureId::HostMemory => {
-            let mut lines = vec![format!("Enable Host Memory (EHM): {}", on(0))];
-            if let Some(size) = feature.data.get(..4) {
-                lines.push(format!("Host Memory Buffer Size (HSIZE): {} pages", le32(size, 0)));
-            }
-            lines
-        }
-        FeatureId::Timestamp => {
-            let mut bytes = [0; 8];
-            bytes[..6].copy_from_slice(feature.data.get(..6).unwrap_or(&[0; 6]));
-            vec![format!("Timestamp: {} ms", u64::from_le_bytes(bytes))]
-        }
         FeatureId::WriteProtect => {
             let state = match value & 7 {
                 0 => "none",
@@ -296,6 +273,38 @@ fn words(feature: &Feature) -> Vec<String> {
                 _ => "reserved",
             };
             vec![format!("Write Protection State: {state}")]
+        }
+        _ => words_of_structure(feature),
+    }
+}
+
+/// The same for values that are structures.
+fn words_of_structure(feature: &Feature) -> Vec<String> {
+    let value = feature.value;
+    let on = if value & 1 != 0 { "Enabled" } else { "Disabled" };
+    match FeatureId::from_bits(feature.id) {
+        FeatureId::Apst => {
+            let transition = |(state, entry): (usize, &[u8])| {
+                let entry = le32(entry, 0);
+                (entry != 0).then(|| {
+                    format!("from state {state} to {} after {} ms", entry >> 3 & 0x1F, entry >> 8)
+                })
+            };
+            let transitions = feature.data.chunks_exact(8).enumerate().filter_map(transition);
+            let enabled = format!("Autonomous Power State Transition Enable (APSTE): {}", on);
+            core::iter::once(enabled).chain(transitions).collect()
+        }
+        FeatureId::HostMemory => {
+            let mut lines = vec![format!("Enable Host Memory (EHM): {}", on)];
+            if let Some(size) = feature.data.get(..4) {
+                lines.push(format!("Host Memory Buffer Size (HSIZE): {} pages", le32(size, 0)));
+            }
+            lines
+        }
+        FeatureId::Timestamp => {
+            let mut bytes = [0; 8];
+            bytes[..6].copy_from_slice(feature.data.get(..6).unwrap_or(&[0; 6]));
+            vec![format!("Timestamp: {} ms", u64::from_le_bytes(bytes))]
         }
         _ => vec![format!("{value:#010x}")],
     }

@@ -2,7 +2,7 @@
 
 use flysch_nvme::AdminCommand;
 use flysch_wire::nvme::identify::{ALL_NAMESPACES, descriptors, ids};
-use flysch_wire::nvme::{Cns, IdentifyController, IdentifyNamespace, Value as Field};
+use flysch_wire::nvme::{Cns, IdentifyController, IdentifyNamespace, LbaFormat, Value as Field};
 use serde_json::{Map, Value, json};
 
 use super::{Session, hex, le16, le32, text};
@@ -150,7 +150,10 @@ impl Session<'_> {
             let fields = data.fields().filter(|(name, _)| *name != "lbaf");
             let mut all: Map<_, _> =
                 fields.map(|(name, field)| (name.to_owned(), plain(field))).collect();
-            let format = |(_, f): (u8, flysch_wire::nvme::LbaFormat)| json!({ "ms": f.metadata, "ds": f.shift, "rp": f.performance });
+            let format = |(_, f): (u8, LbaFormat)| {
+                let LbaFormat { metadata, shift, performance } = f;
+                json!({ "ms": metadata, "ds": shift, "rp": performance })
+            };
             all.insert("lbafs".into(), formats.map(format).collect());
             return self.output.value(&all);
         }

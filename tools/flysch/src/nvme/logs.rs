@@ -74,84 +74,11 @@ impl Session<'_> {
     pub(super) fn smart_log(&mut self) -> Result<(), Failure> {
         let bytes = self.log(LogId::Smart.into_bits(), ALL_NAMESPACES, (0, 512))?;
         let smart = Smart::parse(&bytes).map_err(Failure::failed)?;
-        let sensors = (0..8).map(|n| (n + 1, le16(&smart.sensors, 2 * n)));
-        let sensors = sensors.filter(|&(_, kelvin)| kelvin != 0);
         if self.output.json() {
-            let wide = |number: u128| json!(number.to_string());
-            let mut all = Map::new();
-            let mut row = |name: &str, value: Value| all.insert(name.to_owned(), value);
-            row("critical_warning", json!(smart.critical_warning));
-            row("temperature", json!(smart.temperature));
-            row("avail_spare", json!(smart.spare));
-            row("spare_thresh", json!(smart.spare_threshold));
-            row("percent_used", json!(smart.used));
-            row("endurance_grp_critical_warning_summary", json!(smart.endurance_warning));
-            row("data_units_read", wide(smart.units_read));
-            row("data_units_written", wide(smart.units_written));
-            row("host_read_commands", wide(smart.reads));
-            row("host_write_commands", wide(smart.writes));
-            row("controller_busy_time", wide(smart.busy_minutes));
-            row("power_cycles", wide(smart.power_cycles));
-            row("power_on_hours", wide(smart.power_on_hours));
-            row("unsafe_shutdowns", wide(smart.unsafe_shutdowns));
-            row("media_errors", wide(smart.media_errors));
-            row("num_err_log_entries", wide(smart.error_entries));
-            row("warning_temp_time", json!(smart.warning_minutes));
-            row("critical_comp_time", json!(smart.critical_minutes));
-            for (number, kelvin) in sensors {
-                row(&format!("temperature_sensor_{number}"), json!(kelvin));
-            }
-            row("thm_temp1_trans_count", json!(smart.light_throttles));
-            row("thm_temp2_trans_count", json!(smart.heavy_throttles));
-            row("thm_temp1_total_time", json!(smart.light_seconds));
-            row("thm_temp2_total_time", json!(smart.heavy_seconds));
-            return self.output.value(&all);
+            return self.output.value(&smart_values(&smart));
         }
-        let units = |units: u128| {
-            let bytes = units.saturating_mul(DATA_UNIT).min(u64::MAX.into()) as u64;
-            format!("{units} ({})", decimal_size(bytes))
-        };
-        let celsius =
-            |kelvin: u16| format!("{}°C ({kelvin} Kelvin)", i32::from(kelvin) - ZERO_CELSIUS);
         self.output.line("Smart Log for NVME namespace-id:ffffffff")?;
-        let warning = match smart.critical_warning {
-            0 => "0".to_owned(),
-            bits => format!("{bits:#x} ({})", warnings(bits).join(", ")),
-        };
-        let mut rows = vec![
-            ("critical_warning", warning),
-            ("temperature", celsius(smart.temperature)),
-            ("available_spare", format!("{}%", smart.spare)),
-            ("available_spare_threshold", format!("{}%", smart.spare_threshold)),
-            ("percentage_used", format!("{}%", smart.used)),
-            ("endurance group critical warning summary", smart.endurance_warning.to_string()),
-            ("Data Units Read", units(smart.units_read)),
-            ("Data Units Written", units(smart.units_written)),
-            ("host_read_commands", smart.reads.to_string()),
-            ("host_write_commands", smart.writes.to_string()),
-            ("controller_busy_time", smart.busy_minutes.to_string()),
-            ("power_cycles", smart.power_cycles.to_string()),
-            ("power_on_hours", smart.power_on_hours.to_string()),
-            ("unsafe_shutdowns", smart.unsafe_shutdowns.to_string()),
-            ("media_errors", smart.media_errors.to_string()),
-            ("num_err_log_entries", smart.error_entries.to_string()),
-            ("Warning Temperature Time", smart.warning_minutes.to_string()),
-            ("Critical Composite Temperature Time", smart.critical_minutes.to_string()),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect::<Vec<_>>();
-        rows.extend(
-            sensors.map(|(n, kelvin)| (format!("Temperature Sensor {n}"), celsius(kelvin))),
-        );
-        let throttled = [
-            ("Thermal Management T1 Trans Count", smart.light_throttles),
-            ("Thermal Management T2 Trans Count", smart.heavy_throttles),
-            ("Thermal Management T1 Total Time", smart.light_seconds),
-            ("Thermal Management T2 Total Time", smart.heavy_seconds),
-        ];
-        rows.extend(throttled.map(|(name, value)| (name.to_owned(), value.to_string())));
-        self.rows(&rows)
+        self.rows(&smart_rows(&smart))
     }
 
     /// Names and values, one a line.
@@ -223,7 +150,10 @@ impl Session<'_> {
         let revisions = slots.revisions.chunks_exact(8).enumerate();
         let revisions = revisions.filter(|(_, revision)| revision.iter().any(|&byte| byte != 0));
         if self.output.json() {
-            let slot = |(n, revision): (usize, &[u8])| json!({ "slot": n + 1, "revision": text(revision).trim() });
+            let slot = |(n, revision): (usize, &[u8])| {
+                let revision = text(revision);
+                json!({ "slot": n + 1, "revision": revision.trim() })
+            };
             return self.output.value(&json!({
                 "afi": slots.active,
                 "active_slot": slots.active & 7,
@@ -368,7 +298,10 @@ impl Session<'_> {
         let known: Vec<(u8, u32)> = known.filter(|(_, supports)| supports & 1 != 0).collect();
         let name = |id: u8| LogId::from_bits(id).to_string();
         if self.output.json() {
-            let one = |&(id, supports): &(u8, u32)| json!({ "lid": id, "name": name(id), "supports": supports });
+            let one = |&(id, supports): &(u8, u32)| {
+                let name = name(id);
+                json!({ "lid": id, "name": name, "supports": supports })
+            };
             let all: Vec<Value> = known.iter().map(one).collect();
             return self.output.value(&json!({ "supported_logs": all }));
         }
@@ -410,6 +343,92 @@ impl Session<'_> {
         }
         Ok(all)
     }
+}
+
+/// Temperature sensors there are: number and kelvin.
+fn sensors(smart: &Smart) -> impl Iterator<Item = (usize, u16)> + '_ {
+    let all = (0..8).map(|n| (n + 1, le16(&smart.sensors, 2 * n)));
+    all.filter(|&(_, kelvin)| kelvin != 0)
+}
+
+/// The SMART log under nvme-cli's names.
+fn smart_values(smart: &Smart) -> Map<String, Value> {
+    let wide = |number: u128| json!(number.to_string());
+    let mut all = Map::new();
+    let mut row = |name: &str, value: Value| all.insert(name.to_owned(), value);
+    row("critical_warning", json!(smart.critical_warning));
+    row("temperature", json!(smart.temperature));
+    row("avail_spare", json!(smart.spare));
+    row("spare_thresh", json!(smart.spare_threshold));
+    row("percent_used", json!(smart.used));
+    row("endurance_grp_critical_warning_summary", json!(smart.endurance_warning));
+    row("data_units_read", wide(smart.units_read));
+    row("data_units_written", wide(smart.units_written));
+    row("host_read_commands", wide(smart.reads));
+    row("host_write_commands", wide(smart.writes));
+    row("controller_busy_time", wide(smart.busy_minutes));
+    row("power_cycles", wide(smart.power_cycles));
+    row("power_on_hours", wide(smart.power_on_hours));
+    row("unsafe_shutdowns", wide(smart.unsafe_shutdowns));
+    row("media_errors", wide(smart.media_errors));
+    row("num_err_log_entries", wide(smart.error_entries));
+    row("warning_temp_time", json!(smart.warning_minutes));
+    row("critical_comp_time", json!(smart.critical_minutes));
+    for (number, kelvin) in sensors(smart) {
+        row(&format!("temperature_sensor_{number}"), json!(kelvin));
+    }
+    row("thm_temp1_trans_count", json!(smart.light_throttles));
+    row("thm_temp2_trans_count", json!(smart.heavy_throttles));
+    row("thm_temp1_total_time", json!(smart.light_seconds));
+    row("thm_temp2_total_time", json!(smart.heavy_seconds));
+    all
+}
+
+/// The SMART log in lines.
+fn smart_rows(smart: &Smart) -> Vec<(String, String)> {
+    let units = |units: u128| {
+        let bytes = units.saturating_mul(DATA_UNIT).min(u64::MAX.into()) as u64;
+        format!("{units} ({})", decimal_size(bytes))
+    };
+    let celsius = |kelvin: u16| format!("{}°C ({kelvin} Kelvin)", i32::from(kelvin) - ZERO_CELSIUS);
+    let warning = match smart.critical_warning {
+        0 => "0".to_owned(),
+        bits => format!("{bits:#x} ({})", warnings(bits).join(", ")),
+    };
+    let mut rows = vec![
+        ("critical_warning", warning),
+        ("temperature", celsius(smart.temperature)),
+        ("available_spare", format!("{}%", smart.spare)),
+        ("available_spare_threshold", format!("{}%", smart.spare_threshold)),
+        ("percentage_used", format!("{}%", smart.used)),
+        ("endurance group critical warning summary", smart.endurance_warning.to_string()),
+        ("Data Units Read", units(smart.units_read)),
+        ("Data Units Written", units(smart.units_written)),
+        ("host_read_commands", smart.reads.to_string()),
+        ("host_write_commands", smart.writes.to_string()),
+        ("controller_busy_time", smart.busy_minutes.to_string()),
+        ("power_cycles", smart.power_cycles.to_string()),
+        ("power_on_hours", smart.power_on_hours.to_string()),
+        ("unsafe_shutdowns", smart.unsafe_shutdowns.to_string()),
+        ("media_errors", smart.media_errors.to_string()),
+        ("num_err_log_entries", smart.error_entries.to_string()),
+        ("Warning Temperature Time", smart.warning_minutes.to_string()),
+        ("Critical Composite Temperature Time", smart.critical_minutes.to_string()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect::<Vec<_>>();
+    rows.extend(
+        sensors(smart).map(|(n, kelvin)| (format!("Temperature Sensor {n}"), celsius(kelvin))),
+    );
+    let throttled = [
+        ("Thermal Management T1 Trans Count", smart.light_throttles),
+        ("Thermal Management T2 Trans Count", smart.heavy_throttles),
+        ("Thermal Management T1 Total Time", smart.light_seconds),
+        ("Thermal Management T2 Total Time", smart.heavy_seconds),
+    ];
+    rows.extend(throttled.map(|(name, value)| (name.to_owned(), value.to_string())));
+    rows
 }
 
 /// Critical warnings (5.16.1.3), in words.

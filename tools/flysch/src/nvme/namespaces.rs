@@ -19,7 +19,8 @@ pub(super) struct CreateArguments {
     #[arg(long, short = 'c', value_name = "BLOCKS", value_parser = parse_number)]
     ncap: Option<u64>,
     /// Number of the LBA format.
-    #[arg(long, short = 'f', value_name = "NUMBER", default_value = "0", value_parser = clap::value_parser!(u8).range(0..16))]
+    #[arg(long, short = 'f', value_name = "NUMBER", default_value = "0")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..16))]
     flbas: u8,
     /// Let several controllers have it.
     #[arg(long, short = 'm')]

@@ -91,7 +91,8 @@ pub(super) struct SanitizeArguments {
     #[arg(long)]
     ause: bool,
     /// Passes of an overwrite, 1 to 16.
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[arg(long, value_name = "COUNT", default_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=16))]
     owpass: u8,
     /// The pattern of an overwrite.
     #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = super::features::word)]
@@ -130,7 +131,8 @@ enum Commit {
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CommitArguments {
     /// The slot, 1 to 7; 0 leaves the choice to the controller.
-    #[arg(long, short = 's', default_value = "0", value_parser = clap::value_parser!(u8).range(0..=7))]
+    #[arg(long, short = 's', default_value = "0")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=7))]
     slot: u8,
     /// What to do.
     #[arg(long, short = 'a', default_value = "replace")]

@@ -1,0 +1,44 @@
+//! What is known of a controller: before it is touched, and after bring-up.
+
+use crate::options::Options;
+use crate::quirks::Quirks;
+use alloc::vec::Vec;
+use flysch_wire::nvme::registers::{Cap, Version};
+use flysch_wire::nvme::{IdentifyController, IdentifyNamespace};
+
+/// What is known before anything was written.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) options: Options,
+    pub(crate) version: Version,
+    pub(crate) cap: Cap,
+    pub(crate) quirks: Quirks,
+    pub(crate) depth: usize,
+}
+
+/// What bring-up learnt about the controller and what is behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Identify controller.
+    pub controller: IdentifyController,
+    /// The active namespaces, by rising id; at most [`NAMESPACES_MAX`].
+    pub namespaces: Vec<Namespace>,
+    /// Counts how often `namespaces` was read.
+    pub generation: u32,
+    /// Bytes of host memory that were lent to the controller.
+    pub host_memory: u32,
+}
+
+/// An active namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its id.
+    pub id: u32,
+    /// The command set: 0 NVM, 2 zoned.
+    pub command_set: u8,
+    /// Identify namespace.
+    pub data: IdentifyNamespace,
+}
+
+/// Most namespaces that are looked at: a controller cannot make the list grow for ever.
+pub const NAMESPACES_MAX: usize = 256;
