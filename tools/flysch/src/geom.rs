@@ -7,6 +7,7 @@ mod label;
 mod list;
 mod medium;
 mod mirror;
+mod multipath;
 mod nop;
 mod part;
 mod session;
@@ -81,6 +82,9 @@ enum Action {
     /// The same on several disks (RAID 1).
     #[command(subcommand)]
     Mirror(mirror::Verb),
+    /// Several paths to one disk.
+    #[command(subcommand)]
+    Multipath(multipath::Verb),
     /// Failures on purpose.
     #[command(subcommand)]
     Nop(nop::Verb),
@@ -136,6 +140,7 @@ fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<()
         Action::Stripe(verb) => array::stripe(session, verb, output),
         Action::Concat(verb) => array::concat(session, verb, output),
         Action::Mirror(verb) => mirror::run(session, verb, output),
+        Action::Multipath(verb) => multipath::run(session, verb, output),
         Action::Nop(verb) => nop::run(session, verb, output),
         Action::Disk(verb) => list::run(session, "DISK", verb, output),
         Action::Md(verb) => list::run(session, "MD", verb, output),

@@ -23,6 +23,7 @@ pub mod disk;
 pub mod guard;
 pub mod label;
 pub mod mirror;
+pub mod multipath;
 pub mod nop;
 pub mod part;
 pub mod stripe;
@@ -31,7 +32,7 @@ pub use dev::DEV;
 
 /// All classes but DEV, in the order in which they are registered: the last is asked first.
 #[must_use]
-pub fn all() -> [&'static dyn Class; 8] {
+pub fn all() -> [&'static dyn Class; 9] {
     [
         &disk::DISK,
         &disk::MD,
@@ -41,6 +42,7 @@ pub fn all() -> [&'static dyn Class; 8] {
         &concat::CONCAT,
         &stripe::STRIPE,
         &mirror::MIRROR,
+        &multipath::MULTIPATH,
     ]
 }
 
