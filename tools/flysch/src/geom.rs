@@ -10,6 +10,7 @@ mod mirror;
 mod multipath;
 mod nop;
 mod part;
+mod raid;
 mod session;
 mod text;
 mod tree;
@@ -85,6 +86,9 @@ enum Action {
     /// Several paths to one disk.
     #[command(subcommand)]
     Multipath(multipath::Verb),
+    /// Volumes of the RAID of BIOSes.
+    #[command(subcommand)]
+    Raid(raid::Verb),
     /// Failures on purpose.
     #[command(subcommand)]
     Nop(nop::Verb),
@@ -141,6 +145,7 @@ fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<()
         Action::Concat(verb) => array::concat(session, verb, output),
         Action::Mirror(verb) => mirror::run(session, verb, output),
         Action::Multipath(verb) => multipath::run(session, verb, output),
+        Action::Raid(verb) => raid::run(session, verb, output),
         Action::Nop(verb) => nop::run(session, verb, output),
         Action::Disk(verb) => list::run(session, "DISK", verb, output),
         Action::Md(verb) => list::run(session, "MD", verb, output),

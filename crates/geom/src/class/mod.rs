@@ -26,13 +26,14 @@ pub mod mirror;
 pub mod multipath;
 pub mod nop;
 pub mod part;
+pub mod raid;
 pub mod stripe;
 
 pub use dev::DEV;
 
 /// All classes but DEV, in the order in which they are registered: the last is asked first.
 #[must_use]
-pub fn all() -> [&'static dyn Class; 9] {
+pub fn all() -> [&'static dyn Class; 10] {
     [
         &disk::DISK,
         &disk::MD,
@@ -42,6 +43,7 @@ pub fn all() -> [&'static dyn Class; 9] {
         &concat::CONCAT,
         &stripe::STRIPE,
         &mirror::MIRROR,
+        &raid::RAID,
         &multipath::MULTIPATH,
     ]
 }

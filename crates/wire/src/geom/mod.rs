@@ -7,6 +7,7 @@
 pub mod concat;
 pub mod disklabel;
 pub mod gpt;
+pub mod imsm;
 pub mod label;
 pub mod mbr;
 pub mod mirror;
