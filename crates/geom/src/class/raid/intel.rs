@@ -173,7 +173,7 @@ fn units(map: &Map) -> (u64, u64) {
 }
 
 /// How a member takes part, of a disk that is there.
-fn part_state(record: &Record, slot: usize, level: Level) -> (PartState, u64) {
+fn part_state(record: &Record, slot: usize, level: Level, disks: &[Disk]) -> (PartState, u64) {
     let (first, ordinals) = &record.maps[0];
     let is_new = ordinals[slot] & ORDINAL_REBUILD != 0;
     let dirty = record.volume.dirty & 1 != 0;
@@ -191,9 +191,12 @@ fn part_state(record: &Record, slot: usize, level: Level) -> (PartState, u64) {
         Some(Migration::Init | Migration::Repair) if level != Level::Raid0 => PartState::Stale,
         Some(_) => clean,
     };
-    let (one, other) = units(first);
+    let (mdadm, graid) = units(first);
+    // Who wrote it last is not said; FreeBSD leaves a mark of its own, which others keep.
+    let is_graids = disks.iter().any(|disk| disk.status & disk_status::ONLINE != 0);
+    let unit = if is_graids { mdadm.min(graid) } else { mdadm };
     let done = match state {
-        PartState::Rebuild if !dirty => record.volume.unit.saturating_mul(one.min(other)),
+        PartState::Rebuild if !dirty => record.volume.unit.saturating_mul(unit),
         _ => 0,
     };
     (state, done)
@@ -230,7 +233,7 @@ fn volume_of(record: &Record, disks: &[Disk]) -> Result<Volume, String> {
     for (slot, ordinal) in ordinals.iter().enumerate() {
         let member = (ordinal & ORDINAL_DISK) as usize;
         let (state, done) = match disks[member].status & disk_status::FAILED {
-            0 => part_state(record, slot, level),
+            0 => part_state(record, slot, level, disks),
             _ => (PartState::Failed, 0),
         };
         parts.push(Part {
@@ -503,6 +506,7 @@ impl Format for Intel {
             conf.header.original_family = conf.header.family;
         }
         for (member, disk) in members.iter_mut().zip(&mut conf.disks) {
+            disk.status &= !disk_status::ONLINE;
             match member.state {
                 MemberState::Active => {
                     disk.status &= !(disk_status::FAILED | disk_status::SPARE);
@@ -573,7 +577,7 @@ fn advance(volume: &Volume, record: &mut Record) {
     map.state = whole;
     record.volume.migration = None;
     record.volume.unit = 0;
-    let (one, other) = units(map);
+    let (mdadm, graid) = units(map);
     let mut second = (*map, ordinals.clone());
     record.maps.truncate(1);
     if any(Rebuild) {
@@ -581,7 +585,7 @@ fn advance(volume: &Volume, record: &mut Record) {
         let done = rebuilt.map(|part| part.done).min().unwrap_or(0);
         record.volume.migration = Some(Migration::Rebuild);
         // Whoever counts in other units must not go on behind this.
-        record.volume.unit = done / one.max(other).max(1);
+        record.volume.unit = done / mdadm.max(graid).max(1);
         second.0.state = MapState::Degraded;
         for (ordinal, part) in second.1.iter_mut().zip(&volume.parts) {
             *ordinal |= if part.state == Rebuild { ORDINAL_REBUILD } else { 0 };
