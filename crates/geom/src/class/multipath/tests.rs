@@ -32,11 +32,12 @@ pub(super) struct Over {
     pub(super) serial: &'static str,
     /// What every request over it ends with.
     pub(super) broken: Rc<RefCell<Option<IoError>>>,
+    pub(super) read_only: bool,
 }
 
 impl Over {
     pub(super) fn new(disk: &Rc<RefCell<Shared>>) -> Self {
-        Self { disk: Rc::clone(disk), serial: "S1", broken: Rc::default() }
+        Self { disk: Rc::clone(disk), serial: "S1", broken: Rc::default(), read_only: false }
     }
 
     fn check(&self) -> Result<(), IoError> {
@@ -48,6 +49,10 @@ impl Medium for Over {
     fn shape(&self) -> Shape {
         let media_size = self.disk.borrow().bytes.len() as u64;
         Shape { media_size, sector_size: 512, stripe_size: 0, stripe_offset: 0 }
+    }
+
+    fn open(&mut self, writes: bool) -> Result<(), IoError> {
+        if writes && self.read_only { Err(IoError::WriteProtected) } else { Ok(()) }
     }
 
     fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), IoError> {
@@ -360,6 +365,31 @@ fn metadata_that_does_not_fit_is_refused_by_name() {
     // The image was cut off: its last sector is another one.
     let (graph, _) = paths(&disk_of(good[..SIZE - 512].to_vec()), 1);
     assert!(graph.geoms_of("MULTIPATH").next().is_none());
+}
+
+#[test]
+fn changes_go_over_paths_that_can_be_written() {
+    let disk = disk_of(vec![0; SIZE]);
+    let (mut graph, under) = paths(&disk, 1);
+    label(&mut graph, "test", &under, (Mode::ActivePassive, false)).unwrap();
+    drop(graph);
+    let mut graph = Graph::new(&all(), 7);
+    for (name, read_only) in [("da0", true), ("da1", false)] {
+        let over = Over { read_only, ..Over::new(&disk) };
+        MD.insert(&mut graph, name, Box::new(over)).unwrap();
+    }
+    graph.settle();
+    let geom = graph.geom("MULTIPATH", "test").unwrap();
+    check_state(&graph, geom, ("da0", "OPTIMAL", &["ACTIVE", "PASSIVE"]));
+    write(&mut graph, "multipath/test", 1).unwrap();
+    // Also over one that failed once, if no other can.
+    fail(&mut graph, geom, "da1").unwrap();
+    write(&mut graph, "multipath/test", 2).unwrap();
+    assert_eq!(disk.borrow().bytes[..4096], [2; 4096]);
+    remove(&mut graph, geom, "da1").unwrap();
+    let whole = graph.provider("multipath/test").unwrap();
+    let error = graph.open(whole, Access::ALONE).unwrap_err();
+    assert_eq!(error.kind, Kind::Io(IoError::WriteProtected));
 }
 
 #[test]

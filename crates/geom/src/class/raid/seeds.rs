@@ -180,7 +180,9 @@ impl Trial {
 
     fn until_the_power_goes(&mut self) {
         if self.random.below(2) == 0 {
-            self.disks[0].power.set(Some(self.random.below(1200)));
+            // Some go far enough for a rebuild.
+            let most = if self.random.below(3) == 0 { 12_000 } else { 1200 };
+            self.disks[0].power.set(Some(self.random.below(most)));
         }
         for _ in 0..60 + self.random.below(200) {
             match (self.is_harmed, self.random.below(24)) {

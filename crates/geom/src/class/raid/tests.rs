@@ -33,6 +33,8 @@ pub(super) struct Content {
     /// Sectors that cannot be read; a write mends them, or not.
     pub(super) bad: Vec<u64>,
     pub(super) heals: bool,
+    /// Sectors that cannot be written.
+    pub(super) worn: Vec<u64>,
 }
 
 /// A disk. All of a test have one power supply, which may go after so many sectors.
@@ -76,6 +78,9 @@ impl Medium for Platter {
     fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), IoError> {
         for (number, sector) in (offset / SECTOR..).zip(from.chunks(512)) {
             self.check(1)?;
+            if self.content.borrow().worn.contains(&number) {
+                return Err(BAD);
+            }
             if let Some(left) = self.power.get() {
                 self.power.set(Some(left - 1));
             }
@@ -384,6 +389,45 @@ fn what_cannot_be_read_is_mended_and_what_cannot_be_written_drops_out() {
     let geom = graph.geoms_of("RAID").next().unwrap().0;
     assert_eq!(fail(&mut graph, geom, &["d0"]).unwrap_err().kind, Kind::Busy);
     assert_eq!(remove(&mut graph, geom, &["d1"]).unwrap_err().kind, Kind::Busy);
+}
+
+#[test]
+fn a_disk_that_is_still_needed_gives_up_only_what_it_missed() {
+    let disks = platters(3, 8 * MIB);
+    let (mut graph, geom) = labelled(&disks[..2], "RAID1", Some(MIB));
+    let more = Options { size: Some(MIB), ..options("more", "RAID1") };
+    add(&mut graph, geom, &more).unwrap();
+    write(&mut graph, "raid/r0", 0, &[1; 4096]).unwrap();
+    write(&mut graph, "raid/r1", 0, &[2; 4096]).unwrap();
+    remove(&mut graph, geom, &["d1"]).unwrap();
+    drop(graph);
+    // The first volume is rebuilt, the second is not.
+    let disks = [disks[0].clone(), disks[2].clone()];
+    let mut graph = graph_of(&disks);
+    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let new = graph.provider("d1").unwrap();
+    insert(&mut graph, geom, &[new], false).unwrap();
+    let start: u64 = told(&graph, Object::Consumer(graph[geom].consumers[1]), "Subdisks")
+        .rsplit('@')
+        .next()
+        .and_then(|at| at.parse().ok())
+        .unwrap();
+    disks[1].content.borrow_mut().worn = vec![start / 512 + 100];
+    assert!(rebuild(&mut graph, geom, CHECKPOINT, &mut |_, _| {}).is_err());
+    assert_eq!(told_of(&graph, "raid/r0", "State"), "OPTIMAL");
+    assert_eq!(told_of(&graph, "raid/r1", "State"), "DEGRADED");
+    // The old disk misses a write of the first.
+    disks[0].content.borrow_mut().worn = vec![4];
+    write(&mut graph, "raid/r0", 0, &[3; 4096]).unwrap();
+    for mut graph in [graph, graph_of(&copies(&disks))] {
+        let parts = ["raid/r0", "raid/r1"].map(|name| told_of(&graph, name, "Subdisks"));
+        assert_eq!(parts[0], "d0 (NEW), d1 (ACTIVE)");
+        assert!(parts[1].starts_with("d0 (ACTIVE), d1 (REBUILD"), "{parts:?}");
+        for _ in 0..3 {
+            assert_eq!(read(&mut graph, "raid/r0", 0, 4096).unwrap(), [3; 4096]);
+            assert_eq!(read(&mut graph, "raid/r1", 0, 4096).unwrap(), [2; 4096]);
+        }
+    }
 }
 
 /// An array of level 5 as others make it: left asymmetric, strips of 4 KiB.
