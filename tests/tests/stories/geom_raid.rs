@@ -66,11 +66,12 @@ Consumers:
 "
     );
     assert_eq!(list, shown);
-    let status = "\
-           Name   Status  Components
-multipath/disk0  OPTIMAL  da0 (ACTIVE)
-                          da1 (PASSIVE)
-";
+    let status = [
+        "           Name   Status  Components\n",
+        "multipath/disk0  OPTIMAL  da0 (ACTIVE)\n",
+        "                          da1 (PASSIVE)\n",
+    ];
+    let status = status.concat();
     assert_eq!(geom(&format!("{disks} multipath status"), folder), status);
     assert_eq!(geom(&format!("{disks} multipath getactive disk0"), folder), "da0\n");
     let json = geom(&format!("{disks} --json multipath list"), folder);
@@ -93,6 +94,7 @@ multipath/disk0  OPTIMAL  da0 (ACTIVE)
     assert_eq!(geom(status, folder), "multipath/disk0  DEGRADED  da0 (ACTIVE)\n");
     let why = "-f disk0,name=da0 -f disk0,name=da1,serial=other why da1";
     assert!(geom(why, folder).contains("has the serial number other, the disk has disk0"));
+    geom(&format!("{disks} part destroy multipath/disk0"), folder);
     geom(&format!("{disks} multipath destroy disk0"), folder);
     assert_eq!(geom(&format!("{disks} multipath status"), folder), "");
     blank(folder, "stranger", 750_156_374_016);
@@ -149,7 +151,7 @@ fn freebsds_cases_of_multipath() {
             "",
             "multipath add m md2.nop\nnop destroy -f md0.nop",
             "OPTIMAL",
-            ["", "ACTIVE", "PASSIVE"],
+            ["", "PASSIVE", "ACTIVE"],
         ),
     ];
     let disks = "-f md0,serial=S -f md1,serial=S -f md2,serial=S";
@@ -232,13 +234,14 @@ Consumers:
 "
     );
     assert_eq!(geom(&format!("{disks} raid list"), folder), shown);
-    let status = "\
-   Name   Status  Components
-raid/r0  OPTIMAL  ada0 (ACTIVE (ACTIVE, ACTIVE))
-                  ada1 (ACTIVE (ACTIVE, ACTIVE))
-raid/r1  OPTIMAL  ada0 (ACTIVE (ACTIVE, ACTIVE))
-                  ada1 (ACTIVE (ACTIVE, ACTIVE))
-";
+    let status = [
+        "   Name   Status  Components\n",
+        "raid/r0  OPTIMAL  ada0 (ACTIVE (ACTIVE, ACTIVE))\n",
+        "                  ada1 (ACTIVE (ACTIVE, ACTIVE))\n",
+        "raid/r1  OPTIMAL  ada0 (ACTIVE (ACTIVE, ACTIVE))\n",
+        "                  ada1 (ACTIVE (ACTIVE, ACTIVE))\n",
+    ];
+    let status = status.concat();
     assert_eq!(geom(&format!("{disks} raid status"), folder), status);
     refused(&format!("{disks} part create -s gpt ada0"), folder, 1, &format!("RAID {name}"));
     // Under another serial number it is another disk.

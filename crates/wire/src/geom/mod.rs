@@ -5,6 +5,7 @@
 //! its provider, with zeros behind it.
 
 pub mod concat;
+pub mod ddf;
 pub mod disklabel;
 pub mod gpt;
 pub mod imsm;

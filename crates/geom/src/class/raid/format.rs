@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::array::{Array, Level};
-use super::intel;
+use super::{ddf, intel};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::object::ProviderId;
@@ -15,6 +15,8 @@ use crate::object::ProviderId;
 pub enum Wire {
     /// Intel's.
     Intel(intel::Conf),
+    /// DDF's.
+    Ddf(ddf::Conf),
 }
 
 /// Metadata on a disk.
@@ -62,6 +64,24 @@ pub trait Format: Sync + fmt::Debug {
     /// Why it is not followed.
     fn read(&self, graph: &mut Graph, provider: ProviderId) -> Result<Option<Found>, Refused>;
 
+    /// What all disks say together: what the newest one says, unless each only knows of its own
+    /// part.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn gather(&self, newest: &Array, all: &[Found]) -> Result<Array, String> {
+        let _ = all;
+        Ok(newest.clone())
+    }
+
+    /// How it is written, if it is.
+    fn writing(&self) -> Option<&'static dyn Writing> {
+        None
+    }
+}
+
+/// A format that is written too.
+pub trait Writing: Format {
     /// What a disk would be known by.
     ///
     /// # Errors
@@ -101,4 +121,4 @@ pub trait Format: Sync + fmt::Debug {
 }
 
 /// All formats, in the order in which they are asked.
-pub const FORMATS: [&dyn Format; 1] = [&intel::INTEL];
+pub const FORMATS: [&dyn Format; 2] = [&intel::INTEL, &ddf::DDF];

@@ -12,7 +12,7 @@ use flysch_wire::geom::imsm::{
 use flysch_wire::geom::text;
 
 use super::array::{Array, Level, Member, MemberState, Parity, Part, PartState, Volume};
-use super::format::{Format, Found, Refused, Wanted, Wire, Writes};
+use super::format::{Format, Found, Refused, Wanted, Wire, Writes, Writing};
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
@@ -282,14 +282,19 @@ fn array_of(conf: Conf) -> Result<Array, String> {
     Ok(array)
 }
 
+/// What this format keeps of an array of its own.
 fn conf(array: &Array) -> &Conf {
-    let Wire::Intel(conf) = &array.wire;
-    conf
+    match &array.wire {
+        Wire::Intel(conf) => conf,
+        Wire::Ddf(_) => unreachable!("arrays keep their format"),
+    }
 }
 
 fn conf_mut(array: &mut Array) -> &mut Conf {
-    let Wire::Intel(conf) = &mut array.wire;
-    conf
+    match &mut array.wire {
+        Wire::Intel(conf) => conf,
+        Wire::Ddf(_) => unreachable!("arrays keep their format"),
+    }
 }
 
 /// Where the anchor of a disk lies.
@@ -377,6 +382,12 @@ impl Format for Intel {
         Ok(Some(Found { array, id: disk.serial.to_vec() }))
     }
 
+    fn writing(&self) -> Option<&'static dyn Writing> {
+        Some(&INTEL)
+    }
+}
+
+impl Writing for Intel {
     fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error> {
         let there = &graph[provider];
         if u64::from(there.sector_size) != SECTOR {
@@ -500,7 +511,8 @@ impl Format for Intel {
 
     fn advance(&self, array: &mut Array) {
         array.generation = u64::from((array.generation as u32).wrapping_add(1));
-        let Array { members, volumes, wire: Wire::Intel(conf), generation, .. } = array;
+        let Array { members, volumes, wire, generation, .. } = array;
+        let Wire::Intel(conf) = wire else { return };
         conf.header.generation = *generation as u32;
         if conf.header.original_family == 0 {
             conf.header.original_family = conf.header.family;

@@ -38,7 +38,7 @@ pub(super) fn write(graph: &mut Graph, geom: GeomId, first: Option<usize>) -> Re
                 member.state = MemberState::Missing;
             }
         }
-        let format = state.format;
+        let Some(format) = state.format.writing() else { return Err(only_read(graph, geom)) };
         format.advance(&mut state.array);
         let count = state.disks.len();
         let order = first.into_iter().chain((0..count).filter(|it| Some(*it) != first));
@@ -71,6 +71,13 @@ pub(super) fn write(graph: &mut Graph, geom: GeomId, first: Option<usize>) -> Re
         state_mut(graph, geom)?.untold = true;
         drop_out(graph, geom, member, is_gone);
     }
+}
+
+/// That metadata of this format is not written.
+pub(super) fn only_read(graph: &Graph, geom: GeomId) -> Error {
+    let format = state(graph, geom).map(|state| state.format.name()).unwrap_or_default();
+    let cause = format!("metadata of {format} is only read");
+    Error::new(Kind::Io(block::Error::WriteProtected), &graph[geom].name, cause)
 }
 
 fn gone(graph: &Graph, geom: GeomId) -> Error {

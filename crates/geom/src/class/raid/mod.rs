@@ -22,6 +22,7 @@ use crate::record::Taste;
 pub mod array;
 #[cfg(test)]
 mod cuts;
+pub mod ddf;
 pub mod format;
 pub mod intel;
 mod metadata;
@@ -155,8 +156,10 @@ impl Class for Raid {
         if change.write > 0 {
             let volume = &state.array.volumes[number];
             let name = &graph[provider].name;
-            if matches!(volume.level, array::Level::Raid5(_)) {
-                let cause = format!("{} is only read", volume.level.name());
+            let is_level = matches!(volume.level, array::Level::Raid5(_));
+            if is_level || state.format.writing().is_none() {
+                let what = if is_level { volume.level.name() } else { state.format.name() };
+                let cause = format!("{what} is only read");
                 return Err(Error::new(
                     Kind::Io(block::Error::WriteProtected),
                     name.as_str(),

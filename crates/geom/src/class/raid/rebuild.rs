@@ -24,11 +24,13 @@ pub(super) fn take_place(
     (member, consumer): (usize, ConsumerId),
     (id, size): (Vec<u8>, u64),
 ) -> Result<(), Error> {
+    let Some(format) = state(graph, geom)?.format.writing() else {
+        return Err(metadata::only_read(graph, geom));
+    };
     let state = state_mut(graph, geom)?;
     let before = state.disks[member].consumer;
     state.strays.retain(|stray| stray.consumer != consumer);
     state.strays.extend(before.map(|consumer| Stray { consumer, failed: true }));
-    let format = state.format;
     format.replace(&mut state.array, member, (id, size));
     state.disks[member] = super::Disk { consumer: Some(consumer), read_errors: 0 };
     state.array.each_part(member, |_, part| (part.state, part.done) = (PartState::New, 0));
@@ -77,6 +79,9 @@ pub(super) fn empty_places(state: &State) -> Vec<usize> {
 fn refill(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     loop {
         let state = state(graph, geom)?;
+        let Some(format) = state.format.writing() else {
+            return Err(metadata::only_read(graph, geom));
+        };
         let stale: Vec<ConsumerId> =
             state.strays.iter().filter(|it| !it.failed).map(|it| it.consumer).collect();
         let mut fitting = None;
@@ -84,7 +89,7 @@ fn refill(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
             for &consumer in &stale {
                 let Some(provider) = graph[consumer].provider else { continue };
                 let size = graph[provider].media_size;
-                let id = state.format.identity(graph, provider);
+                let id = format.identity(graph, provider);
                 let fits = check_place(graph, geom, (member, size), false).is_ok();
                 let is_known = id.as_ref().is_ok_and(|id| state.array.member(id).is_some());
                 if let (Ok(id), true, false) = (id, fits, is_known) {

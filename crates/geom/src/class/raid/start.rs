@@ -86,6 +86,13 @@ pub(super) fn join(
 pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     let Ok(state) = state_mut(graph, geom) else { return };
     let waiting = core::mem::take(&mut state.waiting);
+    let all: Vec<Found> = waiting.iter().map(|(_, found)| found.clone()).collect();
+    let gathered = state.format.gather(&state.array, &all);
+    let mut why = None;
+    match gathered {
+        Ok(array) => state.array = array,
+        Err(error) => (why, state.array.volumes) = (Some(error), Vec::new()),
+    }
     state.running = true;
     state.disks = vec![Disk::default(); state.array.members.len()];
     for (consumer, found) in waiting {
@@ -107,8 +114,11 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
         });
     }
     state.array.volumes.iter_mut().for_each(super::Volume::believe);
-    let line = format!("RAID: {}: array started", state.array.name);
-    graph.say(line);
+    let name = state.array.name.clone();
+    if let Some(why) = why {
+        graph.say(format!("RAID: {name}: {why}"));
+    }
+    graph.say(format!("RAID: {name}: array started"));
     offer(graph, geom);
 }
 
@@ -166,7 +176,8 @@ fn find_torn(graph: &mut Graph, geom: GeomId) {
     if state.disks.iter().all(|disk| disk.consumer.is_some()) {
         return;
     }
-    let (format, array) = (state.format, state.array.clone());
+    let Some(format) = state.format.writing() else { return };
+    let array = state.array.clone();
     let idle = graph.providers().filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
     let idle: Vec<ProviderId> = idle.map(|(id, _)| id).collect();
     for provider in idle {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use flysch_api::block;
 
 use super::array::{Level, PartState};
-use super::format::{FORMATS, Format, Wanted};
+use super::format::{FORMATS, Wanted, Writing};
 use super::rebuild::{check_place, empty_places, take_place};
 use super::{State, Stray, disk_named, metadata, recognised, start, state, state_mut};
 use crate::access::Access;
@@ -44,13 +44,19 @@ impl<'a> Options<'a> {
     }
 }
 
-fn format_of(name: &str) -> Result<&'static dyn Format, Error> {
-    let mut all = FORMATS.into_iter();
-    all.find(|format| format.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
-        let known: Vec<&str> = FORMATS.into_iter().map(|format| format.name()).collect();
+fn format_of(name: &str) -> Result<&'static dyn Writing, Error> {
+    let written = || FORMATS.into_iter().filter_map(|format| format.writing());
+    written().find(|format| format.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
+        let known: Vec<&str> = written().map(|format| format.name()).collect();
         let cause = format!("is no format that can be written; there is {}", known.join(", "));
         Error::invalid(name, cause)
     })
+}
+
+/// How the metadata of an array is written.
+fn writing(graph: &Graph, geom: GeomId) -> Result<&'static dyn Writing, Error> {
+    let writing = state(graph, geom)?.format.writing();
+    writing.ok_or_else(|| metadata::only_read(graph, geom))
 }
 
 /// Refuses if somebody stands on a disk, or something is on it.
@@ -133,9 +139,9 @@ pub fn label(
 /// What is in the way.
 pub fn add(graph: &mut Graph, geom: GeomId, options: &Options<'_>) -> Result<(), Error> {
     let wanted = options.wanted()?;
+    let format = writing(graph, geom)?;
     check_whole(graph, geom)?;
     let state = state_mut(graph, geom)?;
-    let format = state.format;
     let mut after = state.array.clone();
     format.add(&mut after, &wanted)?;
     state.array = after;
@@ -166,6 +172,7 @@ pub fn delete(
     volume: Option<&str>,
     force: bool,
 ) -> Result<(), Error> {
+    let format = writing(graph, geom)?;
     let there = state(graph, geom)?;
     let number = match volume {
         None => None,
@@ -186,7 +193,6 @@ pub fn delete(
     }
     for at in (0..all).rev().filter(|at| chosen(*at)) {
         let state = state_mut(graph, geom)?;
-        let format = state.format;
         format.delete(&mut state.array, at);
         let (provider, _) = state.providers.remove(at);
         if let Some(provider) = provider {
@@ -216,7 +222,7 @@ fn check_closed(graph: &Graph, provider: ProviderId) -> Result<(), Error> {
 }
 
 fn erase(graph: &mut Graph, geom: GeomId, consumer: crate::ConsumerId) -> Result<(), Error> {
-    let format = state(graph, geom)?.format;
+    let format = writing(graph, geom)?;
     let Some(provider) = graph[consumer].provider else { return Ok(()) };
     let writes = format.erase(graph[provider].media_size);
     metadata::put(graph, consumer, &writes)
@@ -232,11 +238,12 @@ pub fn insert(
     under: &[ProviderId],
     force: bool,
 ) -> Result<(), Error> {
+    let format = writing(graph, geom)?;
     for &provider in under {
         let name = graph[provider].name.clone();
         check_blank(graph, provider, force)?;
         let there = state(graph, geom)?;
-        let (id, size) = (there.format.identity(graph, provider)?, graph[provider].media_size);
+        let (id, size) = (format.identity(graph, provider)?, graph[provider].media_size);
         if there.array.member(&id).is_some() {
             return Err(Error::invalid(name, "has the serial number of another disk of the array"));
         }
@@ -257,6 +264,7 @@ pub fn insert(
 /// # Errors
 /// That one is no disk of the array, or the last one that holds something.
 pub fn fail(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Error> {
+    writing(graph, geom)?;
     for name in names {
         let (consumer, member) = member_named(graph, geom, name)?;
         if !state(graph, geom)?.array.can_lose(member, false) {
@@ -290,6 +298,7 @@ fn member_named(
 /// # Errors
 /// That one is no disk of the array, or the last one that holds something.
 pub fn remove(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Error> {
+    writing(graph, geom)?;
     for name in names {
         let consumer = disk_named(graph, geom, name)?;
         let there: &State = state(graph, geom)?;
