@@ -49,13 +49,17 @@ pub struct Conf {
     parts: Vec<Joined>,
 }
 
-/// Whether the sum of a record is right.
+/// Whether the sum of a record is right: CRC-32 as everybody has it, or without its first and last
+/// inversion, as mdadm computes it.
 fn is_sound(record: &[u8]) -> bool {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&record[..CRC_AT]);
-    hasher.update(&[0xFF; 4]);
-    hasher.update(&record[CRC_AT + 4..]);
-    hasher.finalize().to_be_bytes() == record[CRC_AT..CRC_AT + 4]
+    let is_right = |mut hasher: crc32fast::Hasher, inversion: u32| {
+        hasher.update(&record[..CRC_AT]);
+        hasher.update(&[0xFF; 4]);
+        hasher.update(&record[CRC_AT + 4..]);
+        (hasher.finalize() ^ inversion).to_be_bytes() == record[CRC_AT..CRC_AT + 4]
+    };
+    is_right(crc32fast::Hasher::new(), 0)
+        || is_right(crc32fast::Hasher::new_with_initial(u32::MAX), u32::MAX)
 }
 
 /// Reads the metadata of one disk.
