@@ -39,7 +39,7 @@ wait_for() { # WORDS: until they are so
 theirs() { # NUMBER...: mdadm assembles them; md126 is the first volume, md125 the second
     attach "$@"
     local n devices=; for n in "$@"; do devices="$devices /dev/loop$n"; done
-    mdadm -A /dev/md127 -e imsm $devices --run 2>&1
+    mdadm -A /dev/md127 -e ${format:-imsm} $devices --run 2>&1
     mdadm -I /dev/md127 2>&1
 }
 ended() { # mdadm lets them go
@@ -169,10 +169,39 @@ theirs 0 1; cmp data $(at_level raid1); grep -q "\[UU\]" /proc/mdstat; ended
 echo "same: begun by them, ended by us"
 printf x | dd of=1.img bs=1 seek=100000 conv=notrunc status=none
 if equal 0 1 201326592 > /dev/null; then echo "a planted difference is not seen"; exit 1; fi
+
+echo "== DDF, made by them, read by us"
+format=ddf
+for kind in "0 2" "1 2" "10 4" "5 3"; do
+    set -- $kind; disks=$(seq -s' ' 0 $(($2 - 1)))
+    blank 48M $disks; attach $disks
+    mdadm --create /dev/md127 -e ddf -n $2 $(printf '/dev/loop%s ' $disks) --run 2>&1
+    mdadm --create /dev/md126 -n $2 -l $1 $([ $1 = 1 ] || echo -c 64) -z 4096 /dev/md127 --run 2>&1
+    data data 64; dd if=data of=/dev/md126 bs=1M oflag=direct status=none
+    ended
+    ours $disks -- raid status -s
+    ours $disks -- copy raid/r0 back > /dev/null; cmp -n 4194304 data back
+    if [ $1 != 0 ]; then
+        ours $(echo $disks | cut -d' ' -f2-) -- copy raid/r0 back > /dev/null
+        cmp -n 4194304 data back
+    fi
+    if ours $disks -- copy data raid/r0 2>/dev/null; then echo "DDF was written"; exit 1; fi
+    if [ $1 = 1 ]; then
+        theirs $disks
+        mdadm --fail $(at_level raid1) /dev/loop1 2>&1
+        data data 64; dd if=data of=$(at_level raid1) bs=1M oflag=direct status=none
+        let_go
+        ours $disks -- raid status -s
+        for turn in 1 2 3; do
+            ours $disks -- copy raid/r0 back > /dev/null; cmp -n 4194304 data back
+        done
+    fi
+    echo "same: DDF level $1"
+done
 "#;
 
 #[test]
-fn arrays_of_intel_go_to_mdadm_and_come_back() {
+fn arrays_go_to_mdadm_and_come_back() {
     let Some(lab) = lab() else { return };
     if let Some(missing) = PROGRAMS.into_iter().find(|program| !Path::new(program).exists()) {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing} is missing");
@@ -184,7 +213,7 @@ fn arrays_of_intel_go_to_mdadm_and_come_back() {
     for (program, name) in PROGRAMS.into_iter().zip(["mdadm", "mdmon"]) {
         put(Path::new(program), share.path(), name);
     }
-    let (memory_mib, timeout) = (2048, Duration::from_secs(600));
+    let (memory_mib, timeout) = (2048, Duration::from_secs(1500));
     let job = Job { memory_mib, timeout, ..Job::new(SCRIPT, share.path()) };
     let done = lab.run(&job).unwrap();
     println!("{}", done.output);
@@ -203,6 +232,10 @@ fn arrays_of_intel_go_to_mdadm_and_come_back() {
         "level 10 of ours",
         "begun by us, ended by them",
         "begun by them, ended by us",
+        "DDF level 0",
+        "DDF level 1",
+        "DDF level 10",
+        "DDF level 5",
     ] {
         assert!(done.output.contains(&format!("same: {what}\n")), "{what}: {}", done.output);
     }

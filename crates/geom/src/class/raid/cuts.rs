@@ -199,3 +199,29 @@ fn copies_that_are_said_to_be_equal_are() {
         }
     }
 }
+
+#[test]
+fn who_cannot_flush_drops_out_before_the_flush_is_done() {
+    for victim in 0..2 {
+        let disks = platters(2, 6 * MIB);
+        drop(labelled(&disks, "RAID1", Some(MIB)));
+        for disk in &disks {
+            let mut content = disk.content.borrow_mut();
+            content.durable = Some(content.sectors.clone());
+        }
+        let mut graph = graph_of(&disks);
+        let provider = graph.provider("raid/r0").unwrap();
+        let open = graph.open(provider, crate::Access::ALONE).unwrap();
+        graph.io(open, Io::Write { offset: 0, from: &[1; 512] }).unwrap();
+        disks[victim].content.borrow_mut().broken[2] = Some(super::tests::BAD);
+        graph.io(open, Io::Write { offset: 0, from: &[2; 512] }).unwrap();
+        graph.io(open, Io::Flush).unwrap();
+        let again = without_caches(&disks);
+        again[victim].content.borrow_mut().broken = [None; 3];
+        let mut graph = graph_of(&again);
+        assert_eq!(told_of(&graph, "raid/r0", "State"), "DEGRADED");
+        for _ in 0..2 {
+            assert_eq!(read(&mut graph, "raid/r0", 0, 512).unwrap(), [2; 512], "{victim}");
+        }
+    }
+}

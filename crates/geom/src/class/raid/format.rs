@@ -1,5 +1,6 @@
 //! What a format of metadata must be able to do.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -14,7 +15,7 @@ use crate::object::ProviderId;
 #[derive(Clone, Debug)]
 pub enum Wire {
     /// Intel's.
-    Intel(intel::Conf),
+    Intel(Box<intel::Conf>),
     /// DDF's.
     Ddf(ddf::Conf),
 }

@@ -1,5 +1,6 @@
 //! Intel's format (Intel Matrix Storage Manager), as `graid` and `mdadm` read and write it.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -270,7 +271,7 @@ fn array_of(conf: Conf) -> Result<Array, String> {
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
     let name = format!("Intel-{:08x}", conf.header.family);
     let generation = u64::from(conf.header.generation);
-    let mut array = Array { name, generation, members, volumes, wire: Wire::Intel(conf) };
+    let mut array = Array { name, generation, members, volumes, wire: Wire::Intel(Box::new(conf)) };
     // The metadata itself is in the way of what would lie on it.
     for member in &mut array.members {
         member.size = member.size.saturating_sub(2 * SECTOR);

@@ -23,6 +23,8 @@ pub mod array;
 #[cfg(test)]
 mod cuts;
 pub mod ddf;
+#[cfg(test)]
+mod ddf_tests;
 pub mod format;
 pub mod intel;
 mod metadata;
