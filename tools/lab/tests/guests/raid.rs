@@ -34,7 +34,10 @@ name() { ours "$@" -- --json raid list | perl -0ne 'print $1 if /"name": "(Intel
 attach() { local n; for n in "$@"; do losetup /dev/loop$n $n.img; done; }
 wait_for() { # WORDS: until they are so
     local tries=0
-    until eval "$*"; do tries=$((tries + 1)); test $tries -lt 600 || { echo "never: $*"; exit 1; }; sleep 0.1; done
+    until eval "$*"; do
+        tries=$((tries + 1)); test $tries -lt 600 || { echo "never: $*"; exit 1; }
+        sleep 0.1
+    done
 }
 theirs() { # NUMBER...: mdadm assembles them; md126 is the first volume, md125 the second
     attach "$@"
@@ -63,13 +66,15 @@ for kind in "0 2" "1 2" "10 4" "5 3"; do
     set -- $kind; disks=$(seq -s' ' 0 $(($2 - 1)))
     blank 24M $disks; attach $disks
     mdadm --create /dev/md127 -e imsm -n $2 $(printf '/dev/loop%s ' $disks) --run 2>&1
-    mdadm --create /dev/md126 -n $2 -l $1 $([ $1 = 1 ] || echo -c 64) -z 4096 /dev/md127 --run 2>&1
+    chunk=$([ $1 = 1 ] || echo -c 64)
+    mdadm --create /dev/md126 -n $2 -l $1 $chunk -z 4096 /dev/md127 --run 2>&1
     data data 64; dd if=data of=/dev/md126 bs=1M oflag=direct status=none
     ended
     ours $disks -- raid status -s
     ours $disks -- copy raid/r0 back > /dev/null; cmp -n 4194304 data back
     if [ $1 = 5 ] || [ $1 = 10 ]; then
-        ours $(echo $disks | cut -d' ' -f2-) -- copy raid/r0 back > /dev/null; cmp -n 4194304 data back
+        ours $(echo $disks | cut -d' ' -f2-) -- copy raid/r0 back > /dev/null
+        cmp -n 4194304 data back
     fi
     echo "same: level $1"
 done
@@ -140,7 +145,10 @@ data data 3072; ours 0 1 -- copy data raid/r0
 n=$(name 0 1); ours 0 1 -- raid remove $n d1
 disks="-f 0.img,name=d0,serial=/dev/loop0 -f 2.img,name=d2,serial=/dev/loop2"
 flysch geom $disks raid insert $n d2 > /dev/null 2>&1 &
-unit() { dd if=$1.img bs=512 skip=$(($(stat -c %s $1.img) / 512 - 2)) count=1 status=none | perl -0777 -ne 'print unpack("V", substr($_, 216 + 96 + 80, 4))'; }
+unit() { # NUMBER: of migration, on its disk
+    dd if=$1.img bs=512 skip=$(($(stat -c %s $1.img) / 512 - 2)) count=1 status=none |
+        perl -0777 -ne 'print unpack("V", substr($_, 216 + 96 + 80, 4))'
+}
 wait_for 'test $(unit 0) -gt 0'; kill -9 $!; wait $! || true
 echo "killed at unit $(unit 0)"
 ours 0 2 -- raid status -s
@@ -156,7 +164,10 @@ n=$(name 0 2); ours 0 2 -- raid remove $n d2; blank 240M 1
 theirs 0; attach 1
 echo 20000 > /proc/sys/dev/raid/speed_limit_max; echo 1000 > /proc/sys/dev/raid/speed_limit_min
 mdadm --add /dev/md127 /dev/loop1 2>&1
-raw() { dd if=/dev/loop0 bs=512 skip=$((240 * 2048 - 2)) count=1 iflag=direct status=none | perl -0777 -ne 'print unpack("V", substr($_, 216 + 96 + 80, 4))'; }
+raw() {
+    dd if=/dev/loop0 bs=512 skip=$((240 * 2048 - 2)) count=1 iflag=direct status=none |
+        perl -0777 -ne 'print unpack("V", substr($_, 216 + 96 + 80, 4))'
+}
 wait_for 'test $(raw) -gt 0'
 echo idle > /sys/block/$(basename $(at_level raid1))/md/sync_action || true
 let_go
@@ -176,7 +187,8 @@ for kind in "0 2" "1 2" "10 4" "5 3"; do
     set -- $kind; disks=$(seq -s' ' 0 $(($2 - 1)))
     blank 48M $disks; attach $disks
     mdadm --create /dev/md127 -e ddf -n $2 $(printf '/dev/loop%s ' $disks) --run 2>&1
-    mdadm --create /dev/md126 -n $2 -l $1 $([ $1 = 1 ] || echo -c 64) -z 4096 /dev/md127 --run 2>&1
+    chunk=$([ $1 = 1 ] || echo -c 64)
+    mdadm --create /dev/md126 -n $2 -l $1 $chunk -z 4096 /dev/md127 --run 2>&1
     data data 64; dd if=data of=/dev/md126 bs=1M oflag=direct status=none
     ended
     ours $disks -- raid status -s

@@ -23,8 +23,6 @@ use crate::record::Taste;
 
 mod request;
 #[cfg(test)]
-mod seeds;
-#[cfg(test)]
 mod tests;
 mod verbs;
 

@@ -81,18 +81,8 @@ pub trait Format: Sync + fmt::Debug {
     }
 }
 
-/// A format that is written too.
-pub trait Writing: Format {
-    /// What a disk would be known by.
-    ///
-    /// # Errors
-    /// That it has no serial number, or cannot be in an array of this format.
-    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error>;
-
-    /// Whether the disk of a member has metadata that only a write that was cut can have left, and
-    /// would be a member by its identity.
-    fn is_torn(&self, graph: &mut Graph, provider: ProviderId, array: &Array) -> bool;
-
+/// How arrays are made, and changed.
+pub trait Making {
     /// An array of these disks, each with its size, without volumes.
     ///
     /// # Errors
@@ -110,6 +100,19 @@ pub trait Writing: Format {
 
     /// Another disk takes the place of a member.
     fn replace(&self, array: &mut Array, member: usize, disk: (Vec<u8>, u64));
+}
+
+/// A format that is written too.
+pub trait Writing: Format + Making {
+    /// What a disk would be known by.
+    ///
+    /// # Errors
+    /// That it has no serial number, or cannot be in an array of this format.
+    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error>;
+
+    /// Whether the disk of a member has metadata that only a write that was cut can have left, and
+    /// would be a member by its identity.
+    fn is_torn(&self, graph: &mut Graph, provider: ProviderId, array: &Array) -> bool;
 
     /// Puts the states into what is written, with the next generation.
     fn advance(&self, array: &mut Array);

@@ -13,7 +13,7 @@ use flysch_wire::geom::imsm::{
 use flysch_wire::geom::text;
 
 use super::array::{Array, Level, Member, MemberState, Parity, Part, PartState, Volume};
-use super::format::{Format, Found, Refused, Wanted, Wire, Writes, Writing};
+use super::format::{Format, Found, Making, Refused, Wanted, Wire, Writes, Writing};
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
@@ -388,25 +388,7 @@ impl Format for Intel {
     }
 }
 
-impl Writing for Intel {
-    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error> {
-        let there = &graph[provider];
-        if u64::from(there.sector_size) != SECTOR {
-            return Err(Error::invalid(&there.name, "Intel's format needs sectors of 512 bytes"));
-        }
-        let text = serial(graph, provider);
-        let identity = text.map(|text| imsm::serial(&text)).filter(|it| it[0] != 0);
-        let missing = || Error::invalid(&there.name, "has no serial number, and needs one");
-        identity.map(|it| it.to_vec()).ok_or_else(missing)
-    }
-
-    fn is_torn(&self, graph: &mut Graph, provider: ProviderId, array: &Array) -> bool {
-        let Ok(Some(whole)) = self.bytes(graph, provider) else { return false };
-        let Ok(header) = Header::parse(&whole) else { return false };
-        let is_cut = checksum(&whole).to_le_bytes() != whole[0x20..0x24];
-        is_cut && header.family == conf(array).header.family
-    }
-
+impl Making for Intel {
     fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error> {
         if disks.is_empty() || disks.len() > DISKS_MAX {
             let cause = format!("has {} disks; 1 to {DISKS_MAX} can be", disks.len());
@@ -456,13 +438,7 @@ impl Writing for Intel {
         if !is_whole || !(8..=2048).contains(&strip) {
             return Err(wrong("a strip has 4 KiB to 1 MiB, a power of two".into()));
         }
-        let least = array.members.iter().map(|member| member.size / SECTOR).min().unwrap_or(0);
-        // Behind what is there, as far as it and what belongs to it reaches.
-        let behind = array.volumes.iter().flat_map(|volume| {
-            volume.parts.iter().map(|part| (part.offset + volume.used()) / SECTOR + BETWEEN)
-        });
-        let start = behind.max().map_or(0, |end| end.next_multiple_of(512));
-        let most = least.saturating_sub(start + RESERVED) / GRAIN * GRAIN;
+        let (start, most) = room(array);
         let blocks = match wanted.size {
             None => most,
             Some(size) if size.is_multiple_of(SECTOR) => size / SECTOR / GRAIN * GRAIN,
@@ -508,6 +484,26 @@ impl Writing for Intel {
     fn replace(&self, array: &mut Array, member: usize, (id, size): (Vec<u8>, u64)) {
         conf_mut(array).disks[member] = disk_of(&id, size);
         array.members[member] = Member { id, size, state: MemberState::Active };
+    }
+}
+
+impl Writing for Intel {
+    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error> {
+        let there = &graph[provider];
+        if u64::from(there.sector_size) != SECTOR {
+            return Err(Error::invalid(&there.name, "Intel's format needs sectors of 512 bytes"));
+        }
+        let text = serial(graph, provider);
+        let identity = text.map(|text| imsm::serial(&text)).filter(|it| it[0] != 0);
+        let missing = || Error::invalid(&there.name, "has no serial number, and needs one");
+        identity.map(|it| it.to_vec()).ok_or_else(missing)
+    }
+
+    fn is_torn(&self, graph: &mut Graph, provider: ProviderId, array: &Array) -> bool {
+        let Ok(Some(whole)) = self.bytes(graph, provider) else { return false };
+        let Ok(header) = Header::parse(&whole) else { return false };
+        let is_cut = checksum(&whole).to_le_bytes() != whole[0x20..0x24];
+        is_cut && header.family == conf(array).header.family
     }
 
     fn advance(&self, array: &mut Array) {
@@ -557,6 +553,17 @@ impl Writing for Intel {
     fn erase(&self, size: u64) -> Writes {
         vec![(anchor(size), vec![0; SECTOR as usize])]
     }
+}
+
+/// Where a new volume begins on each disk, and how many sectors there are for it: behind what is
+/// there, as far as it and what belongs to it reaches.
+fn room(array: &Array) -> (u64, u64) {
+    let least = array.members.iter().map(|member| member.size / SECTOR).min().unwrap_or(0);
+    let behind = array.volumes.iter().flat_map(|volume| {
+        volume.parts.iter().map(|part| (part.offset + volume.used()) / SECTOR + BETWEEN)
+    });
+    let start = behind.max().map_or(0, |end| end.next_multiple_of(512));
+    (start, least.saturating_sub(start + RESERVED) / GRAIN * GRAIN)
 }
 
 fn disk_of(id: &[u8], size: u64) -> Disk {

@@ -20,18 +20,12 @@ use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
 
 pub mod array;
-#[cfg(test)]
-mod cuts;
 pub mod ddf;
-#[cfg(test)]
-mod ddf_tests;
 pub mod format;
 pub mod intel;
 mod metadata;
 mod rebuild;
 mod request;
-#[cfg(test)]
-mod seeds;
 mod start;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! FreeBSD's own cases (`tests/sys/geom/class/multipath`), and those of labels.
 
+mod seeds;
+
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use core::cell::RefCell;
@@ -19,24 +21,24 @@ const BAD: IoError = IoError::Medium(Cause::None);
 
 /// What is seen over every path to a disk.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
-    pub(super) bytes: Vec<u8>,
+struct Shared {
+    bytes: Vec<u8>,
     /// Sectors that may still be written before the power goes.
-    pub(super) left: Option<usize>,
+    left: Option<usize>,
 }
 
 /// One path to a disk.
 #[derive(Clone, Debug)]
-pub(super) struct Over {
-    pub(super) disk: Rc<RefCell<Shared>>,
-    pub(super) serial: &'static str,
+struct Over {
+    disk: Rc<RefCell<Shared>>,
+    serial: &'static str,
     /// What every request over it ends with.
-    pub(super) broken: Rc<RefCell<Option<IoError>>>,
-    pub(super) read_only: bool,
+    broken: Rc<RefCell<Option<IoError>>>,
+    read_only: bool,
 }
 
 impl Over {
-    pub(super) fn new(disk: &Rc<RefCell<Shared>>) -> Self {
+    fn new(disk: &Rc<RefCell<Shared>>) -> Self {
         Self { disk: Rc::clone(disk), serial: "S1", broken: Rc::default(), read_only: false }
     }
 

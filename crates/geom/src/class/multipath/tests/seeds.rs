@@ -1,18 +1,7 @@
 //! A disk of several paths that break, come back, vanish and are told about: no request fails while
 //! a path lives, every one ends once, and the disk holds what was written.
 
-use alloc::boxed::Box;
-use alloc::rc::Rc;
-use core::cell::RefCell;
-use std::prelude::rust_2024::*;
-use std::{assert, assert_eq, format, vec};
-
-use flysch_api::block::{Cause, Error as IoError};
-
-use super::tests::{Over, Shared};
 use super::*;
-use crate::all;
-use crate::class::disk::{self, MD};
 
 const SECTORS: u64 = 64;
 const SIZE: usize = (SECTORS as usize + 1) * 512;

@@ -1,12 +1,7 @@
 //! Power that goes after every sector that a verb writes.
 
-use std::prelude::rust_2024::*;
-use std::{assert, assert_eq, format, panic};
+use std::panic;
 
-use super::tests::{
-    MIB, Platter, copies, graph_of, labelled, options, pattern, platters, read, told, told_of,
-    under, write,
-};
 use super::*;
 
 /// What is to be seen of an array: its volumes, and how their members take part.
@@ -182,7 +177,7 @@ fn copies_that_are_said_to_be_equal_are() {
         let mut graph = graph_of(&cut);
         // Marked dirty, written, closed: and cut somewhere.
         let provider = graph.provider("raid/r0").unwrap();
-        let open = graph.open(provider, crate::Access::ALONE).unwrap();
+        let open = graph.open(provider, Access::ALONE).unwrap();
         cut[0].power.set(Some(left));
         let _ = graph.io(open, Io::Write { offset: 0, from: &data });
         graph.shut(open);
@@ -211,9 +206,9 @@ fn who_cannot_flush_drops_out_before_the_flush_is_done() {
         }
         let mut graph = graph_of(&disks);
         let provider = graph.provider("raid/r0").unwrap();
-        let open = graph.open(provider, crate::Access::ALONE).unwrap();
+        let open = graph.open(provider, Access::ALONE).unwrap();
         graph.io(open, Io::Write { offset: 0, from: &[1; 512] }).unwrap();
-        disks[victim].content.borrow_mut().broken[2] = Some(super::tests::BAD);
+        disks[victim].content.borrow_mut().broken[2] = Some(BAD);
         graph.io(open, Io::Write { offset: 0, from: &[2; 512] }).unwrap();
         graph.io(open, Io::Flush).unwrap();
         let again = without_caches(&disks);

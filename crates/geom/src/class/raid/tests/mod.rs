@@ -1,5 +1,9 @@
 //! Arrays on disks in memory.
 
+mod cuts;
+mod ddf_images;
+mod seeds;
+
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
@@ -16,33 +20,33 @@ use crate::class::disk::{self, MD};
 use crate::class::{part, stripe};
 use crate::io::{Medium, Shape};
 
-pub(super) const MIB: u64 = 1 << 20;
+const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 512;
-pub(super) const BAD: IoError = IoError::Medium(Cause::None);
+const BAD: IoError = IoError::Medium(Cause::None);
 
 /// What is on a disk, of which most is zeros.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Content {
-    pub(super) size: u64,
-    pub(super) sectors: BTreeMap<u64, [u8; 512]>,
+struct Content {
+    size: u64,
+    sectors: BTreeMap<u64, [u8; 512]>,
     /// What was there at the last flush, if it has a cache that loses the rest with the power.
-    pub(super) durable: Option<BTreeMap<u64, [u8; 512]>>,
-    pub(super) cache: Vec<(u64, [u8; 512])>,
+    durable: Option<BTreeMap<u64, [u8; 512]>>,
+    cache: Vec<(u64, [u8; 512])>,
     /// What reads, writes and flushes end with.
-    pub(super) broken: [Option<IoError>; 3],
+    broken: [Option<IoError>; 3],
     /// Sectors that cannot be read; a write mends them, or not.
-    pub(super) bad: Vec<u64>,
-    pub(super) heals: bool,
+    bad: Vec<u64>,
+    heals: bool,
     /// Sectors that cannot be written.
-    pub(super) worn: Vec<u64>,
+    worn: Vec<u64>,
 }
 
 /// A disk. All of a test have one power supply, which may go after so many sectors.
 #[derive(Clone, Debug)]
-pub(super) struct Platter {
-    pub(super) content: Rc<RefCell<Content>>,
-    pub(super) power: Rc<Cell<Option<u64>>>,
-    pub(super) serial: String,
+struct Platter {
+    content: Rc<RefCell<Content>>,
+    power: Rc<Cell<Option<u64>>>,
+    serial: String,
 }
 
 impl Platter {
@@ -53,7 +57,7 @@ impl Platter {
         self.content.borrow().broken[what].map_or(Ok(()), Err)
     }
 
-    pub(super) fn sector(&self, at: u64) -> [u8; 512] {
+    fn sector(&self, at: u64) -> [u8; 512] {
         self.content.borrow().sectors.get(&at).copied().unwrap_or([0; 512])
     }
 }
@@ -111,7 +115,7 @@ impl Medium for Platter {
     }
 }
 
-pub(super) fn platters(count: usize, size: u64) -> Vec<Platter> {
+fn platters(count: usize, size: u64) -> Vec<Platter> {
     let power = Rc::default();
     let new = |number| Platter {
         content: Rc::new(RefCell::new(Content { size, ..Content::default() })),
@@ -122,7 +126,7 @@ pub(super) fn platters(count: usize, size: u64) -> Vec<Platter> {
 }
 
 /// Copies, as they are now, with a power supply of their own.
-pub(super) fn copies(disks: &[Platter]) -> Vec<Platter> {
+fn copies(disks: &[Platter]) -> Vec<Platter> {
     let power = Rc::new(Cell::new(None));
     let copy = |disk: &Platter| Platter {
         content: Rc::new(RefCell::new(disk.content.borrow().clone())),
@@ -133,7 +137,7 @@ pub(super) fn copies(disks: &[Platter]) -> Vec<Platter> {
 }
 
 /// A graph of disks `d0` and so on.
-pub(super) fn graph_of(disks: &[Platter]) -> Graph {
+fn graph_of(disks: &[Platter]) -> Graph {
     let mut graph = Graph::new(&all(), 11);
     for (number, disk) in disks.iter().enumerate() {
         MD.insert(&mut graph, &format!("d{number}"), Box::new(disk.clone())).unwrap();
@@ -142,16 +146,16 @@ pub(super) fn graph_of(disks: &[Platter]) -> Graph {
     graph
 }
 
-pub(super) fn options<'a>(name: &'a str, level: &'a str) -> Options<'a> {
+fn options<'a>(name: &'a str, level: &'a str) -> Options<'a> {
     Options { name, level, size: None, strip: 64 << 10 }
 }
 
-pub(super) fn under(graph: &Graph, count: usize) -> Vec<ProviderId> {
+fn under(graph: &Graph, count: usize) -> Vec<ProviderId> {
     (0..count).map(|number| graph.provider(&format!("d{number}")).unwrap()).collect()
 }
 
 /// An array with one volume over all disks.
-pub(super) fn labelled(disks: &[Platter], level: &str, size: Option<u64>) -> (Graph, GeomId) {
+fn labelled(disks: &[Platter], level: &str, size: Option<u64>) -> (Graph, GeomId) {
     let mut graph = graph_of(disks);
     let under = under(&graph, disks.len());
     let options = Options { size, ..options("vol", level) };
@@ -160,16 +164,16 @@ pub(super) fn labelled(disks: &[Platter], level: &str, size: Option<u64>) -> (Gr
     (graph, geom)
 }
 
-pub(super) fn told(graph: &Graph, object: Object, name: &str) -> String {
+fn told(graph: &Graph, object: Object, name: &str) -> String {
     let config = RAID.config(graph, object);
     config.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
 }
 
-pub(super) fn told_of(graph: &Graph, name: &str, key: &str) -> String {
+fn told_of(graph: &Graph, name: &str, key: &str) -> String {
     graph.provider(name).map_or("none".into(), |it| told(graph, Object::Provider(it), key))
 }
 
-pub(super) fn write(graph: &mut Graph, name: &str, at: u64, bytes: &[u8]) -> Result<(), IoError> {
+fn write(graph: &mut Graph, name: &str, at: u64, bytes: &[u8]) -> Result<(), IoError> {
     let provider = graph.provider(name).unwrap();
     let open = graph.open(provider, Access::ALONE).unwrap();
     let done = graph.io(open, Io::Write { offset: at, from: bytes });
@@ -178,7 +182,7 @@ pub(super) fn write(graph: &mut Graph, name: &str, at: u64, bytes: &[u8]) -> Res
     done
 }
 
-pub(super) fn read(graph: &mut Graph, name: &str, at: u64, len: usize) -> Result<Vec<u8>, IoError> {
+fn read(graph: &mut Graph, name: &str, at: u64, len: usize) -> Result<Vec<u8>, IoError> {
     let provider = graph.provider(name).unwrap();
     let open = graph.open(provider, Access::READ).unwrap();
     let mut bytes = vec![0; len];
@@ -188,7 +192,7 @@ pub(super) fn read(graph: &mut Graph, name: &str, at: u64, len: usize) -> Result
 }
 
 /// Bytes that are different everywhere.
-pub(super) fn pattern(seed: u32, len: usize) -> Vec<u8> {
+fn pattern(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

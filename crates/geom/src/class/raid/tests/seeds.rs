@@ -1,15 +1,9 @@
 //! Arrays of which a disk vanishes, comes back stale, errs or hangs, until the power goes at any
 //! write: every request ends once, nothing flushed is lost, no stale copy is ever read.
 
-use alloc::boxed::Box;
-use std::prelude::rust_2024::*;
-use std::{assert, assert_eq, format, panic, vec};
+use std::panic;
 
-use flysch_api::block::Error as IoError;
-
-use super::tests::{BAD, MIB, Platter, graph_of, labelled, platters};
 use super::*;
-use crate::class::disk::{self, MD};
 
 /// Sectors that are written, again and again: some in each strip.
 const SECTORS: u64 = 96;

@@ -1,11 +1,7 @@
 //! Arrays of DDF, put together here from the layout of the specification. Those of mdadm are the
 //! lab's.
 
-use std::prelude::rust_2024::*;
-use std::{assert, assert_eq, format, vec};
-
-use super::tests::{MIB, Platter, copies, graph_of, pattern, platters, read, told_of};
-use crate::{Access, Graph};
+use super::*;
 
 /// Sector of the primary header, and of the secondary.
 const PRIMARY: u64 = 8 * 2048;
