@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::array::{Array, Level};
-use super::{ddf, intel};
+use super::{ddf, intel, others};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::object::ProviderId;
@@ -125,4 +125,5 @@ pub trait Writing: Format + Making {
 }
 
 /// All formats, in the order in which they are asked.
-pub const FORMATS: [&dyn Format; 2] = [&intel::INTEL, &ddf::DDF];
+pub const FORMATS: [&dyn Format; 6] =
+    [&intel::INTEL, &ddf::DDF, &others::PROMISE, &others::NVIDIA, &others::SII, &others::JMICRON];

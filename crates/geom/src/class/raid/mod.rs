@@ -24,6 +24,7 @@ pub mod ddf;
 pub mod format;
 pub mod intel;
 mod metadata;
+mod others;
 mod rebuild;
 mod request;
 mod start;
