@@ -5,9 +5,7 @@
 
 use flysch_geom::class::disk::{MD, Memory};
 use flysch_geom::{Graph, all};
-use flysch_wire::geom::{
-    concat, ddf, disklabel, gpt, imsm, label, mbr, mirror, multipath, stripe,
-};
+use flysch_wire::geom::{concat, ddf, disklabel, gpt, imsm, label, mbr, mirror, multipath, stripe};
 use libfuzzer_sys::fuzz_target;
 
 const SECTOR: usize = 512;

@@ -14,7 +14,7 @@ use crate::object::ProviderId;
 
 /// A format, and how it is recognised.
 #[derive(Debug)]
-pub struct Other {
+pub(super) struct Other {
     name: &'static str,
     /// Sectors from its first one to the end of the disk, and its own.
     place: (u64, usize),
@@ -22,7 +22,7 @@ pub struct Other {
 }
 
 /// Promise's.
-pub static PROMISE: Other = Other {
+pub(super) static PROMISE: Other = Other {
     name: "Promise",
     place: (63, 4),
     is_it: |bytes| {
@@ -31,16 +31,16 @@ pub static PROMISE: Other = Other {
     },
 };
 /// NVIDIA's.
-pub static NVIDIA: Other =
+pub(super) static NVIDIA: Other =
     Other { name: "NVIDIA", place: (2, 1), is_it: |bytes| bytes.starts_with(b"NVIDIA  ") };
 /// That of Silicon Image: vendor 1095, version 2, and a sum of 160 words.
-pub static SII: Other = Other {
+pub(super) static SII: Other = Other {
     name: "SiI",
     place: (1, 1),
     is_it: |bytes| word(bytes, 131) == 0x1095 && word(bytes, 133) == 2 && sum(bytes, 160) == 0,
 };
 /// JMicron's: two letters, and a sum of 64 words.
-pub static JMICRON: Other = Other {
+pub(super) static JMICRON: Other = Other {
     name: "JMicron",
     place: (1, 1),
     is_it: |bytes| bytes.starts_with(b"JM") && sum(bytes, 64) == 0,
