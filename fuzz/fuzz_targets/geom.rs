@@ -5,7 +5,7 @@
 
 use flysch_geom::class::disk::{MD, Memory};
 use flysch_geom::{Graph, all};
-use flysch_wire::geom::{concat, disklabel, gpt, label, mbr, mirror, multipath, stripe};
+use flysch_wire::geom::{concat, ddf, disklabel, gpt, imsm, label, mbr, mirror, multipath, stripe};
 use libfuzzer_sys::fuzz_target;
 
 const SECTOR: usize = 512;
@@ -14,7 +14,7 @@ const SIZE: usize = 1 << 18;
 
 fuzz_target!(|bytes: &[u8]| {
     parse(bytes);
-    let mut memory = Memory::new(SIZE);
+    let mut memory = Memory { serial: "FUZZ".into(), ..Memory::new(SIZE) };
     let front = bytes.len().min(ENDS);
     memory.bytes[..front].copy_from_slice(&bytes[..front]);
     let back = &bytes[front..];
@@ -34,6 +34,8 @@ fn parse(bytes: &[u8]) {
     let _ = concat::Concat::parse(bytes);
     let _ = multipath::Multipath::parse(bytes);
     let _ = disklabel::Disklabel::parse(bytes);
+    let _ = (ddf::Header::parse(bytes), ddf::Configuration::parse(bytes));
+    let _ = (ddf::Physical::parse(bytes), ddf::Virtual::parse(bytes), ddf::reference(bytes));
     let _ = mbr::Record::parse(bytes);
     let _ = gpt::Header::parse(bytes, 1, 1000);
     if let Ok(value) = mirror::Mirror::parse(bytes) {
@@ -43,8 +45,20 @@ fn parse(bytes: &[u8]) {
     }
 }
 
+/// The right checksum of Intel's metadata, if it is in one or two sectors.
+fn fix_imsm(disk: &mut [u8]) {
+    let anchor = disk.len() - 2 * SECTOR;
+    let mut whole = disk[anchor..][..SECTOR].to_vec();
+    whole.extend_from_slice(&disk[anchor - SECTOR..anchor]);
+    let Ok(header) = imsm::Header::parse(&whole) else { return };
+    whole.truncate(header.len as usize);
+    let sum = imsm::checksum(&whole);
+    disk[anchor + 0x20..][..4].copy_from_slice(&sum.to_le_bytes());
+}
+
 /// Right checksums of a first GPT header and its table, so that what stands behind is reached.
 fn fix_checksums(disk: &mut [u8]) {
+    fix_imsm(disk);
     let header = &disk[SECTOR..2 * SECTOR];
     if header[..8] != gpt::SIGNATURE {
         return;

@@ -85,6 +85,10 @@ impl Graph {
         }
         let class = self[self[provider].geom].class;
         class.access(self, provider, change)?;
+        if self.find_consumer(consumer).is_none() {
+            // The class lost the provider over it, and whoever stood on it was taken off.
+            return Ok(());
+        }
         let before = self[provider].access;
         let after = before.and(change);
         self.provider_mut(provider).access = after;

@@ -16,6 +16,7 @@ mod fuse_mount;
 mod fuse_write;
 mod geom_cli;
 mod geom_peers;
+mod geom_raid;
 mod image_common;
 mod image_create;
 mod image_dump;

@@ -7,8 +7,10 @@ mod label;
 mod list;
 mod medium;
 mod mirror;
+mod multipath;
 mod nop;
 mod part;
+mod raid;
 mod session;
 mod text;
 mod tree;
@@ -81,6 +83,12 @@ enum Action {
     /// The same on several disks (RAID 1).
     #[command(subcommand)]
     Mirror(mirror::Verb),
+    /// Several paths to one disk.
+    #[command(subcommand)]
+    Multipath(multipath::Verb),
+    /// Volumes of the RAID of BIOSes.
+    #[command(subcommand)]
+    Raid(raid::Verb),
     /// Failures on purpose.
     #[command(subcommand)]
     Nop(nop::Verb),
@@ -136,6 +144,8 @@ fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<()
         Action::Stripe(verb) => array::stripe(session, verb, output),
         Action::Concat(verb) => array::concat(session, verb, output),
         Action::Mirror(verb) => mirror::run(session, verb, output),
+        Action::Multipath(verb) => multipath::run(session, verb, output),
+        Action::Raid(verb) => raid::run(session, verb, output),
         Action::Nop(verb) => nop::run(session, verb, output),
         Action::Disk(verb) => list::run(session, "DISK", verb, output),
         Action::Md(verb) => list::run(session, "MD", verb, output),

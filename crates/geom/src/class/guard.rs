@@ -21,6 +21,12 @@ pub fn last_sector(graph: &mut Graph, class: &str, provider: ProviderId) -> Resu
     in_use(graph, provider)?;
     let sector = graph.peek_last(provider)?;
     let name = graph[provider].name.clone();
+    if class != "RAID"
+        && let Some(format) = super::raid::recognised(graph, provider)
+    {
+        let cause = format!("metadata of a RAID ({format}) is on it; {REMEDY}");
+        return Err(Error::new(Kind::Foreign, &name, cause));
+    }
     let foreign = |what: &str| {
         let at = graph[provider].last_sector();
         let cause = format!("{what} is in its last sector (byte {at}); {REMEDY}");
@@ -74,6 +80,9 @@ pub fn file_system(graph: &mut Graph, provider: ProviderId) -> Result<(), Error>
 /// sector: what lies on a component belongs to the device.
 pub fn component_of(graph: &mut Graph, provider: ProviderId) -> Option<&'static str> {
     use flysch_wire::geom::{concat, mirror, multipath, stripe};
+    if super::raid::recognised(graph, provider).is_some() {
+        return Some("RAID");
+    }
     let sector = graph.peek_last(provider).ok()?;
     let size = graph[provider].media_size;
     let is_ours = match class_of_magic(&sector)? {

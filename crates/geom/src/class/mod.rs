@@ -23,15 +23,17 @@ pub mod disk;
 pub mod guard;
 pub mod label;
 pub mod mirror;
+pub mod multipath;
 pub mod nop;
 pub mod part;
+pub mod raid;
 pub mod stripe;
 
 pub use dev::DEV;
 
 /// All classes but DEV, in the order in which they are registered: the last is asked first.
 #[must_use]
-pub fn all() -> [&'static dyn Class; 8] {
+pub fn all() -> [&'static dyn Class; 10] {
     [
         &disk::DISK,
         &disk::MD,
@@ -41,6 +43,8 @@ pub fn all() -> [&'static dyn Class; 8] {
         &concat::CONCAT,
         &stripe::STRIPE,
         &mirror::MIRROR,
+        &raid::RAID,
+        &multipath::MULTIPATH,
     ]
 }
 

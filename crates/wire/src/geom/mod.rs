@@ -5,8 +5,10 @@
 //! its provider, with zeros behind it.
 
 pub mod concat;
+pub mod ddf;
 pub mod disklabel;
 pub mod gpt;
+pub mod imsm;
 pub mod label;
 pub mod mbr;
 pub mod mirror;

@@ -246,3 +246,37 @@ proptest! {
         prop_assert_eq!(Disklabel::parse(&sector), Ok(label));
     }
 }
+
+#[test]
+fn records_of_imsm_keep_what_has_no_name() {
+    use super::imsm::{Disk, Header, Map, Volume, serial};
+    let bytes: [u8; 216] = core::array::from_fn(|at| (at * 7 + 3) as u8);
+    let mut header = bytes;
+    header[..24].copy_from_slice(&super::imsm::SIGNATURE);
+    header[0x24..0x28].copy_from_slice(&480_u32.to_le_bytes());
+    header[0x20..0x24].fill(0);
+    let mut back = [0; 216];
+    Header::parse(&header).unwrap().emit(&mut back);
+    assert_eq!(back, header);
+    let mut back = [0; 48];
+    Disk::parse(&bytes).unwrap().emit(&mut back);
+    assert_eq!(back, bytes[..48]);
+    Map::parse(&bytes).unwrap().emit(&mut back);
+    assert_eq!(back, bytes[..48]);
+    let mut volume: [u8; 112] = core::array::from_fn(|at| bytes[at]);
+    (volume[88], volume[89]) = (1, 5);
+    let mut back = [0; 112];
+    Volume::parse(&volume).unwrap().emit(&mut back);
+    assert_eq!(back, volume);
+    // As mdadm keeps them.
+    assert_eq!(&serial(" WD-WCAU 4862:368"), b"WD-WCAU4862;368\0");
+    assert_eq!(&serial("0123456789abcdefXYZ"), b"3456789abcdefXYZ");
+    let mut disk = Disk::new(serial("ABC"), 100, 2);
+    disk.mark_missing();
+    assert_eq!((&disk.serial, disk.status), (b"ABC:0\0\0\0\0\0\0\0\0\0\0\0", 6));
+    disk.mark_missing();
+    assert_eq!(&disk.serial, b"ABC:0\0\0\0\0\0\0\0\0\0\0\0");
+    let mut disk = Disk::new(serial("0123456789abcdef"), 100, 2);
+    disk.mark_missing();
+    assert_eq!(&disk.serial, b"3456789abcdef:0\0");
+}

@@ -1,9 +1,10 @@
 //! What the disks of a graph lie on: image files and targets.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -14,15 +15,20 @@ use flysch_rig::Stack;
 /// What the system last said about any medium: the device could only tell an error of its own.
 pub(super) type Complaint = Rc<RefCell<Option<String>>>;
 
+/// The files that are open for writing, by device and inode: one that was named twice, as several
+/// paths lead to one disk, is locked once.
+pub(super) type Writers = Rc<RefCell<BTreeMap<(u64, u64), Rc<File>>>>;
+
 /// An image file, read until somebody writes.
 pub(super) struct ImageFile {
     path: PathBuf,
-    file: File,
+    file: Rc<File>,
     writable: bool,
     size: u64,
     sector: u32,
     serial: String,
     complaint: Complaint,
+    writers: Writers,
 }
 
 impl std::fmt::Debug for ImageFile {
@@ -37,7 +43,7 @@ impl ImageFile {
     pub(super) fn open(
         path: &Path,
         (serial, sector): (String, u32),
-        complaint: &Complaint,
+        (complaint, writers): (&Complaint, &Writers),
     ) -> io::Result<Self> {
         let mut file = File::open(path)?;
         if file.metadata()?.is_dir() {
@@ -45,9 +51,9 @@ impl ImageFile {
         }
         // Of block devices only seeking tells the size.
         let size = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
-        let complaint = Rc::clone(complaint);
-        let path = path.to_path_buf();
-        Ok(Self { path, file, writable: false, size, sector, serial, complaint })
+        let (complaint, writers) = (Rc::clone(complaint), Rc::clone(writers));
+        let (path, file) = (path.to_path_buf(), Rc::new(file));
+        Ok(Self { path, file, writable: false, size, sector, serial, complaint, writers })
     }
 
     /// The first write opens the file for writing, and keeps others out.
@@ -60,10 +66,21 @@ impl ImageFile {
             self.fail(&error);
             Error::WriteProtected
         })?;
-        if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
-            let busy = io::Error::new(io::ErrorKind::ResourceBusy, "somebody else has it open");
-            return Err(self.fail(&busy));
-        }
+        let metadata = file.metadata().map_err(|error| self.fail(&error))?;
+        let key = (metadata.dev(), metadata.ino());
+        let known = self.writers.borrow().get(&key).cloned();
+        let file = match known {
+            Some(file) => file,
+            None => {
+                if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
+                    let kind = io::ErrorKind::ResourceBusy;
+                    return Err(self.fail(&io::Error::new(kind, "somebody else has it open")));
+                }
+                let file = Rc::new(file);
+                self.writers.borrow_mut().insert(key, Rc::clone(&file));
+                file
+            }
+        };
         (self.file, self.writable) = (file, true);
         Ok(())
     }

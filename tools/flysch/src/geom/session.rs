@@ -12,7 +12,7 @@ use flysch_geom::class::disk::{DISK, MD};
 use flysch_geom::{Error, Graph, Kind};
 use flysch_rig::{Needs, Stack, Target, blocks};
 
-use super::medium::{Complaint, ImageFile, OnTarget};
+use super::medium::{Complaint, ImageFile, OnTarget, Writers};
 use crate::failure::Failure;
 
 /// An image, as it was named.
@@ -55,13 +55,15 @@ pub(super) struct Session {
     pub(super) force: bool,
     stacks: Vec<Rc<RefCell<Stack>>>,
     complaint: Complaint,
+    writers: Writers,
 }
 
 impl Session {
     pub(super) fn open(images: &[Image], targets: &[Target], force: bool) -> Result<Self, Failure> {
         let seed = RandomState::new().build_hasher().finish();
         let graph = Graph::new(&flysch_geom::all(), seed);
-        let mut this = Self { graph, force, stacks: Vec::new(), complaint: Complaint::default() };
+        let (complaint, writers) = (Complaint::default(), Writers::default());
+        let mut this = Self { graph, force, stacks: Vec::new(), complaint, writers };
         for image in images {
             this.insert(image)?;
         }
@@ -89,7 +91,7 @@ impl Session {
                 .map_err(|_| Failure::usage(format!("`sector={text}` is no number of bytes")))?,
         };
         let facts = (image.serial.clone(), sector);
-        let file = ImageFile::open(&image.path, facts, &self.complaint)
+        let file = ImageFile::open(&image.path, facts, (&self.complaint, &self.writers))
             .map_err(|error| Failure::of(image.path.display(), error))?;
         let inserted = MD.insert(&mut self.graph, &image.name, Box::new(file));
         inserted.map(drop).map_err(|error| match error.kind {

@@ -1,0 +1,329 @@
+//! DDF (SNIA Common RAID Disk Data Format), read and not written: as mdadm and RAID controllers
+//! leave it, big endian.
+//!
+//! Each disk has the tables of all disks and volumes, and the configurations of those volumes only
+//! that lie on it: where a second level joins parts, all disks are asked.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_wire::geom::ddf::{
+    self, CRC_AT, Configuration, Guid, HEADER, Header, NO_DISK, NOWHERE, PHYSICAL_RECORDS,
+    Physical, VIRTUAL_RECORDS, Virtual, physical_state,
+};
+use flysch_wire::geom::text;
+
+use super::array::{Array, Level, Member, MemberState, Parity, Part, PartState, Volume};
+use super::format::{Format, Found, Refused, Wire};
+use crate::graph::Graph;
+use crate::object::ProviderId;
+
+/// The format.
+#[derive(Debug)]
+pub struct Ddf;
+
+/// The format.
+pub static DDF: Ddf = Ddf;
+
+const SECTOR: u64 = ddf::SECTOR as u64;
+/// Most sectors of a section: 4096 entries need 512, configurations of 64 volumes 455.
+const SECTION_MAX: u32 = 4096;
+/// Most configurations that are looked at on one disk.
+const CONFIGURATIONS_MAX: usize = 1024;
+
+/// A part of a volume, with its members: the reference and the first sector of each.
+#[derive(Clone, Debug)]
+struct Joined {
+    configuration: Configuration,
+    members: Vec<(u32, u64)>,
+}
+
+/// What one disk says.
+#[derive(Clone, Debug)]
+pub struct Conf {
+    physicals: Vec<Physical>,
+    virtuals: Vec<Virtual>,
+    parts: Vec<Joined>,
+}
+
+/// Whether the sum of a record is right: CRC-32 as everybody has it, or without its first and last
+/// inversion, as mdadm computes it.
+fn is_sound(record: &[u8]) -> bool {
+    let is_right = |mut hasher: crc32fast::Hasher, inversion: u32| {
+        hasher.update(&record[..CRC_AT]);
+        hasher.update(&[0xFF; 4]);
+        hasher.update(&record[CRC_AT + 4..]);
+        (hasher.finalize() ^ inversion).to_be_bytes() == record[CRC_AT..CRC_AT + 4]
+    };
+    is_right(crc32fast::Hasher::new(), 0)
+        || is_right(crc32fast::Hasher::new_with_initial(u32::MAX), u32::MAX)
+}
+
+/// Reads the metadata of one disk.
+struct Reader<'g> {
+    graph: &'g mut Graph,
+    provider: ProviderId,
+    /// Sector of the header that is followed.
+    base: u64,
+}
+
+impl Reader<'_> {
+    fn sectors(&mut self, first: u64, count: u32) -> Result<Vec<u8>, String> {
+        let at = first.checked_mul(SECTOR).ok_or("it leads outside of the disk")?;
+        let mut bytes = vec![0; count as usize * ddf::SECTOR];
+        let read = self.graph.peek(self.provider, at, &mut bytes);
+        read.map_err(|error| error.to_string()).map(|()| bytes)
+    }
+
+    fn header(&mut self, at: u64, kind: u8, anchor: &Header) -> Result<Header, String> {
+        let bytes = self.sectors(at, 1)?;
+        let header = Header::parse(&bytes).map_err(|error| error.to_string())?;
+        if !is_sound(&bytes) {
+            return Err("its sum is wrong".into());
+        }
+        let is_same = header.guid == anchor.guid
+            && header.revision == anchor.revision
+            && (header.primary, header.secondary) == (anchor.primary, anchor.secondary);
+        match is_same && header.kind == kind {
+            true => Ok(header),
+            false => Err("it is another one than the anchor says".into()),
+        }
+    }
+
+    /// The header that is followed: the newer of the two, unless it was being written.
+    fn choose(&mut self, anchor: &Header) -> Result<Header, String> {
+        let primary = self.header(anchor.primary, 1, anchor);
+        let secondary = match anchor.secondary {
+            NOWHERE => Err("there is none".into()),
+            at => self.header(at, 2, anchor),
+        };
+        let (header, base) = match (primary, secondary) {
+            (Ok(first), Ok(second)) => {
+                let rank = |header: &Header| (!header.open, header.sequence);
+                match rank(&first) >= rank(&second) {
+                    true => (first, anchor.primary),
+                    false => (second, anchor.secondary),
+                }
+            }
+            (Ok(first), Err(_)) => (first, anchor.primary),
+            (Err(_), Ok(second)) => (second, anchor.secondary),
+            (Err(why), Err(_)) => return Err(format!("neither header is sound; the first: {why}")),
+        };
+        self.base = base;
+        Ok(header)
+    }
+
+    fn section(&mut self, (offset, len): (u32, u32), what: &str) -> Result<Vec<u8>, String> {
+        if !(1..=SECTION_MAX).contains(&len) {
+            return Err(format!("its {what} has {len} sectors"));
+        }
+        let first =
+            self.base.checked_add(u64::from(offset)).ok_or("it leads outside of the disk")?;
+        self.sectors(first, len).map_err(|why| format!("its {what}: {why}"))
+    }
+
+    /// A table whose sum is over all of it.
+    fn table(&mut self, place: (u32, u32), magic: u32, what: &str) -> Result<Vec<u8>, String> {
+        let bytes = self.section(place, what)?;
+        match ddf::magic(&bytes) == Ok(magic) && is_sound(&bytes) {
+            true => Ok(bytes),
+            false => Err(format!("its {what} is not sound")),
+        }
+    }
+
+    fn parts(&mut self, header: &Header) -> Result<Vec<Joined>, String> {
+        let bytes = self.section(header.configurations, "configurations")?;
+        let len = usize::from(header.configuration_len.max(1)) * ddf::SECTOR;
+        let mut parts = Vec::new();
+        for record in bytes.chunks_exact(len).take(CONFIGURATIONS_MAX) {
+            if ddf::magic(record) != Ok(ddf::CONFIGURATION) {
+                continue;
+            }
+            if !is_sound(record) {
+                return Err("a configuration of a volume has a wrong sum".into());
+            }
+            let configuration = Configuration::parse(record).map_err(|error| error.to_string())?;
+            let member = |number| Configuration::member(record, header.members_max, number);
+            let members = (0..configuration.members).map(member).collect::<Result<Vec<_>, _>>();
+            let members = members.map_err(|_| "a volume has more members than fit".to_string())?;
+            parts.push(Joined { configuration, members });
+        }
+        Ok(parts)
+    }
+
+    fn read(&mut self) -> Result<Option<Found>, String> {
+        let there = &self.graph[self.provider];
+        let (sectors, sector) = (there.media_size / SECTOR, u64::from(there.sector_size));
+        if sectors < 4 || sector != SECTOR {
+            return Ok(None);
+        }
+        let Ok(last) = self.sectors(sectors - 1, 1) else { return Ok(None) };
+        if ddf::magic(&last) == Ok(HEADER.swap_bytes()) {
+            return Err("it is little endian, which is not understood".into());
+        }
+        if ddf::magic(&last) != Ok(HEADER) {
+            return Ok(None);
+        }
+        let anchor = Header::parse(&last).map_err(|error| error.to_string())?;
+        if !is_sound(&last) {
+            return Err("the sum of its anchor is wrong".into());
+        }
+        let header = self.choose(&anchor)?;
+        let physicals = self.table(header.physical, PHYSICAL_RECORDS, "table of disks")?;
+        let virtuals = self.table(header.virtuals, VIRTUAL_RECORDS, "table of volumes")?;
+        let data = self.section((header.data.0, 1), "data of the disk")?;
+        if !is_sound(&data) {
+            return Err("the data of the disk are not sound".into());
+        }
+        let reference = ddf::reference(&data).map_err(|error| error.to_string())?;
+        let entries = |bytes: &[u8]| bytes.chunks_exact(Physical::LEN).skip(1).count();
+        let count = entries(&physicals);
+        let disks = physicals.chunks_exact(Physical::LEN).skip(1).take(count);
+        let disks: Vec<Physical> = disks.filter_map(|it| Physical::parse(it).ok()?).collect();
+        let volumes = virtuals.chunks_exact(Virtual::LEN).skip(1);
+        let volumes: Vec<Virtual> = volumes.filter_map(|it| Virtual::parse(it).ok()?).collect();
+        let parts = self.parts(&header)?;
+        let conf = Conf { physicals: disks, virtuals: volumes, parts };
+        if conf.physicals.iter().all(|disk| disk.reference != reference) {
+            return Err(format!("its table of disks has no disk {reference:08x}, which this is"));
+        }
+        let name = format!("DDF-{:08x}", crc32fast::hash(&header.guid));
+        let array = array_of(name, u64::from(header.sequence), conf)?;
+        array.check()?;
+        Ok(Some(Found { array, id: reference.to_be_bytes().to_vec() }))
+    }
+}
+
+fn level_of(configuration: &Configuration) -> Result<Level, String> {
+    let Configuration { level, qualifier, members, parts, .. } = *configuration;
+    match (level, qualifier, members, parts) {
+        (0, _, _, 0 | 1) => Ok(Level::Raid0),
+        (1, _, _, 0 | 1) => Ok(Level::Raid1),
+        (1, _, 2, _) => Ok(Level::Raid10),
+        (5, 0, _, 0 | 1) => Ok(Level::Raid5(Parity::RightAsymmetric)),
+        (5, 2, _, 0 | 1) => Ok(Level::Raid5(Parity::LeftAsymmetric)),
+        (5, 3, _, 0 | 1) => Ok(Level::Raid5(Parity::LeftSymmetric)),
+        (0x1F, _, _, 0 | 1) => Ok(Level::Concat),
+        _ => Err(format!("level {level:#x} ({qualifier}) in {parts} parts is unknown")),
+    }
+}
+
+fn array_of(name: String, generation: u64, conf: Conf) -> Result<Array, String> {
+    let mut members: Vec<Member> = Vec::new();
+    for disk in &conf.physicals {
+        let size = disk.sectors.checked_mul(SECTOR).ok_or("a disk is too large")?;
+        let has = |bit: u16| disk.state & bit != 0;
+        let state = match (has(physical_state::FAILED), has(physical_state::ONLINE)) {
+            (true, _) => MemberState::Failed,
+            (false, true) if !has(physical_state::MISSING) => MemberState::Active,
+            _ => MemberState::Missing,
+        };
+        members.push(Member { id: disk.reference.to_be_bytes().to_vec(), size, state });
+    }
+    // The parts of each volume in their order; the newest of those that say the same.
+    let mut joined: BTreeMap<Guid, BTreeMap<u8, &Joined>> = BTreeMap::new();
+    for part in &conf.parts {
+        let of = joined.entry(part.configuration.guid).or_default();
+        let known = of.entry(part.configuration.part).or_insert(part);
+        if known.configuration.sequence < part.configuration.sequence {
+            *known = part;
+        }
+    }
+    let mut volumes = Vec::new();
+    for (number, volume) in conf.virtuals.iter().enumerate() {
+        let Some(parts) = joined.get(&volume.guid) else { continue };
+        let made = volume_of((number, volume), parts, (&conf.physicals, &mut members))?;
+        volumes.extend(made);
+    }
+    Ok(Array { name, generation, members, volumes, wire: Wire::Ddf(conf) })
+}
+
+/// A volume, if all of its parts are known.
+fn volume_of(
+    (number, volume): (usize, &Virtual),
+    joined: &BTreeMap<u8, &Joined>,
+    (physicals, members): (&[Physical], &mut Vec<Member>),
+) -> Result<Option<Volume>, String> {
+    let Some(first) = joined.values().next().map(|part| part.configuration) else {
+        return Ok(None);
+    };
+    let name = text(&volume.name).unwrap_or_default().trim_matches(['\u{FF}', ' ']);
+    let name: String = name.chars().filter(|it| !it.is_control()).collect();
+    let name = if name.is_empty() { format!("volume{number}") } else { name };
+    let (level, mut unsupported) = match level_of(&first) {
+        Ok(level) => (level, None),
+        Err(why) => (Level::Raid0, Some(why)),
+    };
+    if volume.state & Virtual::MORPHING != 0 {
+        unsupported = Some("its level or size changes; let it end where it was begun".into());
+    }
+    if level == Level::Raid10 && joined.len() != usize::from(first.parts) {
+        return Ok(None);
+    }
+    let differs = volume.state & Virtual::INCONSISTENT != 0
+        || volume.initialization & Virtual::INITIALIZED == 0;
+    let bytes = |blocks: u64| blocks.checked_mul(SECTOR).ok_or("a volume is too large");
+    let mut parts = Vec::new();
+    for joined in joined.values() {
+        for &(reference, start) in &joined.members {
+            let known = physicals.iter().position(|disk| disk.reference == reference);
+            let member = known.filter(|_| reference != NO_DISK).unwrap_or_else(|| {
+                let (id, state) = (Vec::new(), MemberState::Missing);
+                members.push(Member { id, size: u64::MAX, state });
+                members.len() - 1
+            });
+            let rebuilt =
+                physicals.get(member).map_or(0, |it| it.state) & physical_state::REBUILDING;
+            let state = match level {
+                _ if rebuilt != 0 => PartState::Rebuild,
+                Level::Raid0 | Level::Concat => PartState::Active,
+                _ if differs => PartState::Stale,
+                _ => PartState::Active,
+            };
+            let (offset, size) = (bytes(start)?, bytes(joined.configuration.blocks)?);
+            parts.push(Part { member, offset, size, state, done: 0 });
+        }
+    }
+    Ok(Some(Volume {
+        name,
+        level,
+        strip: SECTOR
+            .checked_shl(u32::from(first.strip_shift))
+            .filter(|it| *it <= 1 << 30)
+            .unwrap_or(0),
+        media_size: bytes(first.volume_blocks)?,
+        parts,
+        dirty: differs,
+        unsupported,
+    }))
+}
+
+impl Format for Ddf {
+    fn name(&self) -> &'static str {
+        "DDF"
+    }
+
+    fn read(&self, graph: &mut Graph, provider: ProviderId) -> Result<Option<Found>, Refused> {
+        let bytes = (graph[provider].last_sector(), SECTOR);
+        let read = Reader { graph, provider, base: 0 }.read();
+        read.map_err(|why| Refused { why, bytes })
+    }
+
+    fn gather(&self, newest: &Array, all: &[Found]) -> Result<Array, String> {
+        let Wire::Ddf(conf) = &newest.wire else { return Ok(newest.clone()) };
+        let mut conf = conf.clone();
+        for found in all {
+            let Wire::Ddf(other) = &found.array.wire else { continue };
+            // What a disk says that is in no table is about what is no more.
+            let known = newest.member(&found.id).map(|member| newest.members[member].state);
+            if known == Some(MemberState::Active) {
+                conf.parts.extend(other.parts.iter().cloned());
+            }
+        }
+        let array = array_of(newest.name.clone(), newest.generation, conf)?;
+        array.check().map(|()| array)
+    }
+}

@@ -1,0 +1,129 @@
+//! What a format of metadata must be able to do.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::array::{Array, Level};
+use super::{ddf, intel, others};
+use crate::error::Error;
+use crate::graph::Graph;
+use crate::object::ProviderId;
+
+/// What a format keeps of an array besides what all formats have.
+#[derive(Clone, Debug)]
+pub enum Wire {
+    /// Intel's.
+    Intel(Box<intel::Conf>),
+    /// DDF's.
+    Ddf(ddf::Conf),
+}
+
+/// Metadata on a disk.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// What it says.
+    pub array: Array,
+    /// What the disk is known by.
+    pub id: Vec<u8>,
+}
+
+/// Metadata is there, and it is not followed.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Why.
+    pub why: String,
+    /// First byte and number of the bytes that say so.
+    pub bytes: (u64, u64),
+}
+
+/// What is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The volume's name.
+    pub name: &'a str,
+    /// How bytes lie on the members.
+    pub level: Level,
+    /// Bytes of each member that are used; all if none are said.
+    pub size: Option<u64>,
+    /// Bytes of a strip.
+    pub strip: u64,
+}
+
+/// Bytes, and where they are written; in order, each flushed before the next.
+pub(super) type Writes = Vec<(u64, Vec<u8>)>;
+
+/// A format.
+pub trait Format: Sync + fmt::Debug {
+    /// Its name, as `graid` says it.
+    fn name(&self) -> &'static str;
+
+    /// Reads the metadata of a disk.
+    ///
+    /// # Errors
+    /// Why it is not followed.
+    fn read(&self, graph: &mut Graph, provider: ProviderId) -> Result<Option<Found>, Refused>;
+
+    /// What all disks say together: what the newest one says, unless each only knows of its own
+    /// part.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn gather(&self, newest: &Array, all: &[Found]) -> Result<Array, String> {
+        let _ = all;
+        Ok(newest.clone())
+    }
+
+    /// How it is written, if it is.
+    fn writing(&self) -> Option<&'static dyn Writing> {
+        None
+    }
+}
+
+/// How arrays are made, and changed.
+pub trait Making {
+    /// An array of these disks, each with its size, without volumes.
+    ///
+    /// # Errors
+    /// What cannot be.
+    fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error>;
+
+    /// Adds a volume over all disks of an array.
+    ///
+    /// # Errors
+    /// What cannot be.
+    fn add(&self, array: &mut Array, wanted: &Wanted<'_>) -> Result<(), Error>;
+
+    /// Takes a volume away.
+    fn delete(&self, array: &mut Array, volume: usize);
+
+    /// Another disk takes the place of a member.
+    fn replace(&self, array: &mut Array, member: usize, disk: (Vec<u8>, u64));
+}
+
+/// A format that is written too.
+pub trait Writing: Format + Making {
+    /// What a disk would be known by.
+    ///
+    /// # Errors
+    /// That it has no serial number, or cannot be in an array of this format.
+    fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error>;
+
+    /// Whether the disk of a member has metadata that only a write that was cut can have left, and
+    /// would be a member by its identity.
+    fn is_torn(&self, graph: &mut Graph, provider: ProviderId, array: &Array) -> bool;
+
+    /// Puts the states into what is written, with the next generation.
+    fn advance(&self, array: &mut Array);
+
+    /// What is written on a member.
+    fn emit(&self, array: &Array, member: usize) -> Writes;
+
+    /// What is written on a disk of this size so that it has no metadata any more.
+    fn erase(&self, size: u64) -> Writes;
+}
+
+/// All formats, in the order in which they are asked.
+pub const FORMATS: [&dyn Format; 6] =
+    [&intel::INTEL, &ddf::DDF, &others::PROMISE, &others::NVIDIA, &others::SII, &others::JMICRON];

@@ -1,0 +1,210 @@
+//! What is written about disks: that they are used, failed, or are away.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use flysch_api::block;
+
+use super::array::{MemberState, PartState};
+use super::{State, name_of, state, state_mut};
+use crate::error::{Error, Kind};
+use crate::graph::Graph;
+use crate::io::Io;
+use crate::object::{ConsumerId, GeomId};
+
+/// Writes bytes in their order, each flushed before the next.
+pub(super) fn put(
+    graph: &mut Graph,
+    consumer: ConsumerId,
+    writes: &[(u64, Vec<u8>)],
+) -> Result<(), Error> {
+    for (offset, bytes) in writes {
+        graph
+            .io(consumer, Io::Write { offset: *offset, from: bytes })
+            .and_then(|()| graph.io(consumer, Io::Flush))
+            .map_err(|error| Error::io(name_of(graph, Some(consumer)), error))?;
+    }
+    Ok(())
+}
+
+/// Writes the metadata of all members that are there, one after the other, `first` before the
+/// others. Those that cannot be written drop out, unless a volume would not live without them.
+pub(super) fn write(graph: &mut Graph, geom: GeomId, first: Option<usize>) -> Result<(), Error> {
+    loop {
+        let state = state_mut(graph, geom)?;
+        // Who is away is away from now on.
+        for (disk, member) in state.disks.iter().zip(&mut state.array.members) {
+            if disk.consumer.is_none() {
+                member.state = MemberState::Missing;
+            }
+        }
+        let Some(format) = state.format.writing() else { return Err(only_read(graph, geom)) };
+        format.advance(&mut state.array);
+        let count = state.disks.len();
+        let order = first.into_iter().chain((0..count).filter(|it| Some(*it) != first));
+        let mut failed = None;
+        let mut written = 0;
+        for member in order {
+            let state = super::state(graph, geom)?;
+            let is_used = state.array.members[member].state == MemberState::Active;
+            let Some(consumer) = state.disks[member].consumer.filter(|_| is_used) else { continue };
+            let writes = format.emit(&state.array, member);
+            match put(graph, consumer, &writes) {
+                Ok(()) => written += 1,
+                Err(error) => {
+                    failed = Some((member, error));
+                    break;
+                }
+            }
+        }
+        let Some((member, error)) = failed else {
+            if written == 0 {
+                return Err(gone(graph, geom));
+            }
+            state_mut(graph, geom)?.untold = false;
+            return Ok(());
+        };
+        let is_gone = error.kind == Kind::Io(block::Error::Gone);
+        if !is_gone && !super::state(graph, geom)?.array.can_lose(member, false) {
+            return Err(error);
+        }
+        state_mut(graph, geom)?.untold = true;
+        drop_out(graph, geom, member, is_gone);
+    }
+}
+
+/// That metadata of this format is not written.
+pub(super) fn only_read(graph: &Graph, geom: GeomId) -> Error {
+    let format = state(graph, geom).map(|state| state.format.name()).unwrap_or_default();
+    let cause = format!("metadata of {format} is only read");
+    Error::new(Kind::Io(block::Error::WriteProtected), &graph[geom].name, cause)
+}
+
+fn gone(graph: &Graph, geom: GeomId) -> Error {
+    Error::io(&graph[geom].name, block::Error::Gone)
+}
+
+/// A member drops out, in what is known; it is not written down yet.
+fn drop_out(graph: &mut Graph, geom: GeomId, member: usize, is_gone: bool) {
+    let Some(state) = graph.state_mut::<State>(geom) else { return };
+    let consumer = state.disks[member].consumer;
+    state.array.lose(member, is_gone);
+    if is_gone {
+        state.disks[member].consumer = None;
+    }
+    let name = state.array.name.clone();
+    let disk = name_of(graph, consumer);
+    let why = if is_gone { "is gone" } else { "failed" };
+    graph.say(format!("RAID: {name}: disk {disk} {why}"));
+    if let Some(consumer) = consumer.filter(|_| is_gone) {
+        release(graph, consumer);
+    }
+    hide(graph, geom);
+}
+
+/// Takes the providers of volumes away that are not alive any more.
+pub(super) fn hide(graph: &mut Graph, geom: GeomId) {
+    let Some(state) = graph.state_mut::<State>(geom) else { return };
+    let mut lost = Vec::new();
+    for (volume, (provider, _)) in state.array.volumes.iter().zip(&mut state.providers) {
+        if !volume.state().is_alive()
+            && let Some(provider) = provider.take()
+        {
+            lost.push((provider, volume.name.clone()));
+        }
+    }
+    for (provider, volume) in lost {
+        graph.say(format!("RAID: volume {volume} is BROKEN"));
+        graph.wither_provider(provider, block::Error::Gone);
+    }
+    graph.settle_orphans();
+}
+
+pub(super) fn release(graph: &mut Graph, consumer: ConsumerId) {
+    if graph.find_consumer(consumer).is_some() {
+        graph.drop_consumer(consumer);
+    }
+}
+
+/// A disk did not do what the others did: it drops out, and the others say so. If a volume would
+/// not live without it, only the part that is not current is given up.
+///
+/// # Errors
+/// That nobody could be told of it: it is told before the next change.
+pub(super) fn fault(
+    graph: &mut Graph,
+    geom: GeomId,
+    consumer: ConsumerId,
+    is_gone: bool,
+) -> Result<(), Error> {
+    let state = state_mut(graph, geom)?;
+    let Some(member) = state.disks.iter().position(|disk| disk.consumer == Some(consumer)) else {
+        return Ok(());
+    };
+    state.untold = true;
+    if is_gone || state.array.can_lose(member, false) {
+        drop_out(graph, geom, member, is_gone);
+    } else {
+        state.array.each_part(member, |level, part| {
+            if level.is_rebuilt() && part.state != PartState::Active {
+                (part.state, part.done) = (PartState::New, 0);
+            }
+        });
+    }
+    tell(graph, geom)
+}
+
+/// A part did not do a write that others did: it is not current any more.
+pub(super) fn fell_behind(
+    graph: &mut Graph,
+    (geom, volume, slot): (GeomId, usize, usize),
+    is_gone: bool,
+) -> Result<(), Error> {
+    let state = state_mut(graph, geom)?;
+    let Some(part) = state.array.volumes[volume].parts.get_mut(slot) else { return Ok(()) };
+    let member = part.member;
+    // Whatever becomes of the disk: this part is never read again.
+    (part.state, part.done) = (PartState::New, 0);
+    state.untold = true;
+    match state.disks[member].consumer {
+        Some(consumer) => fault(graph, geom, consumer, is_gone),
+        None => tell(graph, geom),
+    }
+}
+
+/// Says to the disks what has changed.
+fn tell(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+    let state = state(graph, geom)?;
+    if !state.running || state.disks.iter().all(|disk| disk.consumer.is_none()) {
+        return Ok(());
+    }
+    let written = write(graph, geom, None);
+    if let Err(error) = &written {
+        graph.say(format!("RAID: metadata: {error}"));
+    }
+    written
+}
+
+/// A disk is gone. Nothing is written for it until the next write to a volume: it may come back.
+pub(super) fn depart(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) {
+    let Some(state) = graph.state_mut::<State>(geom) else { return };
+    state.waiting.retain(|(other, _)| *other != consumer);
+    state.strays.retain(|stray| stray.consumer != consumer);
+    let member = state.disks.iter().position(|disk| disk.consumer == Some(consumer));
+    if let Some(member) = member {
+        let before = state.array.members[member].state;
+        let is_written = state.array.volumes.iter().any(|volume| volume.dirty);
+        drop_out(graph, geom, member, true);
+        if is_written {
+            // What cannot be told now is told before the next change.
+            let _ = tell(graph, geom);
+        } else if let Some(state) = graph.state_mut::<State>(geom) {
+            state.array.members[member].state = before;
+        }
+    }
+    release(graph, consumer);
+    if graph[geom].consumers.is_empty() {
+        graph.wither_geom(geom, block::Error::Gone);
+        graph.settle_orphans();
+    }
+}

@@ -1,0 +1,310 @@
+//! Arrays of which a disk vanishes, comes back stale, errs or hangs, until the power goes at any
+//! write: every request ends once, nothing flushed is lost, no stale copy is ever read.
+
+use std::panic;
+
+use super::*;
+
+/// Sectors that are written, again and again: some in each strip.
+const SECTORS: u64 = 96;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        let Self(state) = self;
+        *state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % bound
+    }
+}
+
+fn content(version: u64) -> [u8; 512] {
+    core::array::from_fn(|at| version.to_le_bytes()[at % 8])
+}
+
+/// The byte of a sector: the first 16 sectors of six strips.
+fn byte_of(sector: u64) -> u64 {
+    sector / 16 * (64 << 10) + sector % 16 * 512
+}
+
+#[derive(Default)]
+struct Counts {
+    dropped: u64,
+    rebuilt: u64,
+    cut: u64,
+}
+
+struct Trial {
+    seed: u64,
+    random: Random,
+    disks: Vec<Platter>,
+    graph: Graph,
+    open: ConsumerId,
+    /// What may be in each sector: from what a flush covers to the newest.
+    versions: Vec<Vec<u64>>,
+    newest: u64,
+    victim: usize,
+    is_harmed: bool,
+    is_away: bool,
+    counts: Counts,
+}
+
+impl Trial {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        (0..4).for_each(|_| _ = random.below(2));
+        let count = if random.below(2) == 0 { 2 } else { 4 };
+        let disks = platters(count, 5 * MIB);
+        let level = if count == 2 { "RAID1" } else { "RAID10" };
+        drop(labelled(&disks, level, Some(MIB)));
+        for disk in &disks {
+            let mut content = disk.content.borrow_mut();
+            content.durable = Some(content.sectors.clone());
+        }
+        let mut graph = graph_of(&disks);
+        let open = open(&mut graph);
+        let victim = random.below(count as u64) as usize;
+        let versions = vec![vec![0]; SECTORS as usize];
+        let (newest, is_harmed, is_away, counts) = (0, false, false, Counts::default());
+        Self {
+            seed,
+            random,
+            disks,
+            graph,
+            open,
+            versions,
+            newest,
+            victim,
+            is_harmed,
+            is_away,
+            counts,
+        }
+    }
+
+    fn is_dark(&self) -> bool {
+        self.disks[0].power.get() == Some(0)
+    }
+
+    /// What happens to the one disk that has bad luck.
+    fn harm(&mut self) {
+        self.is_harmed = true;
+        let kind = self.random.below(6);
+        let sector = byte_of(self.random.below(SECTORS)) / 512;
+        let mut content = self.disks[self.victim].content.borrow_mut();
+        match kind {
+            0 => content.broken = [Some(IoError::Gone); 3],
+            1 => content.broken[1] = Some(BAD),
+            2 => content.broken[2] = Some(BAD),
+            3 => content.broken = [Some(IoError::TimedOut); 3],
+            4 => {
+                content.bad.extend(sector / 2..sector / 2 + 64);
+                content.heals = self.random.below(2) == 0;
+            }
+            _ => {
+                drop(content);
+                self.is_away = true;
+                let name = format!("d{}", self.victim);
+                let provider = self.graph.provider(&name).unwrap();
+                disk::remove(&mut self.graph, provider);
+            }
+        }
+    }
+
+    /// It is well again, and comes back; sometimes somebody rebuilds it.
+    fn heal(&mut self) {
+        {
+            let mut content = self.disks[self.victim].content.borrow_mut();
+            (content.broken, content.bad) = ([None; 3], vec![]);
+        }
+        let name = format!("d{}", self.victim);
+        if self.is_away {
+            let disk = self.disks[self.victim].clone();
+            MD.insert(&mut self.graph, &name, Box::new(disk)).unwrap();
+            self.is_away = false;
+        } else if let Ok(provider) = self.graph.provider(&name) {
+            // What dropped out is tasted anew when somebody asks for it.
+            let _ = self.graph.retaste(provider);
+        }
+        self.graph.settle();
+        self.is_harmed = false;
+        if self.random.below(2) == 0 {
+            let geom = self.graph.geoms_of("RAID").next().unwrap().0;
+            let rebuilt = rebuild(&mut self.graph, geom, MIB / 4, &mut |_, _| {});
+            match rebuilt {
+                Ok(count) => self.counts.rebuilt += count as u64,
+                Err(error) => assert!(self.is_dark(), "seed {}: {error}", self.seed),
+            }
+        }
+    }
+
+    fn request(&mut self) {
+        let (first, count) = (self.random.below(SECTORS / 8) * 8, 1 + self.random.below(8));
+        let (offset, length) = (byte_of(first), count as usize * 512);
+        let range = first as usize..(first + count) as usize;
+        match self.random.below(8) {
+            0..4 => {
+                self.newest += 1;
+                let bytes = content(self.newest).repeat(count as usize);
+                // Whatever becomes of it: it may be there from now on.
+                self.versions[range.clone()].iter_mut().for_each(|all| all.push(self.newest));
+                let done = self.graph.io(self.open, Io::Write { offset, from: &bytes });
+                assert!(done.is_ok() || self.is_dark(), "seed {}: {done:?}", self.seed);
+            }
+            4..7 => {
+                let mut bytes = vec![0; length];
+                let done = self.graph.io(self.open, Io::Read { offset, to: &mut bytes });
+                assert!(done.is_ok() || self.is_dark(), "seed {}: {done:?}", self.seed);
+                if done.is_ok() {
+                    for (sector, at) in bytes.chunks(512).zip(range) {
+                        let newest = *self.versions[at].last().unwrap();
+                        assert_eq!(sector, content(newest), "seed {}: sector {at}", self.seed);
+                    }
+                }
+            }
+            _ => {
+                let done = self.graph.io(self.open, Io::Flush);
+                assert!(done.is_ok() || self.is_dark(), "seed {}: {done:?}", self.seed);
+                if done.is_ok() {
+                    self.versions.iter_mut().for_each(|all| drop(all.drain(..all.len() - 1)));
+                }
+            }
+        }
+    }
+
+    fn until_the_power_goes(&mut self) {
+        if self.random.below(2) == 0 {
+            // Some go far enough for a rebuild.
+            let most = if self.random.below(3) == 0 { 12_000 } else { 1200 };
+            self.disks[0].power.set(Some(self.random.below(most)));
+        }
+        for _ in 0..60 + self.random.below(200) {
+            match (self.is_harmed, self.random.below(24)) {
+                (false, 0) => self.harm(),
+                (true, 0) => self.heal(),
+                (_, 1) => {
+                    // It is closed, and opened again.
+                    self.graph.shut(self.open);
+                    self.graph.settle();
+                    if !self.is_dark() {
+                        self.open = open(&mut self.graph);
+                    }
+                }
+                _ => self.request(),
+            }
+            if self.is_dark() {
+                self.counts.cut += 1;
+                break;
+            }
+        }
+        let lines = self.graph.messages();
+        let dropped = lines.filter(|it| it.contains("is gone") || it.ends_with("failed"));
+        self.counts.dropped += dropped.count() as u64;
+    }
+
+    /// The power goes, and comes back: of what was not flushed some is there.
+    fn cut(&mut self) {
+        for disk in &self.disks {
+            disk.power.set(None);
+            let mut content = disk.content.borrow_mut();
+            let mut sectors = content.durable.clone().unwrap();
+            for (number, sector) in core::mem::take(&mut content.cache) {
+                if self.random.below(2) == 0 {
+                    sectors.insert(number, sector);
+                }
+            }
+            content.durable = Some(sectors.clone());
+            content.sectors = sectors;
+            (content.broken, content.bad) = ([None; 3], vec![]);
+        }
+    }
+
+    fn check(&mut self, graph: &mut Graph) {
+        let seed = self.seed;
+        let open = open(graph);
+        let mut first: Vec<Vec<u8>> = vec![];
+        for _ in 0..4 {
+            let mut shown = vec![];
+            for (sector, versions) in self.versions.iter().enumerate() {
+                let mut bytes = [0; 512];
+                let offset = byte_of(sector as u64);
+                graph.io(open, Io::Read { offset, to: &mut bytes }).unwrap();
+                let is_one = versions.iter().any(|it| bytes == content(*it));
+                assert!(is_one, "seed {seed}: sector {sector} is none of {versions:?}");
+                shown.push(bytes[..8].to_vec());
+            }
+            if first.is_empty() {
+                first = shown;
+            } else {
+                assert_eq!(shown, first, "seed {seed}: copies that differ are not both read");
+            }
+        }
+        graph.shut(open);
+        graph.settle();
+    }
+
+    /// All disks are there again, in any order. Who dropped out does not come alone.
+    fn after_the_cut(&mut self) {
+        self.cut();
+        let mut graph = Graph::new(&crate::all(), self.seed);
+        let mut order: Vec<usize> = (0..self.disks.len()).collect();
+        while !order.is_empty() {
+            let at = self.random.below(order.len() as u64) as usize;
+            let number = order.swap_remove(at);
+            let disk = Box::new(self.disks[number].clone());
+            MD.insert(&mut graph, &format!("d{number}"), disk).unwrap();
+        }
+        graph.settle();
+        self.check(&mut graph);
+        let geom = graph.geoms_of("RAID").next().unwrap().0;
+        // Who failed stays out until somebody takes it out and gives it back.
+        for &consumer in &graph[geom].consumers.clone() {
+            let config = RAID.config(&graph, Object::Consumer(consumer));
+            if config.iter().any(|(_, value)| value.starts_with("FAILED")) {
+                let name = name_of(&graph, Some(consumer));
+                remove(&mut graph, geom, &[&name]).unwrap();
+                let provider = graph.provider(&name).unwrap();
+                insert(&mut graph, geom, &[provider], false).unwrap();
+            }
+        }
+        let rebuilt = rebuild(&mut graph, geom, MIB, &mut |_, _| {});
+        self.counts.rebuilt +=
+            rebuilt.unwrap_or_else(|it| panic!("seed {}: {it}", self.seed)) as u64;
+        self.check(&mut graph);
+        let raid = graph.provider("raid/r0").unwrap();
+        let state = RAID.config(&graph, Object::Provider(raid));
+        assert!(state.contains(&("State", "OPTIMAL".into())), "seed {}: {state:?}", self.seed);
+        for pair in self.disks.chunks(2) {
+            for sector in 0..MIB / 512 {
+                assert_eq!(pair[0].sector(sector), pair[1].sector(sector), "seed {}", self.seed);
+            }
+        }
+    }
+}
+
+fn open(graph: &mut Graph) -> ConsumerId {
+    let provider = graph.provider("raid/r0").unwrap_or_else(|error| {
+        let lines: Vec<_> = graph.messages().collect();
+        panic!("{error}:\n{}", lines.join("\n"));
+    });
+    graph.open(provider, Access::ALONE).unwrap()
+}
+
+/// `FLYSCH_GEOM_SEEDS` says how many instead of 100.
+#[test]
+fn arrays_lose_nothing_that_was_flushed() {
+    let count = std::env::var("FLYSCH_GEOM_SEEDS").ok().and_then(|count| count.parse().ok());
+    let count = count.unwrap_or(100);
+    let mut all = Counts::default();
+    for seed in 1..=count {
+        let mut trial = Trial::new(seed);
+        trial.until_the_power_goes();
+        trial.after_the_cut();
+        all.dropped += trial.counts.dropped;
+        all.rebuilt += trial.counts.rebuilt;
+        all.cut += trial.counts.cut;
+    }
+    assert!(all.dropped > count / 2, "{} disks dropped out", all.dropped);
+    assert!(all.rebuilt > count / 2, "{} members were rebuilt", all.rebuilt);
+    assert!(all.cut > count / 8, "the power went {} times", all.cut);
+}

@@ -1,0 +1,260 @@
+//! Metadata of DDF (SNIA Common RAID Disk Data Format, 1.2 and 2.0): the records of which it is
+//! made, to be read.
+//!
+//! The anchor lies in the last sector and names the primary and the secondary header; behind each
+//! lie its sections, which a header places relative to itself. All numbers are big endian; sectors
+//! have 512 bytes. Layouts were checked against mdadm's `super-ddf.c`.
+
+use crate::Error;
+use crate::bytes::{array, be16, be32, be64};
+
+/// Bytes of a sector.
+pub const SECTOR: usize = 512;
+/// What headers start with.
+pub const HEADER: u32 = 0xDE11_DE11;
+/// What the table of disks starts with.
+pub const PHYSICAL_RECORDS: u32 = 0x2222_2222;
+/// What the table of volumes starts with.
+pub const VIRTUAL_RECORDS: u32 = 0xDDDD_DDDD;
+/// What the configuration of a volume starts with.
+pub const CONFIGURATION: u32 = 0xEEEE_EEEE;
+/// What tells about the disk that it lies on starts with.
+pub const DISK_DATA: u32 = 0x3333_3333;
+/// No address.
+pub const NOWHERE: u64 = u64::MAX;
+/// No disk.
+pub const NO_DISK: u32 = u32::MAX;
+/// Where the sum lies in every record; it is computed with ones there.
+pub const CRC_AT: usize = 4;
+
+/// An identifier.
+pub type Guid = [u8; 24];
+
+/// The magic number of a record.
+///
+/// # Errors
+/// That it is shorter than a sector.
+pub fn magic(bytes: &[u8]) -> Result<u32, Error> {
+    Error::check_len(bytes, SECTOR)?;
+    Ok(be32(bytes, 0))
+}
+
+/// A header: the anchor, the primary or the secondary one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Tells sets of disks apart.
+    pub guid: Guid,
+    /// `01.02.00` or `02.00.00`.
+    pub revision: [u8; 8],
+    /// Raised with every write.
+    pub sequence: u32,
+    /// It is being written.
+    pub open: bool,
+    /// Sector of the primary header.
+    pub primary: u64,
+    /// Sector of the secondary header, or [`NOWHERE`].
+    pub secondary: u64,
+    /// 0 of the anchor, 1, 2.
+    pub kind: u8,
+    /// Sectors of the configuration of one volume.
+    pub configuration_len: u16,
+    /// Most members that one can have.
+    pub members_max: u16,
+    /// The table of disks: first sector behind the header, number of sectors. So are the others.
+    pub physical: (u32, u32),
+    /// The table of volumes.
+    pub virtuals: (u32, u32),
+    /// The configurations of the volumes on this disk.
+    pub configurations: (u32, u32),
+    /// What tells about this disk.
+    pub data: (u32, u32),
+}
+
+impl Header {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with it; the sum is not looked at.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        if magic(bytes)? != HEADER {
+            return Err(Error::BadField("magic"));
+        }
+        let section = |at: usize| (be32(bytes, at), be32(bytes, at + 4));
+        let this = Self {
+            guid: array(bytes, 8),
+            revision: array(bytes, 32),
+            sequence: be32(bytes, 40),
+            open: bytes[48] != 0,
+            primary: be64(bytes, 96),
+            secondary: be64(bytes, 104),
+            kind: bytes[112],
+            configuration_len: be16(bytes, 134),
+            members_max: be16(bytes, 136),
+            physical: section(200),
+            virtuals: section(208),
+            configurations: section(216),
+            data: section(224),
+        };
+        if !matches!(&this.revision, b"01.02.00" | b"02.00.00") {
+            return Err(Error::BadField("revision"));
+        }
+        Ok(this)
+    }
+}
+
+/// Bits of [`Physical::state`].
+pub mod physical_state {
+    /// It is used.
+    pub const ONLINE: u16 = 1;
+    /// It failed.
+    pub const FAILED: u16 = 2;
+    /// It is being rebuilt.
+    pub const REBUILDING: u16 = 4;
+    /// It is away.
+    pub const MISSING: u16 = 64;
+}
+
+/// A disk of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Physical {
+    /// What volumes name it by.
+    pub reference: u32,
+    /// [`physical_state`].
+    pub state: u16,
+    /// Sectors in front of the metadata.
+    pub sectors: u64,
+}
+
+impl Physical {
+    /// Bytes of an entry; as many are in front of the first one.
+    pub const LEN: usize = 64;
+
+    /// Reads an entry of the table; none if it is empty.
+    ///
+    /// # Errors
+    /// That there are too few bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Error> {
+        Error::check_len(bytes, Self::LEN)?;
+        if bytes[..24] == [0xFF; 24] {
+            return Ok(None);
+        }
+        let (reference, state) = (be32(bytes, 24), be16(bytes, 30));
+        Ok(Some(Self { reference, state, sectors: be64(bytes, 32) }))
+    }
+}
+
+/// A volume of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Virtual {
+    /// What its configurations name it by.
+    pub guid: Guid,
+    /// Low bits: 0 optimal, 1 degraded, 4 failed; [`Self::INCONSISTENT`], [`Self::MORPHING`].
+    pub state: u8,
+    /// Low bits: [`Self::INITIALIZED`] if its members were made equal once.
+    pub initialization: u8,
+    /// Its name, padded.
+    pub name: [u8; 16],
+}
+
+impl Virtual {
+    /// Bytes of an entry; as many are in front of the first one.
+    pub const LEN: usize = 64;
+    /// Its level or size changes.
+    pub const MORPHING: u8 = 0x08;
+    /// Its members may differ.
+    pub const INCONSISTENT: u8 = 0x10;
+    /// Its members were made equal.
+    pub const INITIALIZED: u8 = 2;
+
+    /// Reads an entry of the table; none if it is empty.
+    ///
+    /// # Errors
+    /// That there are too few bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Error> {
+        Error::check_len(bytes, Self::LEN)?;
+        if bytes[..24] == [0xFF; 24] {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            guid: array(bytes, 0),
+            state: bytes[32],
+            initialization: bytes[33] & 3,
+            name: array(bytes, 48),
+        }))
+    }
+}
+
+/// The configuration of a volume, or of one of the parts that a second level joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    /// The volume.
+    pub guid: Guid,
+    /// Raised with every change.
+    pub sequence: u32,
+    /// Number of members.
+    pub members: u16,
+    /// Bytes of a strip: 512 shifted by so much.
+    pub strip_shift: u8,
+    /// The level: 0, 1, 5, 0x1F concatenation, ...
+    pub level: u8,
+    /// Which kind of it.
+    pub qualifier: u8,
+    /// Number of parts that the second level joins.
+    pub parts: u8,
+    /// Which of them this is.
+    pub part: u8,
+    /// Sectors of each member.
+    pub blocks: u64,
+    /// Sectors of the volume.
+    pub volume_blocks: u64,
+}
+
+impl Configuration {
+    /// Where the references to the members begin; their first sectors lie behind as many places as
+    /// [`Header::members_max`] says.
+    pub const MEMBERS_AT: usize = 512;
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with it; the sum is not looked at.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        if magic(bytes)? != CONFIGURATION {
+            return Err(Error::BadField("magic"));
+        }
+        Ok(Self {
+            guid: array(bytes, 8),
+            sequence: be32(bytes, 36),
+            members: be16(bytes, 64),
+            strip_shift: bytes[66],
+            level: bytes[67],
+            qualifier: bytes[68],
+            parts: bytes[69],
+            part: bytes[70],
+            blocks: be64(bytes, 72),
+            volume_blocks: be64(bytes, 80),
+        })
+    }
+
+    /// The reference and the first sector of a member.
+    ///
+    /// # Errors
+    /// That it lies behind the record.
+    pub fn member(bytes: &[u8], members_max: u16, number: u16) -> Result<(u32, u64), Error> {
+        let reference = Self::MEMBERS_AT + usize::from(number) * 4;
+        let start = Self::MEMBERS_AT + usize::from(members_max) * 4 + usize::from(number) * 8;
+        Error::check_len(bytes, start + 8)?;
+        Ok((be32(bytes, reference), be64(bytes, start)))
+    }
+}
+
+/// What the disk is known by, from its data section.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn reference(bytes: &[u8]) -> Result<u32, Error> {
+    if magic(bytes)? != DISK_DATA {
+        return Err(Error::BadField("magic"));
+    }
+    Ok(be32(bytes, 32))
+}

@@ -1,0 +1,420 @@
+//! Metadata of Intel's RAID (Intel Matrix Storage Manager, `isw` of dmraid): the records of which
+//! it is made.
+//!
+//! Learnt from FreeBSD's `sys/geom/raid/md_intel.c` and mdadm's `super-intel.c`. The anchor lies in
+//! the last sector but one; what does not fit into it lies in the sectors in front of it. A header
+//! is followed by the table of disks and the volumes, each with one map, or two while it migrates.
+//! All numbers are little endian, all sectors of 512 bytes.
+//!
+//! Each record keeps the bytes that have no name here, so that what is read and written again is
+//! the same.
+
+use crate::Error;
+use crate::bytes::{array, le16, le32, put};
+
+/// What the anchor starts with.
+pub const SIGNATURE: [u8; 24] = *b"Intel Raid ISM Cfg Sig. ";
+/// Bytes of a serial number in the table of disks.
+pub const SERIAL_LEN: usize = 16;
+/// Most bytes of the whole: more is nobody's.
+pub const LEN_MAX: u32 = 65536;
+/// Of an ordinal of a map: the number of the disk.
+pub const ORDINAL_DISK: u32 = 0x00FF_FFFF;
+/// Of an ordinal of a map: the disk does not hold everything.
+pub const ORDINAL_REBUILD: u32 = 0x0100_0000;
+/// The failed member of a map, if there is none.
+pub const NO_MEMBER: u8 = 0xFF;
+/// The SCSI address of a disk that is not there.
+pub const NO_ADDRESS: u32 = u32::MAX;
+
+/// Bits of [`Header::attributes`].
+pub mod attributes {
+    /// The checksum is right.
+    pub const CHECKSUM: u32 = 0x8000_0000;
+    /// A log of bad blocks is at the end.
+    pub const BAD_BLOCKS: u32 = 0x0800_0000;
+    /// A volume is larger than 2 TiB.
+    pub const LARGE_VOLUME: u32 = 0x2000_0000;
+    /// Those that are known: levels, clone, extended stripes and RAID 10, caches, sizes.
+    pub const KNOWN: u32 = 0xEE00_00FF;
+}
+
+/// Bits of [`Disk::status`].
+pub mod disk_status {
+    /// Waits to replace another one.
+    pub const SPARE: u32 = 1;
+    /// Is part of the volumes.
+    pub const CONFIGURED: u32 = 2;
+    /// Failed.
+    pub const FAILED: u32 = 4;
+    /// Is there (only FreeBSD writes it).
+    pub const ONLINE: u32 = 8;
+}
+
+/// Bits of [`Volume::status`].
+pub mod volume_status {
+    /// Reads of neighbours may be joined.
+    pub const READ_COALESCING: u32 = 4;
+    /// Writes of neighbours may be joined.
+    pub const WRITE_COALESCING: u32 = 8;
+}
+
+crate::code::code! {
+    /// What a map says of its members.
+    pub enum MapState: u8 {
+        /// All hold everything.
+        Normal = 0 => "normal",
+        /// They were never made equal.
+        Uninitialized = 1 => "uninitialized",
+        /// One that can be done without does not.
+        Degraded = 2 => "degraded",
+        /// Too many do not.
+        Failed = 3 => "failed",
+    }
+}
+
+crate::code::code! {
+    /// What goes on while a volume has two maps.
+    pub enum Migration: u8 {
+        /// Its members are made equal for the first time.
+        Init = 0 => "init",
+        /// A member is rebuilt from the others.
+        Rebuild = 1 => "rebuild",
+        /// It is verified.
+        Verify = 2 => "verify",
+        /// Its level or the number of its members changes.
+        General = 3 => "general migration",
+        /// Another kind of change.
+        StateChange = 4 => "state change",
+        /// Its members are made equal once more, after an unclean stop.
+        Repair = 5 => "repair",
+    }
+}
+
+/// Sum of the 32-bit words of the whole, the checksum left out.
+#[must_use]
+pub fn checksum(whole: &[u8]) -> u32 {
+    let words = whole.chunks_exact(4).map(|word| u32::from_le_bytes(array(word, 0)));
+    let sum = words.fold(0, u32::wrapping_add);
+    sum.wrapping_sub(if whole.len() >= Header::LEN { le32(whole, 0x20) } else { 0 })
+}
+
+/// A serial number as it is compared: without blanks and what is no character, colons made
+/// semicolons, the last [`SERIAL_LEN`] bytes of it.
+#[must_use]
+pub fn serial(text: &str) -> [u8; SERIAL_LEN] {
+    let kept = |byte: &u8| *byte > b' ';
+    let count = text.bytes().filter(kept).count();
+    let mut serial = [0; SERIAL_LEN];
+    let last = text.bytes().filter(kept).skip(count.saturating_sub(SERIAL_LEN));
+    for (to, byte) in serial.iter_mut().zip(last) {
+        *to = if byte == b':' { b';' } else { byte };
+    }
+    serial
+}
+
+/// The front of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    raw: [u8; Self::LEN],
+    /// `1.0.00` to `1.3.00`, by what is in it.
+    pub version: [u8; 6],
+    /// Bytes of the whole.
+    pub len: u32,
+    /// Tells sets of disks apart.
+    pub family: u32,
+    /// Raised with every write: the highest is believed.
+    pub generation: u32,
+    /// What is in it: [`attributes`].
+    pub attributes: u32,
+    /// Number of disks.
+    pub disks: u8,
+    /// Number of volumes.
+    pub volumes: u8,
+    /// The family when it was made.
+    pub original_family: u32,
+    /// Bytes of the log of bad blocks at the end.
+    pub bad_blocks_len: u32,
+    /// Number of volumes ever made.
+    pub volumes_made: u16,
+}
+
+impl Header {
+    /// Bytes of it.
+    pub const LEN: usize = 0xD8;
+
+    /// One without disks and volumes.
+    #[must_use]
+    pub fn new(family: u32) -> Self {
+        Self {
+            raw: [0; Self::LEN],
+            version: *b"1.0.00",
+            len: Self::LEN as u32,
+            family,
+            generation: 0,
+            attributes: attributes::CHECKSUM,
+            disks: 0,
+            volumes: 0,
+            original_family: family,
+            bad_blocks_len: 0,
+            volumes_made: 0,
+        }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with it; the checksum is not looked at.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        Error::check_len(bytes, Self::LEN)?;
+        if array::<24>(bytes, 0) != SIGNATURE {
+            return Err(Error::BadField("signature"));
+        }
+        let len = le32(bytes, 0x24);
+        if !((Self::LEN + Disk::LEN) as u32..=LEN_MAX).contains(&len) || !len.is_multiple_of(4) {
+            return Err(Error::BadField("mpb_size"));
+        }
+        Ok(Self {
+            raw: array(bytes, 0),
+            version: array(bytes, 0x18),
+            len,
+            family: le32(bytes, 0x28),
+            generation: le32(bytes, 0x2C),
+            attributes: le32(bytes, 0x34),
+            disks: bytes[0x38],
+            volumes: bytes[0x39],
+            original_family: le32(bytes, 0x40),
+            bad_blocks_len: le32(bytes, 0x48),
+            volumes_made: le16(bytes, 0x4C),
+        })
+    }
+
+    /// Fills the front of `bytes`, the checksum as zeros.
+    pub fn emit(&self, bytes: &mut [u8]) {
+        put(bytes, 0, self.raw);
+        put(bytes, 0, SIGNATURE);
+        put(bytes, 0x18, self.version);
+        put(bytes, 0x20, [0; 4]);
+        put(bytes, 0x24, self.len.to_le_bytes());
+        put(bytes, 0x28, self.family.to_le_bytes());
+        put(bytes, 0x2C, self.generation.to_le_bytes());
+        put(bytes, 0x34, self.attributes.to_le_bytes());
+        bytes[0x38] = self.disks;
+        bytes[0x39] = self.volumes;
+        put(bytes, 0x40, self.original_family.to_le_bytes());
+        put(bytes, 0x48, self.bad_blocks_len.to_le_bytes());
+        put(bytes, 0x4C, self.volumes_made.to_le_bytes());
+    }
+}
+
+/// The low and the high half of a number that grew later.
+fn split(bytes: &[u8], low: usize, high: usize) -> u64 {
+    u64::from(le32(bytes, low)) | u64::from(le32(bytes, high)) << 32
+}
+
+fn put_split(bytes: &mut [u8], (low, high): (usize, usize), value: u64) {
+    put(bytes, low, (value as u32).to_le_bytes());
+    put(bytes, high, ((value >> 32) as u32).to_le_bytes());
+}
+
+/// A disk of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disk {
+    raw: [u8; Self::LEN],
+    /// The end of its serial number, padded with zeros; with `:0` behind it if it is not there.
+    pub serial: [u8; SERIAL_LEN],
+    /// Sectors.
+    pub blocks: u64,
+    /// Where it was; [`NO_ADDRESS`] if it is not there.
+    pub address: u32,
+    /// [`disk_status`].
+    pub status: u32,
+}
+
+impl Disk {
+    /// Bytes of it.
+    pub const LEN: usize = 48;
+
+    /// A disk.
+    #[must_use]
+    pub fn new(serial: [u8; SERIAL_LEN], blocks: u64, status: u32) -> Self {
+        Self { raw: [0; Self::LEN], serial, blocks, address: 0, status }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// That there are too few bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        Error::check_len(bytes, Self::LEN)?;
+        Ok(Self {
+            raw: array(bytes, 0),
+            serial: array(bytes, 0),
+            blocks: split(bytes, 16, 32),
+            address: le32(bytes, 20),
+            status: le32(bytes, 24),
+        })
+    }
+
+    /// Fills the front of `bytes`.
+    pub fn emit(&self, bytes: &mut [u8]) {
+        put(bytes, 0, self.raw);
+        put(bytes, 0, self.serial);
+        put_split(bytes, (16, 32), self.blocks);
+        put(bytes, 20, self.address.to_le_bytes());
+        put(bytes, 24, self.status.to_le_bytes());
+    }
+
+    /// Says in the table that it is not there: no serial number is equal to this one any more.
+    pub fn mark_missing(&mut self) {
+        self.status |= disk_status::FAILED;
+        self.status &= !disk_status::ONLINE;
+        if self.address == NO_ADDRESS {
+            return;
+        }
+        self.address = NO_ADDRESS;
+        let len = self.serial.iter().position(|&byte| byte == 0).unwrap_or(SERIAL_LEN);
+        // With a terminator: what does not fit goes in front.
+        let gone = (len + 3).saturating_sub(SERIAL_LEN);
+        self.serial.copy_within(gone..len, 0);
+        self.serial[len - gone..].fill(0);
+        self.serial[len - gone..len - gone + 2].copy_from_slice(b":0");
+    }
+}
+
+/// A volume, without its maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Volume {
+    raw: [u8; Self::LEN],
+    /// Its name, padded with zeros.
+    pub name: [u8; 16],
+    /// Sectors of it.
+    pub blocks: u64,
+    /// [`volume_status`].
+    pub status: u32,
+    /// Its number among all volumes ever made.
+    pub number: u16,
+    /// Whether it has two maps: what goes on.
+    pub migration: Option<Migration>,
+    /// Units of migration that are done.
+    pub unit: u64,
+    /// Writes were under way.
+    pub dirty: u8,
+}
+
+impl Volume {
+    /// Bytes of it.
+    pub const LEN: usize = 112;
+
+    /// A volume.
+    #[must_use]
+    pub fn new(name: [u8; 16], blocks: u64, number: u16) -> Self {
+        let status = volume_status::READ_COALESCING | volume_status::WRITE_COALESCING;
+        let (raw, migration, unit, dirty) = ([0; Self::LEN], None, 0, 0);
+        Self { raw, name, blocks, status, number, migration, unit, dirty }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// That there are too few bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        Error::check_len(bytes, Self::LEN)?;
+        Ok(Self {
+            raw: array(bytes, 0),
+            name: array(bytes, 0),
+            blocks: split(bytes, 16, 20),
+            status: le32(bytes, 24),
+            number: le16(bytes, 40),
+            migration: (bytes[88] != 0).then(|| Migration::from_bits(bytes[89])),
+            unit: split(bytes, 80, 96),
+            dirty: bytes[90],
+        })
+    }
+
+    /// Fills the front of `bytes`.
+    pub fn emit(&self, bytes: &mut [u8]) {
+        put(bytes, 0, self.raw);
+        put(bytes, 0, self.name);
+        put_split(bytes, (16, 20), self.blocks);
+        put(bytes, 24, self.status.to_le_bytes());
+        put(bytes, 40, self.number.to_le_bytes());
+        bytes[88] = u8::from(self.migration.is_some());
+        bytes[89] = self.migration.map_or(0, Migration::into_bits);
+        put_split(bytes, (80, 96), self.unit);
+        bytes[90] = self.dirty;
+    }
+}
+
+/// A map, without its ordinals: where the members of a volume lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Map {
+    raw: [u8; Self::LEN],
+    /// First sector on each disk.
+    pub start: u64,
+    /// Sectors on each disk.
+    pub blocks: u64,
+    /// Stripes of data, as the option ROM counts them.
+    pub stripes: u64,
+    /// Sectors of a strip.
+    pub strip: u16,
+    /// Its state.
+    pub state: MapState,
+    /// 0, 1, 5, or 10.
+    pub level: u8,
+    /// Number of members.
+    pub members: u8,
+    /// How often everything is there.
+    pub domains: u8,
+    /// The first failed member, or [`NO_MEMBER`].
+    pub failed: u8,
+}
+
+impl Map {
+    /// Bytes of it.
+    pub const LEN: usize = 48;
+
+    /// An empty one.
+    #[must_use]
+    pub fn new(level: u8, members: u8, domains: u8) -> Self {
+        let mut raw = [0; Self::LEN];
+        raw[19] = 1;
+        let (state, failed) = (MapState::Normal, NO_MEMBER);
+        let (start, blocks, stripes, strip) = (0, 0, 0, 0);
+        Self { raw, start, blocks, stripes, strip, state, level, members, domains, failed }
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// That there are too few bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        Error::check_len(bytes, Self::LEN)?;
+        Ok(Self {
+            raw: array(bytes, 0),
+            start: split(bytes, 0, 20),
+            blocks: split(bytes, 4, 24),
+            stripes: split(bytes, 8, 28),
+            strip: le16(bytes, 12),
+            state: MapState::from_bits(bytes[14]),
+            level: bytes[15],
+            members: bytes[16],
+            domains: bytes[17],
+            failed: bytes[18],
+        })
+    }
+
+    /// Fills the front of `bytes`.
+    pub fn emit(&self, bytes: &mut [u8]) {
+        put(bytes, 0, self.raw);
+        put_split(bytes, (0, 20), self.start);
+        put_split(bytes, (4, 24), self.blocks);
+        put_split(bytes, (8, 28), self.stripes);
+        put(bytes, 12, self.strip.to_le_bytes());
+        bytes[14] = self.state.into_bits();
+        bytes[15] = self.level;
+        bytes[16] = self.members;
+        bytes[17] = self.domains;
+        bytes[18] = self.failed;
+    }
+}

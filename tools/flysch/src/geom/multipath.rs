@@ -1,0 +1,189 @@
+//! `geom multipath`, as gmultipath(8).
+
+use flysch_geom::class::multipath;
+use flysch_geom::{Error, Graph, ProviderId};
+use flysch_wire::geom::multipath::Mode;
+use serde_json::json;
+
+use super::list;
+use super::session::Session;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Label a disk that is seen over several paths: name each of them.
+    Label(New),
+    /// Join paths for as long as this command runs (of use in a script).
+    Create(New),
+    /// Change which paths take requests.
+    Configure {
+        #[command(flatten)]
+        mode: Modes,
+        /// One path takes all requests.
+        #[arg(short = 'P', conflicts_with_all = ["active_active", "active_read"])]
+        active_passive: bool,
+        /// The disk.
+        name: String,
+    },
+    /// Add a path.
+    Add(Path),
+    /// Take a path out. A disk whose label is seen over it has it again in the next session.
+    Remove(Path),
+    /// Make a path the active one.
+    Prefer(Path),
+    /// Mark a path as failed.
+    Fail(Path),
+    /// Mark a path as good.
+    Restore(Path),
+    /// Make the next good path the active one.
+    Rotate {
+        /// The disk.
+        name: String,
+    },
+    /// Print the active paths.
+    Getactive {
+        /// The disk.
+        name: String,
+    },
+    /// Take disks away and clear their labels.
+    Destroy {
+        /// The disks.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Take disks away; the labels stay.
+    Stop {
+        /// The disks.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Clear the labels of disks that are not in use.
+    Clear {
+        /// One path to each.
+        #[arg(required = true)]
+        providers: Vec<String>,
+    },
+    #[command(flatten)]
+    Show(list::Verb),
+}
+
+/// Which paths take requests; one takes all unless another mode is said.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Modes {
+    /// All paths take all requests.
+    #[arg(short = 'A')]
+    active_active: bool,
+    /// All paths read, one does everything else.
+    #[arg(short = 'R', conflicts_with = "active_active")]
+    active_read: bool,
+}
+
+impl Modes {
+    fn mode(self) -> Mode {
+        match (self.active_active, self.active_read) {
+            (true, _) => Mode::ActiveActive,
+            (_, true) => Mode::ActiveRead,
+            _ => Mode::ActivePassive,
+        }
+    }
+}
+
+/// A disk and its paths.
+#[derive(Debug, clap::Args)]
+pub(super) struct New {
+    #[command(flatten)]
+    mode: Modes,
+    /// Its name.
+    name: String,
+    /// The paths to it.
+    #[arg(required = true)]
+    providers: Vec<String>,
+}
+
+/// A disk and one of its paths.
+#[derive(Debug, clap::Args)]
+pub(super) struct Path {
+    /// The disk.
+    name: String,
+    /// The path.
+    provider: String,
+}
+
+/// Does it.
+pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
+    if let Verb::Show(verb) = verb {
+        return list::run(session, "MULTIPATH", verb, output);
+    }
+    if let Verb::Getactive { name } = verb {
+        let found = session.graph.geom("MULTIPATH", name);
+        let active = found.and_then(|geom| multipath::active(&session.graph, geom));
+        let active = active.map_err(|error| session.failure(error))?;
+        return match output.json() {
+            true => output.value(&json!({ "name": name, "active": active })),
+            false => output.line(active),
+        };
+    }
+    change(session, verb).map_err(|error| session.failure(error))
+}
+
+fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> {
+    names.iter().map(|name| graph.provider(name)).collect()
+}
+
+fn change(session: &mut Session, verb: &Verb) -> Result<(), Error> {
+    let force = session.force;
+    let graph = &mut session.graph;
+    match verb {
+        Verb::Label(given) => {
+            let under = providers(graph, &given.providers)?;
+            multipath::label(graph, &given.name, &under, (given.mode.mode(), force))
+        }
+        Verb::Create(given) => {
+            let under = providers(graph, &given.providers)?;
+            multipath::create(graph, &given.name, &under, (given.mode.mode(), force))
+        }
+        Verb::Configure { mode, active_passive, name } => {
+            let geom = graph.geom("MULTIPATH", name)?;
+            if !(mode.active_active || mode.active_read || *active_passive) {
+                return Err(Error::invalid(name, "say -A, -P or -R"));
+            }
+            multipath::configure(graph, geom, mode.mode())
+        }
+        Verb::Add(path) => {
+            let (geom, provider) = (graph.geom("MULTIPATH", &path.name)?, &path.provider);
+            let provider = graph.provider(provider)?;
+            multipath::add(graph, geom, provider, force)
+        }
+        Verb::Remove(path) => on(graph, path, multipath::remove),
+        Verb::Prefer(path) => on(graph, path, multipath::prefer),
+        Verb::Fail(path) => on(graph, path, multipath::fail),
+        Verb::Restore(path) => on(graph, path, multipath::restore),
+        Verb::Rotate { name } => {
+            let geom = graph.geom("MULTIPATH", name)?;
+            multipath::rotate(graph, geom)
+        }
+        Verb::Destroy { names } => names.iter().try_for_each(|name| {
+            let geom = graph.geom("MULTIPATH", name)?;
+            multipath::destroy(graph, geom, force)
+        }),
+        Verb::Stop { names } => names.iter().try_for_each(|name| {
+            let geom = graph.geom("MULTIPATH", name)?;
+            multipath::stop(graph, geom, force)
+        }),
+        Verb::Clear { providers } => providers.iter().try_for_each(|name| {
+            let provider = graph.provider(name)?;
+            multipath::clear(graph, provider)
+        }),
+        Verb::Getactive { .. } | Verb::Show(_) => unreachable!("these were done"),
+    }
+}
+
+/// What is done to one path.
+type Act = fn(&mut Graph, flysch_geom::GeomId, &str) -> Result<(), Error>;
+
+fn on(graph: &mut Graph, path: &Path, act: Act) -> Result<(), Error> {
+    let geom = graph.geom("MULTIPATH", &path.name)?;
+    act(graph, geom, &path.provider)
+}

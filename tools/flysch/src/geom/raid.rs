@@ -1,0 +1,187 @@
+//! `geom raid`, as graid(8).
+
+use flysch_geom::class::raid;
+use flysch_geom::{Error, Graph, ProviderId};
+use serde_json::json;
+
+use super::session::Session;
+use super::{list, text};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Make an array of disks, with one volume.
+    Label(Label),
+    /// Add a volume to an array.
+    Add(Add),
+    /// Take a volume away; with the last one, or if none is named, the array.
+    Delete {
+        /// Also what is open.
+        #[arg(short)]
+        force: bool,
+        /// The array.
+        name: String,
+        /// The volume, by its name or number.
+        volume: Option<String>,
+    },
+    /// Give disks the places of those that are away or failed, and rebuild them.
+    Insert(Disks),
+    /// Take disks out for good and erase their metadata.
+    Remove(Disks),
+    /// Mark disks as failed.
+    Fail(Disks),
+    /// Rebuild whatever waits for it: disks that came back, copies that may differ.
+    Rebuild {
+        /// The array.
+        name: String,
+    },
+    /// Take arrays away; the metadata stays.
+    Stop {
+        /// Also what is open.
+        #[arg(short)]
+        force: bool,
+        /// The arrays.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    #[command(flatten)]
+    Show(list::Verb),
+}
+
+/// How large a volume is.
+#[derive(Debug, clap::Args)]
+pub(super) struct Sizes {
+    /// Bytes of each disk that are used.
+    #[arg(short = 'S', value_name = "SIZE")]
+    size: Option<String>,
+    /// Bytes of a strip.
+    #[arg(short = 's', value_name = "STRIP", default_value = "128k")]
+    strip: String,
+}
+
+/// Options of `geom raid label`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Label {
+    #[command(flatten)]
+    sizes: Sizes,
+    /// The format of the metadata: Intel.
+    format: String,
+    /// The volume's name.
+    label: String,
+    /// RAID0, RAID1, RAID10.
+    level: String,
+    /// The disks, in their order.
+    #[arg(required = true)]
+    providers: Vec<String>,
+}
+
+/// Options of `geom raid add`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Add {
+    #[command(flatten)]
+    sizes: Sizes,
+    /// The array.
+    name: String,
+    /// The volume's name.
+    label: String,
+    /// RAID0, RAID1, RAID10.
+    level: String,
+}
+
+/// An array and some disks.
+#[derive(Debug, clap::Args)]
+pub(super) struct Disks {
+    /// The array.
+    name: String,
+    /// The disks.
+    #[arg(required = true)]
+    providers: Vec<String>,
+}
+
+fn size(option: &str, text: &str) -> Result<u64, Failure> {
+    let bytes = text::bytes(text).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| Failure::usage(format!("{option}: `{text}` is no such size")))
+}
+
+fn options<'a>(
+    sizes: &Sizes,
+    (name, level): (&'a str, &'a str),
+) -> Result<raid::Options<'a>, Failure> {
+    let strip = size("-s", &sizes.strip)?;
+    let size = sizes.size.as_deref().map(|text| size("-S", text)).transpose()?;
+    Ok(raid::Options { name, level, size, strip })
+}
+
+fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> {
+    names.iter().map(|name| graph.provider(name)).collect()
+}
+
+/// Does it.
+pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
+    let force = session.force;
+    let graph = &mut session.graph;
+    let mut to_rebuild = None;
+    let done = match verb {
+        Verb::Show(verb) => return list::run(session, "RAID", verb, output),
+        Verb::Label(given) => {
+            let options = options(&given.sizes, (&given.label, &given.level))?;
+            providers(graph, &given.providers).and_then(|under| {
+                raid::label(graph, &given.format, &under, (&options, force)).map(drop)
+            })
+        }
+        Verb::Add(given) => {
+            let options = options(&given.sizes, (&given.label, &given.level))?;
+            graph.geom("RAID", &given.name).and_then(|geom| raid::add(graph, geom, &options))
+        }
+        Verb::Delete { force, name, volume } => graph
+            .geom("RAID", name)
+            .and_then(|geom| raid::delete(graph, geom, volume.as_deref(), *force)),
+        Verb::Insert(given) => {
+            to_rebuild = Some(&given.name);
+            graph.geom("RAID", &given.name).and_then(|geom| {
+                let under = providers(graph, &given.providers)?;
+                raid::insert(graph, geom, &under, force)
+            })
+        }
+        Verb::Rebuild { name } => {
+            to_rebuild = Some(name);
+            Ok(())
+        }
+        Verb::Remove(given) => on(graph, given, raid::remove),
+        Verb::Fail(given) => on(graph, given, raid::fail),
+        Verb::Stop { force, names } => names.iter().try_for_each(|name| {
+            graph.geom("RAID", name).and_then(|geom| raid::stop(graph, geom, *force))
+        }),
+    };
+    done.map_err(|error| session.failure(error))?;
+    to_rebuild.map_or(Ok(()), |name| rebuild(session, name, output))
+}
+
+/// What is done to disks of an array.
+type Act = fn(&mut Graph, flysch_geom::GeomId, &[&str]) -> Result<(), Error>;
+
+fn on(graph: &mut Graph, given: &Disks, act: Act) -> Result<(), Error> {
+    let geom = graph.geom("RAID", &given.name)?;
+    let names: Vec<&str> = given.providers.iter().map(String::as_str).collect();
+    act(graph, geom, &names)
+}
+
+/// Rebuilds what waits for it.
+fn rebuild(session: &mut Session, name: &str, output: &mut Output) -> Result<(), Failure> {
+    let geom = session.graph.geom("RAID", name).map_err(|error| session.failure(error))?;
+    let mut progress = Progress::bytes("rebuilding", None);
+    let mut tell = |at: u64, _: u64| progress.set(at);
+    let done = raid::rebuild(&mut session.graph, geom, raid::CHECKPOINT, &mut tell);
+    drop(progress);
+    let count = done.map_err(|error| session.failure(error))?;
+    match output.json() {
+        true => output.value(&json!({ "rebuilt": count })),
+        false => {
+            let members = if count == 1 { "subdisk" } else { "subdisks" };
+            output.line(format!("{name}: {count} {members} rebuilt"))
+        }
+    }
+}
