@@ -23,8 +23,8 @@ mod ticks;
 pub mod ufs;
 
 pub use error::Error;
-pub use flysch_models::faults::{Plan, PlanError};
-pub use function::UfsFunction;
+pub use flysch_models::faults::{Kind as FaultKind, Plan, PlanError};
+pub use function::{Served, serve};
 pub use image::{ImageError, ImageFault};
 pub use nvme::NvmeControl;
 pub use open::{Needs, Visitor};
