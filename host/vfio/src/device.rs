@@ -80,9 +80,12 @@ impl Device {
         self.areas.iter().map(|area| u64::from(area.len)).sum::<u64>() == self.window.size
     }
 
-    /// Resets the function, if it can be reset alone. Whether it was.
-    pub(crate) fn reset(&self) -> bool {
-        self.resets && uapi::reset(self.file.as_fd()).is_ok()
+    /// Resets the function, if it can be reset alone.
+    pub(crate) fn reset(&self) {
+        if self.resets {
+            // What does not stop by this either has nothing mapped.
+            let _ = uapi::reset(self.file.as_fd());
+        }
     }
 
     /// Lets it answer on its registers and, with `master`, access memory; with `line` it may raise

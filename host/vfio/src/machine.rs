@@ -66,8 +66,7 @@ impl Controller {
     }
 }
 
-/// How long a controller may take to stop before it is given up: what it still does then fails,
-/// since nothing is mapped.
+/// How long a controller may take to stop by itself.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// A PCI function that this process has for itself. Cloning gives another handle; with the last one
@@ -120,11 +119,10 @@ impl Machine {
         let device = Device::new(address, group.device()?)?;
         let failed = |what| Error::system(address, what);
         // Whoever had it before may have left it running, with addresses that will mean something
-        // else: it is stopped before it may access memory again.
+        // else: it is stopped before it may access memory again. (The kernel resets what can be
+        // reset when it opens it, but not all can.)
         device.set_command(false, false).map_err(failed("writing its command register"))?;
-        if !device.reset() {
-            stop(&device, controller);
-        }
+        stop(&device, controller);
         let memory = Memory::new(memory_bytes).map_err(failed("getting DMA memory"))?;
         let is_huge = memory.is_huge();
         let region = share(&group, memory)?;
@@ -186,7 +184,7 @@ fn share(group: &Group, memory: Memory) -> Result<DmaRegion, Error> {
     Ok(unsafe { DmaRegion::from_owner(base, len, iova, Arc::new(memory)) })
 }
 
-/// Switches the controller off and waits until it is.
+/// Switches the controller off and waits until it is; one that does not stop is reset, if it can be.
 fn stop(device: &Device, controller: Controller) {
     let (switch, state) = controller.switch();
     let value = device.read32(switch);
@@ -196,20 +194,23 @@ fn stop(device: &Device, controller: Controller) {
     }
     device.write32(switch, value & !1);
     let started = Wall::now();
-    while device.read32(state) & 1 != 0 && started.elapsed() < STOP_LIMIT {
+    while device.read32(state) & 1 != 0 {
+        if started.elapsed() >= STOP_LIMIT {
+            device.reset();
+            return;
+        }
         std::thread::sleep(Duration::from_micros(100));
     }
 }
 
 impl Drop for Shared {
     /// Nothing of it may reach memory when memory goes: the controller is stopped, masters the bus
-    /// no more, and is reset; what is mapped is taken from it.
+    /// no more, and what is mapped is taken from it. The kernel resets it when it is closed.
     fn drop(&mut self) {
         let file = self.device.file().as_fd();
         self.interrupts.stop(file);
         stop(&self.device, self.controller);
         let _ = self.device.set_command(false, false);
-        self.device.reset();
         self.group.unmap(self.region.address(), self.region.len() as u64);
     }
 }

@@ -20,12 +20,15 @@ pub struct Job<'a> {
     pub timeout: Duration,
     /// More arguments for QEMU: devices to try a driver on.
     pub arguments: &'a [String],
+    /// More words for the kernel's command line.
+    pub kernel_words: &'a str,
 }
 
 impl<'a> Job<'a> {
     /// A job with 1 GiB of memory and five minutes of time.
     pub fn new(script: &'a str, share: &'a Path) -> Self {
-        Self { script, share, memory_mib: 1024, timeout: Duration::from_secs(300), arguments: &[] }
+        let timeout = Duration::from_secs(300);
+        Self { script, share, memory_mib: 1024, timeout, arguments: &[], kernel_words: "" }
     }
 }
 
@@ -104,7 +107,7 @@ fn start(lab: &Path, job: &Job<'_>) -> Result<Child, Error> {
         .arg(lab.join(build::KERNEL))
         .arg("-initrd")
         .arg(lab.join(build::ARCHIVE))
-        .args(["-append", COMMAND_LINE])
+        .args(["-append", &format!("{COMMAND_LINE} {}", job.kernel_words)])
         .arg("-drive")
         .arg(option("file=", &lab.join(build::DISK), ",if=virtio,format=raw,readonly=on"))
         .arg("-virtfs")
