@@ -16,7 +16,6 @@ use crate::uapi;
 
 /// Longest register window that is taken for one.
 const WINDOW_MAX: u64 = 1 << 24;
-const PAGE: u64 = 4096;
 
 /// The command register and its bits (PCI 3.0, 6.2.2).
 const COMMAND: u64 = 0x04;
@@ -215,7 +214,10 @@ impl Area {
     /// Maps a part of the window; `None` leaves it to calls of the kernel.
     fn map(device: &OwnedFd, window: &Region, (start, len): (u64, u64)) -> Option<Self> {
         let offset = window.offset.checked_add(start)?;
-        if len == 0 || !start.is_multiple_of(PAGE) || !len.is_multiple_of(8) {
+        if len == 0
+            || !start.is_multiple_of(rustix::param::page_size() as u64)
+            || !len.is_multiple_of(8)
+        {
             return None;
         }
         let (start, len) = (u32::try_from(start).ok()?, u32::try_from(len).ok()?);

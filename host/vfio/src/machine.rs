@@ -56,6 +56,12 @@ impl Controller {
         }
     }
 
+    /// The highest address it can name: a UFS controller without CAP.64AS (bit 24) has 32 bits.
+    fn highest(self, device: &Device) -> u64 {
+        let is_short = self == Self::Ufs && device.read32(0) & 1 << 24 == 0;
+        if is_short { u32::MAX.into() } else { u64::MAX }
+    }
+
     /// The register with the bit 0 that enables it, and the one whose bit 0 says that it is on:
     /// UFSHCI's HCE for both; NVMe's CC.EN and CSTS.RDY.
     fn switch(self) -> (u32, u32) {
@@ -123,9 +129,10 @@ impl Machine {
         // reset when it opens it, but not all can.)
         device.set_command(false, false).map_err(failed("writing its command register"))?;
         stop(&device, controller);
-        let memory = Memory::new(memory_bytes).map_err(failed("getting DMA memory"))?;
+        let page = page(group.iommu().page_sizes);
+        let memory = Memory::new(memory_bytes, page).map_err(failed("getting DMA memory"))?;
         let is_huge = memory.is_huge();
-        let region = share(&group, memory)?;
+        let region = share(&group, memory, controller.highest(&device))?;
         let interrupts = match vectors {
             0 => Interrupts::polled(),
             wanted => Interrupts::new(device.file().as_fd(), wanted.into())
@@ -168,15 +175,23 @@ impl Machine {
     }
 }
 
+/// Bytes of the smallest page that this machine maps and its IOMMU translates (bit n: 2^n bytes).
+fn page(sizes: u64) -> u64 {
+    let least = 1_u64.checked_shl(sizes.trailing_zeros()).unwrap_or(0);
+    least.max(rustix::param::page_size() as u64)
+}
+
 /// Memory at addresses that the group's IOMMU translates.
-fn share(group: &Group, memory: Memory) -> Result<DmaRegion, Error> {
+fn share(group: &Group, memory: Memory, highest: u64) -> Result<DmaRegion, Error> {
     let bytes = memory.len() as u64;
     let ranges = &group.iommu().ranges;
     // A kernel that does not tell has the usual ones.
     let all = [(0, u64::from(u32::MAX))];
     let ranges = if ranges.is_empty() { &all[..] } else { ranges };
-    let iova = iova::place(ranges, bytes, HUGE, u64::MAX)
-        .ok_or(Error::NoRange { bytes, highest: None })?;
+    let iova = iova::place(ranges, bytes, HUGE, highest).ok_or(Error::NoRange {
+        bytes,
+        highest: Some(highest).filter(|highest| *highest != u64::MAX),
+    })?;
     group.map(&memory, iova)?;
     let (base, len) = (memory.base(), memory.len());
     // SAFETY: the mapping is `len` bytes, page aligned, readable and writable, and lives as long as

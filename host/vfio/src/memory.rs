@@ -11,7 +11,6 @@ use rustix::process::Resource;
 
 /// Length of a huge page, bytes, that an IOMMU translates in one step.
 pub(crate) const HUGE: u64 = 2 << 20;
-const PAGE: u64 = 4096;
 
 /// Mapped memory that nobody else has.
 #[derive(Debug)]
@@ -22,11 +21,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// At least `bytes` of zeroed memory, in huge pages if the system has as many free.
-    pub(crate) fn new(bytes: u64) -> io::Result<Self> {
+    /// At least `bytes` of zeroed memory in whole pages of `page` bytes; in huge ones if the system
+    /// has as many free.
+    pub(crate) fn new(bytes: u64, page: u64) -> io::Result<Self> {
         let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-        Self::of(bytes, HUGE, huge, true)
-            .or_else(|_| Self::of(bytes, PAGE, MemfdFlags::empty(), false))
+        Self::of(bytes, page.max(HUGE), huge, true)
+            .or_else(|_| Self::of(bytes, page, MemfdFlags::empty(), false))
     }
 
     fn of(bytes: u64, page: u64, flags: MemfdFlags, is_huge: bool) -> io::Result<Self> {
@@ -92,13 +92,15 @@ mod tests {
 
     #[test]
     fn memory_is_whole_pages_and_zero() {
-        let memory = Memory::new(5000).unwrap();
-        let page = if memory.is_huge() { HUGE } else { PAGE };
+        let memory = Memory::new(5000, 4096).unwrap();
+        let page = if memory.is_huge() { HUGE } else { 4096 };
         assert!((memory.len() as u64).is_multiple_of(page) && memory.len() >= 5000);
         // SAFETY: the mapping is that long.
         let bytes = unsafe { std::slice::from_raw_parts(memory.base().as_ptr(), memory.len()) };
         assert!(bytes.iter().all(|byte| *byte == 0));
-        assert!(Memory::new(u64::MAX).is_err() && Memory::new(1 << 62).is_err());
+        assert!(Memory::new(u64::MAX, 4096).is_err() && Memory::new(1 << 62, 4096).is_err());
+        let large = Memory::new(1, 64 << 10).unwrap();
+        assert!(large.len().is_multiple_of(64 << 10));
         assert!(!lock_limit().is_empty());
     }
 }

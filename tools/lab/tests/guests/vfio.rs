@@ -1,12 +1,13 @@
 //! QEMU's UFS and NVMe devices behind an emulated Intel IOMMU: taken from Linux's drivers, driven by
 //! ours through VFIO, given back.
 
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use flysch_lab::{Job, Lab};
 
-use crate::common::{build, keep, lab, put, put_command};
+use crate::common::{build, command, keep, lab, put, put_command};
 
 mod figure;
 
@@ -122,4 +123,73 @@ fn machine_without_an_iommu_or_without_checked_interrupts_is_refused() {
     let output = run(&lab, open, share.path(), &arguments, kernel);
     assert!(output.contains("does not check interrupts"), "no interrupt remapping");
     assert!(output.contains("allow_unsafe_interrupts"), "the remedy");
+}
+
+/// A model that is served to QEMU, until this goes.
+struct Served {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Served {
+    fn start(target: &str, socket: PathBuf) -> Self {
+        let mut serve = Command::new(command());
+        serve.args(["serve", target, "--socket"]).arg(&socket);
+        let child = serve.stdout(Stdio::null()).spawn().expect("the command starts");
+        let until = Instant::now() + Duration::from_secs(60);
+        while !socket.exists() {
+            assert!(Instant::now() < until, "{target} is not served");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Self { child, socket }
+    }
+
+    /// QEMU's client of it.
+    fn device(&self, slot: u8) -> [String; 2] {
+        let path = self.socket.display();
+        let socket = format!("{{\"type\":\"unix\",\"path\":\"{path}\"}}");
+        let device =
+            format!("{{\"driver\":\"vfio-user-pci\",\"addr\":\"{slot:x}\",\"socket\":{socket}}}");
+        ["-device".into(), device]
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether the lab's QEMU can use what others serve (11 and later).
+fn has_client() -> bool {
+    let qemu = std::env::var_os("FLYSCH_QEMU").unwrap_or_else(|| "qemu-system-x86_64".into());
+    let known = Command::new(qemu).args(["-device", "help"]).output();
+    known.is_ok_and(|known| String::from_utf8_lossy(&known.stdout).contains("vfio-user-pci"))
+}
+
+/// The whole circle: our drivers in the guest, VFIO, the emulated IOMMU, QEMU's client of vfio-user,
+/// our models outside.
+#[test]
+fn models_outside_are_driven_by_drivers_inside() {
+    let Some(lab) = lab() else { return };
+    if !has_client() {
+        println!("skipped: the lab's QEMU has no vfio-user-pci; FLYSCH_QEMU names another");
+        return;
+    }
+    let share = tempfile::tempdir().unwrap();
+    let sockets = tempfile::tempdir().unwrap();
+    put_command(share.path());
+    let nvme = Served::start("nvme,queues=3,size=256M", sockets.path().join("nvme"));
+    let ufs = Served::start("ufs,mcq=3,size=256M", sockets.path().join("ufs"));
+    let memory = "memory-backend-memfd,id=memory,size=1536M,share=on";
+    // Without this mode QEMU does not tell the server what is mapped.
+    let iommu = "intel-iommu,intremap=on,caching-mode=on";
+    let machine = "q35,kernel-irqchip=split,memory-backend=memory";
+    let mut arguments = words(&[&["-object", memory, "-machine", machine, "-device", iommu]]);
+    arguments.extend(nvme.device(0x10));
+    arguments.extend(ufs.device(0x11));
+    let script = include_str!("vfio/models.sh");
+    let output = run(&lab, script, share.path(), &arguments, "intel_iommu=on");
+    assert!(output.contains("ok data\n") && output.contains("ok kill\n"), "not all was done");
 }
