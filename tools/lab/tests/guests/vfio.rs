@@ -164,8 +164,9 @@ impl Drop for Served {
 /// Whether the lab's QEMU can use what others serve (11 and later).
 fn has_client() -> bool {
     let qemu = std::env::var_os("FLYSCH_QEMU").unwrap_or_else(|| "qemu-system-x86_64".into());
-    let known = Command::new(qemu).args(["-device", "help"]).output();
-    known.is_ok_and(|known| String::from_utf8_lossy(&known.stdout).contains("vfio-user-pci"))
+    let known = Command::new(qemu).args(["-device", "vfio-user-pci,help"]).output();
+    known
+        .is_ok_and(|known| String::from_utf8_lossy(&known.stdout).contains("vfio-user-pci options"))
 }
 
 /// The whole circle: our drivers in the guest, VFIO, the emulated IOMMU, QEMU's client of vfio-user,
