@@ -37,6 +37,16 @@ impl Quirks {
         self.0 >> quirk as u32 & 1 != 0
     }
 
+    /// What is in the set, as people read it.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (Quirk::DelayBeforeReady, "rests after a disable"),
+            (Quirk::BogusIds, "identifiers nobody gave"),
+            (Quirk::NoNamespaceList, "no list of namespaces"),
+        ];
+        all.into_iter().filter(move |(quirk, _)| self.has(*quirk)).map(|(_, name)| name)
+    }
+
     /// Both sets.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -7,6 +7,7 @@ mod cli_copy;
 mod cli_errors;
 mod cli_export;
 mod cli_interrupt;
+mod cli_nvme;
 mod cli_output;
 mod cli_serve;
 mod cli_services;

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, copy, devlist, export, geom, image, pci, serve, ufs};
+use crate::{bench, copy, devlist, export, geom, image, nvme, pci, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Devlist(devlist::Arguments),
     /// Manage a UFS device: descriptors, attributes, flags, power, errors.
     Ufs(ufs::Arguments),
+    /// Manage an NVMe controller: identify, logs, features, namespaces, format, firmware.
+    Nvme(nvme::Arguments),
     /// Copy between a file and a target, either way.
     Copy(copy::Arguments),
     /// Open flash images: UBI, UBIFS, JFFS2, raw dumps.

@@ -4,6 +4,7 @@
 mod bench;
 mod cleanup;
 mod cli;
+mod confirm;
 mod copy;
 mod devlist;
 mod export;
@@ -11,6 +12,8 @@ mod failure;
 mod file;
 mod geom;
 mod image;
+mod number;
+mod nvme;
 mod output;
 mod pci;
 mod progress;
@@ -43,6 +46,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Devlist(arguments) => devlist::run(arguments, output),
         Command::Ufs(arguments) => ufs::run(arguments, output),
+        Command::Nvme(arguments) => nvme::run(arguments, output),
         Command::Copy(arguments) => copy::run(arguments, output),
         Command::Image(arguments) => image::run(arguments, output),
         Command::Geom(arguments) => geom::run(arguments, output),

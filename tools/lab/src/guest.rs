@@ -1,7 +1,7 @@
 //! Running the guest.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,13 +22,23 @@ pub struct Job<'a> {
     pub arguments: &'a [String],
     /// More words for the kernel's command line.
     pub kernel_words: &'a str,
+    /// The QEMU to start; without, `FLYSCH_QEMU`, else the one of the search path.
+    pub program: Option<PathBuf>,
 }
 
 impl<'a> Job<'a> {
     /// A job with 1 GiB of memory and five minutes of time.
     pub fn new(script: &'a str, share: &'a Path) -> Self {
         let timeout = Duration::from_secs(300);
-        Self { script, share, memory_mib: 1024, timeout, arguments: &[], kernel_words: "" }
+        Self {
+            script,
+            share,
+            memory_mib: 1024,
+            timeout,
+            arguments: &[],
+            kernel_words: "",
+            program: None,
+        }
     }
 }
 
@@ -96,7 +106,8 @@ impl Drop for Guest {
 }
 
 fn start(lab: &Path, job: &Job<'_>) -> Result<Child, Error> {
-    let qemu = std::env::var_os("FLYSCH_QEMU").unwrap_or_else(|| "qemu-system-x86_64".into());
+    let set = || std::env::var_os("FLYSCH_QEMU").map(PathBuf::from);
+    let qemu = job.program.clone().or_else(set).unwrap_or_else(|| "qemu-system-x86_64".into());
     let mut command = Command::new(qemu);
     command
         .args(["-accel", "tcg", "-smp", "1", "-display", "none", "-monitor", "none"])

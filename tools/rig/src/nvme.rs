@@ -51,6 +51,9 @@ pub trait NvmeControl {
     /// Version, capabilities and known deviations of the controller.
     fn controller(&self) -> (Version, Cap, Quirks);
 
+    /// Lets so many milliseconds pass.
+    fn rest(&mut self, millis: u32);
+
     /// An admin command to its end, whatever that is.
     ///
     /// # Errors
@@ -238,12 +241,8 @@ impl<M: Witness> Open for Nvme<M> {
         &self.lanes[0]
     }
 
-    fn description(&self) -> &str {
-        &self.description
-    }
-
-    fn clock_kind(&self) -> ClockKind {
-        self.clock
+    fn about(&self) -> (&str, ClockKind) {
+        (&self.description, self.clock)
     }
 
     fn incidents(&self) -> Vec<Incident> {
@@ -280,6 +279,13 @@ impl<M: Machine> NvmeControl for Nvme<M> {
     fn operate(&mut self, operation: Operation) -> Result<Output, flysch_nvme::Error> {
         let machine = self.machine.clone();
         self.host_mut().run(&machine, operation)
+    }
+
+    fn rest(&mut self, millis: u32) {
+        let until = self.machine.now().after_nanos(u64::from(millis) * 1_000_000);
+        while self.machine.now() < until {
+            self.machine.wait(Some(until));
+        }
     }
 
     fn namespace(&self) -> u32 {

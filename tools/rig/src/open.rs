@@ -5,7 +5,6 @@ use flysch_api::machine::Clock;
 use flysch_bench::results::Incident;
 use flysch_files::Made;
 
-use crate::blocks::{Blocks, OnDevice};
 use crate::target::ClockKind;
 
 /// What the user of a stack needs of it.
@@ -42,9 +41,8 @@ pub(crate) trait Open {
 
     fn parts(&mut self) -> (&mut [Self::Lane], &Self::Clock);
     fn first(&self) -> &Self::Lane;
-    fn description(&self) -> &str;
-    /// Whose time counts.
-    fn clock_kind(&self) -> ClockKind;
+    /// What it turned out to be, for people, and whose time counts.
+    fn about(&self) -> (&str, ClockKind);
     /// Everything that went wrong so far.
     fn incidents(&self) -> Vec<Incident>;
     /// Why the machine beneath ended or could not do its work.
@@ -55,10 +53,5 @@ pub(crate) trait Open {
     fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
         let (lanes, clock) = self.parts();
         visitor.visit(lanes, clock)
-    }
-
-    fn blocks(&mut self) -> Box<dyn Blocks + '_> {
-        let (lanes, clock) = self.parts();
-        Box::new(OnDevice::new(&mut lanes[0], clock))
     }
 }

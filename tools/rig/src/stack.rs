@@ -8,7 +8,7 @@ use flysch_bench::results::Incident;
 use flysch_files::Made;
 use flysch_models::ufs::Threaded;
 
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, OnDevice};
 use crate::error::Error;
 use crate::image::{ImageError, make};
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
@@ -80,12 +80,8 @@ impl<D: Device> Open for Plain<D> {
         &self.lanes[0]
     }
 
-    fn description(&self) -> &str {
-        &self.description
-    }
-
-    fn clock_kind(&self) -> ClockKind {
-        ClockKind::Real
+    fn about(&self) -> (&str, ClockKind) {
+        (&self.description, ClockKind::Real)
     }
 
     fn incidents(&self) -> Vec<Incident> {
@@ -129,7 +125,10 @@ impl Stack {
 
     /// The disk as bytes, on the first lane.
     pub fn blocks(&mut self) -> Box<dyn Blocks + '_> {
-        each!(self, stack => stack.blocks())
+        each!(self, stack => {
+            let (lanes, clock) = stack.parts();
+            Box::new(OnDevice::new(&mut lanes[0], clock))
+        })
     }
 
     /// The management side, if the stack stands on a UFS host.
@@ -160,7 +159,7 @@ impl Stack {
 
     /// What it turned out to be, for people.
     pub fn description(&self) -> &str {
-        each!(self, stack => stack.description())
+        each!(self, stack => stack.about()).0
     }
 
     /// Everything that went wrong so far: faults on purpose, writes that losses of power hit, what
@@ -185,7 +184,7 @@ impl Stack {
 
     /// The name of its clock: `virtual`, `hybrid` or `real`.
     pub fn clock_name(&self) -> &'static str {
-        each!(self, stack => stack.clock_kind()).name()
+        each!(self, stack => stack.about()).1.name()
     }
 }
 

@@ -354,12 +354,8 @@ impl<M: Witness> Open for Ufs<M> {
         &self.lanes[0]
     }
 
-    fn description(&self) -> &str {
-        &self.description
-    }
-
-    fn clock_kind(&self) -> ClockKind {
-        self.clock
+    fn about(&self) -> (&str, ClockKind) {
+        (&self.description, self.clock)
     }
 
     fn incidents(&self) -> Vec<Incident> {

@@ -32,9 +32,10 @@ const HOST_MEMORY_DESCRIPTORS: u16 = 64;
 const ACTIVATION: u16 = 20;
 const RESUME_US: u32 = 100_000;
 const ENTRY_US: u32 = 2_000_000;
-/// NIDT: EUI64, NGUID, command set.
+/// NIDT: EUI64, NGUID, UUID, command set.
 const EUI64: u8 = 1;
 const NGUID: u8 = 2;
+const UUID: u8 = 3;
 const COMMAND_SET: u8 = 4;
 
 fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
@@ -213,10 +214,11 @@ impl Nvme {
     fn descriptors(&self, id: u32) -> Result<Vec<u8>, Status> {
         let index = self.namespace_of(id)?;
         let space = self.device.space(index).ok_or(Status::InvalidNamespace)?;
-        let (eui64, nguid) = (self.eui64(space), self.nguid(space));
+        let (eui64, nguid, uuid) = (self.eui64(space), self.nguid(space), self.uuid(space));
         let mut data = vec![0; LENGTH];
         let mut at = 0;
-        for (kind, id) in [(EUI64, &eui64[..]), (NGUID, &nguid[..]), (COMMAND_SET, &[0][..])] {
+        let names = [(EUI64, &eui64[..]), (NGUID, &nguid), (UUID, &uuid), (COMMAND_SET, &[0])];
+        for (kind, id) in names {
             data[at] = kind;
             data[at + 1] = id.len() as u8;
             data[at + 4..][..id.len()].copy_from_slice(id);
@@ -255,6 +257,15 @@ impl Nvme {
         let mut name = [0; 16];
         name[..8].copy_from_slice(&self.setup.seed.to_be_bytes());
         name[8..].copy_from_slice(&self.eui64(space));
+        name
+    }
+
+    /// The same as a UUID whose bytes are the device's own affair (RFC 9562 5.8): Linux complains
+    /// of a namespace that has none.
+    fn uuid(&self, space: &Namespace) -> [u8; 16] {
+        let mut name = self.nguid(space);
+        name[6] = 0x80 | name[6] & 0xF;
+        name[8] = 0x80 | name[8] & 0x3F;
         name
     }
 }

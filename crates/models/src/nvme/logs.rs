@@ -91,7 +91,16 @@ impl ErrorLog {
         self.entries.truncate(ERRORS_MAX - 1);
         let location = u16::MAX;
         let status = status << 1;
-        let entry = ErrorEntry { count: self.count, sq, cid, status, location, lba, nsid };
+        let entry = ErrorEntry {
+            count: self.count,
+            sq,
+            cid,
+            status,
+            location,
+            lba,
+            nsid,
+            ..ErrorEntry::default()
+        };
         self.entries.push_front(entry);
     }
 

@@ -273,7 +273,8 @@ impl Nvme {
         }
     }
 
-    /// Takes a doorbell from the host's memory and asks, by its event index, to be told of the next.
+    /// Takes a doorbell from the host's memory and asks, by its event index, to be told of the
+    /// next.
     ///
     /// The index is written before the doorbell is read once more, so that what the host did not
     /// tell of because of the old index is seen. The host does it the other way round on a

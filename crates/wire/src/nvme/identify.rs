@@ -73,14 +73,24 @@ layout! {
         oaes: u32 = 92,
         /// CTRATT: attributes.
         ctratt: u32 = 96,
+        /// RRLS: read recovery levels.
+        rrls: u16 = 100,
         /// CNTRLTYPE: 1 is an I/O controller.
         cntrltype: u8 = 111,
+        /// FGUID: identifier of the field replaceable unit.
+        fguid: [u8; 16] = 112,
         /// CRDT1: command retry delay, 100 ms.
         crdt1: u16 = 128,
         /// CRDT2.
         crdt2: u16 = 130,
         /// CRDT3.
         crdt3: u16 = 132,
+        /// NVMSR: NVM subsystem report.
+        nvmsr: u8 = 253,
+        /// VWCI: VPD write cycles.
+        vwci: u8 = 254,
+        /// MEC: management endpoints.
+        mec: u8 = 255,
         /// OACS: optional admin commands, see [`oacs`].
         oacs: u16 = 256,
         /// ACL: aborts at once, minus one.
@@ -95,6 +105,8 @@ layout! {
         elpe: u8 = 262,
         /// NPSS: power states, minus one.
         npss: u8 = 263,
+        /// AVSCC: format of vendor specific admin commands.
+        avscc: u8 = 264,
         /// APSTA: autonomous power state transitions.
         apsta: u8 = 265,
         /// WCTEMP: warning temperature, kelvin.
@@ -123,12 +135,34 @@ layout! {
         kas: u16 = 320,
         /// HCTMA.
         hctma: u16 = 322,
+        /// MNTMT: lowest temperature of host controlled thermal management, kelvin.
+        mntmt: u16 = 324,
+        /// MXTMT: the highest.
+        mxtmt: u16 = 326,
         /// SANICAP: sanitize operations, see [`sanicap`].
         sanicap: u32 = 328,
         /// HMMINDS: smallest host memory descriptor, 4 KiB.
         hmminds: u32 = 332,
         /// HMMAXD: most host memory descriptors.
         hmmaxd: u16 = 336,
+        /// NSETIDMAX: highest NVM set.
+        nsetidmax: u16 = 338,
+        /// ENDGIDMAX: highest endurance group.
+        endgidmax: u16 = 340,
+        /// ANATT: longest transition of asymmetric access, seconds.
+        anatt: u8 = 342,
+        /// ANACAP: asymmetric access.
+        anacap: u8 = 343,
+        /// ANAGRPMAX: highest group of it.
+        anagrpmax: u32 = 344,
+        /// NANAGRPID: how many groups.
+        nanagrpid: u32 = 348,
+        /// PELS: size of the persistent event log, 64 KiB.
+        pels: u32 = 352,
+        /// DOMAINID: domain of this controller.
+        domainid: u16 = 356,
+        /// MEGCAP: largest endurance group, bytes.
+        megcap: u128 = 368,
         /// SQES: 6 in both halves.
         sqes: u8 = 512,
         /// CQES: 4 in both halves.
@@ -149,12 +183,22 @@ layout! {
         awun: u16 = 526,
         /// AWUPF: atomic write through power failure, blocks minus one.
         awupf: u16 = 528,
+        /// ICSVSCC: format of vendor specific I/O commands.
+        icsvscc: u8 = 530,
+        /// NWPC: write protection of namespaces.
+        nwpc: u8 = 531,
         /// ACWU: atomic compare and write.
         acwu: u16 = 532,
+        /// OCFS: formats of the copy command.
+        ocfs: u16 = 534,
         /// SGLS: SGL support.
         sgls: u32 = 536,
         /// MNAN: most allowed namespaces.
         mnan: u32 = 540,
+        /// MAXDNA: most data of all attached namespaces, bytes.
+        maxdna: u128 = 544,
+        /// MAXCNA: most attachments of I/O controllers.
+        maxcna: u32 = 560,
         /// SUBNQN: name of the subsystem, UTF-8 ended by a zero.
         subnqn: [u8; 256] = 768,
         /// PSD0 to PSD31: power states, see [`IdentifyController::power_state`].
@@ -226,6 +270,13 @@ pub struct PowerState {
 }
 
 impl IdentifyController {
+    /// The descriptor of a power state as it is, 32 bytes.
+    pub fn power_state_bytes(&self, number: u8) -> &[u8] {
+        &self.psd[usize::from(number % 32) * 32..][..32]
+    }
+}
+
+impl IdentifyController {
     /// Longest transfer, bytes; `None` is no limit.
     pub fn transfer_max(&self, page_min: u32) -> Option<u64> {
         (self.mdts != 0).then(|| u64::from(page_min) << self.mdts.min(31))
@@ -249,7 +300,7 @@ impl IdentifyController {
     /// A power state; all zero above [`power_states`](Self::power_states).
     pub fn power_state(&self, number: u8) -> PowerState {
         use crate::bytes::{le16, le32};
-        let psd = &self.psd[usize::from(number % 32) * 32..][..32];
+        let psd = self.power_state_bytes(number);
         let unit = if psd[3] & 1 != 0 { 100 } else { 10_000 };
         PowerState {
             max_microwatts: u32::from(le16(psd, 0)) * unit,
@@ -303,6 +354,14 @@ layout! {
         nawun: u16 = 34,
         /// NAWUPF: through power failure.
         nawupf: u16 = 36,
+        /// NACWU: atomic compare and write.
+        nacwu: u16 = 38,
+        /// NABSN: atomic boundary, blocks minus one.
+        nabsn: u16 = 40,
+        /// NABO: where the first boundary lies.
+        nabo: u16 = 42,
+        /// NABSPF: atomic boundary through power failure.
+        nabspf: u16 = 44,
         /// NOIOB: optimal boundary, blocks.
         noiob: u16 = 46,
         /// NVMCAP: capacity, bytes.
@@ -323,6 +382,8 @@ layout! {
         mcl: u32 = 76,
         /// MSRC: source ranges of copy, minus one.
         msrc: u8 = 80,
+        /// NULBAF: formats with attributes.
+        nulbaf: u8 = 81,
         /// ANAGRPID.
         anagrpid: u32 = 92,
         /// NSATTR: bit 0 is write protected.

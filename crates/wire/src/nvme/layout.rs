@@ -3,10 +3,20 @@
 
 use crate::bytes::{array, put};
 
+/// The value of a field, for those who show all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A number, and how many bytes wide it is.
+    Number(u128, u8),
+    /// Bytes as they are: text, identifiers, structures of their own.
+    Bytes(&'a [u8]),
+}
+
 /// What a field can be.
 pub(super) trait Field: Sized {
     fn get(bytes: &[u8], at: usize) -> Self;
     fn put(self, bytes: &mut [u8], at: usize);
+    fn value(&self) -> Value<'_>;
 }
 
 impl Field for u8 {
@@ -15,6 +25,9 @@ impl Field for u8 {
     }
     fn put(self, bytes: &mut [u8], at: usize) {
         bytes[at] = self;
+    }
+    fn value(&self) -> Value<'_> {
+        Value::Number(u128::from(*self), 1)
     }
 }
 
@@ -25,6 +38,9 @@ impl Field for u16 {
     fn put(self, bytes: &mut [u8], at: usize) {
         put(bytes, at, self.to_le_bytes());
     }
+    fn value(&self) -> Value<'_> {
+        Value::Number(u128::from(*self), 2)
+    }
 }
 
 impl Field for u32 {
@@ -33,6 +49,9 @@ impl Field for u32 {
     }
     fn put(self, bytes: &mut [u8], at: usize) {
         put(bytes, at, self.to_le_bytes());
+    }
+    fn value(&self) -> Value<'_> {
+        Value::Number(u128::from(*self), 4)
     }
 }
 
@@ -43,6 +62,9 @@ impl Field for u64 {
     fn put(self, bytes: &mut [u8], at: usize) {
         put(bytes, at, self.to_le_bytes());
     }
+    fn value(&self) -> Value<'_> {
+        Value::Number(u128::from(*self), 8)
+    }
 }
 
 impl Field for u128 {
@@ -52,6 +74,9 @@ impl Field for u128 {
     fn put(self, bytes: &mut [u8], at: usize) {
         put(bytes, at, self.to_le_bytes());
     }
+    fn value(&self) -> Value<'_> {
+        Value::Number(*self, 16)
+    }
 }
 
 impl<const N: usize> Field for [u8; N] {
@@ -60,6 +85,9 @@ impl<const N: usize> Field for [u8; N] {
     }
     fn put(self, bytes: &mut [u8], at: usize) {
         put(bytes, at, self);
+    }
+    fn value(&self) -> Value<'_> {
+        Value::Bytes(self)
     }
 }
 
@@ -95,6 +123,14 @@ macro_rules! layout {
                 let mut bytes = [0; $length];
                 $( crate::nvme::layout::Field::put(self.$field, &mut bytes, $at); )*
                 bytes
+            }
+
+            /// All fields in their order: the specification's name in small letters, and the value.
+            pub fn fields(
+                &self,
+            ) -> impl Iterator<Item = (&'static str, crate::nvme::layout::Value<'_>)> {
+                [$( (stringify!($field), crate::nvme::layout::Field::value(&self.$field)), )*]
+                    .into_iter()
             }
         }
 

@@ -59,6 +59,8 @@ layout! {
         spare_threshold: u8 = 4,
         /// Life used, percent; may be above 100.
         used: u8 = 5,
+        /// Critical warnings of endurance groups.
+        endurance_warning: u8 = 6,
         /// Data units read, each 1000 x 512 bytes.
         units_read: u128 = 32,
         /// Data units written.
@@ -83,6 +85,16 @@ layout! {
         warning_minutes: u32 = 192,
         /// Minutes above the critical temperature.
         critical_minutes: u32 = 196,
+        /// Temperature sensors 1 to 8, kelvin, 16 bits each; 0 is none.
+        sensors: [u8; 16] = 200,
+        /// Times the controller went to a lower power state for its temperature, lightly.
+        light_throttles: u32 = 216,
+        /// Heavily.
+        heavy_throttles: u32 = 220,
+        /// Seconds in such a state, lightly.
+        light_seconds: u32 = 224,
+        /// Heavily.
+        heavy_seconds: u32 = 228,
     }
 }
 
@@ -103,6 +115,14 @@ layout! {
         lba: u64 = 16,
         /// Namespace.
         nsid: u32 = 24,
+        /// A log page with vendor specific information.
+        vendor_page: u8 = 28,
+        /// TRTYPE: transport.
+        transport: u8 = 29,
+        /// What the command needs to be understood.
+        command_specific: u64 = 32,
+        /// What the transport has to say.
+        transport_specific: u16 = 40,
     }
 }
 
@@ -114,4 +134,42 @@ layout! {
         /// FRS1 to FRS7: revisions.
         revisions: [u8; 56] = 8,
     }
+}
+
+layout! {
+    /// Sanitize status (5.16.1.25).
+    pub struct SanitizeStatus[512] {
+        /// SPROG: progress in 65536ths; 65535 when none runs.
+        progress: u16 = 0,
+        /// SSTAT: state in bits 2:0, passes of an overwrite in bits 7:3, global data erased 8.
+        status: u16 = 2,
+        /// SCDW10: CDW10 of the last sanitize command.
+        cdw10: u32 = 4,
+        /// Expected time, seconds, of an overwrite; all ones are unknown.
+        overwrite: u32 = 8,
+        /// Of a block erase.
+        block_erase: u32 = 12,
+        /// Of a crypto erase.
+        crypto_erase: u32 = 16,
+        /// Of an overwrite that leaves nothing deallocated.
+        overwrite_kept: u32 = 20,
+        /// Of such a block erase.
+        block_erase_kept: u32 = 24,
+        /// Of such a crypto erase.
+        crypto_erase_kept: u32 = 28,
+    }
+}
+
+/// States of [`SanitizeStatus::status`], bits 2:0.
+pub mod sanitize {
+    /// Never sanitized.
+    pub const NEVER: u16 = 0;
+    /// The last one ended well.
+    pub const DONE: u16 = 1;
+    /// One runs.
+    pub const RUNS: u16 = 2;
+    /// The last one failed.
+    pub const FAILED: u16 = 3;
+    /// The last one ended well, and deallocated although that was not wanted.
+    pub const DONE_DEALLOCATED: u16 = 4;
 }

@@ -18,6 +18,7 @@ pub use command::{AdminOpcode, NvmOpcode, Sqe};
 pub use completion::Cqe;
 pub use feature::FeatureId;
 pub use identify::{Cns, IdentifyController, IdentifyNamespace, LbaFormat};
+pub use layout::Value;
 pub use log::LogId;
 pub use status::Status;
 

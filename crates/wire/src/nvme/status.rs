@@ -91,6 +91,10 @@ code! {
         NotChangeable = 0x10E => "Feature Not Changeable",
         /// Feature not namespace specific.
         NotPerNamespace = 0x10F => "Feature Not Namespace Specific",
+        /// Firmware runs after a reset of the NVM subsystem.
+        FirmwareSubsystemReset = 0x110 => "Firmware Activation Requires NVM Subsystem Reset",
+        /// Firmware runs after a reset of the controller.
+        FirmwareControllerReset = 0x111 => "Firmware Activation Requires Controller Level Reset",
         /// Overlapping range.
         Overlap = 0x114 => "Overlapping Range",
         /// Namespace insufficient capacity.

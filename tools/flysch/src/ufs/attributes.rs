@@ -6,8 +6,9 @@ use flysch_ufs::{Operation, Query};
 use flysch_wire::ufs::query::{ATTRIBUTES, AttributeId, FLAGS, FlagId};
 use serde_json::{Value, json};
 
-use super::{find, number, parse_number, show_number};
+use super::{find, number};
 use crate::failure::Failure;
+use crate::number::{parse_number, show_number};
 use crate::output::Output;
 
 #[derive(Debug, clap::Args)]

@@ -6,8 +6,9 @@ use flysch_wire::ufs::descriptor::{DescriptorView, StringDescriptor, fields_of};
 use flysch_wire::ufs::query::DescriptorId;
 use serde_json::{Map, Value, json};
 
-use super::{find, show_number};
+use super::find;
 use crate::failure::Failure;
+use crate::number::show_number;
 use crate::output::Output;
 
 #[derive(Debug, clap::Args)]
@@ -16,7 +17,7 @@ pub(super) struct Arguments {
     /// health, file; without, all that the device has are listed.
     id: Option<String>,
     /// Logical unit, string or part.
-    #[arg(default_value = "0", value_parser = super::parse_number)]
+    #[arg(default_value = "0", value_parser = crate::number::parse_number)]
     index: u64,
     /// The bytes in hexadecimal instead of the fields.
     #[arg(long)]

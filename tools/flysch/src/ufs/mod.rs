@@ -2,7 +2,6 @@
 
 mod attributes;
 mod booster;
-mod confirm;
 mod crypto;
 mod descriptors;
 mod errors;
@@ -17,6 +16,7 @@ use flysch_rig::{Control, Needs, Stack, Target};
 use flysch_ufs::{Operation, Output as Answer, Query};
 
 use crate::failure::Failure;
+use crate::number::parse_number;
 use crate::output::Output;
 
 /// Options of `flysch ufs`.
@@ -114,20 +114,6 @@ fn number(control: &mut dyn Control, query: Query) -> Result<u64, flysch_ufs::Er
         Answer::Value(value) => Ok(value),
         _ => Ok(0),
     }
-}
-
-/// A number as users write it: decimal, or hexadecimal after `0x`.
-fn parse_number(text: &str) -> Result<u64, String> {
-    let parsed = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| format!("`{text}` is not a number such as 3 or 0x1F"))
-}
-
-/// A number as `0x1F (31)`, wide enough for its bytes.
-fn show_number(value: u64, width: usize) -> String {
-    format!("{value:#0digits$x} ({value})", digits = 2 + 2 * width)
 }
 
 /// Finds what a user means by a name or a number: a name in any case, by any part of it that no

@@ -13,7 +13,7 @@ use flysch_ufs::{
 use flysch_wire::ufs::rpmb::{KEY_LENGTH, RpmbStatus, SecureWriteProtectEntry, WriteProtectType};
 use serde_json::json;
 
-use super::confirm::{self, Consent};
+use crate::confirm::{self, Consent};
 use crate::failure::Failure;
 use crate::file::Named;
 use crate::output::Output;
@@ -86,7 +86,7 @@ fn area(text: &str) -> Result<SecureWriteProtectEntry, String> {
     let wrong = || format!("`{text}` is no area such as 1024+256, 0+0:power or 8+8:awp:open");
     let mut words = text.split(':');
     let range = words.next().and_then(|range| range.split_once('+')).ok_or_else(wrong)?;
-    let number = |text: &str| super::parse_number(text).ok();
+    let number = |text: &str| crate::number::parse_number(text).ok();
     let mut area = SecureWriteProtectEntry {
         protect_type: WriteProtectType::NonVolatile,
         protected: true,

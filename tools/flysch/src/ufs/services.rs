@@ -15,9 +15,9 @@ use flysch_wire::ufs::query::{
 };
 use serde_json::json;
 
-use super::confirm::{self, Consent};
 use super::descriptors::string;
 use super::number;
+use crate::confirm::{self, Consent};
 use crate::failure::Failure;
 use crate::file::Named;
 use crate::output::Output;
@@ -238,7 +238,7 @@ pub(super) fn refresh(
 #[derive(Debug, clap::Args)]
 pub(super) struct HistoryArguments {
     /// The buffer to read; without, list the buffers there are.
-    #[arg(value_parser = super::parse_number)]
+    #[arg(value_parser = crate::number::parse_number)]
     buffer: Option<u64>,
     /// Where its content goes; without, it is shown in hexadecimal.
     #[arg(long, short, value_name = "FILE", requires = "buffer")]

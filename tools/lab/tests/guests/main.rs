@@ -12,6 +12,7 @@ mod linux;
 mod linux_jffs2;
 mod linux_ubifs;
 mod mtd_device;
+mod served;
 mod turns;
 mod ubi_write;
 mod ubifs_sealed;

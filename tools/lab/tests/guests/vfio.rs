@@ -1,13 +1,13 @@
 //! QEMU's UFS and NVMe devices behind an emulated Intel IOMMU: taken from Linux's drivers, driven by
 //! ours through VFIO, given back.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use flysch_lab::{Job, Lab};
 
 use crate::common::{build, command, keep, lab, put, put_command};
+use crate::served::{Server, qemu_11};
 
 mod figure;
 
@@ -39,17 +39,28 @@ fn drive(name: &str, mib: u64, folder: &Path) -> [String; 2] {
     ["-drive".into(), format!("if=none,id={name},format=raw,file={path}")]
 }
 
-/// The guest with these devices; what the script wrote, and its status.
-fn run(lab: &Lab, script: &str, share: &Path, arguments: &[String], kernel_words: &str) -> String {
+/// What the guest wrote, which ends well.
+fn run(lab: &Lab, job: &Job<'_>) -> String {
     let timeout = Duration::from_secs(900);
-    let job = Job { timeout, memory_mib: 1536, arguments, kernel_words, ..Job::new(script, share) };
-    let done = lab.run(&job).unwrap_or_else(|error| panic!("{error}"));
+    let done = lab.run(&Job { timeout, memory_mib: 1536, ..job.clone() });
+    let done = done.unwrap_or_else(|error| panic!("{error}"));
     println!("{}", done.output);
     if done.status != 0 {
-        keep(share);
+        keep(job.share);
         panic!("status {}\n{}\n{}", done.status, done.output, done.console);
     }
     done.output
+}
+
+/// [`run`] with these devices, and words for the kernel.
+fn run_on(
+    lab: &Lab,
+    script: &str,
+    share: &Path,
+    arguments: &[String],
+    kernel_words: &str,
+) -> String {
+    run(lab, &Job { arguments, kernel_words, ..Job::new(script, share) })
 }
 
 fn words(all: &[&[&str]]) -> Vec<String> {
@@ -68,7 +79,7 @@ fn controllers_are_linuxs_then_ours_then_linuxs() {
     }
     arguments.extend(words(&[&DRIVES, &PAIR]));
     let script = include_str!("vfio/drives.sh");
-    let output = run(&lab, script, share.path(), &arguments, "intel_iommu=on");
+    let output = run_on(&lab, script, share.path(), &arguments, "intel_iommu=on");
     for part in ["refusals", "groups", "data", "kill", "rights", "peers", "end"] {
         assert!(output.contains(&format!("ok {part}\n")), "no \"ok {part}\"");
     }
@@ -92,7 +103,7 @@ fn device_reaches_its_memory_and_no_other() {
         modprobe vfio-pci && ./flysch pci bind 00:10.0 || exit 3
         FLYSCH_PCI=00:10.0 ./device --nocapture || exit 4
         dmesg | grep 'DMAR:.*DMA Write.*fault addr' || exit 5";
-    let output = run(&lab, script, share.path(), &arguments, "intel_iommu=on");
+    let output = run_on(&lab, script, share.path(), &arguments, "intel_iommu=on");
     assert!(output.contains("test result: ok. 2 passed"));
     let (_, rest) = output.split_once("Identify into ").expect("it tries");
     let address = rest.split(',').next().unwrap();
@@ -113,60 +124,24 @@ fn machine_without_an_iommu_or_without_checked_interrupts_is_refused() {
     arguments.extend(words(&[&DRIVES]));
     let bind =
         "modprobe vfio-pci; ./flysch pci bind 00:10.0 2>&1 && exit 3; ./flysch pci list; true";
-    let output = run(&lab, bind, share.path(), &arguments, "intel_iommu=off");
+    let output = run_on(&lab, bind, share.path(), &arguments, "intel_iommu=off");
     assert!(output.contains("0000:00:10.0 is behind no IOMMU"), "no IOMMU");
     assert!(output.contains("intel_iommu=on"), "the remedy");
     assert!(!output.contains("vfio-pci"), "nothing was bound");
     let open = "modprobe vfio-pci; ./flysch pci bind 00:10.0 || exit 3
         ./flysch bench --on nvme@pci:00:10.0 --number_ios=1 2>&1 && exit 4; true";
     let kernel = "intel_iommu=on intremap=off";
-    let output = run(&lab, open, share.path(), &arguments, kernel);
+    let output = run_on(&lab, open, share.path(), &arguments, kernel);
     assert!(output.contains("does not check interrupts"), "no interrupt remapping");
     assert!(output.contains("allow_unsafe_interrupts"), "the remedy");
 }
 
-/// A model that is served to QEMU, until this goes.
-struct Served {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Served {
-    fn start(target: &str, socket: PathBuf) -> Self {
-        let mut serve = Command::new(command());
-        serve.args(["serve", target, "--socket"]).arg(&socket);
-        let child = serve.stdout(Stdio::null()).spawn().expect("the command starts");
-        let until = Instant::now() + Duration::from_secs(60);
-        while !socket.exists() {
-            assert!(Instant::now() < until, "{target} is not served");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Self { child, socket }
-    }
-
-    /// QEMU's client of it.
-    fn device(&self, slot: u8) -> [String; 2] {
-        let path = self.socket.display();
-        let socket = format!("{{\"type\":\"unix\",\"path\":\"{path}\"}}");
-        let device =
-            format!("{{\"driver\":\"vfio-user-pci\",\"addr\":\"{slot:x}\",\"socket\":{socket}}}");
-        ["-device".into(), device]
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Whether the lab's QEMU can use what others serve (11 and later).
-fn has_client() -> bool {
-    let qemu = std::env::var_os("FLYSCH_QEMU").unwrap_or_else(|| "qemu-system-x86_64".into());
-    let known = Command::new(qemu).args(["-device", "vfio-user-pci,help"]).output();
-    known
-        .is_ok_and(|known| String::from_utf8_lossy(&known.stdout).contains("vfio-user-pci options"))
+/// QEMU's client of what is served.
+fn client(served: &Server, slot: u8) -> [String; 2] {
+    let path = served.socket.display();
+    let socket = format!(r#"{{"type":"unix","path":"{path}"}}"#);
+    let device = format!(r#"{{"driver":"vfio-user-pci","addr":"{slot:x}","socket":{socket}}}"#);
+    ["-device".into(), device]
 }
 
 /// The whole circle: our drivers in the guest, VFIO, the emulated IOMMU, QEMU's client of vfio-user,
@@ -174,23 +149,26 @@ fn has_client() -> bool {
 #[test]
 fn models_outside_are_driven_by_drivers_inside() {
     let Some(lab) = lab() else { return };
-    if !has_client() {
-        println!("skipped: the lab's QEMU has no vfio-user-pci; FLYSCH_QEMU names another");
-        return;
-    }
     let share = tempfile::tempdir().unwrap();
-    let sockets = tempfile::tempdir().unwrap();
-    put_command(share.path());
-    let nvme = Served::start("nvme,queues=3,size=256M", sockets.path().join("nvme"));
-    let ufs = Served::start("ufs,mcq=3,size=256M", sockets.path().join("ufs"));
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let command = command();
+    put(&command, share.path(), "flysch");
+    let nvme = Server::start(&command, folders[0].path(), "nvme,queues=3,size=256M");
+    let ufs = Server::start(&command, folders[1].path(), "ufs,mcq=3,size=256M");
     let memory = "memory-backend-memfd,id=memory,size=1536M,share=on";
     // Without this mode QEMU does not tell the server what is mapped.
     let iommu = "intel-iommu,intremap=on,caching-mode=on";
     let machine = "q35,kernel-irqchip=split,memory-backend=memory";
     let mut arguments = words(&[&["-object", memory, "-machine", machine, "-device", iommu]]);
-    arguments.extend(nvme.device(0x10));
-    arguments.extend(ufs.device(0x11));
+    arguments.extend(client(&nvme, 0x10));
+    arguments.extend(client(&ufs, 0x11));
     let script = include_str!("vfio/models.sh");
-    let output = run(&lab, script, share.path(), &arguments, "intel_iommu=on");
+    let job = Job {
+        arguments: &arguments,
+        kernel_words: "intel_iommu=on",
+        program: Some(qemu_11()),
+        ..Job::new(script, share.path())
+    };
+    let output = run(&lab, &job);
     assert!(output.contains("ok data\n") && output.contains("ok kill\n"), "not all was done");
 }

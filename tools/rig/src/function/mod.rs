@@ -49,22 +49,13 @@ pub fn serve(target: &Target) -> Result<Option<Box<dyn Served>>, Error> {
     }))
 }
 
-/// A model that can be a PCI function: what [`Served`] needs of it besides its registers.
+/// A model that can be a PCI function.
 trait Pci: Model + Send {
-    /// The faults it knows.
-    const KINDS: &'static [Kind];
-
     fn layout(&self) -> Layout;
     fn line(&self) -> bool;
     fn take_vector(&mut self) -> Option<u16>;
     fn memory_mut(&mut self) -> &mut GuestMemory;
     fn reset(&mut self, now: Instant);
-    fn arm(&mut self, plan: Plan);
-    fn cut_power(&mut self) -> Result<Loss, StoreError>;
-    fn restore_power(&mut self);
-    fn reset_device(&mut self) -> bool;
-    fn incidents(&self) -> Vec<Incident>;
-    fn failure(&self) -> Option<String>;
 }
 
 /// A model behind PCI: its registers are BAR 0, 32 bits wide.
@@ -122,63 +113,3 @@ impl<M: Pci> Function for PciFunction<M> {
         self.model.memory_mut()
     }
 }
-
-impl<M: Pci> Served for PciFunction<M> {
-    fn fault_kinds(&self) -> &'static [Kind] {
-        M::KINDS
-    }
-
-    fn arm(&mut self, plan: Plan) {
-        self.model.arm(plan);
-    }
-
-    fn cut_power(&mut self) -> Result<Loss, StoreError> {
-        self.model.cut_power()
-    }
-
-    fn restore_power(&mut self) {
-        self.model.restore_power();
-    }
-
-    fn reset_device(&mut self) -> bool {
-        self.model.reset_device()
-    }
-
-    fn incidents(&self) -> Vec<Incident> {
-        self.model.incidents()
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.model.failure()
-    }
-}
-
-/// What a model does itself, under the names it has there.
-macro_rules! forward {
-    () => {
-        fn memory_mut(&mut self) -> &mut GuestMemory {
-            Self::memory_mut(self)
-        }
-
-        fn reset(&mut self, now: Instant) {
-            Self::reset(self, now);
-        }
-
-        fn arm(&mut self, plan: Plan) {
-            self.arm_faults(plan);
-        }
-
-        fn cut_power(&mut self) -> Result<Loss, StoreError> {
-            Self::cut_power(self)
-        }
-
-        fn restore_power(&mut self) {
-            Self::restore_power(self);
-        }
-
-        fn failure(&self) -> Option<String> {
-            self.store_failure()
-        }
-    };
-}
-use forward;

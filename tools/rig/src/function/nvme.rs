@@ -9,7 +9,7 @@ use flysch_models::ufs::Loss;
 use flysch_vfio_user::{BARS, Identity, Layout};
 use flysch_wire::nvme::registers::DOORBELLS;
 
-use super::{Pci, forward};
+use super::{Pci, PciFunction, Served};
 use crate::error::Error;
 use crate::image::Image;
 use crate::target::NvmeTarget;
@@ -51,8 +51,6 @@ pub(super) fn open(target: &NvmeTarget) -> Result<Nvme, Error> {
 }
 
 impl Pci for Nvme {
-    const KINDS: &'static [Kind] = &Kind::NVME;
-
     fn layout(&self) -> Layout {
         let mut bars = [0; BARS];
         bars[0] = WINDOW;
@@ -69,13 +67,41 @@ impl Pci for Nvme {
         Self::take_vector(self)
     }
 
+    fn memory_mut(&mut self) -> &mut GuestMemory {
+        Self::memory_mut(self)
+    }
+
+    fn reset(&mut self, now: Instant) {
+        Self::reset(self, now);
+    }
+}
+
+impl Served for PciFunction<Nvme> {
+    fn fault_kinds(&self) -> &'static [Kind] {
+        &Kind::NVME
+    }
+
+    fn arm(&mut self, plan: Plan) {
+        self.model.arm_faults(plan);
+    }
+
+    fn cut_power(&mut self) -> Result<Loss, StoreError> {
+        self.model.cut_power()
+    }
+
+    fn restore_power(&mut self) {
+        self.model.restore_power();
+    }
+
     fn reset_device(&mut self) -> bool {
         false
     }
 
     fn incidents(&self) -> Vec<Incident> {
-        incidents::of_nvme(self)
+        incidents::of_nvme(&self.model)
     }
 
-    forward!();
+    fn failure(&self) -> Option<String> {
+        self.model.store_failure()
+    }
 }

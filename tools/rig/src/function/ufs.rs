@@ -5,7 +5,7 @@ use flysch_models::store::StoreError;
 use flysch_models::ufs::{Loss, Ufs};
 use flysch_vfio_user::{BARS, Identity, Layout};
 
-use super::{Pci, forward};
+use super::{Pci, PciFunction, Served};
 use crate::error::Error;
 use crate::image::Image;
 use crate::target::UfsTarget;
@@ -43,8 +43,6 @@ pub(super) fn open(target: &UfsTarget) -> Result<Ufs, Error> {
 }
 
 impl Pci for Ufs {
-    const KINDS: &'static [Kind] = &Kind::UFS;
-
     fn layout(&self) -> Layout {
         let mut bars = [0; BARS];
         bars[0] = WINDOW;
@@ -59,14 +57,42 @@ impl Pci for Ufs {
         None
     }
 
+    fn memory_mut(&mut self) -> &mut GuestMemory {
+        Self::memory_mut(self)
+    }
+
+    fn reset(&mut self, now: Instant) {
+        Self::reset(self, now);
+    }
+}
+
+impl Served for PciFunction<Ufs> {
+    fn fault_kinds(&self) -> &'static [Kind] {
+        &Kind::UFS
+    }
+
+    fn arm(&mut self, plan: Plan) {
+        self.model.arm_faults(plan);
+    }
+
+    fn cut_power(&mut self) -> Result<Loss, StoreError> {
+        self.model.cut_power()
+    }
+
+    fn restore_power(&mut self) {
+        self.model.restore_power();
+    }
+
     fn reset_device(&mut self) -> bool {
-        self.reset_hardware();
+        self.model.reset_hardware();
         true
     }
 
     fn incidents(&self) -> Vec<Incident> {
-        incidents::of_model(self)
+        incidents::of_model(&self.model)
     }
 
-    forward!();
+    fn failure(&self) -> Option<String> {
+        self.model.store_failure()
+    }
 }

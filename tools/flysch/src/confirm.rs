@@ -9,7 +9,7 @@ use crate::output::Output;
 
 /// Whether the user has said yes already.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(super) struct Consent {
+pub(crate) struct Consent {
     /// Do it without asking.
     #[arg(long, short)]
     yes: bool,
@@ -17,7 +17,7 @@ pub(super) struct Consent {
 
 impl Consent {
     /// Asks on a terminal; without one, consent is `--yes`.
-    pub(super) fn ask(self, what: &str) -> Result<(), Failure> {
+    pub(crate) fn ask(self, what: &str) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
         }
@@ -36,6 +36,6 @@ impl Consent {
 }
 
 /// Tells that something was done: a line for people, `value` for programs.
-pub(super) fn done(output: &mut Output, value: &Value, line: &str) -> Result<(), Failure> {
+pub(crate) fn done(output: &mut Output, value: &Value, line: &str) -> Result<(), Failure> {
     if output.json() { output.value(value) } else { output.line(line) }
 }

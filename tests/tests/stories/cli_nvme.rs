@@ -1,0 +1,162 @@
+//! `flysch nvme`: what it says beside what nvme-cli says of the same device, and what it asks
+//! before it destroys.
+
+use flysch_tests::command::{Ran, run};
+use serde_json::Value;
+
+/// What nvme-cli 2.3 printed in a Linux guest of `flysch serve nvme,size=256M,queues=2,namespaces=2`
+/// with `-o json`, and how the same is asked of us.
+const RECORDED: [(&str, &str); 7] = [
+    ("id-ctrl", include_str!("nvme_cli/id-ctrl.json")),
+    ("id-ns -n 1", include_str!("nvme_cli/id-ns.json")),
+    ("list-ns", include_str!("nvme_cli/list-ns.json")),
+    ("ns-descs -n 1", include_str!("nvme_cli/ns-descs.json")),
+    ("error-log -e 2", include_str!("nvme_cli/error-log.json")),
+    ("list", include_str!("nvme_cli/list.json")),
+    ("smart-log", include_str!("nvme_cli/smart-log.json")),
+];
+
+/// Fields of controllers that are no PCI devices, the path of Linux's device file, and what Linux
+/// read before it was asked.
+const NOT_OURS: [&str; 9] = [
+    "ioccsz",
+    "iorcsz",
+    "icdoff",
+    "fcatt",
+    "msdbd",
+    "ofcs",
+    "DevicePath",
+    "data_units_read",
+    "host_read_commands",
+];
+
+fn nvme(words: &str, target: &str) -> Ran {
+    run(&format!("nvme {words} --on {target}"))
+}
+
+/// Everything nvme-cli says is there, and equal.
+fn compare(theirs: &Value, ours: &Value, place: &str) {
+    match theirs {
+        Value::Object(fields) => {
+            for (name, value) in
+                fields.iter().filter(|(name, _)| !NOT_OURS.contains(&name.as_str()))
+            {
+                compare(value, &ours[name], &format!("{place}/{name}"));
+            }
+        }
+        Value::Array(parts) => {
+            let count = ours.as_array().map(Vec::len);
+            assert_eq!(Some(parts.len()), count, "{place}");
+            for (number, value) in parts.iter().enumerate() {
+                compare(value, &ours[number], &format!("{place}[{number}]"));
+            }
+        }
+        value => assert_eq!(value, ours, "{place}"),
+    }
+}
+
+#[test]
+fn json_has_all_that_nvme_cli_prints() {
+    for (words, recorded) in RECORDED {
+        let ran = nvme(&format!("{words} --json"), "nvme,size=256M,queues=2,namespaces=2");
+        assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
+        let theirs: Value = serde_json::from_str(recorded).unwrap();
+        let mut ours: Value = serde_json::from_str(&ran.stdout).unwrap();
+        if words == "list" {
+            // Linux numbers its device files as it likes.
+            ours["Devices"].as_array_mut().unwrap().sort_by_key(|one| one["NameSpace"].as_u64());
+        }
+        compare(&sorted(theirs), &ours, words);
+    }
+}
+
+fn sorted(mut list: Value) -> Value {
+    if let Some(devices) = list.get_mut("Devices").and_then(Value::as_array_mut) {
+        devices.sort_by_key(|one| one["NameSpace"].as_u64());
+    }
+    list
+}
+
+#[test]
+fn every_log_and_feature_is_shown() {
+    let told = |words: &str, parts: &[&str]| {
+        let ran = nvme(words, "nvme,size=64M");
+        assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
+        for part in parts {
+            assert!(ran.stdout.contains(part), "{words}: {part}: {}", ran.stdout);
+        }
+    };
+    told("id-ctrl", &["mn        : Flysch NVMe model", "ps      4 : mp:0.0050W non-operational"]);
+    told("smart-log", &["temperature", "38°C (311 Kelvin)", "available_spare "]);
+    told("error-log", &["Error Log Entries: 0 of 64"]);
+    told("fw-log", &["frs1 : 0x2020202020302e31 (1.0)"]);
+    told("effects-log", &["Format NVM", "no other command to the namespace"]);
+    told("changed-ns-list-log", &["no namespace changed"]);
+    told("sanitize-log", &["never sanitized"]);
+    told("supported-log-pages", &["LID 0x81 (Sanitize Status)"]);
+    told("list-ctrl", &["num of ctrls present: 1", "[   0]:0x1"]);
+    told("get-log -i 2 -l 16", &["0000: 00 37 01 64"]);
+    told("get-feature -H", &["Volatile Write Cache Enable (WCE): Enabled", "Power State (PS): 0"]);
+    told("get-feature -f 4 -s supported", &["Feature is changeable"]);
+    told("set-feature -f 6 -v 0", &["value:0x00000000, save:0"]);
+    told(
+        "show-regs",
+        &["NVMe specification 2.0", "Maximum Queue Entries Supported    (MQES): 1024"],
+    );
+    told("admin-passthru -o 6 --cdw10 1 -l 64", &["Success", "Flysch N"]);
+    told("reset", &["is up again"]);
+    told("subsystem-reset", &["is up again"]);
+    told("errors", &["no errors since bring-up"]);
+}
+
+#[test]
+fn what_destroys_asks_first_and_does_what_it_says() {
+    for words in [
+        "format",
+        "sanitize -a start-block-erase",
+        "delete-ns -n 1",
+        "detach-ns -n 1",
+        "fw-commit -s 1 -a 1",
+        "admin-passthru -o 0x80 -n 1",
+    ] {
+        let ran = nvme(words, "nvme,size=16M");
+        assert_eq!(ran.status, 2, "{words}: {}", ran.stdout);
+        assert!(ran.stderr.contains("Say --yes"), "{words}: {}", ran.stderr);
+    }
+    for (words, told) in [
+        ("format -b 512 --yes", "blocks of 512 bytes"),
+        ("format -l 1 -s user --yes", "blocks of 4096 bytes"),
+        ("sanitize -a start-crypto-erase --yes", "ended well"),
+        ("delete-ns -n 1 --yes", "deleted namespace 1"),
+        ("detach-ns -n 1 --yes", "Success"),
+    ] {
+        let ran = nvme(words, "nvme,size=16M");
+        assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
+        assert!(ran.stdout.contains(told), "{words}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn wrong_use_is_named() {
+    for (words, target, status, told) in [
+        ("id-ctrl", "ufs,size=16M", 2, "is not an NVMe controller"),
+        ("id-ns -n 7", "nvme,size=16M", 2, "namespace 7 is not active; active: 1"),
+        ("id-ctrl", "nvme,namespaces=2,ns=3", 2, "1..2"),
+        ("format -b 1024 --yes", "nvme,size=16M", 2, "there are 0: 512 bytes, 1: 4096 bytes"),
+        ("format -l 9 --yes", "nvme,size=16M", 2, "there is no LBA format 9"),
+        ("get-log -i 0x70", "nvme,size=16M", 1, "Invalid Log Page"),
+        ("get-log -i 2 -l 5", "nvme,size=16M", 2, "a multiple of 4"),
+        ("get-feature -f 0x99", "nvme,size=16M", 1, "Invalid Field in Command"),
+        ("set-feature -f 0xc -v 0", "nvme,size=16M", 2, "its value is a structure"),
+        ("set-feature -f 7 -v 0", "nvme,size=16M", 2, "the driver's queues hang on it"),
+        ("create-ns -s 100", "nvme,size=16M", 1, "Namespace Insufficient Capacity"),
+        ("attach-ns -n 2", "nvme,size=16M", 1, "Invalid"),
+        ("fw-download -f /no/such/file", "nvme,size=16M", 1, "/no/such/file"),
+        ("admin-passthru -o 1 --yes", "nvme,size=16M", 2, "of the driver's own"),
+    ] {
+        let ran = nvme(words, target);
+        assert_eq!(ran.status, status, "{words}: {} {}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.contains(told), "{words}: {}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{words}: {}", ran.stderr);
+    }
+}

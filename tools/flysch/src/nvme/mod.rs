@@ -1,0 +1,226 @@
+//! `flysch nvme`: the management side of an NVMe controller, in nvme-cli's words.
+
+mod errors;
+mod features;
+mod identify;
+mod logs;
+mod namespaces;
+mod passthru;
+mod registers;
+mod upkeep;
+
+use clap::Subcommand;
+use flysch_nvme::{AdminCommand, AdminData, AdminReply};
+use flysch_rig::{Needs, NvmeControl, Stack, Target};
+use flysch_wire::nvme::{AdminOpcode, Cns, Status, log};
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Options of `flysch nvme`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The target.
+    #[arg(long = "on", value_name = "TARGET", default_value = "nvme", global = true)]
+    target: Target,
+
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List the namespaces.
+    List,
+    /// What the controller says of itself.
+    IdCtrl,
+    /// What it says of a namespace.
+    IdNs(identify::Namespace),
+    /// Ids of the namespaces.
+    ListNs(identify::ListArguments),
+    /// Names of a namespace.
+    NsDescs(identify::Namespace),
+    /// Controllers of the subsystem, or those a namespace is attached to.
+    ListCtrl(identify::ControllersArguments),
+    /// SMART and health.
+    SmartLog,
+    /// Errors the controller keeps.
+    ErrorLog(logs::ErrorArguments),
+    /// Firmware slots.
+    FwLog,
+    /// Commands the controller knows, and what they change.
+    EffectsLog,
+    /// Namespaces that changed since this was asked last.
+    ChangedNsListLog,
+    /// How the last sanitize operation stands.
+    SanitizeLog,
+    /// Log pages there are.
+    SupportedLogPages,
+    /// A log page as bytes.
+    GetLog(logs::RawArguments),
+    /// Read a feature, or all of them.
+    GetFeature(features::GetArguments),
+    /// Set a feature.
+    SetFeature(features::SetArguments),
+    /// Format a namespace: all of its data is lost.
+    Format(upkeep::FormatArguments),
+    /// Remove all data of the subsystem for ever.
+    Sanitize(upkeep::SanitizeArguments),
+    /// Send a firmware image to the controller.
+    FwDownload(upkeep::DownloadArguments),
+    /// Put the image that was sent into a slot, or a slot into force.
+    FwCommit(upkeep::CommitArguments),
+    /// Make a namespace.
+    CreateNs(namespaces::CreateArguments),
+    /// Delete a namespace and its data.
+    DeleteNs(namespaces::DeleteArguments),
+    /// Attach a namespace to the controller.
+    AttachNs(namespaces::AttachArguments),
+    /// Detach it.
+    DetachNs(namespaces::DetachArguments),
+    /// Reset the controller.
+    Reset,
+    /// Reset the whole NVM subsystem.
+    SubsystemReset,
+    /// The controller's registers.
+    ShowRegs,
+    /// Any admin command.
+    AdminPassthru(passthru::Arguments),
+    /// Errors seen by the driver: counters and history.
+    Errors,
+}
+
+/// Does it.
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let mut stack = Stack::open(&arguments.target, &Needs::default())?;
+    let description = stack.description().to_owned();
+    let Some(control) = stack.nvme() else {
+        return Err(Failure::usage(format!("{description} is not an NVMe controller")));
+    };
+    let mut session = Session { control, output };
+    let done = session.run(&arguments.what).map_err(|failure| failure.on(&description));
+    match done {
+        Ok(()) => {
+            stack.keep();
+            Ok(())
+        }
+        Err(failure) => Err(failure.behind(&description, &stack)),
+    }
+}
+
+/// A controller, and whom to tell.
+struct Session<'a> {
+    control: &'a mut dyn NvmeControl,
+    output: &'a mut Output,
+}
+
+impl Session<'_> {
+    fn run(&mut self, what: &What) -> Result<(), Failure> {
+        match what {
+            What::List => self.list(),
+            What::IdCtrl => self.id_ctrl(),
+            What::IdNs(arguments) => self.id_ns(*arguments),
+            What::ListNs(arguments) => self.list_ns(*arguments),
+            What::NsDescs(arguments) => self.ns_descs(*arguments),
+            What::ListCtrl(arguments) => self.list_ctrl(*arguments),
+            What::SmartLog => self.smart_log(),
+            What::ErrorLog(arguments) => self.error_log(*arguments),
+            What::FwLog => self.fw_log(),
+            What::EffectsLog => self.effects_log(),
+            What::ChangedNsListLog => self.changed_ns_list_log(),
+            What::SanitizeLog => self.sanitize_log(),
+            What::SupportedLogPages => self.supported_log_pages(),
+            What::GetLog(arguments) => self.get_log(arguments),
+            What::GetFeature(arguments) => self.get_feature(arguments),
+            What::SetFeature(arguments) => self.set_feature(arguments),
+            What::Format(arguments) => self.format(arguments),
+            What::Sanitize(arguments) => self.sanitize(arguments),
+            What::FwDownload(arguments) => self.fw_download(arguments),
+            What::FwCommit(arguments) => self.fw_commit(arguments),
+            What::CreateNs(arguments) => self.create_ns(arguments),
+            What::DeleteNs(arguments) => self.delete_ns(arguments),
+            What::AttachNs(arguments) => self.attach_ns(arguments),
+            What::DetachNs(arguments) => self.detach_ns(arguments),
+            What::Reset => self.reset(false),
+            What::SubsystemReset => self.reset(true),
+            What::ShowRegs => self.show_regs(),
+            What::AdminPassthru(arguments) => self.admin_passthru(arguments),
+            What::Errors => self.errors(),
+        }
+    }
+
+    /// An admin command that must end well.
+    fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, Failure> {
+        let opcode = AdminOpcode::from_bits(command.opcode);
+        let reply = self.control.admin(command)?;
+        match Status::of_field(reply.status.status) {
+            Status::Success => Ok(reply),
+            status => {
+                Err(Failure::failed(format!("{opcode}: {status} ({:#x})", reply.status.status)))
+            }
+        }
+    }
+
+    fn identify(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, Failure> {
+        Ok(self.admin(AdminCommand::identify(cns, nsid))?.data)
+    }
+
+    /// Bytes of a log page from `offset` on, at most a page of memory; both are multiples of four.
+    fn log(&mut self, id: u8, nsid: u32, (offset, bytes): (u64, u32)) -> Result<Vec<u8>, Failure> {
+        let [low, high] = log::request(id, bytes, true);
+        let cdw10 = [low, high, offset as u32, (offset >> 32) as u32, 0, 0];
+        let (opcode, data) = (AdminOpcode::GetLogPage, AdminData::In(bytes));
+        Ok(self.admin(AdminCommand { nsid, cdw10, data, ..AdminCommand::new(opcode) })?.data)
+    }
+
+    /// Tells that something was done: a line for people, `value` for programs.
+    fn done(&mut self, value: &serde_json::Value, line: &str) -> Result<(), Failure> {
+        crate::confirm::done(self.output, value, line)
+    }
+}
+
+impl From<flysch_nvme::Error> for Failure {
+    fn from(error: flysch_nvme::Error) -> Self {
+        match error {
+            flysch_nvme::Error::Unsupported(_) => Self::usage(error),
+            _ => Self::failed(error),
+        }
+    }
+}
+
+/// ASCII of a field that is padded with spaces, as far as it can be shown.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let one = |&byte: &u8| if byte.is_ascii_graphic() { byte as char } else { ' ' };
+    bytes[..end].iter().map(one).collect()
+}
+
+/// Bytes as hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes as lines of sixteen, with their text beside.
+fn dump(bytes: &[u8], output: &mut Output) -> Result<(), Failure> {
+    output.line("       0  1  2  3  4  5  6  7  8  9  a  b  c  d  e  f")?;
+    for (number, row) in bytes.chunks(16).enumerate() {
+        let digits: String = row.iter().map(|byte| format!("{byte:02x} ")).collect();
+        let one = |&byte: &u8| match byte.is_ascii_graphic() || byte == b' ' {
+            true => byte as char,
+            false => '.',
+        };
+        let text: String = row.iter().map(one).collect();
+        output.line(format!("{:04x}: {digits:<48}\"{text}\"", number * 16))?;
+    }
+    Ok(())
+}
+
+/// The number of two bytes at `at`; they are there.
+fn le16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// The number of four bytes at `at`; they are there.
+fn le32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}

@@ -1,0 +1,117 @@
+//! `flysch nvme create-ns`, `delete-ns`, `attach-ns` and `detach-ns`.
+
+use flysch_nvme::{AdminCommand, AdminData, Operation};
+use flysch_wire::nvme::identify::{ALL_NAMESPACES, LENGTH};
+use flysch_wire::nvme::{AdminOpcode, IdentifyNamespace};
+use serde_json::json;
+
+use super::{Session, upkeep};
+use crate::confirm::Consent;
+use crate::failure::Failure;
+use crate::number::parse_number;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct CreateArguments {
+    /// Size, blocks.
+    #[arg(long, short = 's', value_name = "BLOCKS", value_parser = parse_number)]
+    nsze: u64,
+    /// Capacity, blocks (the size).
+    #[arg(long, short = 'c', value_name = "BLOCKS", value_parser = parse_number)]
+    ncap: Option<u64>,
+    /// Number of the LBA format.
+    #[arg(long, short = 'f', value_name = "NUMBER", default_value = "0", value_parser = clap::value_parser!(u8).range(0..16))]
+    flbas: u8,
+    /// Let several controllers have it.
+    #[arg(long, short = 'm')]
+    shared: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct DeleteArguments {
+    /// The namespace; `all` for all of them.
+    #[arg(long, short, value_name = "ID", value_parser = some_or_all)]
+    namespace_id: u32,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+fn some_or_all(text: &str) -> Result<u32, String> {
+    match text {
+        "all" => Ok(ALL_NAMESPACES),
+        text => super::features::word(text),
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct AttachArguments {
+    /// The namespace.
+    #[arg(long, short, value_name = "ID")]
+    namespace_id: u32,
+    /// The controller (this one).
+    #[arg(long, short, value_name = "ID", value_parser = upkeep::id)]
+    controllers: Option<u16>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct DetachArguments {
+    #[command(flatten)]
+    which: AttachArguments,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+impl Session<'_> {
+    pub(super) fn create_ns(&mut self, arguments: &CreateArguments) -> Result<(), Failure> {
+        let CreateArguments { nsze, ncap, flbas, shared } = *arguments;
+        let (ncap, nmic) = (ncap.unwrap_or(nsze), shared.into());
+        let wanted = IdentifyNamespace { nsze, ncap, flbas, nmic, ..Default::default() };
+        let data = AdminData::Out(wanted.to_bytes().to_vec());
+        let command = AdminCommand::new(AdminOpcode::NamespaceManagement);
+        let id = self.admin(AdminCommand { data, ..command })?.status.result;
+        let line = format!(
+            "create-ns: Success, created nsid:{id}; `attach-ns --namespace-id {id}` lets it be used"
+        );
+        self.done(&json!({ "nsid": id }), &line)
+    }
+
+    pub(super) fn delete_ns(&mut self, arguments: &DeleteArguments) -> Result<(), Failure> {
+        let nsid = arguments.namespace_id;
+        let which = match nsid {
+            ALL_NAMESPACES => "all namespaces".to_owned(),
+            id => format!("namespace {id}"),
+        };
+        arguments.consent.ask(&format!("This deletes {which} and all data in them."))?;
+        let cdw10 = [1, 0, 0, 0, 0, 0];
+        let command = AdminCommand::new(AdminOpcode::NamespaceManagement);
+        self.admin(AdminCommand { nsid, cdw10, ..command })?;
+        self.control.operate(Operation::Rescan)?;
+        self.done(&json!({ "deleted": nsid }), &format!("delete-ns: Success, deleted {which}"))
+    }
+
+    pub(super) fn attach_ns(&mut self, arguments: &AttachArguments) -> Result<(), Failure> {
+        self.attachment(arguments, true)
+    }
+
+    pub(super) fn detach_ns(&mut self, arguments: &DetachArguments) -> Result<(), Failure> {
+        let id = arguments.which.namespace_id;
+        arguments.consent.ask(&format!("Whoever uses namespace {id} loses it."))?;
+        self.attachment(&arguments.which, false)
+    }
+
+    fn attachment(&mut self, arguments: &AttachArguments, attach: bool) -> Result<(), Failure> {
+        let nsid = arguments.namespace_id;
+        let this = self.control.device().controller.cntlid;
+        let controller = arguments.controllers.unwrap_or(this);
+        // A list of one controller (figure 270 of 2.0).
+        let mut list = vec![0; LENGTH];
+        list[0] = 1;
+        list[2..4].copy_from_slice(&controller.to_le_bytes());
+        let cdw10 = [u32::from(!attach), 0, 0, 0, 0, 0];
+        let command = AdminCommand::new(AdminOpcode::NamespaceAttachment);
+        self.admin(AdminCommand { nsid, cdw10, data: AdminData::Out(list), ..command })?;
+        self.control.operate(Operation::Rescan)?;
+        let word = if attach { "attach-ns" } else { "detach-ns" };
+        let told = json!({ "nsid": nsid, "controller": controller, "attached": attach });
+        self.done(&told, &format!("{word}: Success, nsid:{nsid}, controller {controller:#x}"))
+    }
+}
