@@ -89,8 +89,8 @@ impl Layout {
     }
 
     /// Entries of a submission ring: one stays empty, or full would look like empty. Not fewer than
-    /// a usual driver's: a controller that keeps its pointers when it is disabled (QEMU's does) goes
-    /// on where the last owner left it, and that has to be inside.
+    /// a usual driver's: a controller that keeps its pointers when it is disabled (QEMU's does)
+    /// goes on where the last owner left it, and that has to be inside.
     pub(crate) fn submission_entries(depth: usize) -> usize {
         depth.max(RING_DEPTH_MIN) + 1
     }

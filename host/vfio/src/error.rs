@@ -11,7 +11,7 @@ use crate::address::Address;
 #[non_exhaustive]
 pub enum Error {
     /// There is no PCI at all.
-    #[error("{}: {cause}; PCI functions are found in sysfs, which is mounted on /sys", path.display())]
+    #[error("{}: {cause}; PCI functions are found in sysfs, mounted on /sys", path.display())]
     NoSysfs {
         /// Where it was looked for.
         path: PathBuf,

@@ -199,7 +199,8 @@ fn share(group: &Group, memory: Memory, highest: u64) -> Result<DmaRegion, Error
     Ok(unsafe { DmaRegion::from_owner(base, len, iova, Arc::new(memory)) })
 }
 
-/// Switches the controller off and waits until it is; one that does not stop is reset, if it can be.
+/// Switches the controller off and waits until it is; one that does not stop is reset, if it can
+/// be.
 fn stop(device: &Device, controller: Controller) {
     let (switch, state) = controller.switch();
     let value = device.read32(switch);

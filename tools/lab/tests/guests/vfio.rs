@@ -1,5 +1,5 @@
-//! QEMU's UFS and NVMe devices behind an emulated Intel IOMMU: taken from Linux's drivers, driven by
-//! ours through VFIO, given back.
+//! QEMU's UFS and NVMe devices behind an emulated Intel IOMMU: taken from Linux's drivers, driven
+//! by ours through VFIO, given back.
 
 use std::path::Path;
 use std::time::Duration;
@@ -144,8 +144,8 @@ fn client(served: &Server, slot: u8) -> [String; 2] {
     ["-device".into(), device]
 }
 
-/// The whole circle: our drivers in the guest, VFIO, the emulated IOMMU, QEMU's client of vfio-user,
-/// our models outside.
+/// The whole circle: our drivers in the guest, VFIO, the emulated IOMMU, QEMU's client of
+/// vfio-user, our models outside.
 #[test]
 fn models_outside_are_driven_by_drivers_inside() {
     let Some(lab) = lab() else { return };

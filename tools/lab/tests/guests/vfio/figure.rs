@@ -136,18 +136,16 @@ fn against_linux() {
     let done = lab.run(&job).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(done.status, 0, "{}\n{}", done.output, done.console);
     let out = share.path().join("out");
-    println!(
-        "| 4 KiB, {rounds} rounds | IOPS, median | best | p50 µs | µs of process | µs of processor |"
-    );
+    println!("| 4 KiB, {rounds} rounds | IOPS | best | p50, µs | process, µs | processor, µs |");
     println!("|---|--:|--:|--:|--:|--:|");
     for (rw, depth) in [("randread", 1), ("randwrite", 1), ("randread", 32), ("randwrite", 32)] {
         println!("| **{rw}, depth {depth}** | | | | | |");
         for (name, title) in STACKS {
             let run = |round| Run::read(&out, &format!("{name}-{rw}-{depth}-{round}"), rw);
-            let Summary { per_second, best, half, process, processor } =
+            let Summary { per_second: iops, best, half, process, processor } =
                 Summary::of(&(1..=rounds).map(run).collect::<Vec<_>>());
             println!(
-                "| {title} | {per_second:.0} | {best:.0} | {half:.1} | {process:.1} | {processor:.1} |"
+                "| {title} | {iops:.0} | {best:.0} | {half:.1} | {process:.1} | {processor:.1} |"
             );
         }
     }
