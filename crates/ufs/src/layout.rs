@@ -45,6 +45,8 @@ pub(crate) mod management {
 }
 
 const LIST: usize = LIST_ALIGNMENT as usize;
+/// Rings have room for as many commands as a single doorbell, if not for more.
+const RING_DEPTH_MIN: usize = TRANSFER_SLOTS_MAX as usize;
 const _: () = assert!(TRANSFER_SLOTS_MAX as usize * ENTRY <= LIST);
 const _: () = assert!(TASK_SLOTS_MAX as usize * TASK_ENTRY <= LIST);
 
@@ -86,15 +88,17 @@ impl Layout {
         Self::submission_offset(depth) + submission
     }
 
-    /// Entries of a submission ring: one stays empty, or full would look like empty.
+    /// Entries of a submission ring: one stays empty, or full would look like empty. Not fewer than
+    /// a usual driver's: a controller that keeps its pointers when it is disabled (QEMU's does)
+    /// goes on where the last owner left it, and that has to be inside.
     pub(crate) fn submission_entries(depth: usize) -> usize {
-        depth + 1
+        depth.max(RING_DEPTH_MIN) + 1
     }
 
     /// Entries of a completion ring. The head register is written once per batch, so between two
     /// writes every slot can complete twice.
     pub(crate) fn completion_entries(depth: usize) -> usize {
-        2 * depth + 2
+        2 * depth.max(RING_DEPTH_MIN) + 2
     }
 
     /// Cuts `memory` into its parts.
@@ -178,7 +182,9 @@ mod tests {
                 parts.push(layout.descriptors(lane));
                 parts.push(layout.submission_ring(lane));
                 parts.push(layout.completion_ring(lane));
-                assert_eq!(layout.submission_ring(lane).len(), (depth + 1) * ENTRY);
+                let least = depth.max(RING_DEPTH_MIN);
+                assert_eq!(layout.submission_ring(lane).len(), (least + 1) * ENTRY);
+                assert_eq!(layout.completion_ring(lane).len(), (2 * least + 2) * ENTRY);
                 let last = layout.descriptor(lane, depth - 1);
                 assert!(layout.descriptors(lane).offset_of(last, slot::LENGTH).is_ok());
             }

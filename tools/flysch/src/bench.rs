@@ -261,6 +261,8 @@ fn needs(target: &Target, demand: &Demand) -> Needs {
         Target::UfsQemu(qemu) => qemu.mcq.unwrap_or(1),
         Target::Nvme(nvme) => nvme.queues,
         Target::NvmeQemu(qemu) => qemu.queues,
+        Target::UfsPci(pci) => pci.mcq.unwrap_or(1),
+        Target::NvmePci(pci) => pci.queues,
         _ => 1,
     };
     let lanes = u32::from(queues).min(demand.workers).max(1);

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, copy, devlist, export, geom, image, nvme, serve, ufs};
+use crate::{bench, copy, devlist, export, geom, image, nvme, pci, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Geom(geom::Arguments),
     /// Let programs and machines use the disk of a target, over NBD.
     Export(export::Arguments),
+    /// List the PCI functions of this machine; take them from Linux's drivers and give them back.
+    Pci(pci::Arguments),
     /// Show a modelled device to a virtual machine monitor, over vfio-user.
     Serve(serve::Arguments),
     /// Do things to a device that is served: faults, power cuts, removal.

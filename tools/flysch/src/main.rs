@@ -15,6 +15,7 @@ mod image;
 mod number;
 mod nvme;
 mod output;
+mod pci;
 mod progress;
 mod serve;
 mod shell;
@@ -50,6 +51,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Image(arguments) => image::run(arguments, output),
         Command::Geom(arguments) => geom::run(arguments, output),
         Command::Export(arguments) => export::run(arguments, output),
+        Command::Pci(arguments) => pci::run(arguments, output),
         Command::Serve(arguments) => serve::run(arguments, output),
         Command::ServeCtl(arguments) => serve::control(arguments, output),
         Command::Targets => targets::run(output),

@@ -20,6 +20,8 @@ pub struct Job<'a> {
     pub timeout: Duration,
     /// More arguments for QEMU: devices to try a driver on.
     pub arguments: &'a [String],
+    /// More words for the kernel's command line.
+    pub kernel_words: &'a str,
     /// The QEMU to start; without, `FLYSCH_QEMU`, else the one of the search path.
     pub program: Option<PathBuf>,
 }
@@ -28,7 +30,15 @@ impl<'a> Job<'a> {
     /// A job with 1 GiB of memory and five minutes of time.
     pub fn new(script: &'a str, share: &'a Path) -> Self {
         let timeout = Duration::from_secs(300);
-        Self { script, share, memory_mib: 1024, timeout, arguments: &[], program: None }
+        Self {
+            script,
+            share,
+            memory_mib: 1024,
+            timeout,
+            arguments: &[],
+            kernel_words: "",
+            program: None,
+        }
     }
 }
 
@@ -108,7 +118,7 @@ fn start(lab: &Path, job: &Job<'_>) -> Result<Child, Error> {
         .arg(lab.join(build::KERNEL))
         .arg("-initrd")
         .arg(lab.join(build::ARCHIVE))
-        .args(["-append", COMMAND_LINE])
+        .args(["-append", &format!("{COMMAND_LINE} {}", job.kernel_words)])
         .arg("-drive")
         .arg(option("file=", &lab.join(build::DISK), ",if=virtio,format=raw,readonly=on"))
         .arg("-virtfs")

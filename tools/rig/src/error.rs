@@ -54,6 +54,9 @@ pub enum Error {
     /// QEMU could not be started.
     #[error(transparent)]
     Qemu(#[from] flysch_qemu::Error),
+    /// The PCI function could not be opened.
+    #[error(transparent)]
+    Pci(#[from] flysch_vfio::Error),
     /// The host controller could not be brought up.
     #[error("UFS host: {0}")]
     Host(#[from] flysch_ufs::Error),

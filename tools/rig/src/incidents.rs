@@ -77,6 +77,12 @@ impl Witness for flysch_qemu::Machine {
     }
 }
 
+impl Witness for flysch_vfio::Machine {
+    fn failure(&self) -> Option<String> {
+        self.ended()
+    }
+}
+
 pub(crate) fn incident(source: &str, what: &str, count: u64) -> Incident {
     Incident { source: source.into(), what: what.into(), count }
 }

@@ -15,6 +15,7 @@ mod incidents;
 pub mod lane;
 pub mod nvme;
 mod open;
+mod pci;
 pub mod size;
 mod stack;
 mod target;
@@ -29,7 +30,8 @@ pub use nvme::NvmeControl;
 pub use open::{Needs, Visitor};
 pub use stack::{Plain, Stack};
 pub use target::{
-    ClockKind, CryptoTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmeQemuTarget,
-    NvmeTarget, ParseError, QemuTarget, Target, UfsTarget, did_you_mean,
+    ClockKind, CryptoTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmePciTarget,
+    NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget,
+    did_you_mean,
 };
 pub use ufs::{Control, Controller};

@@ -17,7 +17,8 @@ use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open};
-use crate::target::{ClockKind, FaultsFrom, NvmeQemuTarget, NvmeTarget};
+use crate::pci;
+use crate::target::{ClockKind, FaultsFrom, NvmePciTarget, NvmeQemuTarget, NvmeTarget, PciWait};
 use crate::ticks::ticks;
 use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
 
@@ -149,6 +150,26 @@ pub(crate) fn open_qemu(
     let mut nvme = Nvme::assemble(machine, &region, &plan, options, 1)?;
     nvme.description = format!("NVMe device of QEMU {version}, {}", queues(target.queues));
     nvme.made = made;
+    Ok(nvme)
+}
+
+/// Opens a controller of this machine.
+pub(crate) fn open_pci(
+    target: &NvmePciTarget,
+    needs: &Needs,
+) -> Result<Nvme<flysch_vfio::Machine>, Error> {
+    let interrupts = target.wait == PciWait::Interrupt;
+    let options = Options { interrupts, ..driver_options(target.queues, needs) };
+    let plan = plan::<flysch_vfio::Machine>(&options, needs);
+    let machine = flysch_vfio::Machine::open(&flysch_vfio::Options {
+        address: target.address,
+        controller: flysch_vfio::Controller::Nvme,
+        memory_bytes: plan.total() as u64,
+        vectors: if interrupts { options.lanes + 1 } else { 0 },
+    })?;
+    let (region, how) = (machine.memory().clone(), pci::description(&machine));
+    let mut nvme = Nvme::assemble(machine, &region, &plan, options, target.namespace)?;
+    nvme.description = format!("{how}, {}", queues(target.queues));
     Ok(nvme)
 }
 

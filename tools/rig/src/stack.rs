@@ -30,6 +30,10 @@ pub enum Stack {
     UfsQemu(Ufs<flysch_qemu::Machine>),
     /// QEMU's NVMe device.
     NvmeQemu(Nvme<flysch_qemu::Machine>),
+    /// A UFS host controller of this machine.
+    UfsPci(Ufs<flysch_vfio::Machine>),
+    /// An NVMe controller of this machine.
+    NvmePci(Nvme<flysch_vfio::Machine>),
     /// A file.
     File(Plain<File>),
     /// Nothing at all.
@@ -45,6 +49,8 @@ macro_rules! each {
             Stack::Nvme($stack) => $what,
             Stack::UfsQemu($stack) => $what,
             Stack::NvmeQemu($stack) => $what,
+            Stack::UfsPci($stack) => $what,
+            Stack::NvmePci($stack) => $what,
             Stack::File($stack) => $what,
             Stack::Null($stack) => $what,
         }
@@ -105,6 +111,8 @@ impl Stack {
             Target::Nvme(target) => nvme::open_inline(target, needs).map(Self::Nvme),
             Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
             Target::NvmeQemu(target) => nvme::open_qemu(target, needs).map(Self::NvmeQemu),
+            Target::UfsPci(target) => ufs::open_pci(target, needs).map(Self::UfsPci),
+            Target::NvmePci(target) => nvme::open_pci(target, needs).map(Self::NvmePci),
             Target::File(target) => open_file(target, needs).map(Self::File),
             Target::Null(target) => Ok(Self::Null(open_null(*target, needs))),
         }
@@ -129,6 +137,7 @@ impl Stack {
             Self::Ufs(ufs) => Some(ufs),
             Self::UfsThreaded(ufs) => Some(ufs),
             Self::UfsQemu(ufs) => Some(ufs),
+            Self::UfsPci(ufs) => Some(ufs),
             _ => None,
         }
     }
@@ -138,6 +147,7 @@ impl Stack {
         match self {
             Self::Nvme(nvme) => Some(nvme),
             Self::NvmeQemu(nvme) => Some(nvme),
+            Self::NvmePci(nvme) => Some(nvme),
             _ => None,
         }
     }

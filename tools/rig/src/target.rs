@@ -11,18 +11,20 @@ use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576};
 mod error;
 mod nvme;
 mod pairs;
+mod pci;
 mod plain;
 mod ufs;
 
 pub use error::{ParseError, did_you_mean};
 pub use nvme::{NvmeQemuTarget, NvmeTarget};
 pub use pairs::{ClockKind, FaultsFrom, Key, Kind};
+pub use pci::{NvmePciTarget, PciWait, UfsPciTarget};
 pub use plain::{FileTarget, NullTarget};
 pub use ufs::{CryptoTarget, QemuTarget, UfsTarget};
 
 /// Every kind of target, in the order of the help.
-pub const KINDS: [Kind; 6] =
-    [ufs::MODEL, nvme::MODEL, ufs::QEMU, nvme::QEMU, plain::FILE, plain::NULL];
+pub const KINDS: [Kind; 8] =
+    [ufs::MODEL, nvme::MODEL, ufs::QEMU, nvme::QEMU, pci::UFS, pci::NVME, plain::FILE, plain::NULL];
 
 /// A stack to open.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +37,10 @@ pub enum Target {
     UfsQemu(QemuTarget),
     /// QEMU's NVMe device.
     NvmeQemu(NvmeQemuTarget),
+    /// A UFS host controller of this machine.
+    UfsPci(UfsPciTarget),
+    /// An NVMe controller of this machine.
+    NvmePci(NvmePciTarget),
     /// A file.
     File(FileTarget),
     /// Nothing at all.
@@ -67,6 +73,8 @@ impl FromStr for Target {
             "nvme" => NvmeTarget::parse(rest).map(Self::Nvme),
             "ufs@qemu" => QemuTarget::parse(rest).map(Self::UfsQemu),
             "nvme@qemu" => NvmeQemuTarget::parse(rest).map(Self::NvmeQemu),
+            "ufs@pci" => UfsPciTarget::parse(rest).map(Self::UfsPci),
+            "nvme@pci" => NvmePciTarget::parse(rest).map(Self::NvmePci),
             "null" => NullTarget::parse(rest).map(Self::Null),
             "file" => FileTarget::parse(rest).map(Self::File),
             _ => Err(ParseError::Kind { given: kind.into() }),

@@ -28,7 +28,10 @@ use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open, Visitor};
-use crate::target::{ClockKind, CryptoTarget, FaultsFrom, QemuTarget, UfsTarget};
+use crate::pci;
+use crate::target::{
+    ClockKind, CryptoTarget, FaultsFrom, PciWait, QemuTarget, UfsPciTarget, UfsTarget,
+};
 use crate::ticks::ticks;
 
 /// Size of a modelled logical unit where nothing else says it.
@@ -225,6 +228,29 @@ pub(crate) fn open_qemu(
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, 0)?;
     ufs.description = format!("UFS device of QEMU {version}, {}", queues(target.mcq));
     ufs.made = made;
+    Ok(ufs)
+}
+
+/// Opens a host controller of this machine.
+pub(crate) fn open_pci(
+    target: &UfsPciTarget,
+    needs: &Needs,
+) -> Result<Ufs<flysch_vfio::Machine>, Error> {
+    let options = Options {
+        interrupts: target.wait == PciWait::Interrupt,
+        ..driver_options(target.mcq, needs, target.gear)
+    };
+    let plan = memory_plan::<flysch_vfio::Machine>(&options, needs);
+    let machine = flysch_vfio::Machine::open(&flysch_vfio::Options {
+        address: target.address,
+        controller: flysch_vfio::Controller::Ufs,
+        memory_bytes: plan.total() as u64,
+        // All queues share the line.
+        vectors: u16::from(options.interrupts),
+    })?;
+    let (region, how) = (machine.memory().clone(), pci::description(&machine));
+    let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
+    ufs.description = format!("{how}, {}", queues(target.mcq));
     Ok(ufs)
 }
 

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measures every figure of docs/bench.md and prints it as Markdown.
 
+mod against_linux;
 mod image_create;
 mod mount;
 mod raw_flash;
@@ -21,7 +22,7 @@ struct Figure {
     show: fn(&Workspace, &[&str]) -> Result<String, String>,
 }
 
-const FIGURES: [Figure; 8] = [
+const FIGURES: [Figure; 9] = [
     Figure {
         name: "instructions",
         title: "Instructions per 4 KiB read",
@@ -93,6 +94,12 @@ const FIGURES: [Figure; 8] = [
         title: "Raw flash: mounts that can be changed, against the directory they lie in",
         command: &["build", "--quiet", "--profile=dist", "--package", "flysch-cli"],
         show: mount::measure,
+    },
+    Figure {
+        name: "against-linux",
+        title: "Our drivers through VFIO, against Linux's own, in one guest",
+        command: &["build", "--quiet", "--profile=dist", "--package", "flysch-cli"],
+        show: against_linux::measure,
     },
 ];
 

@@ -18,3 +18,4 @@ mod turns;
 mod ubi_write;
 mod ubifs_sealed;
 mod ubifs_write;
+mod vfio;

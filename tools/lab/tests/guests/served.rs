@@ -56,14 +56,15 @@ const UFS: Device = Device {
 };
 
 /// What is served, until it is dropped.
-struct Server {
+pub(crate) struct Server {
     process: Child,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
     folder: PathBuf,
 }
 
 impl Server {
-    fn start(program: &Path, folder: &Path, target: &str) -> Self {
+    /// Serves `target` on a socket in that folder.
+    pub(crate) fn start(program: &Path, folder: &Path, target: &str) -> Self {
         let socket = folder.join("served.sock");
         let mut process = Command::new(program)
             .args(["serve", target, "--socket"])
@@ -129,7 +130,7 @@ impl Drop for Server {
 }
 
 /// QEMU 11 has the client.
-fn qemu_11() -> PathBuf {
+pub(crate) fn qemu_11() -> PathBuf {
     std::env::var_os("FLYSCH_QEMU_11").map_or_else(|| "qemu11-system-x86_64".into(), PathBuf::from)
 }
 

@@ -2,6 +2,8 @@ use core::fmt;
 
 use flysch_models::faults::PlanError;
 
+use flysch_vfio::AddressError;
+
 use super::{KINDS, Kind};
 
 /// Why a text is not a target.
@@ -40,6 +42,13 @@ pub enum ParseError {
         /// The key.
         key: &'static str,
     },
+    /// The address of a PCI function cannot be read.
+    Address {
+        /// What was written.
+        given: String,
+        /// What is wrong with it.
+        cause: AddressError,
+    },
     /// A piece is not `key=value`.
     NotAPair {
         /// What was written.
@@ -73,6 +82,7 @@ impl fmt::Display for ParseError {
                 write!(f, "`{key}={given}`: the value must be {expected}{hint}")
             }
             Self::Faults { given, cause } => write!(f, "`faults={given}`: {cause}"),
+            Self::Address { given, cause } => write!(f, "`{given}`: {cause}"),
             Self::Twice { key } => write!(f, "key `{key}` is given twice"),
             Self::NotAPair { given } => {
                 write!(f, "`{given}` is not `key=value`; write a target as KIND[,key=value...]")

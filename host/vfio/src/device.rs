@@ -1,0 +1,246 @@
+//! A PCI function that was opened: its registers, its configuration space, its reset.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::address::Address;
+use crate::error::Error;
+use crate::info::Region;
+use crate::uapi;
+
+/// Longest register window that is taken for one.
+const WINDOW_MAX: u64 = 1 << 24;
+
+/// The command register and its bits (PCI 3.0, 6.2.2).
+const COMMAND: u64 = 0x04;
+const COMMAND_MEMORY: u16 = 1 << 1;
+const COMMAND_BUS_MASTER: u16 = 1 << 2;
+const COMMAND_NO_INTX: u16 = 1 << 10;
+
+/// The function's own file, and what is reached through it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// Mappings go before the file.
+    areas: Vec<Area>,
+    window: Region,
+    config: Region,
+    resets: bool,
+    file: File,
+}
+
+/// A part of the register window that is mapped.
+#[derive(Debug)]
+struct Area {
+    start: u32,
+    len: u32,
+    base: NonNull<u8>,
+}
+
+impl Device {
+    /// Finds and maps what the kernel shows of the function.
+    pub(crate) fn new(address: Address, device: OwnedFd) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::Device { address, what: what.to_owned() };
+        let info = uapi::device_info(device.as_fd())
+            .map_err(Error::system(address, "asking what it is"))?;
+        if info.flags & uapi::DEVICE_IS_PCI == 0 || info.regions <= uapi::REGION_CONFIG {
+            return Err(wrong("VFIO shows it as something that is no PCI function"));
+        }
+        let region = |index| {
+            let answer = uapi::region_info(device.as_fd(), index)
+                .map_err(Error::system(address, "asking for its regions"))?;
+            Region::parse(&answer).ok_or_else(|| wrong("VFIO answers no sense about its regions"))
+        };
+        let (window, config) = (region(uapi::REGION_BAR0)?, region(uapi::REGION_CONFIG)?);
+        if window.size == 0 || window.size > WINDOW_MAX {
+            let bytes = window.size;
+            return Err(wrong(&format!("BAR 0 has {bytes} bytes, which is no register window")));
+        }
+        if config.size < 64 {
+            return Err(wrong("VFIO does not show its configuration space"));
+        }
+        let areas = window.areas.iter().filter_map(|&area| Area::map(&device, &window, area));
+        let areas = areas.collect();
+        let resets = info.flags & uapi::DEVICE_RESETS != 0;
+        Ok(Self { areas, window, config, resets, file: device.into() })
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Whether all registers are reached without a call of the kernel.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.areas.iter().map(|area| u64::from(area.len)).sum::<u64>() == self.window.size
+    }
+
+    /// Resets the function, if it can be reset alone.
+    pub(crate) fn reset(&self) {
+        if self.resets {
+            // What does not stop by this either has nothing mapped.
+            let _ = uapi::reset(self.file.as_fd());
+        }
+    }
+
+    /// Lets it answer on its registers and, with `master`, access memory; with `line` it may raise
+    /// its interrupt line.
+    pub(crate) fn set_command(&self, master: bool, line: bool) -> io::Result<()> {
+        let mut bytes = [0; 2];
+        let at = self.config.offset + COMMAND;
+        self.file.read_exact_at(&mut bytes, at)?;
+        let mut command = u16::from_le_bytes(bytes) | COMMAND_MEMORY;
+        for (bit, is_on) in [(COMMAND_BUS_MASTER, master), (COMMAND_NO_INTX, !line)] {
+            command = if is_on { command | bit } else { command & !bit };
+        }
+        self.file.write_all_at(&command.to_le_bytes(), at)
+    }
+
+    /// The place of `width` bytes at `offset`, if they are mapped.
+    #[inline]
+    fn mapped(&self, offset: u32, width: u32) -> Option<NonNull<u8>> {
+        for area in &self.areas {
+            let at = offset.wrapping_sub(area.start);
+            if at < area.len && offset.is_multiple_of(width) {
+                // SAFETY: the offset is inside the mapping; areas are whole words long and begin at
+                // pages, so an aligned access that begins inside ends inside.
+                return Some(unsafe { area.base.add(at as usize) });
+            }
+        }
+        None
+    }
+
+    /// Where the bytes are in the device's file, if they are in the window.
+    fn place(&self, offset: u32, width: u32) -> Option<u64> {
+        let inside = offset.is_multiple_of(width) && u64::from(offset) < self.window.size;
+        inside.then(|| self.window.offset + u64::from(offset))
+    }
+
+    /// Reads through the kernel: all ones if that cannot be.
+    #[cold]
+    fn read_slowly<const WIDTH: usize>(&self, offset: u32) -> [u8; WIDTH] {
+        let mut bytes = [0xFF; WIDTH];
+        if let Some(at) = self.place(offset, WIDTH as u32)
+            && self.file.read_exact_at(&mut bytes, at).is_err()
+        {
+            bytes = [0xFF; WIDTH];
+        }
+        bytes
+    }
+
+    /// Writes through the kernel. One that cannot be vanishes, as on a bus.
+    #[cold]
+    fn write_slowly(&self, offset: u32, bytes: &[u8]) {
+        if let Some(at) = self.place(offset, bytes.len() as u32) {
+            let _ = self.file.write_all_at(bytes, at);
+        }
+    }
+}
+
+/// Accesses of one width: one on the bus each, after what was stored before, before what is loaded
+/// later. PCI is little endian.
+macro_rules! registers {
+    ($($read:ident, $write:ident, $word:ty, $atomic:ty;)*) => {
+        impl Device {
+            $(
+                #[inline]
+                pub(crate) fn $read(&self, offset: u32) -> $word {
+                    let value = match self.mapped(offset, size_of::<$word>() as u32) {
+                        // SAFETY: the place is inside a mapping of the device's registers, aligned,
+                        // and the mapping lives as long as `self`.
+                        Some(at) => unsafe { <$atomic>::from_ptr(at.as_ptr().cast()) }
+                            .load(Ordering::Relaxed),
+                        None => <$word>::from_ne_bytes(self.read_slowly(offset)),
+                    };
+                    after_read();
+                    <$word>::from_le(value)
+                }
+
+                #[inline]
+                pub(crate) fn $write(&self, offset: u32, value: $word) {
+                    before_write();
+                    match self.mapped(offset, size_of::<$word>() as u32) {
+                        // SAFETY: as for reading.
+                        Some(at) => unsafe { <$atomic>::from_ptr(at.as_ptr().cast()) }
+                            .store(value.to_le(), Ordering::Relaxed),
+                        None => self.write_slowly(offset, &value.to_le_bytes()),
+                    }
+                }
+            )*
+        }
+    };
+}
+
+registers! {
+    read8, write8, u8, AtomicU8;
+    read16, write16, u16, AtomicU16;
+    read32, write32, u32, AtomicU32;
+    read64, write64, u64, AtomicU64;
+}
+
+/// Stores to memory that were made before are seen by the device when it sees the write that
+/// follows. On x86 stores stay in order, registers being uncached; elsewhere other observers than
+/// processors need a barrier that reaches them.
+#[inline(always)]
+fn before_write() {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier changes nothing.
+    unsafe {
+        core::arch::asm!("dmb oshst", options(nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
+    std::sync::atomic::fence(Ordering::SeqCst);
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+/// Loads from memory that are made later see what the device stored before it answered the read.
+#[inline(always)]
+fn after_read() {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier changes nothing.
+    unsafe {
+        core::arch::asm!("dmb oshld", options(nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
+    std::sync::atomic::fence(Ordering::SeqCst);
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+impl Area {
+    /// Maps a part of the window; `None` leaves it to calls of the kernel.
+    fn map(device: &OwnedFd, window: &Region, (start, len): (u64, u64)) -> Option<Self> {
+        let offset = window.offset.checked_add(start)?;
+        if len == 0
+            || !start.is_multiple_of(rustix::param::page_size() as u64)
+            || !len.is_multiple_of(8)
+        {
+            return None;
+        }
+        let (start, len) = (u32::try_from(start).ok()?, u32::try_from(len).ok()?);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let null = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let base = unsafe {
+            rustix::mm::mmap(null, len as usize, protection, MapFlags::SHARED, device, offset)
+        };
+        Some(Self { start, len, base: NonNull::new(base.ok()?.cast())? })
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `map` and is unmapped once; every access borrows the
+        // device that owns it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len as usize) };
+    }
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; registers are accessed by single
+// accesses of their width.
+unsafe impl Send for Area {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Area {}

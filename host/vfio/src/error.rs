@@ -1,0 +1,219 @@
+//! What can stand between us and a device. Every message names the object, the cause and the
+//! remedy: these lines are shown to the user as they are.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::address::Address;
+
+/// Why a PCI function cannot be used, listed, bound or given back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no PCI at all.
+    #[error("{}: {cause}; PCI functions are found in sysfs, mounted on /sys", path.display())]
+    NoSysfs {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// Why it cannot be read.
+        cause: io::Error,
+    },
+    /// No function is there.
+    #[error("{address}: there is no such PCI function; `flysch pci list --all` lists them")]
+    NoFunction {
+        /// What was asked for.
+        address: Address,
+    },
+    /// A function of another kind.
+    #[error("{address} is no {wanted} but {found} (class {class:06x})")]
+    OtherClass {
+        /// The function.
+        address: Address,
+        /// What was asked for.
+        wanted: &'static str,
+        /// What it is.
+        found: &'static str,
+        /// Its class code, 24 bits.
+        class: u32,
+    },
+    /// Linux's own driver has it.
+    #[error("{address} is bound to Linux's driver `{driver}`{}: {remedy}", in_use(uses))]
+    Bound {
+        /// The function.
+        address: Address,
+        /// The driver.
+        driver: String,
+        /// What uses its disks.
+        uses: Vec<String>,
+        /// The commands that free it.
+        remedy: String,
+    },
+    /// Nobody has it, not even VFIO.
+    #[error("{address} has no driver: `flysch pci bind {address}` gives it to vfio-pci")]
+    Unbound {
+        /// The function.
+        address: Address,
+    },
+    /// Bound already, or not bound to VFIO.
+    #[error("{address} is not bound to vfio-pci but to {}", driver.as_deref().unwrap_or("nothing"))]
+    NotOurs {
+        /// The function.
+        address: Address,
+        /// Who has it.
+        driver: Option<String>,
+    },
+    /// It would be taken away from somebody.
+    #[error("{address} is in use ({}): {remedy}", uses.join(", "))]
+    InUse {
+        /// The function.
+        address: Address,
+        /// What uses its disks.
+        uses: Vec<String>,
+        /// The commands that end that, and the option that does not ask.
+        remedy: String,
+    },
+    /// Others are behind the same lines of the IOMMU.
+    #[error(
+        "{address} shares IOMMU group {group} with {}: a group has one owner; `flysch pci bind \
+         --yes {address}` takes all of it from Linux", others.join(", ")
+    )]
+    Shared {
+        /// The function.
+        address: Address,
+        /// The group.
+        group: u32,
+        /// The other members that are in the way, with their drivers.
+        others: Vec<String>,
+    },
+    /// No IOMMU protects memory from it.
+    #[error(
+        "{address} is behind no IOMMU: switch it on in the firmware's set-up (VT-d, AMD-Vi, SMMU) \
+         and start Linux with `intel_iommu=on`, or `iommu=on`"
+    )]
+    NoIommu {
+        /// The function.
+        address: Address,
+    },
+    /// VFIO without an IOMMU.
+    #[error(
+        "{address} is in VFIO's no-IOMMU mode, where it could write to all of this machine's \
+         memory: Flysch does not use it so; switch the IOMMU on"
+    )]
+    Unprotected {
+        /// The function.
+        address: Address,
+    },
+    /// The module is not loaded, or the kernel has none.
+    #[error("{}: {}", path.display(), missing(path, *has_iommufd))]
+    NoVfio {
+        /// What is not there.
+        path: PathBuf,
+        /// Whether the kernel has iommufd in its place.
+        has_iommufd: bool,
+    },
+    /// A kernel whose VFIO is not the one that is known.
+    #[error("this kernel's VFIO {what}")]
+    Unsupported {
+        /// What it lacks.
+        what: String,
+    },
+    /// Only root may, or whom the file belongs to.
+    #[error("{}: permission denied; run as root, or as the owner of that file", path.display())]
+    Permission {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another program has the group.
+    #[error("{address}: another program uses it{}", match pid {
+        Some(pid) => format!(" (process {pid})"),
+        None => String::new(),
+    })]
+    Busy {
+        /// The function.
+        address: Address,
+        /// Its process, if that can be seen.
+        pid: Option<u32>,
+    },
+    /// Interrupts of the device would not be checked.
+    #[error(
+        "{address}: the IOMMU does not check interrupts (no interrupt remapping), so the kernel \
+         lets only root's `allow_unsafe_interrupts=1` of vfio_iommu_type1 through; switch \
+         remapping on in the firmware's set-up"
+    )]
+    Interrupts {
+        /// The function.
+        address: Address,
+    },
+    /// The kernel lets no more memory be pinned.
+    #[error(
+        "cannot pin {bytes} bytes of memory for DMA: {cause}; the limit on locked memory is \
+         {limit}, and `ulimit -l {}` as root raises it", bytes.div_ceil(1024)
+    )]
+    Pin {
+        /// How much was asked for.
+        bytes: u64,
+        /// `RLIMIT_MEMLOCK`, in words.
+        limit: String,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// No addresses are left.
+    #[error("the IOMMU has no range of {bytes} addresses in one piece{}", match highest {
+        Some(highest) => format!(" up to {highest:#x}"),
+        None => String::new(),
+    })]
+    NoRange {
+        /// How much was asked for.
+        bytes: u64,
+        /// The highest address the device can use, if it cannot use all.
+        highest: Option<u64>,
+    },
+    /// The device is not as a device of its kind must be.
+    #[error("{address}: {what}")]
+    Device {
+        /// The function.
+        address: Address,
+        /// What is the matter.
+        what: String,
+    },
+    /// A change of who has it did not happen.
+    #[error("{address}: {what}; all is as it was")]
+    NotBound {
+        /// The function.
+        address: Address,
+        /// What went wrong.
+        what: String,
+    },
+    /// The operating system refused something that normally works.
+    #[error("{address}: {what}: {cause}")]
+    System {
+        /// The function.
+        address: Address,
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn system(address: Address, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Self::System { address, what, cause }
+    }
+}
+
+fn in_use(uses: &[String]) -> String {
+    if uses.is_empty() { String::new() } else { format!(" and in use ({})", uses.join(", ")) }
+}
+
+fn missing(path: &Path, has_iommufd: bool) -> String {
+    let module = if path.ends_with("vfio-pci") { "vfio-pci is not loaded" } else { "not there" };
+    let hint = "`modprobe vfio-pci` loads VFIO";
+    if has_iommufd {
+        return format!(
+            "{module}; {hint}, but a kernel that has /dev/iommu alone needs \
+             CONFIG_IOMMUFD_VFIO_CONTAINER: Flysch uses containers"
+        );
+    }
+    format!("{module}; {hint}, if the kernel was built with CONFIG_VFIO_PCI")
+}

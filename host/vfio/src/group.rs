@@ -1,0 +1,133 @@
+//! A container with one IOMMU group in it: what devices are opened through, and what translates
+//! their addresses.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use crate::address::Address;
+use crate::error::Error;
+use crate::info::Iommu;
+use crate::memory::{Memory, lock_limit};
+use crate::sysfs::{Function, Tree};
+use crate::uapi;
+
+/// A group of functions that this process alone has. Closing it ends all DMA of them.
+#[derive(Debug)]
+pub(crate) struct Group {
+    address: Address,
+    group: OwnedFd,
+    container: OwnedFd,
+    iommu: Iommu,
+}
+
+impl Group {
+    /// Opens the group of a function that is ready.
+    pub(crate) fn open(tree: &Tree, function: &Function) -> Result<Self, Error> {
+        let address = function.address;
+        let number = function.group.ok_or(Error::NoIommu { address })?;
+        let container = container(tree, address)?;
+        let path = tree.vfio(&number.to_string());
+        let group = open(&path).map_err(|cause| match cause.kind() {
+            io::ErrorKind::ResourceBusy => Error::Busy { address, pid: tree.process_with(&path) },
+            _ => file_error(tree, &path, address, cause),
+        })?;
+        let status = uapi::group_status(group.as_fd())
+            .map_err(Error::system(address, "asking for its group's status"))?;
+        if status.flags & uapi::GROUP_VIABLE == 0 {
+            let others = function.members.iter().map(ToString::to_string).collect();
+            return Err(Error::Shared { address, group: number, others });
+        }
+        let iommu = attach(address, group.as_fd(), container.as_fd())?;
+        Ok(Self { address, group, container, iommu })
+    }
+
+    /// Opens the function itself.
+    pub(crate) fn device(&self) -> Result<OwnedFd, Error> {
+        let name = CString::new(self.address.to_string()).expect("hexadecimal");
+        let address = self.address;
+        uapi::device(self.group.as_fd(), &name).map_err(|cause| match cause.kind() {
+            io::ErrorKind::ResourceBusy => Error::Busy { address, pid: None },
+            _ => Error::System { address, what: "opening the device", cause },
+        })
+    }
+
+    /// What it can translate.
+    pub(crate) fn iommu(&self) -> &Iommu {
+        &self.iommu
+    }
+
+    /// Shows memory to the devices of the group at `iova`.
+    pub(crate) fn map(&self, memory: &Memory, iova: u64) -> Result<(), Error> {
+        let (base, bytes) = (memory.base().as_ptr(), memory.len() as u64);
+        // SAFETY: the memory is mapped for as long as `Memory` lives, whose owner takes it from the
+        // devices first, and is only used as memory that is shared with them.
+        let mapped = unsafe { uapi::map_dma(self.container.as_fd(), base, iova, bytes) };
+        mapped.map_err(|cause| match cause.kind() {
+            io::ErrorKind::OutOfMemory => Error::Pin { bytes, limit: lock_limit(), cause },
+            _ => Error::System { address: self.address, what: "mapping its DMA memory", cause },
+        })
+    }
+
+    /// Takes it away again.
+    pub(crate) fn unmap(&self, iova: u64, bytes: u64) {
+        // If that fails, the end of the container does it.
+        let _ = uapi::unmap_dma(self.container.as_fd(), iova, bytes);
+    }
+}
+
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    OpenOptions::new().read(true).write(true).open(path).map(Into::into)
+}
+
+fn file_error(tree: &Tree, path: &Path, address: Address, cause: io::Error) -> Error {
+    let path = path.to_path_buf();
+    match cause.kind() {
+        io::ErrorKind::NotFound => Error::NoVfio { path, has_iommufd: tree.has_iommufd() },
+        io::ErrorKind::PermissionDenied => Error::Permission { path },
+        _ => Error::System { address, what: "opening its files in /dev/vfio", cause },
+    }
+}
+
+/// A new container, of a kernel that has what is used here.
+fn container(tree: &Tree, address: Address) -> Result<OwnedFd, Error> {
+    let path = tree.vfio("vfio");
+    let container = open(&path).map_err(|cause| file_error(tree, &path, address, cause))?;
+    let version = uapi::api_version(container.as_fd()).map_err(|cause| Error::Unsupported {
+        what: format!("does not tell its version: {cause}"),
+    })?;
+    if version != uapi::API_VERSION {
+        return Err(Error::Unsupported { what: format!("is of version {version}, not 0") });
+    }
+    Ok(container)
+}
+
+/// Puts the group into the container and learns what its IOMMU can do.
+fn attach(
+    address: Address,
+    group: std::os::fd::BorrowedFd<'_>,
+    container: std::os::fd::BorrowedFd<'_>,
+) -> Result<Iommu, Error> {
+    uapi::set_container(group, container)
+        .map_err(Error::system(address, "putting its group into a container"))?;
+    let has = |model: u32| uapi::has_extension(container, model).unwrap_or(false);
+    let model = [uapi::TYPE1_V2, uapi::TYPE1].into_iter().find(|model| has(*model));
+    let model = model.ok_or_else(|| Error::Unsupported {
+        what: "has no type 1 IOMMU; `modprobe vfio_iommu_type1` loads it".into(),
+    })?;
+    uapi::set_iommu(container, model).map_err(|cause| match cause.kind() {
+        io::ErrorKind::PermissionDenied => Error::Interrupts { address },
+        _ => Error::System { address, what: "switching its IOMMU to type 1", cause },
+    })?;
+    let answer = uapi::iommu_info(container)
+        .map_err(Error::system(address, "asking what its IOMMU can do"))?;
+    let iommu = Iommu::parse(&answer)
+        .ok_or_else(|| Error::Unsupported { what: "answers no sense about the IOMMU".into() })?;
+    if iommu.maps_left == Some(0) {
+        let what = "lets no more memory be mapped (dma_entry_limit of vfio_iommu_type1)".into();
+        return Err(Error::Unsupported { what });
+    }
+    Ok(iommu)
+}

@@ -1,0 +1,171 @@
+//! Taking a function from Linux's driver, and giving it back.
+
+use std::io;
+
+use super::{Function, Tree, VFIO_DRIVER, busy};
+use crate::address::Address;
+use crate::error::Error;
+
+/// Who had a function, and who has it now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The function.
+    pub address: Address,
+    /// The driver before.
+    pub from: Option<String>,
+    /// The driver now.
+    pub to: Option<String>,
+}
+
+impl Tree {
+    /// Gives the function to vfio-pci; with `force` also one whose disks are in use, and with it
+    /// all of its group. What was done, in order: nothing if VFIO had it all.
+    ///
+    /// # Errors
+    /// What is in the way. If a step fails, those before it are undone.
+    pub fn bind(&self, address: Address, force: bool) -> Result<Vec<Change>, Error> {
+        let wanted = self.to_bind(address, force)?;
+        let driver = self.pci("drivers").join(VFIO_DRIVER);
+        if !driver.exists() {
+            return Err(Error::NoVfio { path: driver, has_iommufd: false });
+        }
+        let mut done: Vec<Change> = Vec::new();
+        for function in wanted {
+            match self.hand_over(&function, Some(VFIO_DRIVER)) {
+                Ok(change) => done.push(change),
+                Err(error) => {
+                    for change in done.iter().rev() {
+                        if let Ok(now) = self.function(change.address) {
+                            let _ = self.hand_over(&now, None);
+                        }
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// The functions that have to change hands for this one to be usable, that one first.
+    fn to_bind(&self, address: Address, force: bool) -> Result<Vec<Function>, Error> {
+        let function = self.function(address)?;
+        if function.is_bridge() {
+            let what = "a bridge stays with Linux".to_owned();
+            return Err(Error::Device { address, what });
+        }
+        let group = function.group.ok_or(Error::NoIommu { address })?;
+        if function.is_unprotected {
+            return Err(Error::Unprotected { address });
+        }
+        let others = self.in_the_way(&function);
+        if !force && !others.is_empty() {
+            let others = others.iter().map(Function::named).collect();
+            return Err(Error::Shared { address, group, others });
+        }
+        let others = others.into_iter().filter(|other| !other.is_bridge());
+        let mut wanted: Vec<Function> = std::iter::once(function).chain(others).collect();
+        wanted.retain(|function| !function.is_ours());
+        match wanted.iter().find(|function| !force && !function.uses.is_empty()) {
+            None => Ok(wanted),
+            Some(Function { address, uses, .. }) => {
+                let again = format!("flysch pci bind {address}");
+                let remedy = busy::remedy(uses, &again);
+                let remedy = format!("{remedy}; `{again} --yes` takes it away from under them");
+                let uses = uses.iter().map(ToString::to_string).collect();
+                Err(Error::InUse { address: *address, uses, remedy })
+            }
+        }
+    }
+
+    /// Gives the function back to Linux, whose own driver takes it, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] if vfio-pci does not have it, [`Error::Busy`] if a program uses it.
+    pub fn unbind(&self, address: Address) -> Result<Change, Error> {
+        let function = self.function(address)?;
+        if !function.is_ours() {
+            return Err(Error::NotOurs { address, driver: function.driver });
+        }
+        // The kernel would wait for the program, for ever.
+        if let Some(pid) = self.user_of(&function) {
+            return Err(Error::Busy { address, pid });
+        }
+        self.hand_over(&function, None)
+    }
+
+    /// Whether a program has the function's group, and its process if that can be seen.
+    fn user_of(&self, function: &Function) -> Option<Option<u32>> {
+        let path = self.vfio(&function.group?.to_string());
+        match std::fs::OpenOptions::new().read(true).write(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                Some(self.process_with(&path))
+            }
+            _ => None,
+        }
+    }
+
+    /// The process that has a file open, as far as this one may see.
+    pub(crate) fn process_with(&self, path: &std::path::Path) -> Option<u32> {
+        let processes = std::fs::read_dir(self.proc()).ok()?.flatten();
+        let has = |pid: &u32| {
+            let folder = self.proc().join(pid.to_string()).join("fd");
+            let mut files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            files.any(|file| std::fs::read_link(file.path()).is_ok_and(|target| target == *path))
+        };
+        processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(has)
+    }
+
+    /// Takes the function from its driver and lets `driver` have it, or whoever Linux chooses.
+    fn hand_over(&self, function: &Function, driver: Option<&str>) -> Result<Change, Error> {
+        let Function { address, driver: from, .. } = function;
+        let address = *address;
+        let result = self.steps(function, driver);
+        let to = self.function(address)?.driver;
+        let is_done = match driver {
+            Some(driver) => to.as_deref() == Some(driver),
+            None => to.as_deref() != Some(VFIO_DRIVER),
+        };
+        match result {
+            Ok(()) if is_done => Ok(Change { address, from: from.clone(), to }),
+            result => {
+                if driver.is_some() {
+                    // Back to whoever had it.
+                    let now = self.function(address)?;
+                    let _ = self.steps(&now, None);
+                }
+                let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+                match result {
+                    Err((path, error)) if denied(&error) => Err(Error::Permission { path }),
+                    Err((path, error)) => {
+                        let what = format!("writing {}: {error}", path.display());
+                        Err(Error::NotBound { address, what })
+                    }
+                    Ok(()) => {
+                        let who = driver.unwrap_or("Linux");
+                        let what = format!("{who} did not take it; the kernel's log tells why");
+                        Err(Error::NotBound { address, what })
+                    }
+                }
+            }
+        }
+    }
+
+    /// The writes of a change (Documentation/ABI/testing/sysfs-bus-pci): `driver_override`, away
+    /// from the driver that has it, and a new search for one.
+    fn steps(
+        &self,
+        function: &Function,
+        driver: Option<&str>,
+    ) -> Result<(), (std::path::PathBuf, io::Error)> {
+        let name = function.address.to_string();
+        let folder = self.folder(function.address);
+        let write = |path: std::path::PathBuf, text: &str| {
+            self.write(&path, text).map_err(|error| (path, error))
+        };
+        write(folder.join("driver_override"), driver.unwrap_or("\n"))?;
+        if function.driver.is_some() {
+            write(folder.join("driver/unbind"), &name)?;
+        }
+        write(self.pci("drivers_probe"), &name)
+    }
+}

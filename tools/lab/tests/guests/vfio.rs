@@ -1,0 +1,174 @@
+//! QEMU's UFS and NVMe devices behind an emulated Intel IOMMU: taken from Linux's drivers, driven
+//! by ours through VFIO, given back.
+
+use std::path::Path;
+use std::time::Duration;
+
+use flysch_lab::{Job, Lab};
+
+use crate::common::{build, command, keep, lab, put, put_command};
+use crate::served::{Server, qemu_11};
+
+mod figure;
+
+/// A machine with an IOMMU whose interrupts are remapped.
+const IOMMU: [&str; 4] =
+    ["-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on"];
+/// NVMe and UFS, alone in their groups.
+const DRIVES: [&str; 6] = [
+    "-device",
+    "nvme,drive=nvme,serial=nvme,addr=10",
+    "-device",
+    "ufs,id=ufs,serial=ufs,mcq=true,mcq-maxq=4,addr=11",
+    "-device",
+    "ufs-lu,bus=ufs,drive=lu0",
+];
+/// Two functions of one device: nothing keeps them apart, so they are one group.
+const PAIR: [&str; 4] = [
+    "-device",
+    "nvme,drive=one,serial=one,addr=12.0,multifunction=on",
+    "-device",
+    "nvme,drive=two,serial=two,addr=12.1",
+];
+
+/// A drive for QEMU, of a new file in that folder.
+fn drive(name: &str, mib: u64, folder: &Path) -> [String; 2] {
+    let path = folder.join(name);
+    std::fs::File::create(&path).and_then(|file| file.set_len(mib << 20)).unwrap();
+    let path = path.display().to_string().replace(',', ",,");
+    ["-drive".into(), format!("if=none,id={name},format=raw,file={path}")]
+}
+
+/// What the guest wrote, which ends well.
+fn run(lab: &Lab, job: &Job<'_>) -> String {
+    let timeout = Duration::from_secs(900);
+    let done = lab.run(&Job { timeout, memory_mib: 1536, ..job.clone() });
+    let done = done.unwrap_or_else(|error| panic!("{error}"));
+    println!("{}", done.output);
+    if done.status != 0 {
+        keep(job.share);
+        panic!("status {}\n{}\n{}", done.status, done.output, done.console);
+    }
+    done.output
+}
+
+/// [`run`] with these devices, and words for the kernel.
+fn run_on(
+    lab: &Lab,
+    script: &str,
+    share: &Path,
+    arguments: &[String],
+    kernel_words: &str,
+) -> String {
+    run(lab, &Job { arguments, kernel_words, ..Job::new(script, share) })
+}
+
+fn words(all: &[&[&str]]) -> Vec<String> {
+    all.concat().into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn controllers_are_linuxs_then_ours_then_linuxs() {
+    let Some(lab) = lab() else { return };
+    let share = tempfile::tempdir().unwrap();
+    let disks = tempfile::tempdir().unwrap();
+    put_command(share.path());
+    let mut arguments = words(&[&IOMMU]);
+    for (name, mib) in [("nvme", 256), ("lu0", 256), ("one", 64), ("two", 64)] {
+        arguments.extend(drive(name, mib, disks.path()));
+    }
+    arguments.extend(words(&[&DRIVES, &PAIR]));
+    let script = include_str!("vfio/drives.sh");
+    let output = run_on(&lab, script, share.path(), &arguments, "intel_iommu=on");
+    for part in ["refusals", "groups", "data", "kill", "rights", "peers", "end"] {
+        assert!(output.contains(&format!("ok {part}\n")), "no \"ok {part}\"");
+    }
+}
+
+/// The IOMMU's driver is the judge: what the device tried to write elsewhere is in its log.
+#[test]
+fn device_reaches_its_memory_and_no_other() {
+    let Some(lab) = lab() else { return };
+    let share = tempfile::tempdir().unwrap();
+    let disks = tempfile::tempdir().unwrap();
+    put_command(share.path());
+    let test = ["test", "--package", "flysch-vfio", "--test", "device", "--no-run"];
+    put(&build(&test, "device"), share.path(), "device");
+    let mut arguments = words(&[&IOMMU]);
+    for name in ["nvme", "lu0"] {
+        arguments.extend(drive(name, 64, disks.path()));
+    }
+    arguments.extend(words(&[&DRIVES]));
+    let script = "
+        modprobe vfio-pci && ./flysch pci bind 00:10.0 || exit 3
+        FLYSCH_PCI=00:10.0 ./device --nocapture || exit 4
+        dmesg | grep 'DMAR:.*DMA Write.*fault addr' || exit 5";
+    let output = run_on(&lab, script, share.path(), &arguments, "intel_iommu=on");
+    assert!(output.contains("test result: ok. 2 passed"));
+    let (_, rest) = output.split_once("Identify into ").expect("it tries");
+    let address = rest.split(',').next().unwrap();
+    assert!(output.contains(&format!("[00:10.0] fault addr {address} ")), "{address}");
+}
+
+/// What the machine lacks is named, with what helps.
+#[test]
+fn machine_without_an_iommu_or_without_checked_interrupts_is_refused() {
+    let Some(lab) = lab() else { return };
+    let share = tempfile::tempdir().unwrap();
+    let disks = tempfile::tempdir().unwrap();
+    put_command(share.path());
+    let mut arguments = words(&[&IOMMU]);
+    for name in ["nvme", "lu0"] {
+        arguments.extend(drive(name, 64, disks.path()));
+    }
+    arguments.extend(words(&[&DRIVES]));
+    let bind =
+        "modprobe vfio-pci; ./flysch pci bind 00:10.0 2>&1 && exit 3; ./flysch pci list; true";
+    let output = run_on(&lab, bind, share.path(), &arguments, "intel_iommu=off");
+    assert!(output.contains("0000:00:10.0 is behind no IOMMU"), "no IOMMU");
+    assert!(output.contains("intel_iommu=on"), "the remedy");
+    assert!(!output.contains("vfio-pci"), "nothing was bound");
+    let open = "modprobe vfio-pci; ./flysch pci bind 00:10.0 || exit 3
+        ./flysch bench --on nvme@pci:00:10.0 --number_ios=1 2>&1 && exit 4; true";
+    let kernel = "intel_iommu=on intremap=off";
+    let output = run_on(&lab, open, share.path(), &arguments, kernel);
+    assert!(output.contains("does not check interrupts"), "no interrupt remapping");
+    assert!(output.contains("allow_unsafe_interrupts"), "the remedy");
+}
+
+/// QEMU's client of what is served.
+fn client(served: &Server, slot: u8) -> [String; 2] {
+    let path = served.socket.display();
+    let socket = format!(r#"{{"type":"unix","path":"{path}"}}"#);
+    let device = format!(r#"{{"driver":"vfio-user-pci","addr":"{slot:x}","socket":{socket}}}"#);
+    ["-device".into(), device]
+}
+
+/// The whole circle: our drivers in the guest, VFIO, the emulated IOMMU, QEMU's client of
+/// vfio-user, our models outside.
+#[test]
+fn models_outside_are_driven_by_drivers_inside() {
+    let Some(lab) = lab() else { return };
+    let share = tempfile::tempdir().unwrap();
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let command = command();
+    put(&command, share.path(), "flysch");
+    let nvme = Server::start(&command, folders[0].path(), "nvme,queues=3,size=256M");
+    let ufs = Server::start(&command, folders[1].path(), "ufs,mcq=3,size=256M");
+    let memory = "memory-backend-memfd,id=memory,size=1536M,share=on";
+    // Without this mode QEMU does not tell the server what is mapped.
+    let iommu = "intel-iommu,intremap=on,caching-mode=on";
+    let machine = "q35,kernel-irqchip=split,memory-backend=memory";
+    let mut arguments = words(&[&["-object", memory, "-machine", machine, "-device", iommu]]);
+    arguments.extend(client(&nvme, 0x10));
+    arguments.extend(client(&ufs, 0x11));
+    let script = include_str!("vfio/models.sh");
+    let job = Job {
+        arguments: &arguments,
+        kernel_words: "intel_iommu=on",
+        program: Some(qemu_11()),
+        ..Job::new(script, share.path())
+    };
+    let output = run(&lab, &job);
+    assert!(output.contains("ok data\n") && output.contains("ok kill\n"), "not all was done");
+}

@@ -1,0 +1,31 @@
+# Our models, which are served outside, through VFIO.
+set -o pipefail
+f=/share/flysch
+nvme=0000:00:10.0 ufs=0000:00:11.0
+fail() { echo "FAILED: $*"; dmesg | tail -20; exit 1; }
+checked() {
+    local target=$1
+    shift
+    timeout 120 $f bench --on "$target" --name=x --verify=crc32c "$@" >/tmp/said 2>&1 ||
+        fail "$target $*: $(cat /tmp/said)"
+    grep -q 'all as written' /tmp/said || fail "$target $*: nothing verified: $(cat /tmp/said)"
+    grep -m1 "^$target: " /tmp/said
+}
+modprobe vfio-pci && $f pci bind $nvme $ufs || fail bind
+$f pci list
+for target in nvme@pci:$nvme nvme@pci:$nvme,queues=3,wait=poll ufs@pci:$ufs \
+    ufs@pci:$ufs,wait=poll ufs@pci:$ufs,mcq=1 ufs@pci:$ufs,mcq=3,wait=poll; do
+    checked $target --rw=randrw --bs=4k --iodepth=16 --size=1M
+    checked $target --rw=randrw --bs=64k --segments=5 --iodepth=4 --size=4M
+done
+echo ok data
+for target in nvme@pci:$nvme ufs@pci:$ufs,mcq=2; do
+    $f bench --on $target --rw=randwrite --bs=16k --iodepth=32 --size=32M --time_based \
+        --runtime=60 >/dev/null 2>&1 &
+    pid=$!
+    sleep 3
+    kill -9 $pid || fail "$target ended by itself"
+    wait $pid 2>/dev/null
+    checked $target --rw=randrw --bs=4k --iodepth=32 --size=1M
+done
+echo ok kill
