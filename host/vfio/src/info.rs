@@ -1,10 +1,8 @@
 //! What the kernel answers in structures with capabilities behind them. The chain is checked as if
 //! it came from anywhere: offsets inside the answer, no circle, nothing beyond the end.
 
-/// Capabilities of a region: the parts of it that may be mapped.
+/// A capability of a region: the parts of it that may be mapped.
 const SPARSE_MMAP: u16 = 1;
-/// The part with the MSI-X table may be mapped, too.
-const MSIX_MAPPABLE: u16 = 3;
 /// Capabilities of an IOMMU: addresses that can be used; maps that are left.
 const IOVA_RANGES: u16 = 1;
 const DMA_AVAILABLE: u16 = 3;
@@ -25,7 +23,6 @@ pub(crate) struct Region {
     pub(crate) offset: u64,
     /// Parts that may be mapped: offset in the region and length.
     pub(crate) areas: Vec<(u64, u64)>,
-    pub(crate) msix_mappable: bool,
 }
 
 impl Region {
@@ -38,16 +35,12 @@ impl Region {
         let mut is_sparse = false;
         if flags & REGION_CAPS != 0 {
             for (id, at) in chain(answer, word32(answer, 12)?)? {
-                match id {
-                    SPARSE_MMAP => {
-                        is_sparse = true;
-                        let is_inside = |&(at, len): &(u64, u64)| {
-                            at.checked_add(len).is_some_and(|end| end <= size)
-                        };
-                        region.areas = pairs(answer, at)?.into_iter().filter(is_inside).collect();
-                    }
-                    MSIX_MAPPABLE => region.msix_mappable = true,
-                    _ => {}
+                if id == SPARSE_MMAP {
+                    is_sparse = true;
+                    let is_inside = |area: &(u64, u64)| {
+                        area.0.checked_add(area.1).is_some_and(|end| end <= size)
+                    };
+                    region.areas = pairs(answer, at)?.into_iter().filter(is_inside).collect();
                 }
             }
         }
