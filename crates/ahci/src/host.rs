@@ -30,6 +30,9 @@ const MS: u64 = 1_000_000;
 /// How often the host looks whether a port on another thread has called it, nanoseconds.
 const ATTENTION_NANOS: u64 = 100_000_000;
 
+/// The ports in use, in order.
+pub(crate) type Units<M> = Vec<Box<Unit<M>>>;
+
 #[derive(Debug)]
 enum Job {
     /// Hand-off, reset, AHCI mode; the ports follow by themselves.
@@ -64,7 +67,7 @@ impl<M: Machine> Hba<M> {
         machine: &M,
         memory: &DmaRegion,
         options: &Options,
-    ) -> Result<(Self, Vec<Box<Unit<M>>>), Error> {
+    ) -> Result<(Self, Units<M>), Error> {
         check(options)?;
         let (cap, ports) = (machine.read32(CAP), machine.read32(PI));
         if (cap, ports) == (u32::MAX, u32::MAX) {
