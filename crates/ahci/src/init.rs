@@ -12,9 +12,9 @@ use flysch_wire::ata::command::{feature, sata_feature as sata};
 use flysch_wire::ata::identify::{sata_feature, sata_more, set82, set84};
 use flysch_wire::ata::log::{self, DevSleepTiming};
 use flysch_wire::ata::registers::{
-    Cap, Cap2, DevSleep, PX_CLB, PX_CLBU, PX_CMD, PX_DEVSLP, PX_FB, PX_FBU, PX_IE, PX_IS, PX_SCTL,
-    PX_SERR, PX_SIG, PX_SSTS, PX_TFD, PortCmd, Sctl, Ssts, Tfd, det, icc, interrupt, signature,
-    status,
+    Cap, Cap2, DevSleep, IS, PX_CLB, PX_CLBU, PX_CMD, PX_DEVSLP, PX_FB, PX_FBU, PX_IE, PX_IS,
+    PX_SCTL, PX_SERR, PX_SIG, PX_SSTS, PX_TFD, PortCmd, Sctl, Ssts, Tfd, det, icc, interrupt,
+    signature, status,
 };
 use flysch_wire::ata::{D2h, H2d, Identify, Kind, Opcode, SECTOR};
 
@@ -180,7 +180,6 @@ impl<M: Machine> Core<M> {
     fn place(&mut self) -> Run<()> {
         self.stop_list()??;
         if self.steps.first() {
-            self.steps.machine.write32(self.steps.base + PX_IE, 0);
             self.change_command(|cmd| cmd.with_fre(false));
         }
         let receiving = PortCmd::new().with_fr(true).into_bits();
@@ -455,8 +454,6 @@ impl<M: Machine> Core<M> {
         let deep = matches!(power, LinkPower::Slumber | LinkPower::DevSleep);
         let on = power != LinkPower::Active;
         self.change_command(|cmd| cmd.with_alpe(on).with_asp(deep));
-        self.steps.machine.write32(self.steps.base + PX_IS, interrupt::GOOD);
-        self.enable_interrupts();
         Ok(())
     }
 
@@ -467,7 +464,15 @@ impl<M: Machine> Core<M> {
             None => interrupt::CHANGES,
         };
         let bits = if self.options.interrupts { all } else { 0 };
+        self.steps.machine.write32(self.steps.base + PX_IS, interrupt::GOOD);
+        self.steps.machine.write32(IS, 1 << self.lane.port);
         self.steps.machine.write32(self.steps.base + PX_IE, bits);
+    }
+
+    /// The port does not interrupt while its control path works: that looks by itself.
+    pub(crate) fn silence(&mut self) {
+        self.steps.machine.write32(self.steps.base + PX_IE, 0);
+        self.steps.machine.write32(IS, 1 << self.lane.port);
     }
 
     /// Notes what went wrong.

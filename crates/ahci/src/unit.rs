@@ -62,6 +62,8 @@ pub(crate) struct Unit<M: Machine> {
     pub(crate) failure: Option<Error>,
     /// The recovery under way is the caller's wish.
     asked: bool,
+    /// The port does not interrupt: its control path works.
+    is_silent: bool,
     /// The last order obeyed; [`Order::NONE`] while parked.
     obeyed: Order,
     /// When the port wants to be polled: for the job under way, or to look around.
@@ -102,6 +104,7 @@ impl<M: Machine> Unit<M> {
             result: None,
             failure: None,
             asked: false,
+            is_silent: false,
             obeyed: Order::NONE,
             job_at: Instant::NEVER,
         }
@@ -357,6 +360,9 @@ impl<M: Machine> Unit<M> {
                 self.job_at = now.after_nanos(DRAIN_NANOS);
                 return;
             }
+            if !core::mem::replace(&mut self.is_silent, true) {
+                self.core.silence();
+            }
             if !self.core.steps.advance(now) {
                 self.job_at = self.core.steps.at;
                 return;
@@ -402,7 +408,7 @@ impl<M: Machine> Unit<M> {
             Recovered::Up => {
                 self.failure = None;
                 self.state = State::Up;
-                self.core.enable_interrupts();
+                self.listen();
                 self.core.lane.open(now);
             }
             Recovered::Empty => {
@@ -410,7 +416,7 @@ impl<M: Machine> Unit<M> {
                 self.state = State::Empty;
                 self.core.changes = interrupt::CHANGES;
                 self.core.forget_changes();
-                self.core.enable_interrupts();
+                self.listen();
             }
             // Until the host has done it.
             Recovered::Hba => self.state = State::Recovering,
@@ -424,6 +430,11 @@ impl<M: Machine> Unit<M> {
         }
     }
 
+    fn listen(&mut self) {
+        self.is_silent = false;
+        self.core.enable_interrupts();
+    }
+
     fn failed(&mut self, error: Error, now: Instant) {
         self.core.steps.abandon();
         let job = self.job.take();
@@ -434,6 +445,7 @@ impl<M: Machine> Unit<M> {
             Some(Job::Operation(_)) => {
                 let refused = matches!(error, Error::Unsupported(_) | Error::NoDevice);
                 if refused {
+                    self.listen();
                     self.core.lane.open(now);
                 } else {
                     self.set_job(Job::Recovery(Recovery::new(true)));

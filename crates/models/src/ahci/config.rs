@@ -1,5 +1,6 @@
 //! What HBA and what devices to model.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,9 +18,16 @@ pub enum Attached {
     /// Nothing.
     Nothing,
     /// A disk.
-    Disk(DiskConfig),
+    Disk(Box<DiskConfig>),
     /// A packet device: a CD drive with this disc.
     Cd(Store, u64),
+}
+
+impl Attached {
+    /// A disk.
+    pub fn disk(config: DiskConfig) -> Self {
+        Self::Disk(Box::new(config))
+    }
 }
 
 /// A disk.
@@ -110,7 +118,7 @@ impl Default for Config {
     /// One port with a disk of 4 GiB.
     fn default() -> Self {
         Self {
-            ports: vec![Attached::Disk(DiskConfig::memory(4 << 30))],
+            ports: vec![Attached::disk(DiskConfig::memory(4 << 30))],
             slots: 32,
             wide: true,
             staggered: false,

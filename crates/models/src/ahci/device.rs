@@ -106,7 +106,7 @@ impl Device {
     pub(super) fn new(attached: Attached, seed: u64, cached: bool) -> Option<Self> {
         match attached {
             Attached::Nothing => None,
-            Attached::Disk(config) => Some(Self::disk(config, seed, cached)),
+            Attached::Disk(config) => Some(Self::disk(*config, seed, cached)),
             Attached::Cd(store, size) => Some(Self::disc(store, size, seed)),
         }
     }
