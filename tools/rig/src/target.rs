@@ -8,12 +8,14 @@ use std::str::FromStr;
 use flysch_bench::published::Origin;
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576};
 
+mod ahci;
 mod error;
 mod nvme;
 mod pairs;
 mod plain;
 mod ufs;
 
+pub use ahci::{AhciQemuTarget, AhciTarget};
 pub use error::{ParseError, did_you_mean};
 pub use nvme::{NvmeQemuTarget, NvmeTarget};
 pub use pairs::{ClockKind, FaultsFrom, Key, Kind};
@@ -21,8 +23,16 @@ pub use plain::{FileTarget, NullTarget};
 pub use ufs::{CryptoTarget, QemuTarget, UfsTarget};
 
 /// Every kind of target, in the order of the help.
-pub const KINDS: [Kind; 6] =
-    [ufs::MODEL, nvme::MODEL, ufs::QEMU, nvme::QEMU, plain::FILE, plain::NULL];
+pub const KINDS: [Kind; 8] = [
+    ufs::MODEL,
+    nvme::MODEL,
+    ahci::MODEL,
+    ufs::QEMU,
+    nvme::QEMU,
+    ahci::QEMU,
+    plain::FILE,
+    plain::NULL,
+];
 
 /// A stack to open.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,10 +41,14 @@ pub enum Target {
     Ufs(UfsTarget),
     /// The NVMe model.
     Nvme(NvmeTarget),
+    /// The AHCI model.
+    Ahci(AhciTarget),
     /// QEMU's UFS device.
     UfsQemu(QemuTarget),
     /// QEMU's NVMe device.
     NvmeQemu(NvmeQemuTarget),
+    /// QEMU's AHCI device.
+    AhciQemu(AhciQemuTarget),
     /// A file.
     File(FileTarget),
     /// Nothing at all.
@@ -65,6 +79,8 @@ impl FromStr for Target {
         match kind {
             "ufs" => UfsTarget::parse(rest).map(Self::Ufs),
             "nvme" => NvmeTarget::parse(rest).map(Self::Nvme),
+            "ahci" => AhciTarget::parse(rest).map(Self::Ahci),
+            "ahci@qemu" => AhciQemuTarget::parse(rest).map(Self::AhciQemu),
             "ufs@qemu" => QemuTarget::parse(rest).map(Self::UfsQemu),
             "nvme@qemu" => NvmeQemuTarget::parse(rest).map(Self::NvmeQemu),
             "null" => NullTarget::parse(rest).map(Self::Null),
