@@ -106,7 +106,6 @@ impl BringUp {
                     Ok(true) => Ok(()),
                     Ok(false) => {
                         core.steps.turn_page();
-                        core.device = None;
                         return Ok(false);
                     }
                     Err(stop) => Err(stop),

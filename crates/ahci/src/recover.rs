@@ -16,7 +16,7 @@
 
 use crate::error::{Cause, Error};
 use crate::history::ErrorKind;
-use crate::init::{BringUp, Core};
+use crate::init::{BringUp, Core, Step};
 use crate::quirks::Quirk;
 use crate::shared::cause;
 use crate::slots::bits;
@@ -73,6 +73,8 @@ pub(crate) struct Recovery {
     tfd: u32,
     /// The device before.
     before: Option<Identify>,
+    /// Why bring-up failed last.
+    last: Option<Error>,
 }
 
 impl Recovery {
@@ -86,6 +88,7 @@ impl Recovery {
             interrupts: 0,
             tfd: 0,
             before: None,
+            last: None,
         }
     }
 
@@ -94,7 +97,15 @@ impl Recovery {
         Self { overdue: true, ..Self::new(true) }
     }
 
-    /// Starts with bring-up: the HBA was reset, or a device came.
+    /// The step of bring-up that is under way.
+    pub(crate) fn step(&self) -> Option<&'static Step> {
+        match self.stage {
+            Stage::BringUp => self.bring_up.step(),
+            _ => None,
+        }
+    }
+
+    /// Starts with bring-up: the first time, or because the HBA was reset.
     pub(crate) fn bring_up() -> Self {
         Self { stage: Stage::BringUp, ..Self::new(false) }
     }
@@ -125,12 +136,14 @@ impl Recovery {
                     Err(stage) => stage,
                 },
                 Stage::Hba => {
-                    let again =
-                        core.hba_resets < HBA_RESETS && !core.hba.quirks.has(Quirk::NoHbaReset);
+                    // A port whose device never came up does not disturb the others.
+                    let again = core.hba_resets < HBA_RESETS
+                        && !core.hba.quirks.has(Quirk::NoHbaReset)
+                        && (self.before.is_some() || self.last.is_none());
                     core.steps.abandon();
                     if !again {
                         core.note(ErrorKind::Gone, 0);
-                        return Err(Stop::Failed(Error::Gone));
+                        return Err(Stop::Failed(self.last.unwrap_or(Error::Gone)));
                     }
                     core.hba_resets += 1;
                     core.steps.shared.orders.report(cause::HBA_RESET);
@@ -315,6 +328,11 @@ impl Recovery {
                 }
                 Ok(Ok(Recovered::Up))
             }
+            // A device that was there is asked more than once.
+            Ok(false) if self.before.is_some() && self.tries + 1 < TRIES => {
+                self.tries += 1;
+                Ok(Err(Stage::Rest))
+            }
             Ok(false) => {
                 if self.before.is_some() {
                     core.note(ErrorKind::Detached, 0);
@@ -327,6 +345,10 @@ impl Recovery {
             Err(Stop::Failed(error)) => {
                 core.steps.abandon();
                 self.tries += 1;
+                self.last = Some(error);
+                if matches!(error, Error::Step { cause: Cause::Signature(_), .. }) {
+                    return Err(Stop::Failed(error));
+                }
                 if matches!(error, Error::Step { cause: Cause::Removed, .. }) {
                     core.steps.shared.orders.report(cause::REMOVED);
                     return Ok(Err(Stage::Hba));

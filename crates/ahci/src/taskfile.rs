@@ -71,6 +71,8 @@ pub(crate) fn translate(task: &Taskfile, direction: Direction, ways: Ways) -> Op
     let plain = |fis| Some(Sent { fis, is_queued: false, packet: None });
     let opcode = Opcode::from_bits(task.command);
     match task.protocol {
+        // A packet device has no sectors.
+        AtaProtocol::Ncq if ways.packets => None,
         AtaProtocol::Ncq if ways.ncq => {
             Some(Sent { fis: fis(task), is_queued: true, packet: None })
         }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::history::ErrorLog;
-use crate::init::{BringUp, Core, Device, HbaFacts, Step};
+use crate::init::{Core, Device, HbaFacts, Step};
 use crate::lane::Lane;
 use crate::layout::PortMemory;
 use crate::operation::{Operation, Output};
@@ -44,7 +44,6 @@ pub enum State {
 
 #[derive(Debug)]
 enum Job {
-    BringUp(BringUp),
     Operation(Operation),
     Recovery(Recovery),
 }
@@ -112,14 +111,14 @@ impl<M: Machine> Unit<M> {
 
     pub(crate) fn state(&self) -> State {
         match self.job {
-            Some(Job::BringUp(_) | Job::Recovery(_)) => State::Recovering,
+            Some(Job::Recovery(_)) => State::Recovering,
             _ => self.state,
         }
     }
 
     pub(crate) fn step(&self) -> Option<&'static Step> {
         match &self.job {
-            Some(Job::BringUp(bring_up)) => bring_up.step(),
+            Some(Job::Recovery(recovery)) => recovery.step(),
             _ => None,
         }
     }
@@ -172,7 +171,7 @@ impl<M: Machine> Unit<M> {
 
     /// Whether the port has nothing of the host's to do and is brought up as far as it can be.
     pub(crate) fn is_settled(&self) -> bool {
-        self.job.is_none() && self.state != State::Down
+        self.job.is_none() && matches!(self.state, State::Up | State::Empty | State::Gone)
     }
 
     #[inline(always)]
@@ -275,25 +274,27 @@ impl<M: Machine> Unit<M> {
         if order.has(Order::GONE) {
             self.leave(Ended::Gone, State::Gone, now);
         } else if order.has(Order::STOP) {
-            self.leave(Ended::Reset, State::Down, now);
+            // One that was up comes up again with the HBA.
+            let state = if self.state == State::Down { State::Down } else { State::Recovering };
+            self.leave(Ended::Reset, state, now);
         } else if !order.runs() {
             self.core.lane.close();
-        } else if self.state == State::Down || self.shared.orders.is_renewed(self.index) {
+        } else if self.must_come_up() || self.shared.orders.is_renewed(self.index) {
             // Parked through the reset of the HBA, it knows of it by this alone.
             self.shared.orders.know(self.index);
             if self.core.lane.in_flight != 0 {
                 self.core.lane.end_all(Ended::Reset, now);
             }
-            let fresh = self.core.device.is_none() && self.failure.is_none();
-            let job = match fresh {
-                true => Job::BringUp(BringUp::default()),
-                false => Job::Recovery(Recovery::bring_up()),
-            };
-            self.set_job(job);
+            self.set_job(Job::Recovery(Recovery::bring_up()));
         } else if self.job.is_none() && self.state == State::Up {
             self.core.lane.open(now);
         }
         self.shared.orders.obey(self.index, order);
+    }
+
+    /// Whether the order to run means that the port is brought up.
+    fn must_come_up(&self) -> bool {
+        self.job.is_none() && matches!(self.state, State::Down | State::Recovering)
     }
 
     /// The HBA has stopped: everything ends.
@@ -369,10 +370,6 @@ impl<M: Machine> Unit<M> {
             }
             self.core.steps.rewind();
             let run = match job {
-                Job::BringUp(bring_up) => bring_up.run(&mut self.core).map(|device| match device {
-                    true => (Recovered::Up, Output::None),
-                    false => (Recovered::Empty, Output::None),
-                }),
                 Job::Recovery(recovery) => {
                     recovery.run(&mut self.core).map(|recovered| (recovered, Output::None))
                 }
@@ -413,6 +410,7 @@ impl<M: Machine> Unit<M> {
             }
             Recovered::Empty => {
                 self.failure = None;
+                self.core.device = None;
                 self.state = State::Empty;
                 self.core.changes = interrupt::CHANGES;
                 self.core.forget_changes();

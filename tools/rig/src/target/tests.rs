@@ -103,7 +103,10 @@ fn wrong_kinds_name_the_nearest_and_the_list() {
     for (given, nearest) in [("ufz", "ufs"), ("ufs@qmu", "ufs@qemu"), ("nul", "null")] {
         let said = refusal(given);
         assert!(said.contains(&format!("did you mean `{nearest}`?")), "{said}");
-        assert!(said.contains("ufs, nvme, ahci, ufs@qemu, nvme@qemu, ahci@qemu, file:PATH, null"), "{said}");
+        assert!(
+            said.contains("ufs, nvme, ahci, ufs@qemu, nvme@qemu, ahci@qemu, file:PATH, null"),
+            "{said}"
+        );
     }
     assert!(!refusal("something-else").contains("did you mean"));
     refusal("");
