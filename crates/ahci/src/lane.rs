@@ -218,7 +218,9 @@ impl<M: Machine> Lane<M> {
         if !M::COHERENT {
             self.sync_incoming(slot);
         }
-        let ended = if self.alone == 0 { Ended::Good } else { self.settle_alone(slot) };
+        // One that is alone may have been issued since this one was found.
+        let is_alone = self.alone == 1 << slot;
+        let ended = if is_alone { self.settle_alone(slot) } else { Ended::Good };
         self.free |= 1 << slot;
         self.in_flight -= 1;
         if !self.line.is_empty() {

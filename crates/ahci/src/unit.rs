@@ -476,7 +476,11 @@ impl<M: Machine> Unit<M> {
             None | Some(Job::Operation(_)) if self.state == State::Up => self.core.lane.poll_at(),
             _ => None,
         };
-        let at = lane.unwrap_or(Instant::NEVER).min(self.job_at);
+        // Who owes nothing need not be polled: a device that comes or goes interrupts. The first
+        // port has the host to look after anyway.
+        let idle = self.index != 0 && self.job.is_none() && self.core.lane.in_flight == 0;
+        let job_at = if idle { Instant::NEVER } else { self.job_at };
+        let at = lane.unwrap_or(Instant::NEVER).min(job_at);
         (at != Instant::NEVER).then_some(at)
     }
 }
