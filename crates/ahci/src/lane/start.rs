@@ -58,6 +58,11 @@ impl<M: Machine> Lane<M> {
         if self.in_flight >= self.capacity || self.free == 0 {
             return Err(NotStarted::Full);
         }
+        // While one that is alone is there or waits, the others wait with their owner: nobody
+        // misses a deadline because a flush takes its time.
+        if self.alone != 0 || !self.line.is_empty() {
+            return Err(NotStarted::Full);
+        }
         // A port multiplier would have more units.
         if command.unit != 0 || command.crypto.is_some() {
             return Err(NotStarted::Unsupported);
@@ -88,7 +93,7 @@ impl<M: Machine> Lane<M> {
         }
         self.machine.sync_for_device(self.tables.region().span(self.table_of(slot), PRDT));
         self.take(slot, command, is_queued);
-        if is_queued && self.line.is_empty() && self.alone == 0 {
+        if is_queued {
             self.posted |= 1 << slot;
         } else {
             self.line.push(slot);
