@@ -151,12 +151,12 @@ pub const CASES: [Case; 23] = [
             Goal::None,
         )
     },
-    ahci("driver-ahci", "driver, AHCI, depth 32", Layer::Driver, 200, Met(200)),
+    ahci("driver-ahci", "driver, AHCI, depth 32", Layer::Driver, 172, Met(200)),
     Case {
         depth: 1,
-        ..ahci("driver-ahci-1", "driver, AHCI, depth 1", Layer::Driver, 400, Goal::None)
+        ..ahci("driver-ahci-1", "driver, AHCI, depth 1", Layer::Driver, 452, Goal::None)
     },
-    ahci("disk-ahci", "disk and driver, AHCI, depth 32", Layer::Disk, 300, Met(300)),
+    ahci("disk-ahci", "disk and driver, AHCI, depth 32", Layer::Disk, 273, Met(300)),
     way(
         "null",
         "a disk that has done everything when its doorbell rings, depth 32",
