@@ -9,11 +9,11 @@
 //! one thread; more threads are more ports. The **[`Host`]** owns what there is one of - hand-off
 //! and reset of the HBA - and rides on the first port.
 //!
-//! - *Hot path* (`lane`): [`start`](flysch_api::command::Port::start) writes one FIS, one header and
-//!   the descriptors of the data, [`ring`](flysch_api::command::Port::ring) writes PxSACT and PxCI
-//!   once per batch, [`poll`](flysch_api::command::Port::poll) reads PxSACT once per batch. Commands
-//!   are queued in the device (NCQ) where it takes that; one that cannot be is alone there, and
-//!   order is kept around it. No allocation, no lock, no search.
+//! - *Hot path* (`lane`): [`start`](flysch_api::command::Port::start) writes one FIS, one header
+//!   and the descriptors of the data, [`ring`](flysch_api::command::Port::ring) writes PxSACT and
+//!   PxCI once per batch, [`poll`](flysch_api::command::Port::poll) reads PxSACT once per batch.
+//!   Commands are queued in the device (NCQ) where it takes that; one that cannot be is alone
+//!   there, and order is kept around it. No allocation, no lock, no search.
 //! - *Control path* (`steps` and what uses it): sequential code without a clock; time comes in with
 //!   `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
 //! - *Between host and ports* (`shared`): one word of orders, one word of obedience per port.
@@ -27,7 +27,7 @@
 //! | `init` | [`STEPS`], bring-up as a list; the device |
 //! | `recover`, `history` | the ladder, what went wrong |
 //! | `operation` | what else can be asked of a port |
-//! | `lane`, `slots`, `taskfile` | commands: the hot path, slots, how a command goes to this device |
+//! | `lane`, `slots`, `taskfile` | the hot path, slots, how a command goes to this device |
 //! | `steps` | the control path's primitives |
 //! | `quirks` | what particular HBAs and devices do differently |
 //!

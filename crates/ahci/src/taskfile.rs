@@ -2,8 +2,8 @@
 //! take it as it is.
 //!
 //! The layer above makes its reads and writes queued ones with 48-bit addresses. A device that does
-//! not queue, or is better not asked to, gets the same transfer as DMA or PIO, with 28-bit addresses
-//! where it has no others: the choice is made here and not per layer above.
+//! not queue, or is better not asked to, gets the same transfer as DMA or PIO, with addresses of 28
+//! bits where it has no others: the choice is made here and not per layer above.
 
 use flysch_api::command::{AtaProtocol, Direction, Taskfile};
 use flysch_wire::ata::command::{TAG_SHIFT, device, send};

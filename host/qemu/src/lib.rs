@@ -1,7 +1,8 @@
 //! QEMU's UFS, NVMe and AHCI devices as an [`api::machine::Machine`](flysch_api::machine::Machine).
 //!
 //! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, its `nvme` device
-//! and namespaces, or its `ich9-ahci` device with disks and CDs, without root and without KVM. Its guest memory is a shared file, so DMA
+//! and namespaces, or its `ich9-ahci` device with disks and CDs, without root and without KVM.
+//! Its guest memory is a shared file, so DMA
 //! memory is plain memory on both sides; registers and PCI configuration go over the qtest socket.
 //! The guest processor halts at its reset vector and stays there: nothing runs in the machine but
 //! its clock and the device.

@@ -68,38 +68,26 @@ impl Device {
         self.work_of(fis).unwrap_or_else(Work::Fail)
     }
 
+    /// Whether the device takes a command now.
+    fn admit(&self, opcode: Opcode, fis: &H2d) -> Result<(), Fail> {
+        let reads_error_log = matches!(opcode, Opcode::ReadLogExt | Opcode::ReadLogDmaExt)
+            && log::of_lba(fis.lba).0 == log::address::NCQ_ERROR;
+        let is_queued = is_queued(fis.command);
+        let is_medium = is_queued || touches_medium(opcode);
+        let refused = self.ncq_error.is_some() && !reads_error_log
+            || is_medium && (self.security.is_locked() || self.sanitize.is_under_way)
+            || is_queued && !self.queues()
+            || is_48(opcode) && !self.has_lba48();
+        if refused { Err(aborted()) } else { Ok(()) }
+    }
+
     fn work_of(&self, fis: &H2d) -> Result<Work, Fail> {
         use Opcode as O;
         let opcode = Opcode::from_bits(fis.command);
         if self.is_packet() {
             return self.packet_work(opcode);
         }
-        let reads_error_log = matches!(opcode, O::ReadLogExt | O::ReadLogDmaExt)
-            && log::of_lba(fis.lba).0 == log::address::NCQ_ERROR;
-        if self.ncq_error.is_some() && !reads_error_log {
-            return Err(aborted());
-        }
-        let is_medium = is_queued(fis.command) || touches_medium(opcode);
-        if is_medium && (self.security.is_locked() || self.sanitize.is_under_way) {
-            return Err(aborted());
-        }
-        if is_queued(fis.command) && !self.queues() {
-            return Err(aborted());
-        }
-        let is_48 = |opcode: Opcode| {
-            matches!(
-                opcode,
-                O::ReadDmaExt
-                    | O::WriteDmaExt
-                    | O::WriteDmaFuaExt
-                    | O::ReadSectorsExt
-                    | O::WriteSectorsExt
-                    | O::ReadVerifyExt
-            )
-        };
-        if is_48(opcode) && !self.has_lba48() {
-            return Err(aborted());
-        }
+        self.admit(opcode, fis)?;
         let lba = if is_48(opcode) { fis.lba } else { lba28(fis) };
         let extent = || self.extent(lba, sectors(fis.count, is_48(opcode)));
         match opcode {
@@ -151,6 +139,20 @@ impl Device {
             _ => Err(aborted()),
         }
     }
+}
+
+/// Whether a transfer has an address of 48 bits.
+fn is_48(opcode: Opcode) -> bool {
+    use Opcode as O;
+    matches!(
+        opcode,
+        O::ReadDmaExt
+            | O::WriteDmaExt
+            | O::WriteDmaFuaExt
+            | O::ReadSectorsExt
+            | O::WriteSectorsExt
+            | O::ReadVerifyExt
+    )
 }
 
 fn touches_medium(opcode: Opcode) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Theory. A link is two pairs of wires, but a frame that goes one way is answered the other way
 //! word by word - flow control, then R_OK -, so payload goes in one direction at a time. Symbols
-//! are coded 8b/10b: 1.5, 3 and 6 Gb/s are 150, 300 and 600 MB/s. Data goes in data FISes of at most
+//! are coded 8b/10b: 1.5, 3 and 6 Gb/s are 150, 300 and 600 MB/s. Data goes in FISes of at most
 //! 8192 bytes, each with a header word and the frame around it: SOF, CRC, EOF, and the words of the
 //! handshake X_RDY, R_RDY, WTRM, R_OK, which cross the cable one after the other (SATA 9.4). A
 //! command also moves FISes of its own: its registers and their acknowledgement, then for queued
@@ -20,8 +20,8 @@ const HEAD: u64 = 4;
 /// Words of the handshake that nothing else overlaps, bytes: X_RDY, R_RDY, WTRM, R_IP, R_OK, SYNC,
 /// twice each, because both ends see a primitive before they answer it.
 const HANDSHAKE: u64 = 48;
-/// FISes of a queued command besides its data: registers (20), their acknowledgement (20), DMA setup
-/// (28), set device bits (8).
+/// FISes of a queued command besides its data: registers (20), their acknowledgement (20), DMA
+/// setup (28), set device bits (8).
 const COMMAND: u64 = 20 + 20 + 28 + 8 + 4 * (FRAME + HANDSHAKE);
 /// A write also waits for its DMA activate (4).
 const ACTIVATE: u64 = 4 + FRAME + HANDSHAKE;

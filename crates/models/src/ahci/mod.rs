@@ -4,11 +4,11 @@
 //! passing of time - and three outputs: register values, DMA, the interrupt line. It has no clock:
 //! every input carries `now`, and [`Ahci::next_event`] says when it next has something to do.
 //!
-//! One command, through the files of this module: a bit of PxCI (`controller`, `port`) makes the HBA
+//! One command, through the files of this module: a bit of PxCI (`controller`, `port`) makes it
 //! fetch header and command FIS (`list`); `command` decides at once *what* will happen; the shared
 //! media decides *when*, through one or two events (`flow`); at the last of them data is copied
 //! (`transfer`), commands without data on the medium are carried out (`control`, `packet`), and the
-//! FIS that ends the command is posted. Reads take their data at that last moment, writes are in the
+//! FIS that ends the command is posted. Reads take their data at that moment, writes are in the
 //! store from that moment on: a command that is dropped earlier leaves no trace.
 //!
 //! Everything the host writes is hostile. An address outside DMA memory, a header that is none, a

@@ -33,7 +33,7 @@ impl From<OutOfRange> for Failed {
     }
 }
 
-/// The parts of the first `len` bytes of a command's data: address, where it is in the data, length.
+/// The parts of the first `len` bytes of a command's data: address, where in the data, length.
 pub(super) struct Parts<'a> {
     memory: &'a GuestMemory,
     table: u64,
