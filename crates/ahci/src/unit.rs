@@ -10,6 +10,7 @@ use crate::options::Options;
 use crate::recover::{Recovered, Recovery};
 use crate::shared::Shared;
 use crate::steps::{Steps, Stop};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use flysch_api::command::{Ata, Command, Declined, Ended, NotStarted, Outcome};
 use flysch_api::machine::{Instant, Machine};
@@ -45,7 +46,11 @@ pub enum State {
 #[derive(Debug)]
 enum Job {
     Operation(Operation),
-    Recovery(Recovery),
+    Recovery(Box<Recovery>),
+}
+
+fn recovery(recovery: Recovery) -> Job {
+    Job::Recovery(Box::new(recovery))
 }
 
 /// A port in use.
@@ -143,10 +148,10 @@ impl<M: Machine> Unit<M> {
             _ => {}
         }
         let job = match operation {
-            Operation::Reset => Job::Recovery(Recovery::reset()),
+            Operation::Reset => recovery(Recovery::reset()),
             Operation::LinkPower(power) => {
                 self.core.options.link_power = power;
-                Job::Recovery(Recovery::reset())
+                recovery(Recovery::reset())
             }
             operation => Job::Operation(operation),
         };
@@ -285,7 +290,7 @@ impl<M: Machine> Unit<M> {
             if self.core.lane.in_flight != 0 {
                 self.core.lane.end_all(Ended::Reset, now);
             }
-            self.set_job(Job::Recovery(Recovery::bring_up()));
+            self.set_job(recovery(Recovery::bring_up()));
         } else if self.job.is_none() && self.state == State::Up {
             self.core.lane.open(now);
         }
@@ -345,7 +350,7 @@ impl<M: Machine> Unit<M> {
         if matches!(self.job, Some(Job::Operation(_))) && core::mem::take(&mut self.asked) {
             self.result = Some(Err(Error::Recovered));
         }
-        self.set_job(Job::Recovery(Recovery::new(overdue)));
+        self.set_job(recovery(Recovery::new(overdue)));
     }
 
     /// Brings the job under way nearer to its end.
@@ -446,7 +451,7 @@ impl<M: Machine> Unit<M> {
                     self.listen();
                     self.core.lane.open(now);
                 } else {
-                    self.set_job(Job::Recovery(Recovery::new(true)));
+                    self.set_job(recovery(Recovery::new(true)));
                 }
             }
             _ => {

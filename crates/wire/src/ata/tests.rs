@@ -151,7 +151,6 @@ fn log_pages_come_back_and_their_checksums_are_looked_at() {
         Attribute { id: 242, flags: 2, value: 100, worst: 99, raw: 0x0102_0304_0506 };
     assert_eq!(SmartData::parse(&smart.to_bytes()), Ok(smart));
     assert_eq!(smart.get(242).map(|a| a.raw), Some(0x0102_0304_0506));
-    assert!();
 }
 
 #[test]
