@@ -82,6 +82,55 @@ fn driver_alone(
     }
 }
 
+/// The SATA driver, queued and alone, with one range and with a list.
+#[test]
+fn the_sata_driver_allocates_nothing_for_a_command() {
+    use flysch_api::command::{Ata, Direction, Ordering, Token};
+    use flysch_cam::Family as _;
+    let machine = flysch_cost::instant_ahci::AhciInstantMachine::new(8 << 20);
+    let options = flysch_ahci::Options { ports: 1, ..Default::default() };
+    let memory = machine.memory().carve(0, 1 << 20);
+    let mut host = flysch_ahci::Host::new(machine.clone(), memory, options).expect("options");
+    host.bring_up(&machine).expect("bring-up");
+    let mut port = host.into_ports().remove(0);
+    let data = machine.memory().carve(1 << 20, 1 << 20);
+    let list = Data::list(&data, 0, &[data.slice(4096, 2048), data.slice(8192, 2048)]);
+    let list = list.expect("room");
+    let mut rounds = || {
+        for round in 0..200_u32 {
+            let (payload, data) = match round % 3 {
+                0 => (Ata::transfer(false, 0, 8, false), Data::One(data.slice(4096, 4096))),
+                1 => (Ata::transfer(true, 0, 8, true), list),
+                _ => (Ata::flush(), Data::NONE),
+            };
+            let direction = if data.is_empty() { Direction::None } else { Direction::FromDevice };
+            let depth = if data.is_empty() { 1 } else { 32 };
+            for token in 0..depth {
+                let command = Command {
+                    unit: 0,
+                    payload,
+                    direction,
+                    data,
+                    crypto: None,
+                    ordering: Ordering::Simple,
+                    deadline: Instant::NEVER,
+                    token: Token::new(token),
+                };
+                port.start(command, machine.now()).expect("room");
+            }
+            port.ring(machine.now());
+            let mut ended = 0;
+            while ended < depth {
+                if let Some(outcome) = port.poll(machine.now()) {
+                    assert_eq!(outcome.ended, Ended::Good);
+                    ended += 1;
+                }
+            }
+        }
+    };
+    assert_eq!(allocations(&mut rounds), 0);
+}
+
 /// How often this thread asks for memory meanwhile.
 fn allocations(meanwhile: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.with(Cell::get);

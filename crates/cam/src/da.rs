@@ -11,7 +11,7 @@ use crate::sense;
 
 /// Length of an UNMAP parameter list of one descriptor, bytes.
 const UNMAP_LIST: usize = unmap::length(1);
-const _: () = assert!(UNMAP_LIST <= DELETE_LIST_MAX);
+const _: () = assert!(UNMAP_LIST <= Scsi::DELETE_LIST);
 
 impl Family for Scsi {
     const NAME: &'static str = "da";

@@ -23,8 +23,6 @@ mod single;
 
 pub use recover::Statistics;
 
-/// Scratch memory per command slot: the parameter list of a delete.
-const SCRATCH_STRIDE: usize = DELETE_LIST_MAX;
 /// Most commands in flight at once: two indexes per command fit 16 bits.
 const SLOTS_MAX: u32 = 16_384;
 /// How soon a port that took nothing, though nothing is in flight, is asked again, nanoseconds.
@@ -122,7 +120,7 @@ where
     /// How much scratch memory a disk over a port with so many slots needs, bytes.
     pub const fn scratch_bytes(slots: u32) -> usize {
         // One place for each part: those of the wishes, at most as many as slots, and those lent.
-        2 * SCRATCH_STRIDE * slots as usize
+        2 * P::Protocol::DELETE_LIST * slots as usize
     }
 
     /// A disk over `port`, which must carry no other commands.
@@ -352,7 +350,7 @@ where
             return Some(index);
         }
         let blocks = wish.blocks.min(u64::from(self.shape.delete_blocks_max)) as u32;
-        let offset = usize::from(index) * SCRATCH_STRIDE;
+        let offset = usize::from(index) * P::Protocol::DELETE_LIST;
         let mut list = [0; DELETE_LIST_MAX];
         let (payload, len) = P::Protocol::delete(wish.lba, blocks, &mut list);
         self.scratch.write(offset, &list[..len]);

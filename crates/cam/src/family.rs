@@ -1,5 +1,5 @@
 //! What a disk needs to know of a command set, one implementation per file: [`da`](mod@crate::da),
-//! [`nda`](mod@crate::nda).
+//! [`nda`](mod@crate::nda), [`ada`](mod@crate::ada).
 //!
 //! A family belongs to a protocol: the disk over a port is of the family of the port's language, so
 //! requests become commands by direct calls.
@@ -7,13 +7,16 @@
 use flysch_api::block::{Cause, Error};
 use flysch_api::command::{Ended, Failure, Protocol};
 
-/// Longest parameter list of a delete, bytes: what a disk's scratch memory has for each command.
-pub const DELETE_LIST_MAX: usize = 32;
+/// Longest parameter list of a delete in any command set, bytes.
+pub const DELETE_LIST_MAX: usize = 512;
 
 /// A command set that disks are made of.
 pub trait Family: Protocol {
     /// What CAM calls such a disk.
     const NAME: &'static str;
+    /// Longest parameter list of a delete, bytes, at most [`DELETE_LIST_MAX`]: what a disk's
+    /// scratch memory has for each command.
+    const DELETE_LIST: usize = 32;
 
     /// Reads (or writes) `blocks` blocks from `lba`; `force_unit_access` only where the unit has
     /// it.

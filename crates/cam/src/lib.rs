@@ -12,6 +12,7 @@
 //! | [`family`] | what a disk needs to know of a command set |
 //! | [`da`](mod@da) | SCSI direct-access units |
 //! | [`nda`](mod@nda) | NVMe namespaces |
+//! | [`ada`](mod@ada) | ATA disks |
 //! | `queue` | requests in hand and their commands |
 //! | [`sense`] | the table of what SCSI sense data means |
 //! | [`run`](mod@run) | one command to its end |
@@ -24,6 +25,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod ada;
 pub mod da;
 pub mod disk;
 mod error;

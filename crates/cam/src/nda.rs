@@ -10,7 +10,7 @@ use crate::disk::Shape;
 use crate::error::Error;
 use crate::family::{Action, DELETE_LIST_MAX, Family, Meaning, Trouble, Verdict};
 
-const _: () = assert!(DSM_RANGE <= DELETE_LIST_MAX);
+const _: () = assert!(DSM_RANGE <= Nvme::DELETE_LIST);
 /// The bit of NSATTR that says that a namespace is write protected.
 const WRITE_PROTECTED: u8 = 1;
 

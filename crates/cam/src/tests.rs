@@ -1,5 +1,6 @@
 //! The disk against a port that plays a scripted part.
 
+mod ada;
 mod disk;
 mod fake;
 mod faults;

@@ -68,11 +68,23 @@ pub enum Kind {
     ReadyStuck,
     /// The device is pulled out: its registers read as ones.
     Unplugged,
+    /// An interface error that stops the command list: IFS.
+    Interface,
+    /// An error on the bus of the host that stops the command list: HBDS.
+    HostBus,
+    /// The device is pulled off its link, and put back a while later.
+    Detached,
+    /// The queued error log cannot be read.
+    NoLog,
+    /// The command list does not stop; only a reset of the HBA helps.
+    ListStuck,
+    /// COMRESET is answered by nobody, this once.
+    Deaf,
 }
 
 impl Kind {
     /// Every kind, in the order of [`Plan`]'s text form.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 29] = [
         Self::Timeout,
         Self::LostInterrupt,
         Self::BadOcs,
@@ -96,11 +108,17 @@ impl Kind {
         Self::EventStorm,
         Self::ReadyStuck,
         Self::Unplugged,
+        Self::Interface,
+        Self::HostBus,
+        Self::Detached,
+        Self::NoLog,
+        Self::ListStuck,
+        Self::Deaf,
     ];
 
     /// Those that cut the power.
-    pub const POWER: [Self; 4] =
-        [Self::PowerLoss, Self::PowerLate, Self::PowerGone, Self::Unplugged];
+    pub const POWER: [Self; 5] =
+        [Self::PowerLoss, Self::PowerLate, Self::PowerGone, Self::Unplugged, Self::Detached];
 
     /// Those of a UFS device and its host controller.
     pub const UFS: [Self; 18] = [
@@ -142,6 +160,26 @@ impl Kind {
         Self::Unplugged,
     ];
 
+    /// Those of a SATA host bus adapter and its devices.
+    pub const AHCI: [Self; 16] = [
+        Self::Timeout,
+        Self::LostInterrupt,
+        Self::Medium,
+        Self::Transient,
+        Self::LinkLoss,
+        Self::PowerLoss,
+        Self::StuckDoorbell,
+        Self::Late,
+        Self::Stall,
+        Self::Unplugged,
+        Self::Interface,
+        Self::HostBus,
+        Self::Detached,
+        Self::NoLog,
+        Self::ListStuck,
+        Self::Deaf,
+    ];
+
     /// Name in a plan's text form.
     pub const fn name(self) -> &'static str {
         match self {
@@ -168,6 +206,12 @@ impl Kind {
             Self::EventStorm => "event-storm",
             Self::ReadyStuck => "stuck-ready",
             Self::Unplugged => "unplug",
+            Self::Interface => "interface",
+            Self::HostBus => "host-bus",
+            Self::Detached => "detach",
+            Self::NoLog => "no-log",
+            Self::ListStuck => "stuck-list",
+            Self::Deaf => "deaf",
         }
     }
 

@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`ufs`] | a UFS device and its host controller: [`ufs::Ufs`], and [`ufs::Threaded`] in a thread |
+//! | [`ahci`] | a SATA host bus adapter and its devices: [`ahci::Ahci`] |
 //! | [`nvme`] | an NVMe controller and its namespaces: [`nvme::Nvme`] |
 //! | [`nand`], [`nor`] | raw flash chips: cells, wear, bad blocks, power cuts; [`flash`] is what they share |
 //! | [`media`] | where a device's time goes: link, firmware, flash array, write buffer |
@@ -21,6 +22,7 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod ahci;
 pub mod events;
 pub mod faults;
 pub mod flash;

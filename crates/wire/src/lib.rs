@@ -15,6 +15,7 @@ mod bytes;
 mod code;
 mod error;
 
+pub mod ata;
 pub mod geom;
 pub mod jffs2;
 pub mod nvme;

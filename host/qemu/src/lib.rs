@@ -1,7 +1,8 @@
-//! QEMU's UFS and NVMe devices as an [`api::machine::Machine`](flysch_api::machine::Machine).
+//! QEMU's UFS, NVMe and AHCI devices as an [`api::machine::Machine`](flysch_api::machine::Machine).
 //!
-//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, or its `nvme`
-//! device and namespaces, without root and without KVM. Its guest memory is a shared file, so DMA
+//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, its `nvme` device
+//! and namespaces, or its `ich9-ahci` device with disks and CDs, without root and without KVM.
+//! Its guest memory is a shared file, so DMA
 //! memory is plain memory on both sides; registers and PCI configuration go over the qtest socket.
 //! The guest processor halts at its reset vector and stays there: nothing runs in the machine but
 //! its clock and the device.
@@ -52,6 +53,8 @@ pub const BLOCK_SIZE: u64 = 4096;
 pub const QUEUES_MAX: u8 = 31;
 /// Highest logical unit number; namespace ids are one higher.
 pub const LUN_MAX: u8 = 31;
+/// Ports of QEMU's AHCI device.
+pub const AHCI_PORTS: u8 = 6;
 /// Most DMA memory: what a q35 machine maps below 4 GiB in one piece, less the first MiB.
 pub const MEMORY_MAX: u64 = 2047 << 20;
 
@@ -63,7 +66,7 @@ pub struct Options {
     /// Which device.
     pub controller: Controller,
     /// UFS: queue pairs of the multi-circular queue; 0 leaves MCQ off. NVMe: I/O queue pairs; 0 is
-    /// one. At most [`QUEUES_MAX`].
+    /// one. At most [`QUEUES_MAX`]. AHCI has none.
     pub queues: u8,
     /// DMA memory, bytes; rounded up to whole MiB, at most [`MEMORY_MAX`]. It is sparse.
     pub memory_bytes: u64,
@@ -99,6 +102,9 @@ pub enum Controller {
         /// Bytes per block, 512 or 4096.
         block_size: u32,
     },
+    /// `ich9-ahci`, with `ide-hd` for units that can be written and `ide-cd` for those that
+    /// cannot: logical unit n is at port n.
+    Ahci,
 }
 
 /// One logical unit.
@@ -406,6 +412,10 @@ fn check(options: &Options) -> Result<(), Error> {
         if lun > LUN_MAX {
             return refuse(format!("logical unit {lun}: the highest number is {LUN_MAX}"));
         }
+        if options.controller == Controller::Ahci && lun >= AHCI_PORTS {
+            let last = AHCI_PORTS - 1;
+            return refuse(format!("port {lun}: QEMU's AHCI device has ports 0 to {last}"));
+        }
         if seen & (1 << lun) != 0 {
             return refuse(format!("logical unit {lun} is given twice"));
         }
@@ -478,7 +488,7 @@ fn own_device(list: &mut Arguments, options: &Options, stores: &[Store]) {
                  rerror=report"
             ),
         );
-        list.option("-device", unit_device(options.controller, lun));
+        list.option("-device", unit_device(options.controller, unit));
     }
 }
 
@@ -491,12 +501,18 @@ fn controller_device(options: &Options) -> String {
         (Controller::Nvme { .. }, queues) => {
             format!("nvme,{place},serial=flysch,max_ioqpairs={}", queues.max(1))
         }
+        (Controller::Ahci, _) => format!("ich9-ahci,{place}"),
     }
 }
 
 /// A unit of it.
-fn unit_device(controller: Controller, lun: u8) -> String {
+fn unit_device(controller: Controller, unit: &Unit) -> String {
+    let lun = unit.lun;
     match controller {
+        Controller::Ahci => {
+            let kind = if unit.read_only { "ide-cd" } else { "ide-hd" };
+            format!("{kind},bus=host0.{lun},drive=lu{lun}")
+        }
         Controller::Ufs => format!("ufs-lu,bus=host0,drive=lu{lun},lun={lun}"),
         Controller::Nvme { block_size } => {
             let nsid = u32::from(lun) + 1;
@@ -551,6 +567,7 @@ fn known_words(words: &str, options: &Options, program: &Path, version: Version)
     let device = match options.controller {
         Controller::Ufs => "ufs",
         Controller::Nvme { .. } => "nvme",
+        Controller::Ahci => "ich9-ahci",
     };
     if words.contains(&format!("'{device}' is not a valid device model name")) {
         return Some(Error::NoDevice { device, program: program.to_path_buf(), version });

@@ -19,7 +19,8 @@ const ID: u32 = 0x00;
 const COMMAND: u32 = 0x04;
 const CLASS: u32 = 0x08;
 const BAR0: u32 = 0x10;
-const BAR1: u32 = 0x14;
+/// The BAR of AHCI's registers (AHCI 2.1.11).
+const BAR5: u32 = 0x24;
 /// Bits 2:1 of a BAR that is the lower half of one of 64 bits.
 const BAR_64_BIT: u32 = 2 << 1;
 const COMMAND_MEMORY: u32 = 1 << 1;
@@ -28,6 +29,9 @@ const COMMAND_BUS_MASTER: u32 = 1 << 2;
 const CLASS_UFSHCI: u32 = 0x01_0901;
 /// Mass storage, non-volatile memory, NVMe.
 const CLASS_NVME: u32 = 0x01_0802;
+
+/// Mass storage, Serial ATA, AHCI.
+const CLASS_AHCI: u32 = 0x01_0601;
 
 /// Where the controller's registers are.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +56,10 @@ impl From<Broken> for Fault {
 
 /// Makes the controller's registers reachable and lets it master the bus.
 pub(crate) fn attach(link: &mut Link, controller: Controller) -> Result<Window, Fault> {
-    let (expected, name) = match controller {
-        Controller::Ufs => (CLASS_UFSHCI, "a UFS host controller"),
-        Controller::Nvme { .. } => (CLASS_NVME, "an NVMe controller"),
+    let (expected, register, name) = match controller {
+        Controller::Ufs => (CLASS_UFSHCI, BAR0, "a UFS host controller"),
+        Controller::Nvme { .. } => (CLASS_NVME, BAR0, "an NVMe controller"),
+        Controller::Ahci => (CLASS_AHCI, BAR5, "an AHCI host bus adapter"),
     };
     // Everything that reaches the I/O APIC is reported as a line of its own.
     link.call(format_args!("irq_intercept_in ioapic"))?;
@@ -65,15 +70,15 @@ pub(crate) fn attach(link: &mut Link, controller: Controller) -> Result<Window, 
             "PCI slot {SLOT} holds {id:#010x} of class {class:#08x}, not {name}"
         )));
     }
-    write(link, BAR0, u32::MAX)?;
-    let bar = read(link, BAR0)?;
+    write(link, register, u32::MAX)?;
+    let bar = read(link, register)?;
     let length = (!(bar & !0xF)).wrapping_add(1);
     if length == 0 || length > 1 << 24 {
         return Err(Fault::Device(format!("its register window has a length of {length:#x}")));
     }
-    write(link, BAR0, BASE)?;
+    write(link, register, BASE)?;
     if bar & BAR_64_BIT != 0 {
-        write(link, BAR1, 0)?;
+        write(link, register + 4, 0)?;
     }
     write(link, COMMAND, COMMAND_MEMORY | COMMAND_BUS_MASTER)?;
     Ok(Window {

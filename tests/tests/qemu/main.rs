@@ -1,6 +1,7 @@
 //! What needs QEMU: its UFS and NVMe devices under our drivers, and the machine that boots
 //! without a system.
 
+mod ahci;
 mod bare_metal;
 mod command;
 mod features;

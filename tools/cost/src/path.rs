@@ -4,7 +4,9 @@
 //! is the driver, or driver and disk, and the loop that makes the requests.
 
 use flysch_api::block::{Device, Operation, Request};
-use flysch_api::command::{Cdb, Command, Direction, Ended, Nvme, Ordering, Port, Protocol, Token};
+use flysch_api::command::{
+    Ata, Cdb, Command, Direction, Ended, Nvme, Ordering, Port, Protocol, Token,
+};
 use flysch_api::data::Data;
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
 use flysch_cam::{Disk, Family, Shape};
@@ -13,6 +15,7 @@ use flysch_ufs::{Host, Options, QueueMode};
 use crate::block::{self, Top};
 use crate::budget::{Budget, Goal};
 use crate::instant::{InstantMachine, Order};
+use crate::instant_ahci::AhciInstantMachine;
 use crate::instant_nvme::NvmeInstantMachine;
 
 const DRIVER_BYTES: usize = 1 << 20;
@@ -44,6 +47,8 @@ pub enum Controller {
     UfsSdq,
     /// NVMe.
     Nvme,
+    /// SATA.
+    Ahci,
     /// None: what is measured stands on no driver.
     None,
 }
@@ -80,7 +85,7 @@ impl Case {
 }
 
 /// Everything that is measured.
-pub const CASES: [Case; 20] = [
+pub const CASES: [Case; 23] = [
     case("driver-mcq", "driver, MCQ, depth 32, in order", Layer::Driver, 192, Met(200)),
     Case {
         order: Order::Shuffled,
@@ -146,6 +151,12 @@ pub const CASES: [Case; 20] = [
             Goal::None,
         )
     },
+    ahci("driver-ahci", "driver, AHCI, depth 32", Layer::Driver, 172, Met(200)),
+    Case {
+        depth: 1,
+        ..ahci("driver-ahci-1", "driver, AHCI, depth 1", Layer::Driver, 452, Goal::None)
+    },
+    ahci("disk-ahci", "disk and driver, AHCI, depth 32", Layer::Disk, 273, Met(300)),
     way(
         "null",
         "a disk that has done everything when its doorbell rings, depth 32",
@@ -202,6 +213,16 @@ const fn nvme(
     Case { controller: Controller::Nvme, ..case(name, what, layer, bound, goal) }
 }
 
+const fn ahci(
+    name: &'static str,
+    what: &'static str,
+    layer: Layer,
+    bound: u64,
+    goal: Goal,
+) -> Case {
+    Case { controller: Controller::Ahci, ..case(name, what, layer, bound, goal) }
+}
+
 const fn case(
     name: &'static str,
     what: &'static str,
@@ -222,6 +243,7 @@ pub fn run(case: &Case, count: u32) {
         (Layer::Way(top), _) => block::run(top, case.depth, count),
         (Layer::NullDisk, _) => block::run_alone(case.depth, count),
         (_, Controller::Nvme) => run_nvme(case, count),
+        (_, Controller::Ahci) => run_ahci(case, count),
         _ => run_ufs(case, count),
     }
 }
@@ -247,6 +269,19 @@ fn run_nvme(case: &Case, count: u32) {
     host.bring_up(&machine).expect("bring-up");
     let read = Nvme::transfer(false, 0, 1, false);
     measure(&machine, host.into_ports().remove(0), (1, read), case, count);
+}
+
+fn run_ahci(case: &Case, count: u32) {
+    let machine = AhciInstantMachine::new(8 << 20);
+    let options = flysch_ahci::Options { interrupts: false, ..Default::default() };
+    let memory = machine.memory().carve(0, DRIVER_BYTES);
+    let options = flysch_ahci::Options { ports: 1, ..options };
+    let mut host =
+        flysch_ahci::Host::new(machine.clone(), memory, options).expect("options that fit");
+    host.bring_up(&machine).expect("bring-up");
+    // Sectors of 4096 bytes or not, the driver does not look.
+    let read = Ata::transfer(false, 0, 8, false);
+    measure(&machine, host.into_ports().remove(0), (0, read), case, count);
 }
 
 fn measure<M: Machine, P: Port>(

@@ -171,7 +171,12 @@ fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
                 let why = "the NVMe model has no thread of its own: --clock virtual or hybrid";
                 return Err(Failure::usage(why));
             }
+            (Some(ClockKind::Real), Target::Ahci(_)) => {
+                let why = "the AHCI model has no thread of its own: --clock virtual or hybrid";
+                return Err(Failure::usage(why));
+            }
             (Some(clock), Target::Nvme(nvme)) => nvme.clock = clock,
+            (Some(clock), Target::Ahci(ahci)) => ahci.clock = clock,
             _ => {}
         }
         Ok((text.clone(), target))

@@ -32,6 +32,9 @@ pub enum Error {
     /// The NVMe model cannot be as asked for.
     #[error(transparent)]
     NvmeModel(#[from] flysch_models::nvme::ConfigError),
+    /// The AHCI model cannot be as asked for.
+    #[error(transparent)]
+    AhciModel(#[from] flysch_models::ahci::ConfigError),
     /// The key of the modelled RPMB cannot be used.
     #[error("{}: no RPMB key: {cause}", path.display())]
     RpmbKey {
@@ -63,6 +66,15 @@ pub enum Error {
     /// The NVMe controller could not be brought up.
     #[error("NVMe controller: {0}")]
     Nvme(#[from] flysch_nvme::Error),
+    /// The SATA host bus adapter or its port could not be brought up.
+    #[error("SATA host bus adapter: {0}")]
+    Ahci(#[from] flysch_ahci::Error),
+    /// There is no device at the port.
+    #[error("there is no device at port {port} of the SATA host bus adapter")]
+    NoDevice {
+        /// The port.
+        port: u8,
+    },
     /// The controller has no such namespace.
     #[error("the controller has no active namespace {namespace}; it has {present}")]
     NoNamespace {

@@ -3,6 +3,7 @@
 use flysch_api::machine::Machine;
 use flysch_bench::results::Incident;
 use flysch_cam::Statistics;
+use flysch_models::ahci::Ahci;
 use flysch_models::faults::{Injector, Kind, Plan};
 use flysch_models::machine::Inline;
 use flysch_models::nvme::Nvme;
@@ -43,6 +44,20 @@ impl Witness for Inline<Model> {
 impl Witness for Inline<Nvme> {
     fn injected(&self) -> Vec<Incident> {
         self.with_model(|model| of_nvme(model))
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.with_model(|model| model.store_failure())
+    }
+
+    fn arm(&self, plan: Plan) {
+        self.with_model(|model| model.arm_faults(plan));
+    }
+}
+
+impl Witness for Inline<Ahci> {
+    fn injected(&self) -> Vec<Incident> {
+        self.with_model(|model| of_ahci(model))
     }
 
     fn failure(&self) -> Option<String> {
@@ -97,6 +112,13 @@ pub(crate) fn of_model(model: &Model) -> Vec<Incident> {
 /// What the NVMe model counts.
 pub(crate) fn of_nvme(model: &Nvme) -> Vec<Incident> {
     let mut all = of_faults(model.faults(), &Kind::NVME, model.lost());
+    all.extend(model.full_files().map(|full| of_full(&full)));
+    all
+}
+
+/// What the AHCI model counts.
+fn of_ahci(model: &Ahci) -> Vec<Incident> {
+    let mut all = of_faults(model.faults(), &Kind::AHCI, model.lost());
     all.extend(model.full_files().map(|full| of_full(&full)));
     all
 }

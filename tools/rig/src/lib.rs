@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod ahci;
 pub mod blocks;
 mod error;
 mod function;
@@ -22,6 +23,7 @@ mod target;
 mod ticks;
 pub mod ufs;
 
+pub use ahci::AhciControl;
 pub use error::Error;
 pub use flysch_models::faults::{Kind as FaultKind, Plan, PlanError};
 pub use function::{Served, serve};
@@ -30,8 +32,8 @@ pub use nvme::NvmeControl;
 pub use open::{Needs, Visitor};
 pub use stack::{Plain, Stack};
 pub use target::{
-    ClockKind, CryptoTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmePciTarget,
-    NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget,
-    did_you_mean,
+    AhciQemuTarget, AhciTarget, ClockKind, CryptoTarget, FaultsFrom, FileTarget, KINDS, Key, Kind,
+    NullTarget, NvmePciTarget, NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target,
+    UfsPciTarget, UfsTarget, did_you_mean,
 };
 pub use ufs::{Control, Controller};

@@ -8,6 +8,7 @@ use flysch_bench::results::Incident;
 use flysch_files::Made;
 use flysch_models::ufs::Threaded;
 
+use crate::ahci::{self, Ahci, AhciControl, AhciMachine};
 use crate::blocks::{Blocks, OnDevice};
 use crate::error::Error;
 use crate::image::{ImageError, make};
@@ -26,6 +27,8 @@ pub enum Stack {
     UfsThreaded(Ufs<Threaded>),
     /// The NVMe model in this thread.
     Nvme(Nvme<NvmeMachine>),
+    /// The AHCI model in this thread.
+    Ahci(Ahci<AhciMachine>),
     /// QEMU's UFS device.
     UfsQemu(Ufs<flysch_qemu::Machine>),
     /// QEMU's NVMe device.
@@ -34,6 +37,8 @@ pub enum Stack {
     UfsPci(Ufs<flysch_vfio::Machine>),
     /// An NVMe controller of this machine.
     NvmePci(Nvme<flysch_vfio::Machine>),
+    /// QEMU's AHCI device.
+    AhciQemu(Ahci<flysch_qemu::Machine>),
     /// A file.
     File(Plain<File>),
     /// Nothing at all.
@@ -47,6 +52,8 @@ macro_rules! each {
             Stack::Ufs($stack) => $what,
             Stack::UfsThreaded($stack) => $what,
             Stack::Nvme($stack) => $what,
+            Stack::Ahci($stack) => $what,
+            Stack::AhciQemu($stack) => $what,
             Stack::UfsQemu($stack) => $what,
             Stack::NvmeQemu($stack) => $what,
             Stack::UfsPci($stack) => $what,
@@ -109,6 +116,8 @@ impl Stack {
             }
             Target::Ufs(target) => ufs::open_inline(target, needs).map(Self::Ufs),
             Target::Nvme(target) => nvme::open_inline(target, needs).map(Self::Nvme),
+            Target::Ahci(target) => ahci::open_inline(target, needs).map(Self::Ahci),
+            Target::AhciQemu(target) => ahci::open_qemu(target, needs).map(Self::AhciQemu),
             Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
             Target::NvmeQemu(target) => nvme::open_qemu(target, needs).map(Self::NvmeQemu),
             Target::UfsPci(target) => ufs::open_pci(target, needs).map(Self::UfsPci),
@@ -148,6 +157,15 @@ impl Stack {
             Self::Nvme(nvme) => Some(nvme),
             Self::NvmeQemu(nvme) => Some(nvme),
             Self::NvmePci(nvme) => Some(nvme),
+            _ => None,
+        }
+    }
+
+    /// The management side, if the stack stands on a SATA port.
+    pub fn ahci(&mut self) -> Option<&mut dyn AhciControl> {
+        match self {
+            Self::Ahci(ahci) => Some(ahci),
+            Self::AhciQemu(ahci) => Some(ahci),
             _ => None,
         }
     }

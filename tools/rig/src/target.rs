@@ -8,6 +8,7 @@ use std::str::FromStr;
 use flysch_bench::published::Origin;
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576};
 
+mod ahci;
 mod error;
 mod nvme;
 mod pairs;
@@ -15,6 +16,7 @@ mod pci;
 mod plain;
 mod ufs;
 
+pub use ahci::{AhciQemuTarget, AhciTarget};
 pub use error::{ParseError, did_you_mean};
 pub use nvme::{NvmeQemuTarget, NvmeTarget};
 pub use pairs::{ClockKind, FaultsFrom, Key, Kind};
@@ -23,8 +25,18 @@ pub use plain::{FileTarget, NullTarget};
 pub use ufs::{CryptoTarget, QemuTarget, UfsTarget};
 
 /// Every kind of target, in the order of the help.
-pub const KINDS: [Kind; 8] =
-    [ufs::MODEL, nvme::MODEL, ufs::QEMU, nvme::QEMU, pci::UFS, pci::NVME, plain::FILE, plain::NULL];
+pub const KINDS: [Kind; 10] = [
+    ufs::MODEL,
+    nvme::MODEL,
+    ahci::MODEL,
+    ufs::QEMU,
+    nvme::QEMU,
+    ahci::QEMU,
+    pci::UFS,
+    pci::NVME,
+    plain::FILE,
+    plain::NULL,
+];
 
 /// A stack to open.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +45,8 @@ pub enum Target {
     Ufs(UfsTarget),
     /// The NVMe model.
     Nvme(NvmeTarget),
+    /// The AHCI model.
+    Ahci(AhciTarget),
     /// QEMU's UFS device.
     UfsQemu(QemuTarget),
     /// QEMU's NVMe device.
@@ -41,6 +55,8 @@ pub enum Target {
     UfsPci(UfsPciTarget),
     /// An NVMe controller of this machine.
     NvmePci(NvmePciTarget),
+    /// QEMU's AHCI device.
+    AhciQemu(AhciQemuTarget),
     /// A file.
     File(FileTarget),
     /// Nothing at all.
@@ -71,6 +87,8 @@ impl FromStr for Target {
         match kind {
             "ufs" => UfsTarget::parse(rest).map(Self::Ufs),
             "nvme" => NvmeTarget::parse(rest).map(Self::Nvme),
+            "ahci" => AhciTarget::parse(rest).map(Self::Ahci),
+            "ahci@qemu" => AhciQemuTarget::parse(rest).map(Self::AhciQemu),
             "ufs@qemu" => QemuTarget::parse(rest).map(Self::UfsQemu),
             "nvme@qemu" => NvmeQemuTarget::parse(rest).map(Self::NvmeQemu),
             "ufs@pci" => UfsPciTarget::parse(rest).map(Self::UfsPci),

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use flysch_api::command::{Command, Declined, Failure, Limits, Outcome, Port};
 use flysch_api::machine::{DmaRegion, Instant};
-use flysch_cam::{Disk, Family, Shape, nda, scan};
+use flysch_cam::{Disk, Family, Shape, ada, nda, scan};
+use flysch_models::ahci::{Ahci as AhciModel, Attached, Config as AhciConfig, DiskConfig};
 use flysch_models::faults::{Injector, Kind, Plan};
 use flysch_models::machine::{Inline, Mode, Model};
 use flysch_models::nvme::{Config as NvmeConfig, NamespaceConfig, Nvme as NvmeModel};
@@ -23,17 +24,20 @@ pub enum On {
     Ufs,
     /// NVMe.
     Nvme,
+    /// SATA.
+    Ahci,
 }
 
 impl On {
     /// Every stack.
-    pub const ALL: [Self; 2] = [Self::Ufs, Self::Nvme];
+    pub const ALL: [Self; 3] = [Self::Ufs, Self::Nvme, Self::Ahci];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ufs => "ufs",
             Self::Nvme => "nvme",
+            Self::Ahci => "ahci",
         }
     }
 
@@ -42,6 +46,7 @@ impl On {
         match self {
             Self::Ufs => &Kind::UFS,
             Self::Nvme => &Kind::NVME,
+            Self::Ahci => &Kind::AHCI,
         }
     }
 }
@@ -57,7 +62,7 @@ impl FromStr for On {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|on| on.name() == text);
-        found.ok_or_else(|| format!("there is no stack `{text}`; there are ufs and nvme"))
+        found.ok_or_else(|| format!("there is no stack `{text}`; there are ufs, nvme and ahci"))
     }
 }
 
@@ -67,7 +72,8 @@ pub(crate) struct Choice {
     pub(crate) lanes: u8,
     pub(crate) depth: u16,
     pub(crate) units: u8,
-    /// UFS: multi-circular queues. NVMe: scatter gather lists.
+    /// UFS: multi-circular queues. NVMe: scatter gather lists. AHCI: commands are queued in the
+    /// device.
     variant: bool,
     /// Without work for so long the link hibernates, microseconds.
     auto_hibern8_us: Option<u32>,
@@ -147,6 +153,8 @@ pub(crate) trait Stack: Sized {
     type Port: Port<Protocol: Family>;
     /// Bits of a unit's number that make it that of another unit.
     const OTHER_UNIT: u64;
+    /// An error of one command ends those that are in the device with it.
+    const ERRORS_SPREAD: bool = false;
 
     fn injector(model: &Self::Model) -> &Injector;
 
@@ -391,4 +399,96 @@ impl Stack for Nvme {
 fn nvme_options(choice: Choice) -> flysch_nvme::Options {
     let Choice { lanes, depth, variant, .. } = choice;
     flysch_nvme::Options { lanes: lanes.into(), depth, sgls: variant, ..Default::default() }
+}
+
+/// SATA: a disk at each port, and a port is a lane.
+pub(crate) struct Ahci;
+
+impl Stack for Ahci {
+    type Model = AhciModel;
+    type Port = flysch_ahci::Port<Inline<AhciModel>>;
+    /// A port without a multiplier has one unit.
+    const OTHER_UNIT: u64 = 1;
+    const ERRORS_SPREAD: bool = true;
+
+    fn injector(model: &AhciModel) -> &Injector {
+        model.faults()
+    }
+
+    fn choose(random: &mut Random) -> Choice {
+        let (lanes, depth) = (1 + random.below(3) as u8, 1 + random.below(32) as u16);
+        let variant = random.below(4) != 0;
+        let rests = random.below(3) == 0;
+        Choice {
+            lanes,
+            depth,
+            units: lanes,
+            variant,
+            // The model's links sleep after a millisecond.
+            auto_hibern8_us: rests.then_some(1000),
+            ways: Ways::default(),
+        }
+    }
+
+    fn needs(choice: Choice) -> (usize, usize) {
+        let driver = flysch_ahci::Host::<Inline<AhciModel>>::memory_len(&ahci_options(choice));
+        (driver, Disk::<Self::Port>::scratch_bytes(choice.depth.into()))
+    }
+
+    fn pieces(_: Choice) -> [u32; 4] {
+        ANY
+    }
+
+    fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
+        let disk = |_| {
+            Attached::disk(DiskConfig {
+                sector_bytes: setting.block,
+                ..DiskConfig::memory(setting.unit_bytes)
+            })
+        };
+        let config = AhciConfig {
+            ports: (0..setting.choice.lanes).map(disk).collect(),
+            volatile_cache: true,
+            faults: setting.plan.clone(),
+            seed: setting.seed,
+            ..AhciConfig::default()
+        };
+        let memory = setting.memory;
+        let model = AhciModel::new(config, memory.clone()).map_err(|e| set_up(&e))?;
+        let machine = Inline::new(model, memory.clone(), Default::default(), Mode::Virtual);
+        let options = ahci_options(setting.choice);
+        let mut host = flysch_ahci::Host::new(machine.clone(), setting.driver.clone(), options)
+            .map_err(|e| set_up(&e))?;
+        try_often(|| host.bring_up(&machine))?;
+        let mut ports = host.into_ports();
+        let shape = |port: &mut Self::Port| {
+            // A disk that did not answer its first COMRESET answers a later one.
+            if port.state() != flysch_ahci::State::Up {
+                try_often(|| port.run(&machine, flysch_ahci::Operation::Reset))?;
+            }
+            let Some(device) = port.device() else {
+                return Err(Violation::SetUp(format!("no device at port {}", port.number())));
+            };
+            let queued = device.queued;
+            let ways = ada::Ways { queued, force_unit_access: true, trims: true };
+            ada::shape(&device.identify, ways).map_err(|e| set_up(&e))
+        };
+        let units = ports.iter_mut().map(shape).collect::<Result<Vec<_>, _>>()?;
+        Ok(Opened { machine, host: None, ports, units })
+    }
+}
+
+fn ahci_options(choice: Choice) -> flysch_ahci::Options {
+    let Choice { lanes, depth, variant, auto_hibern8_us, .. } = choice;
+    let link_power = match auto_hibern8_us {
+        Some(_) => flysch_ahci::LinkPower::Slumber,
+        None => flysch_ahci::LinkPower::Active,
+    };
+    flysch_ahci::Options {
+        ports: (1 << lanes) - 1,
+        depth: depth as u8,
+        queued: variant,
+        link_power,
+        ..Default::default()
+    }
 }

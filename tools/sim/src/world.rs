@@ -17,7 +17,7 @@ use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::random::Random;
 
 use crate::oracle::{Oracle, WriteEnd};
-use crate::stack::{Apart, Choice, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up};
+use crate::stack::{Ahci, Apart, Choice, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up};
 use crate::violation::Violation;
 use crate::witness::{Outcomes, PortMistake, Witness};
 
@@ -113,6 +113,7 @@ pub fn run(wish: &Wish) -> Result<Totals, Violation> {
     match wish.on {
         On::Ufs => run_on::<Ufs>(wish),
         On::Nvme => run_on::<Nvme>(wish),
+        On::Ahci => run_on::<Ahci>(wish),
     }
 }
 
@@ -339,7 +340,7 @@ impl<S: Stack> World<S> {
         let attentions = u64::from(self.choice.units) * (1 + self.lanes.len() as u64);
         let of_kind = |(kind, count): (Kind, u64)| match kind {
             Kind::LostInterrupt | Kind::Late | Kind::EnableGlitch => 0,
-            Kind::Medium | Kind::Transient | Kind::ShortRead => count,
+            Kind::Medium | Kind::Transient | Kind::ShortRead if !S::ERRORS_SPREAD => count,
             _ => count * (self.slots + attentions),
         };
         // What the scan left pending.
@@ -617,9 +618,12 @@ fn some_plan(random: &mut Random, kinds: &[Kind]) -> Plan {
         let often = match kind {
             // Each of these costs a recovery of the whole controller.
             Kind::Fatal | Kind::LinkLoss | Kind::PowerLoss | Kind::Uic | Kind::Stall => 300,
+            Kind::Interface | Kind::HostBus | Kind::Detached => 300,
             Kind::PowerLate => 600,
             // Their opportunities are few: resets, and commands that wake a link.
             Kind::EnableGlitch | Kind::AutoHibern8 | Kind::ReadyStuck => 2,
+            Kind::NoLog => 2,
+            Kind::ListStuck | Kind::Deaf => 30,
             _ => 50,
         };
         let trigger = match random.below(2) {
@@ -631,10 +635,18 @@ fn some_plan(random: &mut Random, kinds: &[Kind]) -> Plan {
         };
         plan = plan.with(kind, trigger);
     }
-    // These need somebody who resets the controller.
-    let at_reset = [Kind::EnableGlitch, Kind::ReadyStuck];
-    if at_reset.into_iter().any(|kind| plan.trigger(kind) != Trigger::Never) {
-        plan = plan.with(Kind::Fatal, Trigger::Every(500));
+    // These need somebody who resets the controller, or a device that fails.
+    let needs = [
+        (Kind::EnableGlitch, Kind::Fatal, 500),
+        (Kind::ReadyStuck, Kind::Fatal, 500),
+        (Kind::Deaf, Kind::LinkLoss, 150),
+        (Kind::ListStuck, Kind::Transient, 60),
+        (Kind::NoLog, Kind::Transient, 60),
+    ];
+    for (kind, other, every) in needs {
+        if plan.trigger(kind) != Trigger::Never {
+            plan = plan.with(other, Trigger::Every(every));
+        }
     }
     plan
 }

@@ -36,7 +36,8 @@ const SUSPENDS_MAX: u8 = 8;
 /// Program units a die holds: one programming, one in its cache register.
 const DIE_DEPTH: usize = 2;
 
-/// What the link to the host takes. Its two directions carry data at the same time.
+/// What the link to the host takes. Its two directions carry data at the same time, unless it is
+/// [half duplex](Media::set_half_duplex).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     /// Per command whose data goes to the host, or that has none, nanoseconds.
@@ -211,6 +212,8 @@ pub(crate) struct Media {
     timing: Timing,
     random: Random,
     link: Link,
+    /// Data goes in one direction at a time.
+    is_half_duplex: bool,
     channel_ps: u64,
     front_end: u64,
     last_used: u64,
@@ -249,6 +252,7 @@ impl Media {
                 setup_to_device_ns: timing.transfer_setup_ns,
                 ..Link::default()
             },
+            is_half_duplex: false,
             channel_ps: 1_000_000 / timing.channel_rate.max(1),
             front_end: 0,
             last_used: 0,
@@ -285,6 +289,11 @@ impl Media {
     /// Sets what a link takes whose two directions differ.
     pub(crate) fn set_link(&mut self, link: Link) {
         self.link = link;
+    }
+
+    /// Data goes over the link in one direction at a time (SATA).
+    pub(crate) fn set_half_duplex(&mut self) {
+        self.is_half_duplex = true;
     }
 
     /// Sets what the look-up of a physical address takes.
@@ -406,10 +415,14 @@ impl Media {
     /// Sends `bytes` to the host as they become ready, the first at `ready.first`; answers the end.
     #[inline]
     pub(crate) fn send(&mut self, ready: Ready, bytes: u64) -> u64 {
-        let start = self.to_host.max(ready.first);
+        let other = if self.is_half_duplex { self.to_device } else { 0 };
+        let start = self.to_host.max(ready.first).max(other);
         let page = bytes.min(u64::from(self.timing.page_bytes));
         let streamed = start + self.link.setup_to_host_ns + bytes * self.link.to_host_ps / 1000;
         self.to_host = streamed.max(ready.last + page * self.link.to_host_ps / 1000);
+        if self.is_half_duplex {
+            self.to_device = self.to_host;
+        }
         self.to_host
     }
 
@@ -438,9 +451,13 @@ impl Media {
     /// Receives `bytes` from the host from `at` on; answers the end.
     #[inline]
     pub(crate) fn receive(&mut self, at: u64, bytes: u64) -> u64 {
-        let start = self.to_device.max(at);
+        let other = if self.is_half_duplex { self.to_host } else { 0 };
+        let start = self.to_device.max(at).max(other);
         let setup = self.link.setup_to_device_ns;
         self.to_device = start + setup + bytes * self.link.to_device_ps / 1000;
+        if self.is_half_duplex {
+            self.to_host = self.to_device;
+        }
         self.to_device
     }
 

@@ -1,5 +1,6 @@
 //! The models as their drivers see them, one file a subject, in one program.
 
+mod ahci;
 mod controller;
 mod device;
 mod first;

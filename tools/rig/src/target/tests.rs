@@ -125,7 +125,7 @@ fn wrong_kinds_name_the_nearest_and_the_list() {
         let said = refusal(given);
         assert!(said.contains(&format!("did you mean `{nearest}`?")), "{said}");
         assert!(
-            said.contains("ufs@qemu, nvme@qemu, ufs@pci:ADDRESS, nvme@pci:ADDRESS, file:"),
+            said.contains("ufs, nvme, ahci, ufs@qemu, nvme@qemu, ahci@qemu, ufs@pci:ADDRESS"),
             "{said}"
         );
     }

@@ -6,5 +6,6 @@ mod front;
 mod full;
 mod late;
 mod policy;
+mod sata;
 mod seeds;
 mod wear;

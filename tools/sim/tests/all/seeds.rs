@@ -37,11 +37,25 @@ fn a_hundred_seeds_of_nvme_lose_nothing_and_end_everything_once() {
     all_is_well(On::Nvme, 100);
 }
 
+#[test]
+fn a_hundred_seeds_of_sata_lose_nothing_and_end_everything_once() {
+    all_is_well(On::Ahci, 100);
+}
+
 /// Each of these once carried out old commands again: a lane that had nothing in flight while the
 /// controller was reset went on in its queue where it had stood before.
 #[test]
 fn a_lane_that_sleeps_through_a_reset_finds_its_queue_where_it_is_then() {
-    for (on, plan) in On::ALL.into_iter().flat_map(|on| [(on, "fatal:e300"), (on, "power:e300")]) {
+    let resets = [
+        (On::Ufs, "fatal:e300"),
+        (On::Ufs, "power:e300"),
+        (On::Nvme, "fatal:e300"),
+        (On::Nvme, "power:e300"),
+        // A list that does not stop takes a reset of the HBA.
+        (On::Ahci, "transient:e100,stuck-list:e3"),
+        (On::Ahci, "power:e300"),
+    ];
+    for (on, plan) in resets {
         let plan: Plan = plan.parse().unwrap();
         for seed in [1, 7, 43, 61, 65, 105, 109] {
             let end = run(&Wish { plan: Some(plan.clone()), requests: 1000, ..wish(on, seed) });
@@ -103,7 +117,7 @@ fn a_completion_delivered_twice_is_found() {
 }
 
 /// What is found in one of the first worlds of each stack with this mistake of a driver.
-fn found(mistake: Mistake, plan: &str) -> [Option<Violation>; 2] {
+fn found(mistake: Mistake, plan: &str) -> [Option<Violation>; 3] {
     let plan: Plan = plan.parse().unwrap();
     On::ALL.map(|on| {
         let wish =
@@ -135,8 +149,8 @@ fn resets_without_a_cause_are_found_though_every_request_ends_well() {
 
 #[test]
 fn a_short_transfer_told_as_done_is_found() {
-    // NVMe has none: what is answered well is whole.
-    let [found, _] = found(Mistake::Port(PortMistake::ShortAsGood), "short:0.01");
+    // NVMe has none: what is answered well is whole. SATA has no fault for it.
+    let [found, ..] = found(Mistake::Port(PortMistake::ShortAsGood), "short:0.01");
     assert!(matches!(found, Some(Violation::Data(_))), "{found:?}");
 }
 

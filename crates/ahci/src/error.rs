@@ -1,0 +1,132 @@
+use core::fmt;
+
+use flysch_wire::ata::Opcode;
+
+/// Why the driver could not do something. Commands of a [`Port`](crate::Port) never end with
+/// this; they have [`Ended`](flysch_api::command::Ended).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The options contradict themselves.
+    Options(&'static str),
+    /// The driver's memory is shorter than [`Host::memory_len`](crate::Host::memory_len) says.
+    MemoryTooSmall {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes given.
+        given: usize,
+    },
+    /// Reading the registers gives all ones: no HBA answers.
+    NoController,
+    /// None of the ports asked for is implemented; the HBA's ports, a bit each.
+    NoPorts(u32),
+    /// A step of bring-up failed for good.
+    Step {
+        /// The step's name in [`STEPS`](crate::STEPS).
+        step: &'static str,
+        /// Why.
+        cause: Cause,
+    },
+    /// An operation failed.
+    Failed(Cause),
+    /// The host, or the port, is not up.
+    NotUp,
+    /// There is no device at the port.
+    NoDevice,
+    /// The HBA, or the port, is out of order for good.
+    Gone,
+    /// Another operation is under way.
+    Busy,
+    /// A recovery ended the operation.
+    Recovered,
+    /// The HBA or the device does not have the feature.
+    Unsupported(&'static str),
+}
+
+/// What went wrong underneath.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A register did not get the value waited for.
+    Register {
+        /// Its name.
+        name: &'static str,
+        /// What it was at last.
+        value: u32,
+    },
+    /// All registers read as ones: the HBA left the bus.
+    Removed,
+    /// A command of the driver's own was not answered.
+    Timeout(Opcode),
+    /// A command of the driver's own was answered with an error.
+    Status {
+        /// The command.
+        opcode: Opcode,
+        /// STATUS.
+        status: u8,
+        /// ERROR.
+        error: u8,
+    },
+    /// The HBA reported an error of its own while a command of the driver was under way (PxIS).
+    Interface(u32),
+    /// The device's answer makes no sense.
+    Answer(&'static str),
+    /// A kind of device that the driver does not know; its signature.
+    Signature(u32),
+    /// Commands are in flight, or their outcomes were not fetched.
+    InFlight,
+}
+
+impl From<Cause> for Error {
+    fn from(cause: Cause) -> Self {
+        Self::Failed(cause)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Register { name, value } => {
+                write!(f, "register {name} did not follow in time (it reads {value:#x})")
+            }
+            Self::Removed => f.write_str("the HBA left the bus"),
+            Self::Timeout(opcode) => write!(f, "{opcode} was not answered in time"),
+            Self::Status { opcode, status, error } => {
+                write!(f, "{opcode}: status {status:#04x}, error {error:#04x}")
+            }
+            Self::Interface(bits) => write!(f, "the HBA reports an error (PxIS {bits:#010x})"),
+            Self::Answer(what) => write!(f, "the device's {what} makes no sense"),
+            Self::Signature(signature) => {
+                write!(f, "a device of signature {signature:#010x} is not known here")
+            }
+            Self::InFlight => f.write_str("commands are still in flight: poll the port first"),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Options(what) => write!(f, "options: {what}"),
+            Self::MemoryTooSmall { needed, given } => {
+                write!(f, "the driver needs {needed} bytes of DMA memory and was given {given}")
+            }
+            Self::NoController => {
+                f.write_str("no HBA answers (all registers read as ones): check the window")
+            }
+            Self::NoPorts(present) => {
+                write!(f, "none of the ports asked for is there: the HBA has {present:#x}")
+            }
+            Self::Step { step, cause } => write!(f, "bring-up step '{step}': {cause}"),
+            Self::Failed(cause) => cause.fmt(f),
+            Self::NotUp => f.write_str("the host is not up: bring it up first"),
+            Self::NoDevice => f.write_str("there is no device at the port"),
+            Self::Gone => f.write_str("the port is out of order: bring the host up again"),
+            Self::Busy => f.write_str("another operation is under way: wait for it"),
+            Self::Recovered => f.write_str("a recovery ended the operation: try again"),
+            Self::Unsupported(what) => write!(f, "{what}: not supported here"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}

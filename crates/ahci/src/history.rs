@@ -1,0 +1,135 @@
+//! What went wrong so far: counters and a short history.
+
+use core::fmt;
+
+use flysch_api::machine::Instant;
+
+/// What an [`ErrorRecord`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The device told an error (TFES); the value is PxTFD.
+    Device,
+    /// The interface failed (IFS, INFS, IPMS, UFS); the value is PxIS.
+    Interface,
+    /// The bus of the host failed (HBDS, HBFS, OFS); the value is PxIS.
+    Bus,
+    /// A command missed its deadline; the value is the slot.
+    Overdue,
+    /// A command was ended on its owner's wish; the value is the slot.
+    Aborted,
+    /// The link went or came; the value is PxSSTS.
+    LinkChange,
+    /// A device came; the value is its signature.
+    Attached,
+    /// The device went.
+    Detached,
+    /// The queued error log could not be read, so that commands were tried one by one.
+    NoLog,
+    /// The command list was stopped and started again.
+    PortStop,
+    /// The command list did not stop; the value is PxCMD.
+    StopFailed,
+    /// COMRESET; the value is the attempt.
+    Comreset,
+    /// The HBA was reset.
+    HbaReset,
+    /// The HBA left the bus.
+    Removed,
+    /// Recovery failed for good.
+    Gone,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order of [`ErrorLog::counts`].
+    pub const ALL: [Self; 15] = [
+        Self::Device,
+        Self::Interface,
+        Self::Bus,
+        Self::Overdue,
+        Self::Aborted,
+        Self::LinkChange,
+        Self::Attached,
+        Self::Detached,
+        Self::NoLog,
+        Self::PortStop,
+        Self::StopFailed,
+        Self::Comreset,
+        Self::HbaReset,
+        Self::Removed,
+        Self::Gone,
+    ];
+
+    /// A short name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device error",
+            Self::Interface => "interface error",
+            Self::Bus => "bus error",
+            Self::Overdue => "overdue",
+            Self::Aborted => "aborted",
+            Self::LinkChange => "link change",
+            Self::Attached => "attached",
+            Self::Detached => "detached",
+            Self::NoLog => "no error log",
+            Self::PortStop => "port stop",
+            Self::StopFailed => "stop failed",
+            Self::Comreset => "comreset",
+            Self::HbaReset => "hba reset",
+            Self::Removed => "removed",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One entry of the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorRecord {
+    /// When the driver saw it.
+    pub at: Instant,
+    /// What it is about.
+    pub kind: ErrorKind,
+    /// Details, see [`ErrorKind`].
+    pub value: u32,
+}
+
+/// Length of the history.
+const HISTORY: usize = 32;
+
+/// Counters per kind and the last 32 records.
+#[derive(Clone, Debug, Default)]
+pub struct ErrorLog {
+    counts: [u64; ErrorKind::ALL.len()],
+    history: [Option<ErrorRecord>; HISTORY],
+    next: usize,
+}
+
+impl ErrorLog {
+    pub(crate) fn note(&mut self, at: Instant, kind: ErrorKind, value: u32) {
+        self.counts[kind as usize] += 1;
+        self.history[self.next] = Some(ErrorRecord { at, kind, value });
+        self.next = (self.next + 1) % HISTORY;
+    }
+
+    /// How often each kind happened.
+    pub fn counts(&self) -> impl Iterator<Item = (ErrorKind, u64)> + '_ {
+        ErrorKind::ALL.into_iter().map(|kind| (kind, self.count(kind)))
+    }
+
+    /// How often this kind happened.
+    pub fn count(&self, kind: ErrorKind) -> u64 {
+        self.counts[kind as usize]
+    }
+
+    /// The last records, oldest first.
+    pub fn history(&self) -> impl Iterator<Item = &ErrorRecord> + '_ {
+        let (new, old) = self.history.split_at(self.next);
+        old.iter().chain(new).flatten()
+    }
+}

@@ -1,0 +1,326 @@
+//! The control owner of an HBA.
+
+use crate::error::{Cause, Error};
+use crate::history::{ErrorKind, ErrorLog};
+use crate::init::HbaFacts;
+use crate::layout;
+use crate::options::Options;
+use crate::quirks::{Quirk, Quirks};
+use crate::shared::{Shared, cause};
+use crate::steps::{Run, Steps, Stop};
+use crate::unit::Unit;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use flysch_api::machine::{DmaRegion, Instant, Machine};
+use flysch_orders::Order;
+use flysch_wire::ata::registers::{
+    BOHC, Bohc, CAP, CAP2, Cap, Cap2, GHC, Ghc, IS, PI, PORTS_MAX, VS,
+};
+
+/// The first step of bring-up; those of the ports follow ([`STEPS`](crate::STEPS)).
+const HBA_STEP: &str = "HBA";
+/// How long the BIOS has to give the HBA up (AHCI 10.6.3): it says within 25 ms that it is busy,
+/// and has two seconds then.
+const BIOS_BUSY_MS: u32 = 25;
+const BIOS_MS: u32 = 2_000;
+/// Tries to switch AHCI mode on, as Linux has it.
+const AE_TRIES: u32 = 5;
+const MS: u64 = 1_000_000;
+/// How often the host looks whether a port on another thread has called it, nanoseconds.
+const ATTENTION_NANOS: u64 = 100_000_000;
+
+/// The ports in use, in order.
+pub(crate) type Units<M> = Vec<Box<Unit<M>>>;
+
+#[derive(Debug)]
+enum Job {
+    /// Hand-off, reset, AHCI mode; the ports follow by themselves.
+    Reset {
+        /// The ports must have stopped first.
+        running: bool,
+    },
+    /// Until the ports have found out what is at them.
+    Ports,
+}
+
+/// The HBA: bring-up and reset. It rides on the first port.
+#[derive(Debug)]
+pub(crate) struct Hba<M: Machine> {
+    steps: Steps<M>,
+    shared: Arc<Shared>,
+    options: Options,
+    pub(crate) facts: HbaFacts,
+    pub(crate) version: u32,
+    /// Numbers of the ports in use, in order.
+    pub(crate) ports: Vec<u8>,
+    job: Option<Job>,
+    job_at: Instant,
+    is_gone: bool,
+    is_up: bool,
+    result: Option<Result<(), Error>>,
+}
+
+impl<M: Machine> Hba<M> {
+    /// An HBA over `machine`, and its ports. Reads registers and changes nothing.
+    pub(crate) fn new(
+        machine: &M,
+        memory: &DmaRegion,
+        options: &Options,
+    ) -> Result<(Self, Units<M>), Error> {
+        check(options)?;
+        let (cap, ports) = (machine.read32(CAP), machine.read32(PI));
+        if (cap, ports) == (u32::MAX, u32::MAX) {
+            return Err(Error::NoController);
+        }
+        let quirks = Quirks::of_hba(machine.identity()).and(options.quirks);
+        let facts = HbaFacts {
+            cap: Cap::from_bits(cap),
+            cap2: Cap2::from_bits(machine.read32(CAP2)),
+            quirks,
+        };
+        // An HBA that tells of no port at all has as many as CAP.NP says (Linux does the same).
+        let implemented = match ports {
+            0 => u32::MAX >> (31 - u32::from(facts.cap.np())),
+            ports => ports,
+        };
+        let used = implemented & options.ports;
+        if used == 0 {
+            return Err(Error::NoPorts(implemented));
+        }
+        let end = memory.address() + memory.len() as u64;
+        if end > 1 << 32 && (!facts.cap.s64a() || quirks.has(Quirk::Only32Bit)) {
+            return Err(Error::Unsupported("memory above 4 GiB with an HBA of 32-bit addresses"));
+        }
+        let ports: Vec<u8> = (0..PORTS_MAX as u8).filter(|port| used >> port & 1 != 0).collect();
+        let shared = Arc::new(Shared::new(ports.len()));
+        shared.orders.publish(Order::PAUSE | Order::STOP);
+        let unit = |(index, &port): (usize, &u8)| {
+            let memory = layout::port(memory, options, index)?;
+            let of = (index, port);
+            Ok(Box::new(Unit::new(machine, &shared, of, memory, (options, facts))))
+        };
+        let units = ports.iter().enumerate().map(unit).collect::<Result<Vec<_>, Error>>()?;
+        let steps = Steps::new(machine, &shared, 0, layout::port(memory, options, 0)?);
+        let this = Self {
+            steps,
+            shared,
+            options: options.clone(),
+            facts,
+            version: machine.read32(VS),
+            ports,
+            job: None,
+            job_at: Instant::NEVER,
+            is_gone: false,
+            is_up: false,
+            result: None,
+        };
+        Ok((this, units))
+    }
+
+    pub(crate) fn machine(&self) -> &M {
+        &self.steps.machine
+    }
+
+    pub(crate) fn errors(&self) -> &ErrorLog {
+        &self.steps.errors
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.job.is_some()
+    }
+
+    pub(crate) fn take_result(&mut self) -> Option<Result<(), Error>> {
+        self.result.take()
+    }
+
+    /// Begins a reset of the HBA: bring-up, the first time.
+    pub(crate) fn begin(&mut self) -> Result<(), Error> {
+        if self.job.is_some() {
+            return Err(Error::Busy);
+        }
+        self.is_gone = false;
+        self.shared.orders.take_causes();
+        self.set_job(Job::Reset { running: self.is_up });
+        self.result = None;
+        Ok(())
+    }
+
+    fn set_job(&mut self, job: Job) {
+        self.steps.abandon();
+        self.job = Some(job);
+        self.job_at = Instant::START;
+    }
+
+    /// Whether there is something to do.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        now >= self.job_at || (self.shared.orders.is_called() && self.listens())
+    }
+
+    fn listens(&self) -> bool {
+        self.is_up && !matches!(self.job, Some(Job::Reset { .. }))
+    }
+
+    pub(crate) fn poll_at(&self) -> Instant {
+        if self.shared.orders.is_called() && self.listens() { Instant::START } else { self.job_at }
+    }
+
+    /// Does what can be done now; `settled` says that the ports it can see are.
+    #[cold]
+    pub(crate) fn drive(&mut self, now: Instant, settled: bool) {
+        self.look_for_trouble();
+        while let Some(job) = &self.job {
+            if matches!(job, Job::Ports) {
+                if !settled {
+                    self.job_at = Instant::NEVER;
+                    return;
+                }
+                self.job = None;
+                self.result = Some(Ok(()));
+                break;
+            }
+            if !self.steps.advance(now) {
+                self.job_at = self.steps.at;
+                return;
+            }
+            self.steps.rewind();
+            let Job::Reset { running } = *job else { return };
+            match self.reset(running) {
+                Err(Stop::Pending) => {
+                    self.job_at = Instant::START;
+                    return;
+                }
+                Err(Stop::Failed(error)) => self.failed(error),
+                Ok(()) => {
+                    self.steps.turn_page();
+                    self.is_up = true;
+                    self.shared.orders.take_causes();
+                    self.shared.orders.publish(0);
+                    self.set_job(Job::Ports);
+                    return;
+                }
+            }
+        }
+        self.job_at = if self.is_up { now.after_nanos(ATTENTION_NANOS) } else { Instant::NEVER };
+    }
+
+    fn look_for_trouble(&mut self) {
+        if !self.listens() {
+            return;
+        }
+        self.shared.orders.take_call();
+        let causes = self.shared.orders.take_causes();
+        if causes & cause::REMOVED != 0 {
+            self.steps.errors.note(self.steps.now, ErrorKind::Removed, 0);
+            self.failed(Error::Gone);
+        } else if causes & cause::HBA_RESET != 0 {
+            self.set_job(Job::Reset { running: true });
+        }
+    }
+
+    fn failed(&mut self, error: Error) {
+        self.steps.abandon();
+        self.job = None;
+        self.is_up = false;
+        self.is_gone = true;
+        self.shared.orders.publish(Order::GONE);
+        self.steps.errors.note(self.steps.now, ErrorKind::Gone, 0);
+        self.result = Some(Err(match error {
+            Error::Failed(cause) => Error::Step { step: HBA_STEP, cause },
+            error => error,
+        }));
+    }
+
+    /// Hand-off from the BIOS, reset, AHCI mode (AHCI 10.6.3, 10.4.3).
+    fn reset(&mut self, running: bool) -> Run<()> {
+        if running {
+            if self.steps.first() {
+                self.shared.orders.publish(Order::PAUSE);
+            }
+            self.steps.ports_obey()?;
+        }
+        self.hand_off()?;
+        self.enable_ahci()?;
+        if !self.facts.quirks.has(Quirk::NoHbaReset) {
+            self.steps.write(GHC, Ghc::new().with_ae(true).with_hr(true).into_bits());
+            let reset = Ghc::new().with_hr(true).into_bits();
+            self.steps.until(("GHC", GHC), reset, 0, self.options.timeouts.hba_reset_ms)??;
+            self.enable_ahci()?;
+        }
+        if self.steps.first() {
+            self.steps.errors.note(self.steps.now, ErrorKind::HbaReset, running.into());
+            // Now nothing moves data any more: the ports give back what they had.
+            self.shared.orders.publish(Order::PAUSE | Order::STOP);
+        }
+        if running {
+            self.steps.ports_obey()?;
+            if self.steps.first() {
+                (0..self.ports.len()).for_each(|index| self.shared.orders.renew(index));
+            }
+        }
+        self.steps.write(IS, u32::MAX);
+        let ghc = Ghc::new().with_ae(true).with_ie(self.options.interrupts);
+        self.steps.write(GHC, ghc.into_bits());
+        Ok(())
+    }
+
+    fn hand_off(&mut self) -> Run<()> {
+        if !self.facts.cap2.boh() {
+            return Ok(());
+        }
+        self.steps.write(BOHC, Bohc::new().with_oos(true).into_bits());
+        self.steps.sleep(u64::from(BIOS_BUSY_MS) * MS)?;
+        let busy = Bohc::from_bits(self.steps.read(BOHC));
+        if busy.bos() || busy.bb() {
+            let owned = Bohc::new().with_bos(true).with_bb(true).into_bits();
+            // A BIOS that does not give up is overruled after its time, as the specification has
+            // it.
+            let _overruled = self.steps.until(("BOHC", BOHC), owned, 0, BIOS_MS)?;
+        }
+        Ok(())
+    }
+
+    /// GHC.AE: some HBAs forget it.
+    fn enable_ahci(&mut self) -> Run<()> {
+        for _ in 0..AE_TRIES {
+            let ghc = self.steps.read(GHC);
+            if ghc == u32::MAX {
+                return Err(Cause::Removed.into());
+            }
+            if Ghc::from_bits(ghc).ae() {
+                return Ok(());
+            }
+            self.steps.write(GHC, Ghc::new().with_ae(true).into_bits());
+            self.steps.sleep(10 * MS)?;
+        }
+        let value = self.steps.read(GHC);
+        Err(Cause::Register { name: "GHC", value }.into())
+    }
+}
+
+fn check(options: &Options) -> Result<(), Error> {
+    if !(1..=Options::DEPTH_MAX).contains(&options.depth) {
+        return Err(Error::Options("depth must be 1 to 32"));
+    }
+    if options.ports == 0 {
+        return Err(Error::Options("at least one port is needed"));
+    }
+    if !(4096..=Options::TRANSFER_MAX).contains(&options.transfer_max)
+        || !options.transfer_max.is_multiple_of(4096)
+    {
+        return Err(Error::Options("transfer_max must be a multiple of 4 KiB up to 32 MiB"));
+    }
+    if options.speed > 3 {
+        return Err(Error::Options("speed must be 0 to 3"));
+    }
+    Ok(())
+}

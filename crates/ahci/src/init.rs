@@ -1,0 +1,482 @@
+//! One port and the device at it: bring-up as a list of steps (AHCI 10.1.2, 10.4.2).
+
+use crate::error::{Cause, Error};
+use crate::history::ErrorKind;
+use crate::lane::Lane;
+use crate::options::{LinkPower, Options};
+use crate::quirks::{Quirk, Quirks};
+use crate::steps::{Own, Run, Steps, Stop};
+use crate::taskfile::Ways;
+use flysch_api::machine::{Instant, Machine};
+use flysch_wire::ata::command::{feature, sata_feature as sata};
+use flysch_wire::ata::identify::{sata_feature, sata_more, set82, set84};
+use flysch_wire::ata::log::{self, DevSleepTiming};
+use flysch_wire::ata::registers::{
+    Cap, Cap2, DevSleep, IS, PX_CLB, PX_CLBU, PX_CMD, PX_DEVSLP, PX_FB, PX_FBU, PX_IE, PX_IS,
+    PX_SCTL, PX_SERR, PX_SIG, PX_SSTS, PX_TFD, PortCmd, Sctl, Ssts, Tfd, det, icc, interrupt,
+    signature, status,
+};
+use flysch_wire::ata::{D2h, H2d, Identify, Kind, Opcode, SECTOR};
+
+/// One step of bring-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub what: &'static str,
+}
+
+/// The steps of a port, in their order.
+pub static STEPS: [Step; 6] = [
+    Step { name: "stop", what: "PxCMD.ST and FRE off, command list and received FISes placed" },
+    Step { name: "link", what: "power, spin-up, COMRESET, wait for the link" },
+    Step { name: "ready", what: "wait until the device is ready, look at its signature" },
+    Step { name: "identify", what: "the command list runs; IDENTIFY DEVICE or PACKET DEVICE" },
+    Step { name: "features", what: "transfer mode, write cache, queued error log, trims" },
+    Step { name: "link power", what: "partial, slumber, device sleep" },
+];
+
+/// The device at a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// What it says about itself.
+    pub identify: Identify,
+    /// Negotiated speed: 1, 2, 3 for 1.5, 3, 6 Gb/s.
+    pub speed: u8,
+    /// Deviations it and its HBA are known for.
+    pub quirks: Quirks,
+    /// Commands are queued in it.
+    pub queued: bool,
+    /// Trims are queued, too.
+    pub queued_trim: bool,
+    /// How deep its link sleeps by itself.
+    pub link_power: LinkPower,
+}
+
+/// What is known of the HBA.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HbaFacts {
+    pub(crate) cap: Cap,
+    pub(crate) cap2: Cap2,
+    pub(crate) quirks: Quirks,
+}
+
+/// A port: its commands, its control path, its device.
+#[derive(Debug)]
+pub(crate) struct Core<M: Machine> {
+    pub(crate) steps: Steps<M>,
+    pub(crate) lane: Lane<M>,
+    pub(crate) options: Options,
+    pub(crate) hba: HbaFacts,
+    pub(crate) device: Option<Device>,
+    /// Counts the devices that came.
+    pub(crate) generation: u32,
+    /// Interrupts the port may raise; also what is looked at as a change of the link.
+    pub(crate) changes: u32,
+    /// Resets of the HBA this port asked for since it last worked.
+    pub(crate) hba_resets: u8,
+}
+
+const MS: u64 = 1_000_000;
+/// COMRESET must be held so long (SATA 14.1.3; Linux), nanoseconds.
+const COMRESET_NS: u64 = MS;
+/// COUNT of SET FEATURES, transfer mode: Ultra DMA.
+const UDMA: u16 = 0x40;
+
+/// A bring-up under way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BringUp {
+    step: usize,
+    identify: Option<Identify>,
+    signature: u32,
+}
+
+impl BringUp {
+    pub(crate) fn step(&self) -> Option<&'static Step> {
+        STEPS.get(self.step)
+    }
+
+    /// Plays it; answers whether there is a device.
+    pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<bool> {
+        while let Some(step) = self.step() {
+            let result = match self.step {
+                0 => core.place(),
+                1 => match core.link_up() {
+                    Ok(true) => Ok(()),
+                    Ok(false) => {
+                        core.steps.turn_page();
+                        return Ok(false);
+                    }
+                    Err(stop) => Err(stop),
+                },
+                2 => core.get_ready().map(|signature| self.signature = signature),
+                3 => core.identify(self.signature).map(|identify| self.identify = Some(identify)),
+                4 => core.set_features(self.identify.as_ref()),
+                _ => core.set_link_power(),
+            };
+            match result {
+                Ok(()) => {}
+                Err(Stop::Failed(Error::Failed(cause))) => {
+                    return Err(Stop::Failed(Error::Step { step: step.name, cause }));
+                }
+                Err(stop) => return Err(stop),
+            }
+            core.steps.turn_page();
+            self.step += 1;
+        }
+        Ok(true)
+    }
+}
+
+impl<M: Machine> Core<M> {
+    /// PxCMD with some bits changed.
+    pub(crate) fn command_register(&self) -> PortCmd {
+        PortCmd::from_bits(self.steps.machine.read32(self.steps.base + PX_CMD))
+    }
+
+    fn change_command(&mut self, change: impl FnOnce(PortCmd) -> PortCmd) {
+        let cmd = change(self.command_register().with_clo(false).with_icc(0));
+        self.steps.machine.write32(self.steps.base + PX_CMD, cmd.into_bits());
+    }
+
+    /// PxCMD.ST off, and CR after it: what the HBA had is gone from its list.
+    pub(crate) fn stop_list(&mut self) -> Run<Result<(), Cause>> {
+        if self.steps.first() {
+            self.change_command(|cmd| cmd.with_st(false));
+        }
+        let running = PortCmd::new().with_cr(true).into_bits();
+        let timeout = self.options.timeouts.stop_ms;
+        let stopped = self.steps.until(("PxCMD", PX_CMD), running, 0, timeout)?;
+        Ok(stopped.map(|_| ()))
+    }
+
+    /// Clears what the port has told so far, and lets the list run. The device must be ready: that
+    /// is looked at first, and where it is not the HBA may be able to pretend (CLO).
+    pub(crate) fn start_list(&mut self) -> Run<Result<(), Cause>> {
+        self.steps.write(PX_SERR, u32::MAX);
+        self.steps.write(PX_IS, u32::MAX);
+        let tfd = Tfd::from_bits(self.steps.read(PX_TFD));
+        if tfd.status() & (status::BSY | status::DRQ) != 0 {
+            if !self.hba.cap.sclo() {
+                return Ok(Err(Cause::Register { name: "PxTFD", value: tfd.into_bits() }));
+            }
+            if self.steps.first() {
+                self.change_command(|cmd| cmd.with_clo(true));
+            }
+            let over = PortCmd::new().with_clo(true).into_bits();
+            let timeout = self.options.timeouts.stop_ms;
+            if let Err(cause) = self.steps.until(("PxCMD", PX_CMD), over, 0, timeout)? {
+                return Ok(Err(cause));
+            }
+        }
+        if self.steps.first() {
+            self.change_command(|cmd| cmd.with_st(true));
+        }
+        Ok(Ok(()))
+    }
+
+    fn place(&mut self) -> Run<()> {
+        self.stop_list()??;
+        if self.steps.first() {
+            self.change_command(|cmd| cmd.with_fre(false));
+        }
+        let receiving = PortCmd::new().with_fr(true).into_bits();
+        let timeout = self.options.timeouts.stop_ms;
+        self.steps.until(("PxCMD", PX_CMD), receiving, 0, timeout)??;
+        let (list, received) =
+            (self.steps.memory.list.address(), self.steps.memory.received.address());
+        for (register, value) in [(PX_CLB, list as u32), (PX_FB, received as u32)] {
+            self.steps.write(register, value);
+        }
+        if self.hba.cap.s64a() && !self.hba.quirks.has(Quirk::Only32Bit) {
+            self.steps.write(PX_CLBU, (list >> 32) as u32);
+            self.steps.write(PX_FBU, (received >> 32) as u32);
+        }
+        if self.steps.first() {
+            let (ways, depth) = (self.lane.ways(), self.lane.limits.slots as usize);
+            self.lane.set_up(ways, depth);
+        }
+        Ok(())
+    }
+
+    /// Power, spin-up, COMRESET; answers whether there is a device.
+    fn link_up(&mut self) -> Run<bool> {
+        if self.steps.first() {
+            self.change_command(|cmd| {
+                cmd.with_pod(true)
+                    .with_sud(true)
+                    .with_alpe(false)
+                    .with_asp(false)
+                    .with_icc(icc::ACTIVE)
+            });
+        }
+        let speed = match self.device_quirks().has(Quirk::Slow) {
+            true => 1,
+            false => self.options.speed,
+        };
+        // Nothing below active while the link is being made.
+        let sctl = Sctl::new().with_spd(speed).with_ipm(3);
+        self.steps.write(PX_SCTL, sctl.with_det(1).into_bits());
+        self.steps.sleep(COMRESET_NS)?;
+        self.steps.write(PX_SERR, u32::MAX);
+        self.steps.write(PX_SCTL, sctl.into_bits());
+        if self.steps.first() {
+            self.change_command(|cmd| cmd.with_fre(true));
+        }
+        let timeouts = self.options.timeouts;
+        // Present, with communication or without.
+        let some = u32::from(det::PRESENT);
+        match self.steps.until(("PxSSTS", PX_SSTS), some, some, timeouts.detect_ms)? {
+            Ok(_) => {}
+            Err(Cause::Register { .. }) => return Ok(false),
+            Err(cause) => return Err(cause.into()),
+        }
+        let ready = u32::from(det::READY);
+        self.steps.until(("PxSSTS", PX_SSTS), 0xF, ready, timeouts.link_ms)??;
+        // DIAG.X would hold back the first FIS of the device.
+        self.steps.write(PX_SERR, u32::MAX);
+        Ok(true)
+    }
+
+    /// Waits until the device is ready; gives its signature.
+    fn get_ready(&mut self) -> Run<u32> {
+        let busy = u32::from(status::BSY | status::DRQ);
+        let timeout = self.options.timeouts.ready_ms;
+        self.steps.until(("PxTFD", PX_TFD), busy, 0, timeout)??;
+        let signature = self.steps.read(PX_SIG);
+        match signature {
+            signature::ATA | signature::ATAPI => Ok(signature),
+            other => Err(Cause::Signature(other).into()),
+        }
+    }
+
+    fn identify(&mut self, signature: u32) -> Run<Identify> {
+        self.start_list()??;
+        let packet = signature == signature::ATAPI;
+        if self.steps.first() {
+            self.change_command(|cmd| cmd.with_atapi(packet));
+        }
+        let opcode = if packet { Opcode::IdentifyPacket } else { Opcode::Identify };
+        let timeout = self.options.timeouts.command_ms;
+        self.must(Own::reading(opcode, SECTOR as u32, timeout))?;
+        let bytes: [u8; SECTOR] = self.steps.own_data();
+        let identify = Identify::parse(&bytes).map_err(|_| Cause::Answer("identify data"))?;
+        if packet != (identify.kind == Kind::Packet) {
+            return Err(Cause::Answer("kind of device").into());
+        }
+        Ok(identify)
+    }
+
+    /// Quirks of the device that was there last.
+    fn device_quirks(&self) -> Quirks {
+        self.device.as_ref().map_or(self.hba.quirks, |device| device.quirks)
+    }
+
+    fn set_features(&mut self, identify: Option<&Identify>) -> Run<()> {
+        let Some(identify) = identify else { return Err(Cause::Answer("identify data").into()) };
+        let quirks = self.hba.quirks.and(Quirks::of_device(identify)).and(self.options.quirks);
+        let speed = Ssts::from_bits(self.steps.read(PX_SSTS)).spd();
+        let modes = identify.udma & 0x7F;
+        if modes != 0 {
+            let mode = UDMA | (15 - modes.leading_zeros() as u16);
+            // Serial devices take any mode; one that refuses goes on without.
+            self.try_feature(feature::TRANSFER_MODE, mode)?;
+        }
+        let has_cache = identify.supports82(set82::WRITE_CACHE);
+        if let (true, Some(on)) = (has_cache, self.options.write_cache) {
+            let way = if on { feature::WRITE_CACHE } else { feature::NO_WRITE_CACHE };
+            self.must(self.own_feature(way, 0))?;
+        }
+        let mut identify = identify.clone();
+        if let (true, Some(on)) = (has_cache, self.options.write_cache) {
+            let bit = if on { set82::WRITE_CACHE } else { 0 };
+            identify.enabled[0] = identify.enabled[0] & !set82::WRITE_CACHE | bit;
+        }
+        let queued = self.options.queued
+            && self.hba.cap.sncq()
+            && identify.has_ncq()
+            && !quirks.has(Quirk::NoNcq);
+        let queued_trim = queued
+            && identify.has_trim()
+            && identify.sata_more & sata_more::SEND_RECEIVE != 0
+            && !quirks.has(Quirk::NoQueuedTrim)
+            && self.reads_log(&identify, log::address::NCQ_SEND_RECEIVE, 0)?
+            && log::sends_trim(&self.steps.own_data::<SECTOR>());
+        if !self.steps.first() {
+            return Ok(());
+        }
+        let is_disk = identify.kind == Kind::Disk;
+        let dma = identify.capabilities & flysch_wire::ata::identify::capability::DMA != 0;
+        let ways = Ways {
+            ncq: queued,
+            lba48: identify.has_lba48(),
+            dma: dma || queued,
+            fua: identify.supports84(set84::FUA) && !quirks.has(Quirk::NoFua),
+            queued_trim,
+            packets: !is_disk,
+        };
+        let depth = self.lane.limits.slots as usize;
+        let depth = if queued { depth.min(identify.queue_depth.into()) } else { depth };
+        self.lane.set_up(ways, depth);
+        let is_same = self.device.as_ref().is_some_and(|d| d.identify.is_same_device(&identify));
+        if !is_same {
+            self.generation = self.generation.wrapping_add(1);
+        }
+        let link_power = LinkPower::Active;
+        self.device = Some(Device { identify, speed, quirks, queued, queued_trim, link_power });
+        Ok(())
+    }
+
+    fn own_feature(&self, what: u16, count: u16) -> Own {
+        let own = Own::new(Opcode::SetFeatures, self.options.timeouts.command_ms);
+        Own { fis: H2d { features: what, count, ..own.fis }, ..own }
+    }
+
+    #[track_caller]
+    fn try_feature(&mut self, what: u16, count: u16) -> Run<bool> {
+        Ok(self.may(self.own_feature(what, count))?.is_some())
+    }
+
+    /// Whether a page of a log could be read; it is in the own data then.
+    fn reads_log(&mut self, identify: &Identify, address: u8, page: u16) -> Run<bool> {
+        if !identify.supports84(set84::LOGS) {
+            return Ok(false);
+        }
+        Ok(self.may(self.own_log(address, page))?.is_some())
+    }
+
+    pub(crate) fn own_log(&self, address: u8, page: u16) -> Own {
+        let own = Own::reading(Opcode::ReadLogExt, SECTOR as u32, self.options.timeouts.log_ms);
+        Own { fis: H2d { lba: log::lba(address, page), count: 1, ..own.fis }, ..own }
+    }
+
+    /// A command of the driver's own that must end well.
+    pub(crate) fn must(&mut self, own: Own) -> Run<D2h> {
+        let fis = self.steps.command(own)??;
+        if fis.status & (status::ERR | status::DF) != 0 {
+            let opcode = Opcode::from_bits(own.fis.command);
+            return Err(Cause::Status { opcode, status: fis.status, error: fis.error }.into());
+        }
+        Ok(fis)
+    }
+
+    /// A command of the driver's own that may end badly: then the list is started again, and there
+    /// is no answer.
+    pub(crate) fn may(&mut self, own: Own) -> Run<Option<D2h>> {
+        let fis = self.steps.command(own)??;
+        if fis.status & (status::ERR | status::DF) == 0 {
+            return Ok(Some(fis));
+        }
+        self.stop_list()??;
+        self.start_list()??;
+        if self.device_quirks().has(Quirk::ErrorSticks) {
+            self.clear_error()?;
+        }
+        Ok(None)
+    }
+
+    /// A command that always ends well, so that STATUS forgets an error.
+    pub(crate) fn clear_error(&mut self) -> Run<()> {
+        let own = Own::new(Opcode::CheckPowerMode, self.options.timeouts.command_ms);
+        self.steps.command(own)??;
+        Ok(())
+    }
+
+    /// How deep the link of this device may sleep.
+    fn deepest(&self, device: &Device) -> LinkPower {
+        let wanted = self.options.link_power;
+        let HbaFacts { cap, cap2, .. } = self.hba;
+        if wanted == LinkPower::Active || !cap.salp() || device.quirks.has(Quirk::NoLinkPower) {
+            return LinkPower::Active;
+        }
+        let sleeps = device.identify.sata_features & sata_feature::DEVSLEEP != 0;
+        match wanted {
+            LinkPower::DevSleep if cap2.sds() && cap2.sadm() && sleeps && cap.ssc() => {
+                LinkPower::DevSleep
+            }
+            LinkPower::DevSleep | LinkPower::Slumber if cap.ssc() => LinkPower::Slumber,
+            _ if cap.psc() => LinkPower::Partial,
+            _ => LinkPower::Active,
+        }
+    }
+
+    /// Lets the link sleep as far as everybody can, and the port interrupt.
+    fn set_link_power(&mut self) -> Run<()> {
+        let Some(device) = self.device.clone() else { return Ok(()) };
+        let power = self.deepest(&device);
+        self.changes = interrupt::CHANGES;
+        if power != LinkPower::Active {
+            // A link that sleeps comes and goes by itself.
+            self.changes &= !interrupt::PRCS;
+            if device.identify.sata_features & sata_feature::DIPM != 0 {
+                self.try_feature(feature::SATA, sata::DIPM)?;
+            }
+        }
+        if power == LinkPower::DevSleep {
+            let page = log::identify_page::SERIAL_ATA;
+            let known = self.reads_log(&device.identify, log::address::IDENTIFY, page)?;
+            self.try_feature(feature::SATA, sata::DEVSLEEP)?;
+            if self.steps.first() {
+                let timing = match known {
+                    true => DevSleepTiming::parse(&self.steps.own_data::<SECTOR>()),
+                    false => DevSleepTiming::default(),
+                };
+                let at = self.steps.base + PX_DEVSLP;
+                let dsp = DevSleep::from_bits(self.steps.machine.read32(at)).dsp();
+                let sleep = DevSleep::new()
+                    .with_dsp(dsp)
+                    .with_dito(625)
+                    .with_dm(15)
+                    .with_deto(timing.exit_ms)
+                    .with_mdat(timing.assert_ms);
+                self.steps.machine.write32(at, sleep.into_bits());
+                self.steps.machine.write32(at, sleep.with_adse(true).into_bits());
+            }
+        }
+        if !self.steps.first() {
+            return Ok(());
+        }
+        if let Some(device) = &mut self.device {
+            device.link_power = power;
+        }
+        // States that are not allowed, in SControl's order.
+        let forbidden = match power {
+            LinkPower::Active => 7,
+            LinkPower::Partial => 6,
+            LinkPower::Slumber => 4,
+            LinkPower::DevSleep => 0,
+        };
+        let sctl = Sctl::from_bits(self.steps.machine.read32(self.steps.base + PX_SCTL));
+        let sctl = sctl.with_det(0).with_ipm(forbidden);
+        self.steps.machine.write32(self.steps.base + PX_SCTL, sctl.into_bits());
+        let deep = matches!(power, LinkPower::Slumber | LinkPower::DevSleep);
+        let on = power != LinkPower::Active;
+        self.change_command(|cmd| cmd.with_alpe(on).with_asp(deep));
+        Ok(())
+    }
+
+    /// The port interrupts as the options want it. Without a device it tells of one that comes.
+    pub(crate) fn enable_interrupts(&mut self) {
+        let all = match self.device {
+            Some(_) => interrupt::GOOD | interrupt::ERRORS | self.changes,
+            None => interrupt::CHANGES,
+        };
+        let bits = if self.options.interrupts { all } else { 0 };
+        self.steps.machine.write32(self.steps.base + PX_IS, interrupt::GOOD);
+        self.steps.machine.write32(IS, 1 << self.lane.port);
+        self.steps.machine.write32(self.steps.base + PX_IE, bits);
+    }
+
+    /// The port does not interrupt while its control path works: that looks by itself.
+    pub(crate) fn silence(&mut self) {
+        self.steps.machine.write32(self.steps.base + PX_IE, 0);
+        self.steps.machine.write32(IS, 1 << self.lane.port);
+    }
+
+    /// Notes what went wrong.
+    pub(crate) fn note(&mut self, kind: ErrorKind, value: u32) {
+        let now: Instant = self.steps.now;
+        self.steps.errors.note(now, kind, value);
+    }
+}

@@ -1,0 +1,252 @@
+//! What happens to the commands of a port when not all goes well, and how its list is started.
+
+use super::{Lane, Trouble};
+use crate::slots::bits;
+use crate::taskfile::{Ways, unqueued};
+use flysch_api::command::{AtaStatus, Direction, Ended, Outcome};
+use flysch_api::machine::{Instant, Machine};
+use flysch_wire::ata::list::{HEADER, HeaderFlags};
+use flysch_wire::ata::registers::{PX_CI, PX_IS, PX_SACT};
+use flysch_wire::ata::{H2d, Header};
+
+/// What the watch found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// PxIS.
+    pub(crate) interrupts: u32,
+    /// A command in the device is past its deadline.
+    pub(crate) overdue: bool,
+}
+
+impl<M: Machine> Lane<M> {
+    /// The list may run: every header names its table, and nothing is in the device.
+    pub(crate) fn set_up(&mut self, ways: Ways, depth: usize) {
+        for slot in 0..self.slots.len() {
+            let table = self.table_address + self.table_of_slot(slot);
+            let [low, table] = Header { table, ..Header::default() }.to_words();
+            // What waits in line keeps its header.
+            let low = if self.slots[slot].owed.is_some() { self.low(slot) } else { low };
+            self.list.get(slot).put::<0, 2>([low, table]);
+        }
+        self.machine.sync_for_device(self.list.region().span(0, self.list.region().len()));
+        self.ways = ways;
+        self.depth = depth;
+    }
+
+    fn table_of_slot(&self, slot: usize) -> u64 {
+        (slot * crate::layout::TABLE) as u64
+    }
+
+    fn low(&self, slot: usize) -> u64 {
+        self.list.region().load64(slot * HEADER)
+    }
+
+    pub(crate) fn ways(&self) -> Ways {
+        self.ways
+    }
+
+    /// Commands may start and be issued from now on.
+    pub(crate) fn open(&mut self, now: Instant) {
+        self.capacity = self.depth;
+        self.running = true;
+        self.watch_at = now.after_nanos(self.watchdog_nanos);
+        self.pump(now);
+        self.ring(now);
+    }
+
+    /// Nothing starts and nothing is issued any more; registers are left alone.
+    pub(crate) fn close(&mut self) {
+        self.capacity = 0;
+        self.running = false;
+        // Written, but the device has not heard of them.
+        for slot in bits(core::mem::take(&mut self.posted)) {
+            self.line.push(slot);
+        }
+    }
+
+    /// Nothing starts; what is in the device may end.
+    pub(crate) fn drain(&mut self) {
+        self.capacity = 0;
+    }
+
+    /// Whether anything is in the device or waits for it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queued | self.posted | self.alone | self.batch == 0 && self.line.is_empty()
+    }
+
+    /// Slots of the commands the device has that are queued, and of the one that is alone.
+    pub(crate) fn issued(&self) -> (u32, u32) {
+        (self.queued, self.alone)
+    }
+
+    /// Looks for errors and for commands past their deadline. Those that only wait end here.
+    pub(crate) fn watch(&mut self, now: Instant) -> Found {
+        let mut found = Found::default();
+        let mut next = now.after_nanos(self.watchdog_nanos);
+        for slot in bits(self.queued | self.alone) {
+            let deadline = self.slots[slot].deadline;
+            found.overdue |= deadline <= now;
+            next = next.min(deadline);
+        }
+        for slot in 0..self.slots.len() {
+            if self.line.has(slot) {
+                let deadline = self.slots[slot].deadline;
+                if deadline <= now {
+                    let ended = self.why(slot, Ended::TimedOut, now);
+                    self.end(slot, ended, Trouble::default());
+                } else {
+                    next = next.min(deadline);
+                }
+            }
+        }
+        self.watch_at = next;
+        found.interrupts = self.interrupts_now();
+        found
+    }
+
+    /// PxIS.
+    pub(crate) fn interrupts_now(&self) -> u32 {
+        self.machine.read32(self.base + PX_IS)
+    }
+
+    /// Takes in what has ended well although something else went wrong: tags that are not active
+    /// any more, a command that was alone and is not issued any more.
+    pub(crate) fn take_in(&mut self, now: Instant) {
+        let (active, issued) =
+            (self.machine.read32(self.base + PX_SACT), self.machine.read32(self.base + PX_CI));
+        let done = self.queued & !(active | issued) | self.alone & !issued;
+        self.queued &= !done;
+        self.batch |= done;
+        while self.batch != 0 {
+            let slot = self.batch.trailing_zeros() as usize;
+            self.batch &= self.batch - 1;
+            if let Some(outcome) = self.settle(slot, now) {
+                self.keep(outcome);
+            }
+        }
+    }
+
+    /// An outcome that waits to be fetched; still owed until it is.
+    fn keep(&mut self, outcome: Outcome) {
+        self.ended.push_back((outcome, self.trouble));
+        self.in_flight += 1;
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// The next outcome that waits to be fetched.
+    pub(crate) fn take_ended(&mut self) -> Option<Outcome> {
+        let (outcome, trouble) = self.ended.pop_front()?;
+        self.trouble = trouble;
+        self.in_flight -= 1;
+        Some(outcome)
+    }
+
+    /// Ends a command that the device does not have any more, or never had.
+    pub(crate) fn end(&mut self, slot: usize, ended: Ended, mut trouble: Trouble) {
+        let bit = 1 << slot;
+        self.queued &= !bit;
+        self.alone &= !bit;
+        self.posted &= !bit;
+        self.batch &= !bit;
+        self.line.remove(slot);
+        let place = &mut self.slots[slot];
+        let Some(token) = place.owed.take() else { return };
+        if ended != Ended::Good && trouble.residual == 0 {
+            trouble.residual = place.expected;
+        }
+        let issued = place.issued;
+        if !M::COHERENT {
+            self.sync_incoming(slot);
+        }
+        self.free |= bit;
+        self.in_flight -= 1;
+        self.trouble = trouble;
+        self.keep(Outcome { issued, device_done: None, token, ended });
+    }
+
+    /// Ends a command that failed as the device says.
+    pub(crate) fn end_answered(&mut self, slot: usize, status: AtaStatus) {
+        self.end(slot, Ended::Answered, Trouble { status, ..Trouble::default() });
+    }
+
+    /// Why a command that did not complete ends: its owner's wish and its deadline come first.
+    fn why(&self, slot: usize, cause: Ended, now: Instant) -> Ended {
+        let place = &self.slots[slot];
+        if matches!(cause, Ended::Gone | Ended::NoUnit) {
+            cause
+        } else if place.abort {
+            Ended::Aborted
+        } else if place.deadline <= now {
+            Ended::TimedOut
+        } else {
+            cause
+        }
+    }
+
+    /// The device has nothing any more: everything it had ends. PxIS says why, if it was the HBA.
+    pub(crate) fn end_issued(&mut self, cause: Ended, code: u32, now: Instant) {
+        for slot in bits(self.queued | self.alone) {
+            let ended = self.why(slot, cause, now);
+            self.end(slot, ended, Trouble { code, ..Trouble::default() });
+        }
+    }
+
+    /// Everything ends, what waits in line too.
+    pub(crate) fn end_all(&mut self, cause: Ended, now: Instant) {
+        self.end_issued(cause, 0, now);
+        while let Some(slot) = self.line.front() {
+            let ended = self.why(slot, cause, now);
+            self.end(slot, ended, Trouble::default());
+        }
+    }
+
+    /// Commands that were queued and did not end, and of which nobody knows which one failed, go to
+    /// the front of the line as commands that are alone: each will tell for itself. What has no
+    /// such form ends as if a reset had ended it.
+    pub(crate) fn isolate(&mut self, now: Instant) {
+        let mut mask = self.queued;
+        while mask != 0 {
+            // The last first, because the front of the line is built backwards.
+            let slot = 31 - mask.leading_zeros() as usize;
+            mask &= !(1 << slot);
+            let header = HeaderFlags::from_bits(u64::from_le(self.low(slot)) as u32);
+            let mut bytes = [0; flysch_wire::ata::fis::REGISTER_LENGTH];
+            self.tables.region().read(slot * crate::layout::TABLE, &mut bytes);
+            let fis = H2d::parse(&bytes).ok().and_then(|fis| unqueued(&fis, self.ways));
+            match fis {
+                Some(fis) => {
+                    let direction = match header.write() {
+                        true => Direction::ToDevice,
+                        false => Direction::FromDevice,
+                    };
+                    self.put(slot, fis, (direction, header.prdtl()), false);
+                    self.queued &= !(1 << slot);
+                    self.slots[slot].is_queued = false;
+                    self.line.push_front(slot);
+                }
+                None => {
+                    let ended = self.why(slot, Ended::Reset, now);
+                    self.end(slot, ended, Trouble::default());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn abort(&mut self, token: u32) -> bool {
+        let owed = |place: &&mut crate::slots::Slot| {
+            place.owed.as_ref().is_some_and(|owed| owed.number() == token)
+        };
+        match self.slots.iter_mut().find(owed) {
+            Some(place) => {
+                place.abort = true;
+                place.deadline = Instant::START;
+                self.watch_at = Instant::START;
+                true
+            }
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Where everything the HBA reads and writes lies in the driver's DMA memory.
+
+use crate::error::Error;
+use crate::options::Options;
+use flysch_api::data::{SEGMENTS_MAX, SegmentLimits};
+use flysch_api::machine::DmaRegion;
+use flysch_wire::ata::list::{
+    LIST_LENGTH, PRD, PRD_BYTES_MAX, PRDT, RECEIVED_LENGTH, TABLE_ALIGNMENT,
+};
+use flysch_wire::ata::registers::PORTS_MAX;
+
+const PAGE: usize = 4096;
+/// Descriptors of a command table, as many as Linux has: with its header a slot takes 2816 bytes.
+pub(crate) const SEGMENTS: usize = 168;
+/// Bytes of a command table.
+pub(crate) const TABLE: usize = PRDT + SEGMENTS * PRD;
+/// Bytes of data that a command of the driver's own can have.
+pub(crate) const OWN_DATA: usize = PAGE;
+/// The table of the driver's own commands: one descriptor.
+const OWN_TABLE: usize = (PRDT + PRD).next_multiple_of(TABLE_ALIGNMENT);
+const TABLES: usize = (PORTS_MAX * TABLE).next_multiple_of(PAGE);
+/// Bytes of one port: list, received FISes and own table in the first page, own data in the
+/// second, then the tables of the slots.
+const PORT: usize = PAGE + OWN_DATA + TABLES;
+
+const _: () = assert!(TABLE.is_multiple_of(TABLE_ALIGNMENT) && SEGMENTS <= SEGMENTS_MAX);
+const _: () = assert!(LIST_LENGTH + RECEIVED_LENGTH + OWN_TABLE <= PAGE);
+
+/// What commands ask of data.
+pub(crate) const LIMITS: SegmentLimits = SegmentLimits {
+    count: SEGMENTS as u16,
+    length: PRD_BYTES_MAX,
+    alignment: 2,
+    boundary: 0,
+    inner: 1,
+};
+
+/// The memory of one port.
+#[derive(Clone, Debug)]
+pub(crate) struct PortMemory {
+    /// The command list.
+    pub(crate) list: DmaRegion,
+    /// Received FISes.
+    pub(crate) received: DmaRegion,
+    /// Command table of the driver's own commands, and their data.
+    pub(crate) own_table: DmaRegion,
+    pub(crate) own_data: DmaRegion,
+    /// Command tables of the slots.
+    pub(crate) tables: DmaRegion,
+    /// All of the driver's memory: nobody else's data.
+    pub(crate) whole: DmaRegion,
+}
+
+/// Bytes the driver's memory must have for these options, wherever it starts.
+pub(crate) fn memory_len(options: &Options) -> usize {
+    options.ports.count_ones() as usize * PORT + PAGE
+}
+
+/// The memory of the `index`-th port in use.
+pub(crate) fn port(
+    memory: &DmaRegion,
+    options: &Options,
+    index: usize,
+) -> Result<PortMemory, Error> {
+    let (needed, given) = (memory_len(options), memory.len());
+    if given < needed {
+        return Err(Error::MemoryTooSmall { needed, given });
+    }
+    let page = PAGE as u64;
+    let start = (memory.address().next_multiple_of(page) - memory.address()) as usize;
+    let port = memory.carve(start + index * PORT, PORT);
+    Ok(PortMemory {
+        list: port.carve(0, LIST_LENGTH),
+        received: port.carve(LIST_LENGTH, RECEIVED_LENGTH),
+        own_table: port.carve(LIST_LENGTH + RECEIVED_LENGTH, OWN_TABLE),
+        own_data: port.carve(PAGE, OWN_DATA),
+        tables: port.carve(PAGE + OWN_DATA, PORTS_MAX * TABLE),
+        whole: memory.clone(),
+    })
+}

@@ -1,0 +1,190 @@
+//! What can be asked of a port besides commands to its disk, and what comes of it.
+
+use crate::error::Error;
+use crate::init::Core;
+use crate::layout::OWN_DATA;
+use crate::options::LinkPower;
+use crate::steps::{Own, Run, Stop};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use flysch_api::command::{AtaProtocol, AtaStatus, Taskfile};
+use flysch_api::machine::Machine;
+use flysch_wire::ata::command::device;
+use flysch_wire::ata::registers::status;
+use flysch_wire::ata::{H2d, Kind, Opcode};
+
+/// Something a port does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// COMRESET. Commands in flight end with a reset.
+    Reset,
+    /// Empties the device's write cache and parks it (STANDBY IMMEDIATE); the port is closed then,
+    /// until a reset.
+    Shutdown,
+    /// A command that is not queued, once the device has no other.
+    Command(Box<AtaCommand>),
+    /// How deep the link may sleep by itself, from now on; the link is made anew.
+    LinkPower(LinkPower),
+}
+
+/// A command that is not queued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtaCommand {
+    /// Its registers; for a packet command, the packet with it.
+    pub task: Taskfile,
+    /// Its data.
+    pub data: AtaData,
+    /// How long it may take, ms; `None` is what the options say.
+    pub timeout_ms: Option<u32>,
+}
+
+/// Data of a command, at most 4096 bytes, an even number of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AtaData {
+    /// None.
+    #[default]
+    None,
+    /// So many bytes from the device.
+    In(u32),
+    /// These bytes to the device.
+    Out(Vec<u8>),
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AtaReply {
+    /// STATUS, ERROR and LBA.
+    pub status: AtaStatus,
+    /// COUNT.
+    pub count: u16,
+    /// What came from the device; zeros where it sent less than was asked for.
+    pub data: Vec<u8>,
+}
+
+/// What an operation gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Nothing.
+    None,
+    /// How a command ended: well or with an error, but it did end.
+    Command(AtaReply),
+}
+
+impl AtaCommand {
+    /// A command without data; DEVICE says that addresses are LBAs.
+    pub fn new(opcode: Opcode) -> Self {
+        let command = opcode.into_bits();
+        let task = Taskfile { command, device: device::LBA, ..Taskfile::default() };
+        Self { task, data: AtaData::None, timeout_ms: None }
+    }
+
+    /// A packet that reads so many bytes, or none.
+    pub fn packet(packet: [u8; 16], bytes: u32) -> Self {
+        let protocol = AtaProtocol::Packet(packet);
+        let task =
+            Taskfile { command: Opcode::Packet.into_bits(), protocol, ..Taskfile::default() };
+        let data = if bytes == 0 { AtaData::None } else { AtaData::In(bytes) };
+        Self { task, data, timeout_ms: None }
+    }
+}
+
+impl<M: Machine> Core<M> {
+    pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
+        match operation {
+            Operation::Command(command) => self.pass_through(command).map(Output::Command),
+            Operation::Shutdown => self.shut_down().map(|()| Output::None),
+            // The port turns these into recoveries.
+            Operation::Reset | Operation::LinkPower(_) => Ok(Output::None),
+        }
+    }
+
+    fn pass_through(&mut self, command: &AtaCommand) -> Run<AtaReply> {
+        let refuse = |what| Err(Stop::Failed(Error::Unsupported(what)));
+        let Taskfile { command: opcode, device, features, count, lba, icc, auxiliary, protocol } =
+            command.task;
+        let is_packet = self.lane.ways().packets;
+        let mut packet = None;
+        match protocol {
+            AtaProtocol::NonData | AtaProtocol::Pio | AtaProtocol::Dma => {}
+            AtaProtocol::Packet(bytes) if is_packet => packet = Some(bytes),
+            AtaProtocol::Packet(_) => return refuse("a packet to a disk"),
+            AtaProtocol::Ncq => return refuse("a queued command as an operation"),
+            AtaProtocol::SoftReset => return refuse("a soft reset: use a reset"),
+        }
+        let (write, bytes) = match &command.data {
+            AtaData::None => (false, 0),
+            AtaData::In(bytes) => (false, *bytes as usize),
+            AtaData::Out(data) => (true, data.len()),
+        };
+        if bytes > OWN_DATA || bytes % 2 != 0 {
+            return refuse("more than 4096 bytes of data, or an odd number");
+        }
+        let mut fis = H2d {
+            is_command: true,
+            pmp: 0,
+            command: opcode,
+            features,
+            lba,
+            device,
+            count,
+            icc,
+            control: 0,
+            auxiliary,
+        };
+        if packet.is_some() {
+            // Data by DMA.
+            fis.features = fis.features & !1 | u16::from(bytes > 0);
+        }
+        if self.steps.first()
+            && let AtaData::Out(data) = &command.data
+        {
+            self.steps.memory.own_data.write(0, data);
+        }
+        let timeout_ms = command.timeout_ms.unwrap_or(self.options.timeouts.command_ms);
+        let data = (bytes > 0).then_some((write, bytes as u32));
+        // What the device does not send reads as zeros.
+        if self.steps.first() && !write {
+            self.steps.memory.own_data.fill(0, OWN_DATA, 0);
+        }
+        let own = Own { fis, data, packet, timeout_ms };
+        let end = self.steps.command(own)??;
+        let status =
+            AtaStatus { status: end.status, error: end.error, lba: end.lba, sense: [0; 3] };
+        let mut reply = AtaReply { status, count: end.count, data: Vec::new() };
+        if end.status & (status::ERR | status::DF) != 0 {
+            self.stop_list()??;
+            self.start_list()??;
+            if self.error_sticks() {
+                self.clear_error()?;
+            }
+        } else if let AtaData::In(bytes) = command.data {
+            reply.data.resize(bytes as usize, 0);
+            let page: [u8; OWN_DATA] = self.steps.own_data();
+            reply.data.copy_from_slice(&page[..bytes as usize]);
+        }
+        Ok(reply)
+    }
+
+    fn error_sticks(&self) -> bool {
+        let sticks = crate::quirks::Quirk::ErrorSticks;
+        self.device.as_ref().is_some_and(|device| device.quirks.has(sticks))
+    }
+
+    fn shut_down(&mut self) -> Run<()> {
+        let Some(device) = &self.device else { return Err(Stop::Failed(Error::NoDevice)) };
+        let (is_disk, flushes) =
+            (device.identify.kind == Kind::Disk, device.identify.has_write_cache());
+        let flush = if device.identify.has_lba48() { Opcode::FlushExt } else { Opcode::Flush };
+        let timeout = self.options.timeouts.flush_ms;
+        if is_disk && flushes {
+            self.must(Own::new(flush, timeout))?;
+        }
+        if is_disk {
+            self.must(Own::new(Opcode::StandbyImmediate, timeout))?;
+        }
+        match self.stop_list()? {
+            Ok(()) => Ok(()),
+            Err(cause) => Err(Stop::Failed(Error::Failed(cause))),
+        }
+    }
+}

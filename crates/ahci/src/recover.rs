@@ -1,0 +1,390 @@
+//! Recovery of a port: find out what is wrong, do the least that helps, and end every command once.
+//!
+//! The ladder climbs as far as it must:
+//!
+//! 1. **stop**: PxCMD.ST off. What had ended before counts as ended;
+//! 2. **blame**, where the device told an error and nothing else is wrong: a command that was alone
+//!    is the one. Of queued ones the queued error log (10h) names it, and the device has given up
+//!    the others: they end as if reset, and who made them tries again. Where the log cannot be read
+//!    nobody knows: all of them are tried alone, and each tells for itself;
+//! 3. **COMRESET**, up to [`TRIES`] times, for everything else: an interface or bus error, a
+//!    command past its deadline, a link that came and went. It certainly ends what the device had.
+//!    The device is identified again; another one, or none, ends what waits;
+//! 4. **HBA reset**, where the list does not stop or the device does not come back: the host does
+//!    it, for all ports;
+//! 5. **gone**.
+
+use crate::error::{Cause, Error};
+use crate::history::ErrorKind;
+use crate::init::{BringUp, Core, Step};
+use crate::quirks::Quirk;
+use crate::shared::cause;
+use crate::slots::bits;
+use crate::steps::{Run, Stop};
+use flysch_api::command::{AtaStatus, Ended};
+use flysch_api::machine::Machine;
+use flysch_wire::ata::identify::set84;
+use flysch_wire::ata::list::RECEIVED_RFIS;
+use flysch_wire::ata::log::{self, NcqError};
+use flysch_wire::ata::registers::{PX_CMD, PX_IS, PX_SERR, PX_SSTS, PX_TFD, Ssts, Tfd, det};
+use flysch_wire::ata::registers::{interrupt, status};
+use flysch_wire::ata::{D2h, Identify, SECTOR};
+
+/// COMRESETs before the HBA is reset.
+const TRIES: u8 = 3;
+/// HBA resets of one port before it counts as gone.
+const HBA_RESETS: u8 = 1;
+/// Rest before another COMRESET, nanoseconds; it doubles.
+const REST: u64 = 100_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Look,
+    Stop,
+    Blame,
+    Restart,
+    Comreset,
+    Rest,
+    BringUp,
+    Hba,
+}
+
+/// How a recovery ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recovered {
+    /// The port works.
+    Up,
+    /// There is no device.
+    Empty,
+    /// The host must reset the HBA; nothing is to be touched until then.
+    Hba,
+}
+
+/// A recovery under way.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    stage: Stage,
+    tries: u8,
+    bring_up: BringUp,
+    /// A command is past its deadline.
+    overdue: bool,
+    /// PxIS and PxTFD as they were.
+    interrupts: u32,
+    tfd: u32,
+    /// The device before.
+    before: Option<Identify>,
+    /// Why bring-up failed last.
+    last: Option<Error>,
+}
+
+impl Recovery {
+    /// Starts by finding out.
+    pub(crate) fn new(overdue: bool) -> Self {
+        Self {
+            stage: Stage::Look,
+            tries: 0,
+            bring_up: BringUp::default(),
+            overdue,
+            interrupts: 0,
+            tfd: 0,
+            before: None,
+            last: None,
+        }
+    }
+
+    /// Starts with COMRESET, on the caller's wish.
+    pub(crate) fn reset() -> Self {
+        Self { overdue: true, ..Self::new(true) }
+    }
+
+    /// The step of bring-up that is under way.
+    pub(crate) fn step(&self) -> Option<&'static Step> {
+        match self.stage {
+            Stage::BringUp => self.bring_up.step(),
+            _ => None,
+        }
+    }
+
+    /// Starts with bring-up: the first time, or because the HBA was reset.
+    pub(crate) fn bring_up() -> Self {
+        Self { stage: Stage::BringUp, ..Self::new(false) }
+    }
+
+    pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Recovered> {
+        if self.before.is_none() && self.tries == 0 {
+            self.before = core.device.as_ref().map(|device| device.identify.clone());
+        }
+        loop {
+            let next = match self.stage {
+                Stage::Look => self.look(core),
+                Stage::Stop => self.stop(core)?,
+                Stage::Blame => self.blame(core)?,
+                Stage::Restart => match core.start_list()? {
+                    Ok(()) => {
+                        core.steps.turn_page();
+                        return Ok(Recovered::Up);
+                    }
+                    Err(_) => Stage::Comreset,
+                },
+                Stage::Comreset => self.comreset(core),
+                Stage::Rest => {
+                    core.steps.sleep(REST << self.tries.min(8))?;
+                    Stage::Comreset
+                }
+                Stage::BringUp => match self.try_bring_up(core)? {
+                    Ok(recovered) => return Ok(recovered),
+                    Err(stage) => stage,
+                },
+                Stage::Hba => {
+                    // A port whose device never came up does not disturb the others.
+                    let again = core.hba_resets < HBA_RESETS
+                        && !core.hba.quirks.has(Quirk::NoHbaReset)
+                        && (self.before.is_some() || self.last.is_none());
+                    core.steps.abandon();
+                    if !again {
+                        core.note(ErrorKind::Gone, 0);
+                        return Err(Stop::Failed(self.last.unwrap_or(Error::Gone)));
+                    }
+                    core.hba_resets += 1;
+                    core.steps.shared.orders.report(cause::HBA_RESET);
+                    return Ok(Recovered::Hba);
+                }
+            };
+            core.steps.turn_page();
+            self.stage = next;
+        }
+    }
+
+    /// What is wrong.
+    fn look<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
+        self.interrupts = core.steps.read(PX_IS);
+        self.tfd = core.steps.read(PX_TFD);
+        let ssts = core.steps.read(PX_SSTS);
+        if core.steps.first() {
+            let (interrupts, tfd, overdue) = (self.interrupts, self.tfd, self.overdue);
+            if interrupts == u32::MAX {
+                core.note(ErrorKind::Removed, interrupts);
+                core.steps.shared.orders.report(cause::REMOVED);
+            } else {
+                let now = core.steps.now;
+                core.lane.take_in(now);
+                if interrupts & interrupt::TFES != 0 {
+                    core.note(ErrorKind::Device, tfd);
+                }
+                if interrupts
+                    & (interrupt::IFS | interrupt::INFS | interrupt::IPMS | interrupt::UFS)
+                    != 0
+                {
+                    core.note(ErrorKind::Interface, interrupts);
+                }
+                if interrupts & (interrupt::HBDS | interrupt::HBFS | interrupt::OFS) != 0 {
+                    core.note(ErrorKind::Bus, interrupts);
+                }
+                if interrupts & core.changes != 0 {
+                    core.note(ErrorKind::LinkChange, ssts);
+                }
+                if overdue {
+                    let (queued, alone) = core.lane.issued();
+                    core.note(ErrorKind::Overdue, queued | alone);
+                }
+            }
+        }
+        Stage::Stop
+    }
+
+    fn stop<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Stage> {
+        if self.interrupts == u32::MAX {
+            return Ok(Stage::Hba);
+        }
+        match core.stop_list()? {
+            Ok(()) => {}
+            Err(Cause::Register { value, .. }) => {
+                if core.steps.first() {
+                    core.note(ErrorKind::StopFailed, value);
+                }
+                return Ok(Stage::Hba);
+            }
+            Err(_) => {
+                core.steps.shared.orders.report(cause::REMOVED);
+                return Ok(Stage::Hba);
+            }
+        }
+        if core.steps.first() {
+            core.note(ErrorKind::PortStop, 0);
+        }
+        let fatal = interrupt::ERRORS & !interrupt::TFES | core.changes;
+        let ssts = Ssts::from_bits(core.steps.read(PX_SSTS));
+        let plain = self.interrupts & fatal == 0 && !self.overdue && ssts.det() == det::READY;
+        Ok(match (plain, self.interrupts & interrupt::TFES != 0) {
+            (true, true) => Stage::Blame,
+            (true, false) => Stage::Restart,
+            (false, _) => Stage::Comreset,
+        })
+    }
+
+    /// Which command failed.
+    fn blame<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Stage> {
+        let slots = core.steps.once(|_| {
+            let (queued, alone) = core.lane.issued();
+            u64::from(queued) << 32 | u64::from(alone)
+        });
+        let (queued, alone) = ((slots >> 32) as u32, slots as u32);
+        if alone != 0 {
+            if core.steps.first() {
+                let status = self.registers(core);
+                bits(alone).for_each(|slot| core.lane.end_answered(slot, status));
+            }
+        } else if queued.count_ones() > 0 {
+            match self.ask_log(core)? {
+                Some(entry) if !entry.not_queued && queued >> entry.tag & 1 != 0 => {
+                    if core.steps.first() {
+                        core.lane.end_answered(entry.tag.into(), of_log(&entry));
+                        let now = core.steps.now;
+                        core.lane.end_issued(Ended::Reset, 0, now);
+                    }
+                }
+                _ => {
+                    if core.steps.first() {
+                        core.note(ErrorKind::NoLog, queued);
+                        let now = core.steps.now;
+                        core.lane.isolate(now);
+                    }
+                }
+            }
+        }
+        // Reading the log has left the list running, if it could be read at all.
+        if core.stop_list()?.is_err() {
+            return Ok(Stage::Hba);
+        }
+        let sticks = core.device.as_ref().is_some_and(|d| d.quirks.has(Quirk::ErrorSticks));
+        if sticks {
+            if core.start_list()?.is_err() {
+                return Ok(Stage::Comreset);
+            }
+            match core.clear_error() {
+                Ok(()) => {}
+                Err(Stop::Pending) => return Err(Stop::Pending),
+                Err(Stop::Failed(_)) => return Ok(Stage::Comreset),
+            }
+            return Ok(Stage::Restart);
+        }
+        Ok(Stage::Restart)
+    }
+
+    /// What the device said, by its last FIS.
+    fn registers<M: Machine>(&self, core: &Core<M>) -> AtaStatus {
+        let mut bytes = [0; 20];
+        core.steps.memory.received.read(RECEIVED_RFIS, &mut bytes);
+        let fis = D2h::parse(&bytes).unwrap_or_default();
+        let tfd = Tfd::from_bits(self.tfd);
+        AtaStatus { status: tfd.status(), error: tfd.error(), lba: fis.lba, sense: [0; 3] }
+    }
+
+    /// The queued error log, if it can be read.
+    fn ask_log<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Option<NcqError>> {
+        let has = core.device.as_ref().is_some_and(|device| {
+            device.identify.supports84(set84::LOGS) && !device.quirks.has(Quirk::NoErrorLog)
+        });
+        if !has || core.start_list()?.is_err() {
+            return Ok(None);
+        }
+        let own = core.own_log(log::address::NCQ_ERROR, 0);
+        match core.steps.command(own)? {
+            Ok(fis) if fis.status & (status::ERR | status::DF) == 0 => {
+                let page: [u8; SECTOR] = core.steps.own_data();
+                Ok(NcqError::parse(&page).ok())
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The device has nothing any more when this is through, so what it had ends now: nothing
+    /// moves data while the list stands still.
+    fn comreset<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
+        if core.steps.first() {
+            let (interrupts, now) = (self.interrupts, core.steps.now);
+            let hba = interrupts & (interrupt::ERRORS & !interrupt::TFES);
+            let cause = if hba != 0 { Ended::Host } else { Ended::Reset };
+            core.lane.end_issued(cause, hba, now);
+            core.note(ErrorKind::Comreset, u32::from(self.tries) + 1);
+        }
+        self.bring_up = BringUp::default();
+        Stage::BringUp
+    }
+
+    fn try_bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Result<Recovered, Stage>> {
+        match self.bring_up.run(core) {
+            Ok(true) => {
+                core.hba_resets = 0;
+                let after = core.device.as_ref().map(|device| &device.identify);
+                let same = match (&self.before, after) {
+                    (Some(before), Some(after)) => before.is_same_device(after),
+                    _ => false,
+                };
+                if !same {
+                    let now = core.steps.now;
+                    core.note(ErrorKind::Attached, core.generation);
+                    core.lane.end_all(Ended::NoUnit, now);
+                }
+                Ok(Ok(Recovered::Up))
+            }
+            // A device that was there is asked more than once.
+            Ok(false) if self.before.is_some() && self.tries + 1 < TRIES => {
+                self.tries += 1;
+                Ok(Err(Stage::Rest))
+            }
+            Ok(false) => {
+                if self.before.is_some() {
+                    core.note(ErrorKind::Detached, 0);
+                }
+                let now = core.steps.now;
+                core.lane.end_all(Ended::NoUnit, now);
+                Ok(Ok(Recovered::Empty))
+            }
+            Err(Stop::Pending) => Err(Stop::Pending),
+            Err(Stop::Failed(error)) => {
+                core.steps.abandon();
+                self.tries += 1;
+                self.last = Some(error);
+                if matches!(error, Error::Step { cause: Cause::Signature(_), .. }) {
+                    return Err(Stop::Failed(error));
+                }
+                if matches!(error, Error::Step { cause: Cause::Removed, .. }) {
+                    core.steps.shared.orders.report(cause::REMOVED);
+                    return Ok(Err(Stage::Hba));
+                }
+                Ok(Err(if self.tries < TRIES { Stage::Rest } else { Stage::Hba }))
+            }
+        }
+    }
+}
+
+/// What the log says of the command that failed.
+fn of_log(entry: &NcqError) -> AtaStatus {
+    AtaStatus { status: entry.status, error: entry.error, lba: entry.lba, sense: entry.sense }
+}
+
+impl<M: Machine> Core<M> {
+    /// Whether a device communicates.
+    pub(crate) fn is_present(&self) -> bool {
+        let ssts = Ssts::from_bits(self.steps.machine.read32(self.steps.base + PX_SSTS));
+        ssts.det() == det::READY && ssts.into_bits() != u32::MAX
+    }
+
+    /// What the port told while it had no device is old.
+    pub(crate) fn forget_changes(&mut self) {
+        let (machine, base) = (&self.steps.machine, self.steps.base);
+        machine.write32(base + PX_SERR, u32::MAX);
+        machine.write32(base + PX_IS, u32::MAX);
+    }
+
+    /// The port is given up: its list does not run, nothing interrupts.
+    pub(crate) fn give_up(&mut self) {
+        let (machine, base) = (&self.steps.machine, self.steps.base);
+        let cmd = self.command_register();
+        if cmd.into_bits() != u32::MAX {
+            machine.write32(base + PX_CMD, cmd.with_st(false).into_bits());
+            machine.write32(base + PX_SERR, u32::MAX);
+        }
+    }
+}

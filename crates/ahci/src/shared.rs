@@ -1,0 +1,23 @@
+//! What the host and its ports say to each other.
+
+use flysch_orders::Orders;
+
+/// Why the host should look: bits of [`Orders::causes`].
+pub(crate) mod cause {
+    /// A port cannot recover without a reset of the HBA.
+    pub(crate) const HBA_RESET: u32 = 1;
+    /// Registers read as ones.
+    pub(crate) const REMOVED: u32 = 2;
+}
+
+/// The block of atomics a host shares with its ports.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) orders: Orders,
+}
+
+impl Shared {
+    pub(crate) fn new(ports: usize) -> Self {
+        Self { orders: Orders::new(ports) }
+    }
+}

@@ -1,0 +1,374 @@
+//! The primitives that control procedures are made of.
+//!
+//! Theory. Bring-up, operations and recovery are long sequences full of waiting. They are ordinary
+//! functions played by a [`Script`] over primitives that wait: [`until`](Steps::until),
+//! [`sleep`](Steps::sleep), [`command`](Steps::command), [`ports_obey`](Steps::ports_obey).
+//! Everything else with an effect is done behind [`first`](Steps::first), or goes through
+//! [`read`](Steps::read) and [`write`](Steps::write), so that a replay does not do it twice.
+
+use crate::error::{Cause, Error};
+use crate::history::ErrorLog;
+use crate::layout::PortMemory;
+use crate::shared::Shared;
+use alloc::sync::Arc;
+use flysch_api::machine::{Instant, Machine};
+pub(crate) use flysch_script::Pending;
+use flysch_script::Script;
+use flysch_wire::ata::fis::H2D_DWORDS;
+use flysch_wire::ata::list::{ACMD, HeaderFlags, PRDT, RECEIVED_RFIS};
+use flysch_wire::ata::registers::{PX_CI, PX_IS, PX_SERR, PX_TFD, Tfd, interrupt, status};
+use flysch_wire::ata::{D2h, H2d, Header, Opcode, Prd};
+
+/// Why a procedure came back without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Pending,
+    Failed(Error),
+}
+
+impl From<Pending> for Stop {
+    fn from(_: Pending) -> Self {
+        Self::Pending
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Cause> for Stop {
+    fn from(cause: Cause) -> Self {
+        Self::Failed(cause.into())
+    }
+}
+
+/// What a primitive gives.
+pub(crate) type Wait<T> = Result<T, Pending>;
+
+/// What a procedure gives.
+pub(crate) type Run<T> = Result<T, Stop>;
+
+/// What an action answered.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Value(u64),
+    Reply(D2h),
+    Failed(Cause),
+}
+
+/// What is being waited for.
+#[derive(Debug)]
+enum Action {
+    /// `register & mask == value`.
+    Until {
+        name: &'static str,
+        register: u32,
+        mask: u32,
+        value: u32,
+        deadline: Instant,
+    },
+    Sleep {
+        until: Instant,
+    },
+    /// A command in slot 0, with the two words its header had before.
+    Command {
+        opcode: u8,
+        header: [u64; 2],
+        deadline: Instant,
+    },
+    /// Every port obeys the standing order.
+    Obey,
+}
+
+/// A command of the driver's own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Own {
+    pub(crate) fis: H2d,
+    /// Its data: to the device or from it, and how many bytes.
+    pub(crate) data: Option<(bool, u32)>,
+    pub(crate) packet: Option<[u8; 16]>,
+    pub(crate) timeout_ms: u32,
+}
+
+impl Own {
+    /// One without data.
+    pub(crate) fn new(opcode: Opcode, timeout_ms: u32) -> Self {
+        let fis = H2d { is_command: true, command: opcode.into_bits(), ..H2d::default() };
+        Self { fis, timeout_ms, ..Self::default() }
+    }
+
+    /// One that reads so many bytes.
+    pub(crate) fn reading(opcode: Opcode, bytes: u32, timeout_ms: u32) -> Self {
+        Self { data: Some((false, bytes)), ..Self::new(opcode, timeout_ms) }
+    }
+}
+
+/// The script being played, and what its primitives work on.
+#[derive(Debug)]
+pub(crate) struct Steps<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) errors: ErrorLog,
+    /// Where the registers of the port begin; 0 for the HBA.
+    pub(crate) base: u32,
+    pub(crate) memory: PortMemory,
+    pub(crate) now: Instant,
+    /// The next instant to be polled at.
+    pub(crate) at: Instant,
+    /// The wait between two looks, nanoseconds; it doubles.
+    patience: u64,
+    script: Script<Answer, Action>,
+}
+
+/// First and longest wait between two looks, nanoseconds.
+const PATIENCE: (u64, u64) = (2_000, 1_000_000);
+const MS: u64 = 1_000_000;
+
+impl<M: Machine> Steps<M> {
+    pub(crate) fn new(machine: &M, shared: &Arc<Shared>, base: u32, memory: PortMemory) -> Self {
+        Self {
+            machine: machine.clone(),
+            shared: shared.clone(),
+            errors: ErrorLog::default(),
+            base,
+            memory,
+            now: Instant::START,
+            at: Instant::NEVER,
+            patience: PATIENCE.0,
+            script: Script::new(),
+        }
+    }
+
+    /// Before the procedure is run again.
+    pub(crate) fn rewind(&mut self) {
+        self.script.rewind();
+    }
+
+    /// What follows is a new step.
+    pub(crate) fn turn_page(&mut self) {
+        self.script.turn_page();
+    }
+
+    /// Gives up the procedure under way.
+    pub(crate) fn abandon(&mut self) {
+        self.script.abandon();
+    }
+
+    /// Brings the action under way nearer to its answer; `false` while there is none.
+    pub(crate) fn advance(&mut self, now: Instant) -> bool {
+        self.now = now;
+        self.at = Instant::NEVER;
+        let Some(waiting) = self.script.take_wait() else { return true };
+        let answer = self.try_action(&waiting.what);
+        self.script.settle(waiting, answer)
+    }
+
+    fn try_action(&mut self, action: &Action) -> Option<Answer> {
+        match *action {
+            Action::Until { name, register, mask, value, deadline } => {
+                let read = self.machine.read32(register);
+                if read == u32::MAX {
+                    return Some(Answer::Failed(Cause::Removed));
+                }
+                if read & mask == value {
+                    return Some(Answer::Value(read.into()));
+                }
+                if self.now >= deadline {
+                    return Some(Answer::Failed(Cause::Register { name, value: read }));
+                }
+                self.look_again(deadline);
+                None
+            }
+            Action::Sleep { until } => {
+                self.at = until;
+                (self.now >= until).then_some(Answer::Value(0))
+            }
+            Action::Command { opcode, header, deadline } => {
+                let answer = self.look_for_answer(opcode, deadline)?;
+                self.memory.list.store64(0, header[0]);
+                self.memory.list.store64(8, header[1]);
+                Some(answer)
+            }
+            Action::Obey => {
+                if self.shared.orders.all_obey() {
+                    return Some(Answer::Value(0));
+                }
+                self.look_again(Instant::NEVER);
+                None
+            }
+        }
+    }
+
+    /// Whether a command of the driver's own has ended, and how.
+    fn look_for_answer(&mut self, opcode: u8, deadline: Instant) -> Option<Answer> {
+        let interrupts = self.machine.read32(self.base + PX_IS);
+        if interrupts == u32::MAX {
+            return Some(Answer::Failed(Cause::Removed));
+        }
+        let tfd = Tfd::from_bits(self.machine.read32(self.base + PX_TFD));
+        let fatal = interrupt::ERRORS & !interrupt::TFES;
+        if interrupts & fatal != 0 {
+            return Some(Answer::Failed(Cause::Interface(interrupts)));
+        }
+        let busy = tfd.status() & (status::BSY | status::DRQ) != 0;
+        let issued = self.machine.read32(self.base + PX_CI) & 1 != 0;
+        let failed = interrupts & interrupt::TFES != 0;
+        if failed || (!issued && !busy) {
+            let mut bytes = [0; 20];
+            self.machine.sync_for_cpu(self.memory.received.span(0, self.memory.received.len()));
+            self.memory.received.read(RECEIVED_RFIS, &mut bytes);
+            // After data by PIO there is none; STATUS and ERROR are in the register either way.
+            let fis = D2h::parse(&bytes).unwrap_or_default();
+            return Some(Answer::Reply(D2h { status: tfd.status(), error: tfd.error(), ..fis }));
+        }
+        if self.now >= deadline {
+            return Some(Answer::Failed(Cause::Timeout(Opcode::from_bits(opcode))));
+        }
+        self.look_again(deadline);
+        None
+    }
+
+    /// Asks to be polled again soon, at `deadline` at the latest.
+    fn look_again(&mut self, deadline: Instant) {
+        self.at = self.now.after_nanos(self.patience).min(deadline);
+        self.patience = (self.patience * 2).min(PATIENCE.1);
+    }
+
+    /// The heart of every primitive that waits: the old answer, or a new action.
+    #[track_caller]
+    fn ask(&mut self, action: impl FnOnce(&mut Self) -> Action) -> Wait<Answer> {
+        if let Some(answer) = self.script.recall() {
+            return Ok(answer);
+        }
+        self.patience = PATIENCE.0;
+        let action = action(self);
+        Err(self.script.wait_for(action))
+    }
+
+    /// Whether the procedure comes by here for the first time: what follows has an effect.
+    #[track_caller]
+    pub(crate) fn first(&mut self) -> bool {
+        if self.script.recall().is_some() {
+            return false;
+        }
+        self.script.write_down(Answer::Value(1));
+        true
+    }
+
+    /// A value that is found out once, however often the step is run.
+    #[track_caller]
+    pub(crate) fn once(&mut self, value: impl FnOnce(&mut Self) -> u64) -> u64 {
+        match self.script.recall() {
+            Some(Answer::Value(value)) => value,
+            Some(_) => unreachable!("another answer where a value was written down"),
+            None => {
+                let value = value(self);
+                self.script.write_down(Answer::Value(value));
+                value
+            }
+        }
+    }
+
+    /// Writes a register, once.
+    #[track_caller]
+    pub(crate) fn write(&mut self, register: u32, value: u32) {
+        let at = self.base + register;
+        self.once(|steps| {
+            steps.machine.write32(at, value);
+            0
+        });
+    }
+
+    /// Reads a register, once.
+    #[track_caller]
+    pub(crate) fn read(&mut self, register: u32) -> u32 {
+        let at = self.base + register;
+        self.once(|steps| steps.machine.read32(at).into()) as u32
+    }
+
+    /// Waits until `register & mask == value`; gives the register.
+    #[track_caller]
+    pub(crate) fn until(
+        &mut self,
+        (name, register): (&'static str, u32),
+        mask: u32,
+        value: u32,
+        timeout_ms: u32,
+    ) -> Wait<Result<u32, Cause>> {
+        let (register, timeout) = (self.base + register, u64::from(timeout_ms) * MS);
+        let answer = self.ask(|steps| {
+            let deadline = steps.now.after_nanos(timeout);
+            Action::Until { name, register, mask, value, deadline }
+        })?;
+        Ok(match answer {
+            Answer::Value(value) => Ok(value as u32),
+            Answer::Failed(cause) => Err(cause),
+            Answer::Reply(_) => unreachable!("no number where one was asked for"),
+        })
+    }
+
+    /// Waits.
+    #[track_caller]
+    pub(crate) fn sleep(&mut self, nanos: u64) -> Wait<()> {
+        self.ask(|steps| Action::Sleep { until: steps.now.after_nanos(nanos) })?;
+        Ok(())
+    }
+
+    /// Waits until every port obeys the standing order.
+    #[track_caller]
+    pub(crate) fn ports_obey(&mut self) -> Wait<()> {
+        self.ask(|_| Action::Obey)?;
+        Ok(())
+    }
+
+    /// A command of the driver's own in slot 0 of a list that runs and has nothing else, to its
+    /// end: the registers as they are then. Its data, if any, is in the own data.
+    #[track_caller]
+    pub(crate) fn command(&mut self, own: Own) -> Wait<Result<D2h, Cause>> {
+        let answer = self.ask(|steps| steps.issue(own))?;
+        Ok(match answer {
+            Answer::Reply(fis) => Ok(fis),
+            Answer::Failed(cause) => Err(cause),
+            Answer::Value(_) => unreachable!("a command has a reply"),
+        })
+    }
+
+    fn issue(&mut self, own: Own) -> Action {
+        let PortMemory { list, own_table, own_data, .. } = &self.memory;
+        let header = [list.load64(0), list.load64(8)];
+        for (n, word) in own.fis.to_words().into_iter().enumerate() {
+            own_table.store64(8 * n, word);
+        }
+        if let Some(packet) = own.packet {
+            own_table.write(ACMD, &packet);
+        }
+        let mut flags = HeaderFlags::new().with_cfl(H2D_DWORDS).with_atapi(own.packet.is_some());
+        if let Some((write, bytes)) = own.data {
+            let prd = Prd { address: own_data.address(), bytes, interrupt: false }.to_words();
+            own_table.store64(PRDT, prd[0]);
+            own_table.store64(PRDT + 8, prd[1]);
+            flags = flags.with_write(write).with_prdtl(1);
+        }
+        let words = Header { flags, moved: 0, table: own_table.address() }.to_words();
+        list.store64(0, words[0]);
+        list.store64(8, words[1]);
+        for part in [list, own_table, own_data] {
+            self.machine.sync_for_device(part.span(0, part.len()));
+        }
+        self.machine.write32(self.base + PX_SERR, u32::MAX);
+        self.machine.write32(self.base + PX_IS, interrupt::GOOD | interrupt::ERRORS);
+        self.machine.write32(self.base + PX_CI, 1);
+        let deadline = self.now.after_nanos(u64::from(own.timeout_ms) * MS);
+        Action::Command { opcode: own.fis.command, header, deadline }
+    }
+
+    /// So many bytes of the own data, which a command has just read.
+    pub(crate) fn own_data<const N: usize>(&self) -> [u8; N] {
+        self.machine.sync_for_cpu(self.memory.own_data.span(0, N));
+        let mut bytes = [0; N];
+        self.memory.own_data.read(0, &mut bytes);
+        bytes
+    }
+}

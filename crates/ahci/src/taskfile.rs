@@ -1,0 +1,241 @@
+//! A command as a FIS: how it goes to this device, and by which fall-back where the device does not
+//! take it as it is.
+//!
+//! The layer above makes its reads and writes queued ones with 48-bit addresses. A device that does
+//! not queue, or is better not asked to, gets the same transfer as DMA or PIO, with addresses of 28
+//! bits where it has no others: the choice is made here and not per layer above.
+
+use flysch_api::command::{AtaProtocol, Direction, Taskfile};
+use flysch_wire::ata::command::{TAG_SHIFT, device, send};
+use flysch_wire::ata::{H2d, Opcode, dsm};
+
+/// How commands go to a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ways {
+    /// Queued.
+    pub(crate) ncq: bool,
+    /// With 48-bit addresses.
+    pub(crate) lba48: bool,
+    /// By DMA, not PIO.
+    pub(crate) dma: bool,
+    /// WRITE DMA FUA EXT.
+    pub(crate) fua: bool,
+    /// Trims may be queued.
+    pub(crate) queued_trim: bool,
+    /// It takes packets.
+    pub(crate) packets: bool,
+}
+
+/// What goes to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) fis: H2d,
+    /// It is queued; the tag is to be put in.
+    pub(crate) is_queued: bool,
+    /// A packet goes with it.
+    pub(crate) packet: Option<[u8; 16]>,
+}
+
+/// Most sectors a 28-bit address reaches.
+const LBA28: u64 = 1 << 28;
+/// FEATURES of PACKET: data by DMA.
+const PACKET_DMA: u16 = 1;
+/// Bytes per DRQ block of a packet command without DMA, in LBA 23:8.
+const PACKET_BYTES: u64 = 0xFFFE << 8;
+
+/// COUNT of a queued command: the tag.
+#[inline]
+pub(crate) const fn with_tag(count: u16, tag: usize) -> u16 {
+    count & !(0x1F << TAG_SHIFT) | (tag as u16) << TAG_SHIFT
+}
+
+/// The registers as they are, in a FIS.
+#[inline]
+pub(crate) fn fis(task: &Taskfile) -> H2d {
+    H2d {
+        is_command: true,
+        pmp: 0,
+        command: task.command,
+        features: task.features,
+        lba: task.lba,
+        device: task.device,
+        count: task.count,
+        icc: task.icc,
+        control: 0,
+        auxiliary: task.auxiliary,
+    }
+}
+
+/// How this command goes to a device with these ways; `None` if it cannot.
+pub(crate) fn translate(task: &Taskfile, direction: Direction, ways: Ways) -> Option<Sent> {
+    let plain = |fis| Some(Sent { fis, is_queued: false, packet: None });
+    let opcode = Opcode::from_bits(task.command);
+    match task.protocol {
+        // A packet device has no sectors.
+        AtaProtocol::Ncq if ways.packets => None,
+        AtaProtocol::Ncq if ways.ncq => {
+            Some(Sent { fis: fis(task), is_queued: true, packet: None })
+        }
+        AtaProtocol::Ncq => plain(unqueued(&fis(task), ways)?),
+        AtaProtocol::Dma if opcode == Opcode::DataSetManagement && ways.queued_trim => {
+            Some(Sent { fis: queued_trim(task), is_queued: true, packet: None })
+        }
+        AtaProtocol::NonData if opcode == Opcode::FlushExt && !ways.lba48 => {
+            plain(H2d { command: Opcode::Flush.into_bits(), ..fis(task) })
+        }
+        AtaProtocol::NonData | AtaProtocol::Pio | AtaProtocol::Dma => plain(fis(task)),
+        AtaProtocol::Packet(packet) if ways.packets => {
+            let by_dma = ways.dma && direction != Direction::None;
+            let features = task.features & !PACKET_DMA | u16::from(by_dma);
+            let lba = if by_dma { 0 } else { PACKET_BYTES };
+            let command = Opcode::Packet.into_bits();
+            let fis = H2d { command, features, lba, ..fis(task) };
+            Some(Sent { fis, is_queued: false, packet: Some(packet) })
+        }
+        // A soft reset is the driver's own business.
+        AtaProtocol::Packet(_) | AtaProtocol::SoftReset => None,
+    }
+}
+
+/// A queued read or write as one that is not; `None` for other commands, and for addresses the
+/// device does not reach without 48 bits.
+pub(crate) fn unqueued(queued: &H2d, ways: Ways) -> Option<H2d> {
+    let write = match Opcode::from_bits(queued.command) {
+        Opcode::ReadFpdma => false,
+        Opcode::WriteFpdma => true,
+        _ => return None,
+    };
+    let force = write && queued.device & device::FUA != 0;
+    let opcode = match (write, ways.lba48, ways.dma) {
+        (true, true, true) if force && ways.fua => Opcode::WriteDmaFuaExt,
+        // What cannot be forced is not done halfway: who asks knows what the device has.
+        (true, ..) if force => return None,
+        (false, true, true) => Opcode::ReadDmaExt,
+        (true, true, true) => Opcode::WriteDmaExt,
+        (false, true, false) => Opcode::ReadSectorsExt,
+        (true, true, false) => Opcode::WriteSectorsExt,
+        (false, false, true) => Opcode::ReadDma,
+        (true, false, true) => Opcode::WriteDma,
+        (false, false, false) => Opcode::ReadSectors,
+        (true, false, false) => Opcode::WriteSectors,
+    };
+    let mut fis = H2d {
+        command: opcode.into_bits(),
+        features: 0,
+        count: queued.features,
+        device: device::LBA,
+        icc: 0,
+        auxiliary: 0,
+        ..*queued
+    };
+    if !ways.lba48 {
+        let sectors = if queued.features == 0 { 1 << 16 } else { u64::from(queued.features) };
+        if sectors > 256 || queued.lba + sectors > LBA28 {
+            return None;
+        }
+        fis.count &= 0xFF;
+        fis.device |= (queued.lba >> 24) as u8 & 0xF;
+        fis.lba &= 0xFF_FFFF;
+    }
+    Some(fis)
+}
+
+/// DATA SET MANAGEMENT as SEND FPDMA QUEUED.
+fn queued_trim(task: &Taskfile) -> H2d {
+    H2d {
+        command: Opcode::SendFpdma.into_bits(),
+        features: task.count,
+        count: send::DATA_SET_MANAGEMENT,
+        lba: 0,
+        device: device::LBA,
+        auxiliary: if task.features & dsm::TRIM != 0 { send::TRIM } else { 0 },
+        ..fis(task)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Ways =
+        Ways { ncq: true, lba48: true, dma: true, fua: true, queued_trim: true, packets: false };
+
+    fn write(force: bool) -> Taskfile {
+        Taskfile {
+            command: Opcode::WriteFpdma.into_bits(),
+            device: if force { device::LBA | device::FUA } else { device::LBA },
+            features: 8,
+            lba: 0x0123_4567,
+            protocol: AtaProtocol::Ncq,
+            ..Taskfile::default()
+        }
+    }
+
+    fn sent(task: &Taskfile, ways: Ways) -> Option<(Opcode, H2d)> {
+        let sent = translate(task, Direction::ToDevice, ways)?;
+        Some((Opcode::from_bits(sent.fis.command), sent.fis))
+    }
+
+    #[test]
+    fn a_queued_write_falls_back_as_far_as_it_must() {
+        let task = write(false);
+        let queued = translate(&task, Direction::ToDevice, ALL).expect("taken");
+        assert!(queued.is_queued && queued.fis.features == 8);
+        assert_eq!(with_tag(queued.fis.count, 17), 17 << 3);
+        let dma = Ways { ncq: false, ..ALL };
+        let (opcode, fis) = sent(&task, dma).expect("taken");
+        assert_eq!((opcode, fis.count, fis.features), (Opcode::WriteDmaExt, 8, 0));
+        let pio = Ways { dma: false, ..dma };
+        assert_eq!(sent(&task, pio).expect("taken").0, Opcode::WriteSectorsExt);
+        let old = Ways { lba48: false, ..dma };
+        let (opcode, fis) = sent(&task, old).expect("taken");
+        assert_eq!((opcode, fis.device, fis.lba), (Opcode::WriteDma, 0x41, 0x23_4567));
+        let far = Taskfile { lba: 0x0FFF_FFF9, ..task };
+        assert_eq!(sent(&far, old), None, "it would wrap to another place");
+        assert_eq!(sent(&Taskfile { features: 0, ..task }, old), None, "65536 sectors");
+    }
+
+    #[test]
+    fn a_forced_write_is_forced_or_not_taken() {
+        let dma = Ways { ncq: false, ..ALL };
+        assert_eq!(sent(&write(true), dma).expect("taken").0, Opcode::WriteDmaFuaExt);
+        assert_eq!(sent(&write(true), Ways { fua: false, ..dma }), None);
+        assert_eq!(sent(&write(true), Ways { dma: false, ..dma }), None);
+    }
+
+    #[test]
+    fn flushes_and_trims_take_the_form_the_device_has() {
+        let flush = Taskfile { command: Opcode::FlushExt.into_bits(), ..Taskfile::default() };
+        assert_eq!(sent(&flush, ALL).expect("taken").0, Opcode::FlushExt);
+        let old = Ways { lba48: false, ncq: false, ..ALL };
+        assert_eq!(sent(&flush, old).expect("taken").0, Opcode::Flush);
+        let trim = Taskfile {
+            command: Opcode::DataSetManagement.into_bits(),
+            features: dsm::TRIM,
+            count: 1,
+            protocol: AtaProtocol::Dma,
+            ..Taskfile::default()
+        };
+        let (opcode, fis) = sent(&trim, ALL).expect("taken");
+        assert_eq!((opcode, fis.features, fis.auxiliary), (Opcode::SendFpdma, 1, 1));
+        let plain = Ways { queued_trim: false, ..ALL };
+        assert_eq!(sent(&trim, plain).expect("taken").0, Opcode::DataSetManagement);
+    }
+
+    #[test]
+    fn what_a_device_has_no_form_for_is_not_taken() {
+        let packet = Taskfile { protocol: AtaProtocol::Packet([0; 16]), ..Taskfile::default() };
+        assert_eq!(sent(&packet, ALL), None);
+        let ways = Ways { packets: true, ..ALL };
+        let (opcode, fis) = sent(&packet, ways).expect("taken");
+        assert_eq!((opcode, fis.features & 1), (Opcode::Packet, 1));
+        let reset = Taskfile { protocol: AtaProtocol::SoftReset, ..Taskfile::default() };
+        assert_eq!(sent(&reset, ways), None);
+        let send = Taskfile {
+            command: Opcode::SendFpdma.into_bits(),
+            protocol: AtaProtocol::Ncq,
+            ..Taskfile::default()
+        };
+        assert_eq!(sent(&send, Ways { ncq: false, ..ALL }), None);
+    }
+}

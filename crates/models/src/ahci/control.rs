@@ -1,0 +1,288 @@
+//! Commands without data on the medium: carried out when they are answered.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_wire::ata::command::{feature, power, sanitize, sata_feature, send, smart};
+use flysch_wire::ata::{H2d, Opcode, SECTOR, dsm};
+
+use super::command::{aborted, fault};
+use super::device::{Device, PowerMode, Sanitize};
+use super::flow::{Good, is_pio};
+use super::list::{Fail, Task};
+use super::transfer::{Failed, Parts, gather, scatter};
+use super::{Ahci, Event};
+
+/// What a sanitize operation takes, nanoseconds: at least, and for each GiB.
+const SANITIZE_NS: u64 = 500_000_000;
+const SANITIZE_GIB_NS: u64 = 5_000_000;
+/// Most blocks of ranges of one trim.
+const TRIM_BLOCKS: u16 = 8;
+/// Where the password lies in the data of a security command.
+const PASSWORD: usize = 2;
+
+/// What a command gives besides registers.
+type Given = (Good, Vec<u8>);
+
+impl Ahci {
+    /// Carries out a command.
+    pub(super) fn carry_out(&mut self, port: u8, slot: u8) -> Result<Result<Good, Fail>, Failed> {
+        let task = *self.task(port, slot);
+        let Some(device) = self.device(port) else { return Ok(Err(aborted())) };
+        if device.is_packet() {
+            return self.carry_out_packet(port, &task);
+        }
+        let opcode = Opcode::from_bits(task.fis.command);
+        let mut sent = [0; TRIM_BLOCKS as usize * SECTOR];
+        let bytes = match sent_bytes(opcode, &task.fis) {
+            Some(bytes) if bytes <= sent.len() => bytes,
+            Some(_) => return Ok(Err(aborted())),
+            None => 0,
+        };
+        let sent = &mut sent[..bytes];
+        gather(Parts::new(&self.memory, &task, bytes as u64), sent)?;
+        let given = match opcode {
+            Opcode::Sanitize => self.sanitize(port, &task.fis),
+            _ => self.control_device(port, opcode, &task.fis, sent),
+        };
+        let (mut good, data) = match given {
+            Ok(given) => given,
+            Err(fail) => return Ok(Err(fail)),
+        };
+        if !data.is_empty() {
+            good.moved = self.give(&task, &data)?;
+            good.pio = (is_pio(task.fis.command) || opcode == Opcode::Smart).then_some(512);
+        } else {
+            good.moved = bytes as u32;
+        }
+        Ok(Ok(good))
+    }
+
+    /// Copies what the device sends into the host's memory.
+    pub(super) fn give(&self, task: &Task, data: &[u8]) -> Result<u32, Failed> {
+        scatter(Parts::new(&self.memory, task, data.len() as u64), data)
+    }
+
+    fn control_device(
+        &mut self,
+        port: u8,
+        opcode: Opcode,
+        fis: &H2d,
+        sent: &[u8],
+    ) -> Result<Given, Fail> {
+        let no_log = self.faults.is_active() && self.fault_in_log(port, fis);
+        let device = self.device_mut(port).ok_or(aborted())?;
+        let nothing = || Ok((Good::default(), Vec::new()));
+        let when = |may: bool| if may { Ok((Good::default(), Vec::new())) } else { Err(aborted()) };
+        let password = || password_of(sent);
+        let last = device.sectors().saturating_sub(1);
+        match opcode {
+            Opcode::Identify => Ok((Good::default(), device.identify().to_bytes().to_vec())),
+            Opcode::ReadLogExt | Opcode::ReadLogDmaExt if no_log => Err(aborted()),
+            Opcode::ReadLogExt | Opcode::ReadLogDmaExt => {
+                device.read_log(fis).map(|data| (Good::default(), data))
+            }
+            Opcode::SetFeatures => when(device.set_feature(fis)),
+            Opcode::Smart => device.smart(fis),
+            Opcode::DataSetManagement => {
+                device.trim(sent, fis.features & dsm::TRIM != 0).and_then(|()| nothing())
+            }
+            Opcode::SendFpdma => {
+                let is_dsm = fis.count >> 8 & 0x1F == send::DATA_SET_MANAGEMENT >> 8;
+                let trims = fis.auxiliary & send::TRIM != 0;
+                when(is_dsm)?;
+                device.trim(sent, trims).and_then(|()| nothing())
+            }
+            Opcode::CheckPowerMode => {
+                let count = match device.power {
+                    PowerMode::Standby | PowerMode::Sleep => power::STANDBY,
+                    PowerMode::Idle => power::IDLE,
+                    PowerMode::Active => power::ACTIVE,
+                };
+                Ok((Good { count, ..Good::default() }, Vec::new()))
+            }
+            Opcode::Idle | Opcode::IdleImmediate => {
+                device.power = PowerMode::Idle;
+                nothing()
+            }
+            Opcode::ReadNativeMaxExt => Ok((Good { lba: last, ..Good::default() }, Vec::new())),
+            Opcode::ReadNativeMax => {
+                let lba = last.min((1 << 28) - 1);
+                Ok((Good { lba, ..Good::default() }, Vec::new()))
+            }
+            Opcode::Diagnostic => nothing(),
+            Opcode::SecuritySetPassword => when(device.security.set_password(password())),
+            Opcode::SecurityUnlock => when(device.security.unlock(password())),
+            Opcode::SecurityDisablePassword => when(device.security.disable(password())),
+            Opcode::SecurityErasePrepare => when(device.security.prepare_erase()),
+            Opcode::SecurityEraseUnit => {
+                when(device.security.erase(password()))?;
+                device.erase();
+                nothing()
+            }
+            Opcode::SecurityFreezeLock => when(device.security.freeze()),
+            _ => Err(aborted()),
+        }
+    }
+
+    /// SANITIZE DEVICE.
+    fn sanitize(&mut self, port: u8, fis: &H2d) -> Result<Given, Fail> {
+        let now = self.now.nanos();
+        let device = self.device_mut(port).ok_or(aborted())?;
+        let state = &mut device.sanitize;
+        let begin = match (fis.features, fis.lba) {
+            (sanitize::STATUS, _) => return Ok((state.status(now), Vec::new())),
+            (sanitize::FREEZE_LOCK, sanitize::FREEZE_LOCK_LBA) if !state.is_under_way => {
+                state.is_frozen = true;
+                return Ok((state.status(now), Vec::new()));
+            }
+            (sanitize::CRYPTO, sanitize::CRYPTO_LBA)
+            | (sanitize::BLOCK_ERASE, sanitize::BLOCK_ERASE_LBA) => {
+                !state.is_under_way && !state.is_frozen && !device.security.is_locked()
+            }
+            _ => false,
+        };
+        if !begin {
+            return Err(aborted());
+        }
+        let nanos = SANITIZE_NS + (device.size >> 30) * SANITIZE_GIB_NS;
+        let state = &mut device.sanitize;
+        *state = Sanitize {
+            is_under_way: true,
+            number: state.number.wrapping_add(1),
+            start: now,
+            end: now + nanos,
+            ..Sanitize::default()
+        };
+        let (status, number) = (state.status(now), state.number);
+        self.after(nanos, Event::Sanitized { port, number });
+        Ok((status, Vec::new()))
+    }
+
+    /// A sanitize operation ends.
+    pub(super) fn sanitized(&mut self, port: u8, number: u32) {
+        let Some(device) = self.device_mut(port) else { return };
+        if device.sanitize.is_under_way && device.sanitize.number == number {
+            device.erase();
+            (device.sanitize.is_under_way, device.sanitize.is_done) = (false, true);
+        }
+    }
+}
+
+/// Bytes that a command of this kind takes from the host.
+fn sent_bytes(opcode: Opcode, fis: &H2d) -> Option<usize> {
+    match opcode {
+        Opcode::DataSetManagement => Some(usize::from(fis.count) * SECTOR),
+        Opcode::SendFpdma => Some(usize::from(fis.features) * SECTOR),
+        Opcode::SecuritySetPassword
+        | Opcode::SecurityUnlock
+        | Opcode::SecurityEraseUnit
+        | Opcode::SecurityDisablePassword => Some(SECTOR),
+        _ => None,
+    }
+}
+
+fn password_of(sent: &[u8]) -> [u8; 32] {
+    let mut password = [0; 32];
+    if let Some(bytes) = sent.get(PASSWORD..PASSWORD + 32) {
+        password.copy_from_slice(bytes);
+    }
+    password
+}
+
+impl Sanitize {
+    /// The registers of its status (ACS 7.36.4).
+    fn status(&self, now: u64) -> Good {
+        let count = if self.is_done { sanitize::COMPLETED } else { 0 }
+            | if self.is_under_way { sanitize::IN_PROGRESS } else { 0 }
+            | if self.is_frozen { sanitize::FROZEN } else { 0 };
+        let progress = match self.is_under_way {
+            true => ((now - self.start) * 0x1_0000 / (self.end - self.start).max(1)).min(0xFFFE),
+            false => 0xFFFF,
+        };
+        Good { lba: progress, count, ..Good::default() }
+    }
+}
+
+impl Device {
+    /// SET FEATURES; whether there is such a one.
+    fn set_feature(&mut self, fis: &H2d) -> bool {
+        match (fis.features & 0xFF, fis.count & 0xFF) {
+            (feature::WRITE_CACHE, _) => self.write_cache = true,
+            (feature::NO_WRITE_CACHE, _) => self.write_cache = false,
+            (feature::LOOK_AHEAD, _) => self.look_ahead = true,
+            (feature::NO_LOOK_AHEAD, _) => self.look_ahead = false,
+            (feature::TRANSFER_MODE, mode) => {
+                return matches!(mode, 0..=0xC | 0x20..=0x22 | 0x40..=0x46);
+            }
+            (feature::SATA, sata_feature::DIPM) => self.dipm = true,
+            (feature::NO_SATA, sata_feature::DIPM) => self.dipm = false,
+            (feature::SATA, sata_feature::DEVSLEEP) if self.can_sleep() => self.sleeps = true,
+            (feature::NO_SATA, sata_feature::DEVSLEEP) if self.can_sleep() => self.sleeps = false,
+            _ => return false,
+        }
+        true
+    }
+
+    fn smart(&mut self, fis: &H2d) -> Result<Given, Fail> {
+        let signed = fis.lba & 0xFF_FF00 == smart::LBA;
+        if !signed || !self.smart && fis.features != smart::ENABLE {
+            return Err(aborted());
+        }
+        match fis.features & 0xFF {
+            smart::ENABLE => self.smart = true,
+            smart::DISABLE => self.smart = false,
+            smart::READ_DATA => {
+                return Ok((Good::default(), self.smart_data().to_bytes().to_vec()));
+            }
+            smart::READ_THRESHOLDS => return Ok((Good::default(), self.thresholds())),
+            smart::RETURN_STATUS => {
+                // Never exceeded: flash does not wear out here.
+                return Ok((Good { lba: smart::LBA, ..Good::default() }, Vec::new()));
+            }
+            // Off-line tests end at once, and well.
+            smart::EXECUTE => {}
+            _ => return Err(aborted()),
+        }
+        Ok((Good::default(), Vec::new()))
+    }
+
+    /// Ranges read as zeros from now on, whatever happens. All are looked at before the first is.
+    fn trim(&mut self, blocks: &[u8], trims: bool) -> Result<(), Fail> {
+        if blocks.is_empty() || !trims {
+            return Err(aborted());
+        }
+        let sectors = self.sectors();
+        if dsm::ranges(blocks).any(|(lba, count)| lba > sectors || u64::from(count) > sectors - lba)
+        {
+            return Err(aborted());
+        }
+        for (lba, count) in dsm::ranges(blocks) {
+            let (offset, len) = (lba << self.shift, u64::from(count) << self.shift);
+            let discarded = self.store.discard(offset, len);
+            self.cache.discarded(0, offset, len);
+            discarded.map_err(|_| fault())?;
+        }
+        Ok(())
+    }
+
+    /// Everything is gone.
+    pub(super) fn erase(&mut self) {
+        self.cache.discarded(0, 0, self.size);
+        // A store that fails tells when it is read.
+        let _ = self.store.discard(0, self.size);
+        self.slc_used = 0;
+    }
+
+    /// Thresholds of the attributes: none of them ever fails.
+    fn thresholds(&self) -> Vec<u8> {
+        let mut page = vec![0; SECTOR];
+        page[0] = 1;
+        for (n, attribute) in self.smart_data().attributes.iter().enumerate() {
+            page[2 + 12 * n] = attribute.id;
+        }
+        let sum = page[..511].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+        page[511] = 0_u8.wrapping_sub(sum);
+        page
+    }
+}

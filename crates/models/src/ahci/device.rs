@@ -1,0 +1,326 @@
+//! A device: what it is, what it has been told, where its data is.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use flysch_wire::ata::identify::{
+    additional, capability, padded, sanitize, sata, sata_feature, sata_more, sector, set82, set83,
+    set84, set119,
+};
+use flysch_wire::ata::log::NcqError;
+use flysch_wire::ata::{Identify, Kind, dsm};
+
+use super::Ahci;
+use super::config::{Attached, DiskConfig};
+use super::link::Link;
+use super::list::TaskRef;
+use super::profile::{Profile, SATA_SSD};
+use super::security::Security;
+use crate::media::Media;
+use crate::media::cache::{Cache, Units};
+use crate::media::timing::Timing;
+use crate::store::Store;
+
+/// How long a link that may sleep by itself is idle before it does, nanoseconds (assumed).
+pub(super) const IDLE_NS: u64 = 1_000_000;
+/// Bytes of a sector of a disc.
+pub(super) const DISC_SECTOR: u32 = 2048;
+/// Ultra DMA modes 0 to 6.
+const UDMA: u16 = 0x7F;
+
+/// Where a device stands with power.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PowerMode {
+    #[default]
+    Active,
+    Idle,
+    Standby,
+    /// Only a reset wakes it.
+    Sleep,
+}
+
+/// What has been counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Health {
+    pub(super) read_sectors: u64,
+    pub(super) written_sectors: u64,
+    pub(super) uncorrectable: u64,
+    pub(super) power_cycles: u64,
+    pub(super) unsafe_losses: u64,
+    pub(super) crc_errors: u64,
+}
+
+/// A sanitize operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sanitize {
+    pub(super) is_under_way: bool,
+    pub(super) is_done: bool,
+    pub(super) is_frozen: bool,
+    /// Names the one under way.
+    pub(super) number: u32,
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+/// A device.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) store: Store,
+    pub(super) size: u64,
+    /// log2 of the bytes of a sector.
+    pub(super) shift: u32,
+    pub(super) media: Media,
+    pub(super) cache: Cache,
+    profile: Profile,
+    seed: u64,
+    identify: Identify,
+    /// Writes that wait for room in the write buffer, in order.
+    pub(super) writes: VecDeque<TaskRef>,
+    /// Commands that wait until so many bytes were programmed.
+    pub(super) flushes: Vec<(TaskRef, u64)>,
+    pub(super) slc_used: u64,
+    /// The queued command that failed, until the log is read or the link is reset.
+    pub(super) ncq_error: Option<NcqError>,
+    pub(super) write_cache: bool,
+    pub(super) look_ahead: bool,
+    pub(super) dipm: bool,
+    /// Device sleep is on.
+    pub(super) sleeps: bool,
+    pub(super) smart: bool,
+    pub(super) power: PowerMode,
+    pub(super) security: Security,
+    pub(super) sanitize: Sanitize,
+    pub(super) health: Health,
+    pub(super) wake_ns: [u64; 3],
+    pub(super) ready_ns: u64,
+    /// It is pulled off the link.
+    pub(super) is_detached: bool,
+    /// Sense data of the packet command that failed last.
+    pub(super) sense: [u8; 3],
+}
+
+/// Times that power came at the factory.
+const CYCLES: u64 = 1;
+
+impl Device {
+    pub(super) fn new(attached: Attached, seed: u64, cached: bool) -> Option<Self> {
+        match attached {
+            Attached::Nothing => None,
+            Attached::Disk(config) => Some(Self::disk(*config, seed, cached)),
+            Attached::Cd(store, size) => Some(Self::disc(store, size, seed)),
+        }
+    }
+
+    fn disk(config: DiskConfig, seed: u64, cached: bool) -> Self {
+        let identify = identify_disk(&config);
+        let store = config.store.unwrap_or_else(|| Store::memory(config.size));
+        let mut this = Self::with(config.profile, (store, config.size), seed, identify);
+        this.shift = config.sector_bytes.trailing_zeros();
+        this.cache = Cache::new(cached);
+        this.security = Security::new(config.password);
+        this
+    }
+
+    fn disc(store: Store, size: u64, seed: u64) -> Self {
+        let identify = Identify {
+            kind: Kind::Packet,
+            packet_type: 5,
+            serial: padded("FLYSCHDISC0000000001"),
+            firmware: padded("1.0"),
+            model: padded("FLYSCH DISC"),
+            capabilities: capability::DMA | capability::LBA,
+            sata: sata::GEN1,
+            supported: [set82::PACKET, set83::VALID, set84::VALID],
+            enabled: [set82::PACKET, 0, set84::VALID],
+            udma: UDMA,
+            ..Identify::default()
+        };
+        let profile = Profile { link: Link { generation: 1 }, ..SATA_SSD };
+        let mut this = Self::with(profile, (store, size), seed, identify);
+        this.shift = DISC_SECTOR.trailing_zeros();
+        this.write_cache = false;
+        this
+    }
+
+    fn with(profile: Profile, (store, size): (Store, u64), seed: u64, identify: Identify) -> Self {
+        Self {
+            store,
+            size,
+            shift: 9,
+            media: media(profile.timing, seed),
+            cache: Cache::new(false),
+            profile,
+            seed,
+            identify,
+            writes: VecDeque::with_capacity(32),
+            flushes: Vec::with_capacity(32),
+            slc_used: 0,
+            ncq_error: None,
+            write_cache: true,
+            look_ahead: true,
+            dipm: false,
+            sleeps: false,
+            smart: true,
+            power: PowerMode::Active,
+            security: Security::default(),
+            sanitize: Sanitize::default(),
+            health: Health { power_cycles: CYCLES, ..Health::default() },
+            wake_ns: profile.wake_ns,
+            ready_ns: profile.ready_ns,
+            is_detached: false,
+            sense: [0; 3],
+        }
+    }
+
+    pub(super) fn is_packet(&self) -> bool {
+        self.identify.kind == Kind::Packet
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        !self.is_detached
+    }
+
+    pub(super) fn sectors(&self) -> u64 {
+        self.size >> self.shift
+    }
+
+    pub(super) fn queues(&self) -> bool {
+        self.identify.has_ncq()
+    }
+
+    pub(super) fn has_lba48(&self) -> bool {
+        self.identify.has_lba48()
+    }
+
+    pub(super) fn queues_trim(&self) -> bool {
+        self.identify.sata_more & sata_more::SEND_RECEIVE != 0
+    }
+
+    pub(super) fn can_sleep(&self) -> bool {
+        self.identify.sata_features & sata_feature::DEVSLEEP != 0
+    }
+
+    pub(super) fn slc_bytes(&self) -> u64 {
+        self.profile.slc_bytes
+    }
+
+    /// LBA of the signature (SATA 11.2).
+    pub(super) fn signature(&self) -> u64 {
+        if self.is_packet() { 0xEB_1401 } else { 1 }
+    }
+
+    /// Identify data as it is now.
+    pub(super) fn identify(&self) -> Identify {
+        let mut now = self.identify.clone();
+        let on = |word: &mut u16, bit: u16, is: bool| {
+            *word = if is { *word | bit } else { *word & !bit };
+        };
+        on(&mut now.enabled[0], set82::WRITE_CACHE, self.write_cache && !self.is_packet());
+        on(&mut now.enabled[0], set82::LOOK_AHEAD, self.look_ahead);
+        on(&mut now.enabled[0], set82::SMART, self.smart);
+        on(&mut now.sata_enabled, sata_feature::DIPM, self.dipm);
+        on(&mut now.sata_enabled, sata_feature::DEVSLEEP, self.sleeps);
+        if !self.is_packet() {
+            now.security = self.security.word();
+            on(&mut now.enabled[0], set82::SECURITY, self.security.is_enabled());
+        }
+        now
+    }
+
+    /// The link came up with at most `most`; tells its speed.
+    pub(super) fn link_up(&mut self, most: u8) -> u8 {
+        let speed = self.profile.link.generation.min(most);
+        self.media.set_link(Link::times(speed, &self.profile.timing));
+        speed
+    }
+
+    /// COMRESET, or a soft reset: what was on its way is dropped. Settings stay.
+    pub(super) fn link_is_reset(&mut self) {
+        self.forget_waits();
+        self.ncq_error = None;
+        self.power = PowerMode::Active;
+        self.security.is_erase_prepared = false;
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn forget_waits(&mut self) {
+        self.writes.clear();
+        self.flushes.clear();
+    }
+
+    /// Power came back: settings are those of the factory.
+    pub(super) fn power_on(&mut self) {
+        self.media = media(self.profile.timing, self.seed);
+        self.link_is_reset();
+        (self.write_cache, self.look_ahead, self.dipm, self.sleeps) =
+            (!self.is_packet(), true, false, false);
+        self.slc_used = 0;
+        self.sanitize.is_frozen = false;
+        self.security.power_on();
+        self.health.power_cycles += 1;
+    }
+}
+
+fn media(timing: Timing, seed: u64) -> Media {
+    let mut media = Media::new(timing, seed);
+    media.set_half_duplex();
+    media
+}
+
+impl Units for Device {
+    fn unit(&mut self, _: u8) -> Option<(&mut Store, bool)> {
+        Some((&mut self.store, false))
+    }
+}
+
+fn identify_disk(config: &DiskConfig) -> Identify {
+    let sectors = config.size / u64::from(config.sector_bytes);
+    let queues = config.lba48 && config.queue_depth > 0;
+    let bit = |on: bool, bits: u16| if on { bits } else { 0 };
+    let generation = config.profile.link.generation;
+    let set82 = set82::SMART | set82::SECURITY | set82::WRITE_CACHE | set82::LOOK_AHEAD;
+    let set83 = set83::FLUSH | bit(config.lba48, set83::LBA48 | set83::FLUSH_EXT);
+    let set84 = set84::SELF_TEST | set84::WWN | bit(config.lba48, set84::LOGS | set84::FUA);
+    let wide = config.sector_bytes != 512;
+    Identify {
+        kind: Kind::Disk,
+        serial: padded(&config.serial),
+        firmware: padded("1.0"),
+        model: padded(&config.model),
+        capabilities: capability::DMA | capability::LBA,
+        sectors_28: sectors.min((1 << 28) - 1) as u32,
+        additional: additional::DETERMINISTIC_AFTER_TRIM | additional::ZERO_AFTER_TRIM,
+        queue_depth: config.queue_depth.max(1),
+        sata: sata::GEN1
+            | bit(generation > 1, sata::GEN2)
+            | bit(generation > 2, sata::GEN3)
+            | bit(queues, sata::NCQ)
+            | sata::HOST_POWER,
+        sata_more: bit(queues && config.queued_trim, sata_more::SEND_RECEIVE),
+        sata_features: sata_feature::DIPM | bit(config.device_sleep, sata_feature::DEVSLEEP),
+        supported: [set82, set83 | set83::VALID, set84 | set84::VALID],
+        enabled: [set82 & !set82::SECURITY, set83, set84 | set84::VALID],
+        udma: UDMA,
+        sectors_48: if config.lba48 { sectors } else { 0 },
+        trim_blocks: 8,
+        sector_size: sector::VALID | if wide { sector::LOGICAL } else { sector::PHYSICAL | 3 },
+        sector_words: if wide { config.sector_bytes / 2 } else { 0 },
+        more: [set119::LOG_DMA | set83::VALID; 2],
+        wwn: 0x5F1A_5C00_0000_0001,
+        sanitize: sanitize::SUPPORTED | sanitize::CRYPTO | sanitize::BLOCK_ERASE,
+        dsm: dsm::TRIM,
+        rotation: 1,
+        transport: 0x107F,
+        ..Identify::default()
+    }
+}
+
+impl Ahci {
+    pub(super) fn device(&self, port: u8) -> Option<&Device> {
+        self.devices.get(usize::from(port))?.as_ref()
+    }
+
+    pub(super) fn device_mut(&mut self, port: u8) -> Option<&mut Device> {
+        self.devices.get_mut(usize::from(port))?.as_mut()
+    }
+}

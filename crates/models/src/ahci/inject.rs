@@ -1,0 +1,202 @@
+//! Faults: where the fault plan meets HBA, link and device.
+
+use flysch_wire::ata::registers::{error, interrupt, serror, status};
+use flysch_wire::ata::{H2d, log};
+
+use super::command::unreadable;
+use super::list::{Fail, State, TaskRef, Work};
+use super::port::READY;
+use super::{Ahci, Event};
+use crate::faults::Kind;
+use crate::media::cache::Loss;
+use crate::store::StoreError;
+
+/// How late a late command is, at least and at most, nanoseconds.
+const LATE_MIN_NS: u64 = 1_000_000;
+const LATE_MAX_NS: u64 = 400_000_000;
+/// How long a device that was pulled off stays away, nanoseconds, at most.
+const AWAY_NS: u64 = 60_000_000;
+
+impl Ahci {
+    /// A command has reached the device: whether a fault keeps it from starting.
+    pub(super) fn fault_at_start(&mut self, port: u8, slot: u8) -> bool {
+        let (now, detail) = (self.now, u32::from(port) << 8 | u32::from(slot));
+        if self.faults.fires(Kind::Unplugged, now, detail) {
+            self.unplug();
+            return true;
+        }
+        if self.faults.fires(Kind::PowerLoss, now, detail) {
+            // A store that fails here has failed every write before: the host knows.
+            let _ = self.cut_power(port);
+            self.restore_power(port);
+            return true;
+        }
+        if self.faults.fires(Kind::Detached, now, detail) {
+            self.pull_off(port);
+            let away = 1 + self.faults.choose(Kind::Detached, AWAY_NS);
+            self.after(away, Event::PlugIn(port));
+            return true;
+        }
+        if self.faults.fires(Kind::LinkLoss, now, detail) {
+            self.lose_link(port);
+            return true;
+        }
+        if self.faults.fires(Kind::Interface, now, detail) {
+            if let Some(device) = self.device_mut(port) {
+                device.health.crc_errors += 1;
+            }
+            self.ports[usize::from(port)].serr |= serror::CRC | serror::HANDSHAKE;
+            self.swallow(port);
+            self.halt(port, interrupt::IFS);
+            return true;
+        }
+        if self.faults.fires(Kind::HostBus, now, detail) {
+            self.swallow(port);
+            self.halt(port, interrupt::HBDS);
+            return true;
+        }
+        if self.faults.fires(Kind::Stall, now, detail) {
+            self.swallow(port);
+            return true;
+        }
+        let swallowed = self.faults.fires(Kind::Timeout, now, detail);
+        if swallowed {
+            self.task_mut(port, slot).state = State::Swallowed;
+        }
+        swallowed
+    }
+
+    /// Nothing the device has at this port is answered any more.
+    fn swallow(&mut self, port: u8) {
+        let tasks = self.ports[usize::from(port)].tasks.iter_mut();
+        let active = tasks.filter(|task| task.state == State::Active);
+        active.for_each(|task| task.state = State::Swallowed);
+        if let Some(device) = self.device_mut(port) {
+            device.forget_waits();
+        }
+        self.admit_writes(port);
+    }
+
+    /// What a fault makes of a command instead of what it asks for.
+    pub(super) fn fault_in_command(&mut self, port: u8, slot: u8, work: Work) -> Work {
+        let (now, detail) = (self.now, u32::from(port) << 8 | u32::from(slot));
+        let shift = self.device(port).map_or(9, |device| device.shift);
+        let (offset, len) = match work {
+            Work::Read { offset, len } | Work::Write { offset, len, .. } => (offset, len),
+            _ => return work,
+        };
+        if self.faults.fires(Kind::Transient, now, detail) {
+            // The data was damaged on the way, or the device does not say why.
+            let error = match self.faults.choose(Kind::Transient, 2) {
+                0 => error::ICRC | error::ABRT,
+                _ => error::ABRT,
+            };
+            return Work::Fail(Fail { status: READY | status::ERR, error, lba: 0 });
+        }
+        let (first, blocks) = (offset >> shift, u64::from(len) >> shift);
+        match self.faults.bad_block(first..first + blocks, now, detail) {
+            Some(lba) => Work::Fail(unreadable(lba)),
+            None if self.faults.fires(Kind::Medium, now, detail) => {
+                Work::Fail(unreadable(first + self.faults.choose(Kind::Medium, blocks)))
+            }
+            None => work,
+        }
+    }
+
+    /// A command has run its course: whether a fault ends it later.
+    pub(super) fn fault_at_end(&mut self, name: TaskRef) -> bool {
+        let task = self.task_mut(name.port, name.slot);
+        if core::mem::replace(&mut task.late, true) {
+            return false;
+        }
+        let detail = u32::from(name.port) << 8 | u32::from(name.slot);
+        let late = self.faults.fires(Kind::Late, self.now, detail);
+        if late {
+            let more = self.faults.choose(Kind::Late, LATE_MAX_NS - LATE_MIN_NS);
+            self.after(LATE_MIN_NS + more, Event::Complete(name));
+        }
+        late
+    }
+
+    /// Whether the queued error log cannot be read this time.
+    pub(super) fn fault_in_log(&mut self, port: u8, fis: &H2d) -> bool {
+        let is_error_log = log::of_lba(fis.lba).0 == log::address::NCQ_ERROR;
+        let fails = is_error_log && self.faults.fires(Kind::NoLog, self.now, port.into());
+        if fails && let Some(device) = self.device_mut(port) {
+            // It has been asked for, and that is what the device waited for.
+            device.ncq_error = None;
+        }
+        fails
+    }
+
+    /// PhyRdy goes and comes back by itself: everything on its way is lost.
+    fn lose_link(&mut self, port: u8) {
+        self.link_down(port);
+        self.ports[usize::from(port)].serr |= serror::PHYRDY;
+        self.raise(port, 0);
+        self.begin_link(port);
+    }
+
+    /// A device is pulled off its port; what it had not made safe may be lost.
+    pub fn pull_off(&mut self, port: u8) {
+        // The host knows of a store that fails.
+        let _ = self.cut_power(port);
+        if let Some(device) = self.device_mut(port) {
+            device.is_detached = true;
+        }
+    }
+
+    /// A device is put back on its port.
+    pub fn plug_in(&mut self, port: u8) {
+        if let Some(device) = self.device_mut(port) {
+            device.is_detached = false;
+        }
+        self.restore_power(port);
+    }
+
+    /// Power of a device goes away: everything volatile is lost, unflushed writes may vanish or
+    /// tear, and its link is down.
+    ///
+    /// # Errors
+    /// A backing file could not be put into the state the loss leaves.
+    pub fn cut_power(&mut self, port: u8) -> Result<Loss, StoreError> {
+        self.link_down(port);
+        self.ports[usize::from(port)].serr |= serror::PHYRDY;
+        self.raise(port, 0);
+        let is_event_of_it = |event: &Event| match *event {
+            Event::Die(of, _) => of == port,
+            Event::Accepted(name) | Event::Ready(name) | Event::Complete(name) => name.port == port,
+            Event::Arrived(name, _) => name.port == port,
+            _ => false,
+        };
+        self.events.retain(|event| !is_event_of_it(event));
+        let Some(Some(device)) = self.devices.get_mut(usize::from(port)) else {
+            return Ok(Loss::default());
+        };
+        device.health.unsafe_losses += 1;
+        let mut cache = core::mem::take(&mut device.cache);
+        let loss = cache.lose(device, &mut self.faults);
+        device.cache = cache;
+        device.power_on();
+        let loss = loss?;
+        self.lost.survived += loss.survived;
+        self.lost.vanished += loss.vanished;
+        self.lost.torn += loss.torn;
+        Ok(loss)
+    }
+
+    /// Power of a device comes back after [`cut_power`](Self::cut_power).
+    pub fn restore_power(&mut self, port: u8) {
+        self.begin_link(port);
+    }
+
+    /// The HBA is pulled out of its slot: its registers read as ones from now on. Its devices lose
+    /// power with it.
+    pub fn unplug(&mut self) {
+        for port in 0..self.ports.len() as u8 {
+            // The host knows of a store that fails.
+            let _ = self.cut_power(port);
+        }
+        self.registers.is_unplugged = true;
+    }
+}

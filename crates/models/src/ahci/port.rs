@@ -1,0 +1,525 @@
+//! One port: its registers, its link, what the HBA does with its list.
+
+use flysch_wire::ata::D2h;
+use flysch_wire::ata::fis::{PioSetup, SetDeviceBits};
+use flysch_wire::ata::list::{RECEIVED_PSFIS, RECEIVED_RFIS, RECEIVED_SDBFIS};
+use flysch_wire::ata::registers::{
+    self as reg, DevSleep, PortCmd, Sctl, Ssts, Tfd, det, icc, interrupt, serror, signature, status,
+};
+
+use super::list::{State, Task, Unfit, Work};
+use super::{Ahci, Event};
+use crate::faults::Kind;
+
+/// From the end of COMRESET to a link that works: OOB and the negotiation of a speed, nanoseconds
+/// (assumed; SATA 8.4.2 allows 10 ms).
+const LINK_NS: u64 = 2_000_000;
+/// STATUS of a device that is ready.
+pub(super) const READY: u8 = status::DRDY | status::DSC;
+
+/// A port.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) clb: u64,
+    pub(super) fb: u64,
+    pub(super) is: u32,
+    pub(super) ie: u32,
+    pub(super) cmd: PortCmd,
+    pub(super) tfd: Tfd,
+    pub(super) sig: u32,
+    /// Speed of the link, 0 while there is none.
+    pub(super) speed: u8,
+    /// Power state of the link, as the host asked for it.
+    pub(super) ipm: u8,
+    pub(super) sctl: Sctl,
+    pub(super) serr: u32,
+    pub(super) sact: u32,
+    pub(super) ci: u32,
+    pub(super) sleep: DevSleep,
+    /// Slots the device has.
+    pub(super) taken: u32,
+    /// The slot of a command that is not queued.
+    pub(super) alone: Option<u8>,
+    /// The list stands still until it is restarted.
+    pub(super) is_halted: bool,
+    /// The list does not stop any more (a fault).
+    pub(super) is_stuck: bool,
+    /// A signature that waits until PxSERR.DIAG.X is cleared or FISes are received.
+    pub(super) held: Option<D2h>,
+    pub(super) tasks: [Task; reg::PORTS_MAX],
+    /// Counts resets of the link; an event of an earlier life is stale.
+    pub(super) epoch: u32,
+    /// SRST is asserted.
+    pub(super) in_soft_reset: bool,
+}
+
+impl Default for Port {
+    fn default() -> Self {
+        Self {
+            clb: 0,
+            fb: 0,
+            is: 0,
+            ie: 0,
+            cmd: PortCmd::new(),
+            tfd: Tfd::new().with_status(0x7F),
+            sig: signature::NONE,
+            speed: 0,
+            ipm: 0,
+            sctl: Sctl::new(),
+            serr: 0,
+            sact: 0,
+            ci: 0,
+            sleep: DevSleep::new(),
+            taken: 0,
+            alone: None,
+            is_halted: false,
+            is_stuck: false,
+            held: None,
+            tasks: [Task::default(); reg::PORTS_MAX],
+            epoch: 0,
+            in_soft_reset: false,
+        }
+    }
+}
+
+impl Port {
+    /// PxIS: what was raised, and what PxSERR shows.
+    pub(super) fn interrupts(&self) -> u32 {
+        let shown = |bit, as_bit| if self.serr & bit != 0 { as_bit } else { 0 };
+        self.is
+            | shown(serror::EXCHANGED, interrupt::PCS)
+            | shown(serror::PHYRDY, interrupt::PRCS)
+            | shown(serror::UNKNOWN_FIS, interrupt::UFS)
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.interrupts() & self.ie != 0
+    }
+
+    /// Everything the device has for this port is gone.
+    pub(super) fn drop_tasks(&mut self) {
+        for task in &mut self.tasks {
+            task.state = State::Free;
+            task.generation = task.generation.wrapping_add(1);
+        }
+        (self.taken, self.alone) = (0, None);
+    }
+
+    /// As after a reset of the HBA; what counts lives goes on.
+    pub(super) fn reset(&mut self) {
+        self.drop_tasks();
+        let (tasks, epoch) = (self.tasks, self.epoch.wrapping_add(1));
+        *self = Self { tasks, epoch, ..Self::default() };
+    }
+}
+
+impl Ahci {
+    fn port_mut(&mut self, port: u8) -> &mut Port {
+        &mut self.ports[usize::from(port)]
+    }
+
+    /// Sets bits of PxIS, and the line if they are enabled.
+    pub(super) fn raise(&mut self, port: u8, bits: u32) {
+        let at = self.port_mut(port);
+        at.is |= bits;
+        if at.is_pending() {
+            self.registers.is |= 1 << port;
+        } else if bits & interrupt::GOOD != 0 {
+            self.silent += 1;
+        }
+    }
+
+    /// Sets bits of PxSERR, which show in PxIS.
+    fn raise_error(&mut self, port: u8, bits: u32) {
+        self.port_mut(port).serr |= bits;
+        self.raise(port, 0);
+    }
+
+    pub(super) fn read_port(&mut self, port: u8, register: u32) -> u32 {
+        let at = &self.ports[usize::from(port)];
+        match register {
+            reg::PX_CLB => at.clb as u32,
+            reg::PX_CLBU => (at.clb >> 32) as u32,
+            reg::PX_FB => at.fb as u32,
+            reg::PX_FBU => (at.fb >> 32) as u32,
+            reg::PX_IS => at.interrupts(),
+            reg::PX_IE => at.ie,
+            reg::PX_CMD => {
+                let ccs = at.alone.unwrap_or(at.ci.trailing_zeros() as u8 & 31);
+                at.cmd.with_ccs(ccs).with_hpcp(true).into_bits()
+            }
+            reg::PX_TFD => at.tfd.into_bits(),
+            reg::PX_SIG => at.sig,
+            reg::PX_SSTS => self.link_state(port).into_bits(),
+            reg::PX_SCTL => at.sctl.into_bits(),
+            reg::PX_SERR => at.serr,
+            reg::PX_SACT => at.sact,
+            reg::PX_CI => at.ci,
+            reg::PX_DEVSLP => {
+                let sleeps = self.device(port).is_some_and(|device| device.can_sleep());
+                at.sleep.with_dsp(sleeps).into_bits()
+            }
+            _ => 0,
+        }
+    }
+
+    /// PxSSTS.
+    fn link_state(&self, port: u8) -> Ssts {
+        let at = &self.ports[usize::from(port)];
+        if at.sctl.det() == det::OFF {
+            return Ssts::new().with_det(det::OFF);
+        }
+        if at.speed == 0 {
+            return Ssts::new();
+        }
+        let asleep =
+            self.device(port).is_some_and(|d| d.media.is_auto_hibernated(self.now.nanos()));
+        let ipm = match (asleep, at.cmd.asp()) {
+            (true, true) => icc::SLUMBER,
+            (true, false) => icc::PARTIAL,
+            (false, _) => at.ipm,
+        };
+        Ssts::new().with_det(det::READY).with_spd(at.speed).with_ipm(ipm)
+    }
+
+    pub(super) fn write_port(&mut self, port: u8, register: u32, value: u32) {
+        let (wide, slots) = (self.registers.cap.s64a(), self.registers.slots());
+        let at = self.port_mut(port);
+        let upper = |base: u64| base & 0xFFFF_FFFF | u64::from(if wide { value } else { 0 }) << 32;
+        let lower = |base: u64, mask: u32| base & !0xFFFF_FFFF | u64::from(value & mask);
+        match register {
+            reg::PX_CLB => at.clb = lower(at.clb, !0x3FF),
+            reg::PX_CLBU => at.clb = upper(at.clb),
+            reg::PX_FB => at.fb = lower(at.fb, !0xFF),
+            reg::PX_FBU => at.fb = upper(at.fb),
+            reg::PX_IS => at.is &= !value,
+            reg::PX_IE => {
+                at.ie = value;
+                self.raise(port, 0);
+            }
+            reg::PX_CMD => self.command_port(port, PortCmd::from_bits(value)),
+            reg::PX_SCTL => self.control_link(port, Sctl::from_bits(value)),
+            reg::PX_SERR => {
+                at.serr &= !value;
+                self.deliver_held(port);
+            }
+            reg::PX_SACT if at.cmd.st() => at.sact |= value & slots,
+            reg::PX_CI if at.cmd.st() => {
+                at.ci |= value & slots;
+                self.pump(port);
+            }
+            reg::PX_DEVSLP => {
+                at.sleep = DevSleep::from_bits(value);
+                self.set_link_power(port);
+            }
+            _ => {}
+        }
+    }
+
+    /// PxCMD is written.
+    fn command_port(&mut self, port: u8, new: PortCmd) {
+        let (staggered, overrides) = (self.registers.cap.sss(), self.registers.cap.sclo());
+        let stuck = self.faults.is_active()
+            && self.ports[usize::from(port)].cmd.st()
+            && !new.st()
+            && self.faults.fires(Kind::ListStuck, self.now, port.into());
+        let at = self.port_mut(port);
+        let old = at.cmd;
+        at.is_stuck |= stuck;
+        // What is read only, or goes by itself.
+        let spun_up = new.sud() || !staggered;
+        let starts = new.st() && !old.st();
+        let mut cmd = old
+            .with_st(new.st())
+            .with_sud(spun_up)
+            .with_pod(true)
+            .with_fre(new.fre())
+            .with_fr(new.fre())
+            .with_atapi(new.atapi())
+            .with_alpe(new.alpe())
+            .with_asp(new.asp());
+        if starts {
+            cmd = cmd.with_cr(new.fre());
+        }
+        at.cmd = cmd;
+        if new.clo() && overrides {
+            let status = at.tfd.status() & !(status::BSY | status::DRQ);
+            at.tfd = at.tfd.with_status(status);
+        }
+        match new.icc() {
+            icc::ACTIVE if at.speed != 0 => at.ipm = icc::ACTIVE,
+            // 3 forbids partial and slumber, one bit each.
+            icc::PARTIAL if at.speed != 0 && at.sctl.ipm() & 1 == 0 => at.ipm = icc::PARTIAL,
+            icc::SLUMBER if at.speed != 0 && at.sctl.ipm() & 2 == 0 => at.ipm = icc::SLUMBER,
+            _ => {}
+        }
+        if old.st() && !new.st() {
+            self.stop_list(port);
+        }
+        self.set_link_power(port);
+        if spun_up && !old.sud() {
+            self.begin_link(port);
+        }
+        self.deliver_held(port);
+        if starts {
+            self.pump(port);
+        }
+    }
+
+    /// PxCMD.ST falls: the list is empty, and what the device had is forgotten. A device with a
+    /// command that is not queued stays busy with it.
+    fn stop_list(&mut self, port: u8) {
+        let at = self.port_mut(port);
+        (at.ci, at.sact, at.is_halted) = (0, 0, false);
+        at.drop_tasks();
+        if !at.is_stuck {
+            at.cmd.set_cr(false);
+        }
+        if let Some(device) = self.device_mut(port) {
+            device.forget_waits();
+        }
+        self.admit_writes(port);
+    }
+
+    /// How deep the link sleeps by itself, as the port is set up.
+    pub(super) fn set_link_power(&mut self, port: u8) {
+        let at = &self.ports[usize::from(port)];
+        let forbidden = at.sctl.ipm();
+        let (on, deep, aggressive) = (at.cmd.alpe(), at.cmd.asp(), at.sleep.adse());
+        let Some(device) = self.device_mut(port) else { return };
+        let wake = device.wake_ns;
+        let allowed = |bit: u8| forbidden & bit == 0;
+        let exit = match (on, deep) {
+            (true, true) if aggressive && device.sleeps && allowed(4) => wake[2],
+            (true, true) if allowed(2) => wake[1],
+            (true, false) if allowed(1) => wake[0],
+            _ => return device.media.set_auto_hibern8(0, 0),
+        };
+        device.media.set_auto_hibern8(super::device::IDLE_NS, exit);
+    }
+
+    /// PxSCTL is written.
+    fn control_link(&mut self, port: u8, new: Sctl) {
+        let old = core::mem::replace(&mut self.port_mut(port).sctl, new);
+        self.set_link_power(port);
+        match (old.det(), new.det()) {
+            (1, 1) => {}
+            (_, 1) | (_, det::OFF) => self.link_down(port),
+            (1, 0) | (det::OFF, 0) => self.begin_link(port),
+            _ => {}
+        }
+    }
+
+    /// The link is gone, and with it everything that was on its way.
+    pub(super) fn link_down(&mut self, port: u8) {
+        let at = self.port_mut(port);
+        at.epoch = at.epoch.wrapping_add(1);
+        (at.speed, at.ipm, at.held, at.in_soft_reset) = (0, 0, None, false);
+        at.tfd = Tfd::new().with_status(status::BSY | 0x7F);
+        at.sig = signature::NONE;
+        at.drop_tasks();
+        let Some(device) = self.device_mut(port) else { return };
+        device.link_is_reset();
+        self.admit_writes(port);
+    }
+
+    /// The link begins to come up, if somebody is at the other end.
+    pub(super) fn begin_link(&mut self, port: u8) {
+        let at = &self.ports[usize::from(port)];
+        let (epoch, asked) = (at.epoch, at.cmd.sud() && at.sctl.det() == 0);
+        let answers = self.device(port).is_some_and(|device| device.is_there());
+        let deaf = asked
+            && answers
+            && self.faults.is_active()
+            && self.faults.fires(Kind::Deaf, self.now, port.into());
+        if asked && answers && !deaf && !self.registers.is_unplugged {
+            self.after(LINK_NS, Event::Link { port, epoch });
+        }
+    }
+
+    /// The link is up: the device gets ready.
+    pub(super) fn link_up(&mut self, port: u8) {
+        let limit = match self.ports[usize::from(port)].sctl.spd() {
+            0 => 3,
+            limit => limit,
+        };
+        let most = self.registers.cap.iss().min(limit);
+        let Some(device) = self.device_mut(port) else { return };
+        let speed = device.link_up(most);
+        let ready_ns = device.ready_ns;
+        let at = self.port_mut(port);
+        (at.speed, at.ipm) = (speed, icc::ACTIVE);
+        at.tfd = Tfd::new().with_status(status::BSY);
+        let epoch = at.epoch;
+        self.raise_error(port, serror::EXCHANGED | serror::PHYRDY);
+        self.set_link_power(port);
+        self.after(ready_ns, Event::Signature { port, epoch });
+    }
+
+    /// The device is ready after a reset: it sends its signature.
+    pub(super) fn device_ready(&mut self, port: u8) {
+        let Some(device) = self.device_mut(port) else { return };
+        let lba = device.signature();
+        // ERROR 1: the diagnostics were passed. A packet device shows no DRDY yet (ACS 11.3).
+        let status = if device.is_packet() { 0 } else { READY };
+        let fis = D2h { interrupt: true, status, error: 1, lba, device: 0, count: 1 };
+        self.port_mut(port).held = Some(fis);
+        self.deliver_held(port);
+    }
+
+    /// A signature goes to memory once FISes are received and PxSERR.DIAG.X is clear.
+    fn deliver_held(&mut self, port: u8) {
+        let at = self.port_mut(port);
+        if !at.cmd.fre() || at.serr & serror::EXCHANGED != 0 {
+            return;
+        }
+        let Some(fis) = at.held.take() else { return };
+        at.sig = fis.signature();
+        at.tfd = Tfd::new().with_status(fis.status).with_error(fis.error);
+        self.post(port, RECEIVED_RFIS, &fis.to_bytes());
+        self.raise(port, interrupt::DHRS);
+    }
+
+    /// Writes a FIS into the area for received ones; the HBA fails if it is not there.
+    fn post(&mut self, port: u8, at: usize, bytes: &[u8]) {
+        let base = self.ports[usize::from(port)].fb;
+        if self.memory.write(base + at as u64, bytes).is_err() {
+            self.halt(port, interrupt::HBFS);
+        }
+    }
+
+    /// Something went wrong that stops the list.
+    pub(super) fn halt(&mut self, port: u8, bits: u32) {
+        self.port_mut(port).is_halted = true;
+        self.raise(port, bits);
+    }
+
+    /// Takes commands from the list as far as the device can have them.
+    pub(super) fn pump(&mut self, port: u8) {
+        loop {
+            let at = &self.ports[usize::from(port)];
+            let busy = at.tfd.status() & (status::BSY | status::DRQ) != 0;
+            let runs = at.cmd.cr() && at.cmd.st() && !at.is_halted && at.speed != 0;
+            let next = at.ci & !at.taken;
+            if !runs || busy || at.alone.is_some() || next == 0 {
+                return;
+            }
+            self.issue(port, next.trailing_zeros() as u8);
+        }
+    }
+
+    /// Sends the command in a slot to the device.
+    fn issue(&mut self, port: u8, slot: u8) {
+        let bit = 1 << slot;
+        let task = match self.fetch(port, slot) {
+            Ok(task) => task,
+            Err(Unfit) => return self.halt(port, interrupt::HBFS),
+        };
+        if !task.fis.is_command {
+            return self.control(port, slot, task.fis.control);
+        }
+        let is_queued = super::command::is_queued(task.fis.command);
+        let at = self.port_mut(port);
+        let place = &mut at.tasks[usize::from(slot)];
+        let generation = place.generation.wrapping_add(1);
+        *place = Task { generation, is_queued, ..task };
+        at.taken |= bit;
+        if is_queued {
+            // The device has taken it: a FIS without an interrupt clears the bit.
+            at.ci &= !bit;
+        } else {
+            at.alone = Some(slot);
+            at.tfd = at.tfd.with_status(at.tfd.status() & !status::ERR | status::BSY);
+        }
+        self.receive(port, slot);
+    }
+
+    /// A control FIS: soft reset.
+    fn control(&mut self, port: u8, slot: u8, control: u8) {
+        let at = self.port_mut(port);
+        at.ci &= !(1 << slot);
+        let asserted = control & flysch_wire::ata::fis::SRST != 0;
+        let released = at.in_soft_reset && !asserted;
+        at.in_soft_reset = asserted;
+        if asserted {
+            at.epoch = at.epoch.wrapping_add(1);
+            at.drop_tasks();
+            if let Some(device) = self.device_mut(port) {
+                device.link_is_reset();
+            }
+        } else if released {
+            let at = self.port_mut(port);
+            at.tfd = at.tfd.with_status(status::BSY);
+            let epoch = at.epoch;
+            let ready_ns = self.device(port).map_or(0, |device| device.ready_ns);
+            self.after(ready_ns, Event::Signature { port, epoch });
+        }
+    }
+
+    /// A queued command ends well.
+    pub(super) fn end_queued(&mut self, port: u8, slot: u8) {
+        let at = self.port_mut(port);
+        at.sact &= !(1 << slot);
+        at.tfd = Tfd::new().with_status(READY);
+        self.free(port, slot);
+        let fis = SetDeviceBits { interrupt: true, status: READY, error: 0, ended: 1 << slot };
+        self.post(port, RECEIVED_SDBFIS, &fis.to_bytes());
+    }
+
+    /// A command that is not queued ends: with its registers, and after data by PIO with those of
+    /// its setup.
+    pub(super) fn end_alone(&mut self, port: u8, slot: u8, fis: D2h, pio: Option<u16>) {
+        let at = self.port_mut(port);
+        at.tfd = Tfd::new().with_status(fis.status).with_error(fis.error);
+        if fis.status & status::ERR == 0 {
+            at.ci &= !(1 << slot);
+        }
+        self.free(port, slot);
+        match pio {
+            Some(bytes) => {
+                let setup = PioSetup {
+                    to_host: true,
+                    interrupt: true,
+                    status: READY | status::DRQ,
+                    error: 0,
+                    end_status: fis.status,
+                    bytes,
+                };
+                self.post(port, RECEIVED_PSFIS, &setup.to_bytes());
+            }
+            None => self.post(port, RECEIVED_RFIS, &fis.to_bytes()),
+        }
+    }
+
+    /// The device tells an error: the list stands still. Of queued commands every one stays active.
+    pub(super) fn end_badly(&mut self, port: u8, slot: u8, fis: D2h, is_queued: bool) {
+        if !is_queued {
+            self.end_alone(port, slot, D2h { interrupt: true, ..fis }, None);
+            return self.halt(port, interrupt::TFES | interrupt::DHRS);
+        }
+        let at = self.port_mut(port);
+        at.tfd = Tfd::new().with_status(fis.status).with_error(fis.error);
+        let sdb = SetDeviceBits { interrupt: true, status: fis.status, error: fis.error, ended: 0 };
+        // The others are given up with it; the host learns that from the log.
+        at.drop_tasks();
+        if let Some(device) = self.device_mut(port) {
+            device.forget_waits();
+        }
+        self.post(port, RECEIVED_SDBFIS, &sdb.to_bytes());
+        self.halt(port, interrupt::TFES | interrupt::SDBS);
+        self.admit_writes(port);
+    }
+
+    /// The slot is empty again.
+    fn free(&mut self, port: u8, slot: u8) {
+        let at = self.port_mut(port);
+        at.taken &= !(1 << slot);
+        if at.alone == Some(slot) {
+            at.alone = None;
+        }
+        let task = &mut at.tasks[usize::from(slot)];
+        task.state = State::Free;
+        task.work = Work::Control;
+        task.generation = task.generation.wrapping_add(1);
+    }
+}

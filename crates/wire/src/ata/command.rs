@@ -1,0 +1,208 @@
+//! Commands (ACS 7): their codes, and the fields some of them take.
+
+use crate::code::code;
+
+code! {
+    /// COMMAND.
+    pub enum Opcode: u8 {
+        /// NOP.
+        Nop = 0x00 => "NOP",
+        /// DATA SET MANAGEMENT.
+        DataSetManagement = 0x06 => "DATA SET MANAGEMENT",
+        /// READ SECTORS.
+        ReadSectors = 0x20 => "READ SECTORS",
+        /// READ SECTORS EXT.
+        ReadSectorsExt = 0x24 => "READ SECTORS EXT",
+        /// READ DMA EXT.
+        ReadDmaExt = 0x25 => "READ DMA EXT",
+        /// READ NATIVE MAX ADDRESS EXT.
+        ReadNativeMaxExt = 0x27 => "READ NATIVE MAX ADDRESS EXT",
+        /// READ LOG EXT.
+        ReadLogExt = 0x2F => "READ LOG EXT",
+        /// WRITE SECTORS.
+        WriteSectors = 0x30 => "WRITE SECTORS",
+        /// WRITE SECTORS EXT.
+        WriteSectorsExt = 0x34 => "WRITE SECTORS EXT",
+        /// WRITE DMA EXT.
+        WriteDmaExt = 0x35 => "WRITE DMA EXT",
+        /// WRITE DMA FUA EXT.
+        WriteDmaFuaExt = 0x3D => "WRITE DMA FUA EXT",
+        /// READ VERIFY SECTORS.
+        ReadVerify = 0x40 => "READ VERIFY SECTORS",
+        /// READ VERIFY SECTORS EXT.
+        ReadVerifyExt = 0x42 => "READ VERIFY SECTORS EXT",
+        /// WRITE UNCORRECTABLE EXT.
+        WriteUncorrectableExt = 0x45 => "WRITE UNCORRECTABLE EXT",
+        /// READ LOG DMA EXT.
+        ReadLogDmaExt = 0x47 => "READ LOG DMA EXT",
+        /// READ FPDMA QUEUED.
+        ReadFpdma = 0x60 => "READ FPDMA QUEUED",
+        /// WRITE FPDMA QUEUED.
+        WriteFpdma = 0x61 => "WRITE FPDMA QUEUED",
+        /// NCQ NON-DATA.
+        NcqNonData = 0x63 => "NCQ NON-DATA",
+        /// SEND FPDMA QUEUED.
+        SendFpdma = 0x64 => "SEND FPDMA QUEUED",
+        /// RECEIVE FPDMA QUEUED.
+        ReceiveFpdma = 0x65 => "RECEIVE FPDMA QUEUED",
+        /// EXECUTE DEVICE DIAGNOSTIC.
+        Diagnostic = 0x90 => "EXECUTE DEVICE DIAGNOSTIC",
+        /// PACKET.
+        Packet = 0xA0 => "PACKET",
+        /// IDENTIFY PACKET DEVICE.
+        IdentifyPacket = 0xA1 => "IDENTIFY PACKET DEVICE",
+        /// SMART.
+        Smart = 0xB0 => "SMART",
+        /// SANITIZE DEVICE.
+        Sanitize = 0xB4 => "SANITIZE DEVICE",
+        /// READ DMA.
+        ReadDma = 0xC8 => "READ DMA",
+        /// WRITE DMA.
+        WriteDma = 0xCA => "WRITE DMA",
+        /// STANDBY IMMEDIATE.
+        StandbyImmediate = 0xE0 => "STANDBY IMMEDIATE",
+        /// IDLE IMMEDIATE.
+        IdleImmediate = 0xE1 => "IDLE IMMEDIATE",
+        /// STANDBY.
+        Standby = 0xE2 => "STANDBY",
+        /// IDLE.
+        Idle = 0xE3 => "IDLE",
+        /// CHECK POWER MODE.
+        CheckPowerMode = 0xE5 => "CHECK POWER MODE",
+        /// SLEEP.
+        Sleep = 0xE6 => "SLEEP",
+        /// FLUSH CACHE.
+        Flush = 0xE7 => "FLUSH CACHE",
+        /// FLUSH CACHE EXT.
+        FlushExt = 0xEA => "FLUSH CACHE EXT",
+        /// IDENTIFY DEVICE.
+        Identify = 0xEC => "IDENTIFY DEVICE",
+        /// SET FEATURES.
+        SetFeatures = 0xEF => "SET FEATURES",
+        /// SECURITY SET PASSWORD.
+        SecuritySetPassword = 0xF1 => "SECURITY SET PASSWORD",
+        /// SECURITY UNLOCK.
+        SecurityUnlock = 0xF2 => "SECURITY UNLOCK",
+        /// SECURITY ERASE PREPARE.
+        SecurityErasePrepare = 0xF3 => "SECURITY ERASE PREPARE",
+        /// SECURITY ERASE UNIT.
+        SecurityEraseUnit = 0xF4 => "SECURITY ERASE UNIT",
+        /// SECURITY FREEZE LOCK.
+        SecurityFreezeLock = 0xF5 => "SECURITY FREEZE LOCK",
+        /// SECURITY DISABLE PASSWORD.
+        SecurityDisablePassword = 0xF6 => "SECURITY DISABLE PASSWORD",
+        /// READ NATIVE MAX ADDRESS.
+        ReadNativeMax = 0xF8 => "READ NATIVE MAX ADDRESS",
+    }
+}
+
+/// DEVICE: LBA addressing, and in queued writes forced unit access.
+pub mod device {
+    /// Addresses are LBAs.
+    pub const LBA: u8 = 1 << 6;
+    /// FUA of a queued write.
+    pub const FUA: u8 = 1 << 7;
+}
+
+/// FEATURES of SET FEATURES (ACS 7.42).
+pub mod feature {
+    /// Write cache on.
+    pub const WRITE_CACHE: u16 = 0x02;
+    /// Transfer mode, in COUNT.
+    pub const TRANSFER_MODE: u16 = 0x03;
+    /// Spin up.
+    pub const SPIN_UP: u16 = 0x07;
+    /// Use of a SATA feature, in COUNT.
+    pub const SATA: u16 = 0x10;
+    /// Read look-ahead off.
+    pub const NO_LOOK_AHEAD: u16 = 0x55;
+    /// Write cache off.
+    pub const NO_WRITE_CACHE: u16 = 0x82;
+    /// No use of a SATA feature, in COUNT.
+    pub const NO_SATA: u16 = 0x90;
+    /// Read look-ahead on.
+    pub const LOOK_AHEAD: u16 = 0xAA;
+}
+
+/// COUNT of SET FEATURES about SATA features.
+pub mod sata_feature {
+    /// Device initiated power management.
+    pub const DIPM: u16 = 0x03;
+    /// Automatic partial to slumber.
+    pub const APST: u16 = 0x07;
+    /// Device sleep.
+    pub const DEVSLEEP: u16 = 0x09;
+}
+
+/// FEATURES of SMART (ACS 7.45), and what its LBA must be.
+pub mod smart {
+    /// Attributes.
+    pub const READ_DATA: u16 = 0xD0;
+    /// Thresholds (of old devices).
+    pub const READ_THRESHOLDS: u16 = 0xD1;
+    /// Off-line tests.
+    pub const EXECUTE: u16 = 0xD4;
+    /// A log.
+    pub const READ_LOG: u16 = 0xD5;
+    /// On.
+    pub const ENABLE: u16 = 0xD8;
+    /// Off.
+    pub const DISABLE: u16 = 0xD9;
+    /// Whether a threshold is exceeded.
+    pub const RETURN_STATUS: u16 = 0xDA;
+    /// The signature in LBA 23:8.
+    pub const LBA: u64 = 0xC2_4F00;
+    /// LBA of the answer if a threshold is exceeded.
+    pub const EXCEEDED: u64 = 0x2C_F400;
+}
+
+/// FEATURES of SANITIZE DEVICE (ACS 7.36), and the signatures in LBA.
+pub mod sanitize {
+    /// How far it is.
+    pub const STATUS: u16 = 0x00;
+    /// Crypto scramble.
+    pub const CRYPTO: u16 = 0x11;
+    /// Block erase.
+    pub const BLOCK_ERASE: u16 = 0x12;
+    /// Overwrite.
+    pub const OVERWRITE: u16 = 0x14;
+    /// Freeze lock.
+    pub const FREEZE_LOCK: u16 = 0x20;
+    /// LBA of crypto scramble: "Cryp".
+    pub const CRYPTO_LBA: u64 = 0x4372_7970;
+    /// LBA of block erase: "BkEr".
+    pub const BLOCK_ERASE_LBA: u64 = 0x426B_4572;
+    /// LBA of freeze lock: "FrLk".
+    pub const FREEZE_LOCK_LBA: u64 = 0x4672_4C6B;
+    /// COUNT of the answer: done without an error.
+    pub const COMPLETED: u16 = 1 << 15;
+    /// COUNT of the answer: under way.
+    pub const IN_PROGRESS: u16 = 1 << 14;
+    /// COUNT of the answer: frozen.
+    pub const FROZEN: u16 = 1 << 13;
+}
+
+/// AUXILIARY and COUNT of SEND FPDMA QUEUED (ACS 7.39).
+pub mod send {
+    /// COUNT 12:8: DATA SET MANAGEMENT.
+    pub const DATA_SET_MANAGEMENT: u16 = 0 << 8;
+    /// AUXILIARY: trim.
+    pub const TRIM: u32 = 1;
+}
+
+/// COUNT of CHECK POWER MODE's answer.
+pub mod power {
+    /// Standby.
+    pub const STANDBY: u16 = 0x00;
+    /// Idle.
+    pub const IDLE: u16 = 0x80;
+    /// Active or idle.
+    pub const ACTIVE: u16 = 0xFF;
+}
+
+/// Where the tag lies in COUNT of a queued command.
+pub const TAG_SHIFT: u32 = 3;
+/// Most sectors of a 48-bit command; COUNT says 0 then.
+pub const SECTORS_MAX: u32 = 1 << 16;
+/// Most sectors of a 28-bit command; COUNT says 0 then.
+pub const SECTORS_MAX_28: u32 = 1 << 8;

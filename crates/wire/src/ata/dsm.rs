@@ -1,0 +1,35 @@
+//! The ranges of DATA SET MANAGEMENT (ACS 7.5).
+
+/// Bytes of a range.
+pub const RANGE: usize = 8;
+/// Most sectors of one range.
+pub const RANGE_SECTORS_MAX: u32 = 0xFFFF;
+/// Ranges in a block of 512 bytes.
+pub const RANGES: usize = super::SECTOR / RANGE;
+/// Most sectors that one block of ranges names.
+pub const SECTORS_MAX: u32 = RANGES as u32 * RANGE_SECTORS_MAX;
+/// FEATURES: trim.
+pub const TRIM: u16 = 1;
+
+/// Fills a block with the ranges of `sectors` from `lba`; what does not fit is left out. Answers
+/// how many sectors it names.
+pub fn fill(block: &mut [u8; super::SECTOR], lba: u64, sectors: u32) -> u32 {
+    let (mut at, mut left) = (lba, sectors);
+    for entry in block.as_chunks_mut::<RANGE>().0 {
+        let count = left.min(RANGE_SECTORS_MAX);
+        let value = if count == 0 { 0 } else { at & 0xFFFF_FFFF_FFFF | u64::from(count) << 48 };
+        *entry = value.to_le_bytes();
+        at += u64::from(count);
+        left -= count;
+    }
+    sectors - left
+}
+
+/// LBA and sectors of each range; those of no sectors are left out.
+pub fn ranges(bytes: &[u8]) -> impl Iterator<Item = (u64, u32)> + '_ {
+    bytes.as_chunks::<RANGE>().0.iter().filter_map(|entry| {
+        let value = u64::from_le_bytes(*entry);
+        let count = (value >> 48) as u32;
+        (count != 0).then_some((value & 0xFFFF_FFFF_FFFF, count))
+    })
+}

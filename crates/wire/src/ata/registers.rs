@@ -1,0 +1,427 @@
+//! HBA registers (AHCI 3): offsets in the ABAR window and the bits in them.
+
+use bitfield_struct::bitfield;
+
+/// Host capabilities, [`Cap`].
+pub const CAP: u32 = 0x00;
+/// Global host control, [`Ghc`].
+pub const GHC: u32 = 0x04;
+/// Interrupt status, a bit for each port, write one to clear.
+pub const IS: u32 = 0x08;
+/// Ports implemented, a bit each.
+pub const PI: u32 = 0x0C;
+/// Version: major in the high half, minor in the low.
+pub const VS: u32 = 0x10;
+/// Enclosure management location.
+pub const EM_LOC: u32 = 0x1C;
+/// Enclosure management control.
+pub const EM_CTL: u32 = 0x20;
+/// Host capabilities extended, [`Cap2`].
+pub const CAP2: u32 = 0x24;
+/// BIOS/OS handoff, [`Bohc`].
+pub const BOHC: u32 = 0x28;
+
+/// Where the registers of port 0 begin.
+pub const PORTS: u32 = 0x100;
+/// Bytes of the registers of one port.
+pub const PORT_LENGTH: u32 = 0x80;
+/// Most ports, and most slots of a command list.
+pub const PORTS_MAX: usize = 32;
+
+/// Where the registers of port `port` begin.
+#[inline]
+pub const fn port_base(port: u8) -> u32 {
+    PORTS + port as u32 * PORT_LENGTH
+}
+
+/// Command list base, 64 bits, aligned to 1 KiB.
+pub const PX_CLB: u32 = 0x00;
+/// Its upper half.
+pub const PX_CLBU: u32 = 0x04;
+/// Received FIS base, 64 bits, aligned to 256 bytes (4 KiB with FIS-based switching).
+pub const PX_FB: u32 = 0x08;
+/// Its upper half.
+pub const PX_FBU: u32 = 0x0C;
+/// Interrupt status, [`interrupt`], write one to clear.
+pub const PX_IS: u32 = 0x10;
+/// Interrupt enable, [`interrupt`].
+pub const PX_IE: u32 = 0x14;
+/// Command and status, [`PortCmd`].
+pub const PX_CMD: u32 = 0x18;
+/// Task file data, [`Tfd`].
+pub const PX_TFD: u32 = 0x20;
+/// Signature, see [`signature`].
+pub const PX_SIG: u32 = 0x24;
+/// SStatus, [`Ssts`].
+pub const PX_SSTS: u32 = 0x28;
+/// SControl, [`Sctl`].
+pub const PX_SCTL: u32 = 0x2C;
+/// SError, see [`serror`], write one to clear.
+pub const PX_SERR: u32 = 0x30;
+/// SActive: tags of queued commands, write one to set.
+pub const PX_SACT: u32 = 0x34;
+/// Command issue, write one to set.
+pub const PX_CI: u32 = 0x38;
+/// SNotification.
+pub const PX_SNTF: u32 = 0x3C;
+/// FIS-based switching control.
+pub const PX_FBS: u32 = 0x40;
+/// Device sleep, [`DevSleep`].
+pub const PX_DEVSLP: u32 = 0x44;
+
+/// CAP (AHCI 3.1.1).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Cap {
+    /// NP: ports, minus one.
+    #[bits(5)]
+    pub np: u8,
+    /// SXS: external SATA.
+    pub sxs: bool,
+    /// EMS: enclosure management.
+    pub ems: bool,
+    /// CCCS: command completion coalescing.
+    pub cccs: bool,
+    /// NCS: command slots, minus one.
+    #[bits(5)]
+    pub ncs: u8,
+    /// PSC: partial state.
+    pub psc: bool,
+    /// SSC: slumber state.
+    pub ssc: bool,
+    /// PMD: PIO of several DRQ blocks.
+    pub pmd: bool,
+    /// FBSS: FIS-based switching.
+    pub fbss: bool,
+    /// SPM: port multipliers.
+    pub spm: bool,
+    /// SAM: AHCI only.
+    pub sam: bool,
+    __: bool,
+    /// ISS: fastest interface speed, 1 to 3.
+    #[bits(4)]
+    pub iss: u8,
+    /// SCLO: command list override.
+    pub sclo: bool,
+    /// SAL: activity LED.
+    pub sal: bool,
+    /// SALP: aggressive link power management.
+    pub salp: bool,
+    /// SSS: staggered spin-up.
+    pub sss: bool,
+    /// SMPS: mechanical presence switch.
+    pub smps: bool,
+    /// SSNTF: SNotification.
+    pub ssntf: bool,
+    /// SNCQ: native command queuing.
+    pub sncq: bool,
+    /// S64A: addresses of 64 bits.
+    pub s64a: bool,
+}
+
+/// GHC (AHCI 3.1.2).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Ghc {
+    /// HR: HBA reset.
+    pub hr: bool,
+    /// IE: interrupt enable.
+    pub ie: bool,
+    /// MRSM: fewer messages than asked for.
+    pub mrsm: bool,
+    #[bits(28)]
+    __: u32,
+    /// AE: AHCI enable.
+    pub ae: bool,
+}
+
+/// CAP2 (AHCI 3.1.10).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Cap2 {
+    /// BOH: BIOS/OS handoff.
+    pub boh: bool,
+    /// NVMP: NVMHCI present.
+    pub nvmp: bool,
+    /// APST: automatic partial to slumber.
+    pub apst: bool,
+    /// SDS: device sleep.
+    pub sds: bool,
+    /// SADM: aggressive device sleep.
+    pub sadm: bool,
+    /// DESO: device sleep from slumber only.
+    pub deso: bool,
+    #[bits(26)]
+    __: u32,
+}
+
+/// BOHC (AHCI 3.1.11).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Bohc {
+    /// BOS: the BIOS owns the HBA.
+    pub bos: bool,
+    /// OOS: the operating system owns it.
+    pub oos: bool,
+    /// SOOE: SMI on a change of owner.
+    pub sooe: bool,
+    /// OOC: the owner changed, write one to clear.
+    pub ooc: bool,
+    /// BB: the BIOS is still cleaning up.
+    pub bb: bool,
+    #[bits(27)]
+    __: u32,
+}
+
+/// PxCMD (AHCI 3.3.7).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct PortCmd {
+    /// ST: the command list runs.
+    pub st: bool,
+    /// SUD: spin up.
+    pub sud: bool,
+    /// POD: power on.
+    pub pod: bool,
+    /// CLO: command list override.
+    pub clo: bool,
+    /// FRE: FISes are received.
+    pub fre: bool,
+    #[bits(3)]
+    __: u8,
+    /// CCS: the slot being worked on.
+    #[bits(5)]
+    pub ccs: u8,
+    /// MPSS: mechanical presence switch open.
+    pub mpss: bool,
+    /// FR: FIS receive is running.
+    pub fr: bool,
+    /// CR: the command list is running.
+    pub cr: bool,
+    /// CPS: cold presence.
+    pub cps: bool,
+    /// PMA: a port multiplier is attached.
+    pub pma: bool,
+    /// HPCP: hot plug capable.
+    pub hpcp: bool,
+    /// MPSP: has a mechanical presence switch.
+    pub mpsp: bool,
+    /// CPD: cold presence detection.
+    pub cpd: bool,
+    /// ESP: external port.
+    pub esp: bool,
+    /// FBSCP: FIS-based switching.
+    pub fbscp: bool,
+    /// APSTE: automatic partial to slumber.
+    pub apste: bool,
+    /// ATAPI: the device is one.
+    pub atapi: bool,
+    /// DLAE: LED for ATAPI, too.
+    pub dlae: bool,
+    /// ALPE: aggressive link power management.
+    pub alpe: bool,
+    /// ASP: it goes to slumber and not to partial.
+    pub asp: bool,
+    /// ICC: the state the link is asked to enter, see [`icc`].
+    #[bits(4)]
+    pub icc: u8,
+}
+
+/// Values of [`PortCmd::icc`], and of [`Ssts::ipm`].
+pub mod icc {
+    /// Active.
+    pub const ACTIVE: u8 = 1;
+    /// Partial.
+    pub const PARTIAL: u8 = 2;
+    /// Slumber.
+    pub const SLUMBER: u8 = 6;
+    /// Device sleep.
+    pub const DEVSLEEP: u8 = 8;
+}
+
+/// Bits of [`PX_IS`] and [`PX_IE`] (AHCI 3.3.5).
+pub mod interrupt {
+    /// DHRS: a D2H register FIS.
+    pub const DHRS: u32 = 1 << 0;
+    /// PSS: a PIO setup FIS.
+    pub const PSS: u32 = 1 << 1;
+    /// DSS: a DMA setup FIS.
+    pub const DSS: u32 = 1 << 2;
+    /// SDBS: a set device bits FIS.
+    pub const SDBS: u32 = 1 << 3;
+    /// UFS: an unknown FIS; cleared through SError.
+    pub const UFS: u32 = 1 << 4;
+    /// DPS: a descriptor with its interrupt bit was processed.
+    pub const DPS: u32 = 1 << 5;
+    /// PCS: the port connect changed; cleared through SError.
+    pub const PCS: u32 = 1 << 6;
+    /// DMPS: the mechanical presence switch moved.
+    pub const DMPS: u32 = 1 << 7;
+    /// PRCS: PhyRdy changed; cleared through SError.
+    pub const PRCS: u32 = 1 << 22;
+    /// IPMS: the wrong port of a multiplier spoke.
+    pub const IPMS: u32 = 1 << 23;
+    /// OFS: more data than the table has room for.
+    pub const OFS: u32 = 1 << 24;
+    /// INFS: an interface error that is not fatal.
+    pub const INFS: u32 = 1 << 26;
+    /// IFS: a fatal interface error.
+    pub const IFS: u32 = 1 << 27;
+    /// HBDS: host bus data error.
+    pub const HBDS: u32 = 1 << 28;
+    /// HBFS: host bus fatal error.
+    pub const HBFS: u32 = 1 << 29;
+    /// TFES: the device told an error.
+    pub const TFES: u32 = 1 << 30;
+    /// CPDS: cold presence changed.
+    pub const CPDS: u32 = 1 << 31;
+
+    /// What a command that ends well raises.
+    pub const GOOD: u32 = DHRS | PSS | DSS | SDBS | DPS;
+    /// What stops the command list, or may have.
+    pub const ERRORS: u32 = IFS | HBDS | HBFS | TFES | OFS | IPMS | UFS;
+    /// What tells of a device that came or went.
+    pub const CHANGES: u32 = PCS | PRCS | DMPS | CPDS;
+}
+
+/// PxTFD (AHCI 3.3.8).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Tfd {
+    /// STATUS, see [`status`].
+    pub status: u8,
+    /// ERROR, see [`error`].
+    pub error: u8,
+    __: u16,
+}
+
+/// Bits of STATUS (ACS 6.2).
+pub mod status {
+    /// ERR, or CHK of a packet device.
+    pub const ERR: u8 = 1 << 0;
+    /// SENSE: there is sense data.
+    pub const SENSE: u8 = 1 << 1;
+    /// DRQ: data is to be moved.
+    pub const DRQ: u8 = 1 << 3;
+    /// DSC, which most devices set when they are ready.
+    pub const DSC: u8 = 1 << 4;
+    /// DF: device fault.
+    pub const DF: u8 = 1 << 5;
+    /// DRDY: ready.
+    pub const DRDY: u8 = 1 << 6;
+    /// BSY: busy.
+    pub const BSY: u8 = 1 << 7;
+}
+
+/// Bits of ERROR (ACS 6.3).
+pub mod error {
+    /// ICRC: the data was damaged on the way.
+    pub const ICRC: u8 = 1 << 7;
+    /// UNC, WP: the data cannot be read.
+    pub const UNC: u8 = 1 << 6;
+    /// IDNF: there is no such address.
+    pub const IDNF: u8 = 1 << 4;
+    /// ABRT: the device did not carry it out.
+    pub const ABRT: u8 = 1 << 2;
+}
+
+/// Values of [`PX_SIG`] (SATA 11.2; AHCI 5.2.2).
+pub mod signature {
+    /// A disk.
+    pub const ATA: u32 = 0x0000_0101;
+    /// A packet device.
+    pub const ATAPI: u32 = 0xEB14_0101;
+    /// A port multiplier.
+    pub const MULTIPLIER: u32 = 0x9669_0101;
+    /// An enclosure.
+    pub const ENCLOSURE: u32 = 0xC33C_0101;
+    /// None yet.
+    pub const NONE: u32 = u32::MAX;
+}
+
+/// SStatus (SATA 14.1.1).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Ssts {
+    /// DET, see [`det`].
+    #[bits(4)]
+    pub det: u8,
+    /// SPD: the speed that was negotiated, 1 to 3.
+    #[bits(4)]
+    pub spd: u8,
+    /// IPM: power state of the interface, see [`icc`].
+    #[bits(4)]
+    pub ipm: u8,
+    #[bits(20)]
+    __: u32,
+}
+
+/// Values of [`Ssts::det`].
+pub mod det {
+    /// Nobody there.
+    pub const NONE: u8 = 0;
+    /// Somebody there, no communication.
+    pub const PRESENT: u8 = 1;
+    /// Communication is established.
+    pub const READY: u8 = 3;
+    /// The interface is off.
+    pub const OFF: u8 = 4;
+}
+
+/// SControl (SATA 14.1.3).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Sctl {
+    /// DET: 1 is COMRESET, 4 turns the interface off.
+    #[bits(4)]
+    pub det: u8,
+    /// SPD: fastest speed allowed, 0 is any.
+    #[bits(4)]
+    pub spd: u8,
+    /// IPM: states that are not allowed: 1 partial, 2 slumber, 4 device sleep.
+    #[bits(4)]
+    pub ipm: u8,
+    #[bits(20)]
+    __: u32,
+}
+
+/// Bits of [`PX_SERR`] (SATA 14.1.2).
+pub mod serror {
+    /// ERR.T: data was damaged and not recovered.
+    pub const TRANSIENT: u32 = 1 << 8;
+    /// ERR.P: protocol.
+    pub const PROTOCOL: u32 = 1 << 10;
+    /// DIAG.N: PhyRdy changed.
+    pub const PHYRDY: u32 = 1 << 16;
+    /// DIAG.C: a CRC error.
+    pub const CRC: u32 = 1 << 21;
+    /// DIAG.H: a handshake error.
+    pub const HANDSHAKE: u32 = 1 << 22;
+    /// DIAG.F: an unknown FIS.
+    pub const UNKNOWN_FIS: u32 = 1 << 25;
+    /// DIAG.X: a device came.
+    pub const EXCHANGED: u32 = 1 << 26;
+}
+
+/// PxDEVSLP (AHCI 3.3.17).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct DevSleep {
+    /// ADSE: aggressive device sleep.
+    pub adse: bool,
+    /// DSP: the device has it.
+    pub dsp: bool,
+    /// DETO: to leave it, ms.
+    pub deto: u8,
+    /// MDAT: least time the signal stays asserted, ms.
+    #[bits(5)]
+    pub mdat: u8,
+    /// DITO: idle time before, ms.
+    #[bits(10)]
+    pub dito: u16,
+    /// DM: multiplier of DITO, minus one.
+    #[bits(4)]
+    pub dm: u8,
+    #[bits(3)]
+    __: u8,
+}

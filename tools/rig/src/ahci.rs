@@ -1,0 +1,255 @@
+//! SATA stacks: machine, driver, port, disk.
+
+use flysch_ahci::{AtaCommand, AtaReply, Device, ErrorLog, Host, Operation, Options, Output, Port};
+use flysch_ahci::{Quirk, State};
+use flysch_api::machine::{DmaRegion, Identity, Machine};
+use flysch_bench::results::Incident;
+use flysch_cam::{Disk, Shape, ada};
+use flysch_files::Made;
+use flysch_models::ahci::{Ahci as Model, Attached, Config, DiskConfig};
+use flysch_models::faults::Plan;
+use flysch_models::machine::{Inline, Mode};
+use flysch_models::store::{FileStore, Store};
+
+use crate::error::Error;
+use crate::image::{self, Image};
+use crate::incidents::{self, Witness};
+use crate::lane::{Lane, MemoryPlan};
+use crate::open::{Needs, Open};
+use crate::target::{AhciQemuTarget, AhciTarget, ClockKind, FaultsFrom};
+use crate::ticks::ticks;
+use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
+
+/// A SATA host bus adapter with everything above it, up to the disk at one port. A port is one
+/// lane.
+#[derive(Debug)]
+pub struct Ahci<M: Machine> {
+    machine: M,
+    lanes: Vec<Lane<Port<M>>>,
+    description: String,
+    /// Whose time counts.
+    clock: ClockKind,
+    /// The image, if it was made for this.
+    made: Option<Made>,
+}
+
+/// The management side of a SATA port. Commands must not be in flight.
+pub trait AhciControl {
+    /// Does one thing and waits for it.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ahci::Error>;
+    /// The device at the port.
+    fn device(&self) -> Option<&Device>;
+    /// What went wrong so far.
+    fn errors(&self) -> &ErrorLog;
+
+    /// A command to its end, whatever that is.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn command(&mut self, command: AtaCommand) -> Result<AtaReply, flysch_ahci::Error> {
+        match self.operate(Operation::Command(Box::new(command)))? {
+            Output::Command(reply) => Ok(reply),
+            Output::None => Err(flysch_ahci::Error::NotUp),
+        }
+    }
+}
+
+/// The modelled machine in this thread.
+pub type AhciMachine = Inline<Model>;
+
+/// Opens the model in this thread, under a virtual or a hybrid clock.
+pub(crate) fn open_inline(target: &AhciTarget, needs: &Needs) -> Result<Ahci<AhciMachine>, Error> {
+    let mode = match target.clock {
+        ClockKind::Virtual => Mode::Virtual,
+        _ => Mode::Hybrid { ticks },
+    };
+    let image =
+        target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
+    let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
+    let options = Options {
+        queued: target.queued,
+        speed: target.speed,
+        link_power: target.link_power,
+        ..driver_options(target.port, needs)
+    };
+    let plan = plan::<AhciMachine>(&options, needs);
+    let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
+    let model = Model::new(config, region.clone())?;
+    let machine = Inline::new(model, region.clone(), Identity::default(), mode);
+    let mut ahci = Ahci::assemble(machine, &region, &plan, options, target.port)?;
+    let (profile, link) = (target.profile.name, ahci.link());
+    ahci.description = format!("AHCI model {profile}, {link}");
+    ahci.clock = target.clock;
+    ahci.made = image.and_then(|image| image.made);
+    if target.faults_from == FaultsFrom::Open {
+        ahci.machine.arm(target.faults.clone());
+    }
+    Ok(ahci)
+}
+
+/// The model of `target`, whose image has so many bytes.
+fn model_config(target: &AhciTarget, image: Option<u64>) -> Result<Config, Error> {
+    let size = image.or(target.size).unwrap_or(MODEL_SIZE);
+    let store = match target.image.as_deref() {
+        Some(path) => Some(Store::File(FileStore::open(path, size)?)),
+        None => None,
+    };
+    let disk = DiskConfig {
+        profile: target.profile,
+        store,
+        sector_bytes: target.block_size,
+        ..DiskConfig::memory(size)
+    };
+    let mut ports: Vec<Attached> = (0..target.port).map(|_| Attached::Nothing).collect();
+    ports.push(Attached::disk(disk));
+    Ok(Config {
+        ports,
+        volatile_cache: target.faults.cuts_power(),
+        faults: match target.faults_from {
+            FaultsFrom::Power => target.faults.clone(),
+            FaultsFrom::Open => Plan::none(),
+        },
+        seed: target.seed,
+        ..Config::default()
+    })
+}
+
+/// Starts QEMU and opens its device.
+pub(crate) fn open_qemu(
+    target: &AhciQemuTarget,
+    needs: &Needs,
+) -> Result<Ahci<flysch_qemu::Machine>, Error> {
+    let options = Options { queued: target.queued, ..driver_options(target.port, needs) };
+    let plan = plan::<flysch_qemu::Machine>(&options, needs);
+    let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
+    let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
+        program: target.qemu.clone(),
+        controller: flysch_qemu::Controller::Ahci,
+        queues: 0,
+        memory_bytes: plan.total() as u64,
+        units: vec![flysch_qemu::Unit { lun: target.port, backing, read_only: false }],
+        socket: None,
+    })?;
+    let version = machine.version();
+    let region = machine.memory().clone();
+    let mut ahci = Ahci::assemble(machine, &region, &plan, options, target.port)?;
+    ahci.description = format!("AHCI device of QEMU {version}, {}", ahci.link());
+    ahci.made = made;
+    Ok(ahci)
+}
+
+fn driver_options(port: u8, needs: &Needs) -> Options {
+    Options {
+        ports: 1 << port,
+        depth: needs.queue_depth.clamp(1, Options::DEPTH_MAX.into()) as u8,
+        ..Options::default()
+    }
+}
+
+fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
+    let scratch = Disk::<Port<M>>::scratch_bytes(options.depth.into()).next_multiple_of(4096);
+    MemoryPlan::new(needs, 1, Host::<M>::memory_len(options), scratch)
+}
+
+impl<M: Machine> Ahci<M> {
+    /// Brings up the host over `machine`, whose memory is `region`, and opens the disk at `port`.
+    fn assemble(
+        machine: M,
+        region: &DmaRegion,
+        plan: &MemoryPlan,
+        options: Options,
+        number: u8,
+    ) -> Result<Self, Error> {
+        let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
+        host.bring_up(&machine)?;
+        let mut ports = host.into_ports();
+        let port = ports.swap_remove(0);
+        if let Some(error) = port.failure_of_port() {
+            return Err(error.into());
+        }
+        let shape = match port.device() {
+            Some(device) if port.state() == State::Up => disk_shape(device)?,
+            _ => return Err(Error::NoDevice { port: number }),
+        };
+        let disk = Disk::new(port, shape, plan.scratch(region, 0), &Default::default())?;
+        let lanes = vec![Lane { disk, memory: plan.data(region), crypto: None }];
+        let clock = ClockKind::Real;
+        Ok(Self { machine, lanes, description: String::new(), clock, made: None })
+    }
+
+    fn port(&self) -> &Port<M> {
+        self.lanes[0].disk.port()
+    }
+
+    /// The link and what goes over it, for people.
+    fn link(&self) -> String {
+        let Some(device) = self.port().device() else { return "no link".into() };
+        let speed = ["no link", "1.5 Gb/s", "3 Gb/s", "6 Gb/s"];
+        let speed = speed.get(usize::from(device.speed)).unwrap_or(&"a fast link");
+        format!("{speed}, {}", if device.queued { "NCQ" } else { "no NCQ" })
+    }
+}
+
+/// What a disk needs to know of the device, and of what is known about its like.
+fn disk_shape(device: &Device) -> Result<Shape, Error> {
+    let ways = ada::Ways {
+        queued: device.queued,
+        force_unit_access: !device.quirks.has(Quirk::NoFua),
+        trims: !device.quirks.has(Quirk::NoTrim),
+    };
+    Ok(ada::shape(&device.identify, ways)?)
+}
+
+impl<M: Witness> Open for Ahci<M> {
+    type Lane = Lane<Port<M>>;
+    type Clock = M;
+
+    fn parts(&mut self) -> (&mut [Self::Lane], &M) {
+        (&mut self.lanes, &self.machine)
+    }
+
+    fn first(&self) -> &Self::Lane {
+        &self.lanes[0]
+    }
+
+    fn about(&self) -> (&str, ClockKind) {
+        (&self.description, self.clock)
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        let mut all = self.machine.injected();
+        all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
+        let port = self.port();
+        let hba = port.hba_errors();
+        let count = |kind| port.errors().count(kind) + hba.map_or(0, |log| log.count(kind));
+        let kinds = port.errors().counts().map(|(kind, _)| (kind, count(kind)));
+        all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
+        all
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.machine.failure()
+    }
+
+    fn made(&mut self) -> &mut Option<Made> {
+        &mut self.made
+    }
+}
+
+impl<M: Machine> AhciControl for Ahci<M> {
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ahci::Error> {
+        let machine = self.machine.clone();
+        self.lanes[0].disk.port_mut().run(&machine, operation)
+    }
+
+    fn device(&self) -> Option<&Device> {
+        self.port().device()
+    }
+
+    fn errors(&self) -> &ErrorLog {
+        self.port().errors()
+    }
+}

@@ -1,0 +1,206 @@
+use std::path::PathBuf;
+
+use flysch_ahci::LinkPower;
+use flysch_models::ahci::profile::{Profile, SATA_SSD};
+use flysch_models::faults::{self as fault, Plan};
+
+use super::pairs::{Kind, Pairs, key, not_real, on_off};
+use super::{ClockKind, FaultsFrom, ParseError};
+use crate::size;
+
+/// The model.
+pub(super) const MODEL: Kind = Kind {
+    name: "ahci",
+    help: "a SATA host bus adapter and a disk at it, modelled in this process",
+    keys: &[
+        key("profile", "sata-ssd|sata2-ssd", "the disk's timing and link (sata-ssd)"),
+        key("size", "BYTES", "size of the disk (4G, or the image's own)"),
+        key("block", "512|4096", "bytes per logical sector (512)"),
+        key("image", "FILE", "keep the disk's data in this file (memory); made if size is given"),
+        key("port", "0..31", "the port the disk is at (0)"),
+        key("ncq", "on|off", "commands are queued in the disk (on)"),
+        key("speed", "1..3", "fastest link: 1.5, 3 or 6 Gb/s (3)"),
+        key(
+            "link-power",
+            "active|partial|slumber|devsleep",
+            "how deep the link sleeps by itself (active)",
+        ),
+        key("clock", "virtual|hybrid", "whose time: see docs/command.md (hybrid)"),
+        key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
+        key(
+            "faults-from",
+            "open|power",
+            "since when they count: the disk is open, or power is on (open)",
+        ),
+        key("seed", "NUMBER", "seed of the faults and of the media's variation (1)"),
+    ],
+};
+
+/// QEMU's device.
+pub(super) const QEMU: Kind = Kind {
+    name: "ahci@qemu",
+    help: "a disk at QEMU's AHCI device, in a QEMU started for it",
+    keys: &[
+        key("size", "BYTES", "size of the disk (1G, or the image's own)"),
+        key("image", "FILE", "keep the disk's data in this raw file (a temporary one)"),
+        key("port", "0..5", "the port the disk is at (0)"),
+        key("ncq", "on|off", "commands are queued in the disk (on)"),
+        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+    ],
+};
+
+/// Settings of the AHCI model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AhciTarget {
+    /// The disk's timing and link.
+    pub profile: Profile,
+    /// Bytes of the disk.
+    pub size: Option<u64>,
+    /// Bytes per logical sector.
+    pub block_size: u32,
+    /// File that holds the disk's data.
+    pub image: Option<PathBuf>,
+    /// The port the disk is at.
+    pub port: u8,
+    /// Whether commands are queued in the disk.
+    pub queued: bool,
+    /// Fastest link, 1 to 3; 0 is what both sides can.
+    pub speed: u8,
+    /// How deep the link sleeps by itself.
+    pub link_power: LinkPower,
+    /// Whose time counts: virtual or hybrid.
+    pub clock: ClockKind,
+    /// What goes wrong.
+    pub faults: Plan,
+    /// Since when.
+    pub faults_from: FaultsFrom,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Settings of a disk at QEMU's AHCI device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AhciQemuTarget {
+    /// Bytes of the disk.
+    pub size: Option<u64>,
+    /// File that holds its data.
+    pub image: Option<PathBuf>,
+    /// The port the disk is at.
+    pub port: u8,
+    /// Whether commands are queued in the disk.
+    pub queued: bool,
+    /// The QEMU to start.
+    pub qemu: Option<PathBuf>,
+}
+
+impl Default for AhciTarget {
+    fn default() -> Self {
+        Self {
+            profile: SATA_SSD,
+            size: None,
+            block_size: 512,
+            image: None,
+            port: 0,
+            queued: true,
+            speed: 0,
+            link_power: LinkPower::Active,
+            clock: ClockKind::default(),
+            faults: Plan::none(),
+            faults_from: FaultsFrom::default(),
+            seed: 1,
+        }
+    }
+}
+
+fn link_power(name: &str) -> Option<LinkPower> {
+    match name {
+        "active" => Some(LinkPower::Active),
+        "partial" => Some(LinkPower::Partial),
+        "slumber" => Some(LinkPower::Slumber),
+        "devsleep" => Some(LinkPower::DevSleep),
+        _ => None,
+    }
+}
+
+impl AhciTarget {
+    pub(super) fn parse(rest: &str) -> Result<Self, ParseError> {
+        let pairs = Pairs::parse(&MODEL, rest)?;
+        let default = Self::default();
+        let profile = |name: &str| Profile::by_name(name).copied();
+        let block = |text: &str| size::parse(text).filter(|n| matches!(n, 512 | 4096));
+        Ok(Self {
+            profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
+            size: pairs.size()?,
+            block_size: pairs.get("block", block)?.map_or(512, |bytes| bytes as u32),
+            image: pairs.path("image")?,
+            port: pairs.within("port", 0, 31)?.unwrap_or(default.port),
+            queued: pairs.get("ncq", on_off)?.unwrap_or(default.queued),
+            speed: pairs.within("speed", 1, 3)?.unwrap_or(default.speed),
+            link_power: pairs.get("link-power", link_power)?.unwrap_or(default.link_power),
+            clock: pairs.get("clock", not_real)?.unwrap_or_default(),
+            faults: pairs.faults(&fault::Kind::AHCI)?,
+            faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
+            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
+        })
+    }
+}
+
+impl AhciQemuTarget {
+    pub(super) fn parse(rest: &str) -> Result<Self, ParseError> {
+        let pairs = Pairs::parse(&QEMU, rest)?;
+        Ok(Self {
+            size: pairs.size()?,
+            image: pairs.path("image")?,
+            port: pairs.within("port", 0, 5)?.unwrap_or(0),
+            queued: pairs.get("ncq", on_off)?.unwrap_or(true),
+            qemu: pairs.path("qemu")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    fn refusal(text: &str) -> String {
+        text.parse::<Target>().expect_err(text).to_string()
+    }
+
+    #[test]
+    fn every_key_is_read_and_what_makes_no_sense_refused() {
+        assert_eq!("ahci".parse(), Ok(Target::Ahci(AhciTarget::default())));
+        let text = "ahci,profile=sata2-ssd,size=64M,block=4096,image=a.img,port=7,ncq=off,speed=1,\
+                    link-power=devsleep,clock=virtual,faults=detach:n3,faults-from=power,seed=9";
+        let expected = AhciTarget {
+            profile: *Profile::by_name("sata2-ssd").unwrap(),
+            size: Some(64 << 20),
+            block_size: 4096,
+            image: Some("a.img".into()),
+            port: 7,
+            queued: false,
+            speed: 1,
+            link_power: LinkPower::DevSleep,
+            clock: ClockKind::Virtual,
+            faults: "detach:n3".parse().unwrap(),
+            faults_from: FaultsFrom::Power,
+            seed: 9,
+        };
+        assert_eq!(text.parse(), Ok(Target::Ahci(expected)));
+        let text = "ahci@qemu,size=64M,image=c.img,port=5,ncq=off,qemu=/opt/qemu";
+        let expected = AhciQemuTarget {
+            size: Some(64 << 20),
+            image: Some("c.img".into()),
+            port: 5,
+            queued: false,
+            qemu: Some("/opt/qemu".into()),
+        };
+        assert_eq!(text.parse(), Ok(Target::AhciQemu(expected)));
+        assert!(refusal("ahci,port=32").contains("0..31"));
+        assert!(refusal("ahci@qemu,port=6").contains("0..5"));
+        assert!(refusal("ahci,clock=real").contains("virtual|hybrid"));
+        assert!(refusal("ahci,faults=uic:n1").contains("unknown kind of fault"));
+        assert!(refusal("ahci,link-power=slumbr").contains("did you mean `slumber`?"));
+        assert!(refusal("ahc,port=1").contains("did you mean `ahci`?"));
+    }
+}
