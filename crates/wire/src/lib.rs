@@ -17,6 +17,7 @@ mod error;
 
 pub mod geom;
 pub mod jffs2;
+pub mod mmc;
 pub mod nvme;
 pub mod scsi;
 pub mod ubi;
