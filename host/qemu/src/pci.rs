@@ -29,6 +29,9 @@ const CLASS_UFSHCI: u32 = 0x01_0901;
 /// Mass storage, non-volatile memory, NVMe.
 const CLASS_NVME: u32 = 0x01_0802;
 
+/// Base system peripheral, SD host controller, with DMA.
+const CLASS_SDHCI: u32 = 0x08_0501;
+
 /// Where the controller's registers are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
@@ -55,6 +58,7 @@ pub(crate) fn attach(link: &mut Link, controller: Controller) -> Result<Window, 
     let (expected, name) = match controller {
         Controller::Ufs => (CLASS_UFSHCI, "a UFS host controller"),
         Controller::Nvme { .. } => (CLASS_NVME, "an NVMe controller"),
+        Controller::Emmc { .. } | Controller::Sd => (CLASS_SDHCI, "an SD host controller"),
     };
     // Everything that reaches the I/O APIC is reported as a line of its own.
     link.call(format_args!("irq_intercept_in ioapic"))?;
