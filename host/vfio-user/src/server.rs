@@ -85,7 +85,7 @@ impl Server {
     ///
     /// # Errors
     /// The operating system no longer lets it wait.
-    pub fn run<F: Function>(
+    pub fn run<F: Function + ?Sized>(
         &self,
         function: &mut F,
         mut woken: impl FnMut(&mut F, Instant) -> Turn,
@@ -143,7 +143,7 @@ impl Server {
     fn accept(
         &self,
         session: &mut Option<Session>,
-        function: &mut impl Function,
+        function: &mut (impl Function + ?Sized),
         log: &mut impl FnMut(&Event),
     ) {
         let Ok((socket, _)) = self.listener.accept() else { return };

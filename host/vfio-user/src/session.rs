@@ -86,7 +86,10 @@ impl Session {
     ///
     /// # Errors
     /// The socket cannot be set up.
-    pub fn new(socket: UnixStream, function: &mut impl Function) -> std::io::Result<Self> {
+    pub fn new(
+        socket: UnixStream,
+        function: &mut (impl Function + ?Sized),
+    ) -> std::io::Result<Self> {
         let layout = function.layout();
         let vectors = layout.vectors.min(VECTORS_MAX);
         let mut bars = layout.bars;
@@ -132,7 +135,7 @@ impl Session {
     /// The client is no more, or what it sends means nothing: [`end`](Self::end) it.
     pub fn serve(
         &mut self,
-        function: &mut impl Function,
+        function: &mut (impl Function + ?Sized),
         now: impl Fn() -> Instant,
         most: usize,
     ) -> Result<(), Ended> {
@@ -148,7 +151,7 @@ impl Session {
     }
 
     /// Brings the function's interrupts to the client.
-    pub fn interrupts(&mut self, function: &mut impl Function, now: Instant) {
+    pub fn interrupts(&mut self, function: &mut (impl Function + ?Sized), now: Instant) {
         self.line.set(function.line() && self.config.is_intx_on(), now);
         while let Some(vector) = function.take_vector() {
             self.vectors.raise(vector);
@@ -162,7 +165,7 @@ impl Session {
     fn command(
         &mut self,
         header: &Header,
-        function: &mut impl Function,
+        function: &mut (impl Function + ?Sized),
         now: Instant,
     ) -> Result<(), Ended> {
         let descriptors = self.channel.take_descriptors();
@@ -199,7 +202,7 @@ impl Session {
         }
     }
 
-    fn execute<F: Function>(
+    fn execute<F: Function + ?Sized>(
         &mut self,
         request: Request<'_>,
         body: &[u8],
@@ -328,7 +331,7 @@ impl Session {
 
     fn read(
         &mut self,
-        function: &mut impl Function,
+        function: &mut (impl Function + ?Sized),
         (region, offset): (u32, u64),
         to: &mut [u8],
         now: Instant,
@@ -350,7 +353,7 @@ impl Session {
 
     fn write(
         &mut self,
-        function: &mut impl Function,
+        function: &mut (impl Function + ?Sized),
         write: Write<'_>,
         now: Instant,
     ) -> Result<(), Refused> {
@@ -406,7 +409,7 @@ impl Session {
     }
 
     /// A function that is no bus master sees no memory.
-    fn follow_bus_master(&mut self, function: &mut impl Function) {
+    fn follow_bus_master(&mut self, function: &mut (impl Function + ?Sized)) {
         match (self.config.is_bus_master(), self.withheld.take()) {
             (true, Some(memory)) => *function.memory() = memory,
             (false, None) => self.withheld = Some(std::mem::take(function.memory())),
@@ -414,7 +417,7 @@ impl Session {
         }
     }
 
-    fn reset(&mut self, function: &mut impl Function, now: Instant) {
+    fn reset(&mut self, function: &mut (impl Function + ?Sized), now: Instant) {
         self.counts.resets += 1;
         function.reset(now);
         self.config.reset();
@@ -424,7 +427,7 @@ impl Session {
     }
 
     /// The client is gone: so are its memory and what it set up.
-    pub fn end(self, function: &mut impl Function, now: Instant) {
+    pub fn end(self, function: &mut (impl Function + ?Sized), now: Instant) {
         *function.memory() = GuestMemory::default();
         function.reset(now);
     }

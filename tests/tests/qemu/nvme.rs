@@ -74,113 +74,121 @@ fn carry_out(disk: &mut Disk<Port<Machine>>, machine: &Machine, request: &Reques
 #[test]
 fn data_of_every_shape_comes_back() {
     for (release, sgls) in releases().into_iter().flat_map(|r| [(r.clone(), true), (r, false)]) {
-        let machine = machine(&release, 512, 1);
-        let (host, memory) = host(&machine, Options { sgls, ..Options::default() });
-        let space = &host.device().namespaces[0];
-        let shape = nda::shape(space.id, &host.device().controller, &space.data).expect("a disk");
-        let port = host.into_ports().remove(0);
-        assert_eq!(port.limits().transfer_max, 512 << 10, "QEMU's MDTS is 7");
-        let scratch = memory.carve(0, 1 << 16);
-        let data = memory.carve(1 << 16, 16 << 20);
-        let mut disk = Disk::new(port, shape, scratch, &Default::default()).expect("disk");
-        let request = |operation, data: Data, length: usize| Request {
-            operation,
-            force_unit_access: false,
-            offset: 512 * 7,
-            length: length as u64,
-            data,
-            crypto: None,
-            token: 0,
-            accepted: Instant::START,
-        };
-        let lengths = [512, 4096, 8192, 12288, 69632, 1 << 20, 3 << 20];
-        for (n, length) in lengths.into_iter().enumerate() {
-            for skew in [0, 4, 516, 4092] {
-                let bytes = pattern(length, (n * 8 + skew) as u64);
-                data.write(skew, &bytes);
-                let one = Data::One(data.slice(skew, length as u32));
-                carry_out(&mut disk, &machine, &request(Wish::Write, one, length));
-                // A list with every other page of memory left out. Its inside is whole pages, or,
-                // where the controller takes that, odd pieces of them.
-                let piece = if sgls { 4092 - skew / 8 * 4 } else { 4096 };
-                let base = 8 << 20;
-                let mut pieces = vec![];
-                let (mut at, mut left) = (base + 3584, length);
-                let most = if sgls { 128 } else { 256 };
-                while left > 0 && pieces.len() < most {
-                    let len = left.min(piece - (at % 4096).min(piece - 512));
-                    pieces.push(data.slice(at, len as u32));
-                    (at, left) = (at / 4096 * 4096 + 8192, left - len);
-                }
-                let length =
-                    pieces.iter().map(|piece| piece.len as usize).sum::<usize>() / 512 * 512;
-                let list = Data::list(&data, (15 << 20) + 8, &pieces).expect("room");
-                let list = list.part(&data, 0, length as u32).expect("a part");
-                data.fill(base, 6 << 20, 0xEE);
-                carry_out(&mut disk, &machine, &request(Wish::Read, list, length));
-                let mut back = vec![];
-                for piece in &pieces {
-                    let at = data.offset_of(piece.address, piece.len as usize).unwrap();
-                    let mut part = vec![0; piece.len as usize];
-                    data.read(at, &mut part);
-                    back.extend(part);
-                }
-                assert!(back[..length] == bytes[..length], "{length} bytes, skew {skew}");
-            }
-        }
-        let flush = request(Wish::Flush, Data::NONE, 0);
-        carry_out(&mut disk, &machine, &Request { offset: 0, ..flush });
-        let delete = Request { length: 4096, ..request(Wish::Delete, Data::NONE, 0) };
-        carry_out(&mut disk, &machine, &delete);
+        // QEMU's MDTS is 7.
+        data_of_every_shape(&machine(&release, 512, 1), 512 << 10, sgls);
     }
+}
+
+/// The same on any machine with blocks of 512 bytes, whose commands move so many bytes at most.
+pub(crate) fn data_of_every_shape(machine: &Machine, transfer_max: u32, sgls: bool) {
+    let (host, memory) = host(machine, Options { sgls, ..Options::default() });
+    let space = &host.device().namespaces[0];
+    let shape = nda::shape(space.id, &host.device().controller, &space.data).expect("a disk");
+    let port = host.into_ports().remove(0);
+    assert_eq!(port.limits().transfer_max, transfer_max);
+    let scratch = memory.carve(0, 1 << 16);
+    let data = memory.carve(1 << 16, 16 << 20);
+    let mut disk = Disk::new(port, shape, scratch, &Default::default()).expect("disk");
+    let request = |operation, data: Data, length: usize| Request {
+        operation,
+        force_unit_access: false,
+        offset: 512 * 7,
+        length: length as u64,
+        data,
+        crypto: None,
+        token: 0,
+        accepted: Instant::START,
+    };
+    let lengths = [512, 4096, 8192, 12288, 69632, 1 << 20, 3 << 20];
+    for (n, length) in lengths.into_iter().enumerate() {
+        for skew in [0, 4, 516, 4092] {
+            let bytes = pattern(length, (n * 8 + skew) as u64);
+            data.write(skew, &bytes);
+            let one = Data::One(data.slice(skew, length as u32));
+            carry_out(&mut disk, machine, &request(Wish::Write, one, length));
+            // A list with every other page of memory left out. Its inside is whole pages, or,
+            // where the controller takes that, odd pieces of them.
+            let piece = if sgls { 4092 - skew / 8 * 4 } else { 4096 };
+            let base = 8 << 20;
+            let mut pieces = vec![];
+            let (mut at, mut left) = (base + 3584, length);
+            let most = if sgls { 128 } else { 256 };
+            while left > 0 && pieces.len() < most {
+                let len = left.min(piece - (at % 4096).min(piece - 512));
+                pieces.push(data.slice(at, len as u32));
+                (at, left) = (at / 4096 * 4096 + 8192, left - len);
+            }
+            let length = pieces.iter().map(|piece| piece.len as usize).sum::<usize>() / 512 * 512;
+            let list = Data::list(&data, (15 << 20) + 8, &pieces).expect("room");
+            let list = list.part(&data, 0, length as u32).expect("a part");
+            data.fill(base, 6 << 20, 0xEE);
+            carry_out(&mut disk, machine, &request(Wish::Read, list, length));
+            let mut back = vec![];
+            for piece in &pieces {
+                let at = data.offset_of(piece.address, piece.len as usize).unwrap();
+                let mut part = vec![0; piece.len as usize];
+                data.read(at, &mut part);
+                back.extend(part);
+            }
+            assert!(back[..length] == bytes[..length], "{length} bytes, skew {skew}");
+        }
+    }
+    let flush = request(Wish::Flush, Data::NONE, 0);
+    carry_out(&mut disk, machine, &Request { offset: 0, ..flush });
+    let delete = Request { length: 4096, ..request(Wish::Delete, Data::NONE, 0) };
+    carry_out(&mut disk, machine, &delete);
 }
 
 /// Resets while commands are in flight, on four lanes: every command ends once, and I/O goes on.
 #[test]
 fn a_reset_ends_every_command_once() {
     for release in releases() {
-        let machine = machine(&release, 4096, 2);
-        let options = Options { lanes: 4, depth: 16, ..Options::default() };
-        let (host, memory) = host(&machine, options);
-        let mut ports = host.into_ports();
-        let read = |n: u32| Command {
-            unit: 1 + u64::from(n % 2),
-            payload: flysch_api::command::Nvme::transfer(false, n.into(), 1, false),
-            direction: Direction::FromDevice,
-            data: memory.slice(n as usize * 4096, 4096).into(),
-            crypto: None,
-            ordering: Ordering::Simple,
-            deadline: machine.now().after_nanos(30_000_000_000),
-            token: Token::new(n),
-        };
-        for round in 0..3 {
-            let mut open: Vec<bool> = vec![];
-            for (lane, port) in ports.iter_mut().enumerate() {
-                for n in 0..16 {
-                    port.start(read((lane * 16 + n) as u32), machine.now()).expect("room");
-                    open.push(true);
+        resets(&machine(&release, 4096, 2), 4096);
+    }
+}
+
+/// The same on any machine with two namespaces of such blocks.
+pub(crate) fn resets(machine: &Machine, block: u32) {
+    let options = Options { lanes: 4, depth: 16, ..Options::default() };
+    let (host, memory) = host(machine, options);
+    let mut ports = host.into_ports();
+    let read = |n: u32| Command {
+        unit: 1 + u64::from(n % 2),
+        payload: flysch_api::command::Nvme::transfer(false, n.into(), 1, false),
+        direction: Direction::FromDevice,
+        data: memory.slice(n as usize * 4096, block).into(),
+        crypto: None,
+        ordering: Ordering::Simple,
+        deadline: machine.now().after_nanos(30_000_000_000),
+        token: Token::new(n),
+    };
+    for round in 0..3 {
+        let mut open: Vec<bool> = vec![];
+        for (lane, port) in ports.iter_mut().enumerate() {
+            for n in 0..16 {
+                port.start(read((lane * 16 + n) as u32), machine.now()).expect("room");
+                open.push(true);
+            }
+            port.ring(machine.now());
+        }
+        if round > 0 {
+            ports[0].host_mut().unwrap().begin(Operation::Reset).expect("up");
+        }
+        while open.contains(&true) {
+            for port in &mut ports {
+                while let Some(outcome) = port.poll(machine.now()) {
+                    let token = outcome.token.number() as usize;
+                    assert!(std::mem::take(&mut open[token]), "{token} ended twice");
+                    assert!(matches!(outcome.ended, Ended::Good | Ended::Reset), "{outcome:?}");
+                    assert!(round > 0 || outcome.ended == Ended::Good, "{outcome:?}");
                 }
-                port.ring(machine.now());
             }
-            if round > 0 {
-                ports[0].host_mut().unwrap().begin(Operation::Reset).expect("up");
-            }
-            while open.contains(&true) {
-                for port in &mut ports {
-                    while let Some(outcome) = port.poll(machine.now()) {
-                        let token = outcome.token.number() as usize;
-                        assert!(std::mem::take(&mut open[token]), "{token} ended twice");
-                        assert!(matches!(outcome.ended, Ended::Good | Ended::Reset), "{outcome:?}");
-                        assert!(round > 0 || outcome.ended == Ended::Good, "{outcome:?}");
-                    }
-                }
-            }
-            let host = ports[0].host_mut().unwrap();
-            while host.state() != flysch_nvme::State::Up {
-                host.poll(machine.now());
-            }
+        }
+        let host = ports[0].host_mut().unwrap();
+        while host.state() != flysch_nvme::State::Up {
             host.poll(machine.now());
         }
+        host.poll(machine.now());
     }
 }
 

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use flysch_api::block::{Device as _, Error, Operation};
 use flysch_api::machine::Registers as _;
-use flysch_qemu::{Machine, Options};
-use flysch_rig::{Target, UfsFunction};
+use flysch_qemu::{Controller, Machine, Options};
+use flysch_rig::{Served as Function, serve};
 use flysch_tests::qemu::{Release, Stack, carry_out, releases, request, stack_on};
 use flysch_tests::wait::PATIENCE;
 use flysch_vfio_user::{Handle, Server, Turn};
 use flysch_wire::ufs::registers as reg;
 
 use crate::io::hammer;
+use crate::nvme;
 
 const BLOCK: u64 = 4096;
 
@@ -26,7 +27,7 @@ struct Served {
     path: PathBuf,
     handle: Handle,
     pull: &'static AtomicBool,
-    thread: Option<JoinHandle<UfsFunction>>,
+    thread: Option<JoinHandle<Box<dyn Function>>>,
     log: Receiver<String>,
     _folder: tempfile::TempDir,
 }
@@ -35,19 +36,19 @@ impl Served {
     fn start(target: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let Ok(Target::Ufs(target)) = target.parse::<Target>() else { panic!("{target}") };
-        let mut function = UfsFunction::open(&target).unwrap();
+        let mut function = serve(&target.parse().unwrap()).unwrap().expect("a model");
         let server = Server::new(UnixListener::bind(&path).unwrap()).unwrap();
         let handle = server.handle();
         let pull: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
         let (sender, log) = channel();
         let thread = std::thread::spawn(move || {
-            let woken = |_: &mut UfsFunction, _| match pull.swap(false, Ordering::SeqCst) {
-                true => Turn::Disconnect,
-                false => Turn::Stop,
-            };
+            let woken =
+                |_: &mut (dyn Function + 'static), _| match pull.swap(false, Ordering::SeqCst) {
+                    true => Turn::Disconnect,
+                    false => Turn::Stop,
+                };
             let tell = |event: &_| drop(sender.send(format!("{event:?}")));
-            server.run(&mut function, woken, tell).unwrap();
+            server.run(&mut *function, woken, tell).unwrap();
             function
         });
         Self { path, handle, pull, thread: Some(thread), log, _folder: folder }
@@ -69,7 +70,7 @@ impl Served {
     }
 
     /// Ends the server and gives the device back.
-    fn end(mut self) -> UfsFunction {
+    fn end(mut self) -> Box<dyn Function> {
         self.handle.wake();
         self.thread.take().unwrap().join().unwrap()
     }
@@ -128,6 +129,32 @@ fn everything_written_is_read_back_and_stays() {
             let read = request(Operation::Read, 0, BLOCK, data.slice(0, 4096), &machine);
             assert_eq!(carry_out(&mut disk, &machine, &[read])[0].result, Err(Error::Gone));
             drop((disk, machine));
+            assert_eq!(served.end().failure(), None);
+        }
+    }
+}
+
+#[test]
+fn the_nvme_model_passes_what_qemus_device_passes() {
+    let machine = |release: &Release, served: &Served| {
+        let options = Options {
+            program: Some(release.program.clone()),
+            controller: Controller::Nvme { block_size: 512 },
+            queues: 4,
+            memory_bytes: 64 << 20,
+            units: Vec::new(),
+            socket: Some(served.path.clone()),
+        };
+        Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
+    };
+    for release in clients() {
+        for (keys, sgls) in [("", true), (",vectors=off", false)] {
+            let target = format!("nvme,size=32M,block=512,namespaces=2,queues=4{keys}");
+            let served = Served::start(&target);
+            nvme::data_of_every_shape(&machine(&release, &served), 1 << 20, sgls);
+            let line = served.logged("Gone");
+            assert!(!line.contains("maps: 0"), "{line}");
+            nvme::resets(&machine(&release, &served), 512);
             assert_eq!(served.end().failure(), None);
         }
     }

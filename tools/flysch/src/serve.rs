@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use flysch_files::SocketFile;
-use flysch_rig::{ClockKind, Target, UfsFunction};
+use flysch_rig::{ClockKind, NvmeTarget, Served, Target, UfsTarget};
 use flysch_vfio_user::{Event, Server, Turn};
 use serde_json::{Value, json};
 
@@ -25,10 +25,10 @@ pub(crate) use control::{Arguments as ControlArguments, run as control};
 The client is a virtual machine monitor; QEMU 11 or later takes the device with
   -object memory-backend-memfd,id=m0,size=1G,share=on -machine memory-backend=m0 -m 1G
   -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'
-The guest's own driver (Linux: ufshcd-pci) finds it. `flysch serve-ctl` injects faults meanwhile,
+The guest's own driver (Linux: ufshcd-pci, nvme) finds it. `flysch serve-ctl` injects faults meanwhile,
 over SOCKET.ctl. The command ends by SIGTERM or Ctrl-C and takes its sockets away.")]
 pub(crate) struct Arguments {
-    /// The device: `ufs` with its keys. Time is real; faults count from power on.
+    /// The device: `ufs` or `nvme` with its keys. Time is real; faults count from power on.
     #[arg(value_name = "TARGET")]
     target: Target,
     /// The socket to make.
@@ -41,17 +41,24 @@ type Asked = (control::Order, Sender<Value>);
 
 /// Serves until a signal comes.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let Target::Ufs(target) = &arguments.target else {
-        return Err(Failure::usage("only a modelled device can be served: `ufs` and its keys"));
+    let (Target::Ufs(UfsTarget { clock, .. }) | Target::Nvme(NvmeTarget { clock, .. })) =
+        &arguments.target
+    else {
+        return Err(Failure::usage(
+            "only a modelled device can be served: `ufs` or `nvme` and its keys",
+        ));
     };
-    if target.clock == ClockKind::Virtual {
+    if *clock == ClockKind::Virtual {
         return Err(Failure::usage("a device that is served has real time: leave `clock=` out"));
     }
     let (socket, listener) = SocketFile::bind(&arguments.socket).map_err(Failure::failed)?;
     let server = Server::new(listener).map_err(Failure::failed)?;
     let control = control_path(&arguments.socket);
     let (control, listener) = SocketFile::bind(&control).map_err(Failure::failed)?;
-    let mut function = UfsFunction::open(target)?;
+    let Some(mut function) = flysch_rig::serve(&arguments.target)? else {
+        unreachable!("it is a modelled device")
+    };
+    let function = &mut *function;
     let stop = Arc::new(AtomicBool::new(false));
     let (handle, is_stopping) = (server.handle(), Arc::clone(&stop));
     cleanup::end_by(move || {
@@ -69,8 +76,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     });
     tell(output, &ready)?;
     let mut told = Ok(());
-    let woken = |function: &mut UfsFunction, _| turn(function, &orders, &stop);
-    let served = server.run(&mut function, woken, |event| {
+    let woken = |function: &mut (dyn Served + 'static), _| turn(function, &orders, &stop);
+    let served = server.run(function, woken, |event| {
         let line = event_line(event);
         if told.is_ok() {
             told = tell(output, &line);
@@ -79,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     drop(control);
     served.map_err(|error| Failure::of(arguments.socket.display(), error))?;
     told?;
-    tell(output, &status(&function, "ended"))
+    tell(output, &status(function, "ended"))
 }
 
 /// The socket of `flysch serve-ctl` for the device served at `socket`.
@@ -90,7 +97,11 @@ fn control_path(socket: &Path) -> PathBuf {
 }
 
 /// What to do after the server was woken.
-fn turn(function: &mut UfsFunction, orders: &Receiver<Asked>, stop: &AtomicBool) -> Turn {
+fn turn(
+    function: &mut (dyn Served + 'static),
+    orders: &Receiver<Asked>,
+    stop: &AtomicBool,
+) -> Turn {
     let mut turn = Turn::Continue;
     while let Ok((order, answer)) = orders.try_recv() {
         let (done, then) = order.execute(function);
@@ -104,7 +115,7 @@ fn turn(function: &mut UfsFunction, orders: &Receiver<Asked>, stop: &AtomicBool)
 }
 
 /// What the device has been through.
-fn status(function: &UfsFunction, event: &str) -> Value {
+fn status(function: &dyn Served, event: &str) -> Value {
     json!({
         "event": event,
         "incidents": output::incidents(&function.incidents()),

@@ -11,7 +11,7 @@ use flysch_models::ufs::{Loss, Threaded, Ufs as Model};
 use flysch_ufs::ErrorLog;
 
 /// A machine that knows more than its driver sees.
-pub trait Witness: Machine {
+pub(crate) trait Witness: Machine {
     /// Faults on purpose, and the writes that losses of power hit.
     fn injected(&self) -> Vec<Incident> {
         Vec::new()

@@ -22,14 +22,14 @@ mod ticks;
 pub mod ufs;
 
 pub use error::Error;
-pub use flysch_models::faults::{Plan, PlanError};
-pub use function::UfsFunction;
+pub use flysch_models::faults::{Kind as FaultKind, Plan, PlanError};
+pub use function::{Served, serve};
 pub use image::{ImageError, ImageFault};
 pub use nvme::NvmeControl;
 pub use open::{Needs, Visitor};
 pub use stack::{Plain, Stack};
 pub use target::{
-    ClockKind, CryptoTarget, FileTarget, KINDS, Key, Kind, NullTarget, NvmeQemuTarget, NvmeTarget,
-    ParseError, QemuTarget, Target, UfsTarget, did_you_mean,
+    ClockKind, CryptoTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmeQemuTarget,
+    NvmeTarget, ParseError, QemuTarget, Target, UfsTarget, did_you_mean,
 };
 pub use ufs::{Control, Controller};

@@ -28,8 +28,10 @@ pub struct Nvme<M: Machine> {
     lanes: Vec<Lane<Port<M>>>,
     namespace: u32,
     description: String,
+    /// Whose time counts.
+    clock: ClockKind,
     /// The image, if it was made for this.
-    pub(crate) made: Option<Made>,
+    made: Option<Made>,
 }
 
 /// The management side of an NVMe host: what `flysch nvme` needs. Commands must not be in flight.
@@ -83,6 +85,7 @@ pub(crate) fn open_inline(target: &NvmeTarget, needs: &Needs) -> Result<Nvme<Nvm
         .software
         .map_or_else(String::new, |software| format!(", the time of {}", software.description));
     nvme.description = format!("NVMe model {profile}, {}{software}", queues(target.queues));
+    nvme.clock = target.clock;
     nvme.made = image.and_then(|image| image.made);
     if target.faults_from == FaultsFrom::Open {
         nvme.machine.arm(target.faults.clone());
@@ -184,7 +187,8 @@ impl<M: Machine> Nvme<M> {
         };
         let ports = host.into_ports().into_iter();
         let lanes = ports.enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
-        Ok(Self { machine, lanes, namespace, description: String::new(), made: None })
+        let (description, clock) = (String::new(), ClockKind::Real);
+        Ok(Self { machine, lanes, namespace, description, clock, made: None })
     }
 
     /// The machine.
@@ -201,23 +205,7 @@ impl<M: Machine> Nvme<M> {
     }
 }
 
-impl<M: Witness> Nvme<M> {
-    /// Everything that went wrong so far.
-    pub(crate) fn incidents(&self) -> Vec<Incident> {
-        let mut all = self.machine.injected();
-        all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
-        let kinds = self.host().errors().counts();
-        all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
-        all
-    }
-
-    /// Why the machine ended or could not do its work.
-    pub(crate) fn failure(&self) -> Option<String> {
-        self.machine.failure()
-    }
-}
-
-impl<M: Machine> Open for Nvme<M> {
+impl<M: Witness> Open for Nvme<M> {
     type Lane = Lane<Port<M>>;
     type Clock = M;
 
@@ -231,6 +219,26 @@ impl<M: Machine> Open for Nvme<M> {
 
     fn description(&self) -> &str {
         &self.description
+    }
+
+    fn clock_kind(&self) -> ClockKind {
+        self.clock
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        let mut all = self.machine.injected();
+        all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
+        let kinds = self.host().errors().counts();
+        all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
+        all
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.machine.failure()
+    }
+
+    fn made(&mut self) -> &mut Option<Made> {
+        &mut self.made
     }
 }
 

@@ -2,8 +2,11 @@
 
 use flysch_api::block::Device;
 use flysch_api::machine::Clock;
+use flysch_bench::results::Incident;
+use flysch_files::Made;
 
 use crate::blocks::{Blocks, OnDevice};
+use crate::target::ClockKind;
 
 /// What the user of a stack needs of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,14 @@ pub(crate) trait Open {
     fn parts(&mut self) -> (&mut [Self::Lane], &Self::Clock);
     fn first(&self) -> &Self::Lane;
     fn description(&self) -> &str;
+    /// Whose time counts.
+    fn clock_kind(&self) -> ClockKind;
+    /// Everything that went wrong so far.
+    fn incidents(&self) -> Vec<Incident>;
+    /// Why the machine beneath ended or could not do its work.
+    fn failure(&self) -> Option<String>;
+    /// The file that was made for it.
+    fn made(&mut self) -> &mut Option<Made>;
 
     fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
         let (lanes, clock) = self.parts();

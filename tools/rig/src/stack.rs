@@ -21,11 +21,11 @@ use crate::ufs::{self, Control, ModelMachine, Ufs};
 #[non_exhaustive]
 pub enum Stack {
     /// The UFS model in this thread.
-    Ufs(Ufs<ModelMachine>, ClockKind),
+    Ufs(Ufs<ModelMachine>),
     /// The UFS model in a thread of its own.
     UfsThreaded(Ufs<Threaded>),
     /// The NVMe model in this thread.
-    Nvme(Nvme<NvmeMachine>, ClockKind),
+    Nvme(Nvme<NvmeMachine>),
     /// QEMU's UFS device.
     UfsQemu(Ufs<flysch_qemu::Machine>),
     /// QEMU's NVMe device.
@@ -36,6 +36,21 @@ pub enum Stack {
     Null(Plain<Null>),
 }
 
+/// The same of every kind of stack.
+macro_rules! each {
+    ($self:expr, $stack:ident => $what:expr) => {
+        match $self {
+            Stack::Ufs($stack) => $what,
+            Stack::UfsThreaded($stack) => $what,
+            Stack::Nvme($stack) => $what,
+            Stack::UfsQemu($stack) => $what,
+            Stack::NvmeQemu($stack) => $what,
+            Stack::File($stack) => $what,
+            Stack::Null($stack) => $what,
+        }
+    };
+}
+
 /// Lanes without a controller.
 #[derive(Debug)]
 pub struct Plain<D> {
@@ -43,6 +58,8 @@ pub struct Plain<D> {
     clock: RealClock,
     description: String,
     made: Option<Made>,
+    /// Why a lane could not do its work, if it knows.
+    cause: fn(&D) -> Option<&str>,
 }
 
 impl<D: Device> Open for Plain<D> {
@@ -60,6 +77,22 @@ impl<D: Device> Open for Plain<D> {
     fn description(&self) -> &str {
         &self.description
     }
+
+    fn clock_kind(&self) -> ClockKind {
+        ClockKind::Real
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        Vec::new()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.lanes.iter().find_map(self.cause).map(str::to_owned)
+    }
+
+    fn made(&mut self) -> &mut Option<Made> {
+        &mut self.made
+    }
 }
 
 impl Stack {
@@ -72,8 +105,8 @@ impl Stack {
             Target::Ufs(target) if target.clock == ClockKind::Real => {
                 ufs::open_threaded(target, needs).map(Self::UfsThreaded)
             }
-            Target::Ufs(target) => Ok(Self::Ufs(ufs::open_inline(target, needs)?, target.clock)),
-            Target::Nvme(target) => Ok(Self::Nvme(nvme::open_inline(target, needs)?, target.clock)),
+            Target::Ufs(target) => ufs::open_inline(target, needs).map(Self::Ufs),
+            Target::Nvme(target) => nvme::open_inline(target, needs).map(Self::Nvme),
             Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
             Target::NvmeQemu(target) => nvme::open_qemu(target, needs).map(Self::NvmeQemu),
             Target::File(target) => open_file(target, needs).map(Self::File),
@@ -83,34 +116,18 @@ impl Stack {
 
     /// Lets `visitor` work on the disk.
     pub fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
-        match self {
-            Self::Ufs(ufs, _) => ufs.visit(visitor),
-            Self::UfsThreaded(ufs) => ufs.visit(visitor),
-            Self::UfsQemu(ufs) => ufs.visit(visitor),
-            Self::Nvme(nvme, _) => nvme.visit(visitor),
-            Self::NvmeQemu(nvme) => nvme.visit(visitor),
-            Self::File(plain) => plain.visit(visitor),
-            Self::Null(plain) => plain.visit(visitor),
-        }
+        each!(self, stack => stack.visit(visitor))
     }
 
     /// The disk as bytes, on the first lane.
     pub fn blocks(&mut self) -> Box<dyn Blocks + '_> {
-        match self {
-            Self::Ufs(ufs, _) => ufs.blocks(),
-            Self::UfsThreaded(ufs) => ufs.blocks(),
-            Self::UfsQemu(ufs) => ufs.blocks(),
-            Self::Nvme(nvme, _) => nvme.blocks(),
-            Self::NvmeQemu(nvme) => nvme.blocks(),
-            Self::File(plain) => plain.blocks(),
-            Self::Null(plain) => plain.blocks(),
-        }
+        each!(self, stack => stack.blocks())
     }
 
     /// The management side, if the stack stands on a UFS host.
     pub fn control(&mut self) -> Option<&mut dyn Control> {
         match self {
-            Self::Ufs(ufs, _) => Some(ufs),
+            Self::Ufs(ufs) => Some(ufs),
             Self::UfsThreaded(ufs) => Some(ufs),
             Self::UfsQemu(ufs) => Some(ufs),
             _ => None,
@@ -120,7 +137,7 @@ impl Stack {
     /// The management side, if the stack stands on an NVMe controller.
     pub fn nvme(&mut self) -> Option<&mut dyn NvmeControl> {
         match self {
-            Self::Nvme(nvme, _) => Some(nvme),
+            Self::Nvme(nvme) => Some(nvme),
             Self::NvmeQemu(nvme) => Some(nvme),
             _ => None,
         }
@@ -128,83 +145,37 @@ impl Stack {
 
     /// The disk's shape.
     pub fn geometry(&self) -> Geometry {
-        match self {
-            Self::Ufs(ufs, _) => *ufs.first().geometry(),
-            Self::UfsThreaded(ufs) => *ufs.first().geometry(),
-            Self::UfsQemu(ufs) => *ufs.first().geometry(),
-            Self::Nvme(nvme, _) => *nvme.first().geometry(),
-            Self::NvmeQemu(nvme) => *nvme.first().geometry(),
-            Self::File(plain) => *plain.first().geometry(),
-            Self::Null(plain) => *plain.first().geometry(),
-        }
+        each!(self, stack => *stack.first().geometry())
     }
 
     /// What it turned out to be, for people.
     pub fn description(&self) -> &str {
-        match self {
-            Self::Ufs(ufs, _) => ufs.description(),
-            Self::UfsThreaded(ufs) => ufs.description(),
-            Self::UfsQemu(ufs) => ufs.description(),
-            Self::Nvme(nvme, _) => nvme.description(),
-            Self::NvmeQemu(nvme) => nvme.description(),
-            Self::File(plain) => plain.description(),
-            Self::Null(plain) => plain.description(),
-        }
+        each!(self, stack => stack.description())
     }
 
     /// Everything that went wrong so far: faults on purpose, writes that losses of power hit, what
     /// the command layer and the driver counted.
     pub fn incidents(&self) -> Vec<Incident> {
-        match self {
-            Self::Ufs(ufs, _) => ufs.incidents(),
-            Self::UfsThreaded(ufs) => ufs.incidents(),
-            Self::UfsQemu(ufs) => ufs.incidents(),
-            Self::Nvme(nvme, _) => nvme.incidents(),
-            Self::NvmeQemu(nvme) => nvme.incidents(),
-            Self::File(_) | Self::Null(_) => Vec::new(),
-        }
+        each!(self, stack => stack.incidents())
     }
 
     /// Why the machine beneath ended or could not do its work, in words: QEMU's end, a full disk
     /// of this machine. The device could only tell an error of its own.
     pub fn failure(&self) -> Option<String> {
-        match self {
-            Self::Ufs(ufs, _) => ufs.failure(),
-            Self::UfsThreaded(ufs) => ufs.failure(),
-            Self::UfsQemu(ufs) => ufs.failure(),
-            Self::Nvme(nvme, _) => nvme.failure(),
-            Self::NvmeQemu(nvme) => nvme.failure(),
-            Self::File(plain) => {
-                plain.lanes.iter().filter_map(File::failure).next().map(str::to_owned)
-            }
-            Self::Null(_) => None,
-        }
+        each!(self, stack => stack.failure())
     }
 
     /// Keeps a file that was made for it. Without this it is removed with the stack, and when the
     /// command is interrupted: nobody wants half of what was to be in it.
     pub fn keep(&mut self) {
-        let made = match self {
-            Self::Ufs(ufs, _) => &mut ufs.made,
-            Self::UfsThreaded(ufs) => &mut ufs.made,
-            Self::UfsQemu(ufs) => &mut ufs.made,
-            Self::Nvme(nvme, _) => &mut nvme.made,
-            Self::NvmeQemu(nvme) => &mut nvme.made,
-            Self::File(plain) => &mut plain.made,
-            Self::Null(plain) => &mut plain.made,
-        };
-        if let Some(made) = made.take() {
+        if let Some(made) = each!(self, stack => stack.made()).take() {
             made.keep();
         }
     }
 
     /// The name of its clock: `virtual`, `hybrid` or `real`.
     pub fn clock_name(&self) -> &'static str {
-        match self {
-            Self::Ufs(_, ClockKind::Virtual) | Self::Nvme(_, ClockKind::Virtual) => "virtual",
-            Self::Ufs(..) | Self::Nvme(..) => "hybrid",
-            _ => "real",
-        }
+        each!(self, stack => stack.clock_kind()).name()
     }
 }
 
@@ -225,11 +196,12 @@ fn open_file(target: &FileTarget, needs: &Needs) -> Result<Plain<File>, Error> {
         return Err(Error::FileTooSmall { path: path.clone(), has, needed });
     }
     let description = format!("file {}", path.display());
-    Ok(Plain { lanes, clock, description, made })
+    Ok(Plain { lanes, clock, description, made, cause: File::failure })
 }
 
 fn open_null(target: NullTarget, needs: &Needs) -> Plain<Null> {
     let lane = |_| Null::new(target.size, needs.queue_depth, needs.memory);
     let lanes = (0..needs.lanes.max(1)).map(lane).collect();
-    Plain { lanes, clock: RealClock::new(), description: "null".into(), made: None }
+    let description = "null".into();
+    Plain { lanes, clock: RealClock::new(), description, made: None, cause: |_| None }
 }

@@ -49,8 +49,10 @@ pub struct Ufs<M: Machine> {
     /// What the driver does by itself in pauses; `None` is nothing.
     policy: Option<Policy>,
     description: String,
+    /// Whose time counts.
+    clock: ClockKind,
     /// The image, if it was made for this.
-    pub(crate) made: Option<Made>,
+    made: Option<Made>,
 }
 
 /// The management side of a UFS host: what `flysch ufs` needs. Commands must not be in flight.
@@ -137,6 +139,7 @@ fn open_model<M: Witness>(
         .software
         .map_or_else(String::new, |software| format!(", the time of {}", software.description));
     ufs.description = format!("UFS model {profile}, {}{software}", queues(target.mcq));
+    ufs.clock = target.clock;
     ufs.made = image.and_then(|image| image.made);
     if target.faults_from == FaultsFrom::Open {
         ufs.machine.arm(target.faults.clone());
@@ -274,7 +277,8 @@ impl<M: Machine> Ufs<M> {
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let description = String::new();
-        Ok(Self { machine, lanes, peripherals, policy: None, description, made: None })
+        let clock = ClockKind::Real;
+        Ok(Self { machine, lanes, peripherals, policy: None, description, clock, made: None })
     }
 
     /// The machine.
@@ -303,22 +307,7 @@ impl<M: Machine> Ufs<M> {
     }
 }
 
-impl<M: Witness> Ufs<M> {
-    /// Everything that went wrong so far.
-    pub(crate) fn incidents(&self) -> Vec<Incident> {
-        let mut all = self.machine.injected();
-        all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
-        all.extend(incidents::of_driver(self.host().errors()));
-        all
-    }
-
-    /// Why the machine ended or could not do its work.
-    pub(crate) fn failure(&self) -> Option<String> {
-        self.machine.failure()
-    }
-}
-
-impl<M: Machine> Open for Ufs<M> {
+impl<M: Witness> Open for Ufs<M> {
     type Lane = Lane<Port<M>>;
     type Clock = M;
 
@@ -341,6 +330,25 @@ impl<M: Machine> Open for Ufs<M> {
 
     fn description(&self) -> &str {
         &self.description
+    }
+
+    fn clock_kind(&self) -> ClockKind {
+        self.clock
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        let mut all = self.machine.injected();
+        all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
+        all.extend(incidents::of_driver(self.host().errors()));
+        all
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.machine.failure()
+    }
+
+    fn made(&mut self) -> &mut Option<Made> {
+        &mut self.made
     }
 }
 

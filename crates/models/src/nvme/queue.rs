@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::sync::atomic::{Ordering, fence};
 
 use flysch_api::machine::OutOfRange;
 use flysch_wire::nvme::feature::event;
@@ -247,16 +248,9 @@ impl Nvme {
     }
 
     /// Takes the tail of a queue from the host's memory, and asks to be told of the next.
-    ///
-    /// The index is written before the tail is read once more, so that an entry the host did not
-    /// tell of because of the old index is seen.
     fn look_at_shadow(&mut self, queue: u16) {
         let Some((value, event)) = self.shadow_of(queue, false) else { return };
-        let looked = self.load_shadow(value).and_then(|tail| {
-            self.memory.store32(event, tail.to_le())?;
-            self.load_shadow(value)
-        });
-        let Ok(tail) = looked else { return self.fail_fatally() };
+        let Ok(tail) = self.exchange_shadow(value, event) else { return self.fail_fatally() };
         let Some(submission) = &mut self.queues.submission[usize::from(queue)] else { return };
         if tail < submission.entries && tail != submission.head {
             submission.tail = tail;
@@ -267,11 +261,7 @@ impl Nvme {
     /// Takes the head of a completion queue from the host's memory.
     fn look_at_shadow_head(&mut self, queue: u16) {
         let Some((value, event)) = self.shadow_of(queue, true) else { return };
-        let looked = self.load_shadow(value).and_then(|head| {
-            self.memory.store32(event, head.to_le())?;
-            self.load_shadow(value)
-        });
-        let Ok(head) = looked else { return self.fail_fatally() };
+        let Ok(head) = self.exchange_shadow(value, event) else { return self.fail_fatally() };
         let Some(completion) = &mut self.queues.completion[usize::from(queue)] else { return };
         let fits = head < completion.entries
             && distance(completion.head, head, completion.entries) <= completion.used();
@@ -281,6 +271,19 @@ impl Nvme {
                 self.queues.asserted &= !(1 << queue);
             }
         }
+    }
+
+    /// Takes a doorbell from the host's memory and asks, by its event index, to be told of the next.
+    ///
+    /// The index is written before the doorbell is read once more, so that what the host did not
+    /// tell of because of the old index is seen. The host does it the other way round on a
+    /// processor of its own: it writes the doorbell and then reads the index. With neither store
+    /// before the other's load each could see the old value, hence the fence.
+    fn exchange_shadow(&self, value: u64, event: u64) -> Result<u32, OutOfRange> {
+        let doorbell = self.load_shadow(value)?;
+        self.memory.store32(event, doorbell.to_le())?;
+        fence(Ordering::SeqCst);
+        self.load_shadow(value)
     }
 
     fn load_shadow(&self, address: u64) -> Result<u32, OutOfRange> {

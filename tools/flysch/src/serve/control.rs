@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use flysch_rig::{Plan, PlanError, UfsFunction};
+use flysch_rig::{FaultKind, Plan, Served};
 use flysch_vfio_user::{Handle, Turn};
 use serde_json::{Value, json};
 
@@ -54,11 +54,11 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    pub(super) fn execute(self, function: &mut UfsFunction) -> (Value, Turn) {
+    pub(super) fn execute(self, function: &mut dyn Served) -> (Value, Turn) {
         let mut done = json!({ "done": true });
         let mut turn = Turn::Continue;
         match self {
-            Self::Inject { plan } => match parse_plan(&plan) {
+            Self::Inject { plan } => match parse_plan(&plan, function.fault_kinds()) {
                 Ok(plan) => function.arm(plan),
                 Err(why) => done = json!({ "error": why }),
             },
@@ -71,7 +71,8 @@ impl Order {
                 };
             }
             Self::PowerOn => function.restore_power(),
-            Self::Reset => function.reset_device(),
+            Self::Reset if function.reset_device() => {}
+            Self::Reset => done = json!({ "error": "this device has no reset line" }),
             Self::Remove => turn = Turn::Disconnect,
             Self::Status => done = status(function, "status"),
             // The server ends when this was told: nobody would tell it afterwards.
@@ -81,11 +82,11 @@ impl Order {
     }
 }
 
-fn parse_plan(text: &str) -> Result<Plan, String> {
+fn parse_plan(text: &str, kinds: &'static [FaultKind]) -> Result<Plan, String> {
     match text {
         "none" => Ok(Plan::none()),
         // Targets part faults by '+', as ',' parts keys.
-        text => text.replace('+', ",").parse().map_err(|why: PlanError| why.to_string()),
+        text => Plan::parse(&text.replace('+', ","), kinds).map_err(|why| why.to_string()),
     }
 }
 
@@ -132,7 +133,7 @@ fn serve_one(
 /// `flysch serve-ctl`.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if let Order::Inject { plan } = &arguments.order {
-        parse_plan(plan).map_err(Failure::usage)?;
+        parse_plan(plan, &FaultKind::ALL).map_err(Failure::usage)?;
     }
     let path = control_path(&arguments.socket);
     let failed = |error: std::io::Error| Failure::of(path.display(), error);

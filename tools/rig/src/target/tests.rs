@@ -1,8 +1,8 @@
 use super::*;
 use flysch_api::crypto::DataUnit;
-use flysch_models::ufs::profile::OK3576;
-use flysch_ufs::policy::Scaling;
-use flysch_ufs::{LinkLimits, SuspendLevel};
+use flysch_models::ufs::profile::Profile;
+use flysch_ufs::policy::{Rules, Scaling};
+use flysch_ufs::{Aggregation, LinkLimits, SuspendLevel};
 
 fn refusal(text: &str) -> String {
     text.parse::<Target>().expect_err(text).to_string()
@@ -165,6 +165,6 @@ fn no_text_is_a_panic() {
 
 #[test]
 fn every_profile_of_the_model_is_in_the_table() {
-    let key = keys_of("ufs").iter().find(|key| key.name == "profile").unwrap();
+    let key = ufs::MODEL.keys.iter().find(|key| key.name == "profile").unwrap();
     assert_eq!(key.value, Profile::ALL.map(|profile| profile.name).join("|"));
 }

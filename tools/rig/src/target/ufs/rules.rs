@@ -1,7 +1,8 @@
 use flysch_ufs::policy::{Rules, Scaling};
 use flysch_ufs::{LinkLimits, SuspendLevel};
 
-use super::{Pairs, ParseError};
+use crate::target::ParseError;
+use crate::target::pairs::Pairs;
 
 impl Pairs<'_> {
     /// What the driver does by itself in pauses, and no level of a suspend without one.

@@ -2,8 +2,9 @@ use std::path::PathBuf;
 
 use flysch_api::crypto::DataUnit;
 
-use super::{Pairs, ParseError};
 use crate::size;
+use crate::target::ParseError;
+use crate::target::pairs::Pairs;
 
 /// How a disk's data is encrypted: data unit n from its beginning with the number n, as dm-crypt's
 /// `plain64` has it with sectors of that size.

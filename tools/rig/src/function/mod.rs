@@ -1,0 +1,184 @@
+//! Models as PCI functions, for clients of `flysch-vfio-user`.
+
+use flysch_api::machine::{GuestMemory, Instant};
+use flysch_bench::results::Incident;
+use flysch_models::faults::{Kind, Plan};
+use flysch_models::machine::Model;
+use flysch_models::store::StoreError;
+use flysch_models::ufs::Loss;
+use flysch_vfio_user::{Function, Interrupts, Layout};
+
+use crate::error::Error;
+use crate::target::Target;
+
+mod nvme;
+mod ufs;
+
+/// A modelled device that is served, and what can be done to it meanwhile.
+pub trait Served: Function + Send {
+    /// The faults it knows.
+    fn fault_kinds(&self) -> &'static [Kind];
+    /// From now on this goes wrong.
+    fn arm(&mut self, plan: Plan);
+    /// The device loses its power.
+    ///
+    /// # Errors
+    /// A backing file could not be put into the state that leaves.
+    fn cut_power(&mut self) -> Result<Loss, StoreError>;
+    /// Power is back.
+    fn restore_power(&mut self);
+    /// Pulls the device's own reset line. `false` if it has none.
+    fn reset_device(&mut self) -> bool;
+    /// Faults that happened, and what losses of power did to writes.
+    fn incidents(&self) -> Vec<Incident>;
+    /// Why this machine could not keep or give the device's data.
+    fn failure(&self) -> Option<String>;
+}
+
+/// Makes the device that `target` describes. Its time is real time; its faults count from power
+/// on; its cache is volatile, so that power can be cut at any time. `None` for a target that is no
+/// modelled device.
+///
+/// # Errors
+/// The image or the model cannot be as asked for.
+pub fn serve(target: &Target) -> Result<Option<Box<dyn Served>>, Error> {
+    Ok(Some(match target {
+        Target::Ufs(target) => Box::new(PciFunction { model: ufs::open(target)? }),
+        Target::Nvme(target) => Box::new(PciFunction { model: nvme::open(target)? }),
+        _ => return Ok(None),
+    }))
+}
+
+/// A model that can be a PCI function: what [`Served`] needs of it besides its registers.
+trait Pci: Model + Send {
+    /// The faults it knows.
+    const KINDS: &'static [Kind];
+
+    fn layout(&self) -> Layout;
+    fn line(&self) -> bool;
+    fn take_vector(&mut self) -> Option<u16>;
+    fn memory_mut(&mut self) -> &mut GuestMemory;
+    fn reset(&mut self, now: Instant);
+    fn arm(&mut self, plan: Plan);
+    fn cut_power(&mut self) -> Result<Loss, StoreError>;
+    fn restore_power(&mut self);
+    fn reset_device(&mut self) -> bool;
+    fn incidents(&self) -> Vec<Incident>;
+    fn failure(&self) -> Option<String>;
+}
+
+/// A model behind PCI: its registers are BAR 0, 32 bits wide.
+#[derive(Debug)]
+struct PciFunction<M> {
+    model: M,
+}
+
+impl<M: Pci> Interrupts for PciFunction<M> {
+    fn line(&self) -> bool {
+        self.model.line()
+    }
+
+    fn take_vector(&mut self) -> Option<u16> {
+        self.model.take_vector()
+    }
+}
+
+impl<M: Pci> Function for PciFunction<M> {
+    fn layout(&self) -> Layout {
+        self.model.layout()
+    }
+
+    fn read(&mut self, _bar: u8, offset: u32, to: &mut [u8], now: Instant) {
+        // The registers are 32 bits wide: a narrow read gives its part, a wide one is two.
+        for (number, part) in to.chunks_mut(4).enumerate() {
+            let at = offset + 4 * number as u32;
+            let bytes = self.model.read32(at & !3, now).to_le_bytes();
+            let first = (at & 3) as usize;
+            part.copy_from_slice(&bytes[first..first + part.len()]);
+        }
+    }
+
+    fn write(&mut self, _bar: u8, offset: u32, from: &[u8], now: Instant) {
+        // A narrow write has no meaning to registers of 32 bits and vanishes.
+        for (number, word) in from.as_chunks::<4>().0.iter().enumerate() {
+            let at = offset + 4 * number as u32;
+            self.model.write32(at, u32::from_le_bytes(*word), now);
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        self.model.advance(now);
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.model.next_event()
+    }
+
+    fn reset(&mut self, now: Instant) {
+        self.model.reset(now);
+    }
+
+    fn memory(&mut self) -> &mut GuestMemory {
+        self.model.memory_mut()
+    }
+}
+
+impl<M: Pci> Served for PciFunction<M> {
+    fn fault_kinds(&self) -> &'static [Kind] {
+        M::KINDS
+    }
+
+    fn arm(&mut self, plan: Plan) {
+        self.model.arm(plan);
+    }
+
+    fn cut_power(&mut self) -> Result<Loss, StoreError> {
+        self.model.cut_power()
+    }
+
+    fn restore_power(&mut self) {
+        self.model.restore_power();
+    }
+
+    fn reset_device(&mut self) -> bool {
+        self.model.reset_device()
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        self.model.incidents()
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.model.failure()
+    }
+}
+
+/// What a model does itself, under the names it has there.
+macro_rules! forward {
+    () => {
+        fn memory_mut(&mut self) -> &mut GuestMemory {
+            Self::memory_mut(self)
+        }
+
+        fn reset(&mut self, now: Instant) {
+            Self::reset(self, now);
+        }
+
+        fn arm(&mut self, plan: Plan) {
+            self.arm_faults(plan);
+        }
+
+        fn cut_power(&mut self) -> Result<Loss, StoreError> {
+            Self::cut_power(self)
+        }
+
+        fn restore_power(&mut self) {
+            Self::restore_power(self);
+        }
+
+        fn failure(&self) -> Option<String> {
+            self.store_failure()
+        }
+    };
+}
+use forward;

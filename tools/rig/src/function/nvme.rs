@@ -1,0 +1,81 @@
+use flysch_api::machine::{GuestMemory, Instant};
+use flysch_bench::results::Incident;
+use flysch_models::faults::{Kind, Plan};
+use flysch_models::machine::Messages as _;
+use flysch_models::nvme::config::QUEUES_MAX;
+use flysch_models::nvme::{Nvme, VENDOR};
+use flysch_models::store::StoreError;
+use flysch_models::ufs::Loss;
+use flysch_vfio_user::{BARS, Identity, Layout};
+use flysch_wire::nvme::registers::DOORBELLS;
+
+use super::{Pci, forward};
+use crate::error::Error;
+use crate::image::Image;
+use crate::target::NvmeTarget;
+use crate::{incidents, nvme};
+
+/// Bytes of BAR 0: registers, and from 0x1000 on the doorbells of all pairs there can be, at the
+/// widest stride.
+const WINDOW: u32 =
+    (DOORBELLS + 2 * (QUEUES_MAX as u32 + 1) * (4 << STRIDE_MAX)).next_power_of_two();
+/// CAP.DSTRD at most.
+const STRIDE_MAX: u32 = 3;
+
+/// The BAR of the vectors.
+const VECTOR_BAR: u8 = 4;
+
+/// Drivers find an NVMe controller by its class. The device id is nobody's: by QEMU's (0010)
+/// Linux knows a device whose names are not to be believed.
+const IDENTITY: Identity = Identity {
+    vendor: VENDOR,
+    device: 0x0F1E,
+    subsystem_vendor: 0x1AF4,
+    subsystem: 0x1100,
+    class: 0x01_0802,
+    revision: 0,
+};
+
+/// The NVMe model of `target`.
+pub(super) fn open(target: &NvmeTarget) -> Result<Nvme, Error> {
+    let image =
+        target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
+    let mut config = nvme::model_config(target, image.as_ref().map(|image| image.bytes))?;
+    config.faults = target.faults.clone();
+    config.volatile_cache = true;
+    let model = Nvme::new(config, GuestMemory::default())?;
+    if let Some(made) = image.and_then(|image| image.made) {
+        made.keep();
+    }
+    Ok(model)
+}
+
+impl Pci for Nvme {
+    const KINDS: &'static [Kind] = &Kind::NVME;
+
+    fn layout(&self) -> Layout {
+        let mut bars = [0; BARS];
+        bars[0] = WINDOW;
+        // One vector is the line.
+        let vectors = Some(self.vectors()).filter(|&vectors| vectors > 1).unwrap_or(0);
+        Layout { identity: IDENTITY, bars, vectors, vector_bar: VECTOR_BAR }
+    }
+
+    fn line(&self) -> bool {
+        Self::line(self)
+    }
+
+    fn take_vector(&mut self) -> Option<u16> {
+        Self::take_vector(self)
+    }
+
+    fn reset_device(&mut self) -> bool {
+        false
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        incidents::of_nvme(self)
+    }
+
+    forward!();
+}

@@ -1,0 +1,72 @@
+use flysch_api::machine::{GuestMemory, Instant};
+use flysch_bench::results::Incident;
+use flysch_models::faults::{Kind, Plan};
+use flysch_models::store::StoreError;
+use flysch_models::ufs::{Loss, Ufs};
+use flysch_vfio_user::{BARS, Identity, Layout};
+
+use super::{Pci, forward};
+use crate::error::Error;
+use crate::image::Image;
+use crate::target::UfsTarget;
+use crate::{incidents, ufs};
+
+/// Bytes of BAR 0: registers, queue configuration at 0x400, run-time registers from 0x1000 on.
+const WINDOW: u32 = 16 << 10;
+
+/// QEMU's own UFS controller. Linux's ufshcd-pci knows it by these since 6.11 and takes the places
+/// of the run-time registers from the registers that tell them, as the model does.
+const IDENTITY: Identity = Identity {
+    vendor: 0x1B36,
+    device: 0x0013,
+    subsystem_vendor: 0x1AF4,
+    subsystem: 0x1100,
+    class: 0x01_0901,
+    revision: 0,
+};
+
+/// The UFS model of `target`. Without `mcq=` its controller has the single doorbell alone.
+pub(super) fn open(target: &UfsTarget) -> Result<Ufs, Error> {
+    let image =
+        target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
+    let mut config = ufs::model_config(target, image.as_ref().map(|image| image.bytes))?;
+    config.queues = target.mcq.map_or(0, u32::from);
+    config.faults = target.faults.clone();
+    config.volatile_cache = true;
+    // Messages would go past the bus's own interrupts, and no driver on PCI asks for them.
+    config.event_interrupts = false;
+    let model = Ufs::new(config, GuestMemory::default())?;
+    if let Some(made) = image.and_then(|image| image.made) {
+        made.keep();
+    }
+    Ok(model)
+}
+
+impl Pci for Ufs {
+    const KINDS: &'static [Kind] = &Kind::UFS;
+
+    fn layout(&self) -> Layout {
+        let mut bars = [0; BARS];
+        bars[0] = WINDOW;
+        Layout { identity: IDENTITY, bars, vectors: 0, vector_bar: 0 }
+    }
+
+    fn line(&self) -> bool {
+        self.interrupt()
+    }
+
+    fn take_vector(&mut self) -> Option<u16> {
+        None
+    }
+
+    fn reset_device(&mut self) -> bool {
+        self.reset_hardware();
+        true
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        incidents::of_model(self)
+    }
+
+    forward!();
+}

@@ -1,0 +1,181 @@
+//! Kinds of targets, their keys, and the `key=value` pairs of one.
+
+use std::path::PathBuf;
+
+use flysch_models::faults::{self as fault, Plan};
+
+use super::ParseError;
+use crate::size;
+
+/// One kind of target.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// How it is written, without keys.
+    pub name: &'static str,
+    /// What it is.
+    pub help: &'static str,
+    /// The keys it takes.
+    pub keys: &'static [Key],
+}
+
+/// One key of a kind.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value looks like.
+    pub value: &'static str,
+    /// What it does, and what holds without it.
+    pub help: &'static str,
+}
+
+pub(super) const fn key(name: &'static str, value: &'static str, help: &'static str) -> Key {
+    Key { name, value, help }
+}
+
+/// The `key=value` pairs of a target, each known to its kind and given once.
+pub(super) struct Pairs<'a> {
+    pub(super) pairs: Vec<(&'static Key, &'a str)>,
+}
+
+impl<'a> Pairs<'a> {
+    pub(super) fn parse(kind: &'static Kind, rest: &'a str) -> Result<Self, ParseError> {
+        let mut pairs: Vec<(&'static Key, &str)> = Vec::new();
+        if let Some(odd) = rest.strip_prefix(':') {
+            return Err(ParseError::NotAPair { given: odd.into() });
+        }
+        for piece in rest.split(',').skip(1) {
+            let Some((name, value)) = piece.split_once('=') else {
+                return Err(ParseError::NotAPair { given: piece.into() });
+            };
+            let key = kind
+                .keys
+                .iter()
+                .find(|key| key.name == name)
+                .ok_or_else(|| ParseError::Key { kind, given: name.into() })?;
+            if pairs.iter().any(|(known, _)| known.name == name) {
+                return Err(ParseError::Twice { key: key.name });
+            }
+            pairs.push((key, value));
+        }
+        Ok(Self { pairs })
+    }
+
+    /// The value of `name` as `read` understands it; what it does not is an error that says what
+    /// the key's value must be.
+    pub(super) fn get<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, ParseError> {
+        let Some((key, value)) = self.pairs.iter().find(|(key, _)| key.name == name) else {
+            return Ok(None);
+        };
+        let refuse = || {
+            let expected = match key.value {
+                "BYTES" => "a size such as 512M, 4G or 1048576, a multiple of 4096".into(),
+                "FILE" | "PROGRAM" => "a path".into(),
+                "NUMBER" => "a number".into(),
+                "MICROSECONDS" => "a number of microseconds, at least 1, such as 2000".into(),
+                "COUNT:MICROSECONDS" => {
+                    "1 to 31 completions and 40 to 10200 microseconds, such as 8:400".into()
+                }
+                other => other.into(),
+            };
+            ParseError::Value { key: key.name, given: (*value).into(), expected }
+        };
+        read(value).map(Some).ok_or_else(refuse)
+    }
+
+    pub(super) fn size(&self) -> Result<Option<u64>, ParseError> {
+        let whole = |bytes: &u64| *bytes > 0 && bytes.is_multiple_of(4096);
+        self.get("size", |text| size::parse(text).filter(whole))
+    }
+
+    /// The model's own text form with `+` for `,`.
+    pub(super) fn faults(&self, kinds: &'static [fault::Kind]) -> Result<Plan, ParseError> {
+        let Some(text) = self.get("faults", |text| Some(text.to_owned()))? else {
+            return Ok(Plan::none());
+        };
+        Plan::parse(&text.replace('+', ","), kinds)
+            .map_err(|error| ParseError::Faults { given: text.clone(), cause: error })
+    }
+
+    pub(super) fn path(&self, name: &str) -> Result<Option<PathBuf>, ParseError> {
+        self.get(name, |text| (!text.is_empty()).then(|| PathBuf::from(text)))
+    }
+
+    pub(super) fn within(&self, name: &str, low: u8, high: u8) -> Result<Option<u8>, ParseError> {
+        self.get(name, |text| text.parse().ok().filter(|n| (low..=high).contains(n)))
+    }
+
+    pub(super) fn block_size(&self) -> Result<u32, ParseError> {
+        let read = |text: &str| size::parse(text).filter(|n| matches!(n, 512 | 4096));
+        Ok(self.get("block", read)?.map_or(4096, |bytes| bytes as u32))
+    }
+}
+
+/// Since when a plan of faults counts its opportunities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FaultsFrom {
+    /// The stack is open: all of it hits the workload.
+    #[default]
+    Open,
+    /// Power is on: bring-up and scan are hit, too.
+    Power,
+}
+
+impl FaultsFrom {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        match name {
+            "open" => Some(Self::Open),
+            "power" => Some(Self::Power),
+            _ => None,
+        }
+    }
+}
+
+/// Whose time counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClockKind {
+    /// Discrete events; software costs nothing.
+    Virtual,
+    /// Software time is measured, device time comes from the model.
+    #[default]
+    Hybrid,
+    /// The machine's clock; the model runs in a thread of its own.
+    Real,
+}
+
+impl ClockKind {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Virtual => "virtual",
+            Self::Hybrid => "hybrid",
+            Self::Real => "real",
+        }
+    }
+
+    pub(super) fn named(text: &str) -> Option<Self> {
+        match text {
+            "virtual" => Some(Self::Virtual),
+            "hybrid" => Some(Self::Hybrid),
+            "real" | "threaded" => Some(Self::Real),
+            _ => None,
+        }
+    }
+}
+
+/// A clock that needs no thread.
+pub(super) fn not_real(text: &str) -> Option<ClockKind> {
+    ClockKind::named(text).filter(|clock| *clock != ClockKind::Real)
+}
+
+pub(super) fn on_off(text: &str) -> Option<bool> {
+    match text {
+        "on" | "1" | "true" | "yes" => Some(true),
+        "off" | "0" | "false" | "no" => Some(false),
+        _ => None,
+    }
+}

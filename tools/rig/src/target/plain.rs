@@ -1,0 +1,71 @@
+//! Targets without a controller.
+
+use std::path::PathBuf;
+
+use super::ParseError;
+use super::pairs::{Kind, Pairs, key};
+
+/// A file.
+pub(super) const FILE: Kind = Kind {
+    name: "file:PATH",
+    help: "a file as a disk, read and written as it is",
+    keys: &[
+        key("size", "BYTES", "make the file with this size if it does not exist"),
+        key("block", "512|4096", "bytes per logical block (4096)"),
+    ],
+};
+
+/// Nothing at all.
+pub(super) const NULL: Kind = Kind {
+    name: "null",
+    help: "a disk that completes everything at once and moves no data",
+    keys: &[key("size", "BYTES", "its size (1T)")],
+};
+
+/// A file as a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileTarget {
+    /// Its path.
+    pub path: PathBuf,
+    /// Size to make it with.
+    pub size: Option<u64>,
+    /// Bytes per logical block.
+    pub block_size: u32,
+}
+
+/// A disk without data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NullTarget {
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+impl FileTarget {
+    pub(super) fn parse(rest: &str) -> Result<Self, ParseError> {
+        let rest = rest.strip_prefix(':').unwrap_or_default();
+        let (path, rest) = rest.split_at(end_of_path(rest));
+        if path.is_empty() {
+            return Err(ParseError::NotAPair { given: "file:".into() });
+        }
+        let pairs = Pairs::parse(&FILE, rest)?;
+        Ok(Self { path: path.into(), size: pairs.size()?, block_size: pairs.block_size()? })
+    }
+}
+
+impl NullTarget {
+    pub(super) fn parse(rest: &str) -> Result<Self, ParseError> {
+        let pairs = Pairs::parse(&NULL, rest)?;
+        Ok(Self { size: pairs.size()?.unwrap_or(1 << 40) })
+    }
+}
+
+/// Where the path of a `file:` target ends: at a comma that begins a known key, so that paths may
+/// hold commas.
+fn end_of_path(text: &str) -> usize {
+    let begins_key = |at: &usize| {
+        let after = &text[at + 1..];
+        let name = after.split('=').next().unwrap_or(after);
+        after.contains('=') && !name.contains(['/', ',']) && !name.is_empty()
+    };
+    text.match_indices(',').map(|(at, _)| at).find(begins_key).unwrap_or(text.len())
+}

@@ -1,0 +1,254 @@
+use std::path::PathBuf;
+
+use flysch_models::faults::{self as fault, Plan};
+use flysch_models::software::Software;
+use flysch_models::ufs::profile::{GALAXY_BOOK_S, Profile};
+use flysch_ufs::Aggregation;
+use flysch_ufs::policy::Rules;
+
+use super::pairs::{Kind, Pairs, key, on_off};
+use super::{ClockKind, FaultsFrom, ParseError};
+
+mod crypto;
+mod rules;
+
+pub use crypto::CryptoTarget;
+
+/// The model.
+pub(super) const MODEL: Kind = Kind {
+    name: "ufs",
+    help: "a UFS device and its host controller, modelled in this process",
+    keys: &[
+        key("profile", "galaxy-book-s|ok3576|generic|ufs40", "the device's timing (galaxy-book-s)"),
+        key("size", "BYTES", "size of each logical unit (4G, or the image's own)"),
+        key("lus", "1..32", "number of logical units (1)"),
+        key("lu", "0..31", "the logical unit that is the disk (0)"),
+        key("image", "FILE", "keep the disk's data in this file (memory); made if size is given"),
+        key("mcq", "1..31", "multi-circular queues, this many (single doorbell)"),
+        key("esi", "on|off", "a vector for each queue, if there are queues (on)"),
+        key(
+            "aggregate",
+            "COUNT:MICROSECONDS",
+            "so many completions for one interrupt, or as many as there are by then (off)",
+        ),
+        key("gear", "1..5", "highest high-speed gear of the link (the profile's)"),
+        key("wb", "on|off", "WriteBooster (off)"),
+        key("scaling", "MICROSECONDS", "without I/O for so long the link is slow (never)"),
+        key(
+            "suspend",
+            "MICROSECONDS",
+            "without I/O for so long link and device are suspended (never)",
+        ),
+        key(
+            "suspend-level",
+            "hibernate|sleep",
+            "the link alone, or the device as well (hibernate)",
+        ),
+        key("rpmb", "normal|advanced", "how the RPMB unit is spoken to (normal)"),
+        key("rpmb-key", "FILE", "key that RPMB region 0 has been given, 32 bytes (none)"),
+        key(
+            "crypto",
+            "aes-256-xts|aes-128-xts|off",
+            "the controller encrypts the disk's data, numbered from its beginning (off)",
+        ),
+        key("crypto-key", "FILE", "its key, 64 or 32 bytes (a new random one each time)"),
+        key(
+            "data-unit",
+            "512|1024|2048|4096|8192|16384|32768|65536",
+            "bytes encrypted under one number (4096)",
+        ),
+        key("boot", "on|off", "units 1 and 2 are the boot units A and B (off)"),
+        key("clock", "virtual|hybrid|real", "whose time: see docs/command.md (hybrid)"),
+        key(
+            "software",
+            "none|freebsd|linux",
+            "a published host whose software's time is spent as well (none)",
+        ),
+        key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
+        key(
+            "faults-from",
+            "open|power",
+            "since when they count: the disk is open, or power is on (open)",
+        ),
+        key("seed", "NUMBER", "seed of the faults and of the media's variation (1)"),
+    ],
+};
+
+/// QEMU's device.
+pub(super) const QEMU: Kind = Kind {
+    name: "ufs@qemu",
+    help: "QEMU's UFS device, in a QEMU started for it",
+    keys: &[
+        key("size", "BYTES", "size of the logical unit (1G, or the image's own)"),
+        key("image", "FILE", "keep the disk's data in this raw file (a temporary one)"),
+        key("mcq", "1..31", "multi-circular queues, this many (single doorbell)"),
+        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+    ],
+};
+
+/// Settings of the UFS model; `None` leaves a choice to the profile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UfsTarget {
+    /// The device's timing.
+    pub profile: Profile,
+    /// Bytes of each logical unit.
+    pub size: Option<u64>,
+    /// Number of logical units.
+    pub lus: u8,
+    /// The logical unit that is the disk.
+    pub lu: u8,
+    /// File that holds the disk's data.
+    pub image: Option<PathBuf>,
+    /// Queues in MCQ mode; `None` is the single doorbell.
+    pub mcq: Option<u8>,
+    /// Whether queues have vectors of their own.
+    pub event_interrupts: bool,
+    /// Completions that share an interrupt.
+    pub aggregation: Option<Aggregation>,
+    /// Highest gear.
+    pub gear: Option<u8>,
+    /// Whether WriteBooster is switched on after bring-up.
+    pub write_booster: bool,
+    /// What the driver does by itself in pauses.
+    pub rules: Rules,
+    /// Whether the RPMB unit speaks advanced mode.
+    pub advanced_rpmb: bool,
+    /// File with the key that RPMB region 0 has been given.
+    pub rpmb_key: Option<PathBuf>,
+    /// How the controller encrypts the disk's data.
+    pub crypto: Option<CryptoTarget>,
+    /// Whether units 1 and 2 are boot units.
+    pub boot: bool,
+    /// Whose time counts.
+    pub clock: ClockKind,
+    /// The published host whose software's time is spent as well.
+    pub software: Option<Software>,
+    /// What goes wrong.
+    pub faults: Plan,
+    /// Since when.
+    pub faults_from: FaultsFrom,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Settings of QEMU's UFS device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QemuTarget {
+    /// Bytes of the logical unit.
+    pub size: Option<u64>,
+    /// File that holds its data.
+    pub image: Option<PathBuf>,
+    /// Queues in MCQ mode; `None` is the single doorbell.
+    pub mcq: Option<u8>,
+    /// The QEMU to start.
+    pub qemu: Option<PathBuf>,
+}
+
+impl Default for UfsTarget {
+    fn default() -> Self {
+        Self {
+            profile: GALAXY_BOOK_S,
+            size: None,
+            lus: 1,
+            lu: 0,
+            image: None,
+            mcq: None,
+            event_interrupts: true,
+            aggregation: None,
+            gear: None,
+            write_booster: false,
+            rules: Rules::default(),
+            advanced_rpmb: false,
+            rpmb_key: None,
+            crypto: None,
+            boot: false,
+            clock: ClockKind::default(),
+            software: None,
+            faults: Plan::none(),
+            faults_from: FaultsFrom::default(),
+            seed: 1,
+        }
+    }
+}
+
+impl UfsTarget {
+    pub(super) fn parse(rest: &str) -> Result<Self, ParseError> {
+        let pairs = Pairs::parse(&MODEL, rest)?;
+        let default = Self::default();
+        let target = Self {
+            profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
+            size: pairs.size()?,
+            lus: pairs.within("lus", 1, 32)?.unwrap_or(default.lus),
+            lu: pairs.within("lu", 0, 31)?.unwrap_or(default.lu),
+            image: pairs.path("image")?,
+            mcq: pairs.within("mcq", 1, 31)?,
+            event_interrupts: pairs.get("esi", on_off)?.unwrap_or(default.event_interrupts),
+            aggregation: pairs.get("aggregate", aggregation)?,
+            gear: pairs.within("gear", 1, 5)?,
+            write_booster: pairs.get("wb", on_off)?.unwrap_or(default.write_booster),
+            rules: pairs.rules()?,
+            advanced_rpmb: pairs.get("rpmb", rpmb_mode)?.unwrap_or(default.advanced_rpmb),
+            rpmb_key: pairs.path("rpmb-key")?,
+            crypto: pairs.crypto()?,
+            boot: pairs.get("boot", on_off)?.unwrap_or(default.boot),
+            clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
+            software: pairs.get("software", software)?.unwrap_or_default(),
+            faults: pairs.faults(&fault::Kind::UFS)?,
+            faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
+            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
+        };
+        if target.lu >= target.lus {
+            return Err(ParseError::Value {
+                key: "lu",
+                given: target.lu.to_string(),
+                expected: match target.lus {
+                    1 => "0, the only logical unit; `lus=` makes more".into(),
+                    n => format!("one of the {n} logical units, 0..{}", n - 1),
+                },
+            });
+        }
+        Ok(target)
+    }
+}
+
+impl QemuTarget {
+    pub(super) fn parse(rest: &str) -> Result<Self, ParseError> {
+        let pairs = Pairs::parse(&QEMU, rest)?;
+        Ok(Self {
+            size: pairs.size()?,
+            image: pairs.path("image")?,
+            mcq: pairs.within("mcq", 1, 31)?,
+            qemu: pairs.path("qemu")?,
+        })
+    }
+}
+
+fn profile(name: &str) -> Option<Profile> {
+    Profile::ALL.into_iter().find(|profile| profile.name == name).copied()
+}
+
+/// `COUNT:MICROSECONDS`, in the bounds of the registers.
+fn aggregation(text: &str) -> Option<Aggregation> {
+    let (completions, timeout_us) = text.split_once(':')?;
+    let aggregation = Aggregation {
+        completions: completions.parse().ok()?,
+        timeout_us: timeout_us.parse().ok()?,
+    };
+    aggregation.is_valid().then_some(aggregation)
+}
+
+/// The software of this name; `None` within for `none`.
+fn software(name: &str) -> Option<Option<Software>> {
+    match name {
+        "none" => Some(None),
+        _ => Software::by_name(name).map(|software| Some(*software)),
+    }
+}
+
+fn rpmb_mode(text: &str) -> Option<bool> {
+    match text {
+        "advanced" => Some(true),
+        "normal" => Some(false),
+        _ => None,
+    }
+}
