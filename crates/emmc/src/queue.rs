@@ -160,13 +160,7 @@ impl Tasks {
     }
 
     #[inline(always)]
-    fn put(
-        &self,
-        task: usize,
-        low: u64,
-        (word, address): (u32, u64),
-        registers: &impl Registers,
-    ) {
+    fn put(&self, task: usize, low: u64, (word, address): (u32, u64), registers: &impl Registers) {
         let next = u64::from(word) | address << 32;
         if self.wide {
             let words = [low.to_le(), 0, next.to_le(), address >> 32];

@@ -360,8 +360,8 @@ impl<M: Machine> Core<M> {
 
     /// The transfer that failed without an engine.
     fn end_transfer(&mut self) -> Run<Option<Stage>> {
-        let Some(Failed { error, status, .. }) = self.plain.failed else { return Ok(None) };
-        self.effect(|core| match status {
+        let Some(Failed { error, .. }) = self.plain.failed else { return Ok(None) };
+        self.effect(|core| match core.plain.failed.map_or(0, |failed| failed.status) {
             0 if error == BusError::SILENT => {
                 core.errors.note(core.now, ErrorKind::Overdue, 0);
             }
@@ -377,6 +377,14 @@ impl<M: Machine> Core<M> {
                 Err(_) => return Ok(Some(Stage::CardReset)),
             },
         };
+        self.effect(|core| {
+            let told = answer.errors().into_bits();
+            if let Some(failed) = &mut core.plain.failed
+                && failed.status == 0
+            {
+                failed.status = told;
+            }
+        });
         let calm = match answer.state() {
             CardState::Transfer if answer.ready_for_data() => true,
             CardState::SendingData | CardState::ReceiveData => self.stop_card()?,

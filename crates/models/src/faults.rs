@@ -68,11 +68,21 @@ pub enum Kind {
     ReadyStuck,
     /// The device is pulled out: its registers read as ones.
     Unplugged,
+    /// A bad CRC on the bus, of a response or of data.
+    BusCrc,
+    /// The sampling point is lost: nothing comes across until the bus is tuned again.
+    TuningLoss,
+    /// SWITCH_ERROR: the card does not change what it was told to change.
+    SwitchError,
+    /// The card stays busy until it is interrupted or reset.
+    BusyStuck,
+    /// The queueing engine reports a task that went wrong.
+    TaskError,
 }
 
 impl Kind {
     /// Every kind, in the order of [`Plan`]'s text form.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 28] = [
         Self::Timeout,
         Self::LostInterrupt,
         Self::BadOcs,
@@ -96,6 +106,11 @@ impl Kind {
         Self::EventStorm,
         Self::ReadyStuck,
         Self::Unplugged,
+        Self::BusCrc,
+        Self::TuningLoss,
+        Self::SwitchError,
+        Self::BusyStuck,
+        Self::TaskError,
     ];
 
     /// Those that cut the power.
@@ -142,6 +157,25 @@ impl Kind {
         Self::Unplugged,
     ];
 
+    /// Those of an eMMC device and its host controller.
+    pub const EMMC: [Self; 15] = [
+        Self::Timeout,
+        Self::LostInterrupt,
+        Self::Medium,
+        Self::Transient,
+        Self::PowerLoss,
+        Self::PowerGone,
+        Self::StuckDoorbell,
+        Self::Late,
+        Self::Stall,
+        Self::Unplugged,
+        Self::BusCrc,
+        Self::TuningLoss,
+        Self::SwitchError,
+        Self::BusyStuck,
+        Self::TaskError,
+    ];
+
     /// Name in a plan's text form.
     pub const fn name(self) -> &'static str {
         match self {
@@ -168,6 +202,11 @@ impl Kind {
             Self::EventStorm => "event-storm",
             Self::ReadyStuck => "stuck-ready",
             Self::Unplugged => "unplug",
+            Self::BusCrc => "crc",
+            Self::TuningLoss => "tuning",
+            Self::SwitchError => "switch",
+            Self::BusyStuck => "busy",
+            Self::TaskError => "task",
         }
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`ufs`] | a UFS device and its host controller: [`ufs::Ufs`], and [`ufs::Threaded`] in a thread |
 //! | [`nvme`] | an NVMe controller and its namespaces: [`nvme::Nvme`] |
+//! | [`emmc`] | an eMMC device and its SD host controller with a queueing engine: [`emmc::Emmc`] |
 //! | [`nand`], [`nor`] | raw flash chips: cells, wear, bad blocks, power cuts; [`flash`] is what they share |
 //! | [`media`] | where a device's time goes: link, firmware, flash array, write buffer |
 //! | [`software`] | what the software of a published host takes |
@@ -21,6 +22,7 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod emmc;
 pub mod events;
 pub mod faults;
 pub mod flash;

@@ -90,8 +90,9 @@ pub struct CardStatus {
 }
 
 impl CardStatus {
-    /// The errors among the bits; ILLEGAL_COMMAND and COM_CRC_ERROR are of the command before.
-    pub const ERRORS: u32 = 0xFDF9_8080;
+    /// The errors among the bits that are of this command: ILLEGAL_COMMAND and COM_CRC_ERROR are of
+    /// the one before.
+    pub const ERRORS: u32 = 0xFD39_8080;
 
     /// The status with the errors alone.
     pub const fn errors(self) -> Self {
