@@ -12,6 +12,7 @@
 //! | [`family`] | what a disk needs to know of a command set |
 //! | [`da`](mod@da) | SCSI direct-access units |
 //! | [`nda`](mod@nda) | NVMe namespaces |
+//! | [`sdda`](mod@sdda) | partitions of eMMC devices, SD cards |
 //! | `queue` | requests in hand and their commands |
 //! | [`sense`] | the table of what SCSI sense data means |
 //! | [`run`](mod@run) | one command to its end |
@@ -32,6 +33,7 @@ pub mod nda;
 mod queue;
 pub mod run;
 pub mod scan;
+pub mod sdda;
 pub mod sense;
 
 #[cfg(test)]

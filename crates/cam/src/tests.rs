@@ -7,3 +7,4 @@ mod nda;
 mod queue;
 mod run;
 mod scan;
+mod sdda;

@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
+use flysch_wire::mmc::cqhci::CQVER;
 use flysch_wire::mmc::ext_csd;
 use flysch_wire::mmc::sdhci::{self as reg, Capabilities, Clock};
 
@@ -251,7 +252,8 @@ impl<M: Machine> Host<M> {
     #[inline(never)]
     fn found_nothing(&mut self, now: Instant) -> Option<Outcome> {
         self.move_transfers(now);
-        if self.is_due(now) {
+        // An interrupt may be the end of a command that the job waits for.
+        if self.job.is_some() || self.is_due(now) {
             self.drive(now);
         }
         if let outcome @ Some(_) = self.lane.found_nothing(now) {
@@ -548,7 +550,9 @@ fn read_facts<M: Machine>(machine: &M, mut options: Options) -> Result<Facts, Er
     if dma && format == Format::NARROW && memory.address() + memory.len() as u64 > 1 << 32 {
         return Err(Error::Address);
     }
-    let base = quirks.has(HostQuirk::Intel).then_some(INTEL_ENGINE);
+    // A window without an engine reads as zeros or ones there.
+    let engine_there = |base: &u32| !matches!(machine.read32(base + CQVER), 0 | u32::MAX);
+    let base = quirks.has(HostQuirk::Intel).then_some(INTEL_ENGINE).filter(engine_there);
     let engine = Engine { format, base };
     Ok(Facts { options, version, capabilities, quirks, engine })
 }

@@ -286,6 +286,11 @@ impl<M: Machine> Core<M> {
             self.card_queueing(false)?;
         }
         let result = settled(work(self))?;
+        if matches!(result, Err(Error::Failed(Cause::Busy(_)))) && !self.interrupt_busy()? {
+            // Nothing but a reset ends it.
+            self.effect(|core| core.shared.orders.report(cause::LOST));
+            return result.map_err(Into::into);
+        }
         if leaves {
             self.card_queueing(true)?;
         }
@@ -566,10 +571,6 @@ impl<M: Machine> Core<M> {
             let command = (CommandIndex::from_bits(index), argument);
             settled(self.busy_command(command, (Some(deadline), 0)))?.map(|_| ())
         };
-        if matches!(done, Err(Error::Failed(Cause::Busy(_)))) && !self.interrupt_busy()? {
-            // Nothing but a reset ends it.
-            self.effect(|core| core.shared.orders.report(cause::LOST));
-        }
         done.map_err(Into::into)
     }
 
