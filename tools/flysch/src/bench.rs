@@ -172,6 +172,11 @@ fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
                 return Err(Failure::usage(why));
             }
             (Some(clock), Target::Nvme(nvme)) => nvme.clock = clock,
+            (Some(ClockKind::Real), Target::Emmc(_)) => {
+                let why = "the eMMC model has no thread of its own: --clock virtual or hybrid";
+                return Err(Failure::usage(why));
+            }
+            (Some(clock), Target::Emmc(emmc)) => emmc.clock = clock,
             _ => {}
         }
         Ok((text.clone(), target))
@@ -261,6 +266,7 @@ fn needs(target: &Target, demand: &Demand) -> Needs {
         Target::UfsQemu(qemu) => qemu.mcq.unwrap_or(1),
         Target::Nvme(nvme) => nvme.queues,
         Target::NvmeQemu(qemu) => qemu.queues,
+        Target::Emmc(emmc) => emmc.lanes,
         _ => 1,
     };
     let lanes = u32::from(queues).min(demand.workers).max(1);

@@ -32,6 +32,9 @@ pub enum Error {
     /// The NVMe model cannot be as asked for.
     #[error(transparent)]
     NvmeModel(#[from] flysch_models::nvme::ConfigError),
+    /// The eMMC model cannot be as asked for.
+    #[error(transparent)]
+    EmmcModel(#[from] flysch_models::emmc::ConfigError),
     /// The key of the modelled RPMB cannot be used.
     #[error("{}: no RPMB key: {cause}", path.display())]
     RpmbKey {
@@ -60,6 +63,9 @@ pub enum Error {
     /// The NVMe controller could not be brought up.
     #[error("NVMe controller: {0}")]
     Nvme(#[from] flysch_nvme::Error),
+    /// The SD host controller or its card could not be brought up.
+    #[error("eMMC host: {0}")]
+    Emmc(#[from] flysch_emmc::Error),
     /// The controller has no such namespace.
     #[error("the controller has no active namespace {namespace}; it has {present}")]
     NoNamespace {

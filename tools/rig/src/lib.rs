@@ -7,6 +7,7 @@
 #![deny(missing_docs)]
 
 pub mod blocks;
+mod emmc;
 mod error;
 mod function;
 mod governed;
@@ -21,6 +22,7 @@ mod target;
 mod ticks;
 pub mod ufs;
 
+pub use emmc::EmmcControl;
 pub use error::Error;
 pub use flysch_models::faults::{Kind as FaultKind, Plan, PlanError};
 pub use function::{Served, serve};
@@ -29,7 +31,8 @@ pub use nvme::NvmeControl;
 pub use open::{Needs, Visitor};
 pub use stack::{Plain, Stack};
 pub use target::{
-    ClockKind, CryptoTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmeQemuTarget,
-    NvmeTarget, ParseError, QemuTarget, Target, UfsTarget, did_you_mean,
+    CardKind, CardQemuTarget, ClockKind, CryptoTarget, EmmcTarget, FaultsFrom, FileTarget, KINDS,
+    Key, Kind, NullTarget, NvmeQemuTarget, NvmeTarget, ParseError, QemuTarget, Target, UfsTarget,
+    did_you_mean,
 };
 pub use ufs::{Control, Controller};

@@ -9,6 +9,7 @@ use flysch_files::Made;
 use flysch_models::ufs::Threaded;
 
 use crate::blocks::Blocks;
+use crate::emmc::{self, Emmc, EmmcControl, EmmcMachine};
 use crate::error::Error;
 use crate::image::{ImageError, make};
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
@@ -26,10 +27,14 @@ pub enum Stack {
     UfsThreaded(Ufs<Threaded>),
     /// The NVMe model in this thread.
     Nvme(Nvme<NvmeMachine>),
+    /// The eMMC model in this thread.
+    Emmc(Emmc<EmmcMachine>),
     /// QEMU's UFS device.
     UfsQemu(Ufs<flysch_qemu::Machine>),
     /// QEMU's NVMe device.
     NvmeQemu(Nvme<flysch_qemu::Machine>),
+    /// QEMU's eMMC device or SD card.
+    CardQemu(Emmc<flysch_qemu::Machine>),
     /// A file.
     File(Plain<File>),
     /// Nothing at all.
@@ -43,8 +48,10 @@ macro_rules! each {
             Stack::Ufs($stack) => $what,
             Stack::UfsThreaded($stack) => $what,
             Stack::Nvme($stack) => $what,
+            Stack::Emmc($stack) => $what,
             Stack::UfsQemu($stack) => $what,
             Stack::NvmeQemu($stack) => $what,
+            Stack::CardQemu($stack) => $what,
             Stack::File($stack) => $what,
             Stack::Null($stack) => $what,
         }
@@ -107,8 +114,10 @@ impl Stack {
             }
             Target::Ufs(target) => ufs::open_inline(target, needs).map(Self::Ufs),
             Target::Nvme(target) => nvme::open_inline(target, needs).map(Self::Nvme),
+            Target::Emmc(target) => emmc::open_inline(target, needs).map(Self::Emmc),
             Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
             Target::NvmeQemu(target) => nvme::open_qemu(target, needs).map(Self::NvmeQemu),
+            Target::CardQemu(target) => emmc::open_qemu(target, needs).map(Self::CardQemu),
             Target::File(target) => open_file(target, needs).map(Self::File),
             Target::Null(target) => Ok(Self::Null(open_null(*target, needs))),
         }
@@ -139,6 +148,15 @@ impl Stack {
         match self {
             Self::Nvme(nvme) => Some(nvme),
             Self::NvmeQemu(nvme) => Some(nvme),
+            _ => None,
+        }
+    }
+
+    /// The management side, if the stack stands on an eMMC host.
+    pub fn emmc(&mut self) -> Option<&mut dyn EmmcControl> {
+        match self {
+            Self::Emmc(emmc) => Some(emmc),
+            Self::CardQemu(emmc) => Some(emmc),
             _ => None,
         }
     }

@@ -8,12 +8,14 @@ use std::str::FromStr;
 use flysch_bench::published::Origin;
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576};
 
+mod emmc;
 mod error;
 mod nvme;
 mod pairs;
 mod plain;
 mod ufs;
 
+pub use emmc::{CardKind, CardQemuTarget, EmmcTarget};
 pub use error::{ParseError, did_you_mean};
 pub use nvme::{NvmeQemuTarget, NvmeTarget};
 pub use pairs::{ClockKind, FaultsFrom, Key, Kind};
@@ -21,8 +23,17 @@ pub use plain::{FileTarget, NullTarget};
 pub use ufs::{CryptoTarget, QemuTarget, UfsTarget};
 
 /// Every kind of target, in the order of the help.
-pub const KINDS: [Kind; 6] =
-    [ufs::MODEL, nvme::MODEL, ufs::QEMU, nvme::QEMU, plain::FILE, plain::NULL];
+pub const KINDS: [Kind; 9] = [
+    ufs::MODEL,
+    nvme::MODEL,
+    emmc::MODEL,
+    ufs::QEMU,
+    nvme::QEMU,
+    emmc::QEMU,
+    emmc::SD,
+    plain::FILE,
+    plain::NULL,
+];
 
 /// A stack to open.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,10 +42,14 @@ pub enum Target {
     Ufs(UfsTarget),
     /// The NVMe model.
     Nvme(NvmeTarget),
+    /// The eMMC model.
+    Emmc(EmmcTarget),
     /// QEMU's UFS device.
     UfsQemu(QemuTarget),
     /// QEMU's NVMe device.
     NvmeQemu(NvmeQemuTarget),
+    /// QEMU's eMMC device or SD card.
+    CardQemu(CardQemuTarget),
     /// A file.
     File(FileTarget),
     /// Nothing at all.
@@ -67,6 +82,9 @@ impl FromStr for Target {
             "nvme" => NvmeTarget::parse(rest).map(Self::Nvme),
             "ufs@qemu" => QemuTarget::parse(rest).map(Self::UfsQemu),
             "nvme@qemu" => NvmeQemuTarget::parse(rest).map(Self::NvmeQemu),
+            "emmc" => EmmcTarget::parse(rest).map(Self::Emmc),
+            "emmc@qemu" => CardQemuTarget::parse_emmc(rest).map(Self::CardQemu),
+            "sd@qemu" => CardQemuTarget::parse_sd(rest).map(Self::CardQemu),
             "null" => NullTarget::parse(rest).map(Self::Null),
             "file" => FileTarget::parse(rest).map(Self::File),
             _ => Err(ParseError::Kind { given: kind.into() }),

@@ -17,7 +17,7 @@ use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::random::Random;
 
 use crate::oracle::{Oracle, WriteEnd};
-use crate::stack::{Apart, Choice, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up};
+use crate::stack::{Apart, Choice, Emmc, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up};
 use crate::violation::Violation;
 use crate::witness::{Outcomes, PortMistake, Witness};
 
@@ -113,6 +113,7 @@ pub fn run(wish: &Wish) -> Result<Totals, Violation> {
     match wish.on {
         On::Ufs => run_on::<Ufs>(wish),
         On::Nvme => run_on::<Nvme>(wish),
+        On::Emmc => run_on::<Emmc>(wish),
     }
 }
 

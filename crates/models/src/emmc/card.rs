@@ -143,6 +143,8 @@ pub(super) struct Card {
     pub(super) rpmb: Rpmb,
     /// Write protect groups of the user area that are protected.
     protected: BTreeSet<u32>,
+    /// What was erased just now: partition, offset, bytes.
+    pub(super) erased: Option<(u8, u64, u64)>,
     /// Sectors of new firmware that came.
     pub(super) firmware: u32,
     /// Bytes ever written.
@@ -202,6 +204,7 @@ impl Card {
             parts,
             rpmb: Rpmb::new(config.rpmb_size),
             protected: BTreeSet::new(),
+            erased: None,
             firmware: 0,
             written: 0,
             size: config.size,
@@ -572,11 +575,15 @@ impl Card {
             Err(error) => return self.refuse(error),
         };
         let (offset, bytes) = (u64::from(first) * 512, u64::from(blocks) * 512);
+        let number = part;
         if argument != erase::SECURE_TRIM_1
             && let Some(part) = &mut self.parts.0[usize::from(part)]
             && part.store.discard(offset, bytes).is_err()
         {
             return self.refuse(CardStatus::new().with_error(true));
+        }
+        if argument != erase::SECURE_TRIM_1 {
+            self.erased = Some((number, offset, bytes));
         }
         let nanos = ERASE_NS + u64::from(blocks.div_ceil(ERASE_GROUP)) * GROUP_NS;
         self.answer(Busy::For(nanos))

@@ -114,7 +114,12 @@ impl Emmc {
             && self.faults.is_active()
             && self.card.state == CardState::Transfer
             && self.faults.fires(Kind::SwitchError, self.now, argument);
-        self.card.command(index, argument, (self.now, fails))
+        let answer = self.card.command(index, argument, (self.now, fails));
+        if let Some((part, offset, bytes)) = self.card.erased.take() {
+            // What was erased does not come back with a loss of power.
+            self.cache.discarded(part, offset, bytes);
+        }
+        answer
     }
 
     /// The command has crossed the line.
