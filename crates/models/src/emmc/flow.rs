@@ -458,8 +458,11 @@ impl Emmc {
 
     /// The device is busy from now on.
     pub(super) fn become_busy(&mut self, busy: Busy) {
-        let stuck = busy != Busy::None
-            && self.faults.is_active()
+        if busy == Busy::None {
+            // Whatever it is busy with goes on.
+            return;
+        }
+        let stuck = self.faults.is_active()
             && self.faults.fires(Kind::BusyStuck, self.now, 0);
         self.busy_mark = None;
         self.busy_serial = self.busy_serial.wrapping_add(1);

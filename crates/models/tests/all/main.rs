@@ -2,6 +2,7 @@
 
 mod controller;
 mod device;
+mod emmc;
 mod first;
 mod host;
 mod inline;

@@ -141,7 +141,7 @@ fn resets_without_a_cause_are_found_though_every_request_ends_well() {
 #[test]
 fn a_short_transfer_told_as_done_is_found() {
     // NVMe has none: what is answered well is whole.
-    let [found, _] = found(Mistake::Port(PortMistake::ShortAsGood), "short:0.01");
+    let [found, ..] = found(Mistake::Port(PortMistake::ShortAsGood), "short:0.01");
     assert!(matches!(found, Some(Violation::Data(_))), "{found:?}");
 }
 
