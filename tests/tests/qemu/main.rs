@@ -1,8 +1,9 @@
-//! What needs QEMU: its UFS and NVMe devices under our drivers, and the machine that boots
+//! What needs QEMU: its UFS, NVMe, eMMC and SD devices under our drivers, and the machine that boots
 //! without a system.
 
 mod bare_metal;
 mod command;
+mod emmc;
 mod features;
 mod io;
 mod life;

@@ -462,8 +462,7 @@ impl Emmc {
             // Whatever it is busy with goes on.
             return;
         }
-        let stuck = self.faults.is_active()
-            && self.faults.fires(Kind::BusyStuck, self.now, 0);
+        let stuck = self.faults.is_active() && self.faults.fires(Kind::BusyStuck, self.now, 0);
         self.busy_mark = None;
         self.busy_serial = self.busy_serial.wrapping_add(1);
         let serial = self.busy_serial;

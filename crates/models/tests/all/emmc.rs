@@ -61,7 +61,9 @@ impl Host {
         self.machine.read32(offset)
     }
 
+    /// Time passes; nobody waits for an interrupt, or a line that is up would end each wait.
     fn rest(&self, nanos: u64) {
+        self.write(reg::SIGNAL_ENABLE, 0);
         let until = self.machine.now().after_nanos(nanos);
         while self.machine.now() < until {
             self.machine.wait(Some(until));
@@ -112,10 +114,12 @@ impl Host {
     fn switch(&self, index: u8, value: u8) -> CardStatus {
         let argument = SwitchArgument::write(index, value).into_bits();
         self.command(CommandIndex::Switch, argument, response::SHORT).unwrap();
+        let mut error = false;
         loop {
             let status = self.status();
-            if status.is_ready() || status.switch_error() {
-                return status;
+            error |= status.switch_error();
+            if status.is_ready() {
+                return status.with_switch_error(error);
             }
             self.rest(10_000);
         }
