@@ -175,6 +175,17 @@ impl Bus {
         CardStatus::from_bits(self.response[0]).errors().into_bits()
     }
 
+    /// Clears what the controller tells though no command is under way: the end of something that
+    /// was given up. Nobody else would, and the line would stay up.
+    pub(crate) fn quieten(&self, registers: &impl Registers) {
+        if self.under_way.is_none() {
+            let status = registers.read32(reg::STATUS);
+            if status != 0 && status != u32::MAX {
+                registers.write32(reg::STATUS, status);
+            }
+        }
+    }
+
     /// Looks at the command under way; its end, if it came. `memory` is where the ranges of its
     /// list lie, for the buffer port.
     pub(crate) fn look(

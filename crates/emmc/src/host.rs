@@ -201,6 +201,9 @@ impl<M: Machine> Host<M> {
     pub fn poll(&mut self, now: Instant) -> Progress {
         self.move_transfers(now);
         self.drive(now);
+        if !self.core.queueing && self.core.touched {
+            self.core.bus.quieten(&self.core.machine);
+        }
         match self.result.take() {
             Some(result) => Progress::Done(result),
             None if self.job.is_some() => Progress::Busy,
@@ -258,6 +261,9 @@ impl<M: Machine> Host<M> {
         }
         if let outcome @ Some(_) = self.lane.found_nothing(now) {
             return outcome;
+        }
+        if !self.core.queueing {
+            self.core.bus.quieten(&self.core.machine);
         }
         // Perhaps the lane found something overdue or wrong just now.
         if self.core.shared.orders.is_quiet(self.lane.obeyed) {

@@ -19,7 +19,7 @@ const EMMC: Controller = Controller::Emmc { boot_bytes: BOOT, rpmb_bytes: RPMB }
 
 /// Releases whose eMMC device can be made: the type is there before that, for boards alone.
 fn with_emmc() -> impl Iterator<Item = Release> {
-    releases().into_iter().filter(|release| release.version.major >= 11)
+    releases().into_iter().filter(|release| release.is_11)
 }
 
 fn machine(release: &Release, controller: Controller) -> Machine {

@@ -46,6 +46,8 @@ pub(super) enum State {
     Moving,
     /// Its data has arrived; it waits until that is on the medium.
     Settling,
+    /// Its data has crossed the bus; it ends now, or late.
+    Ending,
     /// Never answered (a fault).
     Swallowed,
 }
@@ -502,6 +504,7 @@ impl Emmc {
         if self.halting {
             self.halted();
         }
+        self.engine.tasks[usize::from(number)].state = State::Ending;
         if descriptor.read() {
             self.complete(name);
         } else {
@@ -586,13 +589,14 @@ impl Emmc {
     pub(super) fn data_error(&mut self, number: u8, what: Interrupts) {
         let task = &mut self.engine.tasks[usize::from(number)];
         let read = Descriptor::from_bits(task.descriptor).read();
+        let has_room = task.state == State::Moving;
         task.state = State::Swallowed;
         let command = if read { 46 } else { 47 };
         let e = &mut self.engine;
         e.error =
             Cqterri::new().with_data_command(command).with_data_task(number).with_data_valid(true);
         e.stalled = true;
-        if !read {
+        if !read && has_room {
             let bytes =
                 u64::from(Descriptor::from_bits(e.tasks[usize::from(number)].descriptor).blocks());
             self.media.release(bytes * 512);
