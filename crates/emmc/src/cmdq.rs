@@ -132,6 +132,8 @@ impl<M: Machine> Core<M> {
         if self.once(|core| core.queueing.into()) == 0 {
             return Ok(());
         }
+        // The host polls from here on: what nobody answers would keep the line up.
+        self.write(reg::SIGNAL_ENABLE, 0);
         let (doorbell, timeout) = (self.engine_register(CQTDBR), self.options.timeouts.quiet_ms);
         if self.until(("CQTDBR", doorbell), u32::MAX, 0, timeout)?.is_err() {
             return Err(Cause::InFlight.into());
@@ -142,6 +144,7 @@ impl<M: Machine> Core<M> {
     /// Halts the engine; the bus is the host's then.
     pub(crate) fn halt_engine(&mut self) -> Run<Result<(), Cause>> {
         let halt = Cqctl::new().with_halt(true).into_bits();
+        self.write(reg::SIGNAL_ENABLE, 0);
         self.write_engine(CQCTL, halt);
         let (control, timeout) = (self.engine_register(CQCTL), self.options.timeouts.halt_ms);
         let halted = self.until(("CQCTL", control), halt, halt, timeout)?;
