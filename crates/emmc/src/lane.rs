@@ -1,12 +1,12 @@
 //! One lane: the hot path of commands that the engine queues, and everything a lane does besides.
 //!
-//! Per command this writes one slot of the task list, per batch one doorbell; coming back it reads
-//! and clears the notification register once for all tasks that ended. Nothing is allocated, locked
-//! or searched: a bit names its slot.
+//! Per command this writes one slot of the task list, per batch one doorbell; coming back it
+//! reads and clears the notification register once for all tasks that ended. Nothing is
+//! allocated, locked or searched: a bit names its slot.
 //!
 //! Without an engine the same slots hold transfers that the host takes one after the other
-//! (`plain`). What needs the whole bus - an erase, a flush without direct commands - is an *errand*:
-//! the lane hands it to the host and is told how it ended.
+//! (`plain`). What needs the whole bus - an erase, a flush without direct commands - is an
+//! *errand*: the lane hands it to the host and is told how it ended.
 
 mod rest;
 

@@ -4,11 +4,12 @@
 //!
 //! # Theory
 //!
-//! Two kinds of object share a controller. **Lanes** carry commands: each [`Port`] owns tasks of the
-//! queueing engine, whose doorbell is write-one-to-set and whose notification is write-one-to-clear,
-//! so lanes never meet. The **[`Host`]** owns everything there is one of: registers, the command
-//! line, the card, recovery. It rides on the first port, so a caller with one thread polls one
-//! thing. Without an engine there is one lane, and the host moves its transfers one by one.
+//! Two kinds of object share a controller. **Lanes** carry commands: each [`Port`] owns tasks of
+//! the queueing engine, whose doorbell is write-one-to-set and whose notification is
+//! write-one-to-clear, so lanes never meet. The **[`Host`]** owns everything there is one of:
+//! registers, the command line, the card, recovery. It rides on the first port, so a caller with
+//! one thread polls one thing. Without an engine there is one lane, and the host moves its
+//! transfers one by one.
 //!
 //! - *Hot path* (`lane`): [`start`](flysch_api::command::Port::start) writes a task descriptor,
 //!   [`ring`](flysch_api::command::Port::ring) rings once per batch,

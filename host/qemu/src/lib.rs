@@ -1,10 +1,11 @@
-//! QEMU's UFS, NVMe, eMMC and SD devices as an [`api::machine::Machine`](flysch_api::machine::Machine).
+//! QEMU's UFS, NVMe, eMMC and SD devices as an
+//! [`api::machine::Machine`](flysch_api::machine::Machine).
 //!
 //! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, its `nvme`
-//! device and namespaces, or its `sdhci-pci` controller and a card, without root and without KVM. Its guest memory is a shared file, so DMA
-//! memory is plain memory on both sides; registers and PCI configuration go over the qtest socket.
-//! The guest processor halts at its reset vector and stays there: nothing runs in the machine but
-//! its clock and the device.
+//! device and namespaces, or its `sdhci-pci` controller and a card, without root and without KVM.
+//! Its guest memory is a shared file, so DMA memory is plain memory on both sides; registers and
+//! PCI configuration go over the qtest socket. The guest processor halts at its reset vector and
+//! stays there: nothing runs in the machine but its clock and the device.
 //!
 //! | module | what |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! What needs QEMU: its UFS, NVMe, eMMC and SD devices under our drivers, and the machine that boots
-//! without a system.
+//! What needs QEMU: its UFS, NVMe, eMMC and SD devices under our drivers, and the machine that
+//! boots without a system.
 
 mod bare_metal;
 mod command;

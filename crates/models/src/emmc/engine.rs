@@ -1,9 +1,9 @@
 //! The command queueing engine: registers, tasks, and the order in which they have the bus.
 //!
-//! Theory. A doorbell makes the engine fetch the task's descriptor and send it to the device (CMD44,
-//! CMD45). From then on the device works on all its tasks at once, and says which are ready; the
-//! data lines carry one task after the other, in the order they became ready. A direct command
-//! waits until every task before it has ended, and every task after it waits for it.
+//! Theory. A doorbell makes the engine fetch the task's descriptor and send it to the device
+//! (CMD44, CMD45). From then on the device works on all its tasks at once, and says which are
+//! ready; the data lines carry one task after the other, in the order they became ready. A direct
+//! command waits until every task before it has ended, and every task after it waits for it.
 
 use alloc::collections::VecDeque;
 

@@ -5,18 +5,20 @@
 //! input carries `now`, and [`Emmc::next_event`] says when it next has something to do.
 //!
 //! Two ways lead to the device. A write of the command register puts one command onto the line;
-//! when it has crossed, the device (`card`) carries it out, and its data follows over the data lines
-//! (`flow`). A doorbell gives a task to the engine (`engine`), which sends it to the device and
-//! gives the data lines to one task after the other as they become ready. Both share the bus: one
-//! command line, and data lines that carry one direction at a time, at the rate that lines, clock and
-//! edges make. What lies behind them - firmware, NAND, write buffer - is the shared media.
+//! when it has crossed, the device (`card`) carries it out, and its data follows over the data
+//! lines (`flow`). A doorbell gives a task to the engine (`engine`), which sends it to the device
+//! and gives the data lines to one task after the other as they become ready. Both share the bus:
+//! one command line, and data lines that carry one direction at a time, at the rate that lines,
+//! clock and edges make. What lies behind them - firmware, NAND, write buffer - is the shared
+//! media.
 //!
 //! Data crosses only while host and card use the bus the same way: the same lines and edges, a
-//! clock the card's timing allows, a sampling point where one is needed; else there are CRC errors.
+//! clock the card's timing allows, a sampling point where one is needed; else there are CRC
+//! errors.
 //!
-//! Everything the host writes is hostile. A descriptor that makes no sense, an address outside DMA
-//! memory, a command the state does not allow end in the status bit the specification has for it;
-//! the work done for one event is bounded by the largest transfer.
+//! Everything the host writes is hostile. A descriptor that makes no sense, an address outside
+//! DMA memory, a command the state does not allow end in the status bit the specification has for
+//! it; the work done for one event is bounded by the largest transfer.
 
 mod card;
 pub mod config;
