@@ -3,7 +3,7 @@
 
 use flysch_api::block::{Device as _, Operation as Wish, Request};
 use flysch_api::data::Data;
-use flysch_api::machine::{Clock as _, DmaRegion, Machine as _};
+use flysch_api::machine::{Clock as _, DmaRegion, Instant, Machine as _};
 use flysch_cam::{Disk, sdda};
 use flysch_emmc::{CardKind, Cause, EraseKind, Error, Host, Operation, Options, Output, Port};
 use flysch_emmc::{RpmbError, RpmbKey, RpmbRequest, Timing};
@@ -101,7 +101,16 @@ fn data_of_every_length_comes_back() {
             for (operation, at) in [(Wish::Write, from), (Wish::Read, to)] {
                 let data = Data::One(memory.slice(at, len as u32));
                 let offset = (n as u64) << 21;
-                let request = Request { operation, offset, data, ..Request::default() };
+                let request = Request {
+                    operation,
+                    force_unit_access: false,
+                    offset,
+                    length: len as u64,
+                    data,
+                    crypto: None,
+                    token: 0,
+                    accepted: Instant::START,
+                };
                 carry_out(&mut disk, &machine, &request);
             }
             let mut back = vec![0; len];
