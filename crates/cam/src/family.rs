@@ -1,5 +1,5 @@
 //! What a disk needs to know of a command set, one implementation per file: [`da`](mod@crate::da),
-//! [`nda`](mod@crate::nda), [`ada`](mod@crate::ada).
+//! [`nda`](mod@crate::nda), [`ada`](mod@crate::ada), [`sdda`](mod@crate::sdda).
 //!
 //! A family belongs to a protocol: the disk over a port is of the family of the port's language, so
 //! requests become commands by direct calls.

@@ -13,6 +13,7 @@
 //! | [`da`](mod@da) | SCSI direct-access units |
 //! | [`nda`](mod@nda) | NVMe namespaces |
 //! | [`ada`](mod@ada) | ATA disks |
+//! | [`sdda`](mod@sdda) | partitions of eMMC devices, SD cards |
 //! | `queue` | requests in hand and their commands |
 //! | [`sense`] | the table of what SCSI sense data means |
 //! | [`run`](mod@run) | one command to its end |
@@ -34,6 +35,7 @@ pub mod nda;
 mod queue;
 pub mod run;
 pub mod scan;
+pub mod sdda;
 pub mod sense;
 
 #[cfg(test)]

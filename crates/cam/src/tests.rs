@@ -8,3 +8,4 @@ mod nda;
 mod queue;
 mod run;
 mod scan;
+mod sdda;

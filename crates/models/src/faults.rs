@@ -80,11 +80,21 @@ pub enum Kind {
     ListStuck,
     /// COMRESET is answered by nobody, this once.
     Deaf,
+    /// A bad CRC on the bus, of a response or of data.
+    BusCrc,
+    /// The sampling point is lost: nothing comes across until the bus is tuned again.
+    TuningLoss,
+    /// SWITCH_ERROR: the card does not change what it was told to change.
+    SwitchError,
+    /// The card stays busy until it is interrupted or reset.
+    BusyStuck,
+    /// The queueing engine reports a task that went wrong.
+    TaskError,
 }
 
 impl Kind {
     /// Every kind, in the order of [`Plan`]'s text form.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 34] = [
         Self::Timeout,
         Self::LostInterrupt,
         Self::BadOcs,
@@ -114,6 +124,11 @@ impl Kind {
         Self::NoLog,
         Self::ListStuck,
         Self::Deaf,
+        Self::BusCrc,
+        Self::TuningLoss,
+        Self::SwitchError,
+        Self::BusyStuck,
+        Self::TaskError,
     ];
 
     /// Those that cut the power.
@@ -180,6 +195,25 @@ impl Kind {
         Self::Deaf,
     ];
 
+    /// Those of an eMMC device and its host controller.
+    pub const EMMC: [Self; 15] = [
+        Self::Timeout,
+        Self::LostInterrupt,
+        Self::Medium,
+        Self::Transient,
+        Self::PowerLoss,
+        Self::PowerGone,
+        Self::StuckDoorbell,
+        Self::Late,
+        Self::Stall,
+        Self::Unplugged,
+        Self::BusCrc,
+        Self::TuningLoss,
+        Self::SwitchError,
+        Self::BusyStuck,
+        Self::TaskError,
+    ];
+
     /// Name in a plan's text form.
     pub const fn name(self) -> &'static str {
         match self {
@@ -212,6 +246,11 @@ impl Kind {
             Self::NoLog => "no-log",
             Self::ListStuck => "stuck-list",
             Self::Deaf => "deaf",
+            Self::BusCrc => "crc",
+            Self::TuningLoss => "tuning",
+            Self::SwitchError => "switch",
+            Self::BusyStuck => "busy",
+            Self::TaskError => "task",
         }
     }
 
@@ -245,16 +284,22 @@ pub enum Trigger {
 /// Text form: `kind:when` separated by commas, where *when* is a probability (`0.001`, `1e-4`),
 /// `nN` for the N-th opportunity, `eN` for every N-th, and for `medium` also `lbaA` or `lbaA-B` for
 /// blocks that always fail. Example: `timeout:0.001,uic:n100,medium:lba4096-4103`.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     triggers: [Trigger; Kind::ALL.len()],
     bad_blocks: Vec<Range<u64>>,
 }
 
+impl Default for Plan {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
 impl Plan {
     /// A plan in which nothing goes wrong.
     pub fn none() -> Self {
-        Self::default()
+        Self { triggers: [Trigger::Never; Kind::ALL.len()], bad_blocks: Vec::new() }
     }
 
     /// The same plan with another trigger for one kind.

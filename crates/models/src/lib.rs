@@ -5,6 +5,7 @@
 //! | [`ufs`] | a UFS device and its host controller: [`ufs::Ufs`], and [`ufs::Threaded`] in a thread |
 //! | [`ahci`] | a SATA host bus adapter and its devices: [`ahci::Ahci`] |
 //! | [`nvme`] | an NVMe controller and its namespaces: [`nvme::Nvme`] |
+//! | [`emmc`] | an eMMC device and its SD host controller with a queueing engine: [`emmc::Emmc`] |
 //! | [`nand`], [`nor`] | raw flash chips: cells, wear, bad blocks, power cuts; [`flash`] is what they share |
 //! | [`media`] | where a device's time goes: link, firmware, flash array, write buffer |
 //! | [`software`] | what the software of a published host takes |
@@ -23,6 +24,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod ahci;
+pub mod emmc;
 pub mod events;
 pub mod faults;
 pub mod flash;

@@ -18,6 +18,7 @@ mod error;
 pub mod ata;
 pub mod geom;
 pub mod jffs2;
+pub mod mmc;
 pub mod nvme;
 pub mod scsi;
 pub mod ubi;

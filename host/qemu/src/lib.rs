@@ -1,11 +1,12 @@
-//! QEMU's UFS, NVMe and AHCI devices as an [`api::machine::Machine`](flysch_api::machine::Machine).
+//! QEMU's UFS, NVMe, AHCI, eMMC and SD devices as an
+//! [`api::machine::Machine`](flysch_api::machine::Machine).
 //!
-//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, its `nvme` device
-//! and namespaces, or its `ich9-ahci` device with disks and CDs, without root and without KVM.
-//! Its guest memory is a shared file, so DMA
-//! memory is plain memory on both sides; registers and PCI configuration go over the qtest socket.
-//! The guest processor halts at its reset vector and stays there: nothing runs in the machine but
-//! its clock and the device.
+//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, its `nvme`
+//! device and namespaces, its `ich9-ahci` device with disks and CDs, or its `sdhci-pci` controller
+//! and a card, without root and without KVM.
+//! Its guest memory is a shared file, so DMA memory is plain memory on both sides; registers and
+//! PCI configuration go over the qtest socket. The guest processor halts at its reset vector and
+//! stays there: nothing runs in the machine but its clock and the device.
 //!
 //! | module | what |
 //! |---|---|
@@ -105,7 +106,51 @@ pub enum Controller {
     /// `ich9-ahci`, with `ide-hd` for units that can be written and `ide-cd` for those that
     /// cannot: logical unit n is at port n.
     Ahci,
+    /// `sdhci-pci`, with `emmc` (QEMU 11). The one unit is the whole device: both boot partitions,
+    /// the replay protected memory and the user area, in this order; the user area is a power of
+    /// two.
+    Emmc {
+        /// Bytes of each boot partition, a multiple of 128 KiB; 0 for none.
+        boot_bytes: u64,
+        /// Bytes of the replay protected memory, a multiple of 128 KiB up to 16 MiB; 0 for none.
+        rpmb_bytes: u64,
+    },
+    /// `sdhci-pci`, with `sd-card`, whose size is a power of two.
+    Sd,
 }
+
+impl Controller {
+    /// What QEMU calls the device that carries the data.
+    const fn device(self) -> &'static str {
+        match self {
+            Self::Ufs => "ufs",
+            Self::Nvme { .. } => "nvme",
+            Self::Ahci => "ich9-ahci",
+            Self::Emmc { .. } => "emmc",
+            Self::Sd => "sd-card",
+        }
+    }
+
+    /// Bytes of the device that are not its user area.
+    const fn extra_bytes(self) -> u64 {
+        match self {
+            Self::Emmc { boot_bytes, rpmb_bytes } => 2 * boot_bytes + rpmb_bytes,
+            _ => 0,
+        }
+    }
+
+    /// Whether it is a card, of which there is one.
+    const fn is_card(self) -> bool {
+        matches!(self, Self::Emmc { .. } | Self::Sd)
+    }
+}
+
+/// Largest card: what QEMU's cards address.
+pub const CARD_MAX: u64 = 128 << 30;
+/// What partitions of an eMMC device are multiples of, bytes.
+pub const PARTITION_UNIT: u64 = 128 << 10;
+/// Largest replay protected memory of QEMU's eMMC device, bytes.
+pub const RPMB_MAX: u64 = 16 << 20;
 
 /// One logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +181,7 @@ pub enum Backing {
     },
 }
 
-/// QEMU with a UFS controller. Cloning gives another handle to the same machine; QEMU ends with
+/// QEMU with a controller. Cloning gives another handle to the same machine; QEMU ends with
 /// the last one.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -163,7 +208,7 @@ struct Shared {
 }
 
 impl Machine {
-    /// Starts QEMU and makes its UFS controller reachable.
+    /// Starts QEMU and makes its controller reachable.
     ///
     /// # Errors
     /// What is missing or wrong, in one line that names the remedy.
@@ -176,6 +221,7 @@ impl Machine {
         }
         let units = if options.socket.is_some() { &[][..] } else { &options.units };
         let stores = units.iter().map(Store::open).collect::<Result<Vec<_>, _>>()?;
+        check_card(options.controller, &stores)?;
         let served = options.socket.as_deref().map(socket_name).transpose()?;
         let ram = memory::GuestMemory::new(options.memory_bytes)?;
         let memory = ram.region()?;
@@ -398,6 +444,9 @@ fn check(options: &Options) -> Result<(), Error> {
     {
         return refuse(format!("blocks of {block_size} bytes: 512 and 4096 work"));
     }
+    if options.controller.is_card() {
+        check_partitions(options)?;
+    }
     if options.queues > QUEUES_MAX {
         let queues = options.queues;
         return refuse(format!("{queues} queues: QEMU's device has at most {QUEUES_MAX}"));
@@ -422,6 +471,39 @@ fn check(options: &Options) -> Result<(), Error> {
         seen |= 1 << lun;
     }
     Ok(())
+}
+
+/// A card is one unit, and its partitions have QEMU's own steps.
+fn check_partitions(options: &Options) -> Result<(), Error> {
+    let refuse = |text: String| Err(Error::Option(text));
+    if options.units.len() != 1 || options.units[0].lun != 0 {
+        return refuse("a card is one unit, number 0".into());
+    }
+    let Controller::Emmc { boot_bytes, rpmb_bytes } = options.controller else { return Ok(()) };
+    if !boot_bytes.is_multiple_of(PARTITION_UNIT) || boot_bytes > 255 * PARTITION_UNIT {
+        return refuse(format!(
+            "a boot partition of {boot_bytes} bytes: multiples of 128 KiB below 32 MiB work"
+        ));
+    }
+    if !rpmb_bytes.is_multiple_of(PARTITION_UNIT) || rpmb_bytes > RPMB_MAX {
+        return refuse(format!(
+            "replay protected memory of {rpmb_bytes} bytes: multiples of 128 KiB up to 16 MiB work"
+        ));
+    }
+    Ok(())
+}
+
+/// QEMU takes cards of some sizes only; with another it would say so in its own words.
+fn check_card(controller: Controller, stores: &[Store]) -> Result<(), Error> {
+    let (Some(store), true) = (stores.first(), controller.is_card()) else { return Ok(()) };
+    let user = store.bytes.saturating_sub(controller.extra_bytes());
+    if user.is_power_of_two() && user <= CARD_MAX {
+        return Ok(());
+    }
+    Err(Error::Option(format!(
+        "a card of {user} bytes (boot partitions and replay protected memory not counted): QEMU \
+         takes powers of two up to {CARD_MAX}"
+    )))
 }
 
 /// The path of a socket as JSON has it in quotes.
@@ -502,6 +584,7 @@ fn controller_device(options: &Options) -> String {
             format!("nvme,{place},serial=flysch,max_ioqpairs={}", queues.max(1))
         }
         (Controller::Ahci, _) => format!("ich9-ahci,{place}"),
+        (Controller::Emmc { .. } | Controller::Sd, _) => format!("sdhci-pci,{place}"),
     }
 }
 
@@ -520,6 +603,11 @@ fn unit_device(controller: Controller, unit: &Unit) -> String {
                 format!("logical_block_size={block_size},physical_block_size={block_size}");
             format!("nvme-ns,bus=host0,drive=lu{lun},nsid={nsid},{blocks}")
         }
+        Controller::Emmc { boot_bytes, rpmb_bytes } => {
+            let boot = format!("boot-partition-size={boot_bytes}");
+            format!("emmc,drive=lu{lun},{boot},rpmb-partition-size={rpmb_bytes}")
+        }
+        Controller::Sd => format!("sd-card,drive=lu{lun}"),
     }
 }
 
@@ -564,12 +652,12 @@ fn known_words(words: &str, options: &Options, program: &Path, version: Version)
     if words.contains("'vfio-user-pci' is not a valid device model name") {
         return Some(Error::NoClient { program: program.to_path_buf(), version });
     }
-    let device = match options.controller {
-        Controller::Ufs => "ufs",
-        Controller::Nvme { .. } => "nvme",
-        Controller::Ahci => "ich9-ahci",
-    };
-    if words.contains(&format!("'{device}' is not a valid device model name")) {
+    let device = options.controller.device();
+    let unknown = format!("'{device}' is not a valid device model name");
+    // A release may have the type without letting anyone make one, or without a property.
+    let unusable = format!("'driver' expects a pluggable device type");
+    let older = words.contains(&unusable) || words.contains("rpmb-partition-size' not found");
+    if words.contains(&unknown) || older && options.controller.is_card() {
         return Some(Error::NoDevice { device, program: program.to_path_buf(), version });
     }
     let line = words.lines().find(|line| line.contains("lock") && line.contains("drive=lu"))?;

@@ -29,9 +29,10 @@ const COMMAND_BUS_MASTER: u32 = 1 << 2;
 const CLASS_UFSHCI: u32 = 0x01_0901;
 /// Mass storage, non-volatile memory, NVMe.
 const CLASS_NVME: u32 = 0x01_0802;
-
 /// Mass storage, Serial ATA, AHCI.
 const CLASS_AHCI: u32 = 0x01_0601;
+/// Base system peripheral, SD host controller, with DMA.
+const CLASS_SDHCI: u32 = 0x08_0501;
 
 /// Where the controller's registers are.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,7 @@ pub(crate) fn attach(link: &mut Link, controller: Controller) -> Result<Window, 
         Controller::Ufs => (CLASS_UFSHCI, BAR0, "a UFS host controller"),
         Controller::Nvme { .. } => (CLASS_NVME, BAR0, "an NVMe controller"),
         Controller::Ahci => (CLASS_AHCI, BAR5, "an AHCI host bus adapter"),
+        Controller::Emmc { .. } | Controller::Sd => (CLASS_SDHCI, BAR0, "an SD host controller"),
     };
     // Everything that reaches the I/O APIC is reported as a line of its own.
     link.call(format_args!("irq_intercept_in ioapic"))?;

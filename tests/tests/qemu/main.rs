@@ -1,9 +1,10 @@
-//! What needs QEMU: its UFS and NVMe devices under our drivers, and the machine that boots
-//! without a system.
+//! What needs QEMU: its UFS, NVMe, eMMC and SD devices under our drivers, and the machine that
+//! boots without a system.
 
 mod ahci;
 mod bare_metal;
 mod command;
+mod emmc;
 mod features;
 mod io;
 mod life;

@@ -177,6 +177,11 @@ fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
             }
             (Some(clock), Target::Nvme(nvme)) => nvme.clock = clock,
             (Some(clock), Target::Ahci(ahci)) => ahci.clock = clock,
+            (Some(ClockKind::Real), Target::Emmc(_)) => {
+                let why = "the eMMC model has no thread of its own: --clock virtual or hybrid";
+                return Err(Failure::usage(why));
+            }
+            (Some(clock), Target::Emmc(emmc)) => emmc.clock = clock,
             _ => {}
         }
         Ok((text.clone(), target))
@@ -268,6 +273,7 @@ fn needs(target: &Target, demand: &Demand) -> Needs {
         Target::NvmeQemu(qemu) => qemu.queues,
         Target::UfsPci(pci) => pci.mcq.unwrap_or(1),
         Target::NvmePci(pci) => pci.queues,
+        Target::Emmc(emmc) => emmc.lanes,
         _ => 1,
     };
     let lanes = u32::from(queues).min(demand.workers).max(1);

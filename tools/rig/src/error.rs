@@ -35,6 +35,9 @@ pub enum Error {
     /// The AHCI model cannot be as asked for.
     #[error(transparent)]
     AhciModel(#[from] flysch_models::ahci::ConfigError),
+    /// The eMMC model cannot be as asked for.
+    #[error(transparent)]
+    EmmcModel(#[from] flysch_models::emmc::ConfigError),
     /// The key of the modelled RPMB cannot be used.
     #[error("{}: no RPMB key: {cause}", path.display())]
     RpmbKey {
@@ -75,6 +78,9 @@ pub enum Error {
         /// The port.
         port: u8,
     },
+    /// The SD host controller or its card could not be brought up.
+    #[error("eMMC host: {0}")]
+    Emmc(#[from] flysch_emmc::Error),
     /// The controller has no such namespace.
     #[error("the controller has no active namespace {namespace}; it has {present}")]
     NoNamespace {

@@ -56,7 +56,7 @@ pub enum ImageFault {
 }
 
 /// Size of a disk of QEMU's where nothing else says it.
-const QEMU_SIZE: u64 = 1 << 30;
+pub(crate) const QEMU_SIZE: u64 = 1 << 30;
 
 /// What a disk of QEMU's lies on: a file, which is made where it does not exist, or memory.
 pub(crate) fn for_qemu(

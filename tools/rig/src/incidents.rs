@@ -4,6 +4,7 @@ use flysch_api::machine::Machine;
 use flysch_bench::results::Incident;
 use flysch_cam::Statistics;
 use flysch_models::ahci::Ahci;
+use flysch_models::emmc::Emmc;
 use flysch_models::faults::{Injector, Kind, Plan};
 use flysch_models::machine::Inline;
 use flysch_models::nvme::Nvme;
@@ -58,6 +59,24 @@ impl Witness for Inline<Nvme> {
 impl Witness for Inline<Ahci> {
     fn injected(&self) -> Vec<Incident> {
         self.with_model(|model| of_ahci(model))
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.with_model(|model| model.store_failure())
+    }
+
+    fn arm(&self, plan: Plan) {
+        self.with_model(|model| model.arm_faults(plan));
+    }
+}
+
+impl Witness for Inline<Emmc> {
+    fn injected(&self) -> Vec<Incident> {
+        self.with_model(|model| {
+            let mut all = of_faults(model.faults(), &Kind::EMMC, model.lost());
+            all.extend(model.full_files().map(|full| of_full(&full)));
+            all
+        })
     }
 
     fn failure(&self) -> Option<String> {

@@ -8,6 +8,7 @@
 
 pub mod ahci;
 pub mod blocks;
+mod emmc;
 mod error;
 mod function;
 mod governed;
@@ -24,6 +25,7 @@ mod ticks;
 pub mod ufs;
 
 pub use ahci::AhciControl;
+pub use emmc::EmmcControl;
 pub use error::Error;
 pub use flysch_models::faults::{Kind as FaultKind, Plan, PlanError};
 pub use function::{Served, serve};
@@ -32,8 +34,8 @@ pub use nvme::NvmeControl;
 pub use open::{Needs, Visitor};
 pub use stack::{Plain, Stack};
 pub use target::{
-    AhciQemuTarget, AhciTarget, ClockKind, CryptoTarget, FaultsFrom, FileTarget, KINDS, Key, Kind,
-    NullTarget, NvmePciTarget, NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target,
-    UfsPciTarget, UfsTarget, did_you_mean,
+    AhciQemuTarget, AhciTarget, CardKind, CardQemuTarget, ClockKind, CryptoTarget, EmmcTarget,
+    FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmePciTarget, NvmeQemuTarget,
+    NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget, did_you_mean,
 };
 pub use ufs::{Control, Controller};

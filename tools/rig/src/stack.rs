@@ -10,6 +10,7 @@ use flysch_models::ufs::Threaded;
 
 use crate::ahci::{self, Ahci, AhciControl, AhciMachine};
 use crate::blocks::{Blocks, OnDevice};
+use crate::emmc::{self, Emmc, EmmcControl, EmmcMachine};
 use crate::error::Error;
 use crate::image::{ImageError, make};
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
@@ -29,6 +30,8 @@ pub enum Stack {
     Nvme(Nvme<NvmeMachine>),
     /// The AHCI model in this thread.
     Ahci(Ahci<AhciMachine>),
+    /// The eMMC model in this thread.
+    Emmc(Emmc<EmmcMachine>),
     /// QEMU's UFS device.
     UfsQemu(Ufs<flysch_qemu::Machine>),
     /// QEMU's NVMe device.
@@ -39,6 +42,8 @@ pub enum Stack {
     NvmePci(Nvme<flysch_vfio::Machine>),
     /// QEMU's AHCI device.
     AhciQemu(Ahci<flysch_qemu::Machine>),
+    /// QEMU's eMMC device or SD card.
+    CardQemu(Emmc<flysch_qemu::Machine>),
     /// A file.
     File(Plain<File>),
     /// Nothing at all.
@@ -52,10 +57,12 @@ macro_rules! each {
             Stack::Ufs($stack) => $what,
             Stack::UfsThreaded($stack) => $what,
             Stack::Nvme($stack) => $what,
+            Stack::Emmc($stack) => $what,
             Stack::Ahci($stack) => $what,
-            Stack::AhciQemu($stack) => $what,
             Stack::UfsQemu($stack) => $what,
             Stack::NvmeQemu($stack) => $what,
+            Stack::CardQemu($stack) => $what,
+            Stack::AhciQemu($stack) => $what,
             Stack::UfsPci($stack) => $what,
             Stack::NvmePci($stack) => $what,
             Stack::File($stack) => $what,
@@ -116,10 +123,12 @@ impl Stack {
             }
             Target::Ufs(target) => ufs::open_inline(target, needs).map(Self::Ufs),
             Target::Nvme(target) => nvme::open_inline(target, needs).map(Self::Nvme),
+            Target::Emmc(target) => emmc::open_inline(target, needs).map(Self::Emmc),
             Target::Ahci(target) => ahci::open_inline(target, needs).map(Self::Ahci),
-            Target::AhciQemu(target) => ahci::open_qemu(target, needs).map(Self::AhciQemu),
             Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
             Target::NvmeQemu(target) => nvme::open_qemu(target, needs).map(Self::NvmeQemu),
+            Target::CardQemu(target) => emmc::open_qemu(target, needs).map(Self::CardQemu),
+            Target::AhciQemu(target) => ahci::open_qemu(target, needs).map(Self::AhciQemu),
             Target::UfsPci(target) => ufs::open_pci(target, needs).map(Self::UfsPci),
             Target::NvmePci(target) => nvme::open_pci(target, needs).map(Self::NvmePci),
             Target::File(target) => open_file(target, needs).map(Self::File),
@@ -166,6 +175,15 @@ impl Stack {
         match self {
             Self::Ahci(ahci) => Some(ahci),
             Self::AhciQemu(ahci) => Some(ahci),
+            _ => None,
+        }
+    }
+
+    /// The management side, if the stack stands on an eMMC host.
+    pub fn emmc(&mut self) -> Option<&mut dyn EmmcControl> {
+        match self {
+            Self::Emmc(emmc) => Some(emmc),
+            Self::CardQemu(emmc) => Some(emmc),
             _ => None,
         }
     }

@@ -9,6 +9,7 @@ use flysch_bench::published::Origin;
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576};
 
 mod ahci;
+mod emmc;
 mod error;
 mod nvme;
 mod pairs;
@@ -17,6 +18,7 @@ mod plain;
 mod ufs;
 
 pub use ahci::{AhciQemuTarget, AhciTarget};
+pub use emmc::{CardKind, CardQemuTarget, EmmcTarget};
 pub use error::{ParseError, did_you_mean};
 pub use nvme::{NvmeQemuTarget, NvmeTarget};
 pub use pairs::{ClockKind, FaultsFrom, Key, Kind};
@@ -25,12 +27,15 @@ pub use plain::{FileTarget, NullTarget};
 pub use ufs::{CryptoTarget, QemuTarget, UfsTarget};
 
 /// Every kind of target, in the order of the help.
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 13] = [
     ufs::MODEL,
     nvme::MODEL,
+    emmc::MODEL,
     ahci::MODEL,
     ufs::QEMU,
     nvme::QEMU,
+    emmc::QEMU,
+    emmc::SD,
     ahci::QEMU,
     pci::UFS,
     pci::NVME,
@@ -47,6 +52,8 @@ pub enum Target {
     Nvme(NvmeTarget),
     /// The AHCI model.
     Ahci(AhciTarget),
+    /// The eMMC model.
+    Emmc(EmmcTarget),
     /// QEMU's UFS device.
     UfsQemu(QemuTarget),
     /// QEMU's NVMe device.
@@ -57,6 +64,8 @@ pub enum Target {
     NvmePci(NvmePciTarget),
     /// QEMU's AHCI device.
     AhciQemu(AhciQemuTarget),
+    /// QEMU's eMMC device or SD card.
+    CardQemu(CardQemuTarget),
     /// A file.
     File(FileTarget),
     /// Nothing at all.
@@ -93,6 +102,9 @@ impl FromStr for Target {
             "nvme@qemu" => NvmeQemuTarget::parse(rest).map(Self::NvmeQemu),
             "ufs@pci" => UfsPciTarget::parse(rest).map(Self::UfsPci),
             "nvme@pci" => NvmePciTarget::parse(rest).map(Self::NvmePci),
+            "emmc" => EmmcTarget::parse(rest).map(Self::Emmc),
+            "emmc@qemu" => CardQemuTarget::parse_emmc(rest).map(Self::CardQemu),
+            "sd@qemu" => CardQemuTarget::parse_sd(rest).map(Self::CardQemu),
             "null" => NullTarget::parse(rest).map(Self::Null),
             "file" => FileTarget::parse(rest).map(Self::File),
             _ => Err(ParseError::Kind { given: kind.into() }),

@@ -17,7 +17,9 @@ use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::random::Random;
 
 use crate::oracle::{Oracle, WriteEnd};
-use crate::stack::{Ahci, Apart, Choice, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up};
+use crate::stack::{
+    Ahci, Apart, Choice, Emmc, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up,
+};
 use crate::violation::Violation;
 use crate::witness::{Outcomes, PortMistake, Witness};
 
@@ -74,7 +76,7 @@ impl Mistake {
 }
 
 /// What happened in one world or in many.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// Worlds.
     pub worlds: u64,
@@ -90,6 +92,21 @@ pub struct Totals {
     pub compared: u64,
     /// Virtual time, nanoseconds.
     pub nanos: u64,
+}
+
+impl Default for Totals {
+    /// Nothing yet.
+    fn default() -> Self {
+        Self {
+            worlds: 0,
+            requests: [0; 4],
+            failed: 0,
+            faults: [0; Kind::ALL.len()],
+            outcomes: Outcomes::default(),
+            compared: 0,
+            nanos: 0,
+        }
+    }
 }
 
 impl Totals {
@@ -114,6 +131,7 @@ pub fn run(wish: &Wish) -> Result<Totals, Violation> {
         On::Ufs => run_on::<Ufs>(wish),
         On::Nvme => run_on::<Nvme>(wish),
         On::Ahci => run_on::<Ahci>(wish),
+        On::Emmc => run_on::<Emmc>(wish),
     }
 }
 

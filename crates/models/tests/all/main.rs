@@ -3,6 +3,7 @@
 mod ahci;
 mod controller;
 mod device;
+mod emmc;
 mod first;
 mod host;
 mod inline;

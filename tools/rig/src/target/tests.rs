@@ -125,7 +125,9 @@ fn wrong_kinds_name_the_nearest_and_the_list() {
         let said = refusal(given);
         assert!(said.contains(&format!("did you mean `{nearest}`?")), "{said}");
         assert!(
-            said.contains("ufs, nvme, ahci, ufs@qemu, nvme@qemu, ahci@qemu, ufs@pci:ADDRESS"),
+            said.contains(
+                "ufs, nvme, emmc, ahci, ufs@qemu, nvme@qemu, emmc@qemu, sd@qemu, ahci@qemu, ufs@pci"
+            ),
             "{said}"
         );
     }

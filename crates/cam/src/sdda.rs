@@ -1,0 +1,177 @@
+//! `sdda`: partitions of eMMC devices, and SD cards.
+
+use flysch_api::block::Cause;
+use flysch_api::command::{Ended, Failure, Mmc, MmcCommand, MmcResponse};
+use flysch_wire::mmc::command::{BlockCount, CommandIndex, SwitchArgument, erase};
+use flysch_wire::mmc::{CardStatus, SECTOR, ext_csd};
+
+use crate::disk::Shape;
+use crate::error::Error;
+use crate::family::{Action, DELETE_LIST_MAX, Family, Meaning, Trouble, Verdict};
+
+/// Bytes that name the range of a delete: first and last sector.
+const RANGE: usize = 8;
+const _: () = assert!(RANGE <= DELETE_LIST_MAX);
+/// Longest transfer: 16 bits of blocks.
+const BLOCKS_MAX: u32 = u16::MAX as u32;
+/// Longest range of one delete, sectors: 1 GiB, which takes a device seconds.
+const DELETE_MAX: u32 = 1 << 21;
+
+impl Family for Mmc {
+    const NAME: &'static str = "sdda";
+
+    /// CMD18 or CMD25; the driver takes the forms for one block where that is what it is. A forced
+    /// write is a reliable one.
+    #[inline]
+    fn transfer(write: bool, lba: u64, _: u32, force_unit_access: bool) -> MmcCommand {
+        let index =
+            if write { CommandIndex::WriteMultipleBlock } else { CommandIndex::ReadMultipleBlock };
+        let reliable = BlockCount::new().with_reliable(true).into_bits();
+        MmcCommand {
+            index: index.into_bits(),
+            argument: lba as u32,
+            response: MmcResponse::R1,
+            block: SECTOR as u16,
+            set_block_count: (write && force_unit_access).then_some(reliable),
+        }
+    }
+
+    /// FLUSH_CACHE of EXT_CSD.
+    fn flush() -> MmcCommand {
+        let flush = SwitchArgument::write(ext_csd::FLUSH_CACHE, ext_csd::flush::FLUSH);
+        MmcCommand {
+            index: CommandIndex::Switch.into_bits(),
+            argument: flush.into_bits(),
+            response: MmcResponse::R1b,
+            ..MmcCommand::default()
+        }
+    }
+
+    /// A trim: CMD38, the range in place of CMD35 and CMD36 as two words of data.
+    fn delete(lba: u64, blocks: u32, list: &mut [u8; DELETE_LIST_MAX]) -> (MmcCommand, usize) {
+        let (first, last) = (lba as u32, (lba as u32).wrapping_add(blocks.wrapping_sub(1)));
+        list[..4].copy_from_slice(&first.to_le_bytes());
+        list[4..RANGE].copy_from_slice(&last.to_le_bytes());
+        let command = MmcCommand {
+            index: CommandIndex::Erase.into_bits(),
+            argument: erase::TRIM,
+            response: MmcResponse::R1b,
+            ..MmcCommand::default()
+        };
+        (command, RANGE)
+    }
+
+    fn verdict(ended: Ended, failure: &Failure<Self>, _: bool) -> Verdict {
+        if ended != Ended::Answered {
+            return Verdict::without_answer(ended, failure.code);
+        }
+        let row = lookup(CardStatus::from_bits(failure.status.status));
+        let error = row.meaning.error(Cause::Mmc(failure.status));
+        Verdict::new(row.action, error, row.trouble)
+    }
+}
+
+/// What an error of the device status means.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The bits; any of them.
+    pub bits: CardStatus,
+    /// The cure.
+    pub action: Action,
+    /// What it is called if the cure does not help.
+    pub meaning: Meaning,
+    /// What is counted.
+    pub trouble: Trouble,
+    /// Why this cure.
+    pub reason: &'static str,
+}
+
+const fn row(
+    bits: CardStatus,
+    action: Action,
+    (meaning, trouble): (Meaning, Trouble),
+    reason: &'static str,
+) -> Row {
+    Row { bits, action, meaning, trouble, reason }
+}
+
+use Action::{Fail, Retry};
+use Meaning::{Device, Medium, OutOfRange, WriteProtected};
+
+/// As often as the disk's options say.
+const AGAIN: Action = Retry(u8::MAX);
+const NONE: CardStatus = CardStatus::new();
+
+/// The status table; the first row that matches decides.
+#[rustfmt::skip]
+pub static STATUS: &[Row] = &[
+    row(NONE.with_wp_violation(true), Fail, (WriteProtected, Trouble::None),
+        "the group is write protected"),
+    row(NONE.with_locked(true), Fail, (Device, Trouble::None), "the card wants its password"),
+    row(NONE.with_out_of_range(true), Fail, (OutOfRange, Trouble::None), "beyond the partition"),
+    row(NONE.with_address_misalign(true), Fail, (Device, Trouble::None),
+        "the same address stays wrong"),
+    row(NONE.with_block_len_error(true), Fail, (Device, Trouble::None),
+        "the same length stays wrong"),
+    row(NONE.with_erase_seq_error(true), AGAIN, (Device, Trouble::None),
+        "the sequence was interrupted"),
+    row(NONE.with_erase_param(true), Fail, (Device, Trouble::None), "the same groups stay wrong"),
+    row(NONE.with_ecc_failed(true), Retry(1), (Medium, Trouble::Medium),
+        "the device has tried for long, once more is enough"),
+    row(NONE.with_cc_error(true), AGAIN, (Device, Trouble::Hardware),
+        "the card's controller: may pass"),
+    row(NONE.with_error(true), AGAIN, (Device, Trouble::Hardware), "a general error: may pass"),
+    row(NONE.with_com_crc_error(true), AGAIN, (Device, Trouble::Host),
+        "the command was spoilt on its way"),
+    row(NONE.with_illegal_command(true), Fail, (Device, Trouble::None),
+        "not in this state, not by this card"),
+    row(NONE.with_switch_error(true), AGAIN, (Device, Trouble::Hardware),
+        "the switch was not made: may pass"),
+    row(NONE.with_wp_erase_skip(true), Fail, (WriteProtected, Trouble::None),
+        "a part is write protected"),
+];
+
+/// What is not in the table may pass.
+static OTHER: Row = row(NONE, AGAIN, (Device, Trouble::None), "anything else may pass");
+
+/// The row of [`STATUS`] for a device status.
+pub fn lookup(status: CardStatus) -> &'static Row {
+    let hit = |row: &&Row| row.bits.into_bits() & status.into_bits() != 0;
+    STATUS.iter().find(hit).unwrap_or(&OTHER)
+}
+
+/// What the driver knows of a card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Card {
+    /// Sectors of the partition.
+    pub sectors: u64,
+    /// A volatile cache is on.
+    pub cache: bool,
+    /// Writes can be made reliable.
+    pub reliable_write: bool,
+    /// Sectors can be given up.
+    pub trim: bool,
+    /// The whole card is write protected.
+    pub write_protected: bool,
+}
+
+/// What a disk needs to know of a partition, by its PARTITION_ACCESS.
+///
+/// # Errors
+/// [`Error::NotADisk`] without sectors, or with more than commands can address.
+pub fn shape(partition: u8, card: &Card) -> Result<Shape, Error> {
+    let unit = u64::from(partition);
+    if card.sectors == 0 || card.sectors > 1 << 32 {
+        return Err(Error::NotADisk { unit });
+    }
+    Ok(Shape {
+        unit,
+        block_size: SECTOR,
+        blocks: card.sectors,
+        transfer_blocks_max: BLOCKS_MAX,
+        delete_blocks_max: if card.trim { DELETE_MAX } else { 0 },
+        write_cache: card.cache,
+        force_unit_access: card.reliable_write,
+        write_protected: card.write_protected,
+    })
+}

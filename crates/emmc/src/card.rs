@@ -1,0 +1,279 @@
+//! Commands of the control path: to the card and back, with what is owed afterwards.
+
+use crate::bus::{Moves, Request, Response, Way, long};
+use crate::control::{Core, MS, Run, Wait};
+use crate::error::BusError;
+use crate::history::ErrorKind;
+use crate::{Cause, Error};
+use flysch_api::machine::{Instant, Machine};
+use flysch_wire::mmc::command::{BlockCount, CommandIndex, SwitchArgument, rca};
+use flysch_wire::mmc::sdhci::{self as reg, Clock, auto};
+use flysch_wire::mmc::{CardState, CardStatus, ExtCsd, ext_csd};
+
+/// Software reset of the controller, ms (Linux: 100).
+pub(crate) const RESET_MS: u32 = 100;
+/// Rests between two looks at a card that says in its status that it is not ready.
+const STATUS_REST: u64 = MS / 4;
+
+impl<M: Machine> Core<M> {
+    /// Where data goes: by DMA, or by the buffer port.
+    pub(crate) fn way(&self) -> Way {
+        if self.options.dma && self.capabilities.adma2() { Way::Dma } else { Way::Port }
+    }
+
+    /// Resets the command and data lines of the controller, after anything that went wrong.
+    pub(crate) fn reset_lines(&mut self) -> Run<()> {
+        self.effect(|core| {
+            core.bus.forget();
+            core.errors.note(core.now, ErrorKind::LineReset, 0);
+        });
+        let resets = Clock::new().with_reset_command(true).with_reset_data(true).into_bits();
+        self.modify(reg::CLOCK, |clock| clock | resets);
+        self.until(("CLOCK", reg::CLOCK), Clock::RESETS, 0, RESET_MS)??;
+        self.write(reg::STATUS, u32::MAX);
+        Ok(())
+    }
+
+    /// A command whose failure is an answer, too.
+    pub(crate) fn try_command(
+        &mut self,
+        index: CommandIndex,
+        argument: u32,
+        response: Response,
+    ) -> Run<Result<[u32; 4], BusError>> {
+        let timeout = self.options.timeouts.command_ms;
+        self.try_request(Request::new(index, argument, response), timeout)
+    }
+
+    /// As [`try_command`](Self::try_command), for commands with data.
+    pub(crate) fn try_request(
+        &mut self,
+        request: Request,
+        timeout_ms: u32,
+    ) -> Run<Result<[u32; 4], BusError>> {
+        let reply = self.send(request, timeout_ms)?;
+        if reply.is_err() {
+            if self.read(reg::PRESENT) == u32::MAX {
+                return Err(Cause::Removed.into());
+            }
+            self.reset_lines()?;
+        }
+        Ok(reply)
+    }
+
+    /// A command that must be answered.
+    pub(crate) fn command(
+        &mut self,
+        index: CommandIndex,
+        argument: u32,
+        response: Response,
+    ) -> Run<[u32; 4]> {
+        let reply = self.try_command(index, argument, response)?;
+        reply.map_err(|error| Cause::Bus(index, error).into())
+    }
+
+    /// A command with R1 that must be answered without errors.
+    pub(crate) fn must(&mut self, index: CommandIndex, argument: u32) -> Run<CardStatus> {
+        let [response, ..] = self.command(index, argument, Response::Short)?;
+        let status = CardStatus::from_bits(response);
+        if status.errors().into_bits() != 0 {
+            return Err(Cause::Status(index, status.errors()).into());
+        }
+        Ok(status)
+    }
+
+    /// R2 of a command.
+    pub(crate) fn long(&mut self, index: CommandIndex, argument: u32) -> Run<u128> {
+        Ok(long(self.command(index, argument, Response::Long)?))
+    }
+
+    /// The card's address where commands take it.
+    pub(crate) fn address(&self) -> u32 {
+        rca(self.device.rca)
+    }
+
+    /// CMD13.
+    pub(crate) fn status(&mut self) -> Run<Result<CardStatus, BusError>> {
+        let address = self.address();
+        let reply = self.try_command(CommandIndex::SendStatus, address, Response::Short)?;
+        Ok(reply.map(|response| CardStatus::from_bits(response[0])))
+    }
+
+    /// A command whose busy state the host looks after, until `deadline` or for `timeout_ms`, and
+    /// the status after it.
+    pub(crate) fn busy_command(
+        &mut self,
+        (index, argument): (CommandIndex, u32),
+        (deadline, timeout_ms): (Option<Instant>, u32),
+    ) -> Run<CardStatus> {
+        self.must(index, argument)?;
+        self.wait_ready(index, (deadline, timeout_ms))
+    }
+
+    /// Waits until the card is no longer busy with `index`; gives its status then.
+    pub(crate) fn wait_ready(
+        &mut self,
+        index: CommandIndex,
+        (deadline, timeout_ms): (Option<Instant>, u32),
+    ) -> Run<CardStatus> {
+        let until = self.once(|core| {
+            let after = core.now.after_nanos(u64::from(timeout_ms) * MS);
+            deadline.unwrap_or(after).nanos()
+        });
+        let until = Instant::from_nanos(until);
+        if !self.until_not_busy(Some(until), timeout_ms)? {
+            return Err(Cause::Busy(index).into());
+        }
+        loop {
+            let status = match self.status()? {
+                Ok(status) => status,
+                Err(error) => return Err(Cause::Bus(CommandIndex::SendStatus, error).into()),
+            };
+            if status.errors().into_bits() != 0 {
+                return Err(Cause::Status(index, status.errors()).into());
+            }
+            if status.is_ready() || status.state() == CardState::StandBy {
+                return Ok(status);
+            }
+            let late = self.once(|core| (core.now >= until).into()) != 0;
+            if late {
+                return Err(Cause::Busy(index).into());
+            }
+            self.sleep(STATUS_REST)?;
+        }
+    }
+
+    /// CMD6: writes a byte of EXT_CSD.
+    pub(crate) fn switch(&mut self, index: u8, value: u8) -> Run<()> {
+        let timeout = self.switch_ms();
+        self.switch_for(index, value, (None, timeout))
+    }
+
+    /// As [`switch`](Self::switch), with a time of its own.
+    pub(crate) fn switch_for(
+        &mut self,
+        index: u8,
+        value: u8,
+        times: (Option<Instant>, u32),
+    ) -> Run<()> {
+        let argument = SwitchArgument::write(index, value).into_bits();
+        let command = CommandIndex::Switch;
+        let [response, ..] = self.command(command, argument, Response::Short)?;
+        let status = CardStatus::from_bits(response).errors().with_switch_error(false);
+        if status.into_bits() != 0 {
+            return Err(Cause::Status(command, status).into());
+        }
+        match self.wait_ready(command, times) {
+            Err(crate::control::Stop::Failed(Error::Failed(Cause::Status(_, status))))
+                if status.switch_error() =>
+            {
+                Err(Cause::Switch(index).into())
+            }
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// How long a CMD6 without a time of its own may take, ms.
+    pub(crate) fn switch_ms(&self) -> u32 {
+        self.device.ext_csd.switch_ms().max(self.options.timeouts.switch_ms)
+    }
+
+    /// The data of a transfer of the control path: the first bytes of the scratch memory.
+    fn scratch_moves(&mut self, read: bool, (block, blocks): (u16, u16)) -> Moves {
+        let bytes = usize::from(block) * usize::from(blocks);
+        self.effect(|core| {
+            let (table, format) = (&core.layout.table, core.bus.format);
+            let data = &core.layout.scratch;
+            format.put(table, 0, 0, data.slice(0, bytes as u32));
+            format.end(table, 0, 0);
+            core.machine.sync_for_device(table.span(0, format.stride));
+            core.machine.sync_for_device(data.span(0, bytes));
+        });
+        let way = self.way();
+        Moves { read, block, blocks, way, list: 0, auto: auto::NONE, count: 0 }
+    }
+
+    /// A command that reads `blocks` into the scratch memory.
+    pub(crate) fn fetch(
+        &mut self,
+        (index, argument): (CommandIndex, u32),
+        (block, blocks): (u16, u16),
+    ) -> Run<Result<(), BusError>> {
+        let data = Some(self.scratch_moves(true, (block, blocks)));
+        let request = Request { index, argument, response: Response::Short, data };
+        let timeout = self.options.timeouts.command_ms;
+        let reply = self.try_request(request, timeout)?;
+        self.effect(|core| {
+            let bytes = usize::from(block) * usize::from(blocks);
+            core.machine.sync_for_cpu(core.layout.scratch.span(0, bytes));
+        });
+        Ok(reply.map(|_| ()))
+    }
+
+    /// A command that writes `blocks` of 512 bytes from the scratch memory, which `fill` fills.
+    pub(crate) fn store(
+        &mut self,
+        (index, argument): (CommandIndex, u32),
+        blocks: u16,
+        fill: impl FnOnce(&mut Self),
+    ) -> Run<()> {
+        self.effect(fill);
+        let data = Some(self.scratch_moves(false, (512, blocks)));
+        let request = Request { index, argument, response: Response::Short, data };
+        let timeout = self.options.timeouts.command_ms;
+        match self.try_request(request, timeout)? {
+            Ok(_) => self.wait_ready(index, (None, timeout)).map(|_| ()),
+            Err(BusError::STATUS) => {
+                let status = self.once(|core| core.bus.told().into()) as u32;
+                Err(Cause::Status(index, CardStatus::from_bits(status)).into())
+            }
+            Err(error) => Err(Cause::Bus(index, error).into()),
+        }
+    }
+
+    /// CMD23 as a command of its own.
+    pub(crate) fn set_block_count(&mut self, blocks: u16, reliable: bool) -> Run<()> {
+        let argument = BlockCount::new().with_blocks(blocks).with_reliable(reliable);
+        self.must(CommandIndex::SetBlockCount, argument.into_bits()).map(|_| ())
+    }
+
+    /// Reads EXT_CSD into the scratch memory.
+    pub(crate) fn fetch_ext_csd(&mut self) -> Run<Result<(), BusError>> {
+        self.fetch((CommandIndex::SendExtCsd, 0), (ext_csd::LENGTH as u16, 1))
+    }
+
+    /// EXT_CSD as it is in the card now.
+    pub(crate) fn read_ext_csd(&mut self) -> Run<()> {
+        match self.fetch_ext_csd()? {
+            Ok(()) => {
+                self.effect(|core| {
+                    let mut csd = ExtCsd::default();
+                    core.layout.scratch.read(0, &mut csd.0);
+                    core.device.ext_csd = csd;
+                });
+                Ok(())
+            }
+            Err(error) => Err(Cause::Bus(CommandIndex::SendExtCsd, error).into()),
+        }
+    }
+
+    /// Whether the card says at this timing what it said before: the fields it cannot change.
+    pub(crate) fn verify_bus(&mut self) -> Wait<Result<bool, Error>> {
+        let fetched = crate::control::settled(self.fetch_ext_csd())?;
+        let fetched = match fetched {
+            Ok(fetched) => fetched,
+            Err(error) => return Ok(Err(error)),
+        };
+        if fetched.is_err() {
+            return Ok(Ok(false));
+        }
+        let same = self.once(|core| {
+            let mut csd = ExtCsd::default();
+            core.layout.scratch.read(0, &mut csd.0);
+            let known = &core.device.ext_csd;
+            const FIXED: [core::ops::Range<usize>; 3] = [160..161, 192..246, 249..253];
+            FIXED.iter().all(|part| csd.0[part.clone()] == known.0[part.clone()]).into()
+        });
+        Ok(Ok(same != 0))
+    }
+}

@@ -1,0 +1,433 @@
+//! The control plane's state, and the primitives its procedures are made of.
+//!
+//! Theory. Bring-up, operations and recovery are long sequences full of waiting. They are ordinary
+//! functions played by a [`Script`] over a few *primitives* that wait: [`until`](Core::until),
+//! [`sleep`](Core::sleep), [`send`](Core::send), [`lanes_obey`](Core::lanes_obey). Everything else
+//! with an effect goes through a primitive, too ([`write`](Core::write), [`once`](Core::once)), so
+//! that a replay does not do it twice.
+
+use crate::bus::{Bus, Reply, Request};
+use crate::device::{Device, Timing};
+use crate::error::BusError;
+use crate::history::ErrorLog;
+use crate::lane::{Engine, Lane};
+use crate::layout::Layout;
+use crate::options::Options;
+use crate::plain::Plain;
+use crate::quirks::HostQuirks;
+use crate::shared::{Shared, cause};
+use crate::{Cause, Error};
+use alloc::sync::Arc;
+use flysch_api::machine::{Instant, Machine};
+pub(crate) use flysch_script::Pending;
+use flysch_script::Script;
+use flysch_wire::mmc::sdhci::{Capabilities, Present};
+
+/// Why a procedure came back without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Pending,
+    Failed(Error),
+}
+
+impl From<Pending> for Stop {
+    fn from(_: Pending) -> Self {
+        Self::Pending
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Cause> for Stop {
+    fn from(cause: Cause) -> Self {
+        Self::Failed(cause.into())
+    }
+}
+
+/// What a primitive gives.
+pub(crate) type Wait<T> = Result<T, Pending>;
+
+/// What a procedure gives.
+pub(crate) type Run<T> = Result<T, Stop>;
+
+/// A result that came, or [`Stop::Pending`]: for who deals with failures itself.
+pub(crate) fn settled<T>(run: Run<T>) -> Wait<Result<T, Error>> {
+    match run {
+        Ok(value) => Ok(Ok(value)),
+        Err(Stop::Failed(error)) => Ok(Err(error)),
+        Err(Stop::Pending) => Err(Pending),
+    }
+}
+
+/// What an action answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Value(u64),
+    Reply(Reply),
+    Failed(Cause),
+}
+
+/// What is being waited for.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// `register & mask == value`.
+    Until {
+        name: &'static str,
+        register: u32,
+        mask: u32,
+        value: u32,
+        deadline: Instant,
+    },
+    Sleep {
+        until: Instant,
+    },
+    /// A command on the bus.
+    Send {
+        request: Request,
+        begun: bool,
+        deadline: Instant,
+    },
+    /// Every lane obeys the standing order.
+    Obey,
+    /// No lane has a command in flight; with `quiet` outcomes may wait to be fetched.
+    Idle {
+        deadline: Instant,
+        quiet: bool,
+    },
+}
+
+/// What is known before anything was written.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) options: Options,
+    pub(crate) version: u8,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) quirks: HostQuirks,
+    pub(crate) engine: Engine,
+}
+
+/// The control owner's state, and the script it is playing.
+#[derive(Debug)]
+pub(crate) struct Core<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) layout: Layout,
+    pub(crate) options: Options,
+    pub(crate) quirks: HostQuirks,
+    pub(crate) version: u8,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) engine: Engine,
+    pub(crate) bus: Bus,
+    pub(crate) plain: Plain,
+    pub(crate) device: Device,
+    pub(crate) errors: ErrorLog,
+    /// The fastest timing that is still believed in.
+    pub(crate) fastest: Timing,
+    /// When the last error of the sampling point was, and how many came one after the other.
+    pub(crate) sampling: (Instant, u32),
+    /// What came of the errand under way.
+    pub(crate) errand: Option<[u32; 2]>,
+    /// The engine runs.
+    pub(crate) queueing: bool,
+    /// The controller was touched.
+    pub(crate) touched: bool,
+    /// The card sleeps.
+    pub(crate) asleep: bool,
+    /// The present instant, and the next one to be polled at.
+    pub(crate) now: Instant,
+    pub(crate) at: Instant,
+    /// The wait between two looks, nanoseconds; it doubles.
+    patience: u64,
+    script: Script<Answer, Action>,
+}
+
+/// First and longest wait between two looks, nanoseconds.
+const PATIENCE: (u64, u64) = (4_000, 1_000_000);
+/// How soon a command on the bus is looked at again if nothing interrupts, nanoseconds.
+const COMMAND_NANOS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
+
+impl<M: Machine> Core<M> {
+    pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
+        Self {
+            machine,
+            shared,
+            layout,
+            bus: Bus::new(facts.engine.format),
+            plain: Plain::new(),
+            fastest: facts.options.timing,
+            options: facts.options,
+            quirks: facts.quirks,
+            version: facts.version,
+            capabilities: facts.capabilities,
+            engine: facts.engine,
+            device: Device::default(),
+            errors: ErrorLog::default(),
+            sampling: (Instant::START, 0),
+            errand: None,
+            queueing: false,
+            touched: false,
+            asleep: false,
+            now: Instant::START,
+            at: Instant::NEVER,
+            patience: PATIENCE.0,
+            script: Script::new(),
+        }
+    }
+
+    /// Before the procedure is run again.
+    pub(crate) fn rewind(&mut self) {
+        self.script.rewind();
+    }
+
+    /// What follows is a new step.
+    pub(crate) fn turn_page(&mut self) {
+        self.script.turn_page();
+    }
+
+    /// Gives up the procedure under way.
+    pub(crate) fn drop_script(&mut self) {
+        self.script.abandon();
+        if self.plain.failed.is_some() {
+            self.bus.forget();
+        }
+    }
+
+    /// Brings the action under way nearer to its answer; `false` while there is none.
+    pub(crate) fn advance(&mut self, lane: &mut Lane<M>, now: Instant) -> bool {
+        self.now = now;
+        let Some(mut waiting) = self.script.take_wait() else { return true };
+        let answer = self.try_action(&mut waiting.what, lane);
+        self.script.settle(waiting, answer)
+    }
+
+    fn try_action(&mut self, action: &mut Action, lane: &mut Lane<M>) -> Option<Answer> {
+        match action {
+            Action::Until { name, register, mask, value, deadline } => {
+                let read = self.machine.read32(*register);
+                if read == u32::MAX {
+                    self.shared.orders.report(cause::REMOVED);
+                    return Some(Answer::Failed(Cause::Removed));
+                }
+                if read & *mask == *value {
+                    return Some(Answer::Value(read.into()));
+                }
+                if self.now >= *deadline {
+                    return Some(Answer::Failed(Cause::Register { name, value: read }));
+                }
+                self.look_again(*deadline);
+                None
+            }
+            Action::Sleep { until } => {
+                self.at = *until;
+                (self.now >= *until).then_some(Answer::Value(0))
+            }
+            Action::Send { request, begun, deadline } => {
+                let reply = self.try_send(request, begun, *deadline)?;
+                Some(Answer::Reply(reply))
+            }
+            Action::Obey => {
+                lane.wake(self.now);
+                if self.shared.orders.all_obey() {
+                    return Some(Answer::Value(0));
+                }
+                self.look_again(Instant::NEVER);
+                None
+            }
+            Action::Idle { deadline, quiet } => {
+                let mine = if *quiet { lane.is_quiet() } else { lane.is_idle() };
+                if mine && self.shared.orders.others_parked() {
+                    return Some(Answer::Value(0));
+                }
+                if self.now >= *deadline {
+                    return Some(Answer::Failed(Cause::InFlight));
+                }
+                self.look_again(*deadline);
+                None
+            }
+        }
+    }
+
+    fn try_send(
+        &mut self,
+        request: &Request,
+        begun: &mut bool,
+        deadline: Instant,
+    ) -> Option<Reply> {
+        let late = self.now >= deadline;
+        if !*begun {
+            if !self.bus.is_free(&self.machine, request) {
+                if late {
+                    return Some(Err(BusError::SILENT));
+                }
+                self.look_again(deadline);
+                return None;
+            }
+            self.bus.begin(&self.machine, *request, &self.layout.table);
+            *begun = true;
+        }
+        let places = (&self.layout.table, self.machine.memory());
+        match self.bus.look(&self.machine, places) {
+            None if late => {
+                self.bus.forget();
+                Some(Err(BusError::SILENT))
+            }
+            None => {
+                let soon = match self.options.interrupts {
+                    true => self.now.after_nanos(COMMAND_NANOS),
+                    false => self.now.after_nanos(self.patience),
+                };
+                self.patience = (self.patience * 2).min(PATIENCE.1);
+                self.at = soon.min(deadline);
+                None
+            }
+            reply => reply,
+        }
+    }
+
+    /// Asks to be polled again soon, at `deadline` at the latest.
+    fn look_again(&mut self, deadline: Instant) {
+        self.at = self.now.after_nanos(self.patience).min(deadline);
+        self.patience = (self.patience * 2).min(PATIENCE.1);
+    }
+
+    /// The heart of every primitive that waits: the old answer, or a new action.
+    #[track_caller]
+    fn ask(&mut self, action: impl FnOnce(&mut Self) -> Action) -> Wait<Answer> {
+        if let Some(answer) = self.script.recall() {
+            return Ok(answer);
+        }
+        self.patience = PATIENCE.0;
+        let action = action(self);
+        Err(self.script.wait_for(action))
+    }
+
+    /// Does something with an effect once, however often the step is run; gives what it gave then.
+    #[track_caller]
+    pub(crate) fn once(&mut self, effect: impl FnOnce(&mut Self) -> u64) -> u64 {
+        match self.script.recall() {
+            Some(Answer::Value(value)) => value,
+            Some(_) => unreachable!("another answer where a value was written down"),
+            None => {
+                let value = effect(self);
+                self.script.write_down(Answer::Value(value));
+                value
+            }
+        }
+    }
+
+    /// As [`once`](Self::once), with nothing to tell.
+    #[track_caller]
+    pub(crate) fn effect(&mut self, effect: impl FnOnce(&mut Self)) {
+        self.once(|core| {
+            effect(core);
+            0
+        });
+    }
+
+    /// Writes a register, once.
+    #[track_caller]
+    pub(crate) fn write(&mut self, register: u32, value: u32) {
+        self.effect(|core| core.machine.write32(register, value));
+    }
+
+    /// Changes a register, once.
+    #[track_caller]
+    pub(crate) fn modify(&mut self, register: u32, change: impl FnOnce(u32) -> u32) {
+        self.effect(|core| {
+            let value = core.machine.read32(register);
+            core.machine.write32(register, change(value));
+        });
+    }
+
+    /// Reads a register, once.
+    #[track_caller]
+    pub(crate) fn read(&mut self, register: u32) -> u32 {
+        self.once(|core| core.machine.read32(register).into()) as u32
+    }
+
+    /// Waits until `register & mask == value`; gives the register.
+    #[track_caller]
+    pub(crate) fn until(
+        &mut self,
+        (name, register): (&'static str, u32),
+        mask: u32,
+        value: u32,
+        timeout_ms: u32,
+    ) -> Wait<Result<u32, Cause>> {
+        let timeout = u64::from(timeout_ms) * MS;
+        let answer = self.ask(|core| Action::Until {
+            name,
+            register,
+            mask,
+            value,
+            deadline: core.now.after_nanos(timeout),
+        })?;
+        Ok(number(answer).map(|value| value as u32))
+    }
+
+    /// Waits until the card releases DAT0; `false` if it did not in time.
+    #[track_caller]
+    pub(crate) fn until_not_busy(&mut self, deadline: Option<Instant>, ms: u32) -> Wait<bool> {
+        let released = Present::new().with_data(1).into_bits();
+        let answer = self.ask(|core| Action::Until {
+            name: "PRESENT",
+            register: flysch_wire::mmc::sdhci::PRESENT,
+            mask: released,
+            value: released,
+            deadline: deadline.unwrap_or(core.now.after_nanos(u64::from(ms) * MS)),
+        })?;
+        Ok(number(answer).is_ok())
+    }
+
+    /// Waits.
+    #[track_caller]
+    pub(crate) fn sleep(&mut self, nanos: u64) -> Wait<()> {
+        self.ask(|core| Action::Sleep { until: core.now.after_nanos(nanos) })?;
+        Ok(())
+    }
+
+    /// A command on the bus to its end, whatever that is.
+    #[track_caller]
+    pub(crate) fn send(&mut self, request: Request, timeout_ms: u32) -> Wait<Reply> {
+        let answer = self.ask(|core| Action::Send {
+            request,
+            begun: false,
+            deadline: core.now.after_nanos(u64::from(timeout_ms) * MS),
+        })?;
+        match answer {
+            Answer::Reply(reply) => Ok(reply),
+            _ => unreachable!("a command has a reply"),
+        }
+    }
+
+    /// Waits until every lane obeys the standing order.
+    #[track_caller]
+    pub(crate) fn lanes_obey(&mut self) -> Wait<()> {
+        self.ask(|_| Action::Obey)?;
+        Ok(())
+    }
+
+    /// Waits until no lane has a command in flight. With `quiet` outcomes of the host's own lane
+    /// may wait to be fetched.
+    #[track_caller]
+    pub(crate) fn lanes_idle(&mut self, quiet: bool) -> Wait<Result<(), Cause>> {
+        let timeout = u64::from(self.options.timeouts.quiet_ms) * MS;
+        let deadline = |core: &Self| core.now.after_nanos(timeout);
+        let answer = self.ask(|core| Action::Idle { deadline: deadline(core), quiet })?;
+        Ok(number(answer).map(|_| ()))
+    }
+}
+
+/// An answer as a number.
+fn number(answer: Answer) -> Result<u64, Cause> {
+    match answer {
+        Answer::Value(value) => Ok(value),
+        Answer::Failed(cause) => Err(cause),
+        Answer::Reply(_) => unreachable!("no number where one was asked for"),
+    }
+}

@@ -1,0 +1,269 @@
+//! Replay protected memory (6.6.22), from the side of who has the key.
+//!
+//! Theory. Nobody on the way is trusted. A write carries the write counter and a MAC over both, so
+//! nobody without the key can make one and nobody can send an old one again. A read carries a
+//! nonce of the caller's choice, which comes back under the MAC. Where there is no key an answer is
+//! passed on and said to be unproved. Messages are frames of 512 bytes with 256 bytes of data each.
+
+use crate::control::{Core, Run};
+use crate::{Cause, Error, RpmbError};
+use alloc::vec::Vec;
+use core::fmt;
+use flysch_api::machine::Machine;
+use flysch_wire::mmc::command::CommandIndex;
+use flysch_wire::mmc::ext_csd::{self, partition};
+use flysch_wire::mmc::rpmb::{
+    DATA_LENGTH, KEY_LENGTH, NONCE_LENGTH, RpmbFrame, RpmbMessage, RpmbStatus,
+};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+/// Frames of one message that the scratch memory holds.
+const FRAMES_MAX: usize = crate::layout::SCRATCH / RpmbFrame::LENGTH;
+/// WR_REL_PARAM: 32 frames may be written at once.
+const EN_RPMB_REL_WR: u8 = 1 << 4;
+
+/// The key of a device. Its bytes are in no message of this crate, and cleared when it goes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RpmbKey(Zeroizing<[u8; KEY_LENGTH]>);
+
+impl RpmbKey {
+    /// A key of these bytes.
+    pub fn new(bytes: [u8; KEY_LENGTH]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    fn hasher(&self) -> Hmac<Sha256> {
+        Hmac::new_from_slice(&*self.0).expect("HMAC takes keys of any length")
+    }
+}
+
+impl fmt::Debug for RpmbKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RpmbKey(..)")
+    }
+}
+
+/// What makes an answer new: random bytes, never the same twice.
+pub type Nonce = [u8; NONCE_LENGTH];
+
+/// What is asked of the replay protected memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RpmbRequest {
+    /// Programs the key. **Once and for ever.**
+    ProgramKey {
+        /// The key.
+        key: RpmbKey,
+    },
+    /// Reads the write counter.
+    ReadCounter {
+        /// Proves the answer.
+        key: Option<RpmbKey>,
+        /// Makes it a new one.
+        nonce: Nonce,
+    },
+    /// Writes whole blocks of 256 bytes, all or none of them: one, two, or 32 where the device
+    /// takes as many.
+    Write {
+        /// The key.
+        key: RpmbKey,
+        /// The write counter as it is.
+        counter: u32,
+        /// First block.
+        address: u16,
+        /// The blocks.
+        data: Vec<u8>,
+    },
+    /// Reads blocks of 256 bytes.
+    Read {
+        /// Proves the answer.
+        key: Option<RpmbKey>,
+        /// Makes it a new one.
+        nonce: Nonce,
+        /// First block.
+        address: u16,
+        /// 1 to 32.
+        blocks: u16,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RpmbReply {
+    /// The write counter.
+    pub counter: u32,
+    /// What was read.
+    pub data: Vec<u8>,
+    /// Whether the key proves it.
+    pub proved: bool,
+}
+
+impl RpmbRequest {
+    fn message(&self) -> RpmbMessage {
+        match self {
+            Self::ProgramKey { .. } => RpmbMessage::KeyProgramming,
+            Self::ReadCounter { .. } => RpmbMessage::ReadCounter,
+            Self::Write { .. } => RpmbMessage::DataWrite,
+            Self::Read { .. } => RpmbMessage::DataRead,
+        }
+    }
+
+    fn key(&self) -> Option<&RpmbKey> {
+        match self {
+            // The answer to this one has no MAC: there is no key yet.
+            Self::ProgramKey { .. } => None,
+            Self::ReadCounter { key, .. } | Self::Read { key, .. } => key.as_ref(),
+            Self::Write { key, .. } => Some(key),
+        }
+    }
+
+    /// The frames that go to the device.
+    fn frames(&self) -> Vec<[u8; RpmbFrame::LENGTH]> {
+        let mut frame = RpmbFrame::new(self.message());
+        let mut frames = Vec::new();
+        match self {
+            Self::ProgramKey { key } => {
+                frame.key_mac = *key.0;
+                frames.push(frame);
+            }
+            Self::ReadCounter { nonce, .. } => {
+                frame.nonce = *nonce;
+                frames.push(frame);
+            }
+            Self::Read { nonce, address, .. } => {
+                (frame.nonce, frame.address) = (*nonce, *address);
+                frames.push(frame);
+            }
+            Self::Write { counter, address, data, .. } => {
+                let (blocks, _) = data.as_chunks::<DATA_LENGTH>();
+                (frame.write_counter, frame.address) = (*counter, *address);
+                frame.block_count = blocks.len() as u16;
+                for block in blocks {
+                    frame.data = *block;
+                    frames.push(frame);
+                }
+            }
+        }
+        let emit = |frame: &RpmbFrame| {
+            let mut bytes = [0; RpmbFrame::LENGTH];
+            frame.emit(&mut bytes);
+            bytes
+        };
+        let mut frames: Vec<_> = frames.iter().map(emit).collect();
+        if let Self::Write { key, .. } = self
+            && let mac = mac(key, &frames)
+            && let Some(last) = frames.last_mut()
+        {
+            last[RpmbFrame::MAC_OFFSET..][..mac.len()].copy_from_slice(&mac);
+        }
+        frames
+    }
+
+    fn check(&self, most: usize) -> Result<(), RpmbError> {
+        let fits = match self {
+            Self::Write { data, .. } => {
+                let blocks = data.len() / DATA_LENGTH;
+                let known = matches!(blocks, 1 | 2 | 32) && blocks <= most;
+                known && data.len().is_multiple_of(DATA_LENGTH)
+            }
+            Self::Read { blocks, .. } => (1..=FRAMES_MAX).contains(&usize::from(*blocks)),
+            _ => true,
+        };
+        if fits { Ok(()) } else { Err(RpmbError::Length) }
+    }
+
+    /// What the answer's frames say.
+    fn judge(&self, answer: &[[u8; RpmbFrame::LENGTH]]) -> Result<RpmbReply, RpmbError> {
+        let frames: Vec<_> = answer.iter().map(RpmbFrame::parse).collect();
+        let last = frames.last().ok_or(RpmbError::Message)?;
+        if last.message != self.message().response() {
+            return Err(RpmbError::Message);
+        }
+        if last.result.status() != RpmbStatus::Ok {
+            return Err(RpmbError::Result(last.result.status()));
+        }
+        let proved = match self.key() {
+            Some(key) if mac(key, answer) != last.key_mac => return Err(RpmbError::Mac),
+            Some(_) => true,
+            None => false,
+        };
+        match self {
+            Self::ReadCounter { nonce, .. } | Self::Read { nonce, .. } if last.nonce != *nonce => {
+                return Err(RpmbError::Nonce);
+            }
+            Self::Write { counter, .. } if last.write_counter != counter.wrapping_add(1) => {
+                return Err(RpmbError::Counter);
+            }
+            _ => {}
+        }
+        let data = match self {
+            Self::Read { .. } => frames.iter().flat_map(|frame| frame.data).collect(),
+            _ => Vec::new(),
+        };
+        Ok(RpmbReply { counter: last.write_counter, data, proved })
+    }
+}
+
+/// The MAC over the authenticated part of all frames.
+fn mac(key: &RpmbKey, frames: &[[u8; RpmbFrame::LENGTH]]) -> [u8; 32] {
+    let mut hasher = key.hasher();
+    for frame in frames {
+        hasher.update(RpmbFrame::authenticated(frame));
+    }
+    hasher.finalize().into_bytes().into()
+}
+
+impl<M: Machine> Core<M> {
+    /// One message and its answer. The bus is the host's, and the card out of its queueing mode.
+    pub(crate) fn exchange_rpmb(&mut self, request: &RpmbRequest) -> Run<RpmbReply> {
+        if self.device.partition_sectors(partition::RPMB) == 0 {
+            return Err(Cause::NoPartition(partition::RPMB).into());
+        }
+        let all = self.device.ext_csd.byte(ext_csd::WR_REL_PARAM) & EN_RPMB_REL_WR != 0;
+        request.check(if all { 32 } else { 2 }).map_err(Error::from)?;
+        self.select_partition(partition::RPMB)?;
+        let answer = crate::control::settled(self.send_and_receive(request))?;
+        let home = self.device.partition;
+        self.select_partition(home)?;
+        answer?;
+        let blocks = match request {
+            RpmbRequest::Read { blocks, .. } => usize::from(*blocks),
+            _ => 1,
+        };
+        let mut frames = alloc::vec![[0; RpmbFrame::LENGTH]; blocks];
+        self.layout.scratch.read(0, frames.as_flattened_mut());
+        Ok(request.judge(&frames).map_err(Error::from)?)
+    }
+
+    /// Sends a request and fetches its answer into the scratch memory.
+    fn send_and_receive(&mut self, request: &RpmbRequest) -> Run<()> {
+        let frames = request.frames();
+        let writes =
+            matches!(request.message(), RpmbMessage::KeyProgramming | RpmbMessage::DataWrite);
+        self.send_frames(&frames, writes)?;
+        if writes {
+            let mut ask = [0; RpmbFrame::LENGTH];
+            RpmbFrame::new(RpmbMessage::ResultRead).emit(&mut ask);
+            self.send_frames(&[ask], false)?;
+        }
+        let blocks = match request {
+            RpmbRequest::Read { blocks, .. } => *blocks,
+            _ => 1,
+        };
+        self.set_block_count(blocks, false)?;
+        let index = CommandIndex::ReadMultipleBlock;
+        match self.fetch((index, 0), (RpmbFrame::LENGTH as u16, blocks))? {
+            Ok(()) => Ok(()),
+            Err(error) => Err(Cause::Bus(index, error).into()),
+        }
+    }
+
+    fn send_frames(&mut self, frames: &[[u8; RpmbFrame::LENGTH]], reliable: bool) -> Run<()> {
+        let blocks = frames.len() as u16;
+        self.set_block_count(blocks, reliable)?;
+        self.store((CommandIndex::WriteMultipleBlock, 0), blocks, |core| {
+            core.layout.scratch.write(0, frames.as_flattened());
+        })
+    }
+}

@@ -1,0 +1,631 @@
+//! The device's side of the command line: its states, and what each command does in them.
+
+use alloc::collections::BTreeSet;
+
+use flysch_api::machine::Instant;
+use flysch_wire::mmc::command::{
+    BlockCount, CommandIndex, DISCARD_QUEUE, DISCARD_TASK, HPI, OCR_POWERED_UP, OCR_SECTOR_MODE,
+    OCR_VOLTAGES, SEND_QUEUE_STATUS, SLEEP, SwitchArgument, TaskParams, erase,
+};
+use flysch_wire::mmc::ext_csd::{self as at, bus_width, hs_timing, partition};
+use flysch_wire::mmc::{CardState, CardStatus, Cid, Csd, ExtCsd};
+
+use super::config::Config;
+use super::ext_csd::{self, ERASE_GROUP, FFU_ARGUMENT, PROTECT_GROUP, Switched};
+use super::rpmb::Rpmb;
+use crate::media::cache::Units;
+use crate::store::Store;
+
+/// After power-on or CMD0 the device says for so long that it is busy, nanoseconds.
+const POWER_UP_NS: u64 = 3_000_000;
+/// CMD6 that changes a value, nanoseconds.
+const SWITCH_NS: u64 = 30_000;
+/// Erase or trim: for the command, and for each erase group, nanoseconds.
+const ERASE_NS: u64 = 500_000;
+const GROUP_NS: u64 = 20_000;
+/// Sanitize, nanoseconds.
+const SANITIZE_NS: u64 = 400_000_000;
+/// Background operations, nanoseconds.
+const BKOPS_NS: u64 = 60_000_000;
+/// Sleep and awake, nanoseconds.
+const SLEEP_NS: u64 = 2_000_000;
+/// Partitions lie so far apart on the medium: log2 of bytes.
+const PLACE_SHIFT: u32 = 42;
+/// The relative address a device has before CMD3.
+const RCA: u16 = 1;
+
+/// What a response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Response {
+    None,
+    /// R1.
+    Status(u32),
+    /// R3.
+    Ocr(u32),
+    /// R2.
+    Long(u128),
+}
+
+/// What a data phase carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// Bytes of a partition from an offset on; forced to the medium.
+    Sectors {
+        part: u8,
+        offset: u64,
+        force: bool,
+    },
+    ExtCsd,
+    Tuning,
+    /// Write protection of 32 groups from this one on.
+    Protection(u32),
+    /// Frames; reliable.
+    Rpmb(bool),
+    Firmware,
+}
+
+/// A data phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Phase {
+    pub(super) read: bool,
+    pub(super) load: Load,
+    /// Blocks CMD23 announced; `None` goes on until CMD12.
+    pub(super) blocks: Option<u32>,
+}
+
+/// How long the device is busy after a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Busy {
+    None,
+    For(u64),
+    /// Until everything that has arrived is on the medium.
+    Medium,
+    /// The high priority interrupt: what it is busy with ends now.
+    Interrupted,
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) response: Response,
+    pub(super) phase: Option<Phase>,
+    pub(super) busy: Busy,
+}
+
+/// A partition with data.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) store: Store,
+    pub(super) size: u64,
+}
+
+/// The partitions by PARTITION_ACCESS.
+#[derive(Debug)]
+pub(super) struct Parts(pub(super) [Option<Part>; 8]);
+
+impl Units for Parts {
+    /// Sectors are written whole, or not at all.
+    fn unit(&mut self, number: u8) -> Option<(&mut Store, bool)> {
+        self.0.get_mut(usize::from(number))?.as_mut().map(|part| (&mut part.store, true))
+    }
+}
+
+/// Where a partition lies on the medium.
+pub(super) const fn base(part: u8) -> u64 {
+    (part as u64) << PLACE_SHIFT
+}
+
+/// The device.
+#[derive(Debug)]
+pub(super) struct Card {
+    pub(super) state: CardState,
+    rca: u16,
+    cid: u128,
+    csd: u128,
+    pub(super) ext_csd: ExtCsd,
+    /// EXT_CSD at power-on.
+    fresh: ExtCsd,
+    /// Error bits the next R1 tells.
+    errors: u32,
+    /// CMD23 before.
+    count: Option<BlockCount>,
+    /// CMD35 and CMD36 before.
+    erase: (Option<u32>, Option<u32>),
+    /// CMD44 before.
+    params: Option<TaskParams>,
+    /// Tasks the device has.
+    pub(super) tasks: u32,
+    /// When it is powered up.
+    ready_at: u64,
+    pub(super) is_busy: bool,
+    pub(super) is_powered: bool,
+    pub(super) parts: Parts,
+    pub(super) rpmb: Rpmb,
+    /// Write protect groups of the user area that are protected.
+    protected: BTreeSet<u32>,
+    /// What was erased just now: partition, offset, bytes.
+    pub(super) erased: Option<(u8, u64, u64)>,
+    /// Sectors of new firmware that came.
+    pub(super) firmware: u32,
+    /// Bytes ever written.
+    pub(super) written: u64,
+    size: u64,
+}
+
+impl Card {
+    pub(super) fn new(config: &mut Config) -> Self {
+        let fresh = ext_csd::power_on(config);
+        let part = |size: u64| (size != 0).then(|| Part { store: Store::memory(size), size });
+        let general = |n: usize| part(config.general.get(n).copied().unwrap_or(0));
+        let user = config.store.take().unwrap_or_else(|| Store::memory(config.size));
+        let user = Some(Part { store: user, size: config.size });
+        let boot = || part(config.boot_size);
+        let parts =
+            Parts([user, boot(), boot(), None, general(0), general(1), general(2), general(3)]);
+        let cid = Cid {
+            manufacturer: 0xFE,
+            oem: 0x014E,
+            product: *b"FLYSCH",
+            revision: 0x10,
+            serial: config.serial,
+            date: 0x0B9,
+        };
+        let csd = Csd {
+            structure: 3,
+            version: 4,
+            taac: 0x4F,
+            nsac: 1,
+            speed: 0x32,
+            classes: 0x0F5,
+            read_block_shift: 9,
+            size: 0xFFF,
+            size_shift: 7,
+            erase_size: 31,
+            erase_count: 31,
+            write_protect_size: 15,
+            write_shift: 2,
+            write_protected: false,
+        };
+        Self {
+            state: CardState::Idle,
+            rca: RCA,
+            cid: cid.emit(),
+            csd: csd.emit(),
+            ext_csd: fresh.clone(),
+            fresh,
+            errors: 0,
+            count: None,
+            erase: (None, None),
+            params: None,
+            tasks: 0,
+            ready_at: POWER_UP_NS,
+            is_busy: false,
+            is_powered: true,
+            parts,
+            rpmb: Rpmb::new(config.rpmb_size),
+            protected: BTreeSet::new(),
+            erased: None,
+            firmware: 0,
+            written: 0,
+            size: config.size,
+        }
+    }
+
+    /// Power came, or CMD0: everything volatile is as at first.
+    pub(super) fn reset(&mut self, now: u64) {
+        let firmware = self.ext_csd.0[usize::from(at::FIRMWARE_VERSION)..][..8].to_vec();
+        self.ext_csd = self.fresh.clone();
+        self.ext_csd.0[usize::from(at::FIRMWARE_VERSION)..][..8].copy_from_slice(&firmware);
+        self.state = CardState::Idle;
+        self.rca = RCA;
+        (self.errors, self.tasks) = (0, 0);
+        (self.count, self.erase, self.params) = (None, (None, None), None);
+        self.is_busy = false;
+        self.ready_at = now + POWER_UP_NS;
+    }
+
+    /// Whether the cache keeps what is written.
+    pub(super) fn has_cache_on(&self) -> bool {
+        self.ext_csd.byte(at::CACHE_CTRL) & 1 != 0
+    }
+
+    /// Data lines as the device drives them, and whether on both edges.
+    pub(super) fn lines(&self) -> (u8, bool) {
+        match self.ext_csd.byte(at::BUS_WIDTH) & 0xF {
+            bus_width::FOUR => (4, false),
+            bus_width::EIGHT => (8, false),
+            bus_width::FOUR_DDR => (4, true),
+            bus_width::EIGHT_DDR => (8, true),
+            _ => (1, false),
+        }
+    }
+
+    /// HS_TIMING.
+    pub(super) fn timing(&self) -> u8 {
+        self.ext_csd.byte(at::HS_TIMING) & 0xF
+    }
+
+    /// The fastest clock of its timing, Hz.
+    pub(super) fn clock_max(&self) -> u64 {
+        match (self.state, self.timing()) {
+            (CardState::Idle | CardState::Ready | CardState::Identification, _) => 400_000,
+            (_, hs_timing::LEGACY) => 26_000_000,
+            (_, hs_timing::HIGH_SPEED) => 52_000_000,
+            _ => 200_000_000,
+        }
+    }
+
+    /// R1 now; the errors are told once.
+    pub(super) fn status(&mut self) -> u32 {
+        let state = if self.is_busy { CardState::Programming } else { self.state };
+        let urgent =
+            self.ext_csd.byte(at::EXCEPTION_STATUS) & self.ext_csd.byte(at::EXCEPTION_CTRL);
+        let status = CardStatus::new()
+            .with_state(state)
+            .with_ready_for_data(!self.is_busy)
+            .with_exception_event(urgent != 0);
+        status.into_bits() | core::mem::take(&mut self.errors)
+    }
+
+    /// An error for the next R1.
+    pub(super) fn fail(&mut self, error: CardStatus) {
+        self.errors |= error.into_bits();
+    }
+
+    fn answer(&mut self, busy: Busy) -> Option<Answer> {
+        let response = Response::Status(self.status());
+        Some(Answer { response, phase: None, busy })
+    }
+
+    /// R1 with an error.
+    fn refuse(&mut self, error: CardStatus) -> Option<Answer> {
+        self.fail(error);
+        self.answer(Busy::None)
+    }
+
+    /// No response, and the next one says why.
+    fn ignore(&mut self) -> Option<Answer> {
+        self.fail(CardStatus::new().with_illegal_command(true));
+        None
+    }
+
+    /// A command at `now`; `None` is no response. `switch_fails`: a fault.
+    pub(super) fn command(
+        &mut self,
+        index: u8,
+        argument: u32,
+        (now, switch_fails): (Instant, bool),
+    ) -> Option<Answer> {
+        if !self.is_powered {
+            return None;
+        }
+        let index = CommandIndex::from_bits(index);
+        let count = self.count.take();
+        let state = self.state;
+        let mine = (argument >> 16) as u16 == self.rca;
+        match (index, state) {
+            (CommandIndex::GoIdleState, _) => {
+                self.reset(now.nanos());
+                Some(Answer { response: Response::None, phase: None, busy: Busy::None })
+            }
+            (CommandIndex::SleepAwake, CardState::Sleep | CardState::StandBy) if mine => {
+                self.sleep(argument)
+            }
+            (_, CardState::Sleep) => None,
+            (CommandIndex::SendOpCond, CardState::Idle | CardState::Ready) => {
+                Some(self.power_up(argument, now.nanos()))
+            }
+            (CommandIndex::AllSendCid, CardState::Ready) => {
+                self.state = CardState::Identification;
+                let response = Response::Long(self.cid);
+                Some(Answer { response, phase: None, busy: Busy::None })
+            }
+            (CommandIndex::SetRelativeAddr, CardState::Identification) => {
+                self.rca = (argument >> 16) as u16;
+                let answer = self.answer(Busy::None);
+                self.state = CardState::StandBy;
+                answer
+            }
+            (CommandIndex::SendCsd, CardState::StandBy) if mine => self.long(self.csd),
+            (CommandIndex::SendCid, CardState::StandBy) if mine => self.long(self.cid),
+            (CommandIndex::SelectCard, CardState::StandBy) if mine => {
+                let answer = self.answer(Busy::None);
+                self.state = CardState::Transfer;
+                answer
+            }
+            (CommandIndex::SelectCard, CardState::Transfer) if !mine => {
+                self.state = CardState::StandBy;
+                Some(Answer { response: Response::None, phase: None, busy: Busy::None })
+            }
+            (CommandIndex::SendStatus, _) if mine => self.send_status(argument),
+            (CommandIndex::StopTransmission, _) if self.is_busy && argument & HPI == 0 => {
+                self.answer(Busy::None)
+            }
+            (_, _) if self.is_busy => self.ignore(),
+            (CommandIndex::StopTransmission, CardState::SendingData | CardState::ReceiveData) => {
+                let answer = self.answer(Busy::None);
+                self.state = CardState::Transfer;
+                answer
+            }
+            (_, CardState::Transfer) => self.in_transfer(index, argument, (count, switch_fails)),
+            _ => self.ignore(),
+        }
+    }
+
+    fn long(&self, register: u128) -> Option<Answer> {
+        let response = Response::Long(register);
+        Some(Answer { response, phase: None, busy: Busy::None })
+    }
+
+    fn power_up(&mut self, argument: u32, now: u64) -> Answer {
+        let mut ocr = OCR_VOLTAGES | OCR_SECTOR_MODE;
+        if now >= self.ready_at && argument & OCR_VOLTAGES != 0 {
+            ocr |= OCR_POWERED_UP;
+            self.state = CardState::Ready;
+        }
+        Answer { response: Response::Ocr(ocr), phase: None, busy: Busy::None }
+    }
+
+    fn sleep(&mut self, argument: u32) -> Option<Answer> {
+        let sleeps = argument & SLEEP != 0;
+        let answer = self.answer(Busy::For(SLEEP_NS));
+        self.state = if sleeps { CardState::Sleep } else { CardState::StandBy };
+        answer
+    }
+
+    /// CMD13, which may be the high priority interrupt, or ask for the queue.
+    fn send_status(&mut self, argument: u32) -> Option<Answer> {
+        if argument & SEND_QUEUE_STATUS != 0 {
+            let response = Response::Status(self.tasks);
+            return Some(Answer { response, phase: None, busy: Busy::None });
+        }
+        let on = self.ext_csd.byte(at::HPI_MGMT) & 1 != 0;
+        if argument & HPI != 0 && on && self.is_busy {
+            return self.answer(Busy::Interrupted);
+        }
+        self.answer(Busy::None)
+    }
+
+    fn in_transfer(
+        &mut self,
+        index: CommandIndex,
+        argument: u32,
+        (count, switch_fails): (Option<BlockCount>, bool),
+    ) -> Option<Answer> {
+        let queueing = self.ext_csd.byte(at::CMDQ_MODE_EN) & 1 != 0;
+        match index {
+            CommandIndex::QueuedTaskParams if queueing => {
+                self.params = Some(TaskParams::from_bits(argument));
+                self.answer(Busy::None)
+            }
+            CommandIndex::CmdqTaskMgmt if queueing => self.manage_tasks(argument),
+            CommandIndex::Switch => self.switch(SwitchArgument::from_bits(argument), switch_fails),
+            CommandIndex::SendExtCsd => {
+                self.refresh();
+                self.phase(true, Load::ExtCsd, Some(1))
+            }
+            CommandIndex::SetBlocklen if argument == 512 => self.answer(Busy::None),
+            CommandIndex::SetBlocklen => self.refuse(CardStatus::new().with_block_len_error(true)),
+            CommandIndex::SetBlockCount => {
+                self.count = Some(BlockCount::from_bits(argument));
+                self.answer(Busy::None)
+            }
+            CommandIndex::SendTuningBlock if self.timing() == hs_timing::HS200 => {
+                self.phase(true, Load::Tuning, Some(1))
+            }
+            CommandIndex::ReadSingleBlock if !queueing => self.transfer(true, argument, ONE),
+            CommandIndex::WriteBlock if !queueing => self.transfer(false, argument, ONE),
+            CommandIndex::ReadMultipleBlock if !queueing => self.transfer(true, argument, count),
+            CommandIndex::WriteMultipleBlock if !queueing => self.transfer(false, argument, count),
+            CommandIndex::EraseGroupStart => {
+                self.erase = (Some(argument), None);
+                self.answer(Busy::None)
+            }
+            CommandIndex::EraseGroupEnd => {
+                self.erase.1 = Some(argument);
+                self.answer(Busy::None)
+            }
+            CommandIndex::Erase => self.erase_range(argument),
+            CommandIndex::SetWriteProt | CommandIndex::ClrWriteProt => {
+                self.protect(argument, index == CommandIndex::SetWriteProt)
+            }
+            CommandIndex::SendWriteProt => {
+                self.phase(true, Load::Protection(argument / PROTECT_GROUP), Some(1))
+            }
+            _ => self.ignore(),
+        }
+    }
+
+    fn phase(&mut self, read: bool, load: Load, blocks: Option<u32>) -> Option<Answer> {
+        let response = Response::Status(self.status());
+        self.state = if read { CardState::SendingData } else { CardState::ReceiveData };
+        Some(Answer { response, phase: Some(Phase { read, load, blocks }), busy: Busy::None })
+    }
+
+    /// The partition that is selected.
+    pub(super) fn selected(&self) -> u8 {
+        self.ext_csd.byte(at::PARTITION_CONFIG) & partition::MASK
+    }
+
+    /// What `blocks` sectors from `first` on are, or why they cannot be moved.
+    pub(super) fn range(&self, read: bool, first: u32, blocks: u32) -> Result<u8, CardStatus> {
+        let none = CardStatus::new();
+        let part = self.selected();
+        let Some(there) = &self.parts.0[usize::from(part)] else {
+            return Err(none.with_out_of_range(true));
+        };
+        let end = (u64::from(first) + u64::from(blocks)) * 512;
+        if end > there.size {
+            return Err(none.with_out_of_range(true));
+        }
+        if !read && self.is_protected(part, first, blocks) {
+            return Err(none.with_wp_violation(true));
+        }
+        Ok(part)
+    }
+
+    fn is_protected(&self, part: u8, first: u32, blocks: u32) -> bool {
+        match part {
+            partition::BOOT0 | partition::BOOT1 => self.ext_csd.byte(at::BOOT_WP) & 5 != 0,
+            partition::USER => {
+                let last = first.saturating_add(blocks.max(1) - 1) / PROTECT_GROUP;
+                self.protected.range(first / PROTECT_GROUP..=last).next().is_some()
+            }
+            _ => false,
+        }
+    }
+
+    fn transfer(&mut self, read: bool, first: u32, count: Option<BlockCount>) -> Option<Answer> {
+        let blocks = count.map(|count| u32::from(count.blocks()));
+        let reliable = count.is_some_and(|count| count.reliable() || count.forced());
+        if self.selected() == partition::RPMB {
+            let blocks = blocks.filter(|&blocks| blocks != 0);
+            let Some(blocks) = blocks else {
+                return self.refuse(CardStatus::new().with_error(true));
+            };
+            return self.phase(read, Load::Rpmb(reliable), Some(blocks));
+        }
+        if !read && self.ext_csd.byte(at::MODE_CONFIG) == 1 {
+            if first != FFU_ARGUMENT {
+                return self.refuse(CardStatus::new().with_out_of_range(true));
+            }
+            return self.phase(false, Load::Firmware, blocks);
+        }
+        if blocks == Some(0) {
+            return self.refuse(CardStatus::new().with_block_len_error(true));
+        }
+        match self.range(read, first, blocks.unwrap_or(1)) {
+            Ok(part) => {
+                let offset = u64::from(first) * 512;
+                self.phase(read, Load::Sectors { part, offset, force: reliable }, blocks)
+            }
+            Err(error) => self.refuse(error),
+        }
+    }
+
+    fn switch(&mut self, argument: SwitchArgument, fails: bool) -> Option<Answer> {
+        let effect = match fails {
+            true => None,
+            false => ext_csd::switch(&mut self.ext_csd, argument, self.tasks != 0),
+        };
+        let answer = |card: &mut Self, busy| card.answer(busy);
+        match effect {
+            None => {
+                let answer = answer(self, Busy::For(SWITCH_NS));
+                self.fail(CardStatus::new().with_switch_error(true));
+                answer
+            }
+            Some(Switched::Flush(true) | Switched::CacheOff | Switched::PowerOff) => {
+                answer(self, Busy::Medium)
+            }
+            Some(Switched::Bkops) => {
+                self.ext_csd.0[usize::from(at::BKOPS_STATUS)] = 0;
+                self.ext_csd.0[usize::from(at::EXCEPTION_STATUS)] = 0;
+                answer(self, Busy::For(BKOPS_NS))
+            }
+            Some(Switched::Sanitize) => answer(self, Busy::For(SANITIZE_NS)),
+            Some(_) => answer(self, Busy::For(SWITCH_NS)),
+        }
+    }
+
+    /// The fields that follow from what happened.
+    fn refresh(&mut self) {
+        // Life times in tenths of 3000 cycles of the user area.
+        let life = self.written / (self.size.max(1) * 300) + 1;
+        let life = life.min(11) as u8;
+        let bytes = &mut self.ext_csd.0;
+        (bytes[at::LIFE_TIME_A], bytes[at::LIFE_TIME_B]) = (life, life);
+        bytes[at::PRE_EOL_INFO] = if life > 10 { 3 } else { 1 };
+        bytes[at::FFU_SECTORS..][..4].copy_from_slice(&self.firmware.to_le_bytes());
+    }
+
+    /// Urgent background operations, as they become necessary.
+    pub(super) fn set_urgent(&mut self) {
+        self.ext_csd.0[usize::from(at::BKOPS_STATUS)] = 2;
+        self.ext_csd.0[usize::from(at::EXCEPTION_STATUS)] |= at::exception::URGENT_BKOPS as u8;
+    }
+
+    /// New firmware runs after a reset.
+    pub(super) fn take_firmware(&mut self) {
+        if core::mem::take(&mut self.firmware) != 0 {
+            let place = usize::from(at::FIRMWARE_VERSION);
+            self.ext_csd.0[place + 7] = self.ext_csd.0[place + 7].wrapping_add(1);
+        }
+    }
+
+    fn erase_range(&mut self, argument: u32) -> Option<Answer> {
+        let (Some(first), Some(last)) = core::mem::take(&mut self.erase) else {
+            return self.refuse(CardStatus::new().with_erase_seq_error(true));
+        };
+        let groups = matches!(argument, erase::ERASE | erase::SECURE_ERASE);
+        let known = groups
+            || matches!(argument, erase::TRIM | erase::DISCARD)
+            || matches!(argument, erase::SECURE_TRIM_1 | erase::SECURE_TRIM_2);
+        if !known || last < first {
+            return self.refuse(CardStatus::new().with_erase_param(true));
+        }
+        let (first, last) = match groups {
+            // Any address of a group means the group.
+            true => (first / ERASE_GROUP * ERASE_GROUP, last / ERASE_GROUP * ERASE_GROUP + 1023),
+            false => (first, last),
+        };
+        let blocks = (last - first).saturating_add(1);
+        let part = match self.range(false, first, blocks) {
+            Ok(part) => part,
+            Err(error) => return self.refuse(error),
+        };
+        let (offset, bytes) = (u64::from(first) * 512, u64::from(blocks) * 512);
+        let number = part;
+        if argument != erase::SECURE_TRIM_1
+            && let Some(part) = &mut self.parts.0[usize::from(part)]
+            && part.store.discard(offset, bytes).is_err()
+        {
+            return self.refuse(CardStatus::new().with_error(true));
+        }
+        if argument != erase::SECURE_TRIM_1 {
+            self.erased = Some((number, offset, bytes));
+        }
+        let nanos = ERASE_NS + u64::from(blocks.div_ceil(ERASE_GROUP)) * GROUP_NS;
+        self.answer(Busy::For(nanos))
+    }
+
+    fn protect(&mut self, sector: u32, on: bool) -> Option<Answer> {
+        if let Err(error) = self.range(true, sector, 1) {
+            return self.refuse(error);
+        }
+        let group = sector / PROTECT_GROUP;
+        if on {
+            self.protected.insert(group);
+        } else {
+            self.protected.remove(&group);
+        }
+        self.answer(Busy::For(SWITCH_NS))
+    }
+
+    /// CMD30's data: 32 groups from this one on.
+    pub(super) fn protection(&self, first: u32) -> u32 {
+        let set = |n: &u32| self.protected.contains(&first.saturating_add(*n));
+        (0..32).filter(set).fold(0, |bits, n| bits | 1 << n)
+    }
+
+    /// CMD44 and CMD45 of the engine: a task, or the error the device answers with.
+    pub(super) fn queue(&mut self, read: bool, first: u32, blocks: u32) -> Result<u8, CardStatus> {
+        let queueing = self.ext_csd.byte(at::CMDQ_MODE_EN) & 1 != 0;
+        if !queueing || blocks == 0 {
+            return Err(CardStatus::new().with_illegal_command(true));
+        }
+        self.range(read, first, blocks)
+    }
+
+    fn manage_tasks(&mut self, argument: u32) -> Option<Answer> {
+        match argument & 0xF {
+            DISCARD_QUEUE => self.tasks = 0,
+            DISCARD_TASK => self.tasks &= !(1 << (argument >> 16 & 0x1F)),
+            _ => return self.refuse(CardStatus::new().with_error(true)),
+        }
+        self.answer(Busy::None)
+    }
+}
+
+/// One block.
+const ONE: Option<BlockCount> = Some(BlockCount::new().with_blocks(1));

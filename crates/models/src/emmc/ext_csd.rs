@@ -1,0 +1,205 @@
+//! EXT_CSD of the device: what it says at power-on, and what CMD6 changes.
+
+use flysch_wire::mmc::ExtCsd;
+use flysch_wire::mmc::command::{SwitchArgument, access};
+use flysch_wire::mmc::ext_csd::{self as at, bus_width, hs_timing, partition, sec_feature};
+
+use super::config::{Config, GENERAL_UNIT, PARTITION_UNIT};
+
+/// Sectors of an erase group: HC_ERASE_GRP_SIZE 1.
+pub(super) const ERASE_GROUP: u32 = 1024;
+/// Erase groups of a write protect group.
+const PROTECT_GROUPS: u8 = (GENERAL_UNIT / (ERASE_GROUP as u64 * 512)) as u8;
+/// Sectors of a write protect group.
+pub(super) const PROTECT_GROUP: u32 = ERASE_GROUP * PROTECT_GROUPS as u32;
+/// FFU_ARG: where new firmware is written to.
+pub(super) const FFU_ARGUMENT: u32 = 0x6600_0000;
+/// S_A_TIMEOUT: 2^18 x 100 ns, 26 ms.
+const SLEEP_AWAKE: u8 = 18;
+
+/// The register as it is after power-on.
+pub(super) fn power_on(config: &Config) -> ExtCsd {
+    let profile = &config.profile;
+    let mut csd = ExtCsd::default();
+    let sectors = (config.size / 512).min(u32::MAX.into()) as u32;
+    let general = |n: usize| config.general.get(n).copied().unwrap_or(0) / GENERAL_UNIT;
+    let bytes = &mut csd.0;
+    let mut put = |index: u8, value: u8| bytes[usize::from(index)] = value;
+    put(at::REVISION, profile.revision);
+    put(at::STRUCTURE, 2);
+    put(at::DEVICE_TYPE, profile.device_type);
+    put(at::STROBE_SUPPORT, profile.strobe.into());
+    put(at::DRIVER_STRENGTH, 1);
+    put(at::OUT_OF_INTERRUPT_TIME, 5);
+    put(at::PARTITION_SWITCH_TIME, 3);
+    put(at::GENERIC_CMD6_TIME, 5);
+    put(at::POWER_OFF_LONG_TIME, 60);
+    put(at::S_A_TIMEOUT, SLEEP_AWAKE);
+    put(at::HC_ERASE_GRP_SIZE, 1);
+    put(at::HC_WP_GRP_SIZE, PROTECT_GROUPS);
+    put(at::ERASE_TIMEOUT_MULT, 1);
+    put(at::TRIM_MULT, 2);
+    put(at::SEC_TRIM_MULT, 4);
+    put(at::SEC_ERASE_MULT, 4);
+    put(at::REL_WR_SEC_C, 1);
+    put(at::WR_REL_PARAM, 1 << 2 | 1 << 4);
+    put(at::BOOT_SIZE, (config.boot_size / PARTITION_UNIT) as u8);
+    put(at::RPMB_SIZE, (config.rpmb_size / PARTITION_UNIT) as u8);
+    put(at::PARTITIONING_SUPPORT, 7);
+    put(at::PARTITION_SETTING_COMPLETED, u8::from(!config.general.is_empty()));
+    let features = sec_feature::SECURE_ERASE | sec_feature::TRIM | sec_feature::SANITIZE;
+    put(at::SEC_FEATURE_SUPPORT, features | sec_feature::BAD_BLOCK);
+    for n in 0..4 {
+        let size = general(n) as u32;
+        for byte in 0..3_u8 {
+            put(at::GP_SIZE + 3 * n as u8 + byte, (size >> (8 * byte)) as u8);
+        }
+    }
+    bytes[usize::from(at::SEC_COUNT)..][..4].copy_from_slice(&sectors.to_le_bytes());
+    bytes[usize::from(at::CACHE_SIZE)..][..4].copy_from_slice(&profile.cache_kib.to_le_bytes());
+    bytes[usize::from(at::FIRMWARE_VERSION)..][..8].copy_from_slice(b"FLYSCH01");
+    bytes[at::PRE_EOL_INFO] = 1;
+    bytes[at::LIFE_TIME_A] = 1;
+    bytes[at::LIFE_TIME_B] = 1;
+    bytes[at::FFU_ARG..][..4].copy_from_slice(&FFU_ARGUMENT.to_le_bytes());
+    bytes[at::SUPPORTED_MODES] = 1;
+    bytes[at::FFU_FEATURES] = 0;
+    bytes[at::BKOPS_SUPPORT] = 1;
+    bytes[at::HPI_FEATURES] = 1;
+    bytes[at::COMMAND_SETS] = 1;
+    if profile.revision >= at::revision::V5_1 {
+        bytes[at::BARRIER_SUPPORT] = 1;
+        if profile.queue_depth != 0 {
+            bytes[at::CMDQ_SUPPORT] = 1;
+            bytes[at::CMDQ_DEPTH] = profile.queue_depth - 1;
+        }
+    }
+    csd
+}
+
+/// What a CMD6 sets off besides the new value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Switched {
+    /// The new value alone.
+    Value,
+    /// The cache is emptied; with `false` only ordered.
+    Flush(bool),
+    /// The cache is switched off: it is emptied first.
+    CacheOff,
+    /// Background operations.
+    Bkops,
+    /// Sanitize.
+    Sanitize,
+    /// The device makes itself ready for the loss of power.
+    PowerOff,
+    /// Firmware is installed.
+    Install,
+    /// The timing or the width of the bus.
+    Bus,
+}
+
+/// The value that a switch asks for, if it writes a byte at all.
+fn wanted(csd: &ExtCsd, argument: SwitchArgument) -> Option<u8> {
+    let (old, value) = (csd.byte(argument.index()), argument.value());
+    match argument.access() {
+        access::SET_BITS => Some(old | value),
+        access::CLEAR_BITS => Some(old & !value),
+        access::WRITE_BYTE => Some(value),
+        _ => None,
+    }
+}
+
+/// Carries a CMD6 out; `None` is SWITCH_ERROR. `busy` tasks are in the queue.
+pub(super) fn switch(csd: &mut ExtCsd, argument: SwitchArgument, tasks: bool) -> Option<Switched> {
+    if argument.access() == access::COMMAND_SET {
+        return (argument.set() == 0).then_some(Switched::Value);
+    }
+    let (index, old) = (argument.index(), csd.byte(argument.index()));
+    let value = wanted(csd, argument)?;
+    let effect = allowed(csd, index, value, tasks)?;
+    match effect {
+        // These are orders, not values.
+        Switched::Flush(_) | Switched::Bkops | Switched::Sanitize | Switched::Install => {}
+        _ => csd.0[usize::from(index)] = value,
+    }
+    if index == at::CACHE_CTRL && old & 1 != 0 && value & 1 == 0 {
+        return Some(Switched::CacheOff);
+    }
+    Some(effect)
+}
+
+/// Whether a byte may have this value now, and what that means.
+fn allowed(csd: &ExtCsd, index: u8, value: u8, tasks: bool) -> Option<Switched> {
+    let plain = |fits: bool| fits.then_some(Switched::Value);
+    let when = |fits: bool, effect| fits.then_some(effect);
+    match index {
+        at::HS_TIMING => when(timing_fits(csd, value & 0xF), Switched::Bus),
+        at::BUS_WIDTH => when(width_fits(csd, value), Switched::Bus),
+        at::PARTITION_CONFIG => {
+            let access = value & partition::MASK;
+            plain(csd.partition_sectors(access) != 0 && !tasks)
+        }
+        at::CMDQ_MODE_EN => plain(value <= 1 && (value == 0 || csd.queue_depth() != 0) && !tasks),
+        at::CACHE_CTRL => plain(value <= 1 && csd.cache_kib() != 0),
+        at::FLUSH_CACHE => {
+            let on = csd.byte(at::CACHE_CTRL) & 1 != 0;
+            let known = matches!(value, at::flush::FLUSH | at::flush::BARRIER);
+            when(on && known, Switched::Flush(value == at::flush::FLUSH))
+        }
+        at::POWER_OFF_NOTIFICATION => match value {
+            0 | at::power_off::ON => Some(Switched::Value),
+            at::power_off::SHORT..=at::power_off::SLEEP => Some(Switched::PowerOff),
+            _ => None,
+        },
+        at::ERASE_GROUP_DEF => plain(value <= 1),
+        at::HPI_MGMT => plain(value <= 1 && csd.hpi().is_some()),
+        at::BKOPS_EN => plain(value <= 3),
+        at::BKOPS_START => when(csd.0[at::BKOPS_SUPPORT] & 1 != 0, Switched::Bkops),
+        at::SANITIZE_START => when(csd.has_sanitize(), Switched::Sanitize),
+        at::MODE_CONFIG => plain(value <= 1 && csd.0[at::SUPPORTED_MODES] & 1 != 0),
+        at::MODE_OPERATION_CODES => {
+            let ffu = csd.byte(at::MODE_CONFIG) == 1 && csd.0[at::FFU_FEATURES] & 1 != 0;
+            when(ffu && value == 1, Switched::Install)
+        }
+        at::SECURE_REMOVAL_TYPE
+        | at::EXCEPTION_CTRL
+        | at::CLASS_6_CTRL
+        | at::USE_NATIVE_SECTOR
+        | at::RST_N_FUNCTION
+        | at::WR_REL_SET
+        | at::USER_WP
+        | at::BOOT_WP
+        | at::BOOT_BUS_CONDITIONS
+        | at::POWER_CLASS
+        | at::PARTITIONS_ATTRIBUTE => Some(Switched::Value),
+        _ => None,
+    }
+}
+
+fn timing_fits(csd: &ExtCsd, timing: u8) -> bool {
+    use at::device_type as has;
+    let types = csd.device_type();
+    let lines = csd.byte(at::BUS_WIDTH) & 0xF;
+    match timing {
+        hs_timing::LEGACY => true,
+        hs_timing::HIGH_SPEED => types & (has::HS26 | has::HS52) != 0,
+        hs_timing::HS200 => types & has::HS200 != 0 && lines != bus_width::ONE,
+        hs_timing::HS400 => types & has::HS400 != 0 && lines == bus_width::EIGHT_DDR,
+        _ => false,
+    }
+}
+
+fn width_fits(csd: &ExtCsd, width: u8) -> bool {
+    use at::device_type as has;
+    let high_speed = csd.byte(at::HS_TIMING) & 0xF == hs_timing::HIGH_SPEED;
+    let ddr = csd.device_type() & (has::DDR52 | has::HS400) != 0 && high_speed;
+    match width {
+        bus_width::ONE | bus_width::FOUR | bus_width::EIGHT => true,
+        bus_width::FOUR_DDR | bus_width::EIGHT_DDR => ddr,
+        STROBE_DDR => ddr && csd.byte(at::STROBE_SUPPORT) != 0,
+        _ => false,
+    }
+}
+
+/// Eight lines, both edges, enhanced strobe.
+const STROBE_DDR: u8 = bus_width::EIGHT_DDR | bus_width::STROBE;

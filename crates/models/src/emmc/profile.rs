@@ -1,0 +1,103 @@
+//! Profiles: the parameters of a modelled eMMC device and of the bus to it.
+//!
+//! A profile holds mechanisms' parameters, never answers: throughput and latency come out of them.
+//! `docs/emmc-model.md` says which published figure fixes which parameter, and what is assumed.
+
+use crate::media::timing::{Pause, Timing};
+
+/// A device that can be modelled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Profile {
+    /// Name in targets: `profile=NAME`.
+    pub name: &'static str,
+    /// What it is.
+    pub description: &'static str,
+    /// Timing of what is behind the bus.
+    pub timing: Timing,
+    /// Bits 7:0 of DEVICE_TYPE: the timings of the bus it has.
+    pub device_type: u8,
+    /// Enhanced strobe.
+    pub strobe: bool,
+    /// Tasks it queues, 0 to 32; 0 for none.
+    pub queue_depth: u8,
+    /// Volatile cache, KiB; 0 for none.
+    pub cache_kib: u32,
+    /// EXT_CSD_REV, 5 to 8.
+    pub revision: u8,
+    /// Clocks between two blocks of a transfer, besides CRC and start bit.
+    pub block_gap: u32,
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const NEVER: Pause = Pause { every_bytes: 0, ns: 0 };
+
+/// High speed to HS400 at 1.8 V.
+const HS400_TYPES: u8 = 0x57;
+
+/// An HS400 device as boards of TI carry it, without command queueing.
+pub const HS400: Profile = Profile {
+    name: "emmc-hs400",
+    description: "eMMC 5.1, HS400, one command at a time (TI J7200 and AM62P boards)",
+    timing: Timing {
+        link_efficiency_permille: 1000,
+        command_ns: 76_000,
+        transfer_setup_ns: 0,
+        firmware_ns: 5_000,
+        firmware_jitter_ns: 4_000,
+        lookup_ns: 0,
+        channels: 1,
+        dies_per_channel: 2,
+        planes_per_die: 2,
+        page_bytes: 16 * KIB as u32,
+        read_ns: 38_000,
+        program_ns: 1_850_000,
+        program_slc_ns: 400_000,
+        erase_ns: 5_000_000,
+        block_bytes: 24 * MIB,
+        channel_rate: 533,
+        suspend_ns: 30_000,
+        read_ahead_bytes: 512 * KIB,
+        write_buffer_bytes: 2 * MIB,
+        checkpoint: NEVER,
+        patrol: NEVER,
+    },
+    device_type: HS400_TYPES,
+    strobe: true,
+    queue_depth: 0,
+    cache_kib: 512,
+    revision: 8,
+    block_gap: 58,
+};
+
+/// The same with a queue of 32 tasks.
+pub const HS400_CMDQ: Profile = Profile {
+    name: "emmc-hs400-cmdq",
+    description: "eMMC 5.1, HS400, command queueing",
+    queue_depth: 32,
+    ..HS400
+};
+
+impl Profile {
+    /// Every profile; the first is the default.
+    pub const ALL: [&'static Self; 2] = [&HS400_CMDQ, &HS400];
+
+    /// Whether a device can be like this.
+    ///
+    /// # Errors
+    /// The first value that is impossible: its name, what it is, what it may be.
+    pub fn check(&self) -> Result<(), (&'static str, u64, &'static str)> {
+        if self.queue_depth > 32 {
+            return Err(("queue_depth", self.queue_depth.into(), "0 to 32"));
+        }
+        if !(5..=8).contains(&self.revision) {
+            return Err(("revision", self.revision.into(), "5 to 8"));
+        }
+        self.timing.check()
+    }
+
+    /// The profile of this name.
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        Self::ALL.into_iter().find(|profile| profile.name == name)
+    }
+}

@@ -1,0 +1,358 @@
+//! The eMMC model as a host sees it: registers, memory, the states of the card.
+
+use flysch_api::machine::{Clock, DmaRegion, Identity, Registers};
+use flysch_models::emmc::{Config, ENGINE, Emmc, WINDOW, profile};
+use flysch_models::machine::{Inline, Mode};
+use flysch_models::random::Random;
+use flysch_wire::mmc::adma;
+use flysch_wire::mmc::command::{CommandIndex, OCR_POWERED_UP, SwitchArgument, TaskParams};
+use flysch_wire::mmc::cqhci::{self, CQCFG, CQCTL, CQTCN, CQTDBR, CQTDLBA, CQTERRI, Cqcfg, Cqctl};
+use flysch_wire::mmc::cqhci::{Cqterri, Task, Transfer, act};
+use flysch_wire::mmc::ext_csd;
+use flysch_wire::mmc::sdhci::{self as reg, Block, Clock as ClockControl, Command, Control};
+use flysch_wire::mmc::sdhci::{Interrupts, dma, response, voltage};
+use flysch_wire::mmc::{CardState, CardStatus};
+
+const BASE: u64 = 0x10_0000;
+const DATA: usize = 1 << 20;
+const ADDRESS: u32 = 1 << 16;
+
+struct Host {
+    machine: Inline<Emmc>,
+    memory: DmaRegion,
+}
+
+fn small() -> Config {
+    Config { size: 16 << 20, ..Config::default() }
+}
+
+impl Host {
+    fn new(config: Config) -> Self {
+        let memory = DmaRegion::zeroed(8 << 20, BASE);
+        let model = Emmc::new(config, memory.clone()).unwrap();
+        let machine = Inline::new(model, memory.clone(), Identity::default(), Mode::Virtual);
+        Self { machine, memory }
+    }
+
+    /// A card in the transfer state, one data line, 26 MHz.
+    fn up(config: Config) -> Self {
+        let host = Self::new(config);
+        let control = Control::new().with_power(true).with_voltage(voltage::V3_3);
+        host.write(reg::CONTROL, control.with_dma(dma::ADMA2).into_bits());
+        host.write(reg::STATUS_ENABLE, u32::MAX);
+        host.clock(250);
+        host.command(CommandIndex::GoIdleState, 0, response::NONE).unwrap();
+        let ocr = || host.command(CommandIndex::SendOpCond, 0x40FF_8080, response::SHORT).unwrap();
+        while ocr() & OCR_POWERED_UP == 0 {
+            host.rest(1_000_000);
+        }
+        host.command(CommandIndex::AllSendCid, 0, response::LONG).unwrap();
+        host.command(CommandIndex::SetRelativeAddr, ADDRESS, response::SHORT).unwrap();
+        host.command(CommandIndex::SelectCard, ADDRESS, response::SHORT).unwrap();
+        host.clock(4);
+        host
+    }
+
+    fn write(&self, offset: u32, value: u32) {
+        self.machine.write32(offset, value);
+    }
+
+    fn read(&self, offset: u32) -> u32 {
+        self.machine.read32(offset)
+    }
+
+    /// Time passes; nobody waits for an interrupt, or a line that is up would end each wait.
+    fn rest(&self, nanos: u64) {
+        self.write(reg::SIGNAL_ENABLE, 0);
+        let until = self.machine.now().after_nanos(nanos);
+        while self.machine.now() < until {
+            self.machine.wait(Some(until));
+        }
+    }
+
+    fn clock(&self, division: u16) {
+        let clock = ClockControl::new().with_internal(true).with_division(division);
+        self.write(reg::CLOCK, clock.into_bits());
+        self.rest(100_000);
+        assert!(ClockControl::from_bits(self.read(reg::CLOCK)).stable());
+        self.write(reg::CLOCK, clock.with_card(true).into_bits());
+    }
+
+    /// Waits for status bits, a second at most; errors are given back.
+    fn until(&self, bits: Interrupts) -> Result<(), Interrupts> {
+        for _ in 0..100_000 {
+            let status = self.read(reg::STATUS);
+            if status & Interrupts::ERRORS != 0 {
+                self.write(reg::STATUS, u32::MAX);
+                return Err(Interrupts::from_bits(status));
+            }
+            if status & bits.into_bits() != 0 {
+                self.write(reg::STATUS, bits.into_bits());
+                return Ok(());
+            }
+            self.rest(10_000);
+        }
+        panic!("nothing happens");
+    }
+
+    fn send(&self, command: Command, argument: u32) -> Result<u32, Interrupts> {
+        self.write(reg::ARGUMENT, argument);
+        self.write(reg::COMMAND, command.into_bits());
+        self.until(Interrupts::new().with_command(true))?;
+        Ok(self.read(reg::RESPONSE))
+    }
+
+    fn command(&self, index: CommandIndex, argument: u32, kind: u8) -> Result<u32, Interrupts> {
+        self.send(Command::new().with_index(index.into_bits()).with_response(kind), argument)
+    }
+
+    fn status(&self) -> CardStatus {
+        let word = self.command(CommandIndex::SendStatus, ADDRESS, response::SHORT);
+        CardStatus::from_bits(word.unwrap())
+    }
+
+    fn switch(&self, index: u8, value: u8) -> CardStatus {
+        let argument = SwitchArgument::write(index, value).into_bits();
+        self.command(CommandIndex::Switch, argument, response::SHORT).unwrap();
+        let mut error = false;
+        loop {
+            let status = self.status();
+            error |= status.switch_error();
+            if status.is_ready() {
+                return status.with_switch_error(error);
+            }
+            self.rest(10_000);
+        }
+    }
+
+    /// A transfer of blocks between the card and `at` in memory, by ADMA2.
+    fn transfer(&self, read: bool, sector: u32, blocks: u16, at: usize) -> Result<(), Interrupts> {
+        let bytes = u32::from(blocks) * 512;
+        self.memory.store32(0, adma::transfer(bytes, adma::END));
+        self.memory.store32(4, (BASE + at as u64) as u32);
+        self.write(reg::ADMA_ADDRESS, BASE as u32);
+        self.write(reg::BLOCK, Block::new().with_size(512).with_count(blocks).into_bits());
+        let count = CommandIndex::SetBlockCount;
+        self.command(count, blocks.into(), response::SHORT)?;
+        let index = if read { 18 } else { 25 };
+        let command = Command::new()
+            .with_index(index)
+            .with_response(response::SHORT)
+            .with_data(true)
+            .with_dma(true)
+            .with_count(true)
+            .with_multi(true)
+            .with_read(read);
+        let status = CardStatus::from_bits(self.send(command, sector)?);
+        if status.errors().into_bits() != 0 {
+            self.write(reg::CLOCK, self.read(reg::CLOCK) | ClockControl::RESETS & !(1 << 24));
+            self.rest(100_000);
+            return Err(Interrupts::new());
+        }
+        self.until(Interrupts::new().with_transfer(true))
+    }
+
+    /// The engine on, with task descriptors at the start of memory.
+    fn queueing(config: Config) -> Self {
+        let host = Self::up(config);
+        assert!(!host.switch(ext_csd::CMDQ_MODE_EN, 1).switch_error());
+        host.write(ENGINE + CQTDLBA, BASE as u32);
+        host.write(ENGINE + CQCFG, Cqcfg::new().with_direct(true).with_enable(true).into_bits());
+        host.write(ENGINE + cqhci::CQISTE, u32::MAX);
+        host
+    }
+
+    fn task(&self, number: usize, task: Task, at: usize) {
+        let word = task.with_valid(true).with_end(true).with_act(act::TASK).into_bits();
+        let transfer = Transfer::of(u32::from(task.blocks()) * 512, true).into_bits();
+        self.memory.store64(number * 16, word);
+        self.memory.store64(number * 16 + 8, u64::from(transfer) | (BASE + at as u64) << 32);
+    }
+
+    fn ended(&self, tasks: u32) {
+        for _ in 0..100_000 {
+            if self.read(ENGINE + CQTCN) & tasks == tasks {
+                return;
+            }
+            self.rest(10_000);
+        }
+        panic!("tasks {tasks:#x} do not end");
+    }
+}
+
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    (0..len / 8).flat_map(|_| random.bits().to_le_bytes()).collect()
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let host = Host::up(small());
+    let content = pattern(64 << 10, 1);
+    host.memory.write(DATA, &content);
+    host.transfer(false, 100, 127, DATA).unwrap();
+    host.transfer(true, 100, 127, 2 * DATA).unwrap();
+    let mut back = vec![0; 127 * 512];
+    host.memory.read(2 * DATA, &mut back);
+    assert!(back == content[..back.len()]);
+    let last = (16_u32 << 20) / 512;
+    assert!(host.transfer(true, last - 1, 1, DATA).is_ok());
+    assert!(host.transfer(true, last - 1, 2, DATA).is_err(), "beyond the end");
+}
+
+#[test]
+fn a_command_out_of_its_state_is_not_answered_and_the_next_response_says_so() {
+    let host = Host::up(small());
+    let silent = host.command(CommandIndex::SendCsd, ADDRESS, response::LONG);
+    assert!(silent.unwrap_err().command_timeout());
+    assert!(host.status().illegal_command());
+    let status = host.status();
+    assert!(!status.illegal_command(), "once");
+    assert_eq!(status.state(), CardState::Transfer);
+}
+
+#[test]
+fn what_cannot_be_switched_is_a_switch_error() {
+    let host = Host::up(small());
+    assert!(host.switch(ext_csd::REVISION, 7).switch_error(), "read only");
+    assert!(host.switch(ext_csd::PARTITION_CONFIG, 4).switch_error(), "no such partition");
+    assert!(host.switch(ext_csd::HS_TIMING, 3).switch_error(), "HS400 on one line");
+    assert!(!host.switch(ext_csd::HS_TIMING, 1).switch_error());
+    assert!(!host.status().switch_error(), "told once");
+}
+
+#[test]
+fn data_crosses_only_while_both_sides_use_the_bus_the_same_way() {
+    let host = Host::up(small());
+    host.switch(ext_csd::BUS_WIDTH, ext_csd::bus_width::EIGHT);
+    let spoilt = host.transfer(true, 0, 8, DATA);
+    assert!(spoilt.unwrap_err().data_crc(), "the card drives eight lines, the host looks at one");
+    let control = Control::from_bits(host.read(reg::CONTROL)).with_bus_8(true);
+    host.write(reg::CONTROL, control.into_bits());
+    host.transfer(true, 0, 8, DATA).unwrap();
+    // Faster than legacy timing allows.
+    host.clock(1);
+    let silent = host.command(CommandIndex::SendStatus, ADDRESS, response::SHORT);
+    assert!(silent.unwrap_err().command_timeout());
+}
+
+#[test]
+fn tasks_run_side_by_side_and_end_by_their_bits() {
+    let host = Host::queueing(small());
+    let content = pattern(8 * 4096, 3);
+    host.memory.write(DATA, &content);
+    for n in 0..8 {
+        let task = Task::new().with_blocks(8).with_address(64 * n as u32);
+        host.task(n, task, DATA + n * 4096);
+    }
+    host.write(ENGINE + CQTDBR, 0xFF);
+    host.ended(0xFF);
+    assert_eq!(host.read(ENGINE + CQTDBR), 0);
+    host.write(ENGINE + CQTCN, 0xFF);
+    assert_eq!(host.read(ENGINE + CQTCN), 0);
+    for n in 0..8 {
+        let task = Task::new().with_blocks(8).with_address(64 * n as u32).with_read(true);
+        host.task(n, task, 2 * DATA + n * 4096);
+    }
+    let start = host.machine.now();
+    host.write(ENGINE + CQTDBR, 0xFF);
+    host.ended(0xFF);
+    let all = host.machine.now() - start;
+    let mut back = vec![0; content.len()];
+    host.memory.read(2 * DATA, &mut back);
+    assert!(back == content);
+    host.write(ENGINE + CQTCN, 0xFF);
+    let start = host.machine.now();
+    host.write(ENGINE + CQTDBR, 1);
+    host.ended(1);
+    let one = host.machine.now() - start;
+    assert!(all < one * 8, "{all:?} for eight, {one:?} for one");
+}
+
+#[test]
+fn a_task_the_card_refuses_names_itself_and_stops_the_engine() {
+    let host = Host::queueing(small());
+    host.task(3, Task::new().with_blocks(8).with_address(u32::MAX - 8).with_read(true), DATA);
+    host.task(4, Task::new().with_blocks(8).with_read(true), DATA);
+    host.write(ENGINE + CQTDBR, 1 << 3);
+    host.rest(1_000_000);
+    host.write(ENGINE + CQTDBR, 1 << 4);
+    host.rest(10_000_000);
+    let error = Cqterri::from_bits(host.read(ENGINE + CQTERRI));
+    assert!(error.command_valid());
+    assert_eq!((error.command_task(), error.command()), (3, 45));
+    assert_eq!(host.read(ENGINE + CQTCN), 0, "nothing ends after it");
+    let halt = Cqctl::new().with_halt(true);
+    host.write(ENGINE + CQCTL, halt.into_bits());
+    assert!(Cqctl::from_bits(host.read(ENGINE + CQCTL)).halt());
+    host.write(ENGINE + CQCTL, halt.with_clear_all(true).into_bits());
+    assert_eq!(host.read(ENGINE + CQTDBR), 0);
+    host.command(CommandIndex::CmdqTaskMgmt, 1, response::SHORT).unwrap();
+    host.write(ENGINE + CQCTL, 0);
+    host.task(4, Task::new().with_blocks(8).with_read(true), DATA);
+    host.write(ENGINE + CQTDBR, 1 << 4);
+    host.ended(1 << 4);
+}
+
+#[test]
+fn a_card_that_queues_takes_no_plain_transfers_and_one_that_does_not_no_tasks() {
+    let host = Host::queueing(small());
+    host.write(ENGINE + CQCTL, Cqctl::new().with_halt(true).into_bits());
+    assert!(host.transfer(true, 0, 8, DATA).unwrap_err().command_timeout());
+    let plain = Host::up(Config { profile: profile::HS400, ..small() });
+    assert!(plain.switch(ext_csd::CMDQ_MODE_EN, 1).switch_error());
+    let params = TaskParams::new().with_blocks(1).into_bits();
+    let queued = plain.command(CommandIndex::QueuedTaskParams, params, response::SHORT);
+    assert!(queued.unwrap_err().command_timeout());
+}
+
+#[test]
+fn what_was_not_flushed_may_go_with_the_power_and_what_was_stays() {
+    let host = Host::up(Config { volatile_cache: true, ..small() });
+    host.switch(ext_csd::CACHE_CTRL, 1);
+    let content = pattern(64 << 10, 5);
+    host.memory.write(DATA, &content);
+    host.transfer(false, 0, 64, DATA).unwrap();
+    host.switch(ext_csd::FLUSH_CACHE, 1);
+    host.transfer(false, 1024, 64, DATA).unwrap();
+    let loss = host.machine.with_model(|model| model.cut_power().unwrap());
+    assert_eq!(loss.vanished + loss.survived, 64, "sectors that were in the cache alone");
+    assert!(loss.vanished > 0);
+    assert!(host.command(CommandIndex::SendStatus, ADDRESS, response::SHORT).is_err());
+}
+
+/// Noise in registers and in the lists they point to: the model answers, in bounded time, and a
+/// reset brings it back.
+#[test]
+fn noise_breaks_nothing() {
+    for seed in 1..=20 {
+        let host = Host::queueing(small());
+        let mut random = Random::new(seed);
+        for _ in 0..3000 {
+            let (area, value) = (random.below(8), random.bits());
+            let offset = match area {
+                0..=2 => random.below(0x60) as u32 & !3,
+                3..=5 => ENGINE + random.below(0x60) as u32 & !3,
+                6 => random.below(WINDOW.into()) as u32 & !3,
+                _ => {
+                    let at = random.below(2048) as usize & !7;
+                    // Nearly a descriptor.
+                    host.memory.store64(at, value & 0xFF_FFFF_00FF_FFFF | 1);
+                    continue;
+                }
+            };
+            match random.below(3) {
+                0 => drop(host.read(offset)),
+                1 => host.write(offset, value as u32),
+                _ => host.write(offset, 1 << random.below(32)),
+            }
+            if random.below(50) == 0 {
+                host.rest(random.below(2_000_000));
+            }
+        }
+        host.write(reg::CLOCK, ClockControl::new().with_reset_all(true).into_bits());
+        host.rest(1_000_000);
+        assert_eq!(host.read(reg::CLOCK), 0, "seed {seed}");
+        assert_eq!(host.read(ENGINE + CQTDBR), 0);
+    }
+}

@@ -1,0 +1,107 @@
+use crate::code::code;
+use bitfield_struct::bitfield;
+
+code! {
+    /// Where a card is (6.13, CURRENT_STATE).
+    pub enum CardState: u8 {
+        /// idle.
+        Idle = 0 => "idle",
+        /// ready.
+        Ready = 1 => "ready",
+        /// ident.
+        Identification = 2 => "ident",
+        /// stby.
+        StandBy = 3 => "stby",
+        /// tran.
+        Transfer = 4 => "tran",
+        /// data.
+        SendingData = 5 => "data",
+        /// rcv.
+        ReceiveData = 6 => "rcv",
+        /// prg.
+        Programming = 7 => "prg",
+        /// dis.
+        Disconnect = 8 => "dis",
+        /// btst.
+        BusTest = 9 => "btst",
+        /// slp.
+        Sleep = 10 => "slp",
+    }
+}
+
+impl CardState {
+    const fn into_field(self) -> u8 {
+        self.into_bits()
+    }
+}
+
+/// Device status, the content of R1 (6.13).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct CardStatus {
+    #[bits(5)]
+    __: u8,
+    /// APP_CMD: the card expects an application command (SD).
+    pub app_cmd: bool,
+    /// EXCEPTION_EVENT: something stands in EXCEPTION_EVENTS_STATUS.
+    pub exception_event: bool,
+    /// SWITCH_ERROR: CMD6 did not change what it was asked to change.
+    pub switch_error: bool,
+    /// READY_FOR_DATA.
+    pub ready_for_data: bool,
+    /// CURRENT_STATE.
+    #[bits(4, into = CardState::into_field, from = CardState::from_bits)]
+    pub state: CardState,
+    /// ERASE_RESET: an erase sequence was cleared.
+    pub erase_reset: bool,
+    __: bool,
+    /// WP_ERASE_SKIP: only part was erased.
+    pub wp_erase_skip: bool,
+    /// CID/CSD_OVERWRITE.
+    pub csd_overwrite: bool,
+    #[bits(2)]
+    __: u8,
+    /// ERROR: a general or unknown error.
+    pub error: bool,
+    /// CC_ERROR: an error of the card's controller.
+    pub cc_error: bool,
+    /// DEVICE_ECC_FAILED: the data could not be corrected.
+    pub ecc_failed: bool,
+    /// ILLEGAL_COMMAND: of the command before.
+    pub illegal_command: bool,
+    /// COM_CRC_ERROR: of the command before.
+    pub com_crc_error: bool,
+    /// LOCK_UNLOCK_FAILED.
+    pub lock_unlock_failed: bool,
+    /// DEVICE_IS_LOCKED.
+    pub locked: bool,
+    /// WP_VIOLATION.
+    pub wp_violation: bool,
+    /// ERASE_PARAM.
+    pub erase_param: bool,
+    /// ERASE_SEQ_ERROR.
+    pub erase_seq_error: bool,
+    /// BLOCK_LEN_ERROR.
+    pub block_len_error: bool,
+    /// ADDRESS_MISALIGN.
+    pub address_misalign: bool,
+    /// ADDRESS_OUT_OF_RANGE.
+    pub out_of_range: bool,
+}
+
+impl CardStatus {
+    /// The errors among the bits that are of this command: ILLEGAL_COMMAND and COM_CRC_ERROR are of
+    /// the one before.
+    pub const ERRORS: u32 = 0xFD39_8080;
+
+    /// The status with the errors alone.
+    pub const fn errors(self) -> Self {
+        Self::from_bits(self.into_bits() & Self::ERRORS)
+    }
+
+    /// Whether the card takes data commands: ready, and in the transfer state. A card that
+    /// programs may call itself ready for the next block.
+    pub fn is_ready(self) -> bool {
+        self.ready_for_data() && self.state() == CardState::Transfer
+    }
+}

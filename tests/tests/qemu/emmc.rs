@@ -1,0 +1,196 @@
+//! Our driver on QEMU's eMMC device (QEMU 11) and SD card: somebody else's reading of the
+//! specification.
+
+use flysch_api::block::{Device as _, Operation as Wish, Request};
+use flysch_api::data::Data;
+use flysch_api::machine::{Clock as _, DmaRegion, Instant, Machine as _};
+use flysch_cam::{Disk, sdda};
+use flysch_emmc::{CardKind, Cause, EraseKind, Error, Host, Operation, Options, Output, Port};
+use flysch_emmc::{RpmbError, RpmbKey, RpmbRequest, Timing};
+use flysch_qemu::{Backing, Controller, Machine, Unit};
+use flysch_tests::command::{flysch, ran};
+use flysch_tests::qemu::{Release, releases};
+use flysch_wire::mmc::rpmb::RpmbStatus;
+
+const USER: u64 = 64 << 20;
+const BOOT: u64 = 1 << 20;
+const RPMB: u64 = 128 << 10;
+const EMMC: Controller = Controller::Emmc { boot_bytes: BOOT, rpmb_bytes: RPMB };
+
+/// Releases whose eMMC device can be made: the type is there before that, for boards alone.
+fn with_emmc() -> impl Iterator<Item = Release> {
+    releases().into_iter().filter(|release| release.is_11)
+}
+
+fn machine(release: &Release, controller: Controller) -> Machine {
+    let bytes = if controller == Controller::Sd { USER } else { USER + 2 * BOOT + RPMB };
+    let backing = Backing::Memory { bytes };
+    let options = flysch_qemu::Options {
+        program: Some(release.program.clone()),
+        controller,
+        memory_bytes: 64 << 20,
+        units: vec![Unit { lun: 0, backing, read_only: false }],
+        ..flysch_qemu::Options::default()
+    };
+    Machine::start(&options).unwrap_or_else(|e| panic!("{}: {e}", release.name))
+}
+
+/// A host that is up, and the memory that is left.
+fn host(machine: &Machine, options: Options) -> (Host<Machine>, DmaRegion) {
+    let needed = Host::<Machine>::memory_len(&options).next_multiple_of(4096);
+    let memory = machine.memory();
+    let mut host = Host::new(machine.clone(), memory.carve(0, needed), options).expect("host");
+    host.bring_up(machine).expect("bring-up");
+    (host, memory.carve(needed, memory.len() - needed))
+}
+
+#[test]
+fn what_was_written_through_the_command_comes_back() {
+    let words = "--rw=randrw --bs=4k --iodepth=8 --number_ios=100 --size=4m --verify=crc32c";
+    let verified = |target: String| {
+        let mut command = flysch();
+        command.args(["bench", "--on", &target]).args(words.split(' '));
+        let ran = ran(command.output().unwrap());
+        assert_eq!(ran.status, 0, "{target}: {}", ran.stderr);
+    };
+    for release in releases() {
+        for keys in ["size=64M", "size=64M,dma=off"] {
+            verified(format!("sd@qemu,{keys},qemu={}", release.program.display()));
+        }
+    }
+    for release in with_emmc() {
+        for keys in ["size=64M", "size=64M,dma=off", "size=64M,boot=8M,partition=boot1"] {
+            verified(format!("emmc@qemu,{keys},qemu={}", release.program.display()));
+        }
+    }
+}
+
+fn carry_out(disk: &mut Disk<Port<Machine>>, machine: &Machine, request: &Request) {
+    disk.submit(request, machine.now()).expect("taken");
+    disk.ring(machine.now());
+    let completion = loop {
+        if let Some(completion) = disk.poll(machine.now()) {
+            break completion;
+        }
+        machine.wait(disk.poll_at());
+    };
+    assert_eq!(completion.result, Ok(()), "{request:?}");
+}
+
+/// From a sector to more than one command moves, by DMA and by the buffer port.
+#[test]
+fn data_of_every_length_comes_back() {
+    for (release, dma) in
+        with_emmc().flat_map(|release| [(release.clone(), true), (release, false)])
+    {
+        let machine = machine(&release, EMMC);
+        let options = Options { dma, ..Options::default() };
+        let (host, memory) = host(&machine, options);
+        let sectors = host.device().sectors;
+        assert_eq!(sectors, USER / 512);
+        let card = sdda::Card { sectors, ..sdda::Card::default() };
+        let shape = sdda::shape(0, &card).unwrap();
+        let port = host.into_ports().remove(0);
+        let scratch = memory.carve(0, 4096);
+        let mut disk = Disk::new(port, shape, scratch, &Default::default()).unwrap();
+        for (n, len) in [512, 1024, 4096, 64 << 10, 1 << 20].into_iter().enumerate() {
+            let (from, to) = (1 << 20, 4 << 20);
+            let content: Vec<u8> = (0..len).map(|at| (at / 7 + at * n) as u8).collect();
+            memory.write(from, &content);
+            memory.fill(to, len, 0);
+            for (operation, at) in [(Wish::Write, from), (Wish::Read, to)] {
+                let data = Data::One(memory.slice(at, len as u32));
+                let offset = (n as u64) << 21;
+                let request = Request {
+                    operation,
+                    force_unit_access: false,
+                    offset,
+                    length: len as u64,
+                    data,
+                    crypto: None,
+                    token: 0,
+                    accepted: Instant::START,
+                };
+                carry_out(&mut disk, &machine, &request);
+            }
+            let mut back = vec![0; len];
+            memory.read(to, &mut back);
+            assert!(back == content, "{}: {len} bytes, dma {dma}", release.name);
+        }
+    }
+}
+
+#[test]
+fn boot_partitions_and_replay_protected_memory() {
+    for release in with_emmc() {
+        let machine = machine(&release, EMMC);
+        let (mut host, _) = host(&machine, Options::default());
+        assert_eq!((host.device().kind, host.device().timing), (CardKind::Emmc, Timing::HighSpeed));
+        let write = Operation::Write { partition: 1, first: 3, data: vec![7; 1024] };
+        assert_eq!(host.run(&machine, write), Ok(Output::None));
+        let read = |partition| Operation::Read { partition, first: 2, sectors: 3 };
+        let Ok(Output::Data(boot)) = host.run(&machine, read(1)) else { panic!("no data") };
+        assert_eq!((boot[511], boot[512], boot[1535]), (0, 7, 7));
+        let Ok(Output::Data(user)) = host.run(&machine, read(0)) else { panic!("no data") };
+        assert!(user.iter().all(|&byte| byte == 0), "the user area has none of it");
+        let none = host.run(&machine, read(4));
+        assert_eq!(none, Err(Error::Failed(Cause::NoPartition(4))));
+
+        let (key, nonce) = (RpmbKey::new([3; 32]), [2; 16]);
+        let count = |key| RpmbRequest::ReadCounter { key, nonce };
+        let no_key = Err(Error::Rpmb(RpmbError::Result(RpmbStatus::KeyNotProgrammed)));
+        assert_eq!(host.rpmb(&machine, count(None)), no_key);
+        host.rpmb(&machine, RpmbRequest::ProgramKey { key: key.clone() }).expect("a key");
+        let data = vec![9; 256];
+        let write = |key: &RpmbKey, counter| RpmbRequest::Write {
+            key: key.clone(),
+            counter,
+            address: 5,
+            data: data.clone(),
+        };
+        let written = host.rpmb(&machine, write(&key, 0)).expect("written");
+        assert_eq!((written.counter, written.proved), (1, true));
+        let read = RpmbRequest::Read { key: Some(key.clone()), nonce, address: 5, blocks: 1 };
+        assert_eq!(host.rpmb(&machine, read).expect("read").data, data);
+        let other = host.rpmb(&machine, write(&RpmbKey::new([4; 32]), 1));
+        let refused = RpmbError::Result(RpmbStatus::AuthenticationFailure);
+        assert_eq!(other, Err(Error::Rpmb(refused)));
+        assert_eq!(host.rpmb(&machine, count(Some(key))).expect("counter").counter, 1);
+    }
+}
+
+#[test]
+fn what_the_card_lacks_is_refused_with_a_word() {
+    for release in with_emmc() {
+        let machine = machine(&release, EMMC);
+        let (mut host, _) = host(&machine, Options::default());
+        for operation in [Operation::Sleep, Operation::Sanitize, Operation::Barrier] {
+            let refused = host.run(&machine, operation.clone());
+            assert!(matches!(refused, Err(Error::Unsupported(_))), "{operation:?}: {refused:?}");
+        }
+        assert_eq!(host.run(&machine, Operation::Reset), Ok(Output::None));
+        host.shut_down(&machine).expect("shut down");
+        assert_eq!(host.run(&machine, Operation::ReadExtCsd), Err(Error::NotUp));
+        host.bring_up(&machine).expect("up again");
+    }
+}
+
+#[test]
+fn an_sd_card_speaks_the_second_dialect() {
+    for release in releases() {
+        let machine = machine(&release, Controller::Sd);
+        let (mut host, _) = host(&machine, Options::default());
+        let device = host.device();
+        assert_eq!((device.kind, device.lines, device.sectors), (CardKind::Sd, 4, USER / 512));
+        let erase = Operation::Erase { kind: EraseKind::Erase, first: 0, sectors: 8 };
+        assert_eq!(host.run(&machine, erase), Ok(Output::None));
+        let flush = host.run(&machine, Operation::Flush);
+        assert!(matches!(flush, Err(Error::Unsupported(_))), "{flush:?}");
+        let none = Options { partition: 1, ..Options::default() };
+        let memory = machine.memory().carve(0, Host::<Machine>::memory_len(&none));
+        let mut other = Host::new(machine.clone(), memory, none).unwrap();
+        let failed = other.bring_up(&machine);
+        let cause = Cause::NoPartition(1);
+        assert_eq!(failed, Err(Error::Step { step: "features", cause }));
+    }
+}

@@ -1,0 +1,252 @@
+//! eMMC and SD stacks: machine, driver, ports, disks.
+
+use flysch_api::machine::{DmaRegion, Identity, Machine};
+use flysch_bench::results::Incident;
+use flysch_cam::{Disk, Shape, sdda};
+use flysch_emmc::{Device, ErrorLog, Host, Operation, Options, Output, Port, Queueing};
+use flysch_files::Made;
+use flysch_models::emmc::{Config, Emmc as Model};
+use flysch_models::faults::Plan;
+use flysch_models::machine::{Inline, Mode};
+use flysch_models::store::{FileStore, Store};
+
+use crate::error::Error;
+use crate::image::{self, Image};
+use crate::incidents::{self, Witness};
+use crate::lane::{Lane, MemoryPlan};
+use crate::open::{Needs, Open};
+use crate::target::{CardKind, CardQemuTarget, ClockKind, EmmcTarget, FaultsFrom};
+use crate::ticks::ticks;
+use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
+
+/// Intel's Elkhart Lake controller, which the model is like: the driver finds its engine by this.
+const IDENTITY: Identity = Identity { vendor: 0x8086, device: 0x4B47 };
+
+/// An eMMC or SD host with everything above it, up to the disks of one partition.
+#[derive(Debug)]
+pub struct Emmc<M: Machine> {
+    machine: M,
+    lanes: Vec<Lane<Port<M>>>,
+    description: String,
+    clock: ClockKind,
+    /// The image, if it was made for this.
+    made: Option<Made>,
+}
+
+/// The management side of an eMMC host. Commands must not be in flight.
+pub trait EmmcControl {
+    /// Does one thing and waits for it.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_emmc::Error>;
+    /// What bring-up learnt about the card and the bus.
+    fn device(&self) -> &Device;
+    /// What went wrong so far.
+    fn errors(&self) -> &ErrorLog;
+}
+
+/// The modelled machine in this thread.
+pub(crate) type EmmcMachine = Inline<Model>;
+
+/// Opens the model in this thread, under a virtual or a hybrid clock.
+pub(crate) fn open_inline(target: &EmmcTarget, needs: &Needs) -> Result<Emmc<EmmcMachine>, Error> {
+    let mode = match target.clock {
+        ClockKind::Virtual => Mode::Virtual,
+        _ => Mode::Hybrid { ticks },
+    };
+    let image =
+        target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
+    let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
+    let profile = config.profile.name;
+    let options = Options {
+        lanes: u16::from(target.lanes).min(needs.lanes.max(1)),
+        queueing: if target.queue { Queueing::Auto } else { Queueing::Off },
+        timing: target.timing,
+        ..driver_options(target.dma, target.partition, needs)
+    };
+    let plan = plan::<EmmcMachine>(&options, needs);
+    let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
+    let model = Model::new(config, region.clone())?;
+    let machine = Inline::new(model, region.clone(), IDENTITY, mode);
+    let mut emmc = Emmc::assemble(machine, &region, &plan, options)?;
+    emmc.description = format!("eMMC model {profile}, {}", emmc.bus());
+    emmc.clock = target.clock;
+    emmc.made = image.and_then(|image| image.made);
+    if target.faults_from == FaultsFrom::Open {
+        emmc.machine.arm(target.faults.clone());
+    }
+    Ok(emmc)
+}
+
+/// The model of `target`, whose image has so many bytes.
+fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Config, Error> {
+    let size = image.or(target.size).unwrap_or(MODEL_SIZE);
+    let store = target.image.as_deref().map(|path| FileStore::open(path, size)).transpose()?;
+    Ok(Config {
+        profile: target.profile,
+        store: store.map(Store::File),
+        size,
+        general: target.general.into_iter().collect(),
+        volatile_cache: target.faults.cuts_power(),
+        faults: match target.faults_from {
+            FaultsFrom::Power => target.faults.clone(),
+            FaultsFrom::Open => Plan::none(),
+        },
+        seed: target.seed,
+        ..Config::default()
+    })
+}
+
+/// Starts QEMU and opens its card.
+pub(crate) fn open_qemu(
+    target: &CardQemuTarget,
+    needs: &Needs,
+) -> Result<Emmc<flysch_qemu::Machine>, Error> {
+    let options = driver_options(target.dma, target.partition, needs);
+    let plan = plan::<flysch_qemu::Machine>(&options, needs);
+    let (controller, extra, name) = match target.kind {
+        CardKind::Emmc { boot, rpmb } => {
+            let controller = flysch_qemu::Controller::Emmc { boot_bytes: boot, rpmb_bytes: rpmb };
+            (controller, 2 * boot + rpmb, "eMMC device")
+        }
+        CardKind::Sd => (flysch_qemu::Controller::Sd, 0, "SD card"),
+    };
+    // The size is that of the user area; what QEMU is given holds everything.
+    let user = match (&target.image, target.size) {
+        (None, size) => Some(size.unwrap_or(image::QEMU_SIZE)),
+        (Some(_), size) => size,
+    };
+    let whole = user.map(|bytes| bytes.saturating_add(extra));
+    let (backing, made) = image::for_qemu(target.image.as_deref(), whole)?;
+    let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
+        program: target.qemu.clone(),
+        controller,
+        queues: 0,
+        memory_bytes: plan.total() as u64,
+        units: vec![flysch_qemu::Unit { lun: 0, backing, read_only: false }],
+        socket: None,
+    })?;
+    let version = machine.version();
+    let region = machine.memory().clone();
+    let mut emmc = Emmc::assemble(machine, &region, &plan, options)?;
+    emmc.description = format!("{name} of QEMU {version}, {}", emmc.bus());
+    emmc.made = made;
+    Ok(emmc)
+}
+
+fn driver_options(dma: bool, partition: u8, needs: &Needs) -> Options {
+    Options {
+        depth: needs.queue_depth.clamp(1, Options::DEPTH_MAX.into()) as u16,
+        dma,
+        partition,
+        ..Options::default()
+    }
+}
+
+fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
+    let scratch = Disk::<Port<M>>::scratch_bytes(options.depth.into());
+    let scratch = scratch.next_multiple_of(4096);
+    MemoryPlan::new(needs, options.lanes.into(), Host::<M>::memory_len(options), scratch)
+}
+
+impl<M: Machine> Emmc<M> {
+    /// Brings up the host over `machine`, whose memory is `region`, and opens the disk on its
+    /// partition.
+    fn assemble(
+        machine: M,
+        region: &DmaRegion,
+        plan: &MemoryPlan,
+        options: Options,
+    ) -> Result<Self, Error> {
+        let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
+        host.bring_up(&machine)?;
+        let shape = disk_shape(host.device())?;
+        let disk = |(lane, port)| {
+            let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
+            Ok(Lane { disk, memory: plan.data(region), crypto: None })
+        };
+        let ports = host.into_ports().into_iter();
+        let lanes = ports.enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
+        let clock = ClockKind::Real;
+        Ok(Self { machine, lanes, description: String::new(), clock, made: None })
+    }
+
+    /// The bus in words.
+    fn bus(&self) -> String {
+        let Device { timing, lines, queue_depth, .. } = self.host().device();
+        let queue = match queue_depth {
+            0 => "one command at a time".into(),
+            depth => format!("{depth} tasks"),
+        };
+        format!("{timing} on {lines} lines, {queue}")
+    }
+
+    fn host(&self) -> &Host<M> {
+        self.lanes[0].disk.port().host().expect("the first port carries the host")
+    }
+
+    fn host_mut(&mut self) -> &mut Host<M> {
+        self.lanes[0].disk.port_mut().host_mut().expect("the first port carries the host")
+    }
+}
+
+impl<M: Witness> Open for Emmc<M> {
+    type Lane = Lane<Port<M>>;
+    type Clock = M;
+
+    fn parts(&mut self) -> (&mut [Self::Lane], &M) {
+        (&mut self.lanes, &self.machine)
+    }
+
+    fn first(&self) -> &Self::Lane {
+        &self.lanes[0]
+    }
+
+    fn about(&self) -> (&str, ClockKind) {
+        (&self.description, self.clock)
+    }
+
+    fn incidents(&self) -> Vec<Incident> {
+        let mut all = self.machine.injected();
+        all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
+        let kinds = self.host().errors().counts();
+        all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
+        all
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.machine.failure()
+    }
+
+    fn made(&mut self) -> &mut Option<Made> {
+        &mut self.made
+    }
+}
+
+/// The shape of the disk on the selected partition.
+fn disk_shape(device: &Device) -> Result<Shape, Error> {
+    let card = sdda::Card {
+        sectors: device.partition_sectors(device.partition),
+        cache: device.cache,
+        reliable_write: device.has_reliable_write(),
+        trim: device.has_trim(),
+        write_protected: device.csd.write_protected,
+    };
+    Ok(sdda::shape(device.partition, &card)?)
+}
+
+impl<M: Machine> EmmcControl for Emmc<M> {
+    fn operate(&mut self, operation: Operation) -> Result<Output, flysch_emmc::Error> {
+        let machine = self.machine.clone();
+        self.host_mut().run(&machine, operation)
+    }
+
+    fn device(&self) -> &Device {
+        self.host().device()
+    }
+
+    fn errors(&self) -> &ErrorLog {
+        self.host().errors()
+    }
+}

@@ -1,0 +1,242 @@
+use std::path::PathBuf;
+
+use flysch_emmc::Timing;
+use flysch_models::emmc::profile::{HS400_CMDQ, Profile};
+use flysch_models::faults::{self as fault, Plan};
+
+use super::pairs::{Kind, Pairs, key, not_real, on_off};
+use super::{ClockKind, FaultsFrom, ParseError};
+
+/// The model.
+pub(super) const MODEL: Kind = Kind {
+    name: "emmc",
+    help: "an eMMC device and its SD host controller, modelled in this process",
+    keys: &[
+        key(
+            "profile",
+            "emmc-hs400-cmdq|emmc-hs400",
+            "the device's timing and features (emmc-hs400-cmdq)",
+        ),
+        key("size", "BYTES", "size of the user area (4G, or the image's own)"),
+        key("image", "FILE", "keep the user area in this file (memory); made if size is given"),
+        key("partition", PARTITIONS, "the partition that is the disk (user)"),
+        key("gp", "BYTES", "size of a first general purpose partition, a multiple of 8M (none)"),
+        key("timing", TIMINGS, "the fastest timing of the bus that is tried (hs400es)"),
+        key("queue", "on|off", "command queueing, where the device has it (on)"),
+        key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
+        key("lanes", "1..8", "lanes that share the tasks, this many at most (1)"),
+        key("clock", "virtual|hybrid", "whose time: see docs/command.md (hybrid)"),
+        key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
+        key(
+            "faults-from",
+            "open|power",
+            "since when they count: the disk is open, or power is on (open)",
+        ),
+        key("seed", "NUMBER", "seed of the faults and of the media's variation (1)"),
+    ],
+};
+
+/// QEMU's eMMC device.
+pub(super) const QEMU: Kind = Kind {
+    name: "emmc@qemu",
+    help: "QEMU's eMMC device (QEMU 11), in a QEMU started for it",
+    keys: &[
+        key("size", "BYTES", "size of the user area, a power of two (1G, or the image's own)"),
+        key(
+            "image",
+            "FILE",
+            "keep the whole device in this raw file: boot partitions, RPMB, user (a temporary one)",
+        ),
+        key("boot", "BYTES", "size of each boot partition, a multiple of 128K (1M)"),
+        key("rpmb", "BYTES", "size of the replay protected memory, likewise (128K)"),
+        key("partition", "user|boot0|boot1", "the partition that is the disk (user)"),
+        key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
+        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+    ],
+};
+
+/// QEMU's SD card.
+pub(super) const SD: Kind = Kind {
+    name: "sd@qemu",
+    help: "QEMU's SD card, in a QEMU started for it",
+    keys: &[
+        key("size", "BYTES", "size of the card, a power of two (1G, or the image's own)"),
+        key("image", "FILE", "keep its data in this raw file (a temporary one)"),
+        key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
+        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+    ],
+};
+
+const TIMINGS: &str = "legacy|high-speed|ddr52|hs200|hs400|hs400es";
+const PARTITIONS: &str = "user|boot0|boot1|gp1";
+const KIB: u64 = 1 << 10;
+
+/// Settings of the eMMC model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmmcTarget {
+    /// The device's timing and features.
+    pub profile: Profile,
+    /// Bytes of the user area.
+    pub size: Option<u64>,
+    /// File that holds it.
+    pub image: Option<PathBuf>,
+    /// PARTITION_ACCESS of the disk.
+    pub partition: u8,
+    /// Bytes of a general purpose partition.
+    pub general: Option<u64>,
+    /// The fastest timing that is tried.
+    pub timing: Timing,
+    /// Command queueing.
+    pub queue: bool,
+    /// Data by DMA.
+    pub dma: bool,
+    /// Lanes at most.
+    pub lanes: u8,
+    /// Whose time counts: virtual or hybrid.
+    pub clock: ClockKind,
+    /// What goes wrong.
+    pub faults: Plan,
+    /// Since when.
+    pub faults_from: FaultsFrom,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Settings of QEMU's cards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardQemuTarget {
+    /// What kind of card.
+    pub kind: CardKind,
+    /// Bytes of the user area.
+    pub size: Option<u64>,
+    /// File that holds the device.
+    pub image: Option<PathBuf>,
+    /// PARTITION_ACCESS of the disk.
+    pub partition: u8,
+    /// Data by DMA.
+    pub dma: bool,
+    /// The QEMU to start.
+    pub qemu: Option<PathBuf>,
+}
+
+/// Which of QEMU's cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CardKind {
+    /// `emmc`.
+    Emmc {
+        /// Bytes of each boot partition.
+        boot: u64,
+        /// Bytes of the replay protected memory.
+        rpmb: u64,
+    },
+    /// `sd-card`.
+    Sd,
+}
+
+fn partition(name: &str) -> Option<u8> {
+    use flysch_wire::mmc::ext_csd::partition as access;
+    Some(match name {
+        "user" => access::USER,
+        "boot0" => access::BOOT0,
+        "boot1" => access::BOOT1,
+        "gp1" => access::GP1,
+        _ => return None,
+    })
+}
+
+impl Default for EmmcTarget {
+    fn default() -> Self {
+        Self {
+            profile: HS400_CMDQ,
+            size: None,
+            image: None,
+            partition: 0,
+            general: None,
+            timing: Timing::Hs400Es,
+            queue: true,
+            dma: true,
+            lanes: 1,
+            clock: ClockKind::default(),
+            faults: Plan::none(),
+            faults_from: FaultsFrom::default(),
+            seed: 1,
+        }
+    }
+}
+
+impl EmmcTarget {
+    pub(super) fn parse(rest: &str) -> Result<Self, ParseError> {
+        let pairs = Pairs::parse(&MODEL, rest)?;
+        let default = Self::default();
+        let profile = |name: &str| Profile::by_name(name).copied();
+        let target = Self {
+            profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
+            size: pairs.size()?,
+            image: pairs.path("image")?,
+            partition: pairs.get("partition", partition)?.unwrap_or_default(),
+            general: pairs.get("gp", |text| crate::size::parse(text))?,
+            timing: pairs.get("timing", Timing::by_name)?.unwrap_or(default.timing),
+            queue: pairs.get("queue", on_off)?.unwrap_or(default.queue),
+            dma: pairs.get("dma", on_off)?.unwrap_or(default.dma),
+            lanes: pairs.within("lanes", 1, 8)?.unwrap_or(default.lanes),
+            clock: pairs.get("clock", not_real)?.unwrap_or_default(),
+            faults: pairs.faults(&fault::Kind::EMMC)?,
+            faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
+            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
+        };
+        let queues = target.queue && target.dma && target.profile.queue_depth != 0;
+        if target.lanes > 1 && !queues {
+            return Err(ParseError::Value {
+                key: "lanes",
+                given: target.lanes.to_string(),
+                expected: "1: more need command queueing".into(),
+            });
+        }
+        if target.partition == 4 && target.general.is_none() {
+            return Err(ParseError::Value {
+                key: "partition",
+                given: "gp1".into(),
+                expected: "user, boot0 or boot1; `gp=` makes a general purpose partition".into(),
+            });
+        }
+        Ok(target)
+    }
+}
+
+impl CardQemuTarget {
+    pub(super) fn parse_emmc(rest: &str) -> Result<Self, ParseError> {
+        let pairs = Pairs::parse(&QEMU, rest)?;
+        let bytes = |text: &str| crate::size::parse(text);
+        let boot = pairs.get("boot", bytes)?.unwrap_or(1024 * KIB);
+        let rpmb = pairs.get("rpmb", bytes)?.unwrap_or(128 * KIB);
+        let known = |name: &str| partition(name).filter(|&access| access < 4);
+        let chosen = pairs.get("partition", known)?.unwrap_or_default();
+        if chosen != 0 && boot == 0 {
+            return Err(ParseError::Value {
+                key: "partition",
+                given: format!("boot{}", chosen - 1),
+                expected: "user: there is no boot partition (`boot=` makes them)".into(),
+            });
+        }
+        Ok(Self {
+            kind: CardKind::Emmc { boot, rpmb },
+            size: pairs.size()?,
+            image: pairs.path("image")?,
+            partition: chosen,
+            dma: pairs.get("dma", on_off)?.unwrap_or(true),
+            qemu: pairs.path("qemu")?,
+        })
+    }
+
+    pub(super) fn parse_sd(rest: &str) -> Result<Self, ParseError> {
+        let pairs = Pairs::parse(&SD, rest)?;
+        Ok(Self {
+            kind: CardKind::Sd,
+            size: pairs.size()?,
+            image: pairs.path("image")?,
+            partition: 0,
+            dma: pairs.get("dma", on_off)?.unwrap_or(true),
+            qemu: pairs.path("qemu")?,
+        })
+    }
+}
