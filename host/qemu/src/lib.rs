@@ -655,8 +655,8 @@ fn known_words(words: &str, options: &Options, program: &Path, version: Version)
     let device = options.controller.device();
     let unknown = format!("'{device}' is not a valid device model name");
     // A release may have the type without letting anyone make one, or without a property.
-    let unusable = format!("'driver' expects a pluggable device type");
-    let older = words.contains(&unusable) || words.contains("rpmb-partition-size' not found");
+    let unusable = "'driver' expects a pluggable device type";
+    let older = words.contains(unusable) || words.contains("rpmb-partition-size' not found");
     if words.contains(&unknown) || older && options.controller.is_card() {
         return Some(Error::NoDevice { device, program: program.to_path_buf(), version });
     }

@@ -332,7 +332,7 @@ fn noise_breaks_nothing() {
             let (area, value) = (random.below(8), random.bits());
             let offset = match area {
                 0..=2 => random.below(0x60) as u32 & !3,
-                3..=5 => ENGINE + random.below(0x60) as u32 & !3,
+                3..=5 => (ENGINE + random.below(0x60) as u32) & !3,
                 6 => random.below(WINDOW.into()) as u32 & !3,
                 _ => {
                     let at = random.below(2048) as usize & !7;

@@ -174,7 +174,7 @@ impl EmmcTarget {
             size: pairs.size()?,
             image: pairs.path("image")?,
             partition: pairs.get("partition", partition)?.unwrap_or_default(),
-            general: pairs.get("gp", |text| crate::size::parse(text))?,
+            general: pairs.get("gp", crate::size::parse)?,
             timing: pairs.get("timing", Timing::by_name)?.unwrap_or(default.timing),
             queue: pairs.get("queue", on_off)?.unwrap_or(default.queue),
             dma: pairs.get("dma", on_off)?.unwrap_or(default.dma),
