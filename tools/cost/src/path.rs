@@ -154,9 +154,9 @@ pub const CASES: [Case; 23] = [
     ahci("driver-ahci", "driver, AHCI, depth 32", Layer::Driver, 172, Met(200)),
     Case {
         depth: 1,
-        ..ahci("driver-ahci-1", "driver, AHCI, depth 1", Layer::Driver, 452, Goal::None)
+        ..ahci("driver-ahci-1", "driver, AHCI, depth 1", Layer::Driver, 459, Goal::None)
     },
-    ahci("disk-ahci", "disk and driver, AHCI, depth 32", Layer::Disk, 273, Met(300)),
+    ahci("disk-ahci", "disk and driver, AHCI, depth 32", Layer::Disk, 281, Met(300)),
     way(
         "null",
         "a disk that has done everything when its doorbell rings, depth 32",

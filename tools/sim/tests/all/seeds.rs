@@ -38,8 +38,8 @@ fn a_hundred_seeds_of_nvme_lose_nothing_and_end_everything_once() {
 }
 
 #[test]
-fn a_hundred_seeds_of_sata_lose_nothing_and_end_everything_once() {
-    all_is_well(On::Ahci, 100);
+fn two_hundred_seeds_of_sata_lose_nothing_and_end_everything_once() {
+    all_is_well(On::Ahci, 200);
 }
 
 /// Each of these once carried out old commands again: a lane that had nothing in flight while the
