@@ -149,7 +149,9 @@ impl<M: Machine> Core<M> {
                 core.errors.note(core.now, ErrorKind::Removed, status);
                 return u64::from(cause::REMOVED);
             }
-            if core.queueing && status & Interrupts::ERRORS != 0 {
+            let base = core.engine.base.unwrap_or(0);
+            let refused = || Cqis::from_bits(core.machine.read32(base + CQIS)).response_error();
+            if core.queueing && (status & Interrupts::ERRORS != 0 || refused()) {
                 causes |= cause::ERROR;
             }
             u64::from(causes)
