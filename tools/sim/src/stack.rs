@@ -167,6 +167,11 @@ pub(crate) trait Stack: Sized {
     /// Bytes of the pieces that a list of segments is made of.
     fn pieces(choice: Choice) -> [u32; 4];
 
+    /// Whether a command that the device answers with an error takes no other with it.
+    fn fails_alone(_: Choice) -> bool {
+        true
+    }
+
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation>;
 }
 
@@ -434,6 +439,11 @@ impl Stack for Emmc {
 
     fn pieces(_: Choice) -> [u32; 4] {
         ANY
+    }
+
+    /// A response with an error stops the queueing engine: all its tasks are discarded.
+    fn fails_alone(choice: Choice) -> bool {
+        !choice.variant
     }
 
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
