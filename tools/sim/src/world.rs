@@ -333,7 +333,8 @@ impl<S: Stack> World<S> {
     }
 
     /// Most commands that the injected faults can have ended badly. A fault of one command ends
-    /// that one, unless the stack is one where it ends [more](Stack::fails_alone). All others can end in a reset - some overall statuses are fatal errors, and a line
+    /// that one, unless the stack is one where it ends [more](Stack::fails_alone). All
+    /// others can end in a reset - some overall statuses are fatal errors, and a line
     /// reset whose speed does not come back is one - which ends what is in flight, and each unit
     /// then has a unit attention for each lane that comes first.
     fn explained(&self) -> u64 {
