@@ -143,13 +143,19 @@ impl<M: Machine> Core<M> {
 
     /// Halts the engine; the bus is the host's then.
     pub(crate) fn halt_engine(&mut self) -> Run<Result<(), Cause>> {
+        let halted = self.halt()?;
+        self.effect(|core| core.queueing = false);
+        self.plain_interrupts();
+        Ok(halted)
+    }
+
+    /// Halts the engine, and leaves what its tasks have raised as it is.
+    pub(crate) fn halt(&mut self) -> Run<Result<(), Cause>> {
         let halt = Cqctl::new().with_halt(true).into_bits();
         self.write(reg::SIGNAL_ENABLE, 0);
         self.write_engine(CQCTL, halt);
         let (control, timeout) = (self.engine_register(CQCTL), self.options.timeouts.halt_ms);
         let halted = self.until(("CQCTL", control), halt, halt, timeout)?;
-        self.effect(|core| core.queueing = false);
-        self.plain_interrupts();
         Ok(halted.map(|_| ()))
     }
 

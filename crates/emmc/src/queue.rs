@@ -5,7 +5,7 @@ use crate::table::Format;
 use flysch_api::command::Token;
 use flysch_api::data::Data;
 use flysch_api::machine::{DmaArray, DmaRegion, DmaSlice, Instant, Registers};
-use flysch_wire::mmc::cqhci::{CQTCN, CQTDBR, Task, Transfer, act};
+use flysch_wire::mmc::cqhci::{CQTCN, CQTDBR, CQVER, Task, Transfer, act};
 
 /// Most slots of a lane, and tasks of the engine.
 pub(crate) const SLOTS_MAX: usize = 32;
@@ -191,11 +191,14 @@ impl Tasks {
         Some(task)
     }
 
-    /// Looks which tasks ended; answers whether any did.
+    /// Looks which tasks ended; answers whether any did. A controller that left the bus reads as
+    /// ones, as 32 tasks that ended at once would; its version is no such number.
     #[inline]
     pub(crate) fn refill(&mut self, registers: &impl Registers) -> bool {
-        let ended = registers.read32(self.base + CQTCN) & self.mine;
-        self.batch = ended;
+        let told = registers.read32(self.base + CQTCN);
+        let removed = told == u32::MAX && registers.read32(self.base + CQVER) == u32::MAX;
+        self.batch = if removed { 0 } else { told & self.mine };
+        let ended = self.batch;
         if ended == 0 {
             return false;
         }
@@ -217,12 +220,16 @@ mod tests {
     struct Engine {
         ended: Cell<u32>,
         doorbell: Cell<u32>,
+        version: Cell<u32>,
     }
 
     impl Registers for Engine {
         fn read32(&self, offset: u32) -> u32 {
-            assert_eq!(offset, 0x200 + CQTCN);
-            self.ended.get()
+            match offset {
+                0x200 => self.version.get(),
+                0x22C => self.ended.get(),
+                _ => panic!("{offset:#x}"),
+            }
         }
         fn write32(&self, offset: u32, value: u32) {
             match offset {
@@ -244,6 +251,19 @@ mod tests {
         assert_eq!([(); 4].map(|()| tasks.take()), [Some(8), Some(9), Some(15), None]);
         assert_eq!((engine.ended.get(), engine.doorbell.get()), (1, 1 << 9));
         assert!(!tasks.refill(&engine));
+    }
+
+    #[test]
+    fn no_task_has_ended_in_a_controller_that_left_the_bus() {
+        let mut tasks = Tasks::new(DmaRegion::zeroed(1024, 0), Format::WIDE, 0x200);
+        let engine = Engine::default();
+        tasks.mine = 0xFF;
+        (engine.ended.set(u32::MAX), engine.version.set(u32::MAX));
+        assert!(!tasks.refill(&engine));
+        assert_eq!((tasks.take(), engine.ended.get()), (None, u32::MAX));
+        engine.version.set(0x510);
+        assert!(tasks.refill(&engine), "all 32 have ended");
+        assert_eq!((tasks.take(), engine.ended.get()), (Some(0), 0xFFFF_FF00));
     }
 
     #[test]

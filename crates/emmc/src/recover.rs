@@ -149,7 +149,7 @@ impl<M: Machine> Core<M> {
                 core.errors.note(core.now, ErrorKind::Removed, status);
                 return u64::from(cause::REMOVED);
             }
-            if core.queueing && status & Interrupts::ERRORS != 0 {
+            if core.queueing && core.has_failed() {
                 causes |= cause::ERROR;
             }
             u64::from(causes)
@@ -170,10 +170,21 @@ impl<M: Machine> Core<M> {
         (queueing && self.shared.victims() != 0).then_some(Stage::Task)
     }
 
+    /// Whether something went wrong in the engine or on its bus that nobody has dealt with.
+    fn has_failed(&self) -> bool {
+        let base = self.engine.base.unwrap_or(0);
+        self.machine.read32(reg::STATUS) & Interrupts::ERRORS != 0
+            || Cqis::from_bits(self.machine.read32(base + CQIS)).response_error()
+    }
+
     /// Takes every victim out of engine and card, and leaves everything else.
     fn discard_victims(&mut self) -> Run<Option<Stage>> {
         self.effect(|core| core.shared.orders.publish(Order::PAUSE));
         self.lanes_obey()?;
+        // The last task on the bus may have failed: that is not to be cleared away here.
+        if self.halt()?.is_err() || self.once(|core| core.has_failed().into()) != 0 {
+            return Ok(Some(Stage::Queue));
+        }
         if self.halt_engine()?.is_err() {
             return Ok(Some(Stage::Queue));
         }

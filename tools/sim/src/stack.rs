@@ -165,8 +165,6 @@ pub(crate) trait Stack: Sized {
     type Port: Port<Protocol: Family>;
     /// Bits of a unit's number that make it that of another unit.
     const OTHER_UNIT: u64;
-    /// An error of one command ends those that are in the device with it.
-    const ERRORS_SPREAD: bool = false;
 
     fn injector(model: &Self::Model) -> &Injector;
 
@@ -177,6 +175,11 @@ pub(crate) trait Stack: Sized {
 
     /// Bytes of the pieces that a list of segments is made of.
     fn pieces(choice: Choice) -> [u32; 4];
+
+    /// Whether a command that the device answers with an error takes no other with it.
+    fn fails_alone(_: Choice) -> bool {
+        true
+    }
 
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation>;
 }
@@ -421,7 +424,6 @@ impl Stack for Ahci {
     type Port = flysch_ahci::Port<Inline<AhciModel>>;
     /// A port without a multiplier has one unit.
     const OTHER_UNIT: u64 = 1;
-    const ERRORS_SPREAD: bool = true;
 
     fn injector(model: &AhciModel) -> &Injector {
         model.faults()
@@ -449,6 +451,11 @@ impl Stack for Ahci {
 
     fn pieces(_: Choice) -> [u32; 4] {
         ANY
+    }
+
+    /// An error of one command ends those that are in the device with it.
+    fn fails_alone(_: Choice) -> bool {
+        false
     }
 
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
@@ -537,6 +544,11 @@ impl Stack for Emmc {
 
     fn pieces(_: Choice) -> [u32; 4] {
         ANY
+    }
+
+    /// A response with an error stops the queueing engine: all its tasks are discarded.
+    fn fails_alone(choice: Choice) -> bool {
+        !choice.variant
     }
 
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {

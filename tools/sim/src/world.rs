@@ -351,14 +351,17 @@ impl<S: Stack> World<S> {
     }
 
     /// Most commands that the injected faults can have ended badly. A fault of one command ends
-    /// that one. All others can end in a reset - some overall statuses are fatal errors, and a line
+    /// that one, unless the stack is one where it ends [more](Stack::fails_alone). All
+    /// others can end in a reset - some overall statuses are fatal errors, and a line
     /// reset whose speed does not come back is one - which ends what is in flight, and each unit
     /// then has a unit attention for each lane that comes first.
     fn explained(&self) -> u64 {
         let attentions = u64::from(self.choice.units) * (1 + self.lanes.len() as u64);
         let of_kind = |(kind, count): (Kind, u64)| match kind {
             Kind::LostInterrupt | Kind::Late | Kind::EnableGlitch => 0,
-            Kind::Medium | Kind::Transient | Kind::ShortRead if !S::ERRORS_SPREAD => count,
+            Kind::Medium | Kind::Transient | Kind::ShortRead if S::fails_alone(self.choice) => {
+                count
+            }
             _ => count * (self.slots + attentions),
         };
         // What the scan left pending.

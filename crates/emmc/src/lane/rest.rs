@@ -62,15 +62,13 @@ impl<M: Machine> Lane<M> {
         if !Interrupts::from_bits(status).queueing() {
             return false;
         }
-        let queue = self.machine.read32(self.base + CQIS);
-        if Cqis::from_bits(queue).response_error() {
-            self.shared.orders.report(cause::ERROR);
-        }
         self.acknowledge();
         self.tasks.refill(&self.machine)
     }
 
-    /// Looks at the controller's error status, while it should run; answers the whole status.
+    /// Looks at the error status of controller and engine, while they should run; answers the whole
+    /// status of the controller. Where nothing interrupts it does not say that the engine has
+    /// something to tell.
     pub(crate) fn look_for_errors(&self) -> u32 {
         if !self.obeyed.runs() || !self.terms.queueing {
             return 0;
@@ -80,7 +78,9 @@ impl<M: Machine> Lane<M> {
             self.shared.orders.report(cause::REMOVED);
             return 0;
         }
-        if status & Interrupts::ERRORS != 0 {
+        let asks = !self.interrupts || Interrupts::from_bits(status).queueing();
+        let refused = || Cqis::from_bits(self.machine.read32(self.base + CQIS)).response_error();
+        if status & Interrupts::ERRORS != 0 || asks && refused() {
             self.shared.orders.report(cause::ERROR);
         }
         status

@@ -436,7 +436,7 @@ impl Emmc {
             let task = &mut self.engine.tasks[usize::from(number)];
             let bytes = u64::from(Descriptor::from_bits(task.descriptor).blocks()) * 512;
             if !self.media.admit(bytes) {
-                return;
+                break;
             }
             task.state = State::Ready;
             self.engine.writes.pop_front();
@@ -524,15 +524,20 @@ impl Emmc {
         self.pump();
     }
 
-    /// Tasks whose data is on the medium end.
+    /// Tasks whose data is on the medium end; a direct command may have waited for them.
     pub(super) fn end_settled(&mut self) {
         let programmed = self.media.programmed_total();
+        let mut ended = false;
         for number in 0..32 {
             let task = &self.engine.tasks[usize::from(number)];
             if task.state == State::Settling && task.mark <= programmed {
                 let name = self.engine.name(number);
                 self.complete(name);
+                ended = true;
             }
+        }
+        if ended {
+            self.pump();
         }
     }
 

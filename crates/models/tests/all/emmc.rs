@@ -7,7 +7,7 @@ use flysch_models::random::Random;
 use flysch_wire::mmc::adma;
 use flysch_wire::mmc::command::{CommandIndex, OCR_POWERED_UP, SwitchArgument, TaskParams};
 use flysch_wire::mmc::cqhci::{self, CQCFG, CQCTL, CQTCN, CQTDBR, CQTDLBA, CQTERRI, Cqcfg, Cqctl};
-use flysch_wire::mmc::cqhci::{Cqterri, Task, Transfer, act};
+use flysch_wire::mmc::cqhci::{Cqterri, DIRECT, Direct, Task, Transfer, act};
 use flysch_wire::mmc::ext_csd;
 use flysch_wire::mmc::sdhci::{self as reg, Block, Clock as ClockControl, Command, Control};
 use flysch_wire::mmc::sdhci::{Interrupts, dma, response, voltage};
@@ -267,6 +267,25 @@ fn tasks_run_side_by_side_and_end_by_their_bits() {
     host.ended(1);
     let one = host.machine.now() - start;
     assert!(all < one * 8, "{all:?} for eight, {one:?} for one");
+}
+
+/// The direct command is the only thing left to do when the last task before it is on the medium:
+/// nothing else comes to begin it.
+#[test]
+fn a_direct_command_begins_when_the_last_task_before_it_is_on_the_medium() {
+    let host = Host::queueing(small());
+    host.task(0, Task::new().with_blocks(8).with_reliable(true), DATA);
+    let direct = Direct::new()
+        .with_valid(true)
+        .with_end(true)
+        .with_act(act::TASK)
+        .with_command(CommandIndex::SendStatus.into_bits())
+        .with_response(cqhci::RESPONSE_48);
+    let word = u64::from(direct.into_bits()) | u64::from(ADDRESS) << 32;
+    host.memory.store64(usize::from(DIRECT) * 16, word);
+    host.write(ENGINE + CQTDBR, 1);
+    host.write(ENGINE + CQTDBR, 1 << DIRECT);
+    host.ended(1 | 1 << DIRECT);
 }
 
 #[test]

@@ -64,6 +64,34 @@ fn a_lane_that_sleeps_through_a_reset_finds_its_queue_where_it_is_then() {
     }
 }
 
+/// What worlds of eMMC found, each mended since: commands that waited for a direct command which
+/// nobody began (90), a response with an error that a driver without interrupts did not see, so
+/// that the engine stood still for ever (4, 33), registers of a controller that was pulled out
+/// taken for tasks that had ended (46), an error of the last task before a halt that was cleared with
+/// the rest (189).
+#[test]
+fn what_worlds_of_emmc_found_stays_mended() {
+    for seed in [4, 33, 46, 90, 189] {
+        let end = run(&wish(On::Emmc, seed));
+        assert!(end.is_ok(), "seed {seed}: {end:?}");
+    }
+}
+
+/// Where one command's error stops the engine it may end all that are in flight; where it does not
+/// there is no such excuse.
+#[test]
+fn without_a_queue_an_error_of_the_device_ends_one_command() {
+    let plan: Plan = "medium:0.01".parse().unwrap();
+    let ended = |seed| {
+        let totals = run(&Wish { plan: Some(plan.clone()), ..wish(On::Emmc, seed) }).unwrap();
+        let medium = totals.faults[Kind::Medium as usize];
+        (medium, totals.outcomes.answered + totals.outcomes.driver)
+    };
+    let worlds: Vec<_> = (1..=10).map(ended).collect();
+    assert!(worlds.iter().any(|&(faults, bad)| faults > 0 && bad <= faults), "{worlds:?}");
+    assert!(worlds.iter().any(|&(faults, bad)| bad > faults), "{worlds:?}");
+}
+
 /// Here a recovery once waited for ever for a lane that had given its last outcome and was not
 /// polled again: it had nothing in flight, but was not parked.
 #[test]
