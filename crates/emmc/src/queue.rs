@@ -258,7 +258,8 @@ mod tests {
         let mut tasks = Tasks::new(DmaRegion::zeroed(1024, 0), Format::WIDE, 0x200);
         let engine = Engine::default();
         tasks.mine = 0xFF;
-        (engine.ended.set(u32::MAX), engine.version.set(u32::MAX));
+        engine.ended.set(u32::MAX);
+        engine.version.set(u32::MAX);
         assert!(!tasks.refill(&engine));
         assert_eq!((tasks.take(), engine.ended.get()), (None, u32::MAX));
         engine.version.set(0x510);
