@@ -63,6 +63,15 @@ fn what_worlds_of_emmc_found_stays_mended() {
     }
 }
 
+/// Every delete was refused once: its range lay behind the driver's memory.
+#[test]
+fn deletions_of_emmc_end_well() {
+    for seed in 1..=20 {
+        let end = run(&Wish { plan: Some(Plan::none()), ..wish(On::Emmc, seed) }).unwrap();
+        assert_eq!(end.failed, 0, "seed {seed}");
+    }
+}
+
 /// Where one command's error stops the engine it may end all that are in flight; where it does not
 /// there is no such excuse.
 #[test]
