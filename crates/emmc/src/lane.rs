@@ -23,7 +23,7 @@ use alloc::sync::Arc;
 use flysch_api::command::{Command, Declined, Direction, Ended, Failure, Limits, NotStarted};
 use flysch_api::command::{Mmc, MmcResponse, MmcStatus, Outcome};
 use flysch_api::data::{BadData, Data, SegmentLimits, Walk};
-use flysch_api::machine::{DmaRegion, Instant, Machine};
+use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
 use flysch_orders::Order;
 use flysch_wire::mmc::SECTOR;
 use flysch_wire::mmc::adma::RANGE_MAX;
@@ -319,7 +319,10 @@ impl<M: Machine> Lane<M> {
 
     /// The range of an erase: two words of data, first and last sector.
     fn erase_range(&self, command: &Command<Mmc>) -> Result<[u32; 2], NotStarted> {
-        let range = self.walk.one(&command.data).filter(|range| range.len == ERASE_RANGE);
+        let mut range = None;
+        let place = |_, one: DmaSlice| range = Some(one);
+        let count = self.walk.run(&command.data, place).map_err(NotStarted::BadData)?;
+        let range = range.filter(|range| count == 1 && range.len == ERASE_RANGE);
         let range = range.ok_or(NotStarted::BadData(BadData::Length))?;
         let at = self.data.offset_of(range.address, 8);
         let at = at.map_err(|_| NotStarted::BadData(BadData::Outside))?;
