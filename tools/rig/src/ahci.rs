@@ -7,8 +7,7 @@ use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, ada};
 use flysch_files::Made;
 use flysch_models::ahci::{Ahci as Model, Attached, Config, DiskConfig};
-use flysch_models::faults::Plan;
-use flysch_models::machine::{Inline, Mode};
+use flysch_models::machine::Inline;
 use flysch_models::store::{FileStore, Store};
 
 use crate::error::Error;
@@ -17,7 +16,6 @@ use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open};
 use crate::target::{AhciQemuTarget, AhciTarget, ClockKind, FaultsFrom};
-use crate::ticks::ticks;
 use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
 
 /// A SATA host bus adapter with everything above it, up to the disk at one port. A port is one
@@ -62,10 +60,7 @@ pub type AhciMachine = Inline<Model>;
 
 /// Opens the model in this thread, under a virtual or a hybrid clock.
 pub(crate) fn open_inline(target: &AhciTarget, needs: &Needs) -> Result<Ahci<AhciMachine>, Error> {
-    let mode = match target.clock {
-        ClockKind::Virtual => Mode::Virtual,
-        _ => Mode::Hybrid { ticks },
-    };
+    let mode = target.clock.mode();
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
@@ -108,10 +103,7 @@ fn model_config(target: &AhciTarget, image: Option<u64>) -> Result<Config, Error
     Ok(Config {
         ports,
         volatile_cache: target.faults.cuts_power(),
-        faults: match target.faults_from {
-            FaultsFrom::Power => target.faults.clone(),
-            FaultsFrom::Open => Plan::none(),
-        },
+        faults: target.faults_from.at_power_on(&target.faults),
         seed: target.seed,
         ..Config::default()
     })

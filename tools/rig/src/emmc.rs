@@ -6,8 +6,7 @@ use flysch_cam::{Disk, Shape, sdda};
 use flysch_emmc::{Device, ErrorLog, Host, Operation, Options, Output, Port, Queueing};
 use flysch_files::Made;
 use flysch_models::emmc::{Config, Emmc as Model};
-use flysch_models::faults::Plan;
-use flysch_models::machine::{Inline, Mode};
+use flysch_models::machine::Inline;
 use flysch_models::store::{FileStore, Store};
 
 use crate::error::Error;
@@ -16,7 +15,6 @@ use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open};
 use crate::target::{CardKind, CardQemuTarget, ClockKind, EmmcTarget, FaultsFrom};
-use crate::ticks::ticks;
 use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
 
 /// Intel's Elkhart Lake controller, which the model is like: the driver finds its engine by this.
@@ -51,10 +49,7 @@ pub(crate) type EmmcMachine = Inline<Model>;
 
 /// Opens the model in this thread, under a virtual or a hybrid clock.
 pub(crate) fn open_inline(target: &EmmcTarget, needs: &Needs) -> Result<Emmc<EmmcMachine>, Error> {
-    let mode = match target.clock {
-        ClockKind::Virtual => Mode::Virtual,
-        _ => Mode::Hybrid { ticks },
-    };
+    let mode = target.clock.mode();
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
@@ -89,10 +84,7 @@ fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Config, Error
         size,
         general: target.general.into_iter().collect(),
         volatile_cache: target.faults.cuts_power(),
-        faults: match target.faults_from {
-            FaultsFrom::Power => target.faults.clone(),
-            FaultsFrom::Open => Plan::none(),
-        },
+        faults: target.faults_from.at_power_on(&target.faults),
         seed: target.seed,
         ..Config::default()
     })

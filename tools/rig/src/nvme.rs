@@ -4,8 +4,7 @@ use flysch_api::machine::{DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, nda};
 use flysch_files::Made;
-use flysch_models::faults::Plan;
-use flysch_models::machine::{Inline, Mode};
+use flysch_models::machine::Inline;
 use flysch_models::nvme::{Config, NamespaceConfig, Nvme as Model};
 use flysch_models::store::{FileStore, Store};
 use flysch_nvme::{AdminCommand, AdminReply, Device, ErrorLog, Host, Operation, Options, Output};
@@ -19,7 +18,6 @@ use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open};
 use crate::pci;
 use crate::target::{ClockKind, FaultsFrom, NvmePciTarget, NvmeQemuTarget, NvmeTarget, PciWait};
-use crate::ticks::ticks;
 use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
 
 /// An NVMe controller with everything above it, up to the disks of one namespace.
@@ -71,10 +69,7 @@ pub type NvmeMachine = Inline<Model>;
 
 /// Opens the model in this thread, under a virtual or a hybrid clock.
 pub(crate) fn open_inline(target: &NvmeTarget, needs: &Needs) -> Result<Nvme<NvmeMachine>, Error> {
-    let mode = match target.clock {
-        ClockKind::Virtual => Mode::Virtual,
-        _ => Mode::Hybrid { ticks },
-    };
+    let mode = target.clock.mode();
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
@@ -120,10 +115,7 @@ pub(crate) fn model_config(target: &NvmeTarget, image: Option<u64>) -> Result<Co
         vectors: if target.vectors { queues + 1 } else { 1 },
         sgls: target.sgls,
         volatile_cache: target.faults.cuts_power(),
-        faults: match target.faults_from {
-            FaultsFrom::Power => target.faults.clone(),
-            FaultsFrom::Open => Plan::none(),
-        },
+        faults: target.faults_from.at_power_on(&target.faults),
         seed: target.seed,
         ..Config::default()
     })

@@ -11,8 +11,7 @@ use flysch_bench::results::Incident;
 use flysch_cam::scan::SCRATCH_BYTES;
 use flysch_cam::{Disk, Peripheral, Shape};
 use flysch_files::Made;
-use flysch_models::faults::Plan;
-use flysch_models::machine::{Inline, Mode};
+use flysch_models::machine::Inline;
 use flysch_models::store::{FileStore, Store};
 use flysch_models::ufs::{Config, Threaded, Ufs as Model, UnitConfig};
 use flysch_ufs::policy::{Policy, Rules};
@@ -32,7 +31,6 @@ use crate::pci;
 use crate::target::{
     ClockKind, CryptoTarget, FaultsFrom, PciWait, QemuTarget, UfsPciTarget, UfsTarget,
 };
-use crate::ticks::ticks;
 
 /// Size of a modelled logical unit where nothing else says it.
 pub(crate) const MODEL_SIZE: u64 = 4 << 30;
@@ -97,10 +95,7 @@ pub type ModelMachine = Inline<Model>;
 
 /// Opens the model in this thread, under a virtual or a hybrid clock.
 pub(crate) fn open_inline(target: &UfsTarget, needs: &Needs) -> Result<Ufs<ModelMachine>, Error> {
-    let mode = match target.clock {
-        ClockKind::Virtual => Mode::Virtual,
-        _ => Mode::Hybrid { ticks },
-    };
+    let mode = target.clock.mode();
     open_model(target, needs, |model, memory| {
         Ok(Inline::new(model, memory, Identity::default(), mode))
     })
@@ -171,10 +166,7 @@ pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Con
         advanced_rpmb: target.advanced_rpmb,
         rpmb_key: target.rpmb_key.as_deref().map(rpmb_key).transpose()?,
         volatile_cache: target.faults.cuts_power(),
-        faults: match target.faults_from {
-            FaultsFrom::Power => target.faults.clone(),
-            FaultsFrom::Open => Plan::none(),
-        },
+        faults: target.faults_from.at_power_on(&target.faults),
         seed: target.seed,
         ..default
     })

@@ -4,9 +4,8 @@ use flysch_ahci::LinkPower;
 use flysch_models::ahci::profile::{Profile, SATA_SSD};
 use flysch_models::faults::{self as fault, Plan};
 
-use super::pairs::{Kind, Pairs, key, not_real, on_off};
+use super::pairs::{Kind, Pairs, key, keys, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
-use crate::size;
 
 /// The model.
 pub(super) const MODEL: Kind = Kind {
@@ -16,7 +15,7 @@ pub(super) const MODEL: Kind = Kind {
         key("profile", "sata-ssd|sata2-ssd", "the disk's timing and link (sata-ssd)"),
         key("size", "BYTES", "size of the disk (4G, or the image's own)"),
         key("block", "512|4096", "bytes per logical sector (512)"),
-        key("image", "FILE", "keep the disk's data in this file (memory); made if size is given"),
+        keys::IMAGE,
         key("port", "0..31", "the port the disk is at (0)"),
         key("ncq", "on|off", "commands are queued in the disk (on)"),
         key("speed", "1..3", "fastest link: 1.5, 3 or 6 Gb/s (3)"),
@@ -25,14 +24,10 @@ pub(super) const MODEL: Kind = Kind {
             "active|partial|slumber|devsleep",
             "how deep the link sleeps by itself (active)",
         ),
-        key("clock", "virtual|hybrid", "whose time: see docs/command.md (hybrid)"),
-        key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
-        key(
-            "faults-from",
-            "open|power",
-            "since when they count: the disk is open, or power is on (open)",
-        ),
-        key("seed", "NUMBER", "seed of the faults and of the media's variation (1)"),
+        keys::CLOCK,
+        keys::FAULTS,
+        keys::FAULTS_FROM,
+        keys::SEED,
     ],
 };
 
@@ -42,10 +37,10 @@ pub(super) const QEMU: Kind = Kind {
     help: "a disk at QEMU's AHCI device, in a QEMU started for it",
     keys: &[
         key("size", "BYTES", "size of the disk (1G, or the image's own)"),
-        key("image", "FILE", "keep the disk's data in this raw file (a temporary one)"),
+        keys::RAW_IMAGE,
         key("port", "0..5", "the port the disk is at (0)"),
         key("ncq", "on|off", "commands are queued in the disk (on)"),
-        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+        keys::PROGRAM,
     ],
 };
 
@@ -127,11 +122,10 @@ impl AhciTarget {
         let pairs = Pairs::parse(&MODEL, rest)?;
         let default = Self::default();
         let profile = |name: &str| Profile::by_name(name).copied();
-        let block = |text: &str| size::parse(text).filter(|n| matches!(n, 512 | 4096));
         Ok(Self {
             profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
             size: pairs.size()?,
-            block_size: pairs.get("block", block)?.map_or(512, |bytes| bytes as u32),
+            block_size: pairs.block_size(default.block_size)?,
             image: pairs.path("image")?,
             port: pairs.within("port", 0, 31)?.unwrap_or(default.port),
             queued: pairs.get("ncq", on_off)?.unwrap_or(default.queued),
@@ -139,8 +133,8 @@ impl AhciTarget {
             link_power: pairs.get("link-power", link_power)?.unwrap_or(default.link_power),
             clock: pairs.get("clock", not_real)?.unwrap_or_default(),
             faults: pairs.faults(&fault::Kind::AHCI)?,
-            faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
-            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
+            faults_from: pairs.faults_from()?,
+            seed: pairs.seed()?,
         })
     }
 }

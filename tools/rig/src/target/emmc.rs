@@ -4,7 +4,7 @@ use flysch_emmc::Timing;
 use flysch_models::emmc::profile::{HS400_CMDQ, Profile};
 use flysch_models::faults::{self as fault, Plan};
 
-use super::pairs::{Kind, Pairs, key, not_real, on_off};
+use super::pairs::{Kind, Pairs, key, keys, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
 
 /// The model.
@@ -25,14 +25,10 @@ pub(super) const MODEL: Kind = Kind {
         key("queue", "on|off", "command queueing, where the device has it (on)"),
         key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
         key("lanes", "1..8", "lanes that share the tasks, this many at most (1)"),
-        key("clock", "virtual|hybrid", "whose time: see docs/command.md (hybrid)"),
-        key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
-        key(
-            "faults-from",
-            "open|power",
-            "since when they count: the disk is open, or power is on (open)",
-        ),
-        key("seed", "NUMBER", "seed of the faults and of the media's variation (1)"),
+        keys::CLOCK,
+        keys::FAULTS,
+        keys::FAULTS_FROM,
+        keys::SEED,
     ],
 };
 
@@ -51,7 +47,7 @@ pub(super) const QEMU: Kind = Kind {
         key("rpmb", "BYTES", "size of the replay protected memory, likewise (128K)"),
         key("partition", "user|boot0|boot1", "the partition that is the disk (user)"),
         key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
-        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+        keys::PROGRAM,
     ],
 };
 
@@ -63,7 +59,7 @@ pub(super) const SD: Kind = Kind {
         key("size", "BYTES", "size of the card, a power of two (1G, or the image's own)"),
         key("image", "FILE", "keep its data in this raw file (a temporary one)"),
         key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
-        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+        keys::PROGRAM,
     ],
 };
 
@@ -181,8 +177,8 @@ impl EmmcTarget {
             lanes: pairs.within("lanes", 1, 8)?.unwrap_or(default.lanes),
             clock: pairs.get("clock", not_real)?.unwrap_or_default(),
             faults: pairs.faults(&fault::Kind::EMMC)?,
-            faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
-            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
+            faults_from: pairs.faults_from()?,
+            seed: pairs.seed()?,
         };
         let queues = target.queue && target.dma && target.profile.queue_depth != 0;
         if target.lanes > 1 && !queues {

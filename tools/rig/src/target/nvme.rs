@@ -4,7 +4,7 @@ use flysch_models::faults::{self as fault, Plan};
 use flysch_models::nvme::profile::{LINUX_J721E, PM991A, Profile};
 use flysch_models::software::Software;
 
-use super::pairs::{Kind, Pairs, key, not_real, on_off};
+use super::pairs::{Kind, Pairs, key, keys, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
 use crate::size;
 
@@ -18,7 +18,7 @@ pub(super) const MODEL: Kind = Kind {
         key("namespaces", "1..32", "number of namespaces (1)"),
         key("ns", "1..32", "the namespace that is the disk (1)"),
         key("block", "512|4096", "bytes per logical block (4096)"),
-        key("image", "FILE", "keep the disk's data in this file (memory); made if size is given"),
+        keys::IMAGE,
         key("queues", "1..31", "I/O queue pairs, this many (1)"),
         key("vectors", "on|off", "a vector for each queue, else one line (on)"),
         key(
@@ -27,19 +27,15 @@ pub(super) const MODEL: Kind = Kind {
             "host memory lent to a drive that asks for some, at most this (128M)",
         ),
         key("sgl", "on|off", "commands take scatter gather lists (on)"),
-        key("clock", "virtual|hybrid", "whose time: see docs/command.md (hybrid)"),
+        keys::CLOCK,
         key(
             "software",
             "none|linux-j721e",
             "a published host whose software's time is spent as well (none)",
         ),
-        key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
-        key(
-            "faults-from",
-            "open|power",
-            "since when they count: the disk is open, or power is on (open)",
-        ),
-        key("seed", "NUMBER", "seed of the faults and of the media's variation (1)"),
+        keys::FAULTS,
+        keys::FAULTS_FROM,
+        keys::SEED,
     ],
 };
 
@@ -49,10 +45,10 @@ pub(super) const QEMU: Kind = Kind {
     help: "QEMU's NVMe device, in a QEMU started for it",
     keys: &[
         key("size", "BYTES", "size of the namespace (1G, or the image's own)"),
-        key("image", "FILE", "keep the disk's data in this raw file (a temporary one)"),
+        keys::RAW_IMAGE,
         key("queues", "1..31", "I/O queue pairs, this many (1)"),
         key("block", "512|4096", "bytes per logical block (4096)"),
-        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+        keys::PROGRAM,
     ],
 };
 
@@ -142,7 +138,7 @@ impl NvmeTarget {
             size: pairs.size()?,
             namespaces: pairs.within("namespaces", 1, 32)?.unwrap_or(default.namespaces),
             namespace: pairs.within("ns", 1, 32)?.unwrap_or(default.namespace),
-            block_size: pairs.block_size()?,
+            block_size: pairs.block_size(4096)?,
             image: pairs.path("image")?,
             queues: pairs.within("queues", 1, 31)?.unwrap_or(default.queues),
             vectors: pairs.get("vectors", on_off)?.unwrap_or(default.vectors),
@@ -151,8 +147,8 @@ impl NvmeTarget {
             clock: pairs.get("clock", not_real)?.unwrap_or_default(),
             software: software.unwrap_or_default(),
             faults: pairs.faults(&fault::Kind::NVME)?,
-            faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
-            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
+            faults_from: pairs.faults_from()?,
+            seed: pairs.seed()?,
         };
         if target.namespace > target.namespaces {
             return Err(ParseError::Value {
@@ -175,7 +171,7 @@ impl NvmeQemuTarget {
             size: pairs.size()?,
             image: pairs.path("image")?,
             queues: pairs.within("queues", 1, 31)?.unwrap_or(1),
-            block_size: pairs.block_size()?,
+            block_size: pairs.block_size(4096)?,
             qemu: pairs.path("qemu")?,
         })
     }

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use flysch_models::faults::{self as fault, Plan};
+use flysch_models::machine::Mode;
 
 use super::ParseError;
 use crate::size;
+use crate::ticks::ticks;
 
 /// One kind of target.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,6 +33,29 @@ pub struct Key {
 
 pub(super) const fn key(name: &'static str, value: &'static str, help: &'static str) -> Key {
     Key { name, value, help }
+}
+
+/// Keys that several kinds have.
+pub(super) mod keys {
+    use super::{Key, key};
+
+    pub(crate) const IMAGE: Key =
+        key("image", "FILE", "keep the disk's data in this file (memory); made if size is given");
+    pub(crate) const CLOCK: Key =
+        key("clock", "virtual|hybrid", "whose time: see docs/command.md (hybrid)");
+    pub(crate) const FAULTS: Key =
+        key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)");
+    pub(crate) const FAULTS_FROM: Key = key(
+        "faults-from",
+        "open|power",
+        "since when they count: the disk is open, or power is on (open)",
+    );
+    pub(crate) const SEED: Key =
+        key("seed", "NUMBER", "seed of the faults and of the media's variation (1)");
+    pub(crate) const RAW_IMAGE: Key =
+        key("image", "FILE", "keep the disk's data in this raw file (a temporary one)");
+    pub(crate) const PROGRAM: Key =
+        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)");
 }
 
 /// The `key=value` pairs of a target, each known to its kind and given once.
@@ -109,9 +134,17 @@ impl<'a> Pairs<'a> {
         self.get(name, |text| text.parse().ok().filter(|n| (low..=high).contains(n)))
     }
 
-    pub(super) fn block_size(&self) -> Result<u32, ParseError> {
+    pub(super) fn block_size(&self, default: u32) -> Result<u32, ParseError> {
         let read = |text: &str| size::parse(text).filter(|n| matches!(n, 512 | 4096));
-        Ok(self.get("block", read)?.map_or(4096, |bytes| bytes as u32))
+        Ok(self.get("block", read)?.map_or(default, |bytes| bytes as u32))
+    }
+
+    pub(super) fn faults_from(&self) -> Result<FaultsFrom, ParseError> {
+        Ok(self.get("faults-from", FaultsFrom::named)?.unwrap_or_default())
+    }
+
+    pub(super) fn seed(&self) -> Result<u64, ParseError> {
+        Ok(self.get("seed", |text| text.parse().ok())?.unwrap_or(1))
     }
 }
 
@@ -126,6 +159,14 @@ pub enum FaultsFrom {
 }
 
 impl FaultsFrom {
+    /// What of a plan a model has when it gets power; the rest is armed when the disk is open.
+    pub(crate) fn at_power_on(self, plan: &Plan) -> Plan {
+        match self {
+            Self::Power => plan.clone(),
+            Self::Open => Plan::none(),
+        }
+    }
+
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "open" => Some(Self::Open),
@@ -148,6 +189,14 @@ pub enum ClockKind {
 }
 
 impl ClockKind {
+    /// How a machine in this thread keeps time.
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            Self::Virtual => Mode::Virtual,
+            _ => Mode::Hybrid { ticks },
+        }
+    }
+
     /// As it is written.
     pub fn name(self) -> &'static str {
         match self {

@@ -48,7 +48,7 @@ impl FileTarget {
             return Err(ParseError::NotAPair { given: "file:".into() });
         }
         let pairs = Pairs::parse(&FILE, rest)?;
-        Ok(Self { path: path.into(), size: pairs.size()?, block_size: pairs.block_size()? })
+        Ok(Self { path: path.into(), size: pairs.size()?, block_size: pairs.block_size(4096)? })
     }
 }
 

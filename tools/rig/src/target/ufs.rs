@@ -6,7 +6,7 @@ use flysch_models::ufs::profile::{GALAXY_BOOK_S, Profile};
 use flysch_ufs::Aggregation;
 use flysch_ufs::policy::Rules;
 
-use super::pairs::{Kind, Pairs, key, on_off};
+use super::pairs::{Kind, Pairs, key, keys, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
 
 mod crypto;
@@ -23,7 +23,7 @@ pub(super) const MODEL: Kind = Kind {
         key("size", "BYTES", "size of each logical unit (4G, or the image's own)"),
         key("lus", "1..32", "number of logical units (1)"),
         key("lu", "0..31", "the logical unit that is the disk (0)"),
-        key("image", "FILE", "keep the disk's data in this file (memory); made if size is given"),
+        keys::IMAGE,
         key("mcq", "1..31", "multi-circular queues, this many (single doorbell)"),
         key("esi", "on|off", "a vector for each queue, if there are queues (on)"),
         key(
@@ -64,13 +64,9 @@ pub(super) const MODEL: Kind = Kind {
             "none|freebsd|linux",
             "a published host whose software's time is spent as well (none)",
         ),
-        key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)"),
-        key(
-            "faults-from",
-            "open|power",
-            "since when they count: the disk is open, or power is on (open)",
-        ),
-        key("seed", "NUMBER", "seed of the faults and of the media's variation (1)"),
+        keys::FAULTS,
+        keys::FAULTS_FROM,
+        keys::SEED,
     ],
 };
 
@@ -80,9 +76,9 @@ pub(super) const QEMU: Kind = Kind {
     help: "QEMU's UFS device, in a QEMU started for it",
     keys: &[
         key("size", "BYTES", "size of the logical unit (1G, or the image's own)"),
-        key("image", "FILE", "keep the disk's data in this raw file (a temporary one)"),
+        keys::RAW_IMAGE,
         key("mcq", "1..31", "multi-circular queues, this many (single doorbell)"),
-        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)"),
+        keys::PROGRAM,
     ],
 };
 
@@ -194,8 +190,8 @@ impl UfsTarget {
             clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
             software: pairs.get("software", software)?.unwrap_or_default(),
             faults: pairs.faults(&fault::Kind::UFS)?,
-            faults_from: pairs.get("faults-from", FaultsFrom::named)?.unwrap_or_default(),
-            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(default.seed),
+            faults_from: pairs.faults_from()?,
+            seed: pairs.seed()?,
         };
         if target.lu >= target.lus {
             return Err(ParseError::Value {
