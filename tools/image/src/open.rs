@@ -9,16 +9,17 @@ use flysch_api::vfs::FileSystem;
 use flysch_jffs2::Jffs2;
 use flysch_linux::MtdDevice;
 use flysch_mtd::detect::{self, Basis, Conflict, Content, Hints, Region};
-use flysch_mtd::{Dump, Image as PlainImage, PageFormat, Scheme, Storage};
+use flysch_mtd::{
+    CachedFlash, Dump, FileStorage, Image as PlainImage, PageFormat, Scheme, Storage,
+};
 use flysch_ubi::{Ubi, UbiVolume};
 use flysch_ubifs::{AuthError, FlatImage, Keys, SignatureError, Ubifs};
 use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubi::VolumeKind;
 
-use crate::cache::CachedFlash;
 use crate::lock::Lock;
 use crate::lost::WithLost;
-use crate::storage::{FileStorage, Window};
+use crate::storage::Window;
 
 /// A flash that any thread may read.
 pub type SharedFlash = Arc<dyn Flash + Send + Sync>;
@@ -265,7 +266,7 @@ impl Image {
             return Self::open_device(path, options);
         }
         let file = FileStorage::open(path)?;
-        let lock = file.lock()?;
+        let lock = Lock::shared(file.file())?;
         let storage: SharedStorage = Arc::new(file);
         let size = storage.size();
         if size == 0 {

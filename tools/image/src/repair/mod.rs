@@ -10,15 +10,14 @@ use std::fs::File;
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::Error;
 use flysch_api::volume::Volume as _;
-use flysch_mtd::Image as PlainImage;
-use flysch_mtd::Storage;
+use flysch_mtd::{FileStorage, Image as PlainImage, Storage};
 use flysch_ubi::DeviceOptions;
 use flysch_ubifs::repair::{self, Change, Level, RepairError, Report};
 use flysch_ubifs::{FlatImage, MountError, Ubifs};
 use flysch_wire::ubi::VolumeFlags;
 
 use crate::open::{Contents, Image, Part, SharedVolume, Volume};
-use crate::storage::{FileStorage, GROWTH_MAX, Window};
+use crate::storage::{GROWTH_MAX, Window};
 use crate::writable::{AnyFlash, OwnVolume, Room, UBI_SPARE, UbiDevice, geometry};
 
 /// Why there is no repair.
