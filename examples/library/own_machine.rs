@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A machine is registers, DMA memory, time and interrupts. This one counts what the driver does
-//! with them, around a model, so that it runs anywhere; at each call stands what a board does there.
+//! with them. Beneath it is a model, so that it runs anywhere; at each call stands what a board
+//! does there.
 
 use std::cell::Cell;
 use std::error::Error;

@@ -29,7 +29,7 @@ struct Context<'a> {
 }
 
 /// In this order: what is quick and most often wrong comes first.
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step { name: "format", needs: &["rustfmt"], run: format },
     Step { name: "layers", needs: &[], run: |c| verdict(layers::check(c.workspace)?) },
     Step { name: "tidy", needs: &[], run: |c| verdict(tidy::check(c.workspace)?) },
@@ -37,6 +37,7 @@ const STEPS: [Step; 14] = [
     Step { name: "no-std", needs: &[BARE_TARGET], run: no_std },
     Step { name: "doc", needs: &[], run: doc },
     Step { name: "deny", needs: &["cargo-deny"], run: deny },
+    Step { name: "package", needs: &[], run: package },
     Step { name: "unit", needs: &[], run: unit },
     Step { name: "stories", needs: &[], run: stories },
     Step { name: "cost", needs: &["valgrind"], run: cost },
@@ -230,6 +231,18 @@ const CARGO_DENY: [&str; 8] =
 /// Licences, sources and duplicates. Advisories change without us: they are no test of a change.
 fn deny(context: &Context<'_>) -> Result<Outcome, String> {
     shell::run(&mut context.cargo(&CARGO_DENY))?;
+    Ok(Outcome::Passed)
+}
+
+/// That everything which is for others could be published: manifests, files, versions of what each
+/// crate needs. The packages are not built, as the crates are, by the other steps.
+fn package(context: &Context<'_>) -> Result<Outcome, String> {
+    let mut command = context.cargo(&["package", "--locked", "--quiet", "--workspace"]);
+    command.args(["--no-verify", "--allow-dirty"]);
+    for own in context.workspace.packages.iter().filter(|package| !package.is_published) {
+        command.args(["--exclude", &own.name]);
+    }
+    shell::run(&mut command)?;
     Ok(Outcome::Passed)
 }
 
