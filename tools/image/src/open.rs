@@ -267,7 +267,21 @@ impl Image {
         }
         let file = FileStorage::open(path)?;
         let lock = Lock::shared(file.file())?;
-        let storage: SharedStorage = Arc::new(file);
+        let mut image = Self::in_storage(path, Arc::new(file), options)?;
+        image.lock = Some(lock);
+        Ok(image)
+    }
+
+    /// Opens what is in `storage`, such as bytes in memory; `name` stands for it in messages. Such
+    /// an image can be read, checked and extracted, and not be changed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn in_storage(
+        name: &Path,
+        storage: Arc<dyn Storage + Send + Sync>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
         let size = storage.size();
         if size == 0 {
             return Err(OpenError::Empty);
@@ -285,9 +299,7 @@ impl Image {
         if page_format.is_none() && hints.name_oob() {
             return Err(OpenError::NoPages);
         }
-        let mut image = Self::of_storage(path, size, storage, page_format, options)?;
-        image.lock = Some(lock);
-        Ok(image)
+        Self::of_storage(name, size, storage, page_format, options)
     }
 
     /// Opens what is in `storage`, whose pages are built as `page_format` says.

@@ -1,5 +1,8 @@
 //! `cargo xtask test`: everything that must hold, step by step, with a table at the end.
 
+#[cfg(test)]
+mod tests;
+
 use std::process::Command;
 use std::time::Instant;
 
@@ -29,7 +32,7 @@ struct Context<'a> {
 }
 
 /// In this order: what is quick and most often wrong comes first.
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     Step { name: "format", needs: &["rustfmt"], run: format },
     Step { name: "layers", needs: &[], run: |c| verdict(layers::check(c.workspace)?) },
     Step { name: "tidy", needs: &[], run: |c| verdict(tidy::check(c.workspace)?) },
@@ -40,6 +43,7 @@ const STEPS: [Step; 15] = [
     Step { name: "package", needs: &[], run: package },
     Step { name: "unit", needs: &[], run: unit },
     Step { name: "stories", needs: &[], run: stories },
+    Step { name: "python", needs: &["python3"], run: python },
     Step { name: "cost", needs: &["valgrind"], run: cost },
     Step { name: "qemu", needs: &["qemu"], run: qemu },
     Step { name: "bare-metal", needs: &["qemu", BARE_TARGET], run: bare_metal },
@@ -260,6 +264,25 @@ fn stories(context: &Context<'_>) -> Result<Outcome, String> {
     Ok(context.needs.lacks_peers().map_or(Outcome::Passed, Outcome::Skipped))
 }
 
+/// The Python package, from the sources: what `maturin` would put into a wheel, side by side.
+fn python(context: &Context<'_>) -> Result<Outcome, String> {
+    let sources = context.workspace.root.join("bindings/python");
+    shell::run(&mut context.cargo(&["build", "--locked", "--package", "flysch-python"]))?;
+    let (place, built) = (context.workspace.target.join("python"), "debug/lib_flysch.so");
+    let package = place.join("flysch");
+    std::fs::create_dir_all(&package).map_err(|e| format!("{}: {e}", package.display()))?;
+    let copy = |from: std::path::PathBuf, name: &str| {
+        let copied = std::fs::copy(&from, package.join(name));
+        copied.map(drop).map_err(|e| format!("{}: {e}", from.display()))
+    };
+    copy(sources.join("python/flysch/__init__.py"), "__init__.py")?;
+    copy(context.workspace.target.join(built), "_flysch.abi3.so")?;
+    let mut tests = Command::new("python3");
+    tests.current_dir(&context.workspace.root).env("PYTHONPATH", place);
+    shell::run(tests.args(["-W", "error", "bindings/python/tests/test_flysch.py"]))?;
+    Ok(Outcome::Passed)
+}
+
 fn qemu(context: &Context<'_>) -> Result<Outcome, String> {
     let targets = context.targets(|_, test| test == QEMU);
     context.run_tests(&targets, &["--skip", BARE_METAL])?;
@@ -295,32 +318,4 @@ fn fuzz(context: &Context<'_>) -> Result<Outcome, String> {
 fn readme_examples(context: &Context<'_>) -> Result<Outcome, String> {
     let skipped = readme::run(context.workspace, context.needs)?;
     Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(words: &[&str]) -> Result<Options, Failure> {
-        let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-        Options::parse(&words)
-    }
-
-    #[test]
-    fn steps_are_chosen_by_name() {
-        let chosen = |words: &[&str]| {
-            let Ok(options) = parse(words) else { panic!("{words:?} refused") };
-            STEPS.iter().filter(|step| options.wants(step.name)).count()
-        };
-        assert_eq!(chosen(&[]), STEPS.len());
-        assert_eq!(chosen(&["--only", "tidy", "--only", "layers"]), 2);
-        assert_eq!(chosen(&["--skip", "qemu", "--no-install"]), STEPS.len() - 1);
-    }
-
-    #[test]
-    fn unknown_steps_and_options_are_wrong_use() {
-        for words in [&["--only", "tidi"][..], &["--only"], &["--fast"]] {
-            assert!(matches!(parse(words), Err(Failure::Usage(_))), "{words:?}");
-        }
-    }
 }
