@@ -8,9 +8,11 @@ use crate::machine::{DmaRegion, Instant};
 use crate::trace::Passage;
 
 mod cause;
+mod change;
 
 pub use crate::operation::Operation;
 pub use cause::Cause;
+pub use change::Change;
 
 /// One wish to a block device. It belongs to the caller; the device copies what it needs. The
 /// data, and the list that may name it, stay the caller's, who leaves both alone until the

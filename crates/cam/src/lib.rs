@@ -17,6 +17,7 @@
 //! | `queue` | requests in hand and their commands |
 //! | [`sense`] | the table of what SCSI sense data means |
 //! | [`run`](mod@run) | one command to its end |
+//! | [`xpt`](mod@xpt) | the table of buses, units and peripheral drivers, and what changes in it |
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -37,6 +38,7 @@ pub mod run;
 pub mod scan;
 pub mod sdda;
 pub mod sense;
+pub mod xpt;
 
 #[cfg(test)]
 mod tests;

@@ -9,3 +9,4 @@ mod queue;
 mod run;
 mod scan;
 mod sdda;
+mod xpt;
