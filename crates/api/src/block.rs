@@ -197,6 +197,16 @@ pub trait Device {
     /// [`Refused::Full`] when there is no room now, [`Refused::Invalid`] when there never is.
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused>;
 
+    /// As [`submit`](Self::submit), for a request that comes after everything submitted before it
+    /// and before everything submitted after it.
+    ///
+    /// # Errors
+    /// As `submit`; [`Error::Unsupported`] from a device that keeps no order.
+    fn submit_ordered(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        let _ = (request, now);
+        Err(Refused::Invalid(Error::Unsupported))
+    }
+
     /// Issues everything submitted since the last call: one doorbell for the batch.
     fn ring(&mut self, now: Instant);
 

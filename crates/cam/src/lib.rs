@@ -8,7 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`scan`](mod@scan) | which units there are and what they say about themselves |
-//! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device); within it `single`, the fast path, and `recover`, what happens after an error |
+//! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device); within it `single`, the fast path, `recover` and `rescue`, what happens after an error, and `control`, what its owner does to it |
 //! | [`family`] | what a disk needs to know of a command set |
 //! | [`da`](mod@da) | SCSI direct-access units |
 //! | [`nda`](mod@nda) | NVMe namespaces |
@@ -17,6 +17,7 @@
 //! | `queue` | requests in hand and their commands |
 //! | [`sense`] | the table of what SCSI sense data means |
 //! | [`run`](mod@run) | one command to its end |
+//! | [`share`](mod@share) | several disks, and pass-through beside them, on one lane |
 //! | [`xpt`](mod@xpt) | the table of buses, units and peripheral drivers, and what changes in it |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -38,12 +39,13 @@ pub mod run;
 pub mod scan;
 pub mod sdda;
 pub mod sense;
+pub mod share;
 pub mod xpt;
 
 #[cfg(test)]
 mod tests;
 
-pub use disk::{Disk, Options, Shape, Statistics};
+pub use disk::{Disk, Options, Shape, Statistics, Tags};
 pub use error::Error;
 pub use family::{Attention, Family};
 pub use run::run;

@@ -1,6 +1,7 @@
 //! The disk against a port that plays a scripted part.
 
 mod ada;
+mod control;
 mod disk;
 mod fake;
 mod faults;
@@ -9,4 +10,5 @@ mod queue;
 mod run;
 mod scan;
 mod sdda;
+mod share;
 mod xpt;

@@ -327,8 +327,7 @@ impl Table {
     pub fn bus_reset(&self, number: u32) -> Vec<Event> {
         let bus = self.buses.iter().filter(|bus| bus.number == number);
         let units = bus.flat_map(|bus| &bus.units);
-        let mut events =
-            alloc::vec![Event::without_device(Async::BusReset, Path::of_bus(number))];
+        let mut events = alloc::vec![Event::without_device(Async::BusReset, Path::of_bus(number))];
         events.extend(units.map(|unit| unit.event(Async::BusReset, Some(Change::Reset))));
         events
     }
@@ -439,7 +438,8 @@ impl Listing {
 
     /// The line that ends a bus, if there is one: what no unit has.
     pub fn ending(self, bus: &Bus) -> Option<String> {
-        let end = || alloc::format!("{:<33}  at scbus{} target -1 lun ffffffff ()", "<>", bus.number);
+        let end =
+            || alloc::format!("{:<33}  at scbus{} target -1 lun ffffffff ()", "<>", bus.number);
         (self.verbose && !self.buses_only).then(end)
     }
 

@@ -5,11 +5,12 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use flysch_api::command::NotStarted;
 use flysch_api::crypto::CryptoContext;
 use flysch_api::machine::{DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::scan::SCRATCH_BYTES;
-use flysch_cam::{Disk, Peripheral, Shape};
+use flysch_cam::{Disk, Peripheral, Shape, Tags};
 use flysch_files::Made;
 use flysch_models::machine::Inline;
 use flysch_models::store::{FileStore, Store};
@@ -28,6 +29,7 @@ use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open, Visitor};
 use crate::pci;
+use crate::scsi::{self, ScsiCommand, ScsiReply};
 use crate::target::{
     ClockKind, CryptoTarget, FaultsFrom, PciWait, QemuTarget, UfsPciTarget, UfsTarget,
 };
@@ -75,6 +77,18 @@ pub trait Control {
     fn controller(&self) -> Controller;
     /// Its crypto engine, if it has one.
     fn crypto(&self) -> Option<&CryptoEngine>;
+    /// A SCSI command to its end, whatever that is.
+    ///
+    /// # Errors
+    /// It was not carried out.
+    fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted>;
+    /// Looks for logical units again, and answers those there are now.
+    ///
+    /// # Errors
+    /// No unit answers.
+    fn rescan(&mut self) -> Result<&[Peripheral], Error>;
+    /// Commands in flight at once that the disk's lane has room for, and how many it has open.
+    fn tags(&self) -> Tags;
 }
 
 /// What is known of a host controller.
@@ -389,6 +403,23 @@ impl<M: Machine> Control for Ufs<M> {
 
     fn device(&self) -> &Device {
         self.host().device()
+    }
+
+    fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted> {
+        let machine = self.machine.clone();
+        let Lane { disk, memory, .. } = &mut self.lanes[0];
+        scsi::carry_out(disk.port_mut(), &machine, memory, command)
+    }
+
+    fn rescan(&mut self) -> Result<&[Peripheral], Error> {
+        let machine = self.machine.clone();
+        let Lane { disk, memory, .. } = &mut self.lanes[0];
+        self.peripherals = flysch_cam::scan(disk.port_mut(), &machine, memory)?;
+        Ok(&self.peripherals)
+    }
+
+    fn tags(&self) -> Tags {
+        self.lanes[0].disk.tags()
     }
 
     fn link(&self) -> Link {
