@@ -10,7 +10,7 @@ use flysch_api::crypto::CryptoContext;
 use flysch_api::machine::{DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::scan::SCRATCH_BYTES;
-use flysch_cam::{Disk, Peripheral, Shape, Tags};
+use flysch_cam::{Disk, Peripheral, Shape};
 use flysch_files::Made;
 use flysch_models::machine::Inline;
 use flysch_models::store::{FileStore, Store};
@@ -87,8 +87,6 @@ pub trait Control {
     /// # Errors
     /// No unit answers.
     fn rescan(&mut self) -> Result<&[Peripheral], Error>;
-    /// Commands in flight at once that the disk's lane has room for, and how many it has open.
-    fn tags(&self) -> Tags;
 }
 
 /// What is known of a host controller.
@@ -416,10 +414,6 @@ impl<M: Machine> Control for Ufs<M> {
         let Lane { disk, memory, .. } = &mut self.lanes[0];
         self.peripherals = flysch_cam::scan(disk.port_mut(), &machine, memory)?;
         Ok(&self.peripherals)
-    }
-
-    fn tags(&self) -> Tags {
-        self.lanes[0].disk.tags()
     }
 
     fn link(&self) -> Link {
