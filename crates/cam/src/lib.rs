@@ -16,6 +16,7 @@
 //! | [`sdda`](mod@sdda) | partitions of eMMC devices, SD cards |
 //! | `queue` | requests in hand and their commands |
 //! | [`sense`] | the table of what SCSI sense data means |
+//! | [`iosched`](mod@iosched) | an I/O scheduler in front of a disk |
 //! | [`run`](mod@run) | one command to its end |
 //! | [`share`](mod@share) | several disks, and pass-through beside them, on one lane |
 //! | [`xpt`](mod@xpt) | the table of buses, units and peripheral drivers, and what changes in it |
@@ -33,6 +34,7 @@ pub mod da;
 pub mod disk;
 mod error;
 pub mod family;
+pub mod iosched;
 pub mod nda;
 mod queue;
 pub mod run;

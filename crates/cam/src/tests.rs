@@ -5,6 +5,7 @@ mod control;
 mod disk;
 mod fake;
 mod faults;
+mod iosched;
 mod nda;
 mod queue;
 mod run;
