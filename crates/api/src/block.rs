@@ -217,6 +217,39 @@ pub trait Device {
     fn poll_at(&self) -> Option<Instant>;
 }
 
+impl<D: Device + ?Sized> Device for &mut D {
+    fn geometry(&self) -> &Geometry {
+        (**self).geometry()
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        (**self).memory()
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        (**self).submit(request, now)
+    }
+
+    fn submit_ordered(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        (**self).submit_ordered(request, now)
+    }
+
+    #[inline]
+    fn ring(&mut self, now: Instant) {
+        (**self).ring(now);
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Instant) -> Option<Completion> {
+        (**self).poll(now)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        (**self).poll_at()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

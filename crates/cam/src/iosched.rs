@@ -373,7 +373,8 @@ impl<D: Device> Scheduler<D> {
             return None;
         }
         if class != Class::Read && self.rules.read_latency != 0 && self.reads_are_about(now) {
-            let others = classes[Class::Write as usize].active + classes[Class::Delete as usize].active;
+            let others =
+                classes[Class::Write as usize].active + classes[Class::Delete as usize].active;
             if others >= *others_depth {
                 return None;
             }
@@ -383,14 +384,16 @@ impl<D: Device> Scheduler<D> {
             true => Instant::from_nanos(used.nanos().saturating_sub(BURST_NANOS)),
             false => Instant::START,
         };
-        let at = rate(requests, limit.per_second != 0).max(rate(bytes, limit.bytes_per_second != 0));
+        let at =
+            rate(requests, limit.per_second != 0).max(rate(bytes, limit.bytes_per_second != 0));
         Some(at.max(now))
     }
 
     /// The oldest request of a class.
     fn oldest(&self, class: Class) -> u64 {
         let lineups = self.lines[class as usize].lineups.iter();
-        let turn = |lineup: &Lineup| self.places.get(usize::from(lineup.fifo.first)).map(|p| p.turn);
+        let turn =
+            |lineup: &Lineup| self.places.get(usize::from(lineup.fifo.first)).map(|p| p.turn);
         lineups.filter_map(turn).min().unwrap_or(u64::MAX)
     }
 
@@ -519,7 +522,13 @@ impl<D: Device> Scheduler<D> {
     }
 
     /// Gives a place back; the completion as its owner knows it.
-    fn end(&mut self, at: u16, result: Result<(), Error>, passage: Passage, now: Instant) -> Completion {
+    fn end(
+        &mut self,
+        at: u16,
+        result: Result<(), Error>,
+        passage: Passage,
+        now: Instant,
+    ) -> Completion {
         let Place { request, since, .. } = self.places[usize::from(at)];
         let class = Class::of(request.operation);
         let latency = (now - since).as_nanos() as u64;

@@ -287,7 +287,8 @@ fn the_bias_gives_reads_their_turns_and_starves_nobody() {
         disk.submit(&request(Operation::Read, 0, 1, token, now), now).unwrap();
     }
     disk.ring(now);
-    let order: Vec<bool> = disk.device().got.iter().map(|r| r.operation == Operation::Read).collect();
+    let order: Vec<bool> =
+        disk.device().got.iter().map(|r| r.operation == Operation::Read).collect();
     assert_eq!(order[..8], [true, true, true, false, true, true, true, false]);
     assert_eq!(order.len(), 24);
 }

@@ -109,8 +109,8 @@ impl Session<'_> {
 
     pub(super) fn format(&mut self, arguments: &FormatArguments) -> Result<(), Failure> {
         if self.language() != Language::Scsi {
-            let hint = "SCSI: `sanitize` removes data, `flysch nvme format` formats";
-            return Err(self.speaks_not(hint));
+            let hint = "`sanitize` removes data of ATA devices, `flysch nvme format` formats";
+            return Err(self.speaks_not("SCSI", Some(hint)));
         }
         if arguments.report {
             let reply = self.try_scsi(Cdb::TestUnitReady.to_bytes(), ScsiData::None, 5_000)?;
@@ -132,8 +132,8 @@ impl Session<'_> {
 
     pub(super) fn sanitize(&mut self, arguments: &SanitizeArguments) -> Result<(), Failure> {
         if self.language() != Language::Ata {
-            let hint = "ATA: `flysch nvme`, `flysch ufs purge` and `flysch emmc` have their own";
-            return Err(self.speaks_not(hint));
+            let hint = "`flysch nvme sanitize`, `flysch ufs purge` do this for theirs";
+            return Err(self.speaks_not("ATA", Some(hint)));
         }
         let action = match arguments.action {
             Some(action) if !arguments.report => action,

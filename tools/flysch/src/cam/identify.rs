@@ -235,7 +235,7 @@ impl Session<'_> {
         match self.language() {
             Language::Ata => {}
             Language::Nvme => return self.identify_nvme(),
-            Language::Scsi | Language::Mmc => return Err(self.speaks_not("ATA or NVMe")),
+            Language::Scsi | Language::Mmc => return Err(self.speaks_not("ATA or NVMe", None)),
         }
         let words = self.identify_words()?;
         if self.output.json() {

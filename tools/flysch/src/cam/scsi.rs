@@ -154,7 +154,7 @@ impl Session<'_> {
                 let opcode = if start { Opcode::IdleImmediate } else { Opcode::StandbyImmediate };
                 (self.ata_no_data(opcode)?, format!("{opcode}: the device refused"))
             }
-            _ => return Err(self.speaks_not("START STOP UNIT")),
+            _ => return Err(self.speaks_not("START STOP UNIT", None)),
         };
         if !is_good {
             let pass = self.pass();
@@ -177,7 +177,7 @@ impl Session<'_> {
         let InquiryArguments { data, serial, rate, .. } = *arguments;
         let all = !(data || serial || rate);
         if self.language() != Language::Scsi {
-            return Err(self.speaks_not("SCSI"));
+            return Err(self.speaks_not("SCSI", None));
         }
         let page = None;
         let length = INQUIRY_LENGTH as u16;

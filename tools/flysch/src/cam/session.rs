@@ -73,8 +73,9 @@ impl<'a> Session<'a> {
     }
 
     /// The device does not speak what is needed.
-    pub(super) fn speaks_not(&self, what: &str) -> Failure {
-        Failure::usage(format!("{}: it takes no {what} commands", self.pass()))
+    pub(super) fn speaks_not(&self, what: &str, hint: Option<&str>) -> Failure {
+        let hint = hint.map_or(String::new(), |hint| format!(": {hint}"));
+        Failure::usage(format!("{}: it takes no {what} commands{hint}", self.pass()))
     }
 
     /// A SCSI command to the unit, again after a unit attention; however it ended.
@@ -92,7 +93,7 @@ impl<'a> Session<'a> {
         let timeout_ms = self.timeout_ms.unwrap_or(timeout_ms);
         let command = ScsiCommand { unit, cdb, data, timeout_ms, ordered: false };
         let pass = self.pass();
-        let missing = self.speaks_not("SCSI");
+        let missing = self.speaks_not("SCSI", None);
         let opened = self.machine.bus(self.unit.path.bus);
         let Some(control) = opened.stack.control() else { return Err(missing) };
         let mut tries = 0;
@@ -129,7 +130,7 @@ impl<'a> Session<'a> {
     /// An ATA command to the device; however it ended.
     pub(super) fn try_ata(&mut self, mut command: AtaCommand) -> Result<AtaReply, Failure> {
         command.timeout_ms = self.timeout_ms.or(command.timeout_ms);
-        let (pass, missing) = (self.pass(), self.speaks_not("ATA"));
+        let (pass, missing) = (self.pass(), self.speaks_not("ATA", None));
         let opened = self.machine.bus(self.unit.path.bus);
         let Some(control) = opened.stack.ahci() else { return Err(missing) };
         control.command(command).map_err(|error| Failure::of(pass, error))
