@@ -3,6 +3,8 @@
 //! One program links the stack once. One file of it:
 //! `cargo test --workspace --test stories image_edit::`.
 
+mod cam_geom;
+mod cli_cam;
 mod cli_copy;
 mod cli_errors;
 mod cli_export;
