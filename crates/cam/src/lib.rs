@@ -18,6 +18,7 @@
 //! | [`sense`] | the table of what SCSI sense data means |
 //! | [`iosched`](mod@iosched) | an I/O scheduler in front of a disk |
 //! | [`run`](mod@run) | one command to its end |
+//! | [`ses`](mod@ses) | enclosures: elements, their status, what is where |
 //! | [`share`](mod@share) | several disks, and pass-through beside them, on one lane |
 //! | [`xpt`](mod@xpt) | the table of buses, units and peripheral drivers, and what changes in it |
 #![no_std]
@@ -41,6 +42,7 @@ pub mod run;
 pub mod scan;
 pub mod sdda;
 pub mod sense;
+pub mod ses;
 pub mod share;
 pub mod xpt;
 

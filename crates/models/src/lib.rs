@@ -34,6 +34,7 @@ pub mod nand;
 pub mod nor;
 pub mod nvme;
 pub mod random;
+pub mod ses;
 pub mod software;
 pub mod store;
 pub mod ufs;

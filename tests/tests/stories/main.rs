@@ -4,6 +4,7 @@
 //! `cargo test --workspace --test stories image_edit::`.
 
 mod cam_geom;
+mod cam_ses;
 mod cli_cam;
 mod cli_copy;
 mod cli_errors;
