@@ -12,6 +12,7 @@
 //! | [`machine`] | a model as an `api` machine under a virtual or hybrid clock |
 //! | [`faults`] | what goes wrong and when |
 //! | [`store`] | where the data is: memory or a file |
+//! | [`ses`] | a SCSI enclosure behind a port of its own |
 //! | [`events`], [`random`] | what models are built from |
 //!
 //! A model never sees the driver that drives it: both know `flysch-api` and `flysch-wire` only.

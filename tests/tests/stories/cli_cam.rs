@@ -169,6 +169,51 @@ serial number         FLYSCHSATA0000000001
     assert_eq!(cam("sanitize -r", AHCI), "Sanitize is not in progress\n");
 }
 
+#[test]
+fn an_enclosure_tells_what_is_in_it_as_sesutil() {
+    let on = "--enclosure 3 --on ufs,size=64M --on ahci,size=64M";
+    let map = printed(&format!("cam sesmap {on}"));
+    let golden = "\
+ses0:
+\tEnclosure Name: FLYSCH Enclosure 1.0
+\tEnclosure ID: 3f1a5c0000000001
+\tElement 0, Type: Array Device Slot
+\t\tStatus: Unsupported (0x00 0x00 0x00 0x00)
+\t\tDescription: Drive Slots
+\tElement 1, Type: Array Device Slot
+\t\tStatus: OK (0x01 0x00 0x00 0x00)
+\t\tDescription: Slot 00
+\t\tDevice Names: da0
+\tElement 2, Type: Array Device Slot
+\t\tStatus: OK (0x01 0x00 0x00 0x00)
+\t\tDescription: Slot 01
+\t\tDevice Names: ada0
+\tElement 3, Type: Array Device Slot
+\t\tStatus: Not Installed (0x05 0x00 0x00 0x00)
+\t\tDescription: Slot 02
+\tElement 4, Type: Cooling
+";
+    assert!(map.starts_with(golden), "{map}");
+    assert!(map.contains("\t\tExtra status:\n\t\t- Speed: 4500 rpm\n"), "{map}");
+    let located = printed(&format!("cam sesmap --locate 2 on {on}"));
+    assert!(located.contains("(0x01 0x00 0x02 0x00)"), "{located}");
+    assert_eq!(located.matches("LED=locate").count(), 1);
+    assert_eq!(
+        printed(&format!("cam devlist {on}")).lines().last(),
+        Some("<FLYSCH Enclosure 1.0>             at scbus2 target 0 lun 0 (pass2,ses0)")
+    );
+    let list = json(&format!("cam devlist {on}"));
+    assert_eq!(
+        list[1]["units"][0]["physical_path"],
+        "id1,enc@n3f1a5c0000000001/type@0/slot@2/elmdesc@Slot_01"
+    );
+    assert_eq!(printed(&format!("cam tur ses0 {on}")), "Unit is ready\n");
+    let wrong = run(&format!("cam sesmap --locate 4 on {on}"));
+    assert_eq!((wrong.status, wrong.stderr.contains("no slot")), (1, true), "{}", wrong.stderr);
+    let none = run("cam sesmap --on ufs,size=64M");
+    assert_eq!((none.status, none.stderr.lines().count()), (2, 1));
+}
+
 /// As [`run`], of words that have spaces in them.
 fn words(words: &[&str]) -> Ran {
     let out = flysch_tests::command::flysch()
@@ -246,10 +291,23 @@ fn what_is_asked_wrongly_is_told_in_one_line() {
     }
 }
 
-/// 99th percentile of the reads of the first job, microseconds.
-fn read_p99(result: &Value) -> f64 {
-    let percentiles = &result["jobs"][0]["read"]["clat_ns"]["percentile"];
-    percentiles["99.000000"].as_f64().expect("reads were measured") / 1000.0
+/// 99th percentile and longest of the first job's reads, from the caller's wish to its completion,
+/// microseconds.
+fn reads(table: &str) -> (f64, f64) {
+    let line = table.lines().find(|line| line.trim_start().starts_with("all ")).expect(table);
+    let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+    let times = words.chunks(2).map(|pair| {
+        let value: f64 = pair[0].parse().expect(line);
+        match pair[1] {
+            "ns" => value / 1000.0,
+            "us" => value,
+            "ms" => value * 1000.0,
+            other => panic!("{other}: {line}"),
+        }
+    });
+    // mean, p50, p99, p99.9, max
+    let times: Vec<f64> = times.collect();
+    (times[2], times[4])
 }
 
 #[test]
@@ -258,6 +316,7 @@ fn the_scheduler_keeps_reads_fast_in_a_flood() {
     // A reader beside two writers of large requests and one that deletes.
     let job = "\
 [global]
+ioengine=libaio
 randseed=5
 runtime=400ms
 time_based=1
@@ -277,21 +336,28 @@ bs=1m
 iodepth=8
 ";
     std::fs::write(folder.path().join("flood.fio"), job).unwrap();
-    let bench = |more: &str| -> Value {
-        let line = format!("bench flood.fio --on ufs,size=256M,clock=virtual {more} --json");
+    let bench = |more: &str| {
+        let line = format!("bench flood.fio --on ufs,size=256M,clock=virtual {more}");
         let ran = run_in(&line, folder.path());
         assert_eq!(ran.status, 0, "{line}: {}", ran.stderr);
-        serde_json::from_str(&ran.stdout).unwrap()
+        ran.stdout
     };
-    let without = bench("");
-    let with = bench("--iosched read-latency=1500,delete-depth=1");
-    let (slow, fast) = (read_p99(&without), read_p99(&with));
-    assert!(fast * 2.0 < slow, "99th percentile {fast} us with it, {slow} us without");
-    // The flood goes on.
-    for job in ["writer", "trimmer"] {
-        let jobs = with["jobs"].as_array().unwrap();
-        let one = jobs.iter().find(|one| one["jobname"] == job).unwrap();
-        let done = |kind: &str| one[kind]["total_ios"].as_u64().unwrap_or(0);
-        assert!(done("write") + done("trim") > 10, "{job}: {one}");
+    let rules = "--iosched read-latency=300,delete-depth=1";
+    let (without, with) = (reads(&bench("")), reads(&bench(rules)));
+    // 719 us and 50.4 ms against 331 us and 1.24 ms.
+    assert!(with.0 * 2.0 < without.0, "99th percentile: {with:?} with it, {without:?} without");
+    assert!(with.1 * 10.0 < without.1, "longest: {with:?} with it, {without:?} without");
+    // The flood goes on, and what the scheduler did is among the incidents.
+    let ran = run_in(
+        &format!("bench flood.fio --on ufs,size=256M,clock=virtual {rules} --json"),
+        folder.path(),
+    );
+    let result: Value = serde_json::from_str(&ran.stdout).unwrap();
+    for (name, kind) in [("writer", "write"), ("trimmer", "trim")] {
+        let jobs = result["jobs"].as_array().unwrap();
+        let one = jobs.iter().find(|one| one["jobname"] == name).unwrap();
+        assert!(one[kind]["total_ios"].as_u64() > Some(400), "{name}: {one}");
     }
+    let told = &result["flysch"]["targets"][0]["incidents"]["scheduler"];
+    assert!(told["less room for writes and deletes"].as_u64() > Some(0), "{told}");
 }

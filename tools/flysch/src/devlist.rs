@@ -67,7 +67,7 @@ pub(crate) fn show(machine: &Machine, how: How, output: &mut Output) -> Result<(
 fn to_json(machine: &Machine) -> Value {
     let buses = machine.table.buses().iter().map(|bus| {
         let units = bus.units.iter().map(|unit| {
-            let mut value = machine.more(unit).1.clone();
+            let (_, mut value) = machine.more(unit);
             let names: Vec<String> = unit.periphs.iter().map(ToString::to_string).collect();
             value["bus"] = bus.number.into();
             value["target"] = unit.path.target.into();

@@ -47,7 +47,7 @@ pub struct ScsiReply {
 ///
 /// # Errors
 /// The port did not take it: too much data is [`NotStarted::Unsupported`].
-pub(crate) fn carry_out<P: Port<Protocol = Scsi>, C: Clock>(
+pub fn scsi_command<P: Port<Protocol = Scsi>, C: Clock>(
     port: &mut P,
     clock: &C,
     memory: &DmaRegion,

@@ -29,7 +29,7 @@ use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open, Visitor};
 use crate::pci;
-use crate::scsi::{self, ScsiCommand, ScsiReply};
+use crate::scsi::{ScsiCommand, ScsiReply, scsi_command};
 use crate::target::{
     ClockKind, CryptoTarget, FaultsFrom, PciWait, QemuTarget, UfsPciTarget, UfsTarget,
 };
@@ -406,7 +406,7 @@ impl<M: Machine> Control for Ufs<M> {
     fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted> {
         let machine = self.machine.clone();
         let Lane { disk, memory, .. } = &mut self.lanes[0];
-        scsi::carry_out(disk.port_mut(), &machine, memory, command)
+        scsi_command(disk.port_mut(), &machine, memory, command)
     }
 
     fn rescan(&mut self) -> Result<&[Peripheral], Error> {

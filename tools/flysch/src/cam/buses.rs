@@ -74,7 +74,7 @@ pub(super) fn rescan(
     let (buses, unit) = meant(&machine, &which.which)?;
     let mut events = 0;
     for bus in &buses {
-        let target = machine.bus(*bus).description.clone();
+        let target = machine.description(*bus).to_owned();
         events += machine.rescan(*bus).map_err(|failure| failure.on(&target))?;
         if !output.json() {
             match unit {
@@ -97,7 +97,7 @@ pub(super) fn reset(
 ) -> Result<(), Failure> {
     let (buses, unit) = meant(&machine, &which.which)?;
     for bus in &buses {
-        let opened = machine.bus(*bus);
+        let Some(opened) = machine.bus(*bus) else { continue };
         let target = opened.description.clone();
         let of = |error: &dyn std::fmt::Display| Failure::of(&target, error);
         let lun = unit.and_then(|path| u8::try_from(path.lun).ok());
@@ -150,8 +150,8 @@ impl Session<'_> {
     pub(super) fn tags(&mut self, arguments: &TagsArguments) -> Result<(), Failure> {
         let prefix = self.prefix();
         let pass = self.pass();
-        let stack = &mut self.machine.bus(self.unit.path.bus).stack;
         let none = || Failure::usage(format!("{pass}: its queue is not known"));
+        let stack = self.stack().ok_or_else(none)?;
         let now = match arguments.number {
             Some(number) => Some(stack.set_tags(number).ok_or_else(none)?),
             None => None,
@@ -201,7 +201,7 @@ impl Session<'_> {
         const HS_GEAR_1: u64 = 145_920;
         /// One lane at PWM-Gear 1.
         const PWM_GEAR_1: u64 = 1_125;
-        let stack = &mut self.machine.bus(self.unit.path.bus).stack;
+        let Some(stack) = self.stack() else { return 0 };
         if let Some(control) = stack.control() {
             let link = control.link();
             let gear = if link.high_speed { HS_GEAR_1 } else { PWM_GEAR_1 };
@@ -226,8 +226,8 @@ impl Session<'_> {
         match language {
             Language::Ata => {
                 let words = self.identify_words()?;
-                let stack = &mut self.machine.bus(self.unit.path.bus).stack;
-                let device = stack.ahci().and_then(|control| control.device().cloned());
+                let control = self.stack().and_then(|stack| stack.ahci());
+                let device = control.and_then(|control| control.device().cloned());
                 let device = device.unwrap_or_default();
                 rows.push(("SATA revision", format!("{}.x", device.speed)));
                 rows.extend(words.dma().map(|mode| ("ATA mode", mode)));
@@ -235,8 +235,7 @@ impl Session<'_> {
                 rows.push(("Number of tags", tags.to_string()));
             }
             Language::Scsi => {
-                let stack = &mut self.machine.bus(self.unit.path.bus).stack;
-                if let Some(control) = stack.control() {
+                if let Some(control) = self.stack().and_then(|stack| stack.control()) {
                     let link = control.link();
                     let mode = if link.high_speed { "HS gear" } else { "PWM gear" };
                     rows.push((mode, link.gear.to_string()));
@@ -245,15 +244,13 @@ impl Session<'_> {
                 rows.push(("transfer speed", rate.clone()));
             }
             Language::Nvme => {
-                let stack = &mut self.machine.bus(self.unit.path.bus).stack;
-                if let Some(control) = stack.nvme() {
+                if let Some(control) = self.stack().and_then(|stack| stack.nvme()) {
                     let (version, ..) = control.controller();
                     rows.push(("NVMe Spec", version.to_string()));
                 }
             }
             Language::Mmc => {
-                let stack = &mut self.machine.bus(self.unit.path.bus).stack;
-                if let Some(control) = stack.emmc() {
+                if let Some(control) = self.stack().and_then(|stack| stack.emmc()) {
                     let device = control.device();
                     rows.push(("bus timing", device.timing.to_string()));
                     rows.push(("bus width", device.lines.to_string()));
@@ -269,7 +266,7 @@ impl Session<'_> {
         for (name, value) in rows {
             self.output.line(format!("{prefix}{name}: {value}"))?;
         }
-        let tags = self.machine.bus(self.unit.path.bus).stack.tags();
+        let tags = self.stack().and_then(|stack| stack.tags());
         let queueing = tags.is_some_and(|tags| tags.max > 1);
         let queueing = if queueing { "enabled" } else { "disabled" };
         self.output.line(format!("{prefix}tagged queueing: {queueing}"))?;

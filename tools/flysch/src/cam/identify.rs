@@ -264,8 +264,7 @@ impl Session<'_> {
 
     fn identify_nvme(&mut self) -> Result<(), Failure> {
         let (pass, lun) = (self.pass(), self.unit.path.lun);
-        let opened = self.machine.bus(self.unit.path.bus);
-        let Some(control) = opened.stack.nvme() else { return Ok(()) };
+        let Some(control) = self.stack().and_then(|stack| stack.nvme()) else { return Ok(()) };
         let controller = &control.device().controller;
         let names = [text(&controller.mn), text(&controller.fr), text(&controller.sn)];
         let (version, ..) = control.controller();

@@ -2,9 +2,10 @@
 
 use flysch_cam::xpt::{Path, Table, Unit};
 use flysch_rig::{Needs, Stack, Target};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::describe::{Found, describe};
+use super::enclosure::Shelf;
 use crate::failure::Failure;
 
 /// The machine.
@@ -13,6 +14,8 @@ pub(crate) struct Machine {
     /// The buses, each a stack, and what is on them.
     pub(crate) table: Table,
     stacks: Vec<Opened>,
+    /// The enclosure, on the last bus.
+    pub(super) shelf: Option<Shelf>,
 }
 
 /// A target that was opened: the bus of the same number.
@@ -28,7 +31,7 @@ pub(crate) struct Opened {
 impl Machine {
     /// Opens the targets and takes what is on them into the table.
     pub(crate) fn open(targets: &[Target]) -> Result<Self, Failure> {
-        let mut machine = Self { table: Table::new(), stacks: Vec::new() };
+        let mut machine = Self { table: Table::new(), stacks: Vec::new(), shelf: None };
         for target in targets {
             let mut stack = Stack::open(target, &Needs::default())?;
             stack.keep();
@@ -44,25 +47,38 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The stack of a bus.
-    pub(crate) fn bus(&mut self, number: u32) -> &mut Opened {
-        &mut self.stacks[number as usize]
+    /// Adds a modelled enclosure with so many slots.
+    pub(super) fn add_enclosure(&mut self, slots: u8) -> Result<(), Failure> {
+        self.shelf = Some(Shelf::open(slots, &mut self.table)?);
+        Ok(())
+    }
+
+    /// The stack of a bus; the enclosure's bus has none.
+    pub(crate) fn bus(&mut self, number: u32) -> Option<&mut Opened> {
+        self.stacks.get_mut(number as usize)
     }
 
     /// What more is known of a unit.
-    pub(crate) fn more(&self, unit: &Unit) -> &(String, Value) {
+    pub(crate) fn more(&self, unit: &Unit) -> (String, Value) {
         let bus = &self.table.buses()[unit.path.bus as usize];
         let at = bus.units.iter().position(|other| other.path == unit.path).unwrap_or_default();
-        &self.stacks[unit.path.bus as usize].units[at]
+        let known = self.stacks.get(unit.path.bus as usize).and_then(|opened| opened.units.get(at));
+        let (mut words, mut value) = known.cloned().unwrap_or((String::new(), json!({ "lun": 0 })));
+        if let Some(place) = &unit.description.physical_path {
+            words = format!("{words}, at {place}");
+            value["physical_path"] = place.as_str().into();
+        }
+        (words, value)
     }
 
     pub(crate) fn description(&self, bus: u32) -> &str {
-        &self.stacks[bus as usize].description
+        let opened = self.stacks.get(bus as usize);
+        opened.map_or("enclosure model", |opened| opened.description.as_str())
     }
 
     /// Scans a bus again; answers how many events that made.
     pub(crate) fn rescan(&mut self, bus: u32) -> Result<usize, Failure> {
-        let opened = &mut self.stacks[bus as usize];
+        let Some(opened) = self.stacks.get_mut(bus as usize) else { return Ok(0) };
         if let Some(control) = opened.stack.control() {
             control.rescan()?;
         }

@@ -4,6 +4,7 @@ mod buses;
 mod command;
 mod describe;
 mod destroy;
+mod enclosure;
 mod identify;
 mod machine;
 mod modepage;
@@ -26,6 +27,10 @@ pub(crate) struct Arguments {
     /// A target, each a bus; may be repeated.
     #[arg(long = "on", value_name = "TARGET", default_value = "ufs", global = true)]
     targets: Vec<Target>,
+
+    /// A modelled enclosure with so many slots, the disks in them, on a bus of its own.
+    #[arg(long, value_name = "SLOTS", global = true, value_parser = clap::value_parser!(u8).range(1..=200))]
+    enclosure: Option<u8>,
 
     #[command(subcommand)]
     verb: Verb,
@@ -91,22 +96,28 @@ enum Verb {
     Format(destroy::FormatArguments),
     /// Remove everything from a device for ever.
     Sanitize(destroy::SanitizeArguments),
+    /// What is in an enclosure, as `sesutil map` prints it.
+    Sesmap(enclosure::MapArguments),
     /// Passwords of an ATA device.
     Security(destroy::SecurityArguments),
 }
 
 /// Does it.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let machine = Machine::open(&arguments.targets)?;
+    let mut machine = Machine::open(&arguments.targets)?;
+    if let Some(slots) = arguments.enclosure {
+        machine.add_enclosure(slots)?;
+    }
     match &arguments.verb {
         Verb::Devlist(how) => return devlist::show(&machine, *how, output),
         Verb::Rescan(which) => return buses::rescan(machine, which, output),
         Verb::Reset(which) => return buses::reset(machine, which, output),
+        Verb::Sesmap(arguments) => return enclosure::map(&mut machine, arguments, output),
         _ => {}
     }
     let session = |device: &Device| Session::new(machine, device, output);
     match &arguments.verb {
-        Verb::Devlist(_) | Verb::Rescan(_) | Verb::Reset(_) => Ok(()),
+        Verb::Devlist(_) | Verb::Rescan(_) | Verb::Reset(_) | Verb::Sesmap(_) => Ok(()),
         Verb::Periphlist(device) => session(device)?.periphlist(),
         Verb::Tur(device) => session(device)?.tur(),
         Verb::Inquiry(arguments) => session(&arguments.device)?.inquiry(arguments),

@@ -250,7 +250,8 @@ impl Session<'_> {
     /// Last block and bytes of a block.
     fn capacity(&mut self, long: bool) -> Result<(u64, u32), Failure> {
         if self.language() != Language::Scsi {
-            let geometry = self.machine.bus(self.unit.path.bus).stack.geometry();
+            let short = self.short_answer();
+            let geometry = self.stack().map(|stack| stack.geometry()).ok_or(short)?;
             return Ok((geometry.blocks.saturating_sub(1), geometry.block_size));
         }
         if !long {

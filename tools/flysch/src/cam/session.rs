@@ -3,11 +3,12 @@
 use flysch_ahci::{AtaCommand, AtaReply};
 use flysch_api::command::{Ended, NotStarted};
 use flysch_cam::xpt::{Path, Unit};
-use flysch_rig::{ScsiCommand, ScsiData, ScsiReply};
+use flysch_rig::{ScsiCommand, ScsiData, ScsiReply, Stack};
 use flysch_wire::scsi::cdb::Opcode;
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::scsi::{Cdb, Sense, SenseKey, Status};
 
+use super::machine::Opened;
 use super::{Device, Machine};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -60,7 +61,9 @@ impl<'a> Session<'a> {
     }
 
     pub(super) fn language(&mut self) -> Language {
-        let stack = &mut self.machine.bus(self.unit.path.bus).stack;
+        let Some(Opened { stack, .. }) = self.machine.bus(self.unit.path.bus) else {
+            return Language::Scsi;
+        };
         if stack.control().is_some() {
             Language::Scsi
         } else if stack.ahci().is_some() {
@@ -94,11 +97,21 @@ impl<'a> Session<'a> {
         let command = ScsiCommand { unit, cdb, data, timeout_ms, ordered: false };
         let pass = self.pass();
         let missing = self.speaks_not("SCSI", None);
-        let opened = self.machine.bus(self.unit.path.bus);
-        let Some(control) = opened.stack.control() else { return Err(missing) };
+        let bus = self.unit.path.bus;
         let mut tries = 0;
         loop {
-            let reply = control.scsi(&command).map_err(|why| {
+            let shelf = self.machine.shelf.as_mut().filter(|shelf| shelf.bus == bus);
+            let reply = match shelf {
+                Some(shelf) => shelf.scsi(&command),
+                None => {
+                    let stack = self.machine.bus(bus).map(|opened| &mut opened.stack);
+                    let Some(control) = stack.and_then(|stack| stack.control()) else {
+                        return Err(missing);
+                    };
+                    control.scsi(&command)
+                }
+            };
+            let reply = reply.map_err(|why| {
                 Failure::failed(format!("{pass}: {}: {}", opcode(cdb[0]), not_started(why)))
             })?;
             let is_attention =
@@ -127,12 +140,17 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The stack the device is on; an enclosure is on none.
+    pub(super) fn stack(&mut self) -> Option<&mut Stack> {
+        self.machine.bus(self.unit.path.bus).map(|opened| &mut opened.stack)
+    }
+
     /// An ATA command to the device; however it ended.
     pub(super) fn try_ata(&mut self, mut command: AtaCommand) -> Result<AtaReply, Failure> {
         command.timeout_ms = self.timeout_ms.or(command.timeout_ms);
         let (pass, missing) = (self.pass(), self.speaks_not("ATA", None));
-        let opened = self.machine.bus(self.unit.path.bus);
-        let Some(control) = opened.stack.ahci() else { return Err(missing) };
+        let stack = self.machine.bus(self.unit.path.bus).map(|opened| &mut opened.stack);
+        let Some(control) = stack.and_then(|stack| stack.ahci()) else { return Err(missing) };
         control.command(command).map_err(|error| Failure::of(pass, error))
     }
 }
