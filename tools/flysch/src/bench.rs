@@ -2,6 +2,7 @@
 
 mod files;
 mod flash;
+mod iosched;
 mod options;
 
 use std::path::PathBuf;
@@ -64,6 +65,10 @@ pub(crate) struct Arguments {
     /// Requests each lane's trace keeps per stage: the last ones.
     #[arg(long, value_name = "NUMBER", default_value_t = TRACE_RECORDS)]
     trace_records: usize,
+    /// An I/O scheduler before every lane: `default`, or rules such as
+    /// `read-latency=2000,delete-depth=1`; see docs/cam.md.
+    #[arg(long, value_name = "RULES")]
+    iosched: Option<iosched::Chosen>,
     #[command(flatten)]
     jobs: JobOptions,
 }
@@ -208,10 +213,13 @@ fn run_on(
     let trace_records = if arguments.trace.is_some() { arguments.trace_records.max(1) } else { 0 };
     let options = PlayOptions { trace_records, progress: Some(&mut show) };
     let before = stack.incidents();
-    let played = stack.visit(Play { file, options });
+    let mut scheduled = Vec::new();
+    let rules = arguments.iosched;
+    let played = stack.visit(Play { file, options, rules, scheduled: &mut scheduled });
     drop(progress);
     let why = stack.failure();
-    let incidents = Incident::between(&before, &stack.incidents());
+    let mut incidents = Incident::between(&before, &stack.incidents());
+    incidents.extend(scheduled.into_iter().filter(|incident| incident.count > 0));
     let mut played = played.map_err(|error| match error {
         _ if why.is_some() => Failure::of(name, why.as_deref().unwrap_or_default()),
         PlayError::Run(flysch_bench::runner::Error::Stalled { .. }) => Failure::of(name, error),
@@ -253,13 +261,22 @@ fn run_on(
 struct Play<'a> {
     file: &'a JobFile,
     options: PlayOptions<'a>,
+    /// Schedulers before the lanes, and what they did.
+    rules: Option<iosched::Chosen>,
+    scheduled: &'a mut Vec<Incident>,
 }
 
 impl Visitor for Play<'_> {
     type Output = Result<Played, PlayError>;
 
     fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
-        play::play(lanes, clock, self.file, self.options)
+        let Some(rules) = self.rules else {
+            return play::play(lanes, clock, self.file, self.options);
+        };
+        let mut lanes = rules.before(lanes);
+        let played = play::play(&mut lanes, clock, self.file, self.options);
+        self.scheduled.extend(iosched::incidents(&lanes));
+        played
     }
 }
 

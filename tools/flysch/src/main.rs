@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cam;
 mod cleanup;
 mod cli;
 mod confirm;
@@ -45,6 +46,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
     match command {
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Devlist(arguments) => devlist::run(arguments, output),
+        Command::Cam(arguments) => cam::run(arguments, output),
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Nvme(arguments) => nvme::run(arguments, output),
         Command::Copy(arguments) => copy::run(arguments, output),

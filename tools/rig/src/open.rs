@@ -5,6 +5,7 @@ use flysch_api::machine::Clock;
 use flysch_bench::results::Incident;
 use flysch_files::Made;
 
+use crate::lane::Tagged;
 use crate::target::ClockKind;
 
 /// What the user of a stack needs of it.
@@ -36,7 +37,7 @@ pub trait Visitor {
 
 /// What every kind of stack has.
 pub(crate) trait Open {
-    type Lane: Device;
+    type Lane: Device + Tagged;
     type Clock: Clock;
 
     fn parts(&mut self) -> (&mut [Self::Lane], &Self::Clock);
