@@ -158,16 +158,18 @@ impl<M: Machine> Core<M> {
             Operation::Awake => self.wake_card().map(none),
             Operation::Firmware(image) => self.update_firmware(image).map(none),
             Operation::Rpmb(request) => {
-                self.with_bus(true, |core| core.exchange_rpmb(request)).map(Output::Rpmb)
+                self.with_bus((true, None), |core| core.exchange_rpmb(request)).map(Output::Rpmb)
             }
             Operation::Read { partition, first, sectors } => {
-                self.with_bus(true, |core| core.read_sectors(*partition, *first, *sectors))
+                let work = |core: &mut Self| core.read_sectors(*partition, *first, *sectors);
+                self.with_bus((true, None), work)
             }
             Operation::Write { partition, first, data } => {
-                self.with_bus(true, |core| core.write_sectors(*partition, *first, data)).map(none)
+                let work = |core: &mut Self| core.write_sectors(*partition, *first, data);
+                self.with_bus((true, None), work).map(none)
             }
             Operation::SelectPartition(access) => self.choose_partition(*access).map(none),
-            other => self.with_bus(false, |core| core.on_the_bus(other)),
+            other => self.with_bus((false, None), |core| core.on_the_bus(other)),
         }
     }
 
@@ -275,21 +277,33 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Does something that needs the bus, with the lanes paused; with `leaves` the card is taken
-    /// out of its queueing mode meanwhile. The lanes run again whatever comes of it.
-    fn with_bus<T>(&mut self, leaves: bool, work: impl FnOnce(&mut Self) -> Run<T>) -> Run<T> {
-        if let Err(error) = settled(self.take_bus())? {
-            self.give_bus();
-            return Err(error.into());
-        }
+    /// Does something that needs the bus, with the lanes paused, once the bus is free, at `deadline`
+    /// at the latest; with `leaves` the card is taken out of its queueing mode meanwhile. The lanes
+    /// run again whatever comes of it.
+    pub(crate) fn with_bus<T>(
+        &mut self,
+        (leaves, deadline): (bool, Option<Instant>),
+        work: impl FnOnce(&mut Self) -> Run<T>,
+    ) -> Run<T> {
+        self.take_bus(deadline)?;
         if leaves {
             self.card_queueing(false)?;
         }
         let result = settled(work(self))?;
-        if matches!(result, Err(Error::Failed(Cause::Busy(_)))) && !self.interrupt_busy()? {
+        let is_mended = match &result {
+            Err(Error::Failed(Cause::Busy(_))) => self.interrupt_busy()?,
+            Err(Error::Failed(Cause::Bus(_, error))) => self.end_disturbed(*error)?,
+            _ => true,
+        };
+        if !is_mended {
             // Nothing but a reset ends it.
             self.effect(|core| core.shared.orders.report(cause::LOST));
             return result.map_err(Into::into);
+        }
+        if leaves && result.is_err() {
+            // It may have ended while another partition was selected.
+            let home = self.device.partition;
+            self.select_partition(home)?;
         }
         if leaves {
             self.card_queueing(true)?;
@@ -401,7 +415,7 @@ impl<M: Machine> Core<M> {
     }
 
     fn choose_partition(&mut self, access: u8) -> Run<()> {
-        self.with_bus(true, |core| {
+        self.with_bus((true, None), |core| {
             core.select_partition(access)?;
             core.effect(|core| {
                 core.device.partition = access;
@@ -446,7 +460,7 @@ impl<M: Machine> Core<M> {
         if self.lanes_idle(false)?.is_err() {
             return Err(Cause::InFlight.into());
         }
-        self.take_bus()?;
+        self.take_bus(None)?;
         let emmc = self.device.kind == CardKind::Emmc;
         let done = if emmc { settled(self.say_goodbye())? } else { Ok(()) };
         if self.device.queue_depth != 0 {
@@ -476,7 +490,7 @@ impl<M: Machine> Core<M> {
         if self.lanes_idle(false)?.is_err() {
             return Err(Cause::InFlight.into());
         }
-        self.take_bus()?;
+        self.take_bus(None)?;
         self.card_queueing(false)?;
         self.flush_cache(flush::FLUSH, None)?;
         self.command(CommandIndex::SelectCard, 0, Response::None)?;
@@ -517,7 +531,7 @@ impl<M: Machine> Core<M> {
     /// FFU (6.6.18): the image goes to FFU_ARG in FFU mode; then it is installed, or taken over by
     /// the reset that the host does next.
     fn update_firmware(&mut self, image: &[u8]) -> Run<()> {
-        self.take_bus()?;
+        self.take_bus(None)?;
         self.card_queueing(false)?;
         self.switch(ext_csd::MODE_CONFIG, 1)?;
         let argument = {
@@ -549,13 +563,22 @@ impl<M: Machine> Core<M> {
     }
 
     /// An errand of a lane: how it ended, and the device status.
+    ///
+    /// # Errors
+    /// [`Error::Recovered`]: it has not begun, since a recovery comes first.
     pub(crate) fn run_errand(&mut self, errand: Errand) -> Run<[u32; 2]> {
-        let result = settled(self.with_bus(false, |core| core.errand_on_bus(errand)))?;
+        let late = self.once(|core| (core.now >= errand.deadline).into()) != 0;
+        if late {
+            return Ok([OVERDUE, 0]);
+        }
+        let bus = (false, Some(errand.deadline));
+        let result = settled(self.with_bus(bus, |core| core.errand_on_bus(errand)))?;
         Ok(match result {
             Ok(()) => [WELL, 0],
+            Err(Error::Recovered) => return Err(Error::Recovered.into()),
             Err(Error::Failed(Cause::Status(_, status))) => [ANSWERED, status.into_bits()],
             Err(Error::Failed(Cause::Switch(_))) => [ANSWERED, 1 << 7],
-            Err(Error::Failed(Cause::Busy(_))) => [OVERDUE, 0],
+            Err(Error::Failed(Cause::Busy(_) | Cause::InFlight)) => [OVERDUE, 0],
             Err(Error::Failed(Cause::Bus(_, error))) => [error.0, 0],
             Err(_) => [crate::error::BusError::SILENT.0, 0],
         })
