@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
 use flysch_wire::mmc::command::{CommandIndex, SLEEP, SwitchArgument, erase, rca};
 use flysch_wire::mmc::ext_csd::{self, flush, partition, power_off, revision, sec_feature};
-use flysch_wire::mmc::{ExtCsd, SECTOR};
+use flysch_wire::mmc::{CardStatus, ExtCsd, SECTOR};
 
 /// Something the host does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,17 @@ pub enum Operation {
     },
     /// Chooses the partition whose blocks the lanes read and write from now on.
     SelectPartition(u8),
+    /// What the card boots from (PARTITION_CONFIG).
+    SelectBoot {
+        /// BOOT_PARTITION_ENABLE: 0 nothing, 1 and 2 the boot partitions, 7 the user area.
+        partition: u8,
+        /// BOOT_ACK: it acknowledges that it boots.
+        acknowledge: bool,
+    },
+    /// Switches the volatile cache on or off; off empties it first.
+    Cache(bool),
+    /// The device status (CMD13).
+    Status,
     /// Empties the volatile cache.
     Flush,
     /// What is in the cache reaches the medium before what is written from now on.
@@ -124,6 +135,8 @@ pub enum Output {
     Data(Vec<u8>),
     /// Write protection, a bit for each group.
     Protection(u32),
+    /// The device status.
+    Status(CardStatus),
     /// The answer of the replay protected memory.
     Rpmb(RpmbReply),
 }
@@ -169,6 +182,10 @@ impl<M: Machine> Core<M> {
                 self.with_bus((true, None), work).map(none)
             }
             Operation::SelectPartition(access) => self.choose_partition(*access).map(none),
+            Operation::SelectBoot { partition, acknowledge } => {
+                let work = |core: &mut Self| core.select_boot(*partition, *acknowledge);
+                self.with_bus((true, None), work).map(none)
+            }
             other => self.with_bus((false, None), |core| core.on_the_bus(other)),
         }
     }
@@ -180,9 +197,11 @@ impl<M: Machine> Core<M> {
         let unless = |has: bool, what| if has { Ok(()) } else { Err(Error::Unsupported(what)) };
         let emmc = self.device.kind == CardKind::Emmc;
         match operation {
-            Operation::BringUp | Operation::Reset | Operation::Shutdown | Operation::Retune => {
-                return Ok(());
-            }
+            Operation::BringUp
+            | Operation::Reset
+            | Operation::Shutdown
+            | Operation::Retune
+            | Operation::Status => return Ok(()),
             Operation::Erase { kind: EraseKind::Erase, .. } => {}
             _ => unless(emmc, "an operation of eMMC on an SD card")?,
         }
@@ -194,6 +213,12 @@ impl<M: Machine> Core<M> {
             Operation::Barrier => {
                 unless(csd.0[ext_csd::BARRIER_SUPPORT] & 1 != 0 && self.device.cache, "the barrier")
             }
+            Operation::Cache(_) => unless(csd.cache_kib() != 0, "a volatile cache"),
+            Operation::SelectBoot { partition, .. } => match partition {
+                0 | 7 => Ok(()),
+                1 | 2 => unless(csd.boot_sectors() != 0, "boot partitions"),
+                _ => Err(Error::Invalid("boot partitions are 1 and 2; 7 is the user area")),
+            },
             Operation::Sanitize => unless(csd.has_sanitize(), "sanitize"),
             Operation::Bkops => {
                 unless(csd.0[ext_csd::BKOPS_SUPPORT] & 1 != 0, "background operations")
@@ -331,6 +356,18 @@ impl<M: Machine> Core<M> {
                 self.switch_for(ext_csd::BKOPS_START, 1, (None, timeout))?;
             }
             Operation::Retune => self.retune()?,
+            Operation::Cache(on) => {
+                let timeout = self.options.timeouts.flush_ms;
+                self.switch_for(ext_csd::CACHE_CTRL, (*on).into(), (None, timeout))?;
+                self.effect(|core| {
+                    core.device.cache = *on;
+                    core.options.cache = *on;
+                });
+            }
+            Operation::Status => match self.status()? {
+                Ok(status) => return Ok(Output::Status(status)),
+                Err(error) => return Err(Cause::Bus(CommandIndex::SendStatus, error).into()),
+            },
             Operation::Erase { kind, first, sectors } => {
                 let last = first + (sectors - 1);
                 let arguments: &[u32] = match kind {
@@ -412,6 +449,13 @@ impl<M: Machine> Core<M> {
             _ => csd.trim_ms(),
         };
         each.saturating_mul(groups).clamp(1_000, 60_000)
+    }
+
+    fn select_boot(&mut self, partition: u8, acknowledge: bool) -> Run<()> {
+        let access = self.device.partition & partition::MASK;
+        let value = u8::from(acknowledge) << 6 | (partition & 7) << 3 | access;
+        self.switch(ext_csd::PARTITION_CONFIG, value)?;
+        self.read_ext_csd()
     }
 
     fn choose_partition(&mut self, access: u8) -> Run<()> {
