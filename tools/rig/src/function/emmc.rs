@@ -1,11 +1,14 @@
 use flysch_api::machine::{GuestMemory, Instant};
 use flysch_bench::results::Incident;
+use flysch_emmc::Timing;
+use flysch_models::emmc::profile::Profile;
 use flysch_models::emmc::{Emmc, WINDOW};
 use flysch_models::faults::{Kind, Plan};
 use flysch_models::machine::MixedModel as _;
 use flysch_models::store::StoreError;
 use flysch_models::ufs::Loss;
 use flysch_vfio_user::{BARS, Function, Identity, Interrupts, Layout};
+use flysch_wire::mmc::ext_csd::device_type::{DDR52, HS26, HS52, HS200};
 
 use super::Served;
 use crate::error::Error;
@@ -28,12 +31,27 @@ const IDENTITY: Identity = Identity {
 #[derive(Debug)]
 pub(super) struct EmmcFunction(Emmc);
 
-/// The eMMC model of `target`; with `queue=off` its controller has no queueing engine.
+/// A device that knows no faster timing.
+fn limited(profile: Profile, timing: Timing) -> Profile {
+    let slower = match timing {
+        Timing::Legacy => 0,
+        Timing::HighSpeed => HS26 | HS52,
+        Timing::Ddr52 => HS26 | HS52 | DDR52,
+        Timing::Hs200 => HS26 | HS52 | DDR52 | HS200,
+        Timing::Hs400 | Timing::Hs400Es => u8::MAX,
+    };
+    let strobe = profile.strobe && timing == Timing::Hs400Es;
+    Profile { device_type: profile.device_type & slower, strobe, ..profile }
+}
+
+/// The eMMC model of `target`; with `queue=off` its controller has no queueing engine, with
+/// `timing=` the device no faster timing.
 pub(super) fn open(target: &EmmcTarget) -> Result<EmmcFunction, Error> {
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let mut config = emmc::model_config(target, image.as_ref().map(|image| image.bytes))?;
     config.engine = target.queue;
+    config.profile = limited(config.profile, target.timing);
     config.faults = target.faults.clone();
     config.volatile_cache = true;
     let model = Emmc::new(config, GuestMemory::default())?;
