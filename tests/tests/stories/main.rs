@@ -4,6 +4,7 @@
 //! `cargo test --workspace --test stories image_edit::`.
 
 mod cli_copy;
+mod cli_emmc;
 mod cli_errors;
 mod cli_export;
 mod cli_interrupt;
