@@ -8,6 +8,7 @@ mod cli;
 mod confirm;
 mod copy;
 mod devlist;
+mod emmc;
 mod export;
 mod failure;
 mod file;
@@ -49,6 +50,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Cam(arguments) => cam::run(arguments, output),
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Nvme(arguments) => nvme::run(arguments, output),
+        Command::Emmc(arguments) => emmc::run(arguments, output),
         Command::Copy(arguments) => copy::run(arguments, output),
         Command::Image(arguments) => image::run(arguments, output),
         Command::Geom(arguments) => geom::run(arguments, output),
