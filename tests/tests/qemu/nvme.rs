@@ -18,7 +18,7 @@ fn machine(release: &Release, block_size: u32, namespaces: u8) -> Machine {
     let unit = |lun| Unit { lun, backing: backing.clone(), read_only: false };
     let options = flysch_qemu::Options {
         program: Some(release.program.clone()),
-        controller: Controller::Nvme { block_size },
+        controller: Controller::Nvme(flysch_qemu::NvmeDevice::new(block_size)),
         queues: 4,
         memory_bytes: 64 << 20,
         units: (0..namespaces).map(unit).collect(),
