@@ -353,10 +353,12 @@ impl<const LEN: usize> DmaArray<LEN> {
     /// If there is none.
     #[inline]
     pub fn get(&self, index: usize) -> DmaBlock<'_, LEN> {
-        match self.find(index) {
-            Some(block) => block,
-            None => outside(index.saturating_mul(LEN), LEN, self.region.len),
+        if index >= self.count {
+            outside(index.saturating_mul(LEN), LEN, self.region.len);
         }
+        // SAFETY: `index` is below the number of whole blocks of the region.
+        let base = unsafe { self.region.base.add(index * LEN) };
+        DmaBlock { base, _region: PhantomData }
     }
 
     /// The block of this number, if there is one: what goes through a ring learns so where it ends.
