@@ -9,8 +9,7 @@ pub struct NvmeDevice {
     pub memory_mib: u8,
     /// Bytes of a zone, for namespaces of the zoned command set; 0 for others.
     pub zone_bytes: u64,
-    /// Controllers of the subsystem, 1 or 2. The second one is there and attached to every
-    /// namespace; nobody drives it.
+    /// Controllers of the subsystem, 1 or 2. The second one is there, and nobody drives it.
     pub controllers: u8,
 }
 
