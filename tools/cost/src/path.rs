@@ -134,15 +134,15 @@ pub const CASES: [Case; 26] = [
             Missed(420),
         )
     },
-    nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 163, Missed(130)),
+    nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 130, Met(130)),
     Case {
         depth: 1,
-        ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 363, Goal::None)
+        ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 343, Goal::None)
     },
-    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 266, Missed(230)),
+    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 230, Met(230)),
     Case {
         depth: 1,
-        ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 488, Goal::None)
+        ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 463, Goal::None)
     },
     Case {
         segments: 2,
@@ -150,7 +150,7 @@ pub const CASES: [Case; 26] = [
             "disk-nvme-list",
             "disk and driver, NVMe, depth 32, 2 segments as pages",
             Layer::Disk,
-            606,
+            572,
             Goal::None,
         )
     },

@@ -86,11 +86,12 @@ pub(crate) struct Choice {
     variant: bool,
     /// Without work for so long the link hibernates, microseconds.
     auto_hibern8_us: Option<u32>,
-    /// UFS: how the ends of commands are told, and by whom errors are dealt with.
+    /// UFS: how the ends of commands are told, and by whom errors are dealt with. NVMe: where
+    /// doorbells and queues lie.
     ways: Ways,
 }
 
-/// What an operating system chooses of a UFS host.
+/// What an operating system chooses of a host.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ways {
     /// The host has a lane of its own.
@@ -103,6 +104,10 @@ struct Ways {
     aggregated: bool,
     /// bQueueDepth: less than the lanes send.
     device_queue: u8,
+    /// NVMe: doorbells are registers alone.
+    registers: bool,
+    /// NVMe: submission queues lie in the controller's memory.
+    controller_memory: bool,
 }
 
 impl Ways {
@@ -114,6 +119,7 @@ impl Ways {
             one_line: one_in(2),
             aggregated: one_in(4),
             device_queue: if one_in(4) { 8 } else { 0 },
+            ..Self::default()
         }
     }
 }
@@ -345,6 +351,9 @@ fn ufs_options(choice: Choice) -> flysch_ufs::Options {
     }
 }
 
+/// Bytes of controller memory: more than the queues of three lanes.
+const NVME_MEMORY: u32 = 64 << 10;
+
 /// NVMe.
 pub(crate) struct Nvme;
 
@@ -361,7 +370,8 @@ impl Stack for Nvme {
     fn choose(random: &mut Random) -> Choice {
         let (lanes, depth) = (1 + random.below(3) as u8, 1 + random.below(64) as u16);
         let (variant, units) = (random.below(2) == 1, 1 + random.below(3) as u8);
-        let ways = Ways::default();
+        let (registers, controller_memory) = (random.below(2) == 1, random.below(2) == 1);
+        let ways = Ways { registers, controller_memory, ..Ways::default() };
         Choice { lanes, depth, units, variant, auto_hibern8_us: None, ways }
     }
 
@@ -375,7 +385,7 @@ impl Stack for Nvme {
     }
 
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
-        let Choice { lanes, units, .. } = setting.choice;
+        let Choice { lanes, units, ways, .. } = setting.choice;
         let space = || NamespaceConfig {
             block_size: setting.block,
             ..NamespaceConfig::memory(setting.unit_bytes)
@@ -384,6 +394,7 @@ impl Stack for Nvme {
             namespaces: (0..units).map(|_| space()).collect(),
             queues: lanes.into(),
             vectors: u16::from(lanes) + 1,
+            controller_memory: if ways.controller_memory { NVME_MEMORY } else { 0 },
             volatile_cache: true,
             faults: setting.plan.clone(),
             seed: setting.seed,
@@ -409,8 +420,14 @@ impl Stack for Nvme {
 }
 
 fn nvme_options(choice: Choice) -> flysch_nvme::Options {
-    let Choice { lanes, depth, variant, .. } = choice;
-    flysch_nvme::Options { lanes: lanes.into(), depth, sgls: variant, ..Default::default() }
+    let Choice { lanes, depth, variant, ways, .. } = choice;
+    flysch_nvme::Options {
+        lanes: lanes.into(),
+        depth,
+        sgls: variant,
+        shadow_doorbells: !ways.registers,
+        ..Default::default()
+    }
 }
 
 /// SATA: a disk at each port, and a port is a lane.
