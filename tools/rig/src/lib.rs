@@ -18,6 +18,7 @@ pub mod lane;
 pub mod nvme;
 mod open;
 mod pci;
+mod play;
 pub mod size;
 mod stack;
 mod target;

@@ -5,11 +5,16 @@ use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, nda};
 use flysch_files::Made;
 use flysch_models::machine::Inline;
+use flysch_models::media::energy::Energy;
+use flysch_models::nvme::profile::PowerState;
 use flysch_models::nvme::{Config, NamespaceConfig, Nvme as Model};
 use flysch_models::store::{FileStore, Store};
-use flysch_nvme::{AdminCommand, AdminReply, Device, ErrorLog, Host, Operation, Options, Output};
+use flysch_nvme::{
+    AdminCommand, AdminData, AdminReply, Device, ErrorLog, Host, Operation, Options, Output,
+};
 use flysch_nvme::{Port, Quirks};
 use flysch_wire::nvme::registers::{Cap, Version};
+use flysch_wire::nvme::{AdminOpcode, FeatureId};
 
 use crate::error::Error;
 use crate::image::{self, Image};
@@ -88,6 +93,9 @@ pub(crate) fn open_inline(target: &NvmeTarget, needs: &Needs) -> Result<Nvme<Nvm
     nvme.description = format!("NVMe model {profile}, {}{software}", queues(target.queues));
     nvme.clock = target.clock;
     nvme.made = image.and_then(|image| image.made);
+    if target.apst {
+        nvme.sleep_by_itself(target.profile.power)?;
+    }
     if target.faults_from == FaultsFrom::Open {
         nvme.machine.arm(target.faults.clone());
     }
@@ -209,6 +217,29 @@ impl<M: Machine> Nvme<M> {
         Ok(Self { machine, lanes, namespace, description, clock, made: None })
     }
 
+    /// Switches autonomous power state transitions on: to each sleeping state after fifty times what
+    /// it takes to enter and leave it, as Linux does.
+    fn sleep_by_itself(&mut self, states: &[PowerState]) -> Result<(), Error> {
+        let mut table = vec![0_u8; 256];
+        let sleeping = |at: usize| states.get(at).filter(|state| state.non_operational);
+        for (at, entry) in table.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let Some(target) = (at + 1..states.len()).find(|&at| sleeping(at).is_some()) else {
+                break;
+            };
+            let wait_us = 50 * u64::from(states[target].entry_us + states[target].exit_us);
+            *entry = ((target as u64) << 3 | wait_us.div_ceil(1000) << 8).to_le_bytes();
+        }
+        let command = AdminCommand {
+            opcode: AdminOpcode::SetFeatures.into_bits(),
+            nsid: 0,
+            cdw10: [FeatureId::Apst.into_bits().into(), 1, 0, 0, 0, 0],
+            data: AdminData::Out(table),
+            timeout_ms: None,
+        };
+        self.admin(command)?;
+        Ok(())
+    }
+
     /// The machine.
     pub fn machine(&self) -> &M {
         &self.machine
@@ -245,6 +276,10 @@ impl<M: Witness> Open for Nvme<M> {
         let kinds = self.host().errors().counts();
         all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
         all
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

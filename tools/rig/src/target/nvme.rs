@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use flysch_models::faults::{self as fault, Plan};
-use flysch_models::nvme::profile::{LINUX_J721E, PM991A, Profile};
+use flysch_models::nvme::profile::{LINUX_AM64X, LINUX_J721E, PM991A, Profile};
 use flysch_models::software::Software;
 
 use super::pairs::{Kind, Pairs, key, keys, not_real, on_off};
@@ -13,7 +13,11 @@ pub(super) const MODEL: Kind = Kind {
     name: "nvme",
     help: "an NVMe controller and its namespaces, modelled in this process",
     keys: &[
-        key("profile", "pm991a|m8pe|980pro|980", "the drive's timing and link (pm991a)"),
+        key(
+            "profile",
+            "pm991a|m8pe|m8pe-x1|980pro|980|ok3576",
+            "the drive's timing and link (pm991a)",
+        ),
         key("size", "BYTES", "size of each namespace (4G, or the image's own)"),
         key("namespaces", "1..32", "number of namespaces (1)"),
         key("ns", "1..32", "the namespace that is the disk (1)"),
@@ -26,11 +30,12 @@ pub(super) const MODEL: Kind = Kind {
             "BYTES|off",
             "host memory lent to a drive that asks for some, at most this (128M)",
         ),
+        key("apst", "on|off", "the drive goes to its sleeping power states by itself (off)"),
         key("sgl", "on|off", "commands take scatter gather lists (on)"),
         keys::CLOCK,
         key(
             "software",
-            "none|linux-j721e",
+            "none|linux-j721e|linux-am64x",
             "a published host whose software's time is spent as well (none)",
         ),
         keys::FAULTS,
@@ -73,6 +78,8 @@ pub struct NvmeTarget {
     pub vectors: bool,
     /// Most host memory that is lent to the drive, bytes.
     pub host_memory: u32,
+    /// Whether the drive changes its power state by itself.
+    pub apst: bool,
     /// Whether commands take scatter gather lists.
     pub sgls: bool,
     /// Whose time counts: virtual or hybrid.
@@ -114,6 +121,7 @@ impl Default for NvmeTarget {
             queues: 1,
             vectors: true,
             host_memory: 128 << 20,
+            apst: false,
             sgls: true,
             clock: ClockKind::default(),
             software: None,
@@ -130,7 +138,10 @@ impl NvmeTarget {
         let default = Self::default();
         let software = pairs.get("software", |name| match name {
             "none" => Some(None),
-            name => (name == LINUX_J721E.name).then_some(Some(LINUX_J721E)),
+            name => {
+                let known = [LINUX_J721E, LINUX_AM64X].into_iter();
+                known.map(Some).find(|known| known.is_some_and(|known| known.name == name))
+            }
         })?;
         let profile = |name: &str| Profile::by_name(name).copied();
         let target = Self {
@@ -143,6 +154,7 @@ impl NvmeTarget {
             queues: pairs.within("queues", 1, 31)?.unwrap_or(default.queues),
             vectors: pairs.get("vectors", on_off)?.unwrap_or(default.vectors),
             host_memory: pairs.get("hmb", host_memory)?.unwrap_or(default.host_memory),
+            apst: pairs.get("apst", on_off)?.unwrap_or(default.apst),
             sgls: pairs.get("sgl", on_off)?.unwrap_or(default.sgls),
             clock: pairs.get("clock", not_real)?.unwrap_or_default(),
             software: software.unwrap_or_default(),
