@@ -4,6 +4,7 @@ mod files;
 mod flash;
 mod options;
 mod profiles;
+mod study;
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -76,6 +77,8 @@ enum Other {
     Flash(flash::Arguments),
     /// Measure every profile of every model against published figures.
     Profiles(profiles::Arguments),
+    /// Compare UFS, NVMe, eMMC and SATA: areas, energy, an equal device, a phone's day.
+    Study(study::Arguments),
 }
 
 fn parse_clock(text: &str) -> Result<ClockKind, String> {
@@ -92,6 +95,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     match &arguments.other {
         Some(Other::Flash(arguments)) => return flash::run(arguments, output),
         Some(Other::Profiles(arguments)) => return profiles::run(arguments, output),
+        Some(Other::Study(arguments)) => return study::run(arguments, output),
 
         None => {}
     }

@@ -1,5 +1,7 @@
 //! One measurement: a target, one job on it, what came out and what it took.
 
+use std::path::Path;
+
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{Demand, PlayOptions};
 use flysch_bench::results::{Energy, JobResults};
@@ -31,7 +33,7 @@ pub struct Measured {
 }
 
 /// The options of a job, written as `name=value` with blanks between.
-fn options(text: &str) -> Vec<(String, Option<String>)> {
+pub(crate) fn options(text: &str) -> Vec<(String, Option<String>)> {
     let one = |option: &str| match option.split_once('=') {
         Some((name, value)) => (name.to_string(), Some(value.to_string())),
         None => (option.to_string(), None),
@@ -66,4 +68,23 @@ pub fn measure(target: &str, text: &str) -> Result<Measured, Error> {
         return Err(Error::of(target, failure));
     }
     Ok(Measured { job, energy })
+}
+
+/// Runs the jobs of a job file's text on a fresh stack: their results, and what the device took.
+///
+/// # Errors
+/// What is wrong with the target or the text, or what failed.
+pub fn measure_jobs(target: &str, text: &str) -> Result<(Vec<JobResults>, Energy), Error> {
+    let parsed: Target = target.parse().map_err(|error| Error::of(target, error))?;
+    let file = JobFile::parse(text, Path::new("jobs.fio"), &[]);
+    let file = file.map_err(|error| Error::of(target, error))?;
+    let needs = Needs::of(&parsed, &Demand::of(&file));
+    let mut stack = Stack::open(&parsed, &needs).map_err(|error| Error::of(target, error))?;
+    let before = stack.energy().unwrap_or_default();
+    let played = stack.play(&file, PlayOptions::default());
+    let played = played.map_err(|error| Error::of(target, error))?;
+    if let Some(failure) = played.jobs.iter().find_map(|job| job.failure.as_ref()) {
+        return Err(Error::of(target, failure));
+    }
+    Ok((played.jobs, Energy::between(&before, &stack.energy().unwrap_or_default())))
 }

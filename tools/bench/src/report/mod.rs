@@ -98,7 +98,7 @@ impl Sample {
 }
 
 /// What all pages look like.
-pub(crate) const STYLE: &str = include_str!("style.css");
+pub const STYLE: &str = include_str!("style.css");
 
 /// The page.
 pub fn render(results: &Results, command: &str) -> String {
