@@ -92,15 +92,17 @@ pub fn render(study: &Study, command: &str) -> String {
     template.render(Serde(&page)).expect("the page has everything the template uses")
 }
 
-/// Bars on one scale, each of parts: class, name, figure.
-fn figure(
-    title: String,
-    bars: Vec<(String, Vec<(String, String, f64)>, String)>,
-    say: impl Fn(f64) -> String,
-) -> Figure {
+/// Parts of a bar: class, name, figure.
+type Shares = Vec<(String, String, f64)>;
+
+/// A bar: its name, its parts, a note under it.
+type Line = (String, Shares, String);
+
+/// Bars on one scale.
+fn figure(title: String, bars: Vec<Line>, say: impl Fn(f64) -> String) -> Figure {
     let sum = |parts: &[(String, String, f64)]| parts.iter().map(|(.., value)| value).sum::<f64>();
     let most = bars.iter().map(|(_, parts, _)| sum(parts)).fold(f64::MIN_POSITIVE, f64::max);
-    let bar = |(name, parts, note): (String, Vec<(String, String, f64)>, String)| {
+    let bar = |(name, parts, note): Line| {
         let all = sum(&parts);
         let part = |(class, name, value): (String, String, f64)| Part {
             class,

@@ -33,4 +33,10 @@ fn a_link_hibernates_when_nothing_happened_for_its_time_and_not_under_a_command(
     media.rests(6_000_000);
     assert!(!media.is_auto_hibernated(6_900_000), "a command ended lately");
     assert!(media.is_auto_hibernated(7_000_000));
+    // Hibernated from 1 to 2 ms before the first command, and from 7 ms on.
+    let energy = media.energy(9_500_000);
+    let [awake, hibernated] = [0, 1].map(|at| energy.states[at].amount);
+    assert_eq!((awake, hibernated), (9_500_000 - 3_500_000, 1_000_000 + 2_500_000));
+    let commands = energy.work.iter().find(|part| part.name == "commands").map(|part| part.amount);
+    assert_eq!(commands, Some(3));
 }

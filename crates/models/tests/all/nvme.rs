@@ -499,6 +499,17 @@ fn the_device_sleeps_when_it_may_and_takes_its_time_to_wake() {
         let took = timed(&mut host);
         assert!((exit..exit + awake + 100_000).contains(&took), "{rest} ms: {took}");
     }
+    // 400 ms of the second pause and 2 s of the third in state 3, what is left of the third in 4.
+    let now = host.machine.now();
+    let energy = host.machine.with_model(|model| model.energy(now));
+    let millis = |name| {
+        let state = energy.states.iter().find(|state| state.name == name);
+        state.map_or(0, |state| state.amount.div_ceil(1_000_000))
+    };
+    assert!((2400..=2410).contains(&millis("PS3")), "{energy:?}");
+    assert!((2900..=2910).contains(&millis("PS4")), "{energy:?}");
+    assert_eq!(energy.nanos(), now.nanos());
+    assert_eq!((millis("PS1"), millis("PS2")), (0, 0));
 }
 
 #[test]
