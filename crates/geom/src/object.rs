@@ -115,12 +115,22 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
+    pub(crate) const NONE: Self = Self { requests: [(0, 0); 4], failures: 0 };
+
     /// A request was taken.
     #[inline(always)]
     pub(crate) fn count(&mut self, request: &block::Request) {
         let (requests, bytes) = &mut self.requests[request.operation as usize];
         *requests += 1;
         *bytes += request.length;
+    }
+
+    /// Adds other traffic.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (all, other) in self.requests.iter_mut().zip(&other.requests) {
+            (all.0, all.1) = (all.0 + other.0, all.1 + other.1);
+        }
+        self.failures += other.failures;
     }
 }
 

@@ -4,9 +4,10 @@ use flysch_api::block::{Completion, Device, Error, Operation, Refused, Request};
 use flysch_api::machine::Instant;
 use flysch_api::trace::Passage;
 
+use super::descend::Up;
 use super::fan::lowest;
-use super::jobs::{Job, Stage, owner, token};
-use super::plan::Branch;
+use super::jobs::{Job, NONE, Stage, owner, token};
+use super::plan::TOP;
 use super::{Incident, Way, nowhere};
 use crate::class::mirror::is_components;
 
@@ -24,6 +25,7 @@ enum Next {
 
 impl<D: Device> Way<D> {
     /// A job does all that it can do now.
+    #[inline(never)]
     pub(super) fn go_on(&mut self, number: u32, now: Instant) {
         loop {
             let Some(job) = self.jobs.get(number) else { return };
@@ -32,12 +34,13 @@ impl<D: Device> Way<D> {
                 Next::Send { member, request } => {
                     self.pending(number, 1);
                     let place = (&request, request.offset);
-                    let sent = match (fan, member) {
-                        (Some(fan), Some(member)) => {
-                            self.descend(Branch::of(fan, member), place, level, now)
+                    let sent = match member {
+                        _ if fan == NONE => self.descend(TOP, place, level, now),
+                        Some(member) => {
+                            let branch = self.plan.fans[fan as usize].first + member;
+                            self.descend(branch, place, level, now)
                         }
-                        (Some(fan), None) => self.divide(fan, place, level, now),
-                        (None, _) => self.descend(Branch::TOP, place, level, now),
+                        None => self.divide_again(fan, &request, level, now),
                     };
                     match sent {
                         Ok(()) => self.sent(number, member),
@@ -71,9 +74,11 @@ impl<D: Device> Way<D> {
     fn sent(&mut self, number: u32, member: Option<u32>) {
         if let (Some(job), Some(member)) = (self.jobs.get(number), member)
             && let Stage::Read { .. } = job.stage
-            && let Some(mirror) = self.plan.mirror_mut(job.fan)
         {
-            mirror.begins(member, job.request.offset + job.request.length);
+            let branch = self.plan.fans[job.fan as usize].first + member;
+            let edge = &mut self.plan.edges[branch as usize];
+            edge.busy += 1;
+            edge.head = job.request.offset + job.request.length;
         }
     }
 
@@ -84,10 +89,16 @@ impl<D: Device> Way<D> {
     }
 
     /// A request of a job came back.
+    #[inline(never)]
     pub(super) fn came_back(&mut self, completion: &Completion, now: Instant) {
-        let (number, member) = owner(completion.token);
+        let (number, branch) = owner(completion.token);
         let Some(job) = self.jobs.get(number) else { return };
-        job.passed(completion.passage);
+        let first = self.plan.fans.get(job.fan as usize).map_or(0, |fan| fan.first);
+        let member = branch.saturating_sub(first);
+        if let Stage::First = job.stage {
+            job.stage = Stage::Read { tried: 1 << member, gone: 0, is_sent: true };
+        }
+        job.passed(&completion.passage);
         job.pending = job.pending.saturating_sub(1);
         self.answered(number, member, completion.result);
         self.go_on(number, now);
@@ -96,20 +107,23 @@ impl<D: Device> Way<D> {
     /// What a member said.
     fn answered(&mut self, number: u32, member: u32, result: Result<(), Error>) {
         let Some(job) = self.jobs.get(number) else { return };
-        let mirror = self.plan.mirror_mut(job.fan);
+        let mirror = self.plan.fans.get_mut(job.fan as usize).and_then(|fan| {
+            let first = fan.first;
+            fan.mirror_mut().map(|_| first)
+        });
         match result {
             // Not the component's fault: the others would say the same.
             Err(error) if mirror.is_none() || !is_components(error) => job.fail(error),
             Err(error) => _ = job.failure.get_or_insert(error),
             Ok(()) => {}
         }
-        let Some(mirror) = mirror else { return };
+        let Some(first) = mirror else { return };
         let bit = 1 << member;
         match &mut job.stage {
-            Stage::Each { good, .. } if result.is_ok() => *good |= bit,
-            Stage::Each { failed, .. } => *failed |= bit,
+            Stage::Each { failed, .. } => *failed |= if result.is_ok() { 0 } else { bit },
             Stage::Read { gone, is_sent, .. } => {
-                mirror.ends(member);
+                let edge = &mut self.plan.edges[(first + member) as usize];
+                edge.busy = edge.busy.saturating_sub(1);
                 *is_sent = false;
                 *gone |= if result == Err(Error::Gone) { bit } else { 0 };
                 if result.is_ok() {
@@ -123,7 +137,7 @@ impl<D: Device> Way<D> {
                     job.fail(error);
                 }
             }
-            Stage::Done => {}
+            Stage::Free | Stage::First | Stage::Done => {}
         }
     }
 
@@ -187,11 +201,14 @@ impl<D: Device> Way<D> {
         let Some(job) = self.jobs.get(number) else { return Next::Wait };
         let (pending, request) = (job.pending, job.request);
         let at_the_end = if pending > 0 { Next::Wait } else { Next::End };
-        let to = |member: u32| Request { token: token(number, member), ..request };
+        let first = self.plan.fans.get(job.fan as usize).map_or(0, |fan| fan.first);
+        let to = |member: u32| Request { token: token(number, first + member), ..request };
         let send = |member: u32, request: Request| Next::Send { member: Some(member), request };
-        let mirror = self.plan.mirror_mut(job.fan);
+        let edges = &self.plan.edges;
+        let fans = &mut self.plan.fans;
+        let mirror = fans.get_mut(job.fan as usize).and_then(|fan| fan.mirror_mut());
         match &mut job.stage {
-            Stage::Done => at_the_end,
+            Stage::Free | Stage::First | Stage::Done => at_the_end,
             Stage::Pieces(_) => match self.piece(number) {
                 Some((member, request)) => Next::Send { member, request },
                 None => at_the_end,
@@ -207,7 +224,7 @@ impl<D: Device> Way<D> {
             Stage::Read { tried, is_sent, .. } => {
                 let mirror = mirror.filter(|_| job.result.is_ok());
                 let Some(mirror) = mirror else { return Next::End };
-                let Some(member) = mirror.reader(request.offset, *tried) else {
+                let Some(member) = mirror.reader(edges, first, (request.offset, *tried)) else {
                     // With the last copy nobody drops out.
                     job.fail(job.failure.unwrap_or(Error::Gone));
                     return Next::End;
@@ -239,18 +256,19 @@ impl<D: Device> Way<D> {
         let job = self.jobs.get(number)?;
         let Stage::Pieces(sent) = &mut job.stage else { return None };
         let (request, done) = (job.request, *sent);
-        let Some(fan) = job.fan else {
+        if job.fan == NONE {
             // The whole of it, once.
             *sent = 1;
             return (done == 0).then(|| (None, Request { token: token(number, 0), ..request }));
-        };
+        }
         if done >= request.length || job.result.is_err() {
             return None;
         }
         let piece =
-            self.plan.fans[fan as usize].piece(request.offset + done, request.length - done);
+            self.plan.fans[job.fan as usize].piece(request.offset + done, request.length - done);
         *sent += piece.length;
-        let token = token(number, piece.member.unwrap_or(0));
+        let first = self.plan.fans[job.fan as usize].first;
+        let token = token(number, first + piece.member.unwrap_or(0));
         let (offset, length) = (piece.offset, piece.length);
         let mut part = Request { token, offset, length, ..request };
         if matches!(request.operation, Operation::Read | Operation::Write) {
@@ -270,20 +288,27 @@ impl<D: Device> Way<D> {
     fn end(&mut self, number: u32) {
         self.settle(number);
         let Some(job) = self.jobs.get(number) else { return };
-        let Job { result, is_kept, level, .. } = *job;
-        let (token, accepted) = (job.request.token, job.request.accepted);
+        let (token, accepted, result) = (job.request.token, job.request.accepted, job.result);
         let passage = job.passage.unwrap_or_else(|| nowhere(accepted));
-        let completion = Completion { token, result, passage: Passage { accepted, ..passage } };
+        let passage = Passage { accepted, ..passage };
+        self.conclude(number, Completion { token, result, passage });
+    }
+
+    /// A job is over, and comes to this.
+    #[inline(never)]
+    pub(super) fn conclude(&mut self, number: u32, completion: Completion) {
+        let Some(job) = self.jobs.get(number) else { return };
+        let Job { is_kept, level, .. } = *job;
         self.jobs.end(number);
         if level > 0 {
-            if let Some(above) = self.jobs.get(owner(token).0) {
+            if let Some(above) = self.jobs.get(owner(completion.token).0) {
                 above.is_kept |= is_kept;
             }
-            self.ended.push_back(completion);
-        } else if is_kept && result.is_ok() {
+            self.ended.push_back((Up::Part, completion));
+        } else if is_kept && completion.result.is_ok() {
             self.kept.push(completion);
         } else {
-            self.done.push_back(completion);
+            self.ended.push_back((Up::Out, completion));
         }
     }
 
@@ -292,7 +317,8 @@ impl<D: Device> Way<D> {
         let Some(job) = self.jobs.get(number) else { return };
         let Some(mirror) = self.plan.mirror_mut(job.fan) else { return };
         match job.stage {
-            Stage::Each { failed, good, .. } => {
+            Stage::Each { failed, all, .. } => {
+                let good = all & !failed;
                 mirror.writing -= 1;
                 if job.result.is_err() {
                     return;
@@ -310,7 +336,7 @@ impl<D: Device> Way<D> {
                 }
             }
             Stage::Mend { .. } => mirror.mending -= 1,
-            Stage::Pieces(_) | Stage::Read { .. } | Stage::Done => {}
+            _ => {}
         }
     }
 }
