@@ -30,9 +30,11 @@ use crate::object::{ConsumerId, ProviderId};
 
 mod descend;
 mod fan;
+mod faults;
 mod jobs;
 mod lane;
 mod mirror;
+mod paths;
 mod plan;
 mod shape;
 mod steps;
@@ -50,7 +52,8 @@ use plan::TOP;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
     /// A component did not do what the others did: it is left out from now on. Changes are not
-    /// reported as done until [`Way::change`].
+    /// reported as done until [`Way::change`]. Or it is a path that failed: nothing is kept back,
+    /// and it is told once.
     Lost {
         /// The consumer that stands on it.
         consumer: ConsumerId,
@@ -164,7 +167,7 @@ impl<D: Device> Way<D> {
         let most = self.jobs.capacity();
         self.ended.reserve(most);
         self.kept.reserve(most);
-        self.incidents.reserve(2 * fan::MEMBERS_MAX);
+        self.incidents.reserve(plan.edges.len() + fan::MEMBERS_MAX);
         (self.geometry, self.turn, self.is_paused) = (geometry, 0, false);
         let size = if is_simple { geometry.bytes() } else { 0 };
         self.simple = [0; 4];
@@ -291,7 +294,7 @@ impl<D: Device> Way<D> {
     }
 
     fn tell(&mut self, incident: Incident) {
-        // Losses are never left out: there are fewer than members.
+        // Losses are never left out: there are fewer than branches.
         let is_loss = matches!(incident, Incident::Lost { .. });
         if is_loss || self.incidents.len() < fan::MEMBERS_MAX {
             self.incidents.push_back(incident);
@@ -362,7 +365,7 @@ impl<D: Device> Device for Way<D> {
     }
 
     fn poll_at(&self) -> Option<Instant> {
-        self.all_lanes().filter_map(|lane| lane.device.poll_at()).min()
+        self.all_lanes().filter_map(|lane| lane.device.poll_at()).chain(self.jobs.waits()).min()
     }
 }
 

@@ -1,15 +1,17 @@
 //! How requests go down where the way divides, and the way back of those that nothing happened to.
 
-use flysch_api::block::{Completion, Device, Operation, Refused, Request};
+use flysch_api::block::{Completion, Device, Error, Operation, Refused, Request};
 use flysch_api::machine::Instant;
 
 use super::Way;
 use super::fan::{Kind, lowest};
+use super::faults::Fate;
 use super::jobs::{Jobs, Stage, join, owner, token};
 use super::lane::Lane;
 use super::mirror::Mirror;
 use super::plan::{Edge, Plan, TOP};
 use crate::class::mirror::is_components;
+use crate::class::multipath::is_paths;
 
 /// What became of a request that was to become a job.
 enum Begun {
@@ -94,7 +96,12 @@ impl<D: Device> Way<D> {
                     };
                     let numbers = (fan, place.first, level);
                     let begun = if operation == Operation::Read {
-                        read(mirror, numbers, (request, offset), below, now)
+                        if request.length > mirror.slice {
+                            break Stage::Pieces(0);
+                        }
+                        let reader = mirror.first_reader(below.edges, place.first, offset);
+                        let chosen = (reader, is_components as _);
+                        ask(chosen, numbers, (request, offset), below, now)
                     } else {
                         change(mirror, numbers, (request, offset), below, now)
                     };
@@ -114,9 +121,31 @@ impl<D: Device> Way<D> {
                     }
                     return Ok(());
                 }
+                Kind::Paths(paths) => {
+                    let below = Below {
+                        edges: &mut edges[..],
+                        lanes: &mut self.lanes,
+                        jobs: &mut self.jobs,
+                    };
+                    let path = paths.choose(operation, (below.edges, place.first), 0);
+                    let chosen = (path.map(|path| place.first + path), is_paths as _);
+                    match ask(chosen, (fan, place.first, level), (request, offset), below, now) {
+                        Begun::Refused(refused) => return Err(refused),
+                        Begun::Slowly(stage) => break stage,
+                        Begun::Taken | Begun::GoesOn(_) => {}
+                    }
+                    let above = place.above;
+                    self.count(from, above, request);
+                    return Ok(());
+                }
                 _ if operation == Operation::Flush => break place.to_each(),
                 Kind::Stripe(stripe) => stripe.place(offset),
                 Kind::Concat(concat) => concat.place(offset),
+                Kind::Faults(chance) => match chance.decide(operation) {
+                    Fate::Passes => (0, offset, u64::MAX),
+                    Fate::Fails(error) => break Stage::Fails(error),
+                    Fate::Waits(nanos) => break Stage::Waits(now.after_nanos(nanos)),
+                },
             };
             if request.length > room {
                 break Stage::Pieces(0);
@@ -238,26 +267,23 @@ impl<D: Device> Way<D> {
 /// Marks a branch that what came down it was counted on already.
 const AGAIN: u32 = 1 << 31;
 
-/// A read of a mirror: one member is asked, and it becomes a job when that one has taken it.
+/// A request that one member does, down this branch: it becomes a job when that one has taken it.
+/// What it is told of errors: whether they are the member's.
 #[inline(always)]
-fn read<D: Device>(
-    mirror: &mut Mirror,
-    (fan, first, level): (u32, u32, u8),
+fn ask<D: Device>(
+    (branch, is_its): (Option<u32>, fn(Error) -> bool),
+    (fan, _, level): (u32, u32, u8),
     (request, offset): (&Request, u64),
     below: Below<'_, D>,
     now: Instant,
 ) -> Begun {
-    const READ: Stage = Stage::Read { tried: 0, gone: 0, is_sent: false };
-    if request.length > mirror.slice {
-        return Begun::Slowly(Stage::Pieces(0));
-    }
+    const CLOSELY: Begun = Begun::Slowly(Stage::Ask { tried: 0, gone: 0, is_sent: false });
     let Some(number) = below.jobs.next(level) else { return Begun::Refused(Refused::Full) };
-    let Some(branch) = mirror.first_reader(below.edges, first, offset) else {
-        return Begun::Slowly(READ);
-    };
-    let Some(edge) = below.edges.get_mut(branch as usize) else { return Begun::Slowly(READ) };
-    let Some(lane) = below.lanes.get_mut(edge.lane as usize) else { return Begun::Slowly(READ) };
-    let there = offset.wrapping_add(edge.base);
+    let Some(branch) = branch else { return CLOSELY };
+    let Some(edge) = below.edges.get_mut(branch as usize) else { return CLOSELY };
+    let Some(lane) = below.lanes.get_mut(edge.lane as usize) else { return CLOSELY };
+    let is_flush = request.operation == Operation::Flush;
+    let there = if is_flush { 0 } else { offset.wrapping_add(edge.base) };
     let own = Request { token: token(number, branch), offset: there, ..*request };
     match lane.submit(&own, now) {
         Ok(()) => {
@@ -267,7 +293,7 @@ fn read<D: Device>(
             below.jobs.begin(fan, (request, offset), level, (Stage::First, 1));
             Begun::Taken
         }
-        Err(Refused::Invalid(error)) if is_components(error) => Begun::Slowly(READ),
+        Err(Refused::Invalid(error)) if is_its(error) => CLOSELY,
         Err(refused) => Begun::Refused(refused),
     }
 }

@@ -3,8 +3,10 @@
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
+use super::faults::Chance;
 use super::jobs::Stage;
 use super::mirror::Mirror;
+use super::paths::Paths;
 use crate::class::stripe;
 use crate::object::Traffic;
 
@@ -32,6 +34,8 @@ pub(super) enum Kind {
     Stripe(Stripe),
     Concat(Concat),
     Mirror(Mirror),
+    Paths(Paths),
+    Faults(Chance),
 }
 
 /// A part of a range.
@@ -54,7 +58,7 @@ impl Fan {
     pub(super) fn mirror_mut(&mut self) -> Option<&mut Mirror> {
         match &mut self.kind {
             Kind::Mirror(mirror) => Some(mirror),
-            Kind::Stripe(_) | Kind::Concat(_) => None,
+            _ => None,
         }
     }
 
@@ -66,6 +70,7 @@ impl Fan {
             Kind::Mirror(mirror) => {
                 return Piece { member: None, offset: at, length: left.min(mirror.slice) };
             }
+            Kind::Paths(_) | Kind::Faults(_) => (0, at, left),
         };
         Piece { member: Some(member), offset, length: left.min(room) }
     }

@@ -31,8 +31,12 @@ pub(super) const fn owner(token: u64) -> (u32, u32) {
 pub(super) enum Stage {
     /// There is no such job.
     Free,
-    /// A read of one member, the first that was asked.
+    /// The same of the first that was asked.
     First,
+    /// Chance says that it fails.
+    Fails(Error),
+    /// Chance says that it waits until then.
+    Waits(Instant),
     /// A range, piece by piece: so many bytes of it were sent.
     Pieces(u64),
     /// The same to each member.
@@ -44,11 +48,11 @@ pub(super) enum Stage {
         /// Who was to be asked.
         all: u64,
     },
-    /// A read of one member.
-    Read {
+    /// A request that one member does: a read of a mirror, or anything over one of several paths.
+    Ask {
         /// Who was asked.
         tried: u64,
-        /// Of these, who is gone for good.
+        /// Of these, who is gone for good; of paths, who was the last.
         gone: u64,
         /// It was sent.
         is_sent: bool,
@@ -221,6 +225,14 @@ impl Jobs {
         if is_stalled {
             self.stalled.retain(|&other| other != number);
         }
+    }
+
+    /// When the first of those wants to go on that wait for a time.
+    pub(super) fn waits(&self) -> Option<Instant> {
+        let stage = |number: &u32| self.jobs.get(*number as usize).map(|job| job.stage);
+        let until =
+            |number| if let Some(Stage::Waits(it)) = stage(number) { Some(it) } else { None };
+        self.stalled.iter().filter_map(until).min()
     }
 
     /// How many wait for room.

@@ -8,12 +8,14 @@ use alloc::vec::Vec;
 use flysch_wire::geom::mirror::Balance;
 
 use super::fan::{self, Concat, Fan, MEMBERS_MAX, Stripe};
+use super::faults::Chance;
 use super::jobs::NONE;
 use super::mirror::Mirror;
+use super::paths::Paths;
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::object::{ConsumerId, ProviderId, Traffic};
-use crate::route::Route;
+use crate::route::{Leg, Route};
 
 /// Most places where a way divides, and most branches of all of them together.
 const FANS_MAX: usize = 256;
@@ -192,64 +194,90 @@ impl Planning<'_> {
                 let cause = format!("class {} does one request at a time", class.name());
                 return Err(Error::invalid(&self.graph[provider].name, cause));
             };
-            let consumers: Vec<ConsumerId> = match &route {
+            match &route {
                 Route::Disk => {
                     self.edges[number].lane = self.lane(provider);
                     return Ok(0);
                 }
                 Route::Pass { consumer, base } => {
-                    let edge = &mut self.edges[number];
-                    edge.base = edge.base.wrapping_add(*base);
+                    self.shift(number, *base);
                     provider = self.under(provider, *consumer)?;
-                    continue;
                 }
-                Route::Stripe { consumers, .. } => consumers.clone(),
-                Route::Concat(consumers) => consumers.iter().map(|(c, _)| *c).collect(),
-                Route::Mirror { components, .. } => components.iter().map(|c| c.consumer).collect(),
-            };
-            let (fan, depth) = self.fan((provider, number), &route, &consumers)?;
-            self.edges[number].fan = fan;
-            return Ok(depth);
+                _ => return self.fan((provider, number), &route),
+            }
         }
     }
 
-    fn fan(
-        &mut self,
-        (provider, above): (ProviderId, usize),
-        route: &Route,
-        consumers: &[ConsumerId],
-    ) -> Result<(u32, u8), Error> {
+    fn shift(&mut self, number: usize, base: u64) {
+        let edge = &mut self.edges[number];
+        edge.base = edge.base.wrapping_add(base);
+    }
+
+    /// Makes the branch to one of those among whom bytes of a provider are divided.
+    fn leg(&mut self, number: usize, provider: ProviderId, leg: &Leg) -> Result<u8, Error> {
+        match leg {
+            Leg::Consumer(consumer, base) => {
+                self.shift(number, *base);
+                let under = self.under(provider, *consumer)?;
+                self.edge(number, under)
+            }
+            Leg::Route(route) => self.fan((provider, number), route),
+        }
+    }
+
+    /// Makes the place where a branch divides, with all that is below it.
+    fn fan(&mut self, (provider, above): (ProviderId, usize), route: &Route) -> Result<u8, Error> {
+        let legs: Vec<Leg> = match route {
+            Route::Stripe { legs, .. } => legs.clone(),
+            Route::Concat(legs) => legs.iter().map(|(leg, _)| leg.clone()).collect(),
+            Route::Mirror { components, .. } => {
+                components.iter().map(|it| Leg::Consumer(it.consumer, it.base)).collect()
+            }
+            Route::Paths { paths, .. } => {
+                paths.iter().map(|path| Leg::Consumer(path.consumer, 0)).collect()
+            }
+            Route::Pass { consumer, base } | Route::Faults { consumer, base, .. } => {
+                Vec::from([Leg::Consumer(*consumer, *base)])
+            }
+            Route::Disk => Vec::new(),
+        };
         let too_many = self.fans.len() >= FANS_MAX
-            || self.edges.len() + consumers.len() > EDGES_MAX
-            || consumers.len() > MEMBERS_MAX;
-        if too_many || consumers.is_empty() {
+            || self.edges.len() + legs.len() > EDGES_MAX
+            || legs.len() > MEMBERS_MAX;
+        if too_many || legs.is_empty() {
             let cause = if too_many { "has too many components" } else { "has no component" };
             return Err(Error::invalid(&self.graph[provider].name, cause));
         }
         let number = self.fans.len();
         self.fans.push(None);
-        let (first, mut deepest) = (self.edges.len(), 0);
-        let above = above as u32;
-        self.edges.resize_with(first + consumers.len(), || Edge::new(above));
-        for (member, &consumer) in consumers.iter().enumerate() {
-            let under = self.under(provider, consumer)?;
-            deepest = deepest.max(self.edge(first + member, under)?);
+        self.edges[above].fan = number as u32;
+        let (above, first, mut deepest) = (above as u32, self.edges.len(), 0);
+        self.edges.resize_with(first + legs.len(), || Edge::new(above));
+        for (member, leg) in legs.iter().enumerate() {
+            deepest = deepest.max(self.leg(first + member, provider, leg)?);
         }
         // Mirrors that divide reads come to themselves again.
         let is_twice = matches!(route, Route::Mirror { balance: Balance::Split, .. });
         let kind = match route {
-            Route::Stripe { size, .. } => fan::Kind::Stripe(Stripe::new(*size, consumers.len())),
-            Route::Concat(parts) => {
-                fan::Kind::Concat(Concat::new(parts.iter().map(|(_, length)| *length)))
+            Route::Stripe { size, .. } => fan::Kind::Stripe(Stripe::new(*size, legs.len())),
+            Route::Concat(legs) => {
+                fan::Kind::Concat(Concat::new(legs.iter().map(|(_, length)| *length)))
             }
             Route::Mirror { balance, slice, components } => {
                 fan::Kind::Mirror(Mirror::new((*balance, *slice), components))
             }
-            Route::Disk | Route::Pass { .. } => unreachable!("these do not divide"),
+            Route::Paths { mode, active, paths } => {
+                fan::Kind::Paths(Paths::new(*mode, *active, paths))
+            }
+            Route::Faults { faults, .. } => fan::Kind::Faults(Chance::new(*faults)),
+            // A leg that is only one consumer.
+            Route::Pass { .. } | Route::Disk => {
+                fan::Kind::Concat(Concat::new(core::iter::once(u64::MAX)))
+            }
         };
-        let (first, count) = (first as u32, consumers.len() as u32);
+        let (first, count) = (first as u32, legs.len() as u32);
         self.fans[number] = Some(Fan { first, count, above, kind, whole: Traffic::NONE });
-        Ok((number as u32, deepest + 1 + u8::from(is_twice)))
+        Ok(deepest + 1 + u8::from(is_twice))
     }
 
     fn lane(&mut self, disk: ProviderId) -> u32 {

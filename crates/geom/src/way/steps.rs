@@ -5,11 +5,12 @@ use flysch_api::machine::Instant;
 use flysch_api::trace::Passage;
 
 use super::descend::Up;
-use super::fan::lowest;
+use super::fan::{Kind, lowest};
 use super::jobs::{Job, NONE, Stage, owner, token};
-use super::plan::TOP;
+use super::plan::{Plan, TOP};
 use super::{Incident, Way, nowhere};
 use crate::class::mirror::is_components;
+use crate::class::multipath::is_paths;
 
 /// What a job does next.
 enum Next {
@@ -30,7 +31,7 @@ impl<D: Device> Way<D> {
         loop {
             let Some(job) = self.jobs.get(number) else { return };
             let (before, fan, level) = ((job.stage, job.pending), job.fan, job.level + 1);
-            match self.next(number) {
+            match self.next(number, now) {
                 Next::Send { member, request } => {
                     self.pending(number, 1);
                     let place = (&request, request.offset);
@@ -52,6 +53,7 @@ impl<D: Device> Way<D> {
                             return;
                         }
                         Err(Refused::Invalid(error)) => {
+                            self.sent(number, member);
                             self.pending(number, -1);
                             self.answered(number, member.unwrap_or(0), Err(error));
                         }
@@ -73,7 +75,7 @@ impl<D: Device> Way<D> {
     /// A member has something to do.
     fn sent(&mut self, number: u32, member: Option<u32>) {
         if let (Some(job), Some(member)) = (self.jobs.get(number), member)
-            && let Stage::Read { .. } = job.stage
+            && let Stage::Ask { .. } = job.stage
         {
             let branch = self.plan.fans[job.fan as usize].first + member;
             let edge = &mut self.plan.edges[branch as usize];
@@ -96,7 +98,7 @@ impl<D: Device> Way<D> {
         let first = self.plan.fans.get(job.fan as usize).map_or(0, |fan| fan.first);
         let member = branch.saturating_sub(first);
         if let Stage::First = job.stage {
-            job.stage = Stage::Read { tried: 1 << member, gone: 0, is_sent: true };
+            job.stage = Stage::Ask { tried: 1 << member, gone: 0, is_sent: true };
         }
         job.passed(&completion.passage);
         job.pending = job.pending.saturating_sub(1);
@@ -107,37 +109,55 @@ impl<D: Device> Way<D> {
     /// What a member said.
     fn answered(&mut self, number: u32, member: u32, result: Result<(), Error>) {
         let Some(job) = self.jobs.get(number) else { return };
-        let mirror = self.plan.fans.get_mut(job.fan as usize).and_then(|fan| {
-            let first = fan.first;
-            fan.mirror_mut().map(|_| first)
-        });
+        let Plan { fans, edges, .. } = &mut self.plan;
+        let fan = fans.get_mut(job.fan as usize);
+        let first = fan.as_ref().map_or(0, |fan| fan.first);
+        let kind = fan.map(|fan| &mut fan.kind);
+        let is_its = |error| match &kind {
+            Some(Kind::Mirror(_)) => is_components(error),
+            Some(Kind::Paths(_)) => is_paths(error),
+            _ => false,
+        };
         match result {
             // Not the component's fault: the others would say the same.
-            Err(error) if mirror.is_none() || !is_components(error) => job.fail(error),
+            Err(error) if !is_its(error) => job.fail(error),
             Err(error) => _ = job.failure.get_or_insert(error),
             Ok(()) => {}
         }
-        let Some(first) = mirror else { return };
+        if let Stage::Ask { is_sent, .. } = &mut job.stage {
+            let edge = &mut edges[(first + member) as usize];
+            edge.busy -= 1;
+            *is_sent = false;
+        }
         let bit = 1 << member;
-        match &mut job.stage {
-            Stage::Each { failed, .. } => *failed |= if result.is_ok() { 0 } else { bit },
-            Stage::Read { gone, is_sent, .. } => {
-                let edge = &mut self.plan.edges[(first + member) as usize];
-                edge.busy = edge.busy.saturating_sub(1);
-                *is_sent = false;
+        match (&mut job.stage, kind) {
+            (Stage::Each { failed, .. }, Some(Kind::Mirror(_))) if result.is_err() => {
+                *failed |= bit;
+            }
+            (Stage::Ask { gone, .. }, Some(Kind::Mirror(_))) => {
                 *gone |= if result == Err(Error::Gone) { bit } else { 0 };
                 if result.is_ok() {
                     self.was_read(number, member);
                 }
             }
-            Stage::Mend { .. } => self.was_mended(number, member, result),
+            (stage @ Stage::Ask { .. }, Some(Kind::Paths(_))) if result.is_ok() => {
+                *stage = Stage::Done;
+            }
+            (Stage::Ask { tried, gone, .. }, Some(Kind::Paths(paths))) if job.result.is_ok() => {
+                *gone = bit;
+                let consumer = paths.fault(member, *tried);
+                if let (Some(consumer), Err(error)) = (consumer, result) {
+                    self.tell(Incident::Lost { consumer, error });
+                }
+            }
+            (Stage::Mend { .. }, _) => self.was_mended(number, member, result),
             // A part of a mirror's, which has seen to its failures itself.
-            Stage::Pieces(_) => {
+            (Stage::Pieces(_), Some(Kind::Mirror(_))) => {
                 if let Err(error) = result {
                     job.fail(error);
                 }
             }
-            Stage::Free | Stage::First | Stage::Done => {}
+            _ => {}
         }
     }
 
@@ -146,7 +166,7 @@ impl<D: Device> Way<D> {
         let writes = self.plan.writes;
         let Some(job) = self.jobs.get(number) else { return };
         let Some(mirror) = self.plan.mirror_mut(job.fan) else { return };
-        let Stage::Read { tried, gone, .. } = job.stage else { return };
+        let Stage::Ask { tried, gone, .. } = job.stage else { return };
         let left = tried & !(1 << reader) & !gone & mirror.readable();
         job.stage = Stage::Done;
         if left != 0 && writes {
@@ -167,7 +187,7 @@ impl<D: Device> Way<D> {
             (false, Err(error)) => {
                 let gone = if error == Error::Gone { 1 << *reader } else { 0 };
                 let tried = *left | 1 << *reader;
-                job.stage = Stage::Read { tried, gone, is_sent: false };
+                job.stage = Stage::Ask { tried, gone, is_sent: false };
                 mirror.mending -= 1;
             }
             (true, Ok(())) => {
@@ -197,18 +217,27 @@ impl<D: Device> Way<D> {
         }
     }
 
-    fn next(&mut self, number: u32) -> Next {
+    fn next(&mut self, number: u32, now: Instant) -> Next {
         let Some(job) = self.jobs.get(number) else { return Next::Wait };
         let (pending, request) = (job.pending, job.request);
         let at_the_end = if pending > 0 { Next::Wait } else { Next::End };
         let first = self.plan.fans.get(job.fan as usize).map_or(0, |fan| fan.first);
         let to = |member: u32| Request { token: token(number, first + member), ..request };
         let send = |member: u32, request: Request| Next::Send { member: Some(member), request };
-        let edges = &self.plan.edges;
-        let fans = &mut self.plan.fans;
-        let mirror = fans.get_mut(job.fan as usize).and_then(|fan| fan.mirror_mut());
+        let Plan { fans, edges, .. } = &mut self.plan;
+        let mut kind = fans.get_mut(job.fan as usize).map(|fan| &mut fan.kind);
+        if let Stage::Waits(until) = job.stage {
+            if now < until {
+                return Next::Stall;
+            }
+            job.stage = Stage::Pieces(0);
+        }
         match &mut job.stage {
-            Stage::Free | Stage::First | Stage::Done => at_the_end,
+            Stage::Fails(error) => {
+                job.result = Err(*error);
+                Next::End
+            }
+            Stage::Free | Stage::First | Stage::Waits(_) | Stage::Done => at_the_end,
             Stage::Pieces(_) => match self.piece(number) {
                 Some((member, request)) => Next::Send { member, request },
                 None => at_the_end,
@@ -220,13 +249,26 @@ impl<D: Device> Way<D> {
                 }
                 _ => at_the_end,
             },
-            Stage::Read { is_sent: true, .. } => Next::Wait,
-            Stage::Read { tried, is_sent, .. } => {
-                let mirror = mirror.filter(|_| job.result.is_ok());
-                let Some(mirror) = mirror else { return Next::End };
-                let Some(member) = mirror.reader(edges, first, (request.offset, *tried)) else {
+            Stage::Ask { is_sent: true, .. } => Next::Wait,
+            Stage::Ask { .. } if job.result.is_err() => Next::End,
+            Stage::Ask { tried, gone, is_sent } => {
+                let (found, none) = match &mut kind {
+                    Some(Kind::Mirror(mirror)) => {
+                        (mirror.reader(edges, first, (request.offset, *tried)), Error::Gone)
+                    }
+                    Some(Kind::Paths(paths)) => {
+                        let found = paths.choose(request.operation, (edges, first), *tried);
+                        if found.is_none() && *tried != 0 {
+                            // The next request may try those again that had time to recover.
+                            paths.restore_but(*gone);
+                        }
+                        (found, paths.none())
+                    }
+                    _ => return Next::End,
+                };
+                let Some(member) = found else {
                     // With the last copy nobody drops out.
-                    job.fail(job.failure.unwrap_or(Error::Gone));
+                    job.fail(job.failure.unwrap_or(none));
                     return Next::End;
                 };
                 *tried |= 1 << member;
@@ -234,7 +276,7 @@ impl<D: Device> Way<D> {
                 send(member, to(member))
             }
             Stage::Mend { reader, left, is_read } => {
-                let is_written = mirror.is_some_and(|mirror| mirror.writing > 0);
+                let is_written = matches!(&kind, Some(Kind::Mirror(it)) if it.writing > 0);
                 match lowest(*left) {
                     _ if pending > 0 => Next::Wait,
                     None => Next::End,

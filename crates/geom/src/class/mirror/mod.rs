@@ -328,6 +328,7 @@ impl Requests for Mirror {
         let state = state(graph, geom)?;
         let component = |disk: &Disk| MirrorComponent {
             consumer: disk.consumer,
+            base: 0,
             priority: disk.metadata.priority,
             is_read: disk.part == Part::Active,
         };
