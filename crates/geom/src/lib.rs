@@ -50,4 +50,4 @@ pub use io::{Io, Medium, Shape};
 pub use object::{Consumer, ConsumerId, Geom, GeomId, Provider, ProviderId, Statistics};
 pub use record::{Outcome, Reason, Taste, Verdict};
 pub use route::{Faults, Leg, MirrorComponent, Path, Route};
-pub use way::{Busy, Incident, Plan, Way};
+pub use way::{Incident, Plan, Usage, Waits, Way};

@@ -43,10 +43,9 @@ mod tests;
 
 use descend::{Risen, Up};
 use jobs::{Jobs, NONE, OWN, Stage};
-pub use lane::Busy;
-use lane::Lane;
-pub use plan::Plan;
-use plan::TOP;
+use lane::{Busy, Lane};
+use plan::{Measured, TOP};
+pub use plan::{Plan, Usage, Waits};
 
 /// What the owner of the graph must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +149,12 @@ impl<D: Device> Way<D> {
         // What a lane checks itself is left to it, unless it would let more pass.
         let is_same = |lane: &Lane<D>| lane.device.geometry().block_size == geometry.block_size;
         let is_simple = wanted().all(is_same);
-        self.plan.failures = core::mem::take(&mut self.busy.failures);
+        self.measure(None);
+        // What was kept back is still to be given.
+        self.busy = Busy::default();
+        self.busy.started = self.kept.len() as u64;
         self.lanes.extend(self.one.take());
+        self.lanes.iter_mut().for_each(Lane::forget);
         self.lanes.append(&mut opened);
         for (at, &disk) in plan.disks().iter().enumerate() {
             let found = self.lanes.iter().position(|lane| lane.disk == disk);
@@ -176,6 +179,25 @@ impl<D: Device> Way<D> {
         Ok((core::mem::replace(&mut self.plan, plan), given))
     }
 
+    /// Keeps how busy everything was.
+    fn measure(&mut self, now: Option<Instant>) {
+        let measured = |busy: &Busy| Measured {
+            in_flight: busy.in_flight(),
+            nanos: busy.nanos(now),
+            failures: busy.failures,
+        };
+        let all = core::iter::once(&self.busy).chain(self.lanes.iter().map(|lane| &lane.busy));
+        self.plan.measured = all.map(measured).collect();
+    }
+
+    /// The plan, with what went it until now ([`Plan::usage`]). It is told in whole: who adds it
+    /// to the graph's statistics ([`Graph::account`](crate::Graph::account)) does so when the way
+    /// ends or changes.
+    pub fn plan(&mut self, now: Instant) -> &Plan {
+        self.measure(Some(now));
+        &self.plan
+    }
+
     fn all_lanes(&self) -> impl Iterator<Item = &Lane<D>> {
         self.one.iter().chain(&self.lanes)
     }
@@ -198,7 +220,7 @@ impl<D: Device> Way<D> {
 
     /// Ends the way: its plan, with what went it, and the lanes.
     pub fn into_parts(mut self) -> (Plan, Vec<(ProviderId, D)>) {
-        self.plan.failures = self.busy.failures;
+        self.measure(None);
         let lanes = self.one.into_iter().chain(self.lanes);
         (self.plan, lanes.map(|lane| (lane.disk, lane.device)).collect())
     }

@@ -7,6 +7,7 @@ use super::faults::Chance;
 use super::jobs::Stage;
 use super::mirror::Mirror;
 use super::paths::Paths;
+use super::plan::Waits;
 use crate::class::stripe;
 use crate::object::Traffic;
 
@@ -25,6 +26,8 @@ pub(super) struct Fan {
     pub(super) kind: Kind,
     /// What came from the top and became a job here at once.
     pub(super) whole: Traffic,
+    /// What jobs waited for here.
+    pub(super) waits: Waits,
 }
 
 /// How it divides.

@@ -88,6 +88,10 @@ pub(super) struct Job {
     /// A component missed it: it is not told before the graph knows.
     pub(super) is_kept: bool,
     pub(super) is_stalled: bool,
+    /// Since when it waits to go on.
+    stalled: Option<Instant>,
+    /// When a component first did not do what others were asked for then.
+    pub(super) retried: Option<Instant>,
     /// When its requests were on their way, once one came back.
     pub(super) passage: Option<Passage>,
     /// What failed first.
@@ -114,6 +118,8 @@ impl Job {
         level: 0,
         is_kept: false,
         is_stalled: false,
+        stalled: None,
+        retried: None,
         stage: Stage::Free,
         passage: None,
         result: Ok(()),
@@ -122,6 +128,11 @@ impl Job {
 
     pub(super) fn fail(&mut self, error: Error) {
         self.result = self.result.and(Err(error));
+    }
+
+    /// It goes on; tells since when it waited for that, if it did.
+    pub(super) fn goes_on(&mut self) -> Option<Instant> {
+        self.stalled.take()
     }
 
     /// One of its requests came back.
@@ -220,6 +231,7 @@ impl Jobs {
         let Some(job) = self.jobs.get_mut(number as usize) else { return };
         let is_stalled = job.is_stalled;
         (job.is_kept, job.is_stalled) = (false, false);
+        (job.stalled, job.retried) = (None, None);
         (job.result, job.failure, job.passage) = (Ok(()), None, None);
         self.free(number);
         if is_stalled {
@@ -241,11 +253,12 @@ impl Jobs {
     }
 
     /// One waits for room below.
-    pub(super) fn stall(&mut self, number: u32) {
+    pub(super) fn stall(&mut self, number: u32, now: Instant) {
         if let Some(job) = self.get(number)
             && !job.is_stalled
         {
             job.is_stalled = true;
+            job.stalled.get_or_insert(now);
             self.stalled.push_back(number);
         }
     }

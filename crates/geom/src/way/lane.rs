@@ -7,13 +7,13 @@ use crate::object::ProviderId;
 
 /// How much is under way somewhere, and for how long something was: what devstat calls busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Busy {
+pub(super) struct Busy {
     /// Requests that were taken.
-    pub started: u64,
+    pub(super) started: u64,
     /// Of these, how many ended.
-    pub ended: u64,
+    pub(super) ended: u64,
     /// Of these, how many failed.
-    pub failures: u64,
+    pub(super) failures: u64,
     /// Since when something is under way.
     since: Option<Instant>,
     /// Nanoseconds in which something was under way before.
@@ -22,16 +22,14 @@ pub struct Busy {
 
 impl Busy {
     /// Requests under way.
-    #[must_use]
-    pub const fn in_flight(&self) -> u64 {
+    pub(super) const fn in_flight(&self) -> u64 {
         self.started.saturating_sub(self.ended)
     }
 
     /// Nanoseconds in which something was under way, up to now. It begins with a doorbell and ends
     /// when nothing more has come back.
-    #[must_use]
-    pub fn nanos(&self, now: Instant) -> u64 {
-        let since = self.since.map_or(0, |since| now.nanos_since(since));
+    pub(super) fn nanos(&self, now: Option<Instant>) -> u64 {
+        let since = now.zip(self.since).map_or(0, |(now, since)| now.nanos_since(since));
         self.nanos.saturating_add(since)
     }
 
@@ -67,6 +65,11 @@ pub(super) struct Lane<D> {
 impl<D: Device> Lane<D> {
     pub(super) fn new(disk: ProviderId, device: D) -> Self {
         Self { disk, rung: 0, busy: Busy::default(), device }
+    }
+
+    /// From now on it is counted for another plan. Nothing is under way.
+    pub(super) fn forget(&mut self) {
+        (self.rung, self.busy) = (0, Busy::default());
     }
 
     #[inline(always)]

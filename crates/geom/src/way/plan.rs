@@ -14,7 +14,7 @@ use super::mirror::Mirror;
 use super::paths::Paths;
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
-use crate::object::{ConsumerId, ProviderId, Traffic};
+use crate::object::{ConsumerId, ProviderId, Statistics, Traffic};
 use crate::route::{Leg, Route};
 
 /// Most places where a way divides, and most branches of all of them together.
@@ -43,8 +43,8 @@ pub(super) struct Edge {
     pub(super) whole: Traffic,
     /// What else went this way.
     pub(super) parts: Traffic,
-    /// The providers that this branch goes through, highest first.
-    passes: Vec<ProviderId>,
+    /// The providers that this branch goes through, highest first, each with the consumer on it.
+    passes: Vec<(ProviderId, ConsumerId)>,
 }
 
 impl Edge {
@@ -84,7 +84,15 @@ pub struct Plan {
     /// Of a way that does not divide: bytes further on, and what went it.
     pub(super) base: u64,
     pub(super) direct: Traffic,
-    /// Requests of the caller that failed.
+    /// How busy the way and each of its lanes were when that was last looked at.
+    pub(super) measured: Vec<Measured>,
+}
+
+/// How busy something was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    pub(super) in_flight: u64,
+    pub(super) nanos: u64,
     pub(super) failures: u64,
 }
 
@@ -128,9 +136,39 @@ impl Plan {
         all.add(&self.edges[edge].parts);
         if edge == TOP as usize {
             all.add(&self.direct);
-            all.failures += self.failures;
         }
         all
+    }
+
+    /// What went through each provider and consumer of the way, from the top on.
+    pub fn usage(&self) -> impl Iterator<Item = Usage> {
+        let of = |number: usize, edge: &Edge| {
+            let mut statistics = Statistics::default();
+            statistics.add_traffic(&self.traffic(number));
+            let is_only = self.edges.iter().filter(|other| other.lane == edge.lane).count() == 1;
+            let lane = self.measured.get(edge.lane.wrapping_add(1) as usize);
+            let top = self.measured.first();
+            let measured = if number == TOP as usize { top } else { lane.filter(|_| is_only) };
+            if let Some(measured) = measured {
+                statistics.busy_nanos = measured.nanos;
+                statistics.failures = measured.failures;
+            }
+            let fan = self.fans.get(edge.fan as usize);
+            let waits = fan.map_or_else(Waits::default, |fan| fan.waits);
+            (statistics, measured.map(|measured| measured.in_flight), waits)
+        };
+        let all = self.edges.iter().enumerate();
+        all.flat_map(move |(number, edge)| {
+            let (statistics, in_flight, waits) = of(number, edge);
+            let usage = move |&(provider, consumer): &(ProviderId, ConsumerId)| Usage {
+                provider,
+                consumer,
+                statistics,
+                in_flight,
+                waits,
+            };
+            edge.passes.iter().map(usage)
+        })
     }
 }
 
@@ -153,27 +191,58 @@ impl Graph {
         let writes = access.write > 0;
         let edges = vec![Edge::new(TOP)];
         let mut planning = Planning { graph: self, writes, edges, fans: vec![], disks: vec![] };
-        let depth = planning.edge(TOP as usize, provider)?;
+        let depth = planning.edge(TOP as usize, (provider, consumer))?;
         let Planning { edges, fans, disks, .. } = planning;
         // A fan that is being made holds its place with nothing in it.
         let fans = fans.into_iter().flatten().collect();
         let base = edges[TOP as usize].base;
-        let (direct, failures) = (Traffic::default(), 0);
+        let (direct, measured) = (Traffic::NONE, Vec::new());
         let size = (media_size, sector_size);
-        Ok(Plan { edges, fans, disks, depth, size, writes, base, direct, failures })
+        Ok(Plan { edges, fans, disks, depth, size, writes, base, direct, measured })
     }
 
-    /// Adds what went a way to the statistics of the providers on it.
+    /// Adds what went a way to the statistics of the providers on it, and of the consumers.
     pub fn account(&mut self, plan: &Plan) {
-        for (number, edge) in plan.edges.iter().enumerate() {
-            let traffic = plan.traffic(number);
-            for &provider in &edge.passes {
-                if let Some(provider) = self.find_provider_mut(provider) {
-                    provider.statistics.add(&traffic);
-                }
+        for usage in plan.usage() {
+            if let Some(provider) = self.find_provider_mut(usage.provider) {
+                provider.statistics.add(&usage.statistics);
+            }
+            if let Some(consumer) = self.find_consumer_mut(usage.consumer) {
+                consumer.statistics.add(&usage.statistics);
             }
         }
     }
+}
+
+/// What went through one consumer to one provider on a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The provider.
+    pub provider: ProviderId,
+    /// What stands on it, on this way.
+    pub consumer: ConsumerId,
+    /// What went there. How long something was under way is only measured at the top and, where one
+    /// branch leads to a disk, at the disk: there it is that of all providers of the branch.
+    pub statistics: Statistics,
+    /// Requests that wait here or were sent on, where that is measured.
+    pub in_flight: Option<u64>,
+    /// What the class kept requests waiting for, where it divides.
+    pub waits: Waits,
+}
+
+/// Time that requests spent in a class and not beneath it. Those to which nothing happens spend
+/// none: they are handed on in the call in which they came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// How often requests waited on their way down: for room beneath, for others, or because chance
+    /// said so.
+    pub stalls: u64,
+    /// Nanoseconds of that.
+    pub stalled_nanos: u64,
+    /// Requests that a component did not do, so that others were asked.
+    pub retries: u64,
+    /// Nanoseconds from then until they ended.
+    pub retried_nanos: u64,
 }
 
 struct Planning<'g> {
@@ -186,9 +255,13 @@ struct Planning<'g> {
 
 impl Planning<'_> {
     /// Makes the branch to a provider, and tells how often it divides below.
-    fn edge(&mut self, number: usize, mut provider: ProviderId) -> Result<u8, Error> {
+    fn edge(
+        &mut self,
+        number: usize,
+        (mut provider, mut above): (ProviderId, ConsumerId),
+    ) -> Result<u8, Error> {
         loop {
-            self.edges[number].passes.push(provider);
+            self.edges[number].passes.push((provider, above));
             let class = self.graph[self.graph[provider].geom].class;
             let Some(route) = class.route(self.graph, provider, self.writes)? else {
                 let cause = format!("class {} does one request at a time", class.name());
@@ -201,7 +274,7 @@ impl Planning<'_> {
                 }
                 Route::Pass { consumer, base } => {
                     self.shift(number, *base);
-                    provider = self.under(provider, *consumer)?;
+                    (provider, above) = (self.under(provider, *consumer)?, *consumer);
                 }
                 _ => return self.fan((provider, number), &route),
             }
@@ -219,7 +292,7 @@ impl Planning<'_> {
             Leg::Consumer(consumer, base) => {
                 self.shift(number, *base);
                 let under = self.under(provider, *consumer)?;
-                self.edge(number, under)
+                self.edge(number, (under, *consumer))
             }
             Leg::Route(route) => self.fan((provider, number), route),
         }
@@ -276,7 +349,8 @@ impl Planning<'_> {
             }
         };
         let (first, count) = (first as u32, legs.len() as u32);
-        self.fans[number] = Some(Fan { first, count, above, kind, whole: Traffic::NONE });
+        self.fans[number] =
+            Some(Fan { first, count, above, kind, whole: Traffic::NONE, waits: Waits::default() });
         Ok(deepest + 1 + u8::from(is_twice))
     }
 

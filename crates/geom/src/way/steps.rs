@@ -44,28 +44,28 @@ impl<D: Device> Way<D> {
                         None => self.divide_again(fan, &request, level, now),
                     };
                     match sent {
-                        Ok(()) => self.sent(number, member),
+                        Ok(()) => self.sent((number, member), now),
                         Err(Refused::Full) => {
                             if let Some(job) = self.jobs.get(number) {
                                 (job.stage, job.pending) = before;
                             }
-                            self.jobs.stall(number);
+                            self.jobs.stall(number, now);
                             return;
                         }
                         Err(Refused::Invalid(error)) => {
-                            self.sent(number, member);
+                            self.sent((number, member), now);
                             self.pending(number, -1);
-                            self.answered(number, member.unwrap_or(0), Err(error));
+                            self.answered((number, member.unwrap_or(0)), Err(error), now);
                         }
                     }
                 }
                 Next::Wait => return,
                 Next::Stall => {
-                    self.jobs.stall(number);
+                    self.jobs.stall(number, now);
                     return;
                 }
                 Next::End => {
-                    self.end(number);
+                    self.end(number, now);
                     return;
                 }
             }
@@ -73,10 +73,14 @@ impl<D: Device> Way<D> {
     }
 
     /// A member has something to do.
-    fn sent(&mut self, number: u32, member: Option<u32>) {
-        if let (Some(job), Some(member)) = (self.jobs.get(number), member)
-            && let Stage::Ask { .. } = job.stage
+    fn sent(&mut self, (number, member): (u32, Option<u32>), now: Instant) {
+        let Some(job) = self.jobs.get(number) else { return };
+        if let (Some(since), Some(fan)) = (job.goes_on(), self.plan.fans.get_mut(job.fan as usize))
         {
+            fan.waits.stalls += 1;
+            fan.waits.stalled_nanos += now.nanos_since(since);
+        }
+        if let (Some(member), Stage::Ask { .. }) = (member, job.stage) {
             let branch = self.plan.fans[job.fan as usize].first + member;
             let edge = &mut self.plan.edges[branch as usize];
             edge.busy += 1;
@@ -102,12 +106,12 @@ impl<D: Device> Way<D> {
         }
         job.passed(&completion.passage);
         job.pending = job.pending.saturating_sub(1);
-        self.answered(number, member, completion.result);
+        self.answered((number, member), completion.result, now);
         self.go_on(number, now);
     }
 
     /// What a member said.
-    fn answered(&mut self, number: u32, member: u32, result: Result<(), Error>) {
+    fn answered(&mut self, (number, member): (u32, u32), result: Result<(), Error>, now: Instant) {
         let Some(job) = self.jobs.get(number) else { return };
         let Plan { fans, edges, .. } = &mut self.plan;
         let fan = fans.get_mut(job.fan as usize);
@@ -121,7 +125,10 @@ impl<D: Device> Way<D> {
         match result {
             // Not the component's fault: the others would say the same.
             Err(error) if !is_its(error) => job.fail(error),
-            Err(error) => _ = job.failure.get_or_insert(error),
+            Err(error) => {
+                job.failure.get_or_insert(error);
+                job.retried.get_or_insert(now);
+            }
             Ok(()) => {}
         }
         if let Stage::Ask { is_sent, .. } = &mut job.stage {
@@ -327,9 +334,13 @@ impl<D: Device> Way<D> {
     }
 
     /// A job has ended: who it belongs to is told.
-    fn end(&mut self, number: u32) {
+    fn end(&mut self, number: u32, now: Instant) {
         self.settle(number);
         let Some(job) = self.jobs.get(number) else { return };
+        if let (Some(since), Some(fan)) = (job.retried, self.plan.fans.get_mut(job.fan as usize)) {
+            fan.waits.retries += 1;
+            fan.waits.retried_nanos += now.nanos_since(since);
+        }
         let (token, accepted, result) = (job.request.token, job.request.accepted, job.result);
         let passage = job.passage.unwrap_or_else(|| nowhere(accepted));
         let passage = Passage { accepted, ..passage };

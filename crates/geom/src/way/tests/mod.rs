@@ -1,7 +1,9 @@
 //! Ways over disks in memory whose lanes answer in any order.
 
 mod paths;
+mod rebuild;
 mod seeds;
+mod usage;
 
 use alloc::rc::Rc;
 use core::cell::{Cell, RefCell, RefMut};
