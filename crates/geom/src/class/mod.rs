@@ -18,6 +18,8 @@ use crate::route::Route;
 
 mod array;
 pub mod concat;
+#[cfg(test)]
+mod cuts;
 mod dev;
 pub mod disk;
 pub mod guard;
