@@ -9,10 +9,14 @@ pub mod ddf;
 pub mod disklabel;
 pub mod gpt;
 pub mod imsm;
+pub mod jmicron;
 pub mod label;
 pub mod mbr;
 pub mod mirror;
 pub mod multipath;
+pub mod nvidia;
+pub mod promise;
+pub mod sii;
 pub mod stripe;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::array::{Array, Level};
-use super::{ddf, intel, others};
+use super::{ddf, intel, old};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::object::ProviderId;
@@ -18,6 +18,8 @@ pub enum Wire {
     Intel(Box<intel::Conf>),
     /// DDF's.
     Ddf(ddf::Conf),
+    /// Of the formats that are only read: what each disk says.
+    Old(Vec<old::Said>),
 }
 
 /// Metadata on a disk.
@@ -75,6 +77,12 @@ pub trait Format: Sync + fmt::Debug {
         Ok(newest.clone())
     }
 
+    /// Whether no disk alone tells what there is: the array starts when everything was tasted, and
+    /// once more with a disk that comes later, as long as nobody uses it.
+    fn is_gathered(&self) -> bool {
+        false
+    }
+
     /// How it is written, if it is.
     fn writing(&self) -> Option<&'static dyn Writing> {
         None
@@ -126,4 +134,4 @@ pub trait Writing: Format + Making {
 
 /// All formats, in the order in which they are asked.
 pub const FORMATS: [&dyn Format; 6] =
-    [&intel::INTEL, &ddf::DDF, &others::PROMISE, &others::NVIDIA, &others::SII, &others::JMICRON];
+    [&intel::INTEL, &ddf::DDF, &old::PROMISE, &old::NVIDIA, &old::SII, &old::JMICRON];

@@ -287,14 +287,14 @@ fn array_of(conf: Conf) -> Result<Array, String> {
 fn conf(array: &Array) -> &Conf {
     match &array.wire {
         Wire::Intel(conf) => conf,
-        Wire::Ddf(_) => unreachable!("arrays keep their format"),
+        Wire::Ddf(_) | Wire::Old(_) => unreachable!("arrays keep their format"),
     }
 }
 
 fn conf_mut(array: &mut Array) -> &mut Conf {
     match &mut array.wire {
         Wire::Intel(conf) => conf,
-        Wire::Ddf(_) => unreachable!("arrays keep their format"),
+        Wire::Ddf(_) | Wire::Old(_) => unreachable!("arrays keep their format"),
     }
 }
 

@@ -24,7 +24,7 @@ pub mod ddf;
 pub mod format;
 pub mod intel;
 mod metadata;
-mod others;
+mod old;
 mod rebuild;
 mod request;
 mod start;
