@@ -250,7 +250,9 @@ fn arrive(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, found: &Found) 
         return "stale disk".into();
     };
     state.disks[place].consumer = Some(consumer);
-    for (volume, said) in state.array.volumes.iter_mut().zip(&found.array.volumes) {
+    let said = state.format.said(&state.array, found);
+    for volume in &mut state.array.volumes {
+        let Some(said) = said.volumes.iter().find(|it| it.name == volume.name) else { continue };
         for (part, said) in volume.parts.iter_mut().zip(&said.parts) {
             if part.member == place {
                 (part.state, part.done) = (said.state, said.done);

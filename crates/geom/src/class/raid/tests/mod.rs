@@ -2,6 +2,7 @@
 
 mod cuts;
 mod ddf_images;
+mod ddf_write;
 mod old_images;
 mod seeds;
 
@@ -155,12 +156,16 @@ fn under(graph: &Graph, count: usize) -> Vec<ProviderId> {
     (0..count).map(|number| graph.provider(&format!("d{number}")).unwrap()).collect()
 }
 
-/// An array with one volume over all disks.
+/// An array of Intel with one volume over all disks.
 fn labelled(disks: &[Platter], level: &str, size: Option<u64>) -> (Graph, GeomId) {
+    labelled_as("Intel", disks, level, size)
+}
+
+fn labelled_as(format: &str, disks: &[Platter], level: &str, size: Option<u64>) -> (Graph, GeomId) {
     let mut graph = graph_of(disks);
     let under = under(&graph, disks.len());
     let options = Options { size, ..options("vol", level) };
-    label(&mut graph, "Intel", &under, (&options, false)).unwrap();
+    label(&mut graph, format, &under, (&options, false)).unwrap();
     let geom = graph.geoms_of("RAID").next().unwrap().0;
     (graph, geom)
 }
