@@ -5,8 +5,8 @@
 
 use flysch_geom::class::disk::{MD, Memory};
 use flysch_geom::{Graph, all};
+use flysch_wire::geom::{cache, jmicron, nvidia, promise, sii};
 use flysch_wire::geom::{concat, ddf, disklabel, gpt, imsm, label, mbr, mirror, multipath, stripe};
-use flysch_wire::geom::{jmicron, nvidia, promise, sii};
 use libfuzzer_sys::fuzz_target;
 
 const SECTOR: usize = 512;
@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
 fn parse(bytes: &[u8]) {
     let _ = label::Label::parse(bytes);
     let _ = stripe::Stripe::parse(bytes);
-    let _ = concat::Concat::parse(bytes);
+    let _ = (concat::Concat::parse(bytes), cache::Cache::parse(bytes));
     let _ = multipath::Multipath::parse(bytes);
     let _ = disklabel::Disklabel::parse(bytes);
     let _ = (ddf::Header::parse(bytes), ddf::Configuration::parse(bytes));

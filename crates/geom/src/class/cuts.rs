@@ -193,6 +193,11 @@ fn verbs_of_mirrors_leave_the_old_or_the_new() {
             mirror::insert(graph, gm(graph)?, &third, (1, true, false))
         }),
         ("synchronize", &[], rebuild),
+        ("resize", &[], |graph| {
+            let size = Some(SIZE as u64 / 2);
+            mirror::resize(graph, gm(graph)?, size)
+        }),
+        ("resize back", &[], |graph| mirror::resize(graph, gm(graph)?, None)),
         ("forget", &[0], |graph| mirror::forget(graph, gm(graph)?)),
         ("deactivate", &[0], |graph| mirror::deactivate(graph, gm(graph)?, "d2")),
         ("activate", &[0], |graph| {

@@ -4,6 +4,7 @@
 //! the partition tables of PCs. Every label of GEOM is little endian, packed, in the last sector of
 //! its provider, with zeros behind it.
 
+pub mod cache;
 pub mod concat;
 pub mod ddf;
 pub mod disklabel;

@@ -13,7 +13,7 @@ const PROGRAMS: [&str; 2] = ["/sbin/mdadm", "/sbin/mdmon"];
 
 /// What the guest does. Disks are files and, for mdadm, loop devices, whose names it takes as
 /// their serial numbers.
-const SCRIPT: &str = r#"
+const COMMON: &str = r#"
 set -e
 export IMSM_NO_PLATFORM=1 IMSM_DEVNAME_AS_SERIAL=1
 cp /share/mdadm /share/mdmon /share/flysch /tmp/; export PATH=/tmp:$PATH
@@ -60,7 +60,17 @@ let_go() {
 }
 equal() { cmp -n $3 $1.img $2.img; } # A B BYTES: both halves
 data() { dd if=/dev/urandom of=$1 bs=64k count=$2 status=none; } # FILE STRIPS
+at_level() { # LEVEL: the md of that level
+    local md
+    for md in /sys/block/md12[0-6]; do
+        test "$(cat $md/md/level 2>/dev/null)" = $1 && echo /dev/${md##*/} && return
+    done
+    return 1
+}
+"#;
 
+/// Arrays of Intel's format.
+const INTEL: &str = r#"
 echo "== theirs, read by us: every level"
 for kind in "0 2" "1 2" "10 4" "5 3"; do
     set -- $kind; disks=$(seq -s' ' 0 $(($2 - 1)))
@@ -103,13 +113,6 @@ n=$(name 0 1); ours 0 1 -- raid add -S 4m -s 64k $n vol1 RAID0
 data data 64; data fast 128
 ours 0 1 -- copy data raid/r0; ours 0 1 -- copy fast raid/r1
 theirs 0 1
-at_level() { # LEVEL: the md of that level
-    local md
-    for md in /sys/block/md12[0-6]; do
-        test "$(cat $md/md/level 2>/dev/null)" = $1 && echo /dev/${md##*/} && return
-    done
-    return 1
-}
 cmp data $(at_level raid1); cmp fast $(at_level raid0)
 mdadm -E /dev/loop0 | grep -c "Checksum : .* correct" > /dev/null
 echo "same: two volumes of ours"
@@ -180,7 +183,10 @@ theirs 0 1; cmp data $(at_level raid1); grep -q "\[UU\]" /proc/mdstat; ended
 echo "same: begun by them, ended by us"
 printf x | dd of=1.img bs=1 seek=100000 conv=notrunc status=none
 if equal 0 1 201326592 > /dev/null; then echo "a planted difference is not seen"; exit 1; fi
+"#;
 
+/// Arrays of DDF, and spare disks.
+const DDF: &str = r#"
 echo "== DDF, made by them, read by us"
 format=ddf
 for kind in "0 2" "1 2" "10 4" "5 3"; do
@@ -320,8 +326,8 @@ theirs 0 1; cmp data $(at_level raid1); grep -q "\[UU\]" /proc/mdstat; ended
 echo "same: DDF, cut by them"
 "#;
 
-#[test]
-fn arrays_go_to_mdadm_and_come_back() {
+/// Does a script in the guest, which must say of each of `same` that it was.
+fn run(script: &str, same: &[&str]) {
     let Some(lab) = lab() else { return };
     if let Some(missing) = PROGRAMS.into_iter().find(|program| !Path::new(program).exists()) {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing} is missing");
@@ -334,39 +340,57 @@ fn arrays_go_to_mdadm_and_come_back() {
         put(Path::new(program), share.path(), name);
     }
     let (memory_mib, timeout) = (2048, Duration::from_secs(1500));
-    let job = Job { memory_mib, timeout, ..Job::new(SCRIPT, share.path()) };
+    let script = format!("{COMMON}{script}");
+    let job = Job { memory_mib, timeout, ..Job::new(&script, share.path()) };
     let done = lab.run(&job).unwrap();
     println!("{}", done.output);
     if done.status != 0 {
         keep(share.path());
     }
     assert_eq!(done.status, 0, "{}", done.output);
-    for what in [
-        "level 0",
-        "level 1",
-        "level 10",
-        "level 5",
-        "degraded by us, rebuilt by them",
-        "two volumes of ours",
-        "degraded by them, rebuilt by us",
-        "level 10 of ours",
-        "begun by us, ended by them",
-        "begun by them, ended by us",
-        "DDF level 0",
-        "DDF level 1",
-        "DDF level 10",
-        "DDF level 5",
-        "DDF RAID0 of ours",
-        "DDF RAID1 of ours",
-        "DDF RAID10 of ours",
-        "DDF RAID1, degraded by them, rebuilt by us",
-        "DDF RAID10, degraded by them, rebuilt by us",
-        "DDF, degraded by us, rebuilt by them",
-        "DDF spares",
-        "Intel spares",
-        "DDF, cut by us",
-        "DDF, cut by them",
-    ] {
+    for what in same {
         assert!(done.output.contains(&format!("same: {what}\n")), "{what}: {}", done.output);
     }
+}
+
+#[test]
+fn raid_of_intel_goes_to_mdadm_and_comes_back() {
+    run(
+        INTEL,
+        &[
+            "level 0",
+            "level 1",
+            "level 10",
+            "level 5",
+            "degraded by us, rebuilt by them",
+            "two volumes of ours",
+            "degraded by them, rebuilt by us",
+            "level 10 of ours",
+            "begun by us, ended by them",
+            "begun by them, ended by us",
+        ],
+    );
+}
+
+#[test]
+fn raid_of_ddf_and_spares_go_to_mdadm_and_come_back() {
+    run(
+        DDF,
+        &[
+            "DDF level 0",
+            "DDF level 1",
+            "DDF level 10",
+            "DDF level 5",
+            "DDF RAID0 of ours",
+            "DDF RAID1 of ours",
+            "DDF RAID10 of ours",
+            "DDF RAID1, degraded by them, rebuilt by us",
+            "DDF RAID10, degraded by them, rebuilt by us",
+            "DDF, degraded by us, rebuilt by them",
+            "DDF spares",
+            "Intel spares",
+            "DDF, cut by us",
+            "DDF, cut by them",
+        ],
+    );
 }

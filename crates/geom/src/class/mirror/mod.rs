@@ -24,15 +24,17 @@ use crate::record::Taste;
 use crate::route::{MirrorComponent, Route};
 
 mod request;
+mod resize;
 mod start;
 #[cfg(test)]
 mod tests;
 mod verbs;
 
 pub(crate) use request::is_components;
+pub use resize::resize;
 pub use verbs::{
     Configure, Options, activate, clear, configure, deactivate, destroy, forget, insert, label,
-    prefer, rebuild, remove, synchronize,
+    prefer, rebuild, remove, spare, synchronize, take_spares,
 };
 
 /// The class.
@@ -325,7 +327,7 @@ impl Class for Mirror {
                 }
                 true
             }
-            News::Resized(_) => false,
+            News::Resized(consumer) => resize::resized(graph, consumer),
             News::Settled => {
                 let waits =
                     |state: &State| !state.running && !state.stuck && !state.disks.is_empty();

@@ -74,7 +74,10 @@ fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
     if state.disks.iter().any(|disk| disk.metadata.disk_id == metadata.disk_id) {
         return Err(format!("component {} is there already", metadata.disk_id));
     }
-    if common.media_size != metadata.media_size || common.sector_size != metadata.sector_size {
+    // A cut while it got another size leaves components that differ and have room for both.
+    let room = metadata.provider_size.saturating_sub(u64::from(common.sector_size));
+    let fits = common.media_size == metadata.media_size || common.media_size <= room;
+    if !fits || common.sector_size != metadata.sector_size {
         return Err("its components do not agree on its size".into());
     }
     if !state.running {
@@ -131,6 +134,13 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
         .max_by_key(|disk| (is_whole(&disk.metadata), disk.metadata.all, disk.metadata.priority));
     let Some(best) = best.map(|disk| disk.metadata) else { return };
     state.common = wire::Mirror { gen_id: newest, sync_id: sync, ..best };
+    let (size, sector) = (best.media_size, u64::from(best.sector_size));
+    let has_room = |disk: &Disk| {
+        let room = disk.metadata.provider_size.saturating_sub(sector);
+        disk.metadata.media_size == size || size <= room
+    };
+    let (kept, small): (Vec<Disk>, Vec<Disk>) = state.disks.drain(..).partition(has_room);
+    state.disks = kept;
     if is_whole(&best) {
         for disk in state.disks.iter_mut().filter(|disk| has_all(&disk.metadata)) {
             if disk.metadata.sync_id >= sync {
@@ -158,7 +168,7 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     state.bump = is_missing || state.disks.iter().any(|disk| disk.part == Part::Stale);
     state.running = state.active() > 0;
     state.stuck = !state.running;
-    for disk in broken.into_iter().chain(surplus) {
+    for disk in broken.into_iter().chain(small).chain(surplus) {
         let provider = graph[disk.consumer].provider.map(|p| graph[p].name.clone());
         let provider = provider.unwrap_or_default();
         graph.say(format!("MIRROR: {provider} stays out of {}: it is older", common.name));

@@ -24,6 +24,8 @@ use crate::object::{GeomId, ProviderId};
 const PIECE: u64 = 1 << 20;
 /// Bytes after which a component keeps how far it is.
 const CHECKPOINT: u64 = 64 << 20;
+/// Of a component that never was one: it waits until another one is away.
+const SPARE: u64 = disk_flags::INACTIVE | disk_flags::FORCE_SYNC;
 
 /// What `label` is told.
 #[derive(Clone, Copy, Debug)]
@@ -232,6 +234,79 @@ pub fn insert(
     Ok(())
 }
 
+/// Makes providers spares of a mirror: [`take_spares`] makes them components when one is away.
+///
+/// # Errors
+/// What is in the way.
+pub fn spare(
+    graph: &mut Graph,
+    geom: GeomId,
+    under: &[ProviderId],
+    (priority, hardcode, force): (u8, bool, bool),
+) -> Result<(), Error> {
+    let common = state(graph, geom)?.common;
+    for &provider in under {
+        guard::in_use(graph, provider)?;
+        if !force {
+            guard::last_sector(graph, "MIRROR", provider)?;
+        }
+        let there = &graph[provider];
+        let room = there.media_size.saturating_sub(u64::from(there.sector_size));
+        if room < common.media_size || there.sector_size > common.sector_size {
+            let needed = common.media_size + u64::from(there.sector_size);
+            let cause = format!("has {} bytes, {needed} are needed", there.media_size);
+            return Err(Error::new(Kind::NoSpace, &there.name, cause));
+        }
+        let hardcoded = hardcode.then(|| Name::new(&there.name)).flatten();
+        let name = if hardcoded.is_some() { disk_flags::HARDCODED } else { 0 };
+        let provider_size = there.media_size;
+        let metadata = wire::Mirror {
+            disk_id: graph.random() as u32,
+            sync_id: 0,
+            priority,
+            sync_offset: 0,
+            disk_flags: SPARE | name,
+            provider: hardcoded,
+            provider_size,
+            ..common
+        };
+        write_last(graph, provider, |sector| metadata.emit(sector))?;
+    }
+    graph.settle();
+    Ok(())
+}
+
+/// Spares become components as long as one is away; they are rebuilt then. Answers how many.
+///
+/// # Errors
+/// Why one cannot.
+pub fn take_spares(graph: &mut Graph, geom: GeomId) -> Result<usize, Error> {
+    let idle = graph.providers().filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
+    let idle: Vec<ProviderId> = idle.map(|(id, _)| id).collect();
+    let mut taken = 0;
+    for provider in idle {
+        let there = state(graph, geom)?;
+        if there.disks.len() >= usize::from(there.common.all) {
+            break;
+        }
+        let id = there.common.id;
+        if graph.find_provider(provider).is_none() {
+            continue;
+        }
+        let Ok(sector) = graph.peek_last(provider) else { continue };
+        let Ok(metadata) = wire::Mirror::parse(&sector) else { continue };
+        let is_spare = metadata.disk_flags & SPARE == SPARE && metadata.sync_id == 0;
+        let only = metadata.provider;
+        let is_here = metadata.provider_size == graph[provider].media_size
+            && only.is_none_or(|only| only.as_str() == graph[provider].name);
+        if metadata.id == id && is_spare && is_here {
+            activate(graph, geom, provider)?;
+            taken += 1;
+        }
+    }
+    Ok(taken)
+}
+
 /// Takes a component out for good and clears its metadata.
 ///
 /// # Errors
@@ -336,6 +411,11 @@ pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result
             return Err(Error::new(Kind::NotFound, name, cause));
         }
     };
+    let common = state(graph, geom)?.common;
+    if metadata.disk_flags & SPARE == SPARE {
+        // It never failed, and what it knows of the others may be old.
+        (metadata.gen_id, metadata.media_size) = (common.gen_id, common.media_size);
+    }
     metadata.disk_flags &= !disk_flags::INACTIVE;
     write_last(graph, provider, |sector| metadata.emit(sector))?;
     graph.settle();
