@@ -25,7 +25,7 @@ pub mod ddf;
 pub mod format;
 pub mod intel;
 mod metadata;
-mod others;
+mod old;
 mod rebuild;
 mod request;
 mod route;
@@ -35,7 +35,7 @@ mod tests;
 mod verbs;
 
 use array::{Array, MemberState, PartState, Volume, VolumeState};
-use format::{FORMATS, Format, Found};
+use format::{FORMATS, Format, Found, Writing};
 
 pub use rebuild::{CHECKPOINT, rebuild};
 pub use verbs::{Options, add, delete, fail, insert, label, remove, stop};
@@ -86,6 +86,11 @@ impl State {
     fn is_behind(&self) -> bool {
         let mut both = self.disks.iter().zip(&self.array.members);
         both.any(|(disk, member)| disk.consumer.is_none() && member.state != MemberState::Missing)
+    }
+
+    /// How it is written, if it is.
+    fn writing(&self) -> Option<&'static dyn Writing> {
+        self.format.writing().filter(|format| format.objection(&self.array).is_none())
     }
 
     fn volume_of(&self, provider: ProviderId) -> Option<usize> {
@@ -156,7 +161,7 @@ impl Class for Raid {
             let volume = &state.array.volumes[number];
             let name = &graph[provider].name;
             let is_level = matches!(volume.level, array::Level::Raid5(_));
-            if is_level || state.format.writing().is_none() {
+            if is_level || state.writing().is_none() {
                 let what = if is_level { volume.level.name() } else { state.format.name() };
                 let cause = format!("{what} is only read");
                 return Err(Error::new(
