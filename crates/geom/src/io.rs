@@ -3,13 +3,13 @@
 use alloc::vec;
 use core::fmt;
 
-use flysch_api::block::Error;
+use flysch_api::block::{Error, Operation};
 
 use crate::access::Access;
 use crate::class::DEV;
 use crate::error;
 use crate::graph::Graph;
-use crate::object::{ConsumerId, ProviderId};
+use crate::object::{ConsumerId, ProviderId, Statistics};
 
 /// A request.
 #[derive(Debug)]
@@ -40,6 +40,17 @@ pub enum Io<'a> {
 }
 
 impl Io<'_> {
+    /// What it does.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        match self {
+            Self::Read { .. } => Operation::Read,
+            Self::Write { .. } => Operation::Write,
+            Self::Delete { .. } => Operation::Delete,
+            Self::Flush => Operation::Flush,
+        }
+    }
+
     /// First byte; 0 of a flush.
     #[must_use]
     pub fn offset(&self) -> u64 {
@@ -163,26 +174,25 @@ impl Graph {
     pub fn io(&mut self, consumer: ConsumerId, mut io: Io<'_>) -> Result<(), Error> {
         let Consumer { provider, access } = self.consumer_of(consumer)?;
         self.check_io(provider, access, &io)?;
-        let (length, kind) = (io.len(), core::mem::discriminant(&io));
+        let what = (io.operation(), io.len());
         let class = self[self[provider].geom].class;
+        let clock = self.clock.unwrap_or(|| 0);
+        let begun = clock();
         let result = class.start(self, provider, io.again());
-        let Some(provider) = self.find_provider_mut(provider) else { return result };
-        let statistics = &mut provider.statistics;
-        statistics.failures += u64::from(result.is_err());
-        if result.is_ok() {
-            debug_assert_eq!(kind, core::mem::discriminant(&io));
-            match io {
-                Io::Read { .. } => {
-                    statistics.reads += 1;
-                    statistics.read_bytes += length;
-                }
-                Io::Write { .. } => {
-                    statistics.writes += 1;
-                    statistics.written_bytes += length;
-                }
-                Io::Delete { .. } => statistics.deletes += 1,
-                Io::Flush => statistics.flushes += 1,
+        let time = clock().saturating_sub(begun);
+        let count = |statistics: &mut Statistics| {
+            statistics.busy += time;
+            match result {
+                Ok(()) => statistics.count(what, time),
+                Err(_) => statistics.failures += 1,
             }
+        };
+        // Either may have gone meanwhile.
+        if let Some(provider) = self.find_provider_mut(provider) {
+            count(&mut provider.statistics);
+        }
+        if let Some(consumer) = self.find_consumer_mut(consumer) {
+            count(&mut consumer.statistics);
         }
         result
     }

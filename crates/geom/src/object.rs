@@ -86,13 +86,54 @@ pub struct Statistics {
     pub written_bytes: u64,
     /// Deletes.
     pub deletes: u64,
+    /// Bytes deleted.
+    pub deleted_bytes: u64,
     /// Flushes.
     pub flushes: u64,
     /// Requests that failed.
     pub failures: u64,
+    /// Nanoseconds that reads took, if the graph has a clock ([`Graph::set_clock`]); as all times
+    /// here of [`Graph::io`] alone.
+    ///
+    /// [`Graph::set_clock`]: crate::Graph::set_clock
+    /// [`Graph::io`]: crate::Graph::io
+    pub read_time: u64,
+    /// The same of writes.
+    pub write_time: u64,
+    /// The same of deletes.
+    pub delete_time: u64,
+    /// The same of flushes.
+    pub flush_time: u64,
+    /// Nanoseconds in which anything was under way.
+    pub busy: u64,
 }
 
 impl Statistics {
+    /// Counts a request that was done.
+    pub(crate) fn count(&mut self, (operation, length): (block::Operation, u64), time: u64) {
+        match operation {
+            block::Operation::Read => {
+                self.reads += 1;
+                self.read_bytes += length;
+                self.read_time += time;
+            }
+            block::Operation::Write => {
+                self.writes += 1;
+                self.written_bytes += length;
+                self.write_time += time;
+            }
+            block::Operation::Delete => {
+                self.deletes += 1;
+                self.deleted_bytes += length;
+                self.delete_time += time;
+            }
+            block::Operation::Flush => {
+                self.flushes += 1;
+                self.flush_time += time;
+            }
+        }
+    }
+
     /// Adds what went a way.
     pub(crate) fn add(&mut self, traffic: &Traffic) {
         let of = |operation: block::Operation| traffic.requests[operation as usize];
@@ -101,6 +142,7 @@ impl Statistics {
         self.writes += of(block::Operation::Write).0;
         self.written_bytes += of(block::Operation::Write).1;
         self.deletes += of(block::Operation::Delete).0;
+        self.deleted_bytes += of(block::Operation::Delete).1;
         self.flushes += of(block::Operation::Flush).0;
         self.failures += traffic.failures;
     }
@@ -174,4 +216,6 @@ pub struct Consumer {
     pub access: Access,
     /// Somebody else wrote: what was tasted need not be true any more.
     pub spoiled: bool,
+    /// What it asked of its provider by [`Graph::io`](crate::Graph::io).
+    pub statistics: Statistics,
 }

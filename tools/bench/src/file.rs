@@ -93,6 +93,11 @@ pub struct File {
 }
 
 impl File {
+    /// Requests' data lies in `memory` from now on. Nothing may be under way.
+    pub fn set_memory(&mut self, memory: &DmaRegion) {
+        self.memory = memory.clone();
+    }
+
     /// Opens `path`; times are told by `clock`, which must be the one that drives the device.
     ///
     /// # Errors

@@ -14,10 +14,11 @@ use flysch_bench::play::{self, Demand, PlayError, PlayOptions, Played};
 use flysch_bench::published::{Column, Origin};
 use flysch_bench::results::{Incident, Results, TargetResults};
 use flysch_bench::{csv, fio_json, report, text};
-use flysch_rig::{ClockKind, Needs, Stack, Target, Visitor};
+use flysch_rig::{ClockKind, Needs, Target, Visitor};
 
 use crate::failure::Failure;
 use crate::file::Named;
+use crate::geom::{Disk, On};
 use crate::output::Output;
 use crate::progress::Progress;
 use files::{Page, Traces};
@@ -36,6 +37,7 @@ Examples:
   flysch bench
   flysch bench --on ufs --on ufs,mcq=4 --rw=randread --bs=4k --iodepth=32 --runtime=1
   flysch bench jobs.fio --on ufs@qemu --runtime=2 --json
+  flysch bench --on rig.toml:mirror/gm0 --rw=randwrite --iodepth=32 --runtime=1
   flysch bench flash --html flash.html")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -43,7 +45,8 @@ pub(crate) struct Arguments {
     /// fio job files.
     #[arg(value_name = "JOBFILE")]
     files: Vec<PathBuf>,
-    /// What to run on; more than one are compared. `flysch targets` lists the kinds.
+    /// What to run on: a target, or RIG:PROVIDER of a rig; more than one are compared. `flysch
+    /// targets` lists the kinds.
     #[arg(long, value_name = "TARGET", default_value = "ufs")]
     on: Vec<String>,
     /// Whose time counts on modelled targets: their own `clock=` for all of them.
@@ -162,10 +165,11 @@ impl Jobs {
     }
 }
 
-fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
+fn targets(arguments: &Arguments) -> Result<Vec<(String, On)>, Failure> {
     let parse = |text: &String| {
-        let mut target: Target = text.parse().map_err(Failure::from)?;
-        match (arguments.clock, &mut target) {
+        let mut on: On = text.parse().map_err(Failure::from)?;
+        let On::Target(target) = &mut on else { return Ok((text.clone(), on)) };
+        match (arguments.clock, &mut **target) {
             (Some(clock), Target::Ufs(ufs)) => ufs.clock = clock,
             (Some(ClockKind::Real), Target::Nvme(_)) => {
                 let why = "the NVMe model has no thread of its own: --clock virtual or hybrid";
@@ -184,7 +188,7 @@ fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
             (Some(clock), Target::Emmc(emmc)) => emmc.clock = clock,
             _ => {}
         }
-        Ok((text.clone(), target))
+        Ok((text.clone(), on))
     };
     arguments.on.iter().map(parse).collect()
 }
@@ -192,14 +196,14 @@ fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
 /// Runs the jobs on one target.
 fn run_on(
     name: &str,
-    target: &Target,
+    target: &On,
     jobs: &Jobs,
     arguments: &Arguments,
 ) -> Result<(TargetResults, Vec<flysch_bench::trace::ring::Ring>), Failure> {
     let table = play::depth_table(u64::MAX, arguments.seed);
     let demand = Demand::of(jobs.file.as_ref().unwrap_or(&table));
-    let mut stack =
-        Stack::open(target, &needs(target, &demand)).map_err(|error| Failure::of(name, error))?;
+    let stack = Disk::open(target, &needs(target, &demand), arguments.clock);
+    let mut stack = stack.map_err(|failure| failure.on(name))?;
     let geometry = stack.geometry();
     let table = play::depth_table(geometry.bytes(), arguments.seed);
     let file = jobs.file.as_ref().unwrap_or(&table);
@@ -265,16 +269,11 @@ impl Visitor for Play<'_> {
 
 /// Lanes, slots and buffers for `demand` on `target`. Only controllers with several queues have
 /// more than one lane.
-fn needs(target: &Target, demand: &Demand) -> Needs {
-    let queues = match target {
-        Target::Ufs(ufs) => ufs.mcq.unwrap_or(1),
-        Target::UfsQemu(qemu) => qemu.mcq.unwrap_or(1),
-        Target::Nvme(nvme) => nvme.queues,
-        Target::NvmeQemu(qemu) => qemu.queues,
-        Target::UfsPci(pci) => pci.mcq.unwrap_or(1),
-        Target::NvmePci(pci) => pci.queues,
-        Target::Emmc(emmc) => emmc.lanes,
-        _ => 1,
+fn needs(on: &On, demand: &Demand) -> Needs {
+    let queues = match on {
+        On::Target(target) => queues(target),
+        // As many as all of its disks have.
+        On::Provider(..) => RIG_LANES,
     };
     let lanes = u32::from(queues).min(demand.workers).max(1);
     // Workers are dealt out in turn, so the fullest lane has at most this share, rounded up to
@@ -285,6 +284,23 @@ fn needs(target: &Target, demand: &Demand) -> Needs {
         lanes: lanes as u16,
         queue_depth: demand.depth.max(1),
         memory: usize::try_from(memory).unwrap_or(usize::MAX).max(4096),
+    }
+}
+
+/// Most lanes of a provider of a rig.
+const RIG_LANES: u8 = 31;
+
+/// Queues of a target, each a lane.
+fn queues(target: &Target) -> u8 {
+    match target {
+        Target::Ufs(ufs) => ufs.mcq.unwrap_or(1),
+        Target::UfsQemu(qemu) => qemu.mcq.unwrap_or(1),
+        Target::Nvme(nvme) => nvme.queues,
+        Target::NvmeQemu(qemu) => qemu.queues,
+        Target::UfsPci(pci) => pci.mcq.unwrap_or(1),
+        Target::NvmePci(pci) => pci.queues,
+        Target::Emmc(emmc) => emmc.lanes,
+        _ => 1,
     }
 }
 

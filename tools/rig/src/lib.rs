@@ -18,6 +18,8 @@ pub mod lane;
 pub mod nvme;
 mod open;
 mod pci;
+pub mod rig;
+mod seat;
 pub mod size;
 mod stack;
 mod target;
