@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         && !arguments.csv
         && !output.json()
         && stdout().is_terminal();
-    let is_once = !is_live && !arguments.endless && !(arguments.csv && !arguments.batch);
+    let is_once = arguments.batch || !(is_live || arguments.endless || arguments.csv);
     let mut before = statistics(&arguments.place)?;
     let mut has_heading = false;
     loop {

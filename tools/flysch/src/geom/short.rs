@@ -36,7 +36,7 @@ pub(crate) fn long_form(arguments: impl IntoIterator<Item = OsString>) -> Vec<Os
         };
         match () {
             () if VALUED.contains(&word) => verb += 2,
-            () if BARE.contains(&word) || VALUED.iter().any(|it| joined(&it)) => verb += 1,
+            () if BARE.contains(&word) || VALUED.iter().any(joined) => verb += 1,
             () => break,
         }
     }

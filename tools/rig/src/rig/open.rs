@@ -34,7 +34,7 @@ pub struct RigError {
     /// The controller or disk.
     pub name: String,
     /// Why not.
-    pub cause: Error,
+    pub cause: Box<Error>,
 }
 
 /// A disk of a rig; one that is seen over several paths is there once for each.
@@ -180,7 +180,11 @@ fn is_model(target: &Target) -> bool {
 
 impl Opening<'_> {
     fn failed(&self, name: &str, cause: impl Into<Error>) -> RigError {
-        RigError { path: self.rig.path.clone(), name: name.to_string(), cause: cause.into() }
+        RigError {
+            path: self.rig.path.clone(),
+            name: name.to_string(),
+            cause: Box::new(cause.into()),
+        }
     }
 
     fn run(&mut self, lanes: bool) -> Result<OpenRig, RigError> {
