@@ -93,9 +93,10 @@ pub struct File {
 }
 
 impl File {
-    /// Requests' data lies in `memory` from now on. Nothing may be under way.
-    pub fn set_memory(&mut self, memory: &DmaRegion) {
-        self.memory = memory.clone();
+    /// Requests' data lies in `memory` from now on, and times are told by `clock`. Nothing may be
+    /// under way.
+    pub fn join(&mut self, memory: &DmaRegion, clock: &RealClock) {
+        (self.memory, self.clock) = (memory.clone(), clock.clone());
     }
 
     /// Opens `path`; times are told by `clock`, which must be the one that drives the device.

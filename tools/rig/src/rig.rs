@@ -9,6 +9,6 @@ mod open;
 mod reader;
 
 pub use file::{Controller, Disk, Geom, RigFile};
-pub use lane::{CONTROL, Control, DiskLane};
+pub use lane::{CONTROL, Control, DiskLane, StackClock};
 pub use open::{OpenDisk, OpenRig, RigClock, RigError, Source};
 pub use reader::FileError;

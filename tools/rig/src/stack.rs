@@ -188,13 +188,24 @@ impl Stack {
         each!(self, stack => stack.parts().0.len())
     }
 
-    /// Has everything of this machine use `memory`: what has none of its own.
-    pub(crate) fn set_memory(&mut self, memory: &DmaRegion) {
+    /// Has files and `null` use this memory and this clock; others have their own.
+    pub(crate) fn join(&mut self, memory: &DmaRegion, clock: &RealClock) {
         match self {
-            Self::File(plain) => plain.lanes.iter_mut().for_each(|it| it.set_memory(memory)),
-            Self::Null(plain) => plain.lanes.iter_mut().for_each(|it| it.set_memory(memory)),
+            Self::File(plain) => {
+                plain.lanes.iter_mut().for_each(|lane| lane.join(memory, clock));
+                plain.clock = clock.clone();
+            }
+            Self::Null(plain) => {
+                plain.lanes.iter_mut().for_each(|lane| lane.set_memory(memory));
+                plain.clock = clock.clone();
+            }
             _ => {}
         }
+    }
+
+    /// Whether it can be used in the time of models: a model, or what needs no time.
+    pub(crate) fn is_timeless(&self) -> bool {
+        matches!(self, Self::Ufs(_) | Self::Nvme(_) | Self::Ahci(_) | Self::Emmc(_) | Self::Null(_))
     }
 
     /// Its clock.

@@ -239,6 +239,18 @@ fn check_memory(session: &Session, plan: &Plan) -> Result<(), Failure> {
         let memory = lane.memory();
         Some((memory.address(), memory.len()))
     };
+    let is_modelled = matches!(session.rigs[0].clock(), Some(RigClock::Models(_)));
+    let strange = |disk: &&ProviderId| {
+        let lane = session.lanes.get(disk).and_then(|lanes| lanes.first());
+        lane.is_some_and(|lane| is_modelled && !lane.is_timeless())
+    };
+    if let Some(&disk) = plan.disks().iter().find(strange) {
+        return Err(Failure::failed(format!(
+            "{}: runs in this machine's time, and other disks of the rig are models in time of \
+             their own; give it a controller",
+            session.graph[disk].name
+        )));
+    }
     let Some(first) = plan.disks().first() else { return Ok(()) };
     match plan.disks().iter().find(|disk| memory(disk) != memory(first)) {
         None => Ok(()),

@@ -97,6 +97,12 @@ impl DiskLane {
         Control { lane: Self { memory, ..self.clone() } }
     }
 
+    /// Whether it can be used in the time of models.
+    #[must_use]
+    pub fn is_timeless(&self) -> bool {
+        self.stack.borrow().is_timeless()
+    }
+
     /// What it turned out to be, for people.
     #[must_use]
     pub fn description(&self) -> String {
@@ -140,7 +146,8 @@ pub struct Control {
 }
 
 /// The time of a stack that is used by others between the calls.
-struct StackClock(Rc<RefCell<Stack>>);
+#[derive(Clone, Debug)]
+pub struct StackClock(pub(super) Rc<RefCell<Stack>>);
 
 impl Clock for StackClock {
     fn now(&self) -> Instant {

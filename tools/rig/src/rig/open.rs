@@ -14,7 +14,7 @@ use flysch_models::store::FileStore;
 use tempfile::NamedTempFile;
 
 use super::file::{Controller, Disk, RigFile};
-use super::lane::{CONTROL, DiskLane};
+use super::lane::{CONTROL, DiskLane, StackClock};
 use crate::error::Error;
 use crate::image::Image;
 use crate::lane::data_bytes;
@@ -62,6 +62,8 @@ pub enum Source {
 pub enum RigClock {
     /// That of its models.
     Models(Rc<Timeline>),
+    /// That of the only disk.
+    One(StackClock),
     /// That of this machine: there are no models.
     Real(RealClock),
 }
@@ -71,6 +73,7 @@ impl Clock for RigClock {
     fn now(&self) -> Instant {
         match self {
             Self::Models(timeline) => timeline.now(),
+            Self::One(clock) => clock.now(),
             Self::Real(clock) => clock.now(),
         }
     }
@@ -78,6 +81,7 @@ impl Clock for RigClock {
     fn wait(&self, until: Option<Instant>) -> Wake {
         match self {
             Self::Models(timeline) => timeline.wait(until),
+            Self::One(clock) => clock.wait(until),
             Self::Real(clock) => clock.wait(until),
         }
     }
@@ -220,6 +224,7 @@ impl Opening<'_> {
             }),
         };
         let (mut stacks, mut found) = (Vec::new(), Vec::new());
+        let real = RealClock::new();
         for controller in &rig.controllers {
             let units = self.units(controller)?;
             let stack = Stack::open_model(&controller.target, &self.needs, &mut seat(units));
@@ -241,7 +246,7 @@ impl Opening<'_> {
         for (disk, target) in &alone {
             let stack = Stack::open_model(target, &self.needs, &mut seat(Vec::new()));
             let mut stack = stack.map_err(|cause| self.failed(&disk.name, cause))?;
-            stack.set_memory(&memory.carve(0, data_bytes(&self.needs)));
+            stack.join(&memory.carve(0, data_bytes(&self.needs)), &real);
             let count = stack.lanes();
             let stack = Rc::new(RefCell::new(stack));
             let lanes = (0..count).map(|lane| DiskLane::new(&stack, lane)).collect();
@@ -262,8 +267,11 @@ impl Opening<'_> {
             found.push((self.place(disk), self.told(disk, source)));
         }
         found.sort_by_key(|(place, _)| *place);
-        let real = || RigClock::Real(RealClock::new());
-        let clock = timeline.map(RigClock::Models).or_else(|| lanes.then(real));
+        let clock = match (timeline, &stacks[..]) {
+            (Some(timeline), _) => Some(RigClock::Models(timeline)),
+            (None, [one]) => Some(RigClock::One(StackClock(Rc::clone(one)))),
+            (None, _) => lanes.then_some(RigClock::Real(real)),
+        };
         Ok(OpenRig {
             disks: found.into_iter().map(|(_, disk)| disk).collect(),
             clock,
