@@ -34,6 +34,7 @@ mod jffs2_create;
 mod jffs2_damage;
 mod jffs2_mkfs;
 mod jffs2_write;
+mod library;
 mod nvme_driver;
 mod paired_pages;
 mod posix_tools;
