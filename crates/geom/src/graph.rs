@@ -33,12 +33,12 @@ pub struct Graph {
     pub(crate) events: VecDeque<Event>,
     pub(crate) record: Record,
     random: u64,
+    pub(crate) clock: Option<fn() -> u64>,
 }
 
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { classes, geoms, providers, consumers, next: _, events, record: _, random: _ } =
-            self;
+        let Self { classes, geoms, providers, consumers, events, .. } = self;
         let classes: Vec<_> = classes.iter().map(|class| class.name()).collect();
         f.debug_struct("Graph")
             .field("classes", &classes)
@@ -73,6 +73,11 @@ impl Graph {
     #[must_use]
     pub fn new(classes: &[&'static dyn Class], seed: u64) -> Self {
         Self { classes: classes.to_vec(), random: seed, ..Self::default() }
+    }
+
+    /// Times of requests are counted from now on, by a clock of nanoseconds that never goes back.
+    pub fn set_clock(&mut self, clock: fn() -> u64) {
+        self.clock = Some(clock);
     }
 
     /// Adds a class, which is offered every provider at the next [`settle`](Self::settle).
@@ -138,6 +143,10 @@ impl Graph {
         self.consumers.get(&consumer)
     }
 
+    pub(crate) fn find_consumer_mut(&mut self, consumer: ConsumerId) -> Option<&mut Consumer> {
+        self.consumers.get_mut(&consumer)
+    }
+
     pub(crate) fn find_provider(&self, provider: ProviderId) -> Option<&Provider> {
         self.providers.get(&provider)
     }
@@ -148,10 +157,6 @@ impl Graph {
 
     pub(crate) fn provider_mut(&mut self, provider: ProviderId) -> &mut Provider {
         self.providers.get_mut(&provider).expect("the provider is there")
-    }
-
-    pub(crate) fn find_consumer_mut(&mut self, consumer: ConsumerId) -> Option<&mut Consumer> {
-        self.consumers.get_mut(&consumer)
     }
 
     pub(crate) fn consumer_mut(&mut self, consumer: ConsumerId) -> &mut Consumer {

@@ -3,7 +3,7 @@
 use alloc::vec;
 use core::fmt;
 
-use flysch_api::block::Error;
+use flysch_api::block::{Error, Operation};
 
 use crate::access::Access;
 use crate::class::DEV;
@@ -40,6 +40,17 @@ pub enum Io<'a> {
 }
 
 impl Io<'_> {
+    /// What it does.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        match self {
+            Self::Read { .. } => Operation::Read,
+            Self::Write { .. } => Operation::Write,
+            Self::Delete { .. } => Operation::Delete,
+            Self::Flush => Operation::Flush,
+        }
+    }
+
     /// First byte; 0 of a flush.
     #[must_use]
     pub fn offset(&self) -> u64 {
@@ -92,30 +103,6 @@ impl Io<'_> {
     /// The same, `base` bytes further on.
     pub fn shifted(&mut self, base: u64) -> Io<'_> {
         self.part(0, self.len(), self.offset().wrapping_add(base))
-    }
-}
-
-impl Statistics {
-    fn count(&mut self, io: &Io<'_>, length: u64, is_done: bool) {
-        if !is_done {
-            self.failures += 1;
-            return;
-        }
-        match io {
-            Io::Read { .. } => {
-                self.reads += 1;
-                self.read_bytes += length;
-            }
-            Io::Write { .. } => {
-                self.writes += 1;
-                self.written_bytes += length;
-            }
-            Io::Delete { .. } => {
-                self.deletes += 1;
-                self.deleted_bytes += length;
-            }
-            Io::Flush => self.flushes += 1,
-        }
     }
 }
 
@@ -187,15 +174,25 @@ impl Graph {
     pub fn io(&mut self, consumer: ConsumerId, mut io: Io<'_>) -> Result<(), Error> {
         let Consumer { provider, access } = self.consumer_of(consumer)?;
         self.check_io(provider, access, &io)?;
-        let (length, kind) = (io.len(), core::mem::discriminant(&io));
+        let what = (io.operation(), io.len());
         let class = self[self[provider].geom].class;
+        let clock = self.clock.unwrap_or(|| 0);
+        let begun = clock();
         let result = class.start(self, provider, io.again());
-        debug_assert_eq!(kind, core::mem::discriminant(&io));
+        let time = clock().saturating_sub(begun);
+        let count = |statistics: &mut Statistics| {
+            statistics.busy += time;
+            match result {
+                Ok(()) => statistics.count(what, time),
+                Err(_) => statistics.failures += 1,
+            }
+        };
+        // Either may have gone meanwhile.
         if let Some(provider) = self.find_provider_mut(provider) {
-            provider.statistics.count(&io, length, result.is_ok());
+            count(&mut provider.statistics);
         }
         if let Some(consumer) = self.find_consumer_mut(consumer) {
-            consumer.statistics.count(&io, length, result.is_ok());
+            count(&mut consumer.statistics);
         }
         result
     }

@@ -92,9 +92,21 @@ pub struct Statistics {
     pub flushes: u64,
     /// Requests that failed.
     pub failures: u64,
-    /// Nanoseconds in which a queued request was under way, where that was measured: at the top of
-    /// ways and at the disks. Ways that were busy at the same time count twice.
-    pub busy_nanos: u64,
+    /// Nanoseconds that reads took, if the graph has a clock ([`Graph::set_clock`]); as all such
+    /// times of [`Graph::io`] alone.
+    ///
+    /// [`Graph::set_clock`]: crate::Graph::set_clock
+    /// [`Graph::io`]: crate::Graph::io
+    pub read_time: u64,
+    /// The same of writes.
+    pub write_time: u64,
+    /// The same of deletes.
+    pub delete_time: u64,
+    /// The same of flushes.
+    pub flush_time: u64,
+    /// Nanoseconds in which anything was under way; of queued requests where that was measured: at
+    /// the top of ways and at the disks. Ways that were busy at the same time count twice.
+    pub busy: u64,
 }
 
 impl Statistics {
@@ -108,7 +120,36 @@ impl Statistics {
         self.deleted_bytes += other.deleted_bytes;
         self.flushes += other.flushes;
         self.failures += other.failures;
-        self.busy_nanos += other.busy_nanos;
+        self.read_time += other.read_time;
+        self.write_time += other.write_time;
+        self.delete_time += other.delete_time;
+        self.flush_time += other.flush_time;
+        self.busy += other.busy;
+    }
+
+    /// Counts a request that was done.
+    pub(crate) fn count(&mut self, (operation, length): (block::Operation, u64), time: u64) {
+        match operation {
+            block::Operation::Read => {
+                self.reads += 1;
+                self.read_bytes += length;
+                self.read_time += time;
+            }
+            block::Operation::Write => {
+                self.writes += 1;
+                self.written_bytes += length;
+                self.write_time += time;
+            }
+            block::Operation::Delete => {
+                self.deletes += 1;
+                self.deleted_bytes += length;
+                self.delete_time += time;
+            }
+            block::Operation::Flush => {
+                self.flushes += 1;
+                self.flush_time += time;
+            }
+        }
     }
 
     /// Adds what went a way.

@@ -6,7 +6,7 @@
 //!
 //! The hybrid clock counts what the software between two accesses took, by ticks. What the model
 //! itself computes is no software of the host and is left out; so is an interval longer than
-//! `PREEMPTED_NANOS`: no path of a stack takes that long between two accesses, so the operating
+//! `timeline::PREEMPTED_NANOS`: no path of a stack takes that long between two accesses, so the operating
 //! system ran something else meanwhile.
 
 use alloc::rc::Rc;
@@ -17,11 +17,13 @@ use flysch_api::machine::{
     Clock, DmaRegion, Identity, Instant, Machine, MixedRegisters, Registers, Wake,
 };
 
+mod timeline;
+
+use timeline::Timed;
+pub use timeline::Timeline;
+
 /// Where modelled machines take messages, which raise the vector whose number is written there.
 pub const MESSAGES: u64 = 0xFEE0_0000;
-
-/// Software between two accesses of the machine that takes longer, nanoseconds, was preempted.
-const PREEMPTED_NANOS: u64 = 50_000;
 
 /// What a model raises besides the line; by default nothing.
 pub trait Messages {
@@ -88,10 +90,7 @@ struct Shared<M> {
     model: RefCell<M>,
     memory: DmaRegion,
     identity: Identity,
-    mode: Mode,
-    now: Cell<Instant>,
-    /// Hybrid: the ticks when software last began to run.
-    since: Cell<u64>,
+    timeline: Rc<Timeline>,
     /// Vectors raised by messages that nobody has waited for yet.
     raised: Cell<u64>,
     polled: Cell<Polled>,
@@ -118,27 +117,32 @@ impl<M> Clone for Inline<M> {
 
 impl<M> fmt::Debug for Inline<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inline")
-            .field("mode", &self.shared.mode)
-            .field("now", &self.shared.now.get())
-            .finish_non_exhaustive()
+        f.debug_struct("Inline").field("timeline", &self.shared.timeline).finish_non_exhaustive()
     }
 }
 
 impl<M: Model> Inline<M> {
     /// A machine around `model`, whose DMA memory is `memory`.
     pub fn new(model: M, memory: DmaRegion, identity: Identity, mode: Mode) -> Self {
-        let since = match mode {
-            Mode::Virtual => 0,
-            Mode::Hybrid { ticks } => ticks(),
-        };
+        Self::of(model, memory, identity, Timeline::new(mode))
+    }
+
+    /// A machine that has its time in common with all others on `timeline`.
+    pub fn on(model: M, memory: DmaRegion, identity: Identity, timeline: &Rc<Timeline>) -> Self
+    where
+        M: 'static,
+    {
+        let this = Self::of(model, memory, identity, Rc::clone(timeline));
+        timeline.join(&this.shared);
+        this
+    }
+
+    fn of(model: M, memory: DmaRegion, identity: Identity, timeline: Rc<Timeline>) -> Self {
         let shared = Shared {
             model: RefCell::new(model),
             memory,
             identity,
-            mode,
-            now: Cell::new(Instant::START),
-            since: Cell::new(since),
+            timeline,
             raised: Cell::new(0),
             polled: Cell::new(Polled::default()),
         };
@@ -157,27 +161,12 @@ impl<M: Model> Inline<M> {
 }
 
 impl<M: Model> Shared<M> {
-    /// The present, with the software time since the last access.
-    #[inline]
-    fn present(&self) -> Instant {
-        if let Mode::Hybrid { ticks } = self.mode {
-            let ticks = ticks();
-            let software = ticks.wrapping_sub(self.since.replace(ticks));
-            if software < PREEMPTED_NANOS {
-                self.now.set(self.now.get().after_nanos(software));
-            }
-        }
-        self.now.get()
-    }
-
     /// Lets the model do something at the present. Its own work takes no time.
     #[inline]
     fn enter<R>(&self, work: impl FnOnce(&mut M, Instant) -> R) -> R {
-        let now = self.present();
+        let now = self.timeline.present();
         let result = work(&mut self.model.borrow_mut(), now);
-        if let Mode::Hybrid { ticks } = self.mode {
-            self.since.set(ticks());
-        }
+        self.timeline.go_on();
         result
     }
 
@@ -186,6 +175,24 @@ impl<M: Model> Shared<M> {
         let raised = self.raised.get() | model.take_messages();
         self.raised.set(raised & !vectors);
         raised & vectors != 0 || vectors & LINE != 0 && model.interrupt()
+    }
+}
+
+impl<M: Model> Timed for Shared<M> {
+    fn advance(&self, now: Instant) {
+        self.model.borrow_mut().advance(now);
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.model.borrow().next_event()
+    }
+
+    fn interrupt(&self) -> bool {
+        self.take_interrupt(&mut self.model.borrow_mut(), u64::MAX)
+    }
+
+    fn silent_completions(&self) -> u64 {
+        self.model.borrow().silent_completions()
     }
 }
 
@@ -209,9 +216,9 @@ impl<M: Model> Registers for Inline<M> {
 impl<M: Model> Clock for Inline<M> {
     #[inline]
     fn now(&self) -> Instant {
-        match self.shared.mode {
-            Mode::Virtual => self.shared.now.get(),
-            Mode::Hybrid { .. } => self.shared.enter(|model, now| {
+        match self.shared.timeline.virtual_now() {
+            Some(now) => now,
+            None => self.shared.enter(|model, now| {
                 model.advance(now);
                 now
             }),
@@ -222,6 +229,7 @@ impl<M: Model> Clock for Inline<M> {
     /// polls is also woken, with [`Wake::Deadline`], by every completion; what that would cost on
     /// hardware, [`Inline::polled`] tells.
     fn wait(&self, until: Option<Instant>) -> Wake {
+        let time = &self.shared.timeline;
         self.shared.enter(|model, now| {
             model.advance(now);
             let silent = model.silent_completions();
@@ -229,12 +237,12 @@ impl<M: Model> Clock for Inline<M> {
                 if self.shared.take_interrupt(model, self.vectors) {
                     return Wake::Interrupt;
                 }
-                if until.is_some_and(|until| until <= self.shared.now.get()) {
+                if until.is_some_and(|until| until <= time.reached()) {
                     return Wake::Deadline;
                 }
                 if model.silent_completions() != silent {
                     let Polled { waits, nanos } = self.shared.polled.get();
-                    let nanos = nanos + self.shared.now.get().nanos_since(now);
+                    let nanos = nanos + time.reached().nanos_since(now);
                     self.shared.polled.set(Polled { waits: waits + 1, nanos });
                     return Wake::Deadline;
                 }
@@ -243,8 +251,7 @@ impl<M: Model> Clock for Inline<M> {
                     (Some(at), None) | (None, Some(at)) => at,
                     (None, None) => return Wake::Idle,
                 };
-                self.shared.now.set(next.max(self.shared.now.get()));
-                model.advance(self.shared.now.get());
+                model.advance(time.skip_to(next));
             }
         })
     }

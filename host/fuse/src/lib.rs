@@ -15,6 +15,7 @@
 
 mod acl;
 mod change;
+pub mod disks;
 mod door;
 mod signal;
 mod store;
@@ -55,7 +56,8 @@ pub struct Mounted {
     path: PathBuf,
     unmounter: SessionUnmounter,
     session: Option<JoinHandle<io::Result<()>>>,
-    store: Store,
+    /// What is synced at the end.
+    store: Option<Store>,
     /// Writes back from time to time until the sender is gone.
     write_back: Option<WriteBack>,
     /// Something is read from here when the mount should end or has ended.
@@ -123,12 +125,24 @@ pub fn mount_point(at: &Path) -> io::Result<PathBuf> {
 }
 
 fn start(store: Store, at: &Path, options: &Options) -> io::Result<Mounted> {
+    let statistics = store.read(|fs| fs.statistics());
+    let door = |waker| Ok(Door::new(store.clone(), statistics.root, waker));
+    start_session(at, options, Some(&store), statistics.format, door)
+}
+
+/// Mounts what `door` makes; `store` is what is behind it, if it is a file system.
+fn start_session<D: fuser::Filesystem + Send + Sync + 'static>(
+    at: &Path,
+    options: &Options,
+    store: Option<&Store>,
+    format: &str,
+    door: impl FnOnce(io::PipeWriter) -> io::Result<D>,
+) -> io::Result<Mounted> {
     let path = mount_point(at)?;
     let is_root = rustix::process::geteuid().is_root();
-    let statistics = store.read(|fs| fs.statistics());
     let (wake, waker) = io::pipe()?;
-    let door = Door::new(store.clone(), statistics.root, waker.try_clone()?);
-    let config = config(options, &store, statistics.format, is_root);
+    let door = door(waker.try_clone()?)?;
+    let config = config(options, store.is_some_and(Store::is_fixed), format, is_root);
     let mut session = Session::new(door, &path, &config).map_err(|error| {
         io::Error::new(error.kind(), format!("FUSE: {error}{}", remedy(&error, is_root)))
     })?;
@@ -139,7 +153,9 @@ fn start(store: Store, at: &Path, options: &Options) -> io::Result<Mounted> {
         let _ = at_end.write_all(&[SESSION_ENDED]);
         result
     })?;
-    let write_back = if store.is_fixed() { None } else { Some(start_write_back(&store)?) };
+    let changing = store.filter(|store| !store.is_fixed());
+    let write_back = changing.map(start_write_back).transpose()?;
+    let store = store.cloned();
     Ok(Mounted { path, unmounter, session: Some(session), store, write_back, wake, waker })
 }
 
@@ -166,7 +182,7 @@ fn remedy(error: &io::Error, is_root: bool) -> &'static str {
     }
 }
 
-fn config(options: &Options, store: &Store, format: &str, is_root: bool) -> Config {
+fn config(options: &Options, is_fixed: bool, format: &str, is_root: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.source.replace(',', "_")),
@@ -174,7 +190,7 @@ fn config(options: &Options, store: &Store, format: &str, is_root: bool) -> Conf
         MountOption::CUSTOM(format!("subtype={format}")),
         MountOption::NoAtime,
     ];
-    if store.is_fixed() {
+    if is_fixed {
         config.mount_options.push(MountOption::RO);
     }
     if !options.trusted {
@@ -205,6 +221,14 @@ impl Mounted {
     /// When another mount has them, or the system refuses.
     pub fn end_on_signals(&self) -> io::Result<()> {
         signal::write_on_signals(self.waker.try_clone()?)
+    }
+
+    /// Something that ends the mount from another thread.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn ender(&self) -> io::Result<disks::Ender> {
+        self.waker.try_clone().map(disks::Ender)
     }
 
     /// Waits until the mount ends, and ends it properly.
@@ -243,7 +267,7 @@ impl Mounted {
             drop(sender);
             thread.join().unwrap_or_else(|_| Err(io::Error::other("write-back failed")))
         });
-        let synced = self.store.sync();
+        let synced = self.store.as_ref().map_or(Ok(()), Store::sync);
         ended.and(written).and(synced)
     }
 

@@ -21,6 +21,8 @@ mod fuse_write;
 mod geom_cli;
 mod geom_peers;
 mod geom_raid;
+mod geom_rig;
+mod geom_rig_mount;
 mod image_common;
 mod image_create;
 mod image_dump;

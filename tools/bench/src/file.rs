@@ -93,6 +93,12 @@ pub struct File {
 }
 
 impl File {
+    /// Requests' data lies in `memory` from now on, and times are told by `clock`. Nothing may be
+    /// under way.
+    pub fn join(&mut self, memory: &DmaRegion, clock: &RealClock) {
+        (self.memory, self.clock) = (memory.clone(), clock.clone());
+    }
+
     /// Opens `path`; times are told by `clock`, which must be the one that drives the device.
     ///
     /// # Errors

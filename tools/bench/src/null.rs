@@ -39,6 +39,11 @@ impl Null {
         Self { geometry, memory, waiting, end: 0, rung: 0, taken: 0, issued: Instant::START }
     }
 
+    /// Requests' data lies in `memory` from now on. Nothing may be under way.
+    pub fn set_memory(&mut self, memory: &DmaRegion) {
+        self.memory = memory.clone();
+    }
+
     /// Makes room at the end; the usual case is that nothing has to move.
     fn forget_taken(&mut self) {
         self.waiting.copy_within(self.taken..self.end, 0);

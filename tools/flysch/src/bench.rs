@@ -15,10 +15,11 @@ use flysch_bench::play::{self, Demand, PlayError, PlayOptions};
 use flysch_bench::published::{Column, Origin};
 use flysch_bench::results::{Energy, Incident, Results, TargetResults};
 use flysch_bench::{csv, fio_json, report, text};
-use flysch_rig::{ClockKind, Needs, Stack, Target};
+use flysch_rig::{ClockKind, Needs, Target};
 
 use crate::failure::Failure;
 use crate::file::Named;
+use crate::geom::{Disk, On};
 use crate::output::Output;
 use crate::progress::Progress;
 use files::{Page, Traces};
@@ -37,6 +38,7 @@ Examples:
   flysch bench
   flysch bench --on ufs --on ufs,mcq=4 --rw=randread --bs=4k --iodepth=32 --runtime=1
   flysch bench jobs.fio --on ufs@qemu --runtime=2 --json
+  flysch bench --on rig.toml:mirror/gm0 --rw=randwrite --iodepth=32 --runtime=1
   flysch bench flash --html flash.html
   flysch bench profiles
   flysch bench study --html study.html")]
@@ -46,7 +48,8 @@ pub(crate) struct Arguments {
     /// fio job files.
     #[arg(value_name = "JOBFILE")]
     files: Vec<PathBuf>,
-    /// What to run on; more than one are compared. `flysch targets` lists the kinds.
+    /// What to run on: a target, or RIG:PROVIDER of a rig; more than one are compared. `flysch
+    /// targets` lists the kinds.
     #[arg(long, value_name = "TARGET", default_value = "ufs")]
     on: Vec<String>,
     /// Whose time counts on modelled targets: their own `clock=` for all of them.
@@ -177,10 +180,11 @@ impl Jobs {
     }
 }
 
-fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
+fn targets(arguments: &Arguments) -> Result<Vec<(String, On)>, Failure> {
     let parse = |text: &String| {
-        let mut target: Target = text.parse().map_err(Failure::from)?;
-        match (arguments.clock, &mut target) {
+        let mut on: On = text.parse().map_err(Failure::from)?;
+        let On::Target(target) = &mut on else { return Ok((text.clone(), on)) };
+        match (arguments.clock, &mut **target) {
             (Some(clock), Target::Ufs(ufs)) => ufs.clock = clock,
             (Some(ClockKind::Real), Target::Nvme(_)) => {
                 let why = "the NVMe model has no thread of its own: --clock virtual or hybrid";
@@ -199,7 +203,7 @@ fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
             (Some(clock), Target::Emmc(emmc)) => emmc.clock = clock,
             _ => {}
         }
-        Ok((text.clone(), target))
+        Ok((text.clone(), on))
     };
     arguments.on.iter().map(parse).collect()
 }
@@ -207,14 +211,14 @@ fn targets(arguments: &Arguments) -> Result<Vec<(String, Target)>, Failure> {
 /// Runs the jobs on one target.
 fn run_on(
     name: &str,
-    target: &Target,
+    target: &On,
     jobs: &Jobs,
     arguments: &Arguments,
 ) -> Result<(TargetResults, Vec<flysch_bench::trace::ring::Ring>), Failure> {
     let table = play::depth_table(u64::MAX, arguments.seed);
     let demand = Demand::of(jobs.file.as_ref().unwrap_or(&table));
-    let mut stack = Stack::open(target, &Needs::of(target, &demand))
-        .map_err(|error| Failure::of(name, error))?;
+    let stack = Disk::open(target, &needs(target, &demand), arguments.clock);
+    let mut stack = stack.map_err(|failure| failure.on(name))?;
     let geometry = stack.geometry();
     let table = play::depth_table(geometry.bytes(), arguments.seed);
     let file = jobs.file.as_ref().unwrap_or(&table);
@@ -270,6 +274,17 @@ fn run_on(
         energy: energy.and_then(|before| Some(Energy::between(&before, &stack.energy()?))),
     };
     Ok((results, played.traces))
+}
+
+/// Most lanes of a provider of a rig: as many as all of its disks have.
+const RIG_LANES: u8 = 31;
+
+/// Lanes, slots and buffers for `demand`.
+fn needs(on: &On, demand: &Demand) -> Needs {
+    match on {
+        On::Target(target) => Needs::of(target, demand),
+        On::Provider(..) => Needs::with_queues(RIG_LANES, demand),
+    }
 }
 
 /// What the user wants to have in files.

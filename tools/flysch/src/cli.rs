@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, cam, copy, devlist, emmc, export, geom, image, nvme, pci, serve, ufs};
+use crate::{bench, cam, copy, devlist, emmc, export, geom, gstat, image, nvme, pci, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Image(image::Arguments),
     /// Partitions, labels, stripes on disk images and targets, as FreeBSD's GEOM has them.
     Geom(geom::Arguments),
+    /// Show what a mounted graph does right now, as gstat.
+    Gstat(gstat::Arguments),
     /// Let programs and machines use the disk of a target, over NBD.
     Export(export::Arguments),
     /// List the PCI functions of this machine; take them from Linux's drivers and give them back.

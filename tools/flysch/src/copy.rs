@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             stack.keep();
             Ok(bytes)
         }
-        Err(failure) => Err(failure.behind(end, stack)),
+        Err(failure) => Err(failure.behind(end, stack.failure())),
     })?;
     match is_silent {
         true => Ok(()),

@@ -9,11 +9,12 @@ use flysch_api::block::{Device, Geometry};
 use flysch_api::machine::Clock;
 use flysch_files::SocketFile;
 use flysch_nbd::{Counts, Event, Export, Listener, Server};
-use flysch_rig::{Needs, Stack, Target, Visitor, blocks, size};
+use flysch_rig::{Needs, Visitor, blocks, size};
 use serde_json::{Value, json};
 
 use crate::cleanup;
 use crate::failure::Failure;
+use crate::geom::{Disk, On};
 use crate::output::{self, Output};
 
 /// Options of `flysch export`.
@@ -26,11 +27,12 @@ he is, so listen on 127.0.0.1 or in a network you trust.
 Examples:
   flysch export ufs,image=lu0.img --nbd unix:disk.sock
   qemu-img convert -O raw 'nbd+unix:///?socket=disk.sock' copy.img
+  flysch export rig.toml:mirror/gm0 --nbd unix:disk.sock
   flysch export file:disk.img --nbd tcp:127.0.0.1:10809 --name disk --read-only")]
 pub(crate) struct Arguments {
-    /// What to export: a target; `flysch targets` lists them.
-    #[arg(value_name = "TARGET")]
-    target: Target,
+    /// What to export: a target, which `flysch targets` lists, or a provider of a rig.
+    #[arg(value_name = "TARGET|RIG:PROVIDER")]
+    target: On,
     /// Where clients connect: `unix:PATH` or `tcp:HOST:PORT`; may be given more than once.
     #[arg(long, value_name = "WHERE", required = true)]
     nbd: Vec<Place>,
@@ -89,7 +91,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         listeners.push(listener);
         places.push(place);
     }
-    let mut stack = Stack::open(&arguments.target, &needs())?;
+    let mut stack = Disk::open(&arguments.target, &needs(), None)?;
     let server = Server::new(listeners).map_err(Failure::failed)?;
     let handle = server.handle();
     cleanup::end_by(move || handle.stop());
@@ -99,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     tell(output, &ready(&export, &places))?;
     let (counts, served) = stack.visit(Serve { server: &server, export: &export, output });
     drop(files);
-    served.map_err(|failure| failure.behind(stack.description(), &stack))?;
+    served.map_err(|failure| failure.behind(stack.description(), stack.failure()))?;
     if !export.read_only {
         stack.blocks().flush().map_err(Failure::failed)?;
     }
@@ -141,7 +143,7 @@ fn ready(export: &Export, places: &[Place]) -> Value {
     })
 }
 
-fn ended(counts: &Counts, stack: &Stack) -> Value {
+fn ended(counts: &Counts, stack: &Disk) -> Value {
     let mut line = done(counts);
     line["event"] = "ended".into();
     line["incidents"] = output::incidents(&stack.incidents());

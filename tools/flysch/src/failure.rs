@@ -3,8 +3,6 @@
 use std::io;
 use std::process::ExitCode;
 
-use flysch_rig::Stack;
-
 /// Why the command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -52,8 +50,8 @@ impl Failure {
     }
 
     /// The cause behind it, where the stack knows one: a device can only tell what it saw.
-    pub(crate) fn behind(self, target: impl std::fmt::Display, stack: &Stack) -> Self {
-        match (stack.failure(), self) {
+    pub(crate) fn behind(self, target: impl std::fmt::Display, why: Option<String>) -> Self {
+        match (why, self) {
             (Some(why), Self::Failed(_)) => Self::of(target, why),
             (_, other) => other,
         }

@@ -8,11 +8,17 @@ mod label;
 mod list;
 mod medium;
 mod mirror;
+mod mount;
 mod multipath;
 mod nop;
 mod part;
+mod provided;
 mod raid;
+mod remote;
+mod rig;
 mod session;
+mod short;
+mod stats;
 mod text;
 mod tree;
 
@@ -26,7 +32,11 @@ use flysch_rig::Target;
 
 use crate::failure::Failure;
 use crate::output::Output;
-use session::{Image, Session};
+pub(crate) use provided::{Disk, On};
+pub(crate) use remote::statistics;
+use session::{Disks, Image, Session};
+pub(crate) use short::long_form;
+pub(crate) use stats::{Counter, Kind, Snapshot};
 
 /// Options of `flysch geom`.
 #[derive(Debug, clap::Args)]
@@ -48,6 +58,14 @@ pub(crate) struct Arguments {
     /// A target, as other commands take it. Can be given several times.
     #[arg(long, value_name = "TARGET")]
     on: Vec<Target>,
+    /// A rig: a TOML file that names controllers, disks and what stands on them; docs/geom.md says
+    /// how. What it says is made where it is not there. Can be given several times.
+    #[arg(long, value_name = "FILE")]
+    rig: Vec<PathBuf>,
+    /// Do it on a graph that is mounted: by the folder that it is mounted on, or by its socket. With
+    /// `mount`: where its socket is to be.
+    #[arg(long, value_name = "DIR|SOCKET")]
+    socket: Option<PathBuf>,
     /// Write over metadata and volumes of others.
     #[arg(long)]
     force: bool,
@@ -58,12 +76,38 @@ pub(crate) struct Arguments {
     action: Option<Action>,
 }
 
+/// Options of `geom mount`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Every provider is a file: DIR/da0, DIR/mirror/gm0p1. Who has one open for writing has it as a device:
+others may be refused, and what was tasted from it comes back when it is closed. Changes are safe
+after fsync, and when the file is closed.
+Examples:
+  flysch geom mount nas.toml /mnt/rig
+  mkfs.ext4 /mnt/rig/mirror/gm0p1
+  flysch geom --socket /mnt/rig mirror status")]
+struct Mount {
+    /// A rig, where there are no -f and --on; and the folder.
+    #[arg(value_names = ["[RIG] DIR"], num_args = 1..=2, required = true)]
+    places: Vec<PathBuf>,
+}
+
 /// A line of a script.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
 struct Line {
     #[command(subcommand)]
     action: Action,
+}
+
+impl Line {
+    /// The verb that these words are.
+    fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
+        Self::try_parse_from(words).map_err(|error| {
+            let text = error.to_string();
+            text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_string()
+        })
+    }
 }
 
 /// What to do.
@@ -117,6 +161,8 @@ enum Action {
     Confdot,
     /// Copy a provider into a file, or a file into a provider.
     Copy(copy::Arguments),
+    /// Show every provider as a file in a folder, until it is unmounted or Ctrl-C.
+    Mount(Mount),
 }
 
 /// Does what was asked for.
@@ -124,7 +170,31 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if arguments.action.is_none() && arguments.script.is_none() {
         return Err(Failure::usage("geom: name a class and a verb, such as `part show`"));
     }
-    let mut session = Session::open(&arguments.file, &arguments.on, arguments.force)?;
+    let mount = match &arguments.action {
+        Some(Action::Mount(mount)) => Some(mount),
+        _ => None,
+    };
+    if let (Some(socket), None) = (&arguments.socket, mount) {
+        if arguments.script.is_some() {
+            return Err(Failure::usage("--script and --socket do not go together"));
+        }
+        return remote::run(socket, short::words()?, output);
+    }
+    let mut rigs: Vec<&Path> = arguments.rig.iter().map(PathBuf::as_path).collect();
+    let directory = match mount.map(|mount| &mount.places[..]) {
+        None | Some([]) => None,
+        Some([directory]) => Some(directory),
+        Some([rig, directory, ..]) => {
+            rigs.push(rig);
+            Some(directory)
+        }
+    };
+    directory.map_or(Ok(()), |directory| mount::check(directory))?;
+    let source = mount_source(arguments, &rigs);
+    let rigs = rigs.into_iter().map(rig::read).collect::<Result<Vec<_>, _>>()?;
+    let disks = Disks { images: &arguments.file, targets: &arguments.on, rigs: &rigs };
+    let mut session = Session::open(&disks, arguments.force)?;
+    rigs.iter().try_for_each(|rig| rig::make(&mut session, rig))?;
     if let Some(script) = &arguments.script {
         for (at, line) in read_script(script)? {
             let place = format!("{}: line {at}", script.display());
@@ -134,11 +204,26 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             })?;
         }
     }
+    if let Some(directory) = directory {
+        if session.graph.providers().next().is_none() {
+            let text = "mount: no disks: name a rig, images with -f FILE, targets with --on TARGET";
+            return Err(Failure::usage(text));
+        }
+        let socket = arguments.socket.as_deref();
+        return mount::run(session, directory, (source, socket), output);
+    }
     if let Some(action) = &arguments.action {
         act(&mut session, action, output)?;
     }
     session.keep();
     Ok(())
+}
+
+/// What `mount` shows as the source: the disks.
+fn mount_source(arguments: &Arguments, rigs: &[&Path]) -> String {
+    let rigs = rigs.iter().map(|rig| rig.display().to_string());
+    let images = arguments.file.iter().map(|image| image.path().display().to_string());
+    rigs.chain(images).next().unwrap_or_else(|| "flysch".into())
 }
 
 fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<(), Failure> {
@@ -160,6 +245,7 @@ fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<()
         Action::Confxml => output.bytes(session.graph.confxml().as_bytes()),
         Action::Confdot => output.bytes(session.graph.confdot().as_bytes()),
         Action::Copy(arguments) => copy::run(session, arguments, output),
+        Action::Mount(_) => Err(Failure::usage("mount: not as a line of a script")),
     }
 }
 
@@ -177,12 +263,8 @@ fn read_script(path: &Path) -> Result<Vec<(usize, Line)>, Failure> {
         if words.is_empty() {
             continue;
         }
-        let words = words.into_iter().map(OsString::from_vec);
-        let line = Line::try_parse_from(words).map_err(|error| {
-            let text = error.to_string();
-            wrong(text.lines().next().unwrap_or_default().trim_start_matches("error: "))
-        })?;
-        lines.push((at, line));
+        let line = Line::of(words.into_iter().map(OsString::from_vec));
+        lines.push((at, line.map_err(|what| wrong(&what))?));
     }
     Ok(lines)
 }

@@ -13,6 +13,7 @@ mod export;
 mod failure;
 mod file;
 mod geom;
+mod gstat;
 mod image;
 mod number;
 mod nvme;
@@ -34,7 +35,8 @@ use output::Output;
 
 fn main() -> ExitCode {
     cleanup::prepare();
-    let cli = Cli::try_parse().unwrap_or_else(|error| cli::refuse(&error));
+    let cli = Cli::try_parse_from(geom::long_form(std::env::args_os()))
+        .unwrap_or_else(|error| cli::refuse(&error));
     let mut output = Output::new(cli.json);
     let result = run(&cli.command, &mut output).and_then(|()| output.finish());
     match result {
@@ -54,6 +56,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Copy(arguments) => copy::run(arguments, output),
         Command::Image(arguments) => image::run(arguments, output),
         Command::Geom(arguments) => geom::run(arguments, output),
+        Command::Gstat(arguments) => gstat::run(arguments, output),
         Command::Export(arguments) => export::run(arguments, output),
         Command::Pci(arguments) => pci::run(arguments, output),
         Command::Serve(arguments) => serve::run(arguments, output),

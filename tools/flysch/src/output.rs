@@ -1,6 +1,8 @@
 //! Standard output: tables for people, JSON for programs, never a panic when nobody reads it.
 
+use std::cell::RefCell;
 use std::io::{self, BufWriter, Write};
+use std::rc::Rc;
 
 use flysch_bench::results::Incident;
 use serde::Serialize;
@@ -26,6 +28,13 @@ impl std::fmt::Debug for Output {
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
         Self { json, to: BufWriter::new(Box::new(io::stdout())), is_given_away: false }
+    }
+
+    /// An output that is kept for somebody else.
+    pub(crate) fn kept(json: bool) -> (Self, Kept) {
+        let kept = Kept::default();
+        let to = BufWriter::new(Box::new(kept.clone()) as Box<dyn Write>);
+        (Self { json, to, is_given_away: false }, kept)
     }
 
     /// Leaves standard output to a file that the user called `-`: results go to standard error
@@ -109,6 +118,28 @@ impl Output {
     /// Hands over what is still here.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         Ok(self.to.flush()?)
+    }
+}
+
+/// What was written to an output that is kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept(Rc<RefCell<Vec<u8>>>);
+
+impl Kept {
+    /// All of it.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        self.0.take()
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -16,8 +16,9 @@ use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open};
+use crate::seat::{Seat, Unit};
 use crate::target::{AhciQemuTarget, AhciTarget, ClockKind, FaultsFrom};
-use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
+use crate::ufs::MODEL_SIZE;
 
 /// A SATA host bus adapter with everything above it, up to the disk at one port. A port is one
 /// lane.
@@ -60,22 +61,32 @@ pub trait AhciControl {
 pub type AhciMachine = Inline<Model>;
 
 /// Opens the model in this thread, under a virtual or a hybrid clock.
-pub(crate) fn open_inline(target: &AhciTarget, needs: &Needs) -> Result<Ahci<AhciMachine>, Error> {
+pub(crate) fn open_inline(
+    target: &AhciTarget,
+    needs: &Needs,
+    seat: &mut Seat,
+) -> Result<Ahci<AhciMachine>, Error> {
     let mode = target.clock.mode();
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
-    let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
-    let options = Options {
-        queued: target.queued,
-        speed: target.speed,
-        link_power: target.link_power,
-        ..driver_options(target.port, needs)
-    };
-    let plan = plan::<AhciMachine>(&options, needs);
-    let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
+    let mut config = model_config(target, image.as_ref().map(|image| image.bytes))?;
+    let options = model_options(target, needs, seat.units.len());
+    if !seat.units.is_empty() {
+        let disk = |unit: &mut Unit| {
+            Attached::disk(DiskConfig {
+                profile: target.profile,
+                store: unit.store(),
+                sector_bytes: target.block_size,
+                serial: std::mem::take(&mut unit.serial),
+                ..DiskConfig::memory(unit.size)
+            })
+        };
+        config.ports = seat.units.iter_mut().map(disk).collect();
+    }
+    let (region, plan) = seat.memory(plan::<AhciMachine>(&options, needs));
     let model = Model::new(config, region.clone())?;
-    let machine = Inline::new(model, region.clone(), Identity::default(), mode);
-    let mut ahci = Ahci::assemble(machine, &region, &plan, options, target.port)?;
+    let machine = seat.machine(model, region.clone(), Identity::default(), mode);
+    let mut ahci = Ahci::assemble(machine, &region, &plan, options)?;
     let (profile, link) = (target.profile.name, ahci.link());
     ahci.description = format!("AHCI model {profile}, {link}");
     ahci.clock = target.clock;
@@ -84,6 +95,23 @@ pub(crate) fn open_inline(target: &AhciTarget, needs: &Needs) -> Result<Ahci<Ahc
         ahci.machine.arm(target.faults.clone());
     }
     Ok(ahci)
+}
+
+/// Bytes of memory that are not the requests', for so many disks.
+pub(crate) fn own_memory(target: &AhciTarget, needs: &Needs, disks: usize) -> usize {
+    plan::<AhciMachine>(&model_options(target, needs, disks), needs).own()
+}
+
+/// For the disk at the target's port, or for `disks` at the first ones.
+fn model_options(target: &AhciTarget, needs: &Needs, disks: usize) -> Options {
+    let options = driver_options(target.port, needs);
+    Options {
+        ports: if disks == 0 { options.ports } else { u32::MAX >> (32 - disks.min(32)) },
+        queued: target.queued,
+        speed: target.speed,
+        link_power: target.link_power,
+        ..options
+    }
 }
 
 /// The model of `target`, whose image has so many bytes.
@@ -128,7 +156,7 @@ pub(crate) fn open_qemu(
     })?;
     let version = machine.version();
     let region = machine.memory().clone();
-    let mut ahci = Ahci::assemble(machine, &region, &plan, options, target.port)?;
+    let mut ahci = Ahci::assemble(machine, &region, &plan, options)?;
     ahci.description = format!("AHCI device of QEMU {version}, {}", ahci.link());
     ahci.made = made;
     Ok(ahci)
@@ -144,31 +172,40 @@ fn driver_options(port: u8, needs: &Needs) -> Options {
 
 fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
     let scratch = Disk::<Port<M>>::scratch_bytes(options.depth.into()).next_multiple_of(4096);
-    MemoryPlan::new(needs, 1, Host::<M>::memory_len(options), scratch)
+    MemoryPlan::new(
+        needs,
+        options.ports.count_ones() as usize,
+        Host::<M>::memory_len(options),
+        scratch,
+    )
 }
 
 impl<M: Machine> Ahci<M> {
-    /// Brings up the host over `machine`, whose memory is `region`, and opens the disk at `port`.
+    /// Brings up the host over `machine`, whose memory is `region`, and opens the disks at the ports
+    /// of the options: a lane each.
     fn assemble(
         machine: M,
         region: &DmaRegion,
         plan: &MemoryPlan,
         options: Options,
-        number: u8,
     ) -> Result<Self, Error> {
+        let there = options.ports;
         let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
         host.bring_up(&machine)?;
-        let mut ports = host.into_ports();
-        let port = ports.swap_remove(0);
-        if let Some(error) = port.failure_of_port() {
-            return Err(error.into());
-        }
-        let shape = match port.device() {
-            Some(device) if port.state() == State::Up => disk_shape(device)?,
-            _ => return Err(Error::NoDevice { port: number }),
+        let numbers = (0..32).filter(|number| there & 1 << number != 0);
+        let disk = |(lane, (number, port)): (usize, (u8, Port<M>))| {
+            if let Some(error) = port.failure_of_port() {
+                return Err(error.into());
+            }
+            let shape = match port.device() {
+                Some(device) if port.state() == State::Up => disk_shape(device)?,
+                _ => return Err(Error::NoDevice { port: number }),
+            };
+            let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
+            Ok(Lane { disk, memory: plan.data(region), crypto: None })
         };
-        let disk = Disk::new(port, shape, plan.scratch(region, 0), &Default::default())?;
-        let lanes = vec![Lane { disk, memory: plan.data(region), crypto: None }];
+        let ports = numbers.zip(host.into_ports()).enumerate();
+        let lanes = ports.map(disk).collect::<Result<Vec<_>, Error>>()?;
         let clock = ClockKind::Real;
         Ok(Self { machine, lanes, description: String::new(), clock, made: None })
     }
@@ -217,7 +254,11 @@ impl<M: Witness> Open for Ahci<M> {
         all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
         let port = self.port();
         let hba = port.hba_errors();
-        let count = |kind| port.errors().count(kind) + hba.map_or(0, |log| log.count(kind));
+        let of_ports = |kind| {
+            let each = self.lanes.iter().map(|lane| lane.disk.port().errors().count(kind));
+            each.sum::<u64>()
+        };
+        let count = |kind| of_ports(kind) + hba.map_or(0, |log| log.count(kind));
         let kinds = port.errors().counts().map(|(kind, _)| (kind, count(kind)));
         all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
         all

@@ -15,8 +15,9 @@ use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open};
+use crate::seat::Seat;
 use crate::target::{CardKind, CardQemuTarget, ClockKind, EmmcTarget, FaultsFrom};
-use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
+use crate::ufs::MODEL_SIZE;
 
 /// Intel's Elkhart Lake controller, which the model is like: the driver finds its engine by this.
 const IDENTITY: Identity = Identity { vendor: 0x8086, device: 0x4B47 };
@@ -49,22 +50,23 @@ pub trait EmmcControl {
 pub(crate) type EmmcMachine = Inline<Model>;
 
 /// Opens the model in this thread, under a virtual or a hybrid clock.
-pub(crate) fn open_inline(target: &EmmcTarget, needs: &Needs) -> Result<Emmc<EmmcMachine>, Error> {
+pub(crate) fn open_inline(
+    target: &EmmcTarget,
+    needs: &Needs,
+    seat: &mut Seat,
+) -> Result<Emmc<EmmcMachine>, Error> {
     let mode = target.clock.mode();
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
-    let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
+    let mut config = model_config(target, image.as_ref().map(|image| image.bytes))?;
+    if let Some(unit) = seat.units.first_mut() {
+        (config.size, config.store) = (unit.size, unit.store());
+    }
     let profile = config.profile.name;
-    let options = Options {
-        lanes: u16::from(target.lanes).min(needs.lanes.max(1)),
-        queueing: if target.queue { Queueing::Auto } else { Queueing::Off },
-        timing: target.timing,
-        ..driver_options(target.dma, target.partition, needs)
-    };
-    let plan = plan::<EmmcMachine>(&options, needs);
-    let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
+    let options = model_options(target, needs);
+    let (region, plan) = seat.memory(plan::<EmmcMachine>(&options, needs));
     let model = Model::new(config, region.clone())?;
-    let machine = Inline::new(model, region.clone(), IDENTITY, mode);
+    let machine = seat.machine(model, region.clone(), IDENTITY, mode);
     let mut emmc = Emmc::assemble(machine, &region, &plan, options)?;
     emmc.description = format!("eMMC model {profile}, {}", emmc.bus());
     emmc.clock = target.clock;
@@ -73,6 +75,20 @@ pub(crate) fn open_inline(target: &EmmcTarget, needs: &Needs) -> Result<Emmc<Emm
         emmc.machine.arm(target.faults.clone());
     }
     Ok(emmc)
+}
+
+/// Bytes of memory that are not the requests'.
+pub(crate) fn own_memory(target: &EmmcTarget, needs: &Needs) -> usize {
+    plan::<EmmcMachine>(&model_options(target, needs), needs).own()
+}
+
+fn model_options(target: &EmmcTarget, needs: &Needs) -> Options {
+    Options {
+        lanes: u16::from(target.lanes).min(needs.lanes.max(1)),
+        queueing: if target.queue { Queueing::Auto } else { Queueing::Off },
+        timing: target.timing,
+        ..driver_options(target.dma, target.partition, needs)
+    }
 }
 
 /// The model of `target`, whose image has so many bytes.

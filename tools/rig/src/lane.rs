@@ -128,24 +128,38 @@ pub(crate) struct MemoryPlan {
     driver: usize,
     scratch: usize,
     lanes: usize,
+    /// Where the driver's part begins.
+    own: usize,
 }
 
 /// Parts start at pages.
 const PAGE: usize = 4096;
 
+/// Bytes of the requests' part.
+pub(crate) fn data_bytes(needs: &Needs) -> usize {
+    (needs.memory * usize::from(needs.lanes.max(1))).next_multiple_of(PAGE)
+}
+
 impl MemoryPlan {
     /// For so many lanes, a driver that needs `driver` bytes and disks that need `scratch` each.
     pub(crate) fn new(needs: &Needs, lanes: usize, driver: usize, scratch: usize) -> Self {
-        Self {
-            data: (needs.memory * usize::from(needs.lanes.max(1))).next_multiple_of(PAGE),
-            driver: (driver + PAGE).next_multiple_of(PAGE),
-            scratch,
-            lanes,
-        }
+        let data = data_bytes(needs);
+        let driver = (driver + PAGE).next_multiple_of(PAGE);
+        Self { data, driver, scratch, lanes, own: data }
+    }
+
+    /// What is not the requests' begins there: memory of several stacks, whose data is one.
+    pub(crate) fn from(self, own: usize) -> Self {
+        Self { own, ..self }
     }
 
     pub(crate) fn total(&self) -> usize {
-        self.data + self.driver + self.scratch * self.lanes
+        self.data + self.own()
+    }
+
+    /// Bytes that are not the requests'.
+    pub(crate) fn own(&self) -> usize {
+        (self.driver + self.scratch * self.lanes).next_multiple_of(PAGE)
     }
 
     /// The memory of requests.
@@ -155,11 +169,11 @@ impl MemoryPlan {
 
     /// The driver's own memory.
     pub(crate) fn driver(&self, region: &DmaRegion) -> DmaRegion {
-        region.carve(self.data, self.driver)
+        region.carve(self.own, self.driver)
     }
 
     /// The memory of a disk's parameter lists.
     pub(crate) fn scratch(&self, region: &DmaRegion, lane: usize) -> DmaRegion {
-        region.carve(self.data + self.driver + lane * self.scratch, self.scratch)
+        region.carve(self.own + self.driver + lane * self.scratch, self.scratch)
     }
 }

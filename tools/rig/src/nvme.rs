@@ -24,8 +24,9 @@ use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open};
 use crate::pci;
+use crate::seat::{Seat, Unit};
 use crate::target::{ClockKind, FaultsFrom, NvmePciTarget, NvmeQemuTarget, NvmeTarget, PciWait};
-use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
+use crate::ufs::MODEL_SIZE;
 
 /// An NVMe controller with everything above it, up to the disks of one namespace.
 #[derive(Debug)]
@@ -85,25 +86,35 @@ const IO_MS: u32 = 30_000;
 pub type NvmeMachine = Inline<Model>;
 
 /// Opens the model in this thread, under a virtual or a hybrid clock.
-pub(crate) fn open_inline(target: &NvmeTarget, needs: &Needs) -> Result<Nvme<NvmeMachine>, Error> {
+pub(crate) fn open_inline(
+    target: &NvmeTarget,
+    needs: &Needs,
+    seat: &mut Seat,
+) -> Result<Nvme<NvmeMachine>, Error> {
     let mode = target.clock.mode();
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
-    let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
-    let profile = config.profile.name;
-    let wanted = target.profile.host_memory.map_or(0, |memory| memory.preferred);
-    let host_memory = target.host_memory.min(wanted);
-    let options = Options {
-        host_memory,
-        shadow_doorbells: target.shadow_doorbells,
-        power_saving: target.power_saving,
-        ..driver_options(target.queues, needs)
+    let mut config = model_config(target, image.as_ref().map(|image| image.bytes))?;
+    let (profile, disks) = (config.profile.name, seat.disks());
+    let options = model_options(target, needs, disks);
+    let ids: Vec<u32> = match seat.units.len() {
+        0 => vec![target.namespace.into()],
+        several => (1..=several as u32).collect(),
     };
-    let plan = plan::<NvmeMachine>(&options, needs);
-    let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
+    if !seat.units.is_empty() {
+        let block_size = target.block_size;
+        let namespace = |unit: &mut Unit| {
+            let store = unit.store();
+            NamespaceConfig { store, block_size, ..NamespaceConfig::memory(unit.size) }
+        };
+        config.namespaces = seat.units.iter_mut().map(namespace).collect();
+        config.queues = config.queues.max(options.lanes);
+        config.vectors = if target.vectors { config.queues + 1 } else { 1 };
+    }
+    let (region, plan) = seat.memory(plan::<NvmeMachine>(&options, needs));
     let model = Model::new(config, region.clone())?;
-    let machine = Inline::new(model, region.clone(), Identity::default(), mode);
-    let mut nvme = Nvme::assemble(machine, &region, &plan, options, target.namespace.into())?;
+    let machine = seat.machine(model, region.clone(), Identity::default(), mode);
+    let mut nvme = Nvme::assemble(machine, &region, &plan, options, &ids)?;
     let software = target
         .software
         .map_or_else(String::new, |software| format!(", the time of {}", software.description));
@@ -114,6 +125,25 @@ pub(crate) fn open_inline(target: &NvmeTarget, needs: &Needs) -> Result<Nvme<Nvm
         nvme.machine.arm(target.faults.clone());
     }
     Ok(nvme)
+}
+
+/// Bytes of memory that are not the requests', for so many disks.
+pub(crate) fn own_memory(target: &NvmeTarget, needs: &Needs, disks: usize) -> usize {
+    plan::<NvmeMachine>(&model_options(target, needs, disks), needs).own()
+}
+
+/// Each of `disks` has its own lanes.
+fn model_options(target: &NvmeTarget, needs: &Needs, disks: usize) -> Options {
+    let wanted = target.profile.host_memory.map_or(0, |memory| memory.preferred);
+    let host_memory = target.host_memory.min(wanted);
+    let options = driver_options(target.queues, needs);
+    Options {
+        host_memory,
+        shadow_doorbells: target.shadow_doorbells,
+        power_saving: target.power_saving,
+        lanes: options.lanes * disks as u16,
+        ..options
+    }
 }
 
 /// The model of `target`, whose image has so many bytes.
@@ -183,7 +213,7 @@ pub(crate) fn open_qemu(
     })?;
     let version = machine.version();
     let region = machine.memory().clone();
-    let mut nvme = Nvme::assemble(machine, &region, &plan, options, target.namespace.into())?;
+    let mut nvme = Nvme::assemble(machine, &region, &plan, options, &[1])?;
     nvme.description = format!("NVMe device of QEMU {version}, {}", queues(target.queues));
     nvme.made = made;
     Ok(nvme)
@@ -204,7 +234,7 @@ pub(crate) fn open_pci(
         vectors: if interrupts { options.lanes + 1 } else { 0 },
     })?;
     let (region, how) = (machine.memory().clone(), pci::description(&machine));
-    let mut nvme = Nvme::assemble(machine, &region, &plan, options, target.namespace)?;
+    let mut nvme = Nvme::assemble(machine, &region, &plan, options, &[target.namespace])?;
     nvme.description = format!("{how}, {}", queues(target.queues));
     Ok(nvme)
 }
@@ -231,25 +261,29 @@ fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
 }
 
 impl<M: Machine> Nvme<M> {
-    /// Brings up the host over `machine`, whose memory is `region`, and opens the disk on
-    /// `namespace`.
+    /// Brings up the host over `machine`, whose memory is `region`, and opens the disks on
+    /// `namespaces`, which have equally many lanes, one after the other.
     fn assemble(
         machine: M,
         region: &DmaRegion,
         plan: &MemoryPlan,
         options: Options,
-        namespace: u32,
+        namespaces: &[u32],
     ) -> Result<Self, Error> {
         let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
         host.bring_up(&machine)?;
-        let shape = disk_shape(host.device(), namespace)?;
-        let disk = |(lane, port)| {
+        let shapes = namespaces.iter().map(|id| disk_shape(host.device(), *id));
+        let shapes = shapes.collect::<Result<Vec<_>, _>>()?;
+        let ports = host.into_ports();
+        let each = ports.len() / namespaces.len();
+        let disk = |(lane, port): (usize, Port<M>)| {
+            let shape = shapes[(lane / each).min(namespaces.len() - 1)];
             let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
             Ok(Lane { disk, memory: plan.data(region), crypto: None })
         };
-        let ports = host.into_ports().into_iter();
-        let lanes = ports.enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
+        let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let (description, clock) = (String::new(), ClockKind::Real);
+        let namespace = namespaces[0];
         Ok(Self { machine, lanes, namespace, description, clock, made: None })
     }
 

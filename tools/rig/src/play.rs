@@ -13,16 +13,11 @@ impl Needs {
     /// Lanes, slots and buffers for `demand` on `target`. Only controllers with several queues have
     /// more than one lane.
     pub fn of(target: &Target, demand: &Demand) -> Self {
-        let queues = match target {
-            Target::Ufs(ufs) => ufs.mcq.unwrap_or(1),
-            Target::UfsQemu(qemu) => qemu.mcq.unwrap_or(1),
-            Target::Nvme(nvme) => nvme.queues,
-            Target::NvmeQemu(qemu) => qemu.queues,
-            Target::UfsPci(pci) => pci.mcq.unwrap_or(1),
-            Target::NvmePci(pci) => pci.queues,
-            Target::Emmc(emmc) => emmc.lanes,
-            _ => 1,
-        };
+        Self::with_queues(queues(target), demand)
+    }
+
+    /// The same on something with so many queues.
+    pub fn with_queues(queues: u8, demand: &Demand) -> Self {
         let lanes = u32::from(queues).min(demand.workers).max(1);
         // Workers are dealt out in turn, so the fullest lane has at most this share, rounded up to
         // whole workers.
@@ -33,6 +28,20 @@ impl Needs {
             queue_depth: demand.depth.max(1),
             memory: usize::try_from(memory).unwrap_or(usize::MAX).max(4096),
         }
+    }
+}
+
+/// Queues of a target, each a lane.
+fn queues(target: &Target) -> u8 {
+    match target {
+        Target::Ufs(ufs) => ufs.mcq.unwrap_or(1),
+        Target::UfsQemu(qemu) => qemu.mcq.unwrap_or(1),
+        Target::Nvme(nvme) => nvme.queues,
+        Target::NvmeQemu(qemu) => qemu.queues,
+        Target::UfsPci(pci) => pci.mcq.unwrap_or(1),
+        Target::NvmePci(pci) => pci.queues,
+        Target::Emmc(emmc) => emmc.lanes,
+        _ => 1,
     }
 }
 

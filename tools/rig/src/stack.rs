@@ -1,6 +1,7 @@
 //! Stacks of all kinds behind one face: opened once, dispatched once, generic inside.
 
 use flysch_api::block::{Device, Geometry};
+use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
 use flysch_bench::clock::RealClock;
 use flysch_bench::file::{File, Options as FileOptions};
 use flysch_bench::null::Null;
@@ -18,6 +19,7 @@ use crate::image::{ImageError, make};
 use crate::lane::Tagged;
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
 use crate::open::{Needs, Open, Visitor};
+use crate::seat::Seat;
 use crate::target::{ClockKind, FileTarget, NullTarget, Target};
 use crate::ufs::{self, Control, ModelMachine, Ufs};
 
@@ -74,6 +76,15 @@ macro_rules! each {
     };
 }
 
+/// Something that is done on a lane, whatever it is of.
+pub(crate) trait UseLane {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    fn on<D: Device>(self, lane: &mut D) -> Self::Output;
+}
+
 /// Lanes without a controller.
 #[derive(Debug)]
 pub struct Plain<D> {
@@ -128,10 +139,9 @@ impl Stack {
             Target::Ufs(target) if target.clock == ClockKind::Real => {
                 ufs::open_threaded(target, needs).map(Self::UfsThreaded)
             }
-            Target::Ufs(target) => ufs::open_inline(target, needs).map(Self::Ufs),
-            Target::Nvme(target) => nvme::open_inline(target, needs).map(Self::Nvme),
-            Target::Emmc(target) => emmc::open_inline(target, needs).map(Self::Emmc),
-            Target::Ahci(target) => ahci::open_inline(target, needs).map(Self::Ahci),
+            Target::Ufs(_) | Target::Nvme(_) | Target::Emmc(_) | Target::Ahci(_) => {
+                Self::open_model(target, needs, &mut Seat::default())
+            }
             Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
             Target::NvmeQemu(target) => nvme::open_qemu(target, needs).map(Self::NvmeQemu),
             Target::CardQemu(target) => emmc::open_qemu(target, needs).map(Self::CardQemu),
@@ -140,6 +150,21 @@ impl Stack {
             Target::NvmePci(target) => nvme::open_pci(target, needs).map(Self::NvmePci),
             Target::File(target) => open_file(target, needs).map(Self::File),
             Target::Null(target) => Ok(Self::Null(open_null(*target, needs))),
+        }
+    }
+
+    /// Opens a model that has several disks, or something in common with other stacks.
+    pub(crate) fn open_model(
+        target: &Target,
+        needs: &Needs,
+        seat: &mut Seat,
+    ) -> Result<Self, Error> {
+        match target {
+            Target::Ufs(target) => ufs::open_inline(target, needs, seat).map(Self::Ufs),
+            Target::Nvme(target) => nvme::open_inline(target, needs, seat).map(Self::Nvme),
+            Target::Emmc(target) => emmc::open_inline(target, needs, seat).map(Self::Emmc),
+            Target::Ahci(target) => ahci::open_inline(target, needs, seat).map(Self::Ahci),
+            _ => Self::open(target, needs),
         }
     }
 
@@ -154,6 +179,50 @@ impl Stack {
             let (lanes, clock) = stack.parts();
             Box::new(OnDevice::new(&mut lanes[0], clock))
         })
+    }
+
+    /// Looks at a lane, or uses it once.
+    ///
+    /// # Panics
+    /// If there is none of this number.
+    #[inline]
+    pub(crate) fn on_lane<U: UseLane>(&mut self, number: usize, what: U) -> U::Output {
+        each!(self, stack => what.on(&mut stack.parts().0[number]))
+    }
+
+    /// How many lanes there are, of all disks together.
+    pub fn lanes(&mut self) -> usize {
+        each!(self, stack => stack.parts().0.len())
+    }
+
+    /// Has files and `null` use this memory and this clock; others have their own.
+    pub(crate) fn join(&mut self, memory: &DmaRegion, clock: &RealClock) {
+        match self {
+            Self::File(plain) => {
+                plain.lanes.iter_mut().for_each(|lane| lane.join(memory, clock));
+                plain.clock = clock.clone();
+            }
+            Self::Null(plain) => {
+                plain.lanes.iter_mut().for_each(|lane| lane.set_memory(memory));
+                plain.clock = clock.clone();
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether it can be used in the time of models: a model, or what needs no time.
+    pub(crate) fn is_timeless(&self) -> bool {
+        matches!(self, Self::Ufs(_) | Self::Nvme(_) | Self::Ahci(_) | Self::Emmc(_) | Self::Null(_))
+    }
+
+    /// Its clock.
+    pub(crate) fn wait(&mut self, until: Option<Instant>) -> Wake {
+        each!(self, stack => stack.parts().1.wait(until))
+    }
+
+    /// The present on its clock.
+    pub(crate) fn now(&mut self) -> Instant {
+        each!(self, stack => stack.parts().1.now())
     }
 
     /// The management side, if the stack stands on a UFS host.

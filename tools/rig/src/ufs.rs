@@ -31,6 +31,7 @@ use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open, Visitor};
 use crate::pci;
 use crate::scsi::{ScsiCommand, ScsiReply, scsi_command};
+use crate::seat::{Seat, Unit};
 use crate::target::{
     ClockKind, CryptoTarget, FaultsFrom, PciWait, QemuTarget, UfsPciTarget, UfsTarget,
 };
@@ -107,16 +108,35 @@ pub struct Controller {
 pub type ModelMachine = Inline<Model>;
 
 /// Opens the model in this thread, under a virtual or a hybrid clock.
-pub(crate) fn open_inline(target: &UfsTarget, needs: &Needs) -> Result<Ufs<ModelMachine>, Error> {
+pub(crate) fn open_inline(
+    target: &UfsTarget,
+    needs: &Needs,
+    seat: &mut Seat,
+) -> Result<Ufs<ModelMachine>, Error> {
     let mode = target.clock.mode();
-    open_model(target, needs, |model, memory| {
-        Ok(Inline::new(model, memory, Identity::default(), mode))
+    open_model(target, needs, seat, |seat, model, memory| {
+        Ok(seat.machine(model, memory, Identity::default(), mode))
     })
+}
+
+/// Bytes of memory that are not the requests', for so many disks.
+pub(crate) fn own_memory(target: &UfsTarget, needs: &Needs, disks: usize) -> usize {
+    memory_plan::<ModelMachine>(&model_options(target, needs, disks), needs).own()
+}
+
+fn model_options(target: &UfsTarget, needs: &Needs, disks: usize) -> Options {
+    Options {
+        write_booster: Some(target.write_booster),
+        event_interrupts: target.event_interrupts,
+        aggregation: target.aggregation,
+        auto_hibern8_us: target.auto_hibern8_us,
+        ..driver_options(target.mcq, needs, target.gear, disks)
+    }
 }
 
 /// Opens the model in a thread of its own, in real time.
 pub(crate) fn open_threaded(target: &UfsTarget, needs: &Needs) -> Result<Ufs<Threaded>, Error> {
-    open_model(target, needs, |model, memory| {
+    open_model(target, needs, &mut Seat::default(), |_, model, memory| {
         Threaded::start(model, memory, Identity::default(), REAL_TIME).map_err(Error::Thread)
     })
 }
@@ -124,23 +144,27 @@ pub(crate) fn open_threaded(target: &UfsTarget, needs: &Needs) -> Result<Ufs<Thr
 fn open_model<M: Witness>(
     target: &UfsTarget,
     needs: &Needs,
-    start: impl FnOnce(Model, DmaRegion) -> Result<M, Error>,
+    seat: &mut Seat,
+    start: impl FnOnce(&Seat, Model, DmaRegion) -> Result<M, Error>,
 ) -> Result<Ufs<M>, Error> {
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
-    let config = model_config(target, image.as_ref().map(|image| image.bytes))?;
-    let profile = config.profile.name;
-    let options = Options {
-        write_booster: Some(target.write_booster),
-        event_interrupts: target.event_interrupts,
-        aggregation: target.aggregation,
-        auto_hibern8_us: target.auto_hibern8_us,
-        ..driver_options(target.mcq, needs, target.gear)
+    let mut config = model_config(target, image.as_ref().map(|image| image.bytes))?;
+    let (profile, disks) = (config.profile.name, seat.disks());
+    let luns: Vec<u8> = match seat.units.len() {
+        0 => vec![target.lu],
+        several => (0..several as u8).collect(),
     };
-    let plan = memory_plan::<M>(&options, needs);
-    let region = DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS);
-    let machine = start(Model::new(config, region.clone())?, region.clone())?;
-    let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
+    if !seat.units.is_empty() {
+        let unit = |unit: &mut Unit| {
+            Some(UnitConfig { store: unit.store(), ..UnitConfig::memory(unit.size) })
+        };
+        config.units = seat.units.iter_mut().map(unit).collect();
+    }
+    let options = model_options(target, needs, disks);
+    let (region, plan) = seat.memory(memory_plan::<M>(&options, needs));
+    let machine = start(seat, Model::new(config, region.clone())?, region.clone())?;
+    let mut ufs = Ufs::assemble(machine, &region, &plan, options, &luns)?;
     if let Some(crypto) = &target.crypto {
         ufs.encrypt(crypto)?;
     }
@@ -218,7 +242,7 @@ pub(crate) fn open_qemu(
     target: &QemuTarget,
     needs: &Needs,
 ) -> Result<Ufs<flysch_qemu::Machine>, Error> {
-    let options = driver_options(target.mcq, needs, None);
+    let options = driver_options(target.mcq, needs, None, 1);
     let plan = memory_plan::<flysch_qemu::Machine>(&options, needs);
     let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
     let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
@@ -231,7 +255,7 @@ pub(crate) fn open_qemu(
     })?;
     let version = machine.version();
     let region = machine.memory().clone();
-    let mut ufs = Ufs::assemble(machine, &region, &plan, options, 0)?;
+    let mut ufs = Ufs::assemble(machine, &region, &plan, options, &[0])?;
     ufs.description = format!("UFS device of QEMU {version}, {}", queues(target.mcq));
     ufs.made = made;
     Ok(ufs)
@@ -244,7 +268,7 @@ pub(crate) fn open_pci(
 ) -> Result<Ufs<flysch_vfio::Machine>, Error> {
     let options = Options {
         interrupts: target.wait == PciWait::Interrupt,
-        ..driver_options(target.mcq, needs, target.gear)
+        ..driver_options(target.mcq, needs, target.gear, 1)
     };
     let plan = memory_plan::<flysch_vfio::Machine>(&options, needs);
     let machine = flysch_vfio::Machine::open(&flysch_vfio::Options {
@@ -255,7 +279,7 @@ pub(crate) fn open_pci(
         vectors: u16::from(options.interrupts),
     })?;
     let (region, how) = (machine.memory().clone(), pci::description(&machine));
-    let mut ufs = Ufs::assemble(machine, &region, &plan, options, target.lu)?;
+    let mut ufs = Ufs::assemble(machine, &region, &plan, options, &[target.lu])?;
     ufs.description = format!("{how}, {}", queues(target.mcq));
     Ok(ufs)
 }
@@ -268,12 +292,14 @@ fn queues(mcq: Option<u8>) -> String {
     }
 }
 
-fn driver_options(mcq: Option<u8>, needs: &Needs, gear: Option<u8>) -> Options {
+/// Each of `disks` has its own lanes.
+fn driver_options(mcq: Option<u8>, needs: &Needs, gear: Option<u8>, disks: usize) -> Options {
     let default = LinkLimits::default();
+    let each = |queues: u8| usize::from(queues).min(needs.lanes.max(1).into());
     Options {
         queue: if mcq.is_some() { QueueMode::Mcq } else { QueueMode::Sdq },
         // The single doorbell's slots are not worth dividing for one thread.
-        lanes: mcq.map_or(1, |queues| u16::from(queues).min(needs.lanes.max(1)) as u8),
+        lanes: mcq.map_or(disks, |queues| each(queues) * disks).min(u8::MAX.into()) as u8,
         depth: needs.queue_depth.clamp(1, 255) as u16,
         link: LinkLimits { gear: gear.unwrap_or(default.gear), ..default },
         ..Options::default()
@@ -289,21 +315,25 @@ fn memory_plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
 }
 
 impl<M: Machine> Ufs<M> {
-    /// Brings up the host over `machine`, whose memory is `region`, and opens the disk on `lun`.
+    /// Brings up the host over `machine`, whose memory is `region`, and opens the disks on `luns`,
+    /// which have equally many lanes, one after the other.
     fn assemble(
         machine: M,
         region: &DmaRegion,
         plan: &MemoryPlan,
         options: Options,
-        lun: u8,
+        luns: &[u8],
     ) -> Result<Self, Error> {
         let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
         host.bring_up(&machine)?;
         let mut ports = host.into_ports();
         let scratch = |lane: usize| plan.scratch(region, lane);
         let peripherals = flysch_cam::scan(&mut ports[0], &machine, &scratch(0))?;
-        let shape = disk_shape(&peripherals, lun)?;
-        let disk = |(lane, port)| {
+        let shapes = luns.iter().map(|lun| disk_shape(&peripherals, *lun));
+        let shapes = shapes.collect::<Result<Vec<_>, _>>()?;
+        let each = ports.len() / luns.len();
+        let disk = |(lane, port): (usize, Port<M>)| {
+            let shape = shapes[(lane / each).min(luns.len() - 1)];
             let disk = Disk::new(port, shape, scratch(lane), &Default::default())?;
             Ok(Lane { disk, memory: plan.data(region), crypto: None })
         };

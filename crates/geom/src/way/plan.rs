@@ -150,7 +150,7 @@ impl Plan {
             let top = self.measured.first();
             let measured = if number == TOP as usize { top } else { lane.filter(|_| is_only) };
             if let Some(measured) = measured {
-                statistics.busy_nanos = measured.nanos;
+                statistics.busy = measured.nanos;
                 statistics.failures = measured.failures;
             }
             let fan = self.fans.get(edge.fan as usize);

@@ -68,6 +68,23 @@ impl FileStore {
         })
     }
 
+    /// Another store on the same file: a disk that is seen over several paths.
+    ///
+    /// # Errors
+    /// What the operating system said.
+    pub fn another(&self) -> Result<Self, StoreError> {
+        let failed =
+            |cause| StoreError::File { path: self.path.clone(), action: "open again", cause };
+        Ok(Self {
+            file: self.file.try_clone().map_err(failed)?,
+            path: self.path.clone(),
+            len: self.len,
+            scratch: vec![0; SCRATCH],
+            failure: OnceLock::new(),
+            full: AtomicU64::new(0),
+        })
+    }
+
     fn failed(&self, action: &'static str, cause: std::io::Error) -> StoreError {
         let error = StoreError::File { path: self.path.clone(), action, cause };
         self.full.fetch_add(error.is_full().into(), Ordering::Relaxed);

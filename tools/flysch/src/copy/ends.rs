@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 
 use flysch_files::Sink as OutputFile;
 use flysch_rig::blocks::Blocks;
-use flysch_rig::{KINDS, Needs, Stack, Target};
+use flysch_rig::rig::RigFile;
+use flysch_rig::{KINDS, Needs};
 
 use crate::failure::Failure;
 use crate::file::failed;
+use crate::geom::{Disk, On};
 
 /// Runs of zeros of this many bytes become holes.
 const HOLE: usize = 64 << 10;
@@ -22,7 +24,7 @@ pub(super) enum End {
     /// Standard input or output.
     Stream,
     File(PathBuf),
-    Target(String, Box<Target>),
+    Target(String, On),
 }
 
 impl End {
@@ -30,7 +32,7 @@ impl End {
         match text {
             "-" => Ok(Self::Stream),
             "" => Err(Failure::usage("an empty name is no file")),
-            _ if looks_like_target(text) => Ok(Self::Target(text.into(), Box::new(text.parse()?))),
+            _ if looks_like_target(text) => Ok(Self::Target(text.into(), text.parse()?)),
             _ => Ok(Self::File(text.into())),
         }
     }
@@ -40,9 +42,9 @@ impl End {
     }
 
     /// The stack, if this end is a target.
-    pub(super) fn open(&self, needs: &Needs) -> Result<Option<Stack>, Failure> {
+    pub(super) fn open(&self, needs: &Needs) -> Result<Option<Disk>, Failure> {
         match self {
-            Self::Target(_, target) => Ok(Some(Stack::open(target, needs)?)),
+            Self::Target(_, target) => Ok(Some(Disk::open(target, needs, None)?)),
             Self::Stream | Self::File(_) => Ok(None),
         }
     }
@@ -64,7 +66,10 @@ fn looks_like_target(text: &str) -> bool {
     let kind = text.split([',', ':']).next().unwrap_or(text);
     let is_kind = KINDS.iter().any(|known| known.name.split(':').next() == Some(kind));
     let has_keys = text.contains(',') && text.contains('=');
-    is_kind || (!text.contains('/') && (kind.contains('@') || has_keys))
+    let is_provider = RigFile::split(text).is_some_and(|(_, provider)| !provider.is_empty());
+    is_kind
+        || is_provider && !text.starts_with("./")
+        || (!text.contains('/') && (kind.contains('@') || has_keys))
 }
 
 /// Where bytes come from.
@@ -75,11 +80,7 @@ pub(super) enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn open(
-        end: &End,
-        stack: Option<&'a mut Stack>,
-        skip: u64,
-    ) -> Result<Self, Failure> {
+    pub(super) fn open(end: &End, stack: Option<&'a mut Disk>, skip: u64) -> Result<Self, Failure> {
         match (end, stack) {
             (End::File(path), _) => Self::file(path, skip).map_err(|e| Failure::of(end, e)),
             (_, Some(stack)) => {
@@ -173,11 +174,7 @@ pub(super) enum Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    pub(super) fn open(
-        end: &End,
-        stack: Option<&'a mut Stack>,
-        seek: u64,
-    ) -> Result<Self, Failure> {
+    pub(super) fn open(end: &End, stack: Option<&'a mut Disk>, seek: u64) -> Result<Self, Failure> {
         match (end, stack) {
             (End::File(path), _) => Self::file(path, seek),
             (_, None) => Self::file(Path::new("-"), seek),

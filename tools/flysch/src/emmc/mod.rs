@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             stack.keep();
             Ok(())
         }
-        Err(failure) => Err(failure.behind(&description, &stack)),
+        Err(failure) => Err(failure.behind(&description, stack.failure())),
     }
 }
 

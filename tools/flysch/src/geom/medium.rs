@@ -11,6 +11,8 @@ use std::rc::Rc;
 use flysch_api::block::{Cause, Error, Geometry};
 use flysch_geom::{Medium, Shape};
 use flysch_rig::Stack;
+use flysch_rig::blocks::Blocks;
+use flysch_rig::rig::{Control, DiskLane};
 
 /// What the system last said about any medium: the device could only tell an error of its own.
 pub(super) type Complaint = Rc<RefCell<Option<String>>>;
@@ -124,6 +126,53 @@ impl Medium for ImageFile {
             ("file", self.path.display().to_string()),
             ("ident", self.serial.clone()),
         ]
+    }
+}
+
+/// A disk of a rig.
+#[derive(Debug)]
+pub(super) struct OnRig {
+    control: Control,
+    description: String,
+    serial: String,
+}
+
+impl OnRig {
+    pub(super) fn new(lane: &DiskLane, serial: String) -> Self {
+        Self { control: lane.control(), description: lane.description(), serial }
+    }
+}
+
+impl Medium for OnRig {
+    fn shape(&self) -> Shape {
+        let geometry = self.control.geometry();
+        Shape {
+            media_size: geometry.bytes(),
+            sector_size: geometry.block_size,
+            stripe_size: 0,
+            stripe_offset: 0,
+        }
+    }
+
+    fn open(&mut self, writes: bool) -> Result<(), Error> {
+        let read_only = self.control.geometry().read_only;
+        if writes && read_only { Err(Error::WriteProtected) } else { Ok(()) }
+    }
+
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+        self.control.read(offset, to).map_err(|error| error.error)
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        self.control.write(offset, from).map_err(|error| error.error)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.control.flush().map_err(|error| error.error)
+    }
+
+    fn properties(&self) -> Vec<(&'static str, String)> {
+        vec![("descr", self.description.clone()), ("ident", self.serial.clone())]
     }
 }
 

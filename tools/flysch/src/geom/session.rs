@@ -1,18 +1,20 @@
 //! A graph over the disks that were named.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hasher};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::str::FromStr;
 
 use flysch_geom::class::disk::{DISK, MD};
-use flysch_geom::{Error, Graph, Kind};
-use flysch_rig::{Needs, Stack, Target, blocks};
+use flysch_geom::{Class, Error, Graph, Kind, ProviderId};
+use flysch_rig::rig::{DiskLane, OpenRig, RigFile, Source};
+use flysch_rig::{Needs, Stack, Target, blocks, did_you_mean};
 
-use super::medium::{Complaint, ImageFile, OnTarget, Writers};
+use super::medium::{Complaint, ImageFile, OnRig, OnTarget, Writers};
 use crate::failure::Failure;
 
 /// An image, as it was named.
@@ -48,27 +50,41 @@ impl FromStr for Image {
     }
 }
 
+impl Image {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Disks, as they were named.
+#[derive(Debug, Default)]
+pub(super) struct Disks<'a> {
+    pub(super) images: &'a [Image],
+    pub(super) targets: &'a [Target],
+    pub(super) rigs: &'a [RigFile],
+}
+
 /// A graph, and what keeps its disks.
 pub(super) struct Session {
     pub(super) graph: Graph,
     /// Whether what belongs to others is written over.
     pub(super) force: bool,
     stacks: Vec<Rc<RefCell<Stack>>>,
+    pub(super) rigs: Vec<OpenRig>,
+    /// The lanes of disks of rigs.
+    pub(super) lanes: BTreeMap<ProviderId, Vec<DiskLane>>,
     complaint: Complaint,
     writers: Writers,
 }
 
 impl Session {
-    pub(super) fn open(images: &[Image], targets: &[Target], force: bool) -> Result<Self, Failure> {
-        let seed = RandomState::new().build_hasher().finish();
-        let graph = Graph::new(&flysch_geom::all(), seed);
-        let (complaint, writers) = (Complaint::default(), Writers::default());
-        let mut this = Self { graph, force, stacks: Vec::new(), complaint, writers };
-        for image in images {
+    pub(super) fn open(disks: &Disks<'_>, force: bool) -> Result<Self, Failure> {
+        let mut this = Self::new(disks.rigs, force);
+        for image in disks.images {
             this.insert(image)?;
         }
         let mut units = [0, 0];
-        for target in targets {
+        for target in disks.targets {
             let needs = Needs { memory: blocks::MEMORY, ..Needs::default() };
             let stack = Rc::new(RefCell::new(Stack::open(target, &needs)?));
             let is_nvme = stack.borrow_mut().nvme().is_some();
@@ -79,8 +95,44 @@ impl Session {
             DISK.insert(&mut this.graph, &name, medium).map_err(|error| this.failure(error))?;
             this.stacks.push(stack);
         }
+        for rig in disks.rigs {
+            this.insert_rig(rig, &Needs { memory: 4096, ..Needs::default() }, false)?;
+        }
         this.graph.settle();
         Ok(this)
+    }
+
+    /// The disks of a rig alone, with lanes.
+    pub(super) fn open_lanes(rig: &RigFile, needs: &Needs) -> Result<Self, Failure> {
+        let mut this = Self::new(std::slice::from_ref(rig), false);
+        this.insert_rig(rig, needs, true)?;
+        this.graph.settle();
+        Ok(this)
+    }
+
+    /// A graph with those classes that `rigs` let taste.
+    fn new(rigs: &[RigFile], force: bool) -> Self {
+        let seed = RandomState::new().build_hasher().finish();
+        let wanted = |class: &&'static dyn Class| {
+            let named = |names: &Vec<String>| {
+                names.iter().any(|name| name.eq_ignore_ascii_case(class.name()))
+            };
+            let all = rigs.iter().all(|rig| rig.taste.as_ref().is_none_or(named));
+            all || matches!(class.name(), "DISK" | "MD")
+        };
+        let classes: Vec<&'static dyn Class> =
+            flysch_geom::all().into_iter().filter(wanted).collect();
+        let mut graph = Graph::new(&classes, seed);
+        graph.set_clock(super::stats::clock);
+        Self {
+            graph,
+            force,
+            stacks: Vec::new(),
+            rigs: Vec::new(),
+            lanes: BTreeMap::new(),
+            complaint: Complaint::default(),
+            writers: Writers::default(),
+        }
     }
 
     fn insert(&mut self, image: &Image) -> Result<(), Failure> {
@@ -90,28 +142,74 @@ impl Session {
                 .parse()
                 .map_err(|_| Failure::usage(format!("`sector={text}` is no number of bytes")))?,
         };
-        let facts = (image.serial.clone(), sector);
-        let file = ImageFile::open(&image.path, facts, (&self.complaint, &self.writers))
-            .map_err(|error| Failure::of(image.path.display(), error))?;
-        let inserted = MD.insert(&mut self.graph, &image.name, Box::new(file));
-        inserted.map(drop).map_err(|error| match error.kind {
+        self.insert_image(&image.path, &image.name, (image.serial.clone(), sector))
+    }
+
+    fn insert_image(
+        &mut self,
+        path: &Path,
+        name: &str,
+        facts: (String, u32),
+    ) -> Result<(), Failure> {
+        let file = ImageFile::open(path, facts, (&self.complaint, &self.writers))
+            .map_err(|error| Failure::of(path.display(), error))?;
+        let inserted = MD.insert(&mut self.graph, name, Box::new(file));
+        inserted.map(drop).map_err(|error| self.not_inserted(error))
+    }
+
+    fn not_inserted(&self, error: Error) -> Failure {
+        match error.kind {
             Kind::Exists => Failure::usage(format!("{error}; say `-f FILE,name=OTHER`")),
             _ => self.failure(error),
+        }
+    }
+
+    fn insert_rig(&mut self, rig: &RigFile, needs: &Needs, lanes: bool) -> Result<(), Failure> {
+        let mut open = OpenRig::open(rig, needs, lanes).map_err(Failure::failed)?;
+        for disk in &mut open.disks {
+            match std::mem::replace(&mut disk.source, Source::Lanes(Vec::new())) {
+                Source::Image(path, sector) => {
+                    self.insert_image(&path, &disk.name, (disk.serial.clone(), sector))?;
+                }
+                Source::Lanes(lanes) => {
+                    let medium = Box::new(OnRig::new(&lanes[0], disk.serial.clone()));
+                    let inserted = DISK.insert(&mut self.graph, &disk.name, medium);
+                    let provider = inserted.map_err(|error| self.not_inserted(error))?;
+                    self.lanes.insert(provider, lanes);
+                }
+            }
+        }
+        self.rigs.push(open);
+        Ok(())
+    }
+
+    /// The provider of this name.
+    pub(super) fn provider(&self, name: &str) -> Result<ProviderId, Failure> {
+        self.graph.provider(name).map_err(|error| {
+            let names: Vec<&str> = self.graph.providers().map(|(_, it)| &it.name[..]).collect();
+            let hint = did_you_mean(name, &names);
+            let hint = hint.trim_start_matches(", ");
+            match hint {
+                "" => self.failure(error),
+                hint => Failure::usage(format!("{name}: there is no such provider, {hint}")),
+            }
         })
     }
 
     /// The failure that an error is, with what the system said, if that is what is behind it.
     pub(super) fn failure(&self, error: Error) -> Failure {
         let complaint = self.complaint.borrow_mut().take();
-        match (error.kind, complaint) {
+        let beneath = || self.rigs.iter().find_map(OpenRig::failure);
+        match (error.kind, complaint.or_else(beneath)) {
             (Kind::NotFound | Kind::Invalid, _) => Failure::usage(error),
             (Kind::Io(_), Some(complaint)) => Failure::of(error.object, complaint),
             _ => Failure::failed(error),
         }
     }
 
-    /// Keeps files that were made for targets.
+    /// Keeps files that were made for targets and rigs.
     pub(super) fn keep(&mut self) {
         self.stacks.iter().for_each(|stack| stack.borrow_mut().keep());
+        self.rigs.iter_mut().for_each(OpenRig::keep);
     }
 }

@@ -41,18 +41,18 @@ fn what_went_a_way_is_told_of_every_provider_and_consumer() {
         let told = whole.statistics;
         assert_eq!((told.reads, told.read_bytes), (3, 12288), "{layout}");
         assert_eq!((told.writes, told.written_bytes, told.flushes), (1, 512, 1), "{layout}");
-        assert_eq!((told.busy_nanos, told.failures), (800, 0), "{layout}");
+        assert_eq!((told.busy, told.failures), (800, 0), "{layout}");
         let disks: Vec<Usage> = (0..count).map(|n| of(&bench, &all, &format!("d{n}"))).collect();
         let reads: u64 = disks.iter().map(|disk| disk.statistics.reads).sum();
         assert_eq!(reads, 3, "{layout}");
-        assert!(disks.iter().all(|disk| disk.statistics.busy_nanos <= 800), "{layout}");
-        assert!(disks.iter().any(|disk| disk.statistics.busy_nanos == 800), "{layout}");
+        assert!(disks.iter().all(|disk| disk.statistics.busy <= 800), "{layout}");
+        assert!(disks.iter().any(|disk| disk.statistics.busy == 800), "{layout}");
         assert_eq!(drain(&mut way, 2000), 1);
         // The graph has the same, once the way is told of.
         let (plan, _) = way.into_parts();
         bench.graph.account(&plan);
         let consumer = bench.graph[open].statistics;
-        assert_eq!((consumer.reads, consumer.flushes, consumer.busy_nanos), (3, 1, 1300));
+        assert_eq!((consumer.reads, consumer.flushes, consumer.busy), (3, 1, 1300));
         let provider = bench.graph.provider(top).unwrap();
         assert!(bench.graph[provider].statistics.reads >= 3, "those of tasting, too");
     }

@@ -1,0 +1,267 @@
+//! A graph as a folder: other people's programs on its providers.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use flysch_tests::command::{flysch, lacks, run_in};
+use rustix::process::{Pid, Signal, kill_process};
+
+const RIG: &str = "\
+[[controller]]
+name = \"sata\"
+target = \"ahci,profile=sata-ssd\"
+disks = [\"ada0\", \"ada1\"]
+[[disk]]
+name = \"ada0\"
+image = \"a.img\"
+size = \"64M\"
+[[disk]]
+name = \"ada1\"
+image = \"b.img\"
+size = \"64M\"
+[[geom]]
+name = \"mirror/gm0\"
+create = \"mirror label gm0 ada0 ada1\"
+";
+
+/// Whether FUSE works here; says so if not.
+fn has_fuse() -> bool {
+    let found = Path::new("/dev/fuse").exists();
+    if !found {
+        println!("skipped: there is no /dev/fuse");
+    }
+    found
+}
+
+/// A mounted graph. Ends with this.
+struct Mount {
+    child: Child,
+    folder: PathBuf,
+    at: PathBuf,
+}
+
+impl Mount {
+    fn start(folder: &Path, words: &str) -> Self {
+        let at = folder.join("mnt");
+        let _ = fs::create_dir(&at);
+        let mut command = flysch();
+        command.arg("geom").args(words.split_whitespace()).current_dir(folder);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("mounted on "), "{line}");
+        Self { child, folder: folder.to_path_buf(), at }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.at.join(name)
+    }
+
+    /// A verb on the running graph.
+    fn geom(&self, words: &str) -> String {
+        let ran = run_in(&format!("geom --socket mnt {words}"), &self.folder);
+        assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
+        ran.stdout
+    }
+
+    /// Runs another program, which must be content.
+    fn other(&self, program: &str, arguments: &[&str]) -> String {
+        let output = Command::new(program).args(arguments).current_dir(&self.at).output().unwrap();
+        let said =
+            [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+        assert!(output.status.success(), "{program}: {}", said.concat());
+        said.concat()
+    }
+
+    fn signal(&mut self, signal: Signal) -> Option<i32> {
+        kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), signal).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill_process(Pid::from_raw(self.child.id() as i32).unwrap(), Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn is_mounted(at: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == at.to_str())
+}
+
+#[test]
+fn tables_and_file_systems_of_others_on_a_mirror() {
+    if !has_fuse() || ["sgdisk", "mkfs.ext4", "e2fsck"].into_iter().any(lacks) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("rig.toml"), RIG).unwrap();
+    let mut mount = Mount::start(folder, "mount rig.toml mnt");
+    let size = fs::metadata(mount.file("mirror/gm0")).unwrap().len();
+    assert_eq!(size, (64 << 20) - 512);
+    // Partitions appear when sgdisk closes the disk.
+    mount.other("sgdisk", &["-n", "1:0:+20M", "-n", "2:0:0", "-c", "2:data", "mirror/gm0"]);
+    assert_eq!(fs::metadata(mount.file("mirror/gm0p1")).unwrap().len(), 20 << 20);
+    assert!(mount.geom("part show").contains("linux-data"));
+    assert!(mount.other("sgdisk", &["-v", "mirror/gm0"]).contains("No problems found"));
+    let names: Vec<_> =
+        fs::read_dir(mount.file("gpt")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names, ["data"]);
+    mount.other("mkfs.ext4", &["-q", "-F", "-L", "files", "mirror/gm0p2"]);
+    mount.other("e2fsck", &["-f", "-n", "gpt/data"]);
+    assert!(mount.file("ext2fs/files").exists());
+    // A half is the mirror's: nobody else writes it; but it can be read.
+    let error = File::options().write(true).open(mount.file("ada0")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    assert!(File::open(mount.file("ada0")).is_ok());
+    let error = fs::write(mount.file("new"), b"").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    // While it is open for writing what was tasted from it is gone, and a verb that needs it alone
+    // is refused.
+    let open = File::options().read(true).write(true).open(mount.file("mirror/gm0p1")).unwrap();
+    let ran = run_in("geom --socket mnt part delete -i 1 mirror/gm0", folder);
+    assert!(ran.status == 1 && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+    open.write_all_at(b"not a whole sector", 1000).unwrap();
+    open.sync_all().unwrap();
+    let mut back = [0; 20];
+    File::open(mount.file("mirror/gm0"))
+        .unwrap()
+        .read_exact_at(&mut back, (1 << 20) + 999)
+        .unwrap();
+    assert_eq!(&back, b"\0not a whole sector\0");
+    open.set_len(5).unwrap_err();
+    drop(open);
+    // A half is taken out and put back while it is mounted.
+    mount.geom("mirror deactivate gm0 ada1");
+    fs::write(mount.file("mirror/gm0p1"), [7; 4096]).unwrap();
+    assert!(mount.geom("mirror status").contains("DEGRADED"));
+    mount.geom("mirror activate gm0 ada1");
+    assert!(mount.geom("mirror status").contains("COMPLETE"));
+    mount.other("e2fsck", &["-f", "-n", "mirror/gm0p2"]);
+    assert_eq!(mount.signal(Signal::TERM), Some(0));
+    assert!(!is_mounted(&mount.at));
+    // Each half has all of it.
+    for half in ["a.img", "b.img"] {
+        let status = run_in(&format!("geom -f {half} part show"), folder);
+        assert!(status.stdout.contains("linux-data"), "{half}: {}", status.stderr);
+        let copied = run_in(&format!("geom -f {half} copy ext2fs/files fs.img"), folder);
+        assert_eq!(copied.status, 0, "{}", copied.stderr);
+        let mut check = Command::new("e2fsck");
+        let checked = check.args(["-f", "-n", "fs.img"]).current_dir(folder).output().unwrap();
+        assert!(checked.status.success());
+    }
+}
+
+/// A generator of numbers, the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+#[test]
+fn a_provider_is_a_file_whatever_is_done_to_it() {
+    if !has_fuse() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for name in ["a.img", "b.img", "c.img"] {
+        File::create(folder.join(name)).unwrap().set_len(2 << 20).unwrap();
+    }
+    let made = run_in("geom -f a.img -f b.img -f c.img stripe label -s 4k st a b c", folder);
+    assert_eq!(made.status, 0, "{}", made.stderr);
+    let mut mount = Mount::start(folder, "-f a.img -f b.img -f c.img mount mnt");
+    let size = fs::metadata(mount.file("stripe/st")).unwrap().len();
+    let plain = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(folder.join("plain"))
+        .unwrap();
+    plain.set_len(size).unwrap();
+    let mut numbers = Numbers(7);
+    let open = || File::options().read(true).write(true).open(mount.file("stripe/st")).unwrap();
+    let mut disk = open();
+    for step in 0..3000_u64 {
+        let offset = numbers.below(size);
+        let length =
+            (1 + numbers.below(if step % 5 == 0 { 200_000 } else { 3000 })).min(size - offset);
+        let mut bytes = vec![step as u8; length as usize];
+        match numbers.below(8) {
+            0..4 => {
+                for file in [&disk, &plain] {
+                    file.write_all_at(&bytes, offset).unwrap();
+                }
+            }
+            4..7 => {
+                let mut wanted = bytes.clone();
+                plain.read_exact_at(&mut wanted, offset).unwrap();
+                disk.read_exact_at(&mut bytes, offset).unwrap();
+                assert!(bytes == wanted, "step {step}: {length} bytes at {offset}");
+            }
+            _ if step % 3 == 0 => disk = open(),
+            _ => disk.sync_data().unwrap(),
+        }
+    }
+    // The end is the end.
+    assert_eq!(disk.read_at(&mut [0; 10], size - 4).unwrap(), 4);
+    assert_eq!(disk.write_at(&[1; 10], size - 4).unwrap(), 4);
+    plain.write_all_at(&[1; 4], size - 4).unwrap();
+    assert_eq!(disk.write_at(&[1], size).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    // Still open when the end comes: what was written is there all the same.
+    assert_eq!(mount.signal(Signal::INT), Some(0));
+    drop(disk);
+    let copied = run_in("geom -f c.img -f a.img -f b.img copy stripe/st back", folder);
+    assert_eq!(copied.status, 0, "{}", copied.stderr);
+    assert!(fs::read(folder.join("back")).unwrap() == fs::read(folder.join("plain")).unwrap());
+    assert!(!is_mounted(&mount.at));
+}
+
+#[test]
+fn what_a_mount_does_is_shown_by_gstat() {
+    if !has_fuse() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("rig.toml"), RIG).unwrap();
+    let mount = Mount::start(folder, "--socket sock mount rig.toml mnt");
+    let reader = std::thread::scope(|scope| {
+        let shown = scope.spawn(|| run_in("gstat -b -I 700ms mnt", folder));
+        let file = File::open(mount.file("mirror/gm0")).unwrap();
+        let mut bytes = vec![0; 65536];
+        while !shown.is_finished() {
+            file.read_exact_at(&mut bytes, 0).unwrap();
+        }
+        shown.join().unwrap()
+    });
+    assert_eq!(reader.status, 0, "{}", reader.stderr);
+    let lines: Vec<&str> = reader.stdout.lines().collect();
+    assert!(lines[0].starts_with("dT: ") && lines[0].ends_with("w: 0.700s"), "{lines:?}");
+    let heading = " L(q)  ops/s    r/s   kBps   ms/r    w/s   kBps   ms/w   %busy Name";
+    assert_eq!(lines[1], heading);
+    let line = lines.iter().find(|line| line.ends_with("  mirror/gm0")).expect(&reader.stdout);
+    let columns: Vec<&str> = line.split_whitespace().collect();
+    assert!(columns[2].parse::<u64>().unwrap() > 0 && columns[5] == "0", "{line}");
+    let json = run_in("--json gstat -p -f ^ada -I 10ms sock", folder).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["counters"].as_array().unwrap().len(), 2, "{json}");
+    let csv = run_in("gstat -bC -I 10ms -f gm0 sock", folder).stdout;
+    assert!(csv.starts_with("timestamp,name,q-depth,total_ops/s,read/s"), "{csv}");
+    drop(mount);
+    assert!(!folder.join("sock").exists());
+}

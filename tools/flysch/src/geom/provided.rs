@@ -1,0 +1,493 @@
+//! A provider of a rig as a disk with lanes: for workloads, copies, exports.
+//!
+//! Each lane has a way of its own through the graph. When a component drops out, all lanes stop
+//! taking requests until none is under way; then the graph is told, writes it down, and all lanes
+//! go on by another way. It happens in `poll`, so that whoever drives the lanes need not know.
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::str::FromStr;
+
+use flysch_api::block::{self, Completion, Device, Geometry, Refused, Request};
+use flysch_api::machine::{DmaRegion, Instant};
+use flysch_bench::jobfile::JobFile;
+use flysch_bench::play::{self, PlayError, PlayOptions, Played};
+use flysch_bench::published::Origin;
+use flysch_bench::results;
+use flysch_geom::{Access, ConsumerId, Graph, Incident, Plan, ProviderId, Way};
+use flysch_models::media::energy::Energy;
+use flysch_rig::blocks::{Blocks, OnDevice};
+use flysch_rig::rig::{DiskLane, RigClock, RigFile};
+use flysch_rig::{ClockKind, Needs, ParseError, Stack, Target, Visitor};
+
+use super::rig;
+use super::session::Session;
+use crate::failure::Failure;
+
+/// A target, or a provider of a rig.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum On {
+    /// A target.
+    Target(Box<Target>),
+    /// `RIG:PROVIDER`: a file, a name.
+    Provider(PathBuf, String),
+}
+
+impl FromStr for On {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text.parse::<Target>() {
+            Ok(target) => Ok(Self::Target(Box::new(target))),
+            Err(error) => match RigFile::split(text) {
+                Some((path, provider)) => Ok(Self::Provider(path.into(), provider.into())),
+                None => Err(error),
+            },
+        }
+    }
+}
+
+impl On {
+    /// The target, if it is one.
+    pub(crate) fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Target(target) => Some(target),
+            Self::Provider(..) => None,
+        }
+    }
+
+    /// Where figures of the device were published.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        self.target().and_then(Target::origin)
+    }
+
+    /// Whether it is a modelled UFS device alone.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.target().is_some_and(Target::is_bare)
+    }
+}
+
+/// A disk that is open: a target's, or a provider of a rig.
+pub(crate) enum Disk {
+    /// A target's.
+    Target(Box<Stack>),
+    /// A provider.
+    Provider(Box<Provided>),
+}
+
+impl Disk {
+    /// Opens it; of rigs with another clock than the file's.
+    pub(crate) fn open(on: &On, needs: &Needs, clock: Option<ClockKind>) -> Result<Self, Failure> {
+        match on {
+            On::Target(target) => Ok(Self::Target(Box::new(Stack::open(target, needs)?))),
+            On::Provider(path, provider) => {
+                let mut file = rig::read(path)?;
+                match clock {
+                    Some(ClockKind::Real) => {
+                        let why = "models of rigs have no thread of their own: \
+                                   --clock virtual or hybrid";
+                        return Err(Failure::usage(why));
+                    }
+                    Some(clock) => file.set_clock(clock),
+                    None => {}
+                }
+                Provided::open(&file, provider, needs).map(|it| Self::Provider(Box::new(it)))
+            }
+        }
+    }
+
+    /// Lets `visitor` work on it.
+    pub(crate) fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
+        match self {
+            Self::Target(stack) => stack.visit(visitor),
+            Self::Provider(provided) => visitor.visit(&mut provided.lanes, &provided.clock),
+        }
+    }
+
+    /// Plays the jobs of a file on it.
+    pub(crate) fn play<'a>(
+        &mut self,
+        file: &'a JobFile,
+        options: PlayOptions<'a>,
+    ) -> Result<Played, PlayError> {
+        match self {
+            Self::Target(stack) => stack.play(file, options),
+            Self::Provider(it) => play::play(&mut it.lanes, &it.clock, file, options),
+        }
+    }
+
+    /// What modelled devices took from their supply so far; of a rig it is not known.
+    pub(crate) fn energy(&self) -> Option<Energy> {
+        match self {
+            Self::Target(stack) => stack.energy(),
+            Self::Provider(_) => None,
+        }
+    }
+
+    /// It as bytes, on the first lane.
+    pub(crate) fn blocks(&mut self) -> Box<dyn Blocks + '_> {
+        match self {
+            Self::Target(stack) => stack.blocks(),
+            Self::Provider(it) => Box::new(OnDevice::new(&mut it.lanes[0], &it.clock)),
+        }
+    }
+
+    /// Its shape.
+    pub(crate) fn geometry(&self) -> Geometry {
+        match self {
+            Self::Target(stack) => stack.geometry(),
+            Self::Provider(provided) => *provided.lanes[0].geometry(),
+        }
+    }
+
+    /// What it turned out to be, for people.
+    pub(crate) fn description(&self) -> &str {
+        match self {
+            Self::Target(stack) => stack.description(),
+            Self::Provider(provided) => &provided.description,
+        }
+    }
+
+    /// The name of its clock.
+    pub(crate) fn clock_name(&self) -> &'static str {
+        match self {
+            Self::Target(stack) => stack.clock_name(),
+            Self::Provider(it) => it.owner.borrow().session.rigs[0].clock_name(),
+        }
+    }
+
+    /// Everything that went wrong so far.
+    pub(crate) fn incidents(&self) -> Vec<results::Incident> {
+        match self {
+            Self::Target(stack) => stack.incidents(),
+            Self::Provider(provided) => provided.owner.borrow().incidents(),
+        }
+    }
+
+    /// Why the machine beneath could not do its work.
+    pub(crate) fn failure(&self) -> Option<String> {
+        match self {
+            Self::Target(stack) => stack.failure(),
+            Self::Provider(provided) => provided.owner.borrow().session.rigs[0].failure(),
+        }
+    }
+
+    /// Keeps files that were made for it.
+    pub(crate) fn keep(&mut self) {
+        match self {
+            Self::Target(stack) => stack.keep(),
+            Self::Provider(provided) => provided.owner.borrow_mut().session.keep(),
+        }
+    }
+}
+
+/// A provider of a rig.
+pub(crate) struct Provided {
+    lanes: Vec<Lane>,
+    clock: RigClock,
+    owner: Rc<RefCell<Owner>>,
+    description: String,
+}
+
+impl Provided {
+    fn open(file: &RigFile, name: &str, needs: &Needs) -> Result<Self, Failure> {
+        let mut session = Session::open_lanes(file, needs)?;
+        rig::make(&mut session, file)?;
+        if name.is_empty() {
+            let all: Vec<&str> =
+                session.graph.providers().map(|(_, it)| &it.name[..]).take(24).collect();
+            let (path, all) = (file.path.display(), all.join(", "));
+            let text = format!("{path}: say which provider, as `{path}:NAME`; there are {all}");
+            return Err(Failure::usage(text));
+        }
+        let provider = session.provider(name)?;
+        let description = describe(&session, provider);
+        let opened = session.graph.open(provider, Access::ALONE);
+        let consumer = opened.map_err(|error| session.failure(error))?;
+        session.graph.settle();
+        let plan = session.graph.plan(consumer).map_err(|error| session.failure(error))?;
+        let clock = session.rigs[0].clock().cloned().expect("a rig with lanes has a clock");
+        let of_disk = |disk: &ProviderId| session.lanes.get(disk).map_or(0, Vec::len);
+        let count = plan.disks().iter().map(of_disk).min().unwrap_or(0);
+        check_memory(&session, &plan)?;
+        let owner = Owner {
+            session,
+            consumer,
+            plan: plan.clone(),
+            lost: Vec::new(),
+            dropped: Vec::new(),
+            mended: 0,
+            quiet: 0,
+            ways: count.max(1),
+        };
+        let mut ways = Vec::new();
+        for number in 0..count.max(1) {
+            let way = Way::new(plan.clone(), |disk| owner.lane(disk, number));
+            ways.push(way.map_err(|error| owner.session.failure(error))?);
+        }
+        let (owner, signal) = (Rc::new(RefCell::new(owner)), Rc::new(Signal::default()));
+        let lane = |(number, way)| Lane {
+            way,
+            number,
+            owner: Rc::clone(&owner),
+            signal: Rc::clone(&signal),
+            epoch: 0,
+            is_told: false,
+            is_dead: false,
+        };
+        let lanes = ways.into_iter().enumerate().map(lane).collect();
+        Ok(Self { lanes, clock, owner, description })
+    }
+}
+
+impl Drop for Provided {
+    /// Closes the provider: mirrors are marked clean.
+    fn drop(&mut self) {
+        let owner = &mut *self.owner.borrow_mut();
+        if self.lanes.iter().all(|lane| lane.way.is_quiet()) {
+            for lane in self.lanes.drain(..) {
+                owner.session.graph.account(&lane.way.into_parts().0);
+            }
+            owner.session.graph.shut(owner.consumer);
+            owner.session.graph.settle();
+        }
+    }
+}
+
+/// All lanes of a way must have one memory: what QEMU and PCI functions have is their own.
+fn check_memory(session: &Session, plan: &Plan) -> Result<(), Failure> {
+    let memory = |disk: &ProviderId| {
+        let lane = session.lanes.get(disk)?.first()?;
+        let memory = lane.memory();
+        Some((memory.address(), memory.len()))
+    };
+    let is_modelled = matches!(session.rigs[0].clock(), Some(RigClock::Models(_)));
+    let strange = |disk: &&ProviderId| {
+        let lane = session.lanes.get(disk).and_then(|lanes| lanes.first());
+        lane.is_some_and(|lane| is_modelled && !lane.is_timeless())
+    };
+    if let Some(&disk) = plan.disks().iter().find(strange) {
+        return Err(Failure::failed(format!(
+            "{}: runs in this machine's time, and other disks of the rig are models in time of \
+             their own; give it a controller",
+            session.graph[disk].name
+        )));
+    }
+    let Some(first) = plan.disks().first() else { return Ok(()) };
+    match plan.disks().iter().find(|disk| memory(disk) != memory(first)) {
+        None => Ok(()),
+        Some(&other) => {
+            let (one, other) = (&session.graph[*first].name, &session.graph[other].name);
+            Err(Failure::failed(format!(
+                "{other}: has a memory of its own, and so has {one}: only models, files and `null` \
+                 can be used together"
+            )))
+        }
+    }
+}
+
+/// What a provider is, down to its disks.
+fn describe(session: &Session, provider: ProviderId) -> String {
+    let mut disks = Vec::new();
+    let shape = shape(&session.graph, provider, &mut disks);
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for disk in &disks {
+        let Some(lane) = session.lanes.get(disk).and_then(|lanes| lanes.first()) else { continue };
+        let kind = lane.description();
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((kind, 1)),
+        }
+    }
+    let kinds: Vec<String> = kinds
+        .into_iter()
+        .map(|(kind, count)| if count == 1 { kind } else { format!("{count} x {kind}") })
+        .collect();
+    format!("{shape}; {}", kinds.join(", "))
+}
+
+fn shape(graph: &Graph, provider: ProviderId, disks: &mut Vec<ProviderId>) -> String {
+    let there = &graph[provider];
+    let geom = &graph[there.geom];
+    let under: Vec<ProviderId> =
+        geom.consumers.iter().filter_map(|&consumer| graph[consumer].provider).collect();
+    if under.is_empty() {
+        if !disks.contains(&provider) {
+            disks.push(provider);
+        }
+        return there.name.clone();
+    }
+    let under: Vec<String> = under.into_iter().map(|it| shape(graph, it, disks)).collect();
+    format!("{} {} on {}", geom.class.name(), there.name, bracketed(&under))
+}
+
+fn bracketed(all: &[String]) -> String {
+    match all {
+        [one] => one.clone(),
+        _ => format!("({})", all.join(", ")),
+    }
+}
+
+/// The graph and what its lanes have to tell it.
+struct Owner {
+    session: Session,
+    consumer: ConsumerId,
+    /// The newest way.
+    plan: Plan,
+    /// Components that dropped out and the graph does not know of.
+    lost: Vec<(ConsumerId, block::Error)>,
+    /// What dropped out, in words.
+    dropped: Vec<String>,
+    /// Places that were mended.
+    mended: u64,
+    /// Ways on which nothing is under way, while they change.
+    quiet: usize,
+    ways: usize,
+}
+
+impl Owner {
+    fn lane(&self, disk: ProviderId, number: usize) -> Option<DiskLane> {
+        self.session.lanes.get(&disk)?.get(number).cloned()
+    }
+
+    /// Nothing is under way: the graph is told, and the ways become others.
+    fn change(&mut self) {
+        let graph = &mut self.session.graph;
+        for (consumer, error) in self.lost.drain(..) {
+            graph.failed(consumer, error);
+        }
+        graph.settle();
+        if let Ok(plan) = graph.plan(self.consumer) {
+            self.plan = plan;
+        }
+        self.quiet = 0;
+    }
+
+    fn incidents(&self) -> Vec<results::Incident> {
+        let mut all = self.session.rigs[0].incidents();
+        let geom = |what: String, count| results::Incident { source: "geom".into(), what, count };
+        let mut told: Vec<(&String, u64)> = Vec::new();
+        for what in &self.dropped {
+            match told.iter_mut().find(|(known, _)| *known == what) {
+                Some((_, count)) => *count += 1,
+                None => told.push((what, 1)),
+            }
+        }
+        all.extend(told.into_iter().map(|(what, count)| geom(what.clone(), count)));
+        all.push(geom("mended".into(), self.mended));
+        all
+    }
+}
+
+/// What lanes look at with every poll.
+#[derive(Debug, Default)]
+struct Signal {
+    /// All lanes stop, so that the graph can change.
+    is_changing: Cell<bool>,
+    /// How often it did.
+    epoch: Cell<u32>,
+}
+
+/// A lane of a provider.
+pub(crate) struct Lane {
+    way: Way<DiskLane>,
+    number: usize,
+    owner: Rc<RefCell<Owner>>,
+    signal: Rc<Signal>,
+    epoch: u32,
+    /// The owner knows that nothing is under way here.
+    is_told: bool,
+    /// There is no way any more.
+    is_dead: bool,
+}
+
+impl Lane {
+    #[cold]
+    fn tell(&mut self, incident: Incident) {
+        let owner = &mut *self.owner.borrow_mut();
+        match incident {
+            Incident::Lost { consumer, error } => {
+                let graph = &owner.session.graph;
+                let provider = graph[consumer].provider.map(|it| graph[it].name.clone());
+                let name = provider.unwrap_or_else(|| "a component".into());
+                owner.dropped.push(format!("{name}: {error}"));
+                owner.lost.push((consumer, error));
+                self.signal.is_changing.set(true);
+            }
+            Incident::Mended { .. } => owner.mended += 1,
+        }
+    }
+
+    /// One step towards another way.
+    #[cold]
+    fn change(&mut self) {
+        if self.signal.is_changing.get() {
+            self.way.pause();
+            let owner = &mut *self.owner.borrow_mut();
+            if !self.is_told && self.way.is_quiet() {
+                self.is_told = true;
+                owner.quiet += 1;
+            }
+            if owner.quiet < owner.ways {
+                return;
+            }
+            owner.change();
+            self.signal.is_changing.set(false);
+            self.signal.epoch.set(self.signal.epoch.get().wrapping_add(1));
+        }
+        let owner = &mut *self.owner.borrow_mut();
+        let (plan, number) = (owner.plan.clone(), self.number);
+        match self.way.change(plan, |disk| owner.lane(disk, number)) {
+            Ok((old, _)) => owner.session.graph.account(&old),
+            Err(_) => self.is_dead = true,
+        }
+        (self.is_told, self.epoch) = (false, self.signal.epoch.get());
+    }
+
+    #[inline]
+    fn must_change(&self) -> bool {
+        self.signal.is_changing.get() || self.signal.epoch.get() != self.epoch
+    }
+}
+
+impl Device for Lane {
+    fn geometry(&self) -> &Geometry {
+        self.way.geometry()
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        self.way.memory()
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        if self.is_dead {
+            return Err(Refused::Invalid(block::Error::Gone));
+        }
+        self.way.submit(request, now)
+    }
+
+    #[inline]
+    fn ring(&mut self, now: Instant) {
+        self.way.ring(now);
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Instant) -> Option<Completion> {
+        let completion = self.way.poll(now);
+        while let Some(incident) = self.way.incident() {
+            self.tell(incident);
+        }
+        if !self.must_change() {
+            return completion;
+        }
+        self.change();
+        completion.or_else(|| self.way.poll(now))
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        let is_due = self.signal.epoch.get() != self.epoch;
+        if is_due { Some(Instant::START) } else { self.way.poll_at() }
+    }
+}

@@ -1,0 +1,201 @@
+//! Commands to a graph that is mounted, over its socket: one line of JSON each way.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+
+use super::mount::{LINK, Order};
+use super::session::Session;
+use super::stats::{Snapshot, snapshot};
+use super::{Action, Arguments, act};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Longest question, bytes.
+const QUESTION_MAX: u64 = 1 << 20;
+/// Most who are served at once.
+const CLIENTS_MAX: usize = 16;
+/// How long a client may take to say what it wants, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is asked.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    /// The words behind `flysch geom`.
+    #[serde(default)]
+    words: Vec<String>,
+    /// Whether JSON is wanted.
+    #[serde(default)]
+    json: bool,
+    /// Counters are wanted instead.
+    #[serde(default)]
+    statistics: bool,
+}
+
+/// What became of it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Answer {
+    /// As the exit status of the command.
+    status: u8,
+    /// What it printed.
+    #[serde(default)]
+    output: String,
+    /// Its complaint.
+    #[serde(default)]
+    error: Option<String>,
+    /// Counters.
+    #[serde(default)]
+    statistics: Option<Snapshot>,
+}
+
+/// The words of a command, without its name.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
+struct Words {
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+/// Takes clients and hands what they want to the owner of the graph.
+pub(super) fn serve(listener: UnixListener, orders: mpsc::Sender<Order>) -> io::Result<()> {
+    let clients = Arc::new(AtomicUsize::new(0));
+    let take = move || {
+        for stream in listener.incoming().flatten() {
+            if clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
+                clients.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (orders, left) = (orders.clone(), Arc::clone(&clients));
+            let attend = move || {
+                // A client that goes away harms nobody.
+                let _ = attend(&stream, &orders);
+                left.fetch_sub(1, Ordering::Relaxed);
+            };
+            if std::thread::Builder::new().name("client".into()).spawn(attend).is_err() {
+                clients.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::Builder::new().name("socket".into()).spawn(take).map(drop)
+}
+
+fn attend(stream: &UnixStream, orders: &mpsc::Sender<Order>) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut question = String::new();
+    BufReader::new(stream.take(QUESTION_MAX)).read_line(&mut question)?;
+    let (sender, answer) = mpsc::channel();
+    let sent = orders.send(Order::Command(question, sender));
+    sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
+    let mut answer = answer.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
+    answer.push('\n');
+    let mut stream = stream;
+    stream.write_all(answer.as_bytes())
+}
+
+/// Does what a client asked for.
+pub(super) fn answer(session: &mut Session, line: &str) -> String {
+    let answer = match serde_json::from_str::<Question>(line) {
+        Ok(question) if question.statistics => {
+            Answer { statistics: Some(snapshot(&session.graph)), ..Answer::default() }
+        }
+        Ok(question) => obey(session, &question),
+        Err(error) => refused(format!("the question is not understood: {error}")),
+    };
+    serde_json::to_string(&answer).expect("an answer is JSON")
+}
+
+fn refused(error: String) -> Answer {
+    Answer { status: 2, error: Some(error), ..Answer::default() }
+}
+
+fn obey(session: &mut Session, question: &Question) -> Answer {
+    let words = match Words::try_parse_from(&question.words) {
+        Ok(words) => words,
+        Err(error) => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            return refused(line.trim_start_matches("error: ").to_string());
+        }
+    };
+    let Arguments { file, on, rig, force, script, action, .. } = &words.arguments;
+    if !file.is_empty() || !on.is_empty() || !rig.is_empty() || script.is_some() {
+        let text = "-f, --on, --rig and --script are not for a graph that is mounted";
+        return refused(text.into());
+    }
+    let Some(action) = action else {
+        return refused("geom: name a class and a verb, such as `part show`".into());
+    };
+    if matches!(action, Action::Copy(_) | Action::Mount(_)) {
+        let text = "not over the socket: the providers are files, copy those";
+        return refused(text.into());
+    }
+    let (mut output, kept) = Output::kept(question.json || words.json);
+    let before = std::mem::replace(&mut session.force, *force);
+    let done = act(session, action, &mut output).and_then(|()| output.finish());
+    session.force = before;
+    let output = String::from_utf8_lossy(&kept.take()).into_owned();
+    let (status, error) = match done {
+        Ok(()) => (0, None),
+        Err(Failure::Usage(line)) => (2, Some(line)),
+        Err(Failure::Failed(line)) => (1, Some(line)),
+        Err(Failure::Status { status, line }) => (status, line),
+        Err(Failure::NobodyReads) => (0, None),
+    };
+    Answer { status, output, error, statistics: None }
+}
+
+/// Asks the owner of the graph behind a socket, or behind the mount that a folder is.
+fn ask(path: &Path, question: &Question) -> Result<Answer, Failure> {
+    let socket = match path.is_dir() {
+        false => path.to_path_buf(),
+        true => path.join(LINK).read_link().map_err(|_| {
+            Failure::of(path.display(), "is no mount of `flysch geom mount`; nothing to talk to")
+        })?,
+    };
+    let failed = |error: io::Error| Failure::of(path.display(), error);
+    let mut stream = UnixStream::connect(&socket).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            let text = format!("{error}: nobody listens; is the mount still there?");
+            Failure::of(path.display(), text)
+        }
+        _ => failed(error),
+    })?;
+    let mut line = serde_json::to_string(question).expect("a question is JSON");
+    line.push('\n');
+    stream.write_all(line.as_bytes()).map_err(failed)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(failed)?;
+    serde_json::from_str(&answer).map_err(|_| {
+        Failure::of(path.display(), "gave no answer that is understood; did the mount end?")
+    })
+}
+
+/// Has a command done by whoever listens at `path`.
+pub(super) fn run(path: &Path, words: Vec<String>, output: &mut Output) -> Result<(), Failure> {
+    let question = Question { words, json: output.json(), statistics: false };
+    let answer = ask(path, &question)?;
+    output.bytes(answer.output.as_bytes())?;
+    match (answer.status, answer.error) {
+        (0, _) => Ok(()),
+        (2, Some(line)) => Err(Failure::Usage(line)),
+        (1, Some(line)) => Err(Failure::Failed(line)),
+        (status, line) => Err(Failure::Status { status, line }),
+    }
+}
+
+/// The counters of the graph behind `path`.
+pub(crate) fn statistics(path: &Path) -> Result<Snapshot, Failure> {
+    let answer = ask(path, &Question { statistics: true, ..Question::default() })?;
+    answer.statistics.ok_or_else(|| Failure::of(path.display(), "told no counters"))
+}

@@ -1,0 +1,45 @@
+//! Rigs: what their files say is made where it is not there.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use flysch_rig::rig::RigFile;
+
+use super::session::Session;
+use super::{Line, act};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Reads the file of a rig.
+pub(super) fn read(path: &Path) -> Result<RigFile, Failure> {
+    let classes = flysch_geom::all().map(|class| class.name());
+    RigFile::read(path, &classes).map_err(Failure::usage)
+}
+
+/// Makes what stands on the disks of a rig and is not there.
+pub(super) fn make(session: &mut Session, rig: &RigFile) -> Result<(), Failure> {
+    for geom in &rig.geoms {
+        if session.graph.provider(&geom.name).is_ok() {
+            continue;
+        }
+        for (line, text) in &geom.create {
+            let place = format!("{}: line {line}", rig.path.display());
+            let wrong = |what: &str| Failure::usage(format!("{place}: `create`: {what}"));
+            let words = shlex::split(text).ok_or_else(|| wrong("a quote is not closed"))?;
+            let verb = Line::of(words.into_iter().map(OsString::from));
+            let verb = verb.map_err(|what| wrong(&what))?;
+            let (mut output, _) = Output::kept(false);
+            act(session, &verb.action, &mut output).map_err(|failure| match failure {
+                Failure::Usage(text) => Failure::Usage(format!("{place}: {text}")),
+                other => other.on(&place),
+            })?;
+        }
+        if session.graph.provider(&geom.name).is_err() {
+            let line = geom.create.first().map_or(1, |(line, _)| *line);
+            let (path, name) = (rig.path.display(), &geom.name);
+            let cause = "is not there when all of `create` was done; is it called otherwise?";
+            return Err(Failure::failed(format!("{path}: line {line}: {name} {cause}")));
+        }
+    }
+    Ok(())
+}

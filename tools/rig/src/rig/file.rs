@@ -1,0 +1,423 @@
+//! The file of a rig.
+
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use super::reader::{FileError, Keys, Text};
+use crate::target::{ClockKind, Target, did_you_mean};
+
+/// Longest file, bytes: far beyond any that somebody wrote.
+const LENGTH_MAX: u64 = 1 << 20;
+/// Most disks of a rig, each of its paths counted.
+const DISKS_MAX: usize = 256;
+
+/// A controller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Controller {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub target: Target,
+    /// Its disks by their places in [`RigFile::disks`], in the order of its ports, units or
+    /// namespaces.
+    pub disks: Vec<usize>,
+}
+
+/// A disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disk {
+    /// Its name.
+    pub name: String,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Where its data is.
+    pub image: Option<PathBuf>,
+    /// What it is, if it is a target of its own.
+    pub target: Option<Target>,
+    /// Bytes of a sector of an image without a controller.
+    pub sector: u32,
+    /// Its serial number.
+    pub serial: String,
+    /// How many controllers have it.
+    pub paths: usize,
+}
+
+/// What stands on the disks, and how it is made where it is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geom {
+    /// The provider.
+    pub name: String,
+    /// Verbs of `flysch geom` that make it, and the lines they are on.
+    pub create: Vec<(usize, String)>,
+}
+
+/// A rig as its file says it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RigFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Whose time counts.
+    pub clock: ClockKind,
+    /// The classes that taste; `None` is all.
+    pub taste: Option<Vec<String>>,
+    /// Controllers.
+    pub controllers: Vec<Controller>,
+    /// Disks.
+    pub disks: Vec<Disk>,
+    /// What stands on them.
+    pub geoms: Vec<Geom>,
+}
+
+const RIG_KEYS: &[&str] = &["clock", "taste", "controller", "disk", "geom"];
+const CONTROLLER_KEYS: &[&str] = &["name", "target", "disks", "faults", "seed"];
+const DISK_KEYS: &[&str] = &["name", "size", "image", "target", "sector", "serial"];
+const GEOM_KEYS: &[&str] = &["name", "create"];
+
+impl RigFile {
+    /// Whether somebody who wrote this meant a rig.
+    pub fn is_meant(path: &Path) -> bool {
+        path.extension().is_some_and(|extension| extension == "toml")
+    }
+
+    /// `RIG:PROVIDER`, if this is one: the file and the provider. A provider may be left out.
+    pub fn split(text: &str) -> Option<(&str, &str)> {
+        const END: &str = ".toml";
+        if text.ends_with(END) {
+            return Some((text, ""));
+        }
+        let at = text.find(".toml:")? + END.len();
+        Some((&text[..at], &text[at + 1..]))
+    }
+
+    /// Reads a file. `classes` are the names that `taste` may say.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line that names the file and where there is one the line.
+    pub fn read(path: &Path, classes: &[&str]) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        let length = std::fs::metadata(path).map_err(failed)?.len();
+        if length > LENGTH_MAX {
+            let path = path.display();
+            return Err(format!("{path}: has {length} bytes, and no rig more than {LENGTH_MAX}"));
+        }
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        Self::parse(path, &text, classes).map_err(|error| error.to_string())
+    }
+
+    /// Reads the text of the file `path`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(path: &Path, text: &str, classes: &[&str]) -> Result<Self, FileError> {
+        let place = Text { path, text };
+        let root = DeTable::parse(text).map_err(|error| {
+            let message = error.message().lines().next().unwrap_or("is no TOML").to_string();
+            place.wrong(&error.span().unwrap_or(0..0), None, message)
+        })?;
+        let keys = Keys::new(place, (root.get_ref(), root.span()), ("a rig", RIG_KEYS))?;
+        let mut rig = Self {
+            path: path.to_path_buf(),
+            clock: clock(&keys)?,
+            taste: taste(&keys, classes)?,
+            controllers: Vec::new(),
+            disks: Vec::new(),
+            geoms: Vec::new(),
+        };
+        for table in keys.tables("disk")? {
+            let disk = rig.disk(&Keys::new(place, table, ("[[disk]]", DISK_KEYS))?)?;
+            rig.disks.push(disk);
+        }
+        for table in keys.tables("controller")? {
+            rig.controller(&Keys::new(place, table, ("[[controller]]", CONTROLLER_KEYS))?)?;
+        }
+        for table in keys.tables("disk")?.into_iter().zip(&rig.disks) {
+            check(&Keys::new(place, table.0, ("[[disk]]", DISK_KEYS))?, table.1)?;
+        }
+        let paths: usize = rig.disks.iter().map(|disk| disk.paths.max(1)).sum();
+        if paths == 0 || paths > DISKS_MAX {
+            let cause = match paths {
+                0 => "has no disks: name some by [[controller]] or [[disk]]".to_string(),
+                many => format!("has {many} disks, and no more than {DISKS_MAX} can be"),
+            };
+            return Err(place.wrong(&(0..0), None, cause));
+        }
+        for table in keys.tables("geom")? {
+            let keys = Keys::new(place, table, ("[[geom]]", GEOM_KEYS))?;
+            let name = keys.need("name", keys.string("name")?)?;
+            let create = keys.need("create", keys.strings("create")?)?;
+            rig.geoms.push(Geom { name, create });
+        }
+        Ok(rig)
+    }
+
+    /// Has another time count.
+    pub fn set_clock(&mut self, clock: ClockKind) {
+        self.clock = clock;
+        let controllers = self.controllers.iter_mut().map(|it| &mut it.target);
+        let disks = self.disks.iter_mut().filter_map(|disk| disk.target.as_mut());
+        controllers.chain(disks).for_each(|target| set_clock(target, clock));
+    }
+
+    /// A path beside the rig's file.
+    fn beside(&self, path: &str) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    fn disk(&self, keys: &Keys<'_, '_>) -> Result<Disk, FileError> {
+        let name = name(keys)?;
+        if self.disks.iter().any(|disk| disk.name == name) {
+            return Err(keys.wrong("name", format!("there is a disk `{name}` already")));
+        }
+        let sector = keys.size("sector")?.unwrap_or(512);
+        let sector = u32::try_from(sector).ok().filter(|bytes| matches!(bytes, 512 | 4096));
+        let sector = sector.ok_or_else(|| keys.wrong("sector", "must be 512 or 4096"))?;
+        let target = keys.string("target")?.map(|text| target(keys, &text, self.clock));
+        Ok(Disk {
+            size: keys.size("size")?,
+            image: keys.string("image")?.map(|image| self.beside(&image)),
+            target: target.transpose()?,
+            sector,
+            serial: keys.string("serial")?.unwrap_or_else(|| name.clone()),
+            paths: 0,
+            name,
+        })
+    }
+
+    fn controller(&mut self, keys: &Keys<'_, '_>) -> Result<(), FileError> {
+        let name = name(keys)?;
+        if self.controllers.iter().any(|known| known.name == name) {
+            return Err(keys.wrong("name", format!("there is a controller `{name}` already")));
+        }
+        let mut text = keys.need("target", keys.string("target")?)?;
+        if let Some(faults) = keys.string("faults")? {
+            text.push_str(&format!(",faults={}", faults.replace(',', "+")));
+        }
+        if let Some(seed) = keys.get("seed") {
+            text.push_str(&format!(",seed={}", seed_of(seed).unwrap_or_default()));
+        }
+        let target = target(keys, &text, self.clock)?;
+        let names = keys.need("disks", keys.strings("disks")?)?;
+        let most = most_disks(&target).ok_or_else(|| {
+            let cause = "is no modelled controller; say it as `target` of a [[disk]]";
+            keys.wrong("target", cause)
+        })?;
+        if names.is_empty() || names.len() > most {
+            let cause = format!("has {} disks; it takes 1 to {most}", names.len());
+            return Err(keys.wrong("disks", cause));
+        }
+        let mut disks = Vec::new();
+        for (_, name) in names {
+            let at = self.disks.iter().position(|disk| disk.name == name);
+            let at = at.unwrap_or_else(|| {
+                self.disks.push(Disk {
+                    serial: name.clone(),
+                    name,
+                    size: None,
+                    image: None,
+                    target: None,
+                    sector: 512,
+                    paths: 0,
+                });
+                self.disks.len() - 1
+            });
+            if disks.contains(&at) {
+                let cause = format!("names `{}` twice", self.disks[at].name);
+                return Err(keys.wrong("disks", cause));
+            }
+            self.disks[at].paths += 1;
+            disks.push(at);
+        }
+        self.controllers.push(Controller { name, target, disks });
+        Ok(())
+    }
+}
+
+/// What can only be said when all controllers are known.
+fn check(keys: &Keys<'_, '_>, disk: &Disk) -> Result<(), FileError> {
+    let wrong = |key: &str, cause: &str| Err(keys.wrong(key, cause));
+    match disk.paths {
+        0 if disk.target.is_none() && disk.image.is_none() => {
+            wrong("name", "no controller has this disk; give it an `image` or a `target`")
+        }
+        0 if disk.target.is_some() && (disk.image.is_some() || disk.size.is_some()) => {
+            wrong("target", "says itself how large the disk is and where its data lies")
+        }
+        0 => Ok(()),
+        _ if disk.target.is_some() => wrong("target", "the disk is at a controller already"),
+        _ if keys.get("sector").is_some() => {
+            wrong("sector", "is its controller's to say: `block=` of the target")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn name(keys: &Keys<'_, '_>) -> Result<String, FileError> {
+    let name = keys.need("name", keys.string("name")?)?;
+    match name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
+        true => Err(keys.wrong("name", "must have no `/`, `:` or space in it")),
+        false => Ok(name),
+    }
+}
+
+fn clock(keys: &Keys<'_, '_>) -> Result<ClockKind, FileError> {
+    match keys.string("clock")?.as_deref() {
+        None => Ok(ClockKind::default()),
+        Some("virtual") => Ok(ClockKind::Virtual),
+        Some("hybrid") => Ok(ClockKind::Hybrid),
+        Some(_) => Err(keys.wrong("clock", "must be \"virtual\" or \"hybrid\"")),
+    }
+}
+
+fn taste(keys: &Keys<'_, '_>, classes: &[&str]) -> Result<Option<Vec<String>>, FileError> {
+    let Some(names) = keys.strings("taste")? else { return Ok(None) };
+    for (_, name) in &names {
+        if !classes.iter().any(|class| class.eq_ignore_ascii_case(name)) {
+            let classes: Vec<String> = classes.iter().map(|c| c.to_lowercase()).collect();
+            let known: Vec<&str> = classes.iter().map(String::as_str).collect();
+            let (hint, all) = (did_you_mean(name, &known), known.join(", "));
+            let cause = format!("there is no class `{name}`{hint}; classes are {all}");
+            return Err(keys.wrong("taste", cause));
+        }
+    }
+    Ok(Some(names.into_iter().map(|(_, name)| name).collect()))
+}
+
+fn seed_of(value: &super::reader::Value<'_>) -> Option<String> {
+    match value.get_ref() {
+        toml::de::DeValue::Integer(number) => Some(number.as_str().to_string()),
+        _ => None,
+    }
+}
+
+fn set_clock(target: &mut Target, clock: ClockKind) {
+    match target {
+        Target::Ufs(ufs) => ufs.clock = clock,
+        Target::Nvme(nvme) => nvme.clock = clock,
+        Target::Ahci(ahci) => ahci.clock = clock,
+        Target::Emmc(emmc) => emmc.clock = clock,
+        _ => {}
+    }
+}
+
+/// A target that keeps the rig's time.
+fn target(keys: &Keys<'_, '_>, text: &str, clock: ClockKind) -> Result<Target, FileError> {
+    let mut target: Target = text.parse().map_err(|error| keys.wrong("target", error))?;
+    set_clock(&mut target, clock);
+    let image = match &target {
+        Target::Ufs(ufs) if ufs.rules != Default::default() => {
+            let cause = "`suspend` and `scaling` are for a target alone, not for rigs";
+            return Err(keys.wrong("target", cause));
+        }
+        Target::Ufs(ufs) => &ufs.image,
+        Target::Nvme(nvme) => &nvme.image,
+        Target::Ahci(ahci) => &ahci.image,
+        Target::Emmc(emmc) => &emmc.image,
+        _ => &None,
+    };
+    if image.is_some() && keys.get("disks").is_some() {
+        let cause = "`image=` is a disk's: say `image` in its [[disk]]";
+        return Err(keys.wrong("target", cause));
+    }
+    Ok(target)
+}
+
+/// How many disks a modelled controller takes.
+fn most_disks(target: &Target) -> Option<usize> {
+    match target {
+        Target::Ufs(_) => Some(31),
+        Target::Nvme(_) => Some(31),
+        Target::Ahci(_) => Some(32),
+        Target::Emmc(_) => Some(1),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<RigFile, String> {
+        let parsed = RigFile::parse(Path::new("dir/r.toml"), text, &["PART", "MIRROR"]);
+        parsed.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_whole_rig_is_read() {
+        let rig = parse(
+            "clock = \"virtual\"\ntaste = [\"part\"]\n\
+             [[controller]]\nname = \"a\"\ntarget = \"ahci,size=64M\"\ndisks = [\"x\", \"y\"]\n\
+             [[controller]]\nname = \"b\"\ntarget = \"ahci\"\ndisks = [\"y\"]\nfaults = \"medium:n1\"\n\
+             [[disk]]\nname = \"y\"\nimage = \"y.img\"\nsize = \"8M\"\n\
+             [[disk]]\nname = \"z\"\nimage = \"/z.img\"\nsector = 4096\n\
+             [[geom]]\nname = \"xp1\"\ncreate = [\n\"part create -s gpt x\",\n\"part add x\"]\n",
+        );
+        let rig = rig.unwrap();
+        let disks: Vec<_> = rig.disks.iter().map(|d| (&d.name[..], d.paths, d.size)).collect();
+        assert_eq!(disks, [("y", 2, Some(8 << 20)), ("z", 0, None), ("x", 1, None)]);
+        assert_eq!(rig.disks[0].image.as_deref(), Some(Path::new("dir/y.img")));
+        assert_eq!(rig.controllers[0].disks, [2, 0]);
+        let Target::Ahci(ahci) = &rig.controllers[1].target else { panic!() };
+        assert!(ahci.clock == ClockKind::Virtual && ahci.faults != crate::Plan::none());
+        assert_eq!(rig.geoms[0].create[1], (24, "part add x".into()));
+    }
+
+    #[test]
+    fn mistakes_name_file_line_key_cause_and_remedy() {
+        let start = "[[controller]]\nname = \"a\"\n";
+        for (text, message) in [
+            ("x = 1\n", "dir/r.toml: line 1: `x`: a rig has no such key; its keys are clock"),
+            ("", "dir/r.toml: line 1: has no disks: name some by [[controller]]"),
+            ("[[disk]\n", "dir/r.toml: line 1: "),
+            (
+                "\n[[disk]]\nname = \"d\"\nsiez = 1\n",
+                "line 4: `siez`: [[disk]] has no such key, did you mean `size`?",
+            ),
+            (
+                "[[disk]]\nname = \"d\"\n",
+                "line 2: `name`: no controller has this disk; give it an `image`",
+            ),
+            ("[[disk]]\nname = \"d\"\nsize = \"much\"\n", "line 3: `size`: must be a size such as"),
+            ("[[disk]]\nimage = \"d\"\n", "line 1: `name`: is missing"),
+            ("[[disk]]\nname = 3\n", "line 2: `name`: must be a text in quotes"),
+            ("[disk]\nname = \"d\"\n", "`disk`: is written as [[disk]]"),
+            ("clock = \"real\"\n", "line 1: `clock`: must be \"virtual\" or \"hybrid\""),
+            ("taste = [\"miror\"]\n", "no class `miror`, did you mean `mirror`?"),
+            (
+                &format!("{start}target = \"ahcii\"\n"),
+                "line 3: `target`: unknown target `ahcii`, did you mean `ahci`?",
+            ),
+            (
+                &format!("{start}target = \"null\"\ndisks=[\"d\"]\n"),
+                "line 3: `target`: is no modelled controller",
+            ),
+            (&format!("{start}target = \"ahci\"\n"), "line 1: `disks`: is missing"),
+            (
+                &format!("{start}target = \"ahci\"\ndisks = [\"d\", \"d\"]\n"),
+                "line 4: `disks`: names `d` twice",
+            ),
+            (
+                &format!("{start}target = \"emmc\"\ndisks = [\"d\", \"e\"]\n"),
+                "has 2 disks; it takes 1 to 1",
+            ),
+            (
+                &format!("{start}target = \"ahci,image=x\"\ndisks = [\"d\"]\n"),
+                "say `image` in its [[disk]]",
+            ),
+            (
+                &format!("{start}target = \"ahci\"\ndisks = [\"d\"]\nfaults = \"nonsense:1\"\n"),
+                "`faults=nonsense:1`",
+            ),
+        ] {
+            let said = parse(text).unwrap_err();
+            assert!(said.contains(message) && !said.contains('\n'), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn providers_of_rigs_are_told_from_targets() {
+        assert_eq!(RigFile::split("a/b.toml:mirror/gm0"), Some(("a/b.toml", "mirror/gm0")));
+        assert_eq!(RigFile::split("b.toml"), Some(("b.toml", "")));
+        assert_eq!(RigFile::split("ufs,image=x.img"), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! A lane of a disk, as a way through a graph takes it; and the same disk for who changes metadata.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use flysch_api::block::{Completion, Device, Geometry, Refused, Request};
+use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
+
+use crate::blocks::{Blocks, BlocksError, OnDevice};
+use crate::stack::{Stack, UseLane};
+
+/// Bytes of memory behind the requests' that metadata is read and written through.
+pub const CONTROL: usize = crate::blocks::MEMORY;
+
+/// A lane of a disk. Its stack belongs to several such lanes, one at a time.
+#[derive(Clone, Debug)]
+pub struct DiskLane {
+    stack: Rc<RefCell<Stack>>,
+    number: usize,
+    geometry: Geometry,
+    memory: DmaRegion,
+}
+
+struct Submit<'a>(&'a Request, Instant);
+
+impl UseLane for Submit<'_> {
+    type Output = Result<(), Refused>;
+
+    #[inline]
+    fn on<D: Device>(self, lane: &mut D) -> Self::Output {
+        lane.submit(self.0, self.1)
+    }
+}
+
+struct Ring(Instant);
+
+impl UseLane for Ring {
+    type Output = ();
+
+    #[inline]
+    fn on<D: Device>(self, lane: &mut D) {
+        lane.ring(self.0);
+    }
+}
+
+struct Poll(Instant);
+
+impl UseLane for Poll {
+    type Output = Option<Completion>;
+
+    #[inline]
+    fn on<D: Device>(self, lane: &mut D) -> Self::Output {
+        lane.poll(self.0)
+    }
+}
+
+struct PollAt;
+
+impl UseLane for PollAt {
+    type Output = Option<Instant>;
+
+    fn on<D: Device>(self, lane: &mut D) -> Self::Output {
+        lane.poll_at()
+    }
+}
+
+/// Shape and memory.
+struct Shape;
+
+impl UseLane for Shape {
+    type Output = (Geometry, DmaRegion);
+
+    fn on<D: Device>(self, lane: &mut D) -> Self::Output {
+        (*lane.geometry(), lane.memory().clone())
+    }
+}
+
+impl DiskLane {
+    /// Lane `number` of a stack that was opened with [`CONTROL`] bytes more than requests need:
+    /// they are not this lane's.
+    pub(super) fn new(stack: &Rc<RefCell<Stack>>, number: usize) -> Self {
+        let (geometry, memory) = stack.borrow_mut().on_lane(number, Shape);
+        let requests = memory.len().saturating_sub(CONTROL);
+        Self { stack: Rc::clone(stack), number, geometry, memory: memory.carve(0, requests) }
+    }
+
+    #[inline]
+    fn on<U: UseLane>(&self, what: U) -> U::Output {
+        self.stack.borrow_mut().on_lane(self.number, what)
+    }
+
+    /// The disk for who changes metadata while no requests are under way.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        let (_, memory) = self.on(Shape);
+        let memory = memory.carve(self.memory.len(), memory.len() - self.memory.len());
+        Control { lane: Self { memory, ..self.clone() } }
+    }
+
+    /// Whether it can be used in the time of models.
+    #[must_use]
+    pub fn is_timeless(&self) -> bool {
+        self.stack.borrow().is_timeless()
+    }
+
+    /// What it turned out to be, for people.
+    #[must_use]
+    pub fn description(&self) -> String {
+        self.stack.borrow().description().to_string()
+    }
+}
+
+impl Device for DiskLane {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        &self.memory
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        self.on(Submit(request, now))
+    }
+
+    #[inline]
+    fn ring(&mut self, now: Instant) {
+        self.on(Ring(now));
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Instant) -> Option<Completion> {
+        self.on(Poll(now))
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        self.on(PollAt)
+    }
+}
+
+/// A disk as bytes, through memory that is not the requests'.
+#[derive(Clone, Debug)]
+pub struct Control {
+    lane: DiskLane,
+}
+
+/// The time of a stack that is used by others between the calls.
+#[derive(Clone, Debug)]
+pub struct StackClock(pub(super) Rc<RefCell<Stack>>);
+
+impl Clock for StackClock {
+    fn now(&self) -> Instant {
+        self.0.borrow_mut().now()
+    }
+
+    fn wait(&self, until: Option<Instant>) -> Wake {
+        self.0.borrow_mut().wait(until)
+    }
+}
+
+impl Control {
+    fn with<R>(
+        &mut self,
+        act: impl FnOnce(&mut dyn Blocks) -> Result<R, BlocksError>,
+    ) -> Result<R, BlocksError> {
+        let clock = StackClock(Rc::clone(&self.lane.stack));
+        act(&mut OnDevice::new(&mut self.lane, &clock))
+    }
+}
+
+impl Blocks for Control {
+    fn geometry(&self) -> Geometry {
+        self.lane.geometry
+    }
+
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), BlocksError> {
+        self.with(|blocks| blocks.read(offset, to))
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), BlocksError> {
+        self.with(|blocks| blocks.write(offset, from))
+    }
+
+    fn flush(&mut self) -> Result<(), BlocksError> {
+        self.with(|blocks| blocks.flush())
+    }
+}
