@@ -8,6 +8,7 @@ use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, nda};
 use flysch_files::Made;
 use flysch_models::machine::Inline;
+use flysch_models::media::energy::Energy;
 use flysch_models::nvme::{Config, NamespaceConfig, Nvme as Model, ZoneConfig};
 use flysch_models::store::{FileStore, Store};
 use flysch_nvme::{
@@ -290,6 +291,10 @@ impl<M: Witness> Open for Nvme<M> {
         let kinds = self.host().errors().counts();
         all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
         all
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

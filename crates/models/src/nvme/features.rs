@@ -105,9 +105,9 @@ impl Features {
         self.plain[ASYNC_EVENTS].0
     }
 
-    /// Whether the device changes its power state by itself.
-    pub(super) fn has_apst(&self) -> bool {
-        self.plain[APST].0 & 1 != 0
+    /// By what table the device changes its power state by itself, if it does.
+    pub(super) fn apst(&self) -> Option<&[u8]> {
+        (self.plain[APST].0 & 1 != 0).then_some(&self.apst[..])
     }
 
     /// Whether the host reads CRD (host behaviour, ACRE).
@@ -314,6 +314,7 @@ impl Nvme {
     fn set_power_state(&mut self, cdw11: u32) -> Result<(), Status> {
         let state = (cdw11 & 0x1F) as u8;
         if self.device.power.set(state, self.now.nanos()) {
+            self.media.meter_mut().enter(state.into(), self.now.nanos());
             Ok(())
         } else {
             Err(Status::InvalidField)

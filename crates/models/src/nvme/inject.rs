@@ -5,7 +5,6 @@ use flysch_wire::nvme::{AdminOpcode, Cqe, Status, completion};
 use super::task::{State, TaskRef, Work};
 use super::{Event, Nvme};
 use crate::faults::Kind;
-use crate::media::Media;
 use crate::media::cache::Loss;
 use crate::store::StoreError;
 
@@ -152,7 +151,7 @@ impl Nvme {
         self.registers.power_on();
         self.buffer.power_on(&mut self.memory);
         self.registers.is_off = true;
-        self.media = Media::new(self.profile.timing, self.setup.seed);
+        self.media.restart(self.profile.timing, self.setup.seed);
         self.set_up_media();
         self.events.retain(|event| matches!(event, Event::Upkeep { .. }));
         self.device.slc_used = 0;

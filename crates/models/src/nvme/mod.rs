@@ -57,6 +57,7 @@ use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
 use crate::media::Media;
 pub use crate::media::cache::Loss;
+use crate::media::energy::Energy;
 use crate::software::Processor;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
@@ -169,7 +170,7 @@ impl Nvme {
             registers: Registers::new(&config),
             queues: Queues::new(config.queues),
             tasks: Tasks::new(commands),
-            media: Media::new(config.profile.timing, config.seed),
+            media: Media::new(config.profile.timing, config.profile.energy, config.seed),
             processor: config.software.map(Processor::new),
             events: Events::with_capacity(2 * commands + 64),
             faults: Injector::new(config.faults.clone(), config.seed),
@@ -274,6 +275,16 @@ impl Nvme {
         }
         let nanos = *self.done.get(usize::from(queue) << SLOT_BITS | usize::from(slot))?;
         (nanos != 0).then_some(Instant::from_nanos(nanos))
+    }
+
+    /// What the drive took from its supply until `now`.
+    pub fn energy(&self, now: Instant) -> Energy {
+        let now = now.max(self.now).nanos();
+        let mut media = self.media.clone_meter();
+        self.device.power.gone_to(self.device.features.apst(), now, |level, from, to| {
+            media.slept(level, from, to);
+        });
+        media.read(now)
     }
 
     /// What went wrong so far.

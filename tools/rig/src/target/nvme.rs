@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use flysch_models::faults::{self as fault, Plan};
 use flysch_models::nvme::CMB_MAX;
-use flysch_models::nvme::profile::{LINUX_J721E, PM991A, Profile};
+use flysch_models::nvme::profile::{LINUX_AM64X, LINUX_J721E, PM991A, Profile};
 use flysch_models::software::Software;
 
 use super::pairs::{Kind, Pairs, key, keys, not_real, on_off};
@@ -14,7 +14,11 @@ pub(super) const MODEL: Kind = Kind {
     name: "nvme",
     help: "an NVMe controller and its namespaces, modelled in this process",
     keys: &[
-        key("profile", "pm991a|m8pe|980pro|980", "the drive's timing and link (pm991a)"),
+        key(
+            "profile",
+            "pm991a|m8pe|m8pe-x1|980pro|980|ok3576",
+            "the drive's timing and link (pm991a)",
+        ),
         key("size", "BYTES", "size of each namespace (4G, or the image's own)"),
         key("namespaces", "1..32", "number of namespaces (1)"),
         key("ns", "1..32", "the namespace that is the disk (1)"),
@@ -35,7 +39,7 @@ pub(super) const MODEL: Kind = Kind {
         keys::CLOCK,
         key(
             "software",
-            "none|linux-j721e",
+            "none|linux-j721e|linux-am64x",
             "a published host whose software's time is spent as well (none)",
         ),
         keys::FAULTS,
@@ -168,7 +172,10 @@ impl NvmeTarget {
         let default = Self::default();
         let software = pairs.get("software", |name| match name {
             "none" => Some(None),
-            name => (name == LINUX_J721E.name).then_some(Some(LINUX_J721E)),
+            name => {
+                let known = [LINUX_J721E, LINUX_AM64X].into_iter();
+                known.map(Some).find(|known| known.is_some_and(|known| known.name == name))
+            }
         })?;
         let profile = |name: &str| Profile::by_name(name).copied();
         let target = Self {
