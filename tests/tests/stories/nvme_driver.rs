@@ -172,9 +172,8 @@ fn controllers_without_lists_are_asked_for_each_namespace() {
     assert_eq!(unknown.err(), Some(Error::Step { step: "namespaces", cause }));
 }
 
-/// Doorbells in memory or not, submission queues in the controller's memory or not: data comes back,
-/// over the end of the rings and over resets, and where the controller looks at doorbells in memory
-/// few registers are written.
+/// Doorbells in memory or not, submission queues in the controller's memory or not: data comes
+/// back, over the end of the rings and over resets.
 #[test]
 fn queues_and_doorbells_lie_where_the_controller_has_them() {
     for (shadow_doorbells, controller_memory) in
@@ -220,8 +219,8 @@ fn structures_of_features_are_read_and_set() {
     let read = |host: &mut Host<Model>, id| {
         host.feature_data(&machine, id, Select::Current).expect("it has it").data
     };
-    // From the states with I/O to state 3 after 100 ms, from there to 4 after as long: neither takes
-    // more than 15 ms.
+    // From the states with I/O to state 3 after 100 ms, from there to 4 after as long: neither
+    // takes more than 15 ms.
     let table = read(&mut host, FeatureId::Apst);
     let entry = |state: usize| {
         let bytes = table[state * 8..][..8].try_into().expect("eight bytes");
@@ -253,7 +252,7 @@ fn every_fault_ends_every_command_once() {
     for kind in recoverable {
         // Every other one with its queues in the controller's memory and doorbells in the host's.
         let (shadow_doorbells, controller_memory) =
-            if kind as u8 % 2 == 0 { (true, 64 << 10) } else { (false, 0) };
+            if (kind as u8).is_multiple_of(2) { (true, 64 << 10) } else { (false, 0) };
         let config = Config { controller_memory, ..Config::default() };
         let machine = machine_of(config, Identity::default());
         let options =

@@ -66,12 +66,14 @@ pub trait NvmeControl {
     /// # Errors
     /// What the driver says; [`Recovered`](flysch_nvme::Error::Recovered) if a recovery ended it.
     fn io(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error>;
+}
 
+impl dyn NvmeControl + '_ {
     /// An admin command to its end, whatever that is.
     ///
     /// # Errors
     /// What the driver says.
-    fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error> {
+    pub fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error> {
         match self.operate(Operation::Admin(Box::new(command)))? {
             Output::Admin(reply) => Ok(reply),
             Output::None => Err(flysch_nvme::Error::NotUp),

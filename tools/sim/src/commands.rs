@@ -351,10 +351,9 @@ impl Seeds {
                     good = false;
                     let faults = self.faults.as_ref();
                     let faults = faults.map(|given| format!(" --faults {}", given.text));
-                    let again = format!(
-                        "flysch-sim seeds --on {on} --first {seed} --count 1 --requests {requests}{}",
-                        faults.unwrap_or_default()
-                    );
+                    let faults = faults.unwrap_or_default();
+                    let wish = format!("--count 1 --requests {requests}{faults}");
+                    let again = format!("flysch-sim seeds --on {on} --first {seed} {wish}");
                     say!("seed {seed}: {violation}\n  again: {again}");
                     line["violation"] = violation.to_string().into();
                     line["again"] = again.into();

@@ -1,4 +1,5 @@
-//! Copy (NVM command set 3.2.2): the device reads ranges of a namespace and writes them in one piece.
+//! Copy (NVM command set 3.2.2): the device reads ranges of a namespace and writes them in one
+//! piece.
 //!
 //! The list is read once, when the firmware takes the command up. The data is read from the medium
 //! and lies in the write buffer as that of a write does; nothing of it crosses the link.

@@ -25,6 +25,16 @@ use super::transfer::{Parts, scatter};
 pub const VENDOR: u16 = 0x1B36;
 const MODEL: &[u8] = b"Flysch NVMe model";
 const NAME: &str = "nqn.2026-11.org.flysch:nvme:";
+/// The optional commands to namespaces that there are.
+const COMMANDS: u16 = oncs::COMPARE
+    | oncs::WRITE_UNCORRECTABLE
+    | oncs::DATASET_MANAGEMENT
+    | oncs::WRITE_ZEROES
+    | oncs::SAVE
+    | oncs::TIMESTAMP
+    | oncs::VERIFY
+    | oncs::RESERVATIONS
+    | oncs::COPY;
 /// The controller's id in its subsystem.
 pub(super) const CONTROLLER: u16 = 1;
 /// Aborts at once (ACL and one).
@@ -153,15 +163,7 @@ impl Nvme {
             cqes: 0x44,
             nn: NAMESPACES_MAX as u32,
             mnan: if self.registers.version.is_at_least(1, 4) { NAMESPACES_MAX as u32 } else { 0 },
-            oncs: oncs::COMPARE
-                | oncs::WRITE_UNCORRECTABLE
-                | oncs::DATASET_MANAGEMENT
-                | oncs::WRITE_ZEROES
-                | oncs::SAVE
-                | oncs::TIMESTAMP
-                | oncs::VERIFY
-                | oncs::RESERVATIONS
-                | oncs::COPY,
+            oncs: COMMANDS,
             // Copy descriptors of format 0.
             ocfs: 1,
             // A flush of all namespaces is one of each.

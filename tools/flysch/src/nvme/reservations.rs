@@ -168,7 +168,10 @@ impl Session<'_> {
             all.take(count).map(one).collect::<Result<_, Failure>>()?
         };
         if self.output.json() {
-            let one = |(cntlid, rcsts, hostid, rkey): &(u16, u8, String, u64)| json!({ "cntlid": cntlid, "rcsts": rcsts, "hostid": hostid, "rkey": rkey });
+            let one = |(cntlid, rcsts, hostid, rkey): &(u16, u8, String, u64)| {
+                let (held, id) = (*rcsts, hostid);
+                json!({ "cntlid": cntlid, "rcsts": held, "hostid": id, "rkey": rkey })
+            };
             let registrants: Vec<Value> = registrants.iter().map(one).collect();
             return self.output.value(&json!({
                 "gen": status.generation,
