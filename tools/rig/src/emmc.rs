@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
-use crate::open::{Needs, Open};
+use crate::open::{Metered, Needs, Open};
 use crate::target::{CardKind, CardQemuTarget, ClockKind, EmmcTarget, FaultsFrom};
 use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
 
@@ -184,6 +184,12 @@ impl<M: Machine> Emmc<M> {
     }
 }
 
+impl<M: Witness> Metered for Emmc<M> {
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
+    }
+}
+
 impl<M: Witness> Open for Emmc<M> {
     type Lane = Lane<Port<M>>;
     type Clock = M;
@@ -206,10 +212,6 @@ impl<M: Witness> Open for Emmc<M> {
         let kinds = self.host().errors().counts();
         all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
         all
-    }
-
-    fn energy(&self) -> Option<Energy> {
-        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

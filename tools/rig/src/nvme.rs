@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
-use crate::open::{Needs, Open};
+use crate::open::{Metered, Needs, Open};
 use crate::pci;
 use crate::target::{ClockKind, FaultsFrom, NvmePciTarget, NvmeQemuTarget, NvmeTarget, PciWait};
 use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
@@ -217,8 +217,8 @@ impl<M: Machine> Nvme<M> {
         Ok(Self { machine, lanes, namespace, description, clock, made: None })
     }
 
-    /// Switches autonomous power state transitions on: to each sleeping state after fifty times what
-    /// it takes to enter and leave it, as Linux does.
+    /// Switches autonomous power state transitions on: to each sleeping state after fifty times
+    /// what it takes to enter and leave it, as Linux does.
     fn sleep_by_itself(&mut self, states: &[PowerState]) -> Result<(), Error> {
         let mut table = vec![0_u8; 256];
         let sleeping = |at: usize| states.get(at).filter(|state| state.non_operational);
@@ -254,6 +254,12 @@ impl<M: Machine> Nvme<M> {
     }
 }
 
+impl<M: Witness> Metered for Nvme<M> {
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
+    }
+}
+
 impl<M: Witness> Open for Nvme<M> {
     type Lane = Lane<Port<M>>;
     type Clock = M;
@@ -276,10 +282,6 @@ impl<M: Witness> Open for Nvme<M> {
         let kinds = self.host().errors().counts();
         all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
         all
-    }
-
-    fn energy(&self) -> Option<Energy> {
-        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

@@ -15,7 +15,7 @@ use crate::emmc::{self, Emmc, EmmcControl, EmmcMachine};
 use crate::error::Error;
 use crate::image::{ImageError, make};
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
-use crate::open::{Needs, Open, Visitor};
+use crate::open::{Metered, Needs, Open, Visitor};
 use crate::target::{ClockKind, FileTarget, NullTarget, Target};
 use crate::ufs::{self, Control, ModelMachine, Ufs};
 
@@ -83,6 +83,12 @@ pub struct Plain<D> {
     cause: fn(&D) -> Option<&str>,
 }
 
+impl<D> Metered for Plain<D> {
+    fn energy(&self) -> Option<Energy> {
+        None
+    }
+}
+
 impl<D: Device> Open for Plain<D> {
     type Lane = D;
     type Clock = RealClock;
@@ -101,10 +107,6 @@ impl<D: Device> Open for Plain<D> {
 
     fn incidents(&self) -> Vec<Incident> {
         Vec::new()
-    }
-
-    fn energy(&self) -> Option<Energy> {
-        None
     }
 
     fn failure(&self) -> Option<String> {
