@@ -126,8 +126,8 @@ pub struct JobResults {
     pub block_bytes: u32,
     /// Requests in flight per worker.
     pub iodepth: u32,
-    /// errno-like code, as fio tells it: 5 for a failed request that ended it, 84 for data that is
-    /// not what was written, even if that was tolerated, else 0.
+    /// Number of `errno`, as fio tells it: of the failure that ended it (5 for most), 84 for data
+    /// that is not what was written, even if that was tolerated, else 0.
     pub error: i32,
     /// The failure that ended it, in words.
     pub failure: Option<String>,

@@ -2,6 +2,7 @@
 
 mod files;
 mod flash;
+mod iosched;
 mod options;
 mod profiles;
 mod study;
@@ -9,12 +10,14 @@ mod study;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use flysch_api::block::Device;
+use flysch_api::machine::Clock;
 use flysch_bench::jobfile::JobFile;
-use flysch_bench::play::{self, Demand, PlayError, PlayOptions};
+use flysch_bench::play::{self, Demand, PlayError, PlayOptions, Played};
 use flysch_bench::published::{Column, Origin};
 use flysch_bench::results::{Energy, Incident, Results, TargetResults};
 use flysch_bench::{csv, fio_json, report, text};
-use flysch_rig::{ClockKind, Needs, Stack, Target};
+use flysch_rig::{ClockKind, Needs, Stack, Target, Visitor};
 
 use crate::failure::Failure;
 use crate::file::Named;
@@ -66,6 +69,10 @@ pub(crate) struct Arguments {
     /// Requests each lane's trace keeps per stage: the last ones.
     #[arg(long, value_name = "NUMBER", default_value_t = TRACE_RECORDS)]
     trace_records: usize,
+    /// An I/O scheduler before every lane: `default`, or rules such as
+    /// `read-latency=2000,delete-depth=1`; see docs/cam.md.
+    #[arg(long, value_name = "RULES")]
+    iosched: Option<iosched::Chosen>,
     #[command(flatten)]
     jobs: JobOptions,
 }
@@ -218,10 +225,13 @@ fn run_on(
     let trace_records = if arguments.trace.is_some() { arguments.trace_records.max(1) } else { 0 };
     let options = PlayOptions { trace_records, progress: Some(&mut show) };
     let (before, energy) = (stack.incidents(), stack.energy());
-    let played = stack.play(file, options);
+    let mut scheduled = Vec::new();
+    let rules = arguments.iosched;
+    let played = stack.visit(Play { file, options, rules, scheduled: &mut scheduled });
     drop(progress);
     let why = stack.failure();
-    let incidents = Incident::between(&before, &stack.incidents());
+    let mut incidents = Incident::between(&before, &stack.incidents());
+    incidents.extend(scheduled.into_iter().filter(|incident| incident.count > 0));
     let mut played = played.map_err(|error| match error {
         _ if why.is_some() => Failure::of(name, why.as_deref().unwrap_or_default()),
         PlayError::Run(flysch_bench::runner::Error::Stalled { .. }) => Failure::of(name, error),
@@ -258,6 +268,29 @@ fn run_on(
         energy: energy.and_then(|before| Some(Energy::between(&before, &stack.energy()?))),
     };
     Ok((results, played.traces))
+}
+
+/// A job file on its way into a stack.
+struct Play<'a> {
+    file: &'a JobFile,
+    options: PlayOptions<'a>,
+    /// Schedulers before the lanes, and what they did.
+    rules: Option<iosched::Chosen>,
+    scheduled: &'a mut Vec<Incident>,
+}
+
+impl Visitor for Play<'_> {
+    type Output = Result<Played, PlayError>;
+
+    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
+        let Some(rules) = self.rules else {
+            return play::play(lanes, clock, self.file, self.options);
+        };
+        let mut lanes = rules.before(lanes);
+        let played = play::play(&mut lanes, clock, self.file, self.options);
+        self.scheduled.extend(iosched::incidents(&lanes));
+        played
+    }
 }
 
 /// What the user wants to have in files.

@@ -76,7 +76,7 @@ pub(crate) fn open_inline(target: &EmmcTarget, needs: &Needs) -> Result<Emmc<Emm
 }
 
 /// The model of `target`, whose image has so many bytes.
-fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Config, Error> {
+pub(crate) fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Config, Error> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let store = target.image.as_deref().map(|path| FileStore::open(path, size)).transpose()?;
     Ok(Config {

@@ -94,11 +94,7 @@ impl Witness for Inline<Ahci> {
 
 impl Witness for Inline<Emmc> {
     fn injected(&self) -> Vec<Incident> {
-        self.with_model(|model| {
-            let mut all = of_faults(model.faults(), &Kind::EMMC, model.lost());
-            all.extend(model.full_files().map(|full| of_full(&full)));
-            all
-        })
+        self.with_model(|model| of_emmc(model))
     }
 
     fn failure(&self) -> Option<String> {
@@ -163,6 +159,13 @@ pub(crate) fn of_model(model: &Model) -> Vec<Incident> {
 /// What the NVMe model counts.
 pub(crate) fn of_nvme(model: &Nvme) -> Vec<Incident> {
     let mut all = of_faults(model.faults(), &Kind::NVME, model.lost());
+    all.extend(model.full_files().map(|full| of_full(&full)));
+    all
+}
+
+/// What the eMMC model counts.
+pub(crate) fn of_emmc(model: &Emmc) -> Vec<Incident> {
+    let mut all = of_faults(model.faults(), &Kind::EMMC, model.lost());
     all.extend(model.full_files().map(|full| of_full(&full)));
     all
 }

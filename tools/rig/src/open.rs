@@ -6,6 +6,7 @@ use flysch_bench::results::Incident;
 use flysch_files::Made;
 use flysch_models::media::energy::Energy;
 
+use crate::lane::Tagged;
 use crate::target::ClockKind;
 
 /// What the user of a stack needs of it.
@@ -43,7 +44,7 @@ pub(crate) trait Metered {
 
 /// What every kind of stack has.
 pub(crate) trait Open {
-    type Lane: Device;
+    type Lane: Device + Tagged;
     type Clock: Clock;
 
     fn parts(&mut self) -> (&mut [Self::Lane], &Self::Clock);

@@ -5,6 +5,7 @@ use flysch_bench::clock::RealClock;
 use flysch_bench::file::{File, Options as FileOptions};
 use flysch_bench::null::Null;
 use flysch_bench::results::Incident;
+use flysch_cam::Tags;
 use flysch_files::Made;
 use flysch_models::media::energy::Energy;
 use flysch_models::ufs::Threaded;
@@ -14,6 +15,7 @@ use crate::blocks::{Blocks, OnDevice};
 use crate::emmc::{self, Emmc, EmmcControl, EmmcMachine};
 use crate::error::Error;
 use crate::image::{ImageError, make};
+use crate::lane::Tagged;
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
 use crate::open::{Metered, Needs, Open, Visitor};
 use crate::target::{ClockKind, FileTarget, NullTarget, Target};
@@ -89,7 +91,7 @@ impl<D> Metered for Plain<D> {
     }
 }
 
-impl<D: Device> Open for Plain<D> {
+impl<D: Device + Tagged> Open for Plain<D> {
     type Lane = D;
     type Clock = RealClock;
 
@@ -220,6 +222,19 @@ impl Stack {
     /// of this machine. The device could only tell an error of its own.
     pub fn failure(&self) -> Option<String> {
         each!(self, stack => stack.failure())
+    }
+
+    /// How the queue of the disk's first lane stands, if it speaks commands.
+    pub fn tags(&self) -> Option<Tags> {
+        each!(self, stack => stack.first().tags())
+    }
+
+    /// Has at most so many commands in flight on every lane; answers how many that is.
+    pub fn set_tags(&mut self, tags: u32) -> Option<u32> {
+        each!(self, stack => {
+            let lanes = stack.parts().0.iter_mut();
+            lanes.map(|lane| lane.set_tags(tags)).last().flatten()
+        })
     }
 
     /// Keeps a file that was made for it. Without this it is removed with the stack, and when the

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use flysch_api::command::NotStarted;
 use flysch_api::crypto::CryptoContext;
 use flysch_api::machine::{DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
@@ -29,6 +30,7 @@ use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Metered, Needs, Open, Visitor};
 use crate::pci;
+use crate::scsi::{ScsiCommand, ScsiReply, scsi_command};
 use crate::target::{
     ClockKind, CryptoTarget, FaultsFrom, PciWait, QemuTarget, UfsPciTarget, UfsTarget,
 };
@@ -76,6 +78,16 @@ pub trait Control {
     fn controller(&self) -> Controller;
     /// Its crypto engine, if it has one.
     fn crypto(&self) -> Option<&CryptoEngine>;
+    /// A SCSI command to its end, whatever that is.
+    ///
+    /// # Errors
+    /// It was not carried out.
+    fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted>;
+    /// Looks for logical units again, and answers those there are now.
+    ///
+    /// # Errors
+    /// No unit answers.
+    fn rescan(&mut self) -> Result<&[Peripheral], Error>;
 }
 
 /// What is known of a host controller.
@@ -397,6 +409,19 @@ impl<M: Machine> Control for Ufs<M> {
 
     fn device(&self) -> &Device {
         self.host().device()
+    }
+
+    fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted> {
+        let machine = self.machine.clone();
+        let Lane { disk, memory, .. } = &mut self.lanes[0];
+        scsi_command(disk.port_mut(), &machine, memory, command)
+    }
+
+    fn rescan(&mut self) -> Result<&[Peripheral], Error> {
+        let machine = self.machine.clone();
+        let Lane { disk, memory, .. } = &mut self.lanes[0];
+        self.peripherals = flysch_cam::scan(disk.port_mut(), &machine, memory)?;
+        Ok(&self.peripherals)
     }
 
     fn link(&self) -> Link {

@@ -389,6 +389,9 @@ impl Emmc {
         let from = match load {
             Load::ExtCsd => self.card.ext_csd.0.to_vec(),
             Load::Protection(group) => self.card.protection(group).to_be_bytes().to_vec(),
+            Load::ProtectionTypes(group) => {
+                self.card.protection_types(group).to_be_bytes().to_vec()
+            }
             Load::Rpmb(_) => self.card.rpmb.read(data.len() / 512),
             _ => return,
         };

@@ -149,6 +149,7 @@ impl Nvme {
     pub fn cut_power(&mut self) -> Result<Loss, StoreError> {
         self.reset_controller();
         self.registers.power_on();
+        self.buffer.power_on(&mut self.memory);
         self.registers.is_off = true;
         self.media.restart(self.profile.timing, self.setup.seed);
         self.set_up_media();

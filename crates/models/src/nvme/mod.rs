@@ -17,8 +17,10 @@
 //! transfer.
 
 mod admin;
+mod buffer;
 pub mod config;
 mod controller;
+mod copy;
 mod events;
 mod features;
 mod firmware;
@@ -32,9 +34,11 @@ mod namespace;
 mod power;
 pub mod profile;
 mod queue;
+mod reservation;
 mod task;
 mod transfer;
 mod upkeep;
+mod zone;
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -42,7 +46,8 @@ use alloc::vec::Vec;
 
 use flysch_api::machine::{GuestMemory, Instant};
 
-pub use config::{Config, ConfigError, NamespaceConfig};
+pub use buffer::{CMB_MAX, CMB_OFFSET};
+pub use config::{Config, ConfigError, NamespaceConfig, ZoneConfig};
 pub use firmware::firmware_image;
 pub use identify::VENDOR;
 pub use link::Link;
@@ -123,6 +128,10 @@ pub struct Nvme {
     writes: VecDeque<TaskRef>,
     /// Commands that wait until so many bytes were programmed.
     flushes: Vec<(TaskRef, u64)>,
+    /// Copies that were taken up.
+    copies: Vec<copy::Copying>,
+    /// Memory of the controller that the host reaches.
+    buffer: buffer::Buffer,
     /// What waits for an asynchronous event request.
     told: events::Told,
     /// Counts controller resets; an event of an earlier life is stale.
@@ -169,6 +178,8 @@ impl Nvme {
             done: queue::done_table(config.queues),
             writes: VecDeque::with_capacity(commands),
             flushes: Vec::with_capacity(commands),
+            copies: Vec::new(),
+            buffer: buffer::Buffer::new(config.controller_memory),
             told: events::Told::default(),
             epoch: 0,
             silent: 0,
@@ -181,6 +192,11 @@ impl Nvme {
         };
         this.set_up_media();
         Ok(this)
+    }
+
+    /// Bytes of the controller memory buffer, which lies at [`CMB_OFFSET`] of the registers.
+    pub fn controller_memory(&self) -> u32 {
+        self.buffer.bytes()
     }
 
     /// The memory the controller sees, to be mapped and unmapped at any time: a transfer that
@@ -219,6 +235,7 @@ impl Nvme {
         self.advance(now);
         self.reset_controller();
         self.registers.power_on();
+        self.buffer.power_on(&mut self.memory);
     }
 
     /// When the next thing happens by itself.

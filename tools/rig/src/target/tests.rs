@@ -72,11 +72,42 @@ fn every_key_is_read() {
     let expected = NvmeQemuTarget {
         size: Some(64 << 20),
         image: Some("c.img".into()),
+        namespaces: 1,
+        namespace: 1,
         queues: 3,
         block_size: 512,
+        sgls: true,
+        shadow_doorbells: true,
+        memory_mib: 0,
+        zone_bytes: 0,
+        controllers: 1,
         qemu: Some("/opt/qemu".into()),
     };
+    assert_eq!(text.parse(), Ok(Target::NvmeQemu(expected.clone())));
+    let text = "nvme@qemu,size=64M,image=c.img,queues=3,block=512,qemu=/opt/qemu,namespaces=4,ns=2,\
+                sgl=off,dbbuf=off,cmb=2,zones=1M,controllers=2";
+    let expected = NvmeQemuTarget {
+        namespaces: 4,
+        namespace: 2,
+        sgls: false,
+        shadow_doorbells: false,
+        memory_mib: 2,
+        zone_bytes: 1 << 20,
+        controllers: 2,
+        ..expected
+    };
     assert_eq!(text.parse(), Ok(Target::NvmeQemu(expected)));
+    let text = "nvme,dbbuf=off,cmb=1M,apst=on,zones=4M";
+    let expected = NvmeTarget {
+        shadow_doorbells: false,
+        controller_memory: 1 << 20,
+        power_saving: true,
+        zone_bytes: 4 << 20,
+        ..NvmeTarget::default()
+    };
+    assert_eq!(text.parse(), Ok(Target::Nvme(expected)));
+    assert!(refusal("nvme,cmb=64M").contains("BYTES|off"));
+    assert!(refusal("nvme@qemu,ns=2").contains("`namespaces=` makes more"));
     assert!(refusal("nvme@qemu,queues=0").contains("1..31"));
     assert!(refusal("nvme@qemu,block=1024").contains("512|4096"));
     let text = "ufs@qemu,size=64M,image=b.img,mcq=2,qemu=/opt/qemu";
@@ -219,7 +250,7 @@ fn what_a_device_does_in_pauses_is_read() {
     let Ok(Target::Ufs(ufs)) = "ufs,auto-hibern8=5000".parse() else { panic!("a target") };
     assert_eq!(ufs.auto_hibern8_us, Some(5000));
     let Ok(Target::Nvme(nvme)) = "nvme,apst=on,profile=ok3576".parse() else { panic!("a target") };
-    assert!(nvme.apst && nvme.profile.name == "ok3576");
+    assert!(nvme.power_saving && nvme.profile.name == "ok3576");
     for bad in ["ufs,auto-hibern8=0", "ufs,auto-hibern8=102300001", "nvme,apst=5"] {
         assert!(bad.parse::<Target>().is_err(), "{bad}");
     }
