@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
-use crate::open::{Needs, Open};
+use crate::open::{Metered, Needs, Open};
 use crate::seat::{Seat, Unit};
 use crate::target::{AhciQemuTarget, AhciTarget, ClockKind, FaultsFrom};
 use crate::ufs::MODEL_SIZE;
@@ -233,6 +233,12 @@ fn disk_shape(device: &Device) -> Result<Shape, Error> {
     Ok(ada::shape(&device.identify, ways)?)
 }
 
+impl<M: Witness> Metered for Ahci<M> {
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
+    }
+}
+
 impl<M: Witness> Open for Ahci<M> {
     type Lane = Lane<Port<M>>;
     type Clock = M;
@@ -262,10 +268,6 @@ impl<M: Witness> Open for Ahci<M> {
         let kinds = port.errors().counts().map(|(kind, _)| (kind, count(kind)));
         all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
         all
-    }
-
-    fn energy(&self) -> Option<Energy> {
-        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

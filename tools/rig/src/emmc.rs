@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
-use crate::open::{Needs, Open};
+use crate::open::{Metered, Needs, Open};
 use crate::seat::Seat;
 use crate::target::{CardKind, CardQemuTarget, ClockKind, EmmcTarget, FaultsFrom};
 use crate::ufs::MODEL_SIZE;
@@ -200,6 +200,12 @@ impl<M: Machine> Emmc<M> {
     }
 }
 
+impl<M: Witness> Metered for Emmc<M> {
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
+    }
+}
+
 impl<M: Witness> Open for Emmc<M> {
     type Lane = Lane<Port<M>>;
     type Clock = M;
@@ -222,10 +228,6 @@ impl<M: Witness> Open for Emmc<M> {
         let kinds = self.host().errors().counts();
         all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
         all
-    }
-
-    fn energy(&self) -> Option<Energy> {
-        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
-use crate::open::{Needs, Open};
+use crate::open::{Metered, Needs, Open};
 use crate::pci;
 use crate::seat::{Seat, Unit};
 use crate::target::{ClockKind, FaultsFrom, NvmePciTarget, NvmeQemuTarget, NvmeTarget, PciWait};
@@ -303,6 +303,12 @@ impl<M: Machine> Nvme<M> {
     }
 }
 
+impl<M: Witness> Metered for Nvme<M> {
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
+    }
+}
+
 impl<M: Witness> Open for Nvme<M> {
     type Lane = Lane<Port<M>>;
     type Clock = M;
@@ -325,10 +331,6 @@ impl<M: Witness> Open for Nvme<M> {
         let kinds = self.host().errors().counts();
         all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
         all
-    }
-
-    fn energy(&self) -> Option<Energy> {
-        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

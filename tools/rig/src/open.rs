@@ -36,6 +36,12 @@ pub trait Visitor {
     fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output;
 }
 
+/// A stack whose device may have a meter at its supply.
+pub(crate) trait Metered {
+    /// What the device took so far, if it is modelled.
+    fn energy(&self) -> Option<Energy>;
+}
+
 /// What every kind of stack has.
 pub(crate) trait Open {
     type Lane: Device + Tagged;
@@ -47,8 +53,6 @@ pub(crate) trait Open {
     fn about(&self) -> (&str, ClockKind);
     /// Everything that went wrong so far.
     fn incidents(&self) -> Vec<Incident>;
-    /// What the device took from its supply so far, if it is modelled.
-    fn energy(&self) -> Option<Energy>;
     /// Why the machine beneath ended or could not do its work.
     fn failure(&self) -> Option<String>;
     /// The file that was made for it.

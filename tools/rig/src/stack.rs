@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::image::{ImageError, make};
 use crate::lane::Tagged;
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
-use crate::open::{Needs, Open, Visitor};
+use crate::open::{Metered, Needs, Open, Visitor};
 use crate::seat::Seat;
 use crate::target::{ClockKind, FileTarget, NullTarget, Target};
 use crate::ufs::{self, Control, ModelMachine, Ufs};
@@ -96,6 +96,12 @@ pub struct Plain<D> {
     cause: fn(&D) -> Option<&str>,
 }
 
+impl<D> Metered for Plain<D> {
+    fn energy(&self) -> Option<Energy> {
+        None
+    }
+}
+
 impl<D: Device + Tagged> Open for Plain<D> {
     type Lane = D;
     type Clock = RealClock;
@@ -114,10 +120,6 @@ impl<D: Device + Tagged> Open for Plain<D> {
 
     fn incidents(&self) -> Vec<Incident> {
         Vec::new()
-    }
-
-    fn energy(&self) -> Option<Energy> {
-        None
     }
 
     fn failure(&self) -> Option<String> {

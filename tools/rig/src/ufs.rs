@@ -28,7 +28,7 @@ use crate::governed::Governed;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
-use crate::open::{Needs, Open, Visitor};
+use crate::open::{Metered, Needs, Open, Visitor};
 use crate::pci;
 use crate::scsi::{ScsiCommand, ScsiReply, scsi_command};
 use crate::seat::{Seat, Unit};
@@ -369,6 +369,12 @@ impl<M: Machine> Ufs<M> {
     }
 }
 
+impl<M: Witness> Metered for Ufs<M> {
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
+    }
+}
+
 impl<M: Witness> Open for Ufs<M> {
     type Lane = Lane<Port<M>>;
     type Clock = M;
@@ -399,10 +405,6 @@ impl<M: Witness> Open for Ufs<M> {
         all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
         all.extend(incidents::of_driver(self.host().errors()));
         all
-    }
-
-    fn energy(&self) -> Option<Energy> {
-        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

@@ -169,20 +169,30 @@ struct Rest {
 }
 
 impl Visitor for Rest {
-    type Output = ();
+    /// Whether it passed.
+    type Output = bool;
 
-    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) {
+    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> bool {
         let until = clock.now().after_nanos(self.nanos);
-        while clock.now() < until {
+        let mut stuck = 0;
+        while clock.now() < until && stuck < STUCK {
             let before = clock.now();
             while lanes.iter_mut().any(|lane| lane.poll(clock.now()).is_some()) {}
             let at = lanes.iter().filter_map(Device::poll_at).min();
-            clock.wait(Some(at.map_or(until, |at| at.min(until))));
-            if clock.now() == before {
-                // Somebody is due at once and has nothing to do: the pause goes on without it.
-                clock.wait(Some(until));
-            }
+            clock.wait(Some(at.filter(|at| *at > before).map_or(until, |at| at.min(until))));
+            stuck = if clock.now() == before { stuck + 1 } else { 0 };
         }
+        clock.now() >= until
+    }
+}
+
+/// So often a clock may stand still before the pause is given up: something is up for ever.
+const STUCK: u32 = 1000;
+
+fn rest(stack: &mut Stack, target: &str, nanos: u64) -> Result<(), Error> {
+    match stack.visit(Rest { nanos }) {
+        true => Ok(()),
+        false => Err(Error::of(target, "its clock stands still in a pause")),
     }
 }
 
@@ -201,11 +211,11 @@ fn run(target: &str, phase: &Phase, sleeps: bool) -> Result<f64, Error> {
         played.map_err(|error| Error::of(target, error))?;
         if sleeps {
             // What is in the buffer is programmed, as a host that goes to sleep lets it.
-            stack.visit(Rest { nanos: 5_000_000 });
+            rest(&mut stack, target, 5_000_000)?;
             operate(&mut stack, target, Operation::Sleep)?;
         }
         let spent = stack.energy().unwrap_or_default().nanos() - start;
-        stack.visit(Rest { nanos: whole.saturating_sub(spent) });
+        rest(&mut stack, target, whole.saturating_sub(spent))?;
         if sleeps {
             operate(&mut stack, target, Operation::Awake)?;
         }

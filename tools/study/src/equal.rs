@@ -90,8 +90,8 @@ pub fn columns(ours: Costs) -> Vec<Column> {
 }
 
 /// What stands beside the columns.
-pub const NOT_COMPARED: &str = "FreeBSD: ufshci(4) takes 9.1 us of a processor for a request on the \
-    Galaxy Book S, and Linux's ufshcd 7.75 us there (fitted to the published table); nobody \
+pub const NOT_COMPARED: &str = "FreeBSD: ufshci(4) takes 9.1 us of a processor for a request on \
+    the Galaxy Book S, and Linux's ufshcd 7.75 us there (fitted to the published table); nobody \
     published NVMe on that machine, so neither has a column.";
 
 #[cfg(test)]

@@ -222,8 +222,8 @@ fn software(study: &Study) -> Section {
     Section {
         id: "software",
         title: "The software's part",
-        about: "The same without the device, at a scale that shows it. On a machine with other work \
-                these are noise; what is judged is counted (below).",
+        about: "The same without the device, at a scale that shows it. On a machine with other \
+                work these are noise; what is judged is counted (below).",
         legend: legend(&[AREAS[0], AREAS[2]]),
         figures: figures.collect(),
         ..Section::default()
@@ -255,8 +255,8 @@ fn equal(study: &Study) -> Section {
     Section {
         id: "equal",
         title: "An equal device: NVMe ahead of UFS",
-        about: "Micron's method: the software of each protocol on one assumed device. A bar is by how \
-                much NVMe is ahead; none is where UFS is as fast or faster.",
+        about: "Micron's method: the software of each protocol on one assumed device. A bar is by \
+                how much NVMe is ahead; none is where UFS is as fast or faster.",
         figures: figures.collect(),
         notes,
         ..Section::default()
@@ -309,11 +309,11 @@ fn flash(study: &Study) -> Section {
     Section {
         id: "flash",
         title: "One flash behind three protocols",
-        about: "The flash and firmware of the UFS part of an RK3576 board behind UFS (HS-G3, two lanes, \
-                both directions at once, a queue), eMMC (HS400, one direction at a time, no queue) and \
-                NVMe (PCIe 2, one lane); no software. The last seven are an eMMC with and without its \
-                queue. Published for UFS: 333 MiB/s written, 755 read; claimed: full duplex, a queue, \
-                games that load in a third of the time.",
+        about: "The flash and firmware of the UFS part of an RK3576 board behind UFS (HS-G3, two \
+                lanes, both directions at once, a queue), eMMC (HS400, one direction at a time, no \
+                queue) and NVMe (PCIe 2, one lane); no software. The last seven are an eMMC with \
+                and without its queue. Published for UFS: 333 MiB/s written, 755 read; claimed: \
+                full duplex, a queue, games that load in a third of the time.",
         figures: all,
         tables: vec![Table { caption, heading, rows: cells }],
         listing: Some(board::game_file()),
@@ -361,9 +361,9 @@ fn day(study: &Study) -> Section {
     Section {
         id: "day",
         title: "A day of phone use",
-        about: "What hibern8, APST, DevSleep and eMMC sleep save. Claimed for UFS against eMMC: 10 % \
-                less power at work, 35 % over a day; against NVMe 30 to 90 minutes of a tablet's \
-                battery. Powers are in docs/energy.md, with what is assumed.",
+        about: "What hibern8, APST, DevSleep and eMMC sleep save. Claimed for UFS against eMMC: \
+                10 % less power at work, 35 % over a day; against NVMe 30 to 90 minutes of a \
+                tablet's battery. Powers are in docs/energy.md, with what is assumed.",
         figures,
         tables: std::iter::once(phases).chain(parts).collect(),
         ..Section::default()

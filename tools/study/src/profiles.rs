@@ -82,7 +82,7 @@ fn figure(measured: &Measured, unit: Unit) -> f64 {
     }
 }
 
-fn row(cell: &Cell, target: &str, measured: &Measured) -> Row {
+fn row(cell: &Cell, (target, job): (&str, &str), measured: &Measured) -> Row {
     let model = figure(measured, cell.unit);
     Row {
         what: cell.what,
@@ -93,7 +93,7 @@ fn row(cell: &Cell, target: &str, measured: &Measured) -> Row {
         error_percent: (model / cell.figure - 1.0) * 100.0,
         limit_percent: cell.limit(),
         miss: cell.miss.map(|(_, why)| why),
-        command: command(target, cell.job),
+        command: command(target, job),
     }
 }
 
@@ -106,8 +106,9 @@ pub fn of_sheet(sheet: &Sheet) -> Result<Results, Error> {
     let mut rows = Vec::new();
     // Cells of one job stand one after the other.
     for cells in sheet.cells.chunk_by(|a, b| a.job == b.job) {
-        let measured = measure(&target, cells[0].job)?;
-        rows.extend(cells.iter().map(|cell| row(cell, &target, &measured)));
+        let job = format!("{} {}", cells[0].job, sheet.run);
+        let measured = measure(&target, &job)?;
+        rows.extend(cells.iter().map(|cell| row(cell, (&target, &job), &measured)));
     }
     let (source, assumed) = (sheet.source, sheet.assumed);
     Ok(Results { target: sheet.target.into(), source, assumed, rows })

@@ -41,7 +41,7 @@ impl Unit {
 pub struct Cell {
     /// What was measured, for people.
     pub what: &'static str,
-    /// The job, as [`crate::measure::measure`] takes it.
+    /// The job, as [`crate::measure::measure`] takes it, without its sheet's `run`.
     pub job: &'static str,
     /// The figure.
     pub figure: f64,
@@ -81,6 +81,8 @@ pub struct Sheet {
     pub source: &'static str,
     /// Which parameters of the profile no figure fixes.
     pub assumed: &'static str,
+    /// What every job of it has besides: how much of the device, how long.
+    pub run: &'static str,
     /// The figures; none where a profile is of no device that figures were published of.
     pub cells: &'static [Cell],
 }

@@ -159,15 +159,15 @@ impl Answers {
         let gap = self.micron_percent;
         vec![
             format!(
-                "On the equal device a 4 KiB read over NVMe is {gap:.0} % ahead with Micron's Linux and \
-                 {:.1} % with our software as it is counted: nearly all of that gap is software, and \
-                 a short path for UFS takes it away.",
+                "On the equal device a 4 KiB read over NVMe is {gap:.0} % ahead with Micron's \
+                 Linux and {:.1} % with our software as it is counted: nearly all of that gap is \
+                 software, and a short path for UFS takes it away.",
                 self.ours_percent
             ),
             format!(
                 "What the protocol keeps: behind the same flash and without software, NVMe on one \
-                 lane of PCIe 2 is {:+.1} % ahead of UFS on two lanes of HS-G3 for a 4 KiB read at \
-                 depth 1, {:+.1} % for 128 KiB reads at depth 8.",
+                 lane of PCIe 2 is {:+.1} % ahead of UFS on two lanes of HS-G3 for a 4 KiB read \
+                 at depth 1, {:+.1} % for 128 KiB reads at depth 8.",
                 self.protocol_percent, self.protocol_large_percent
             ),
             format!(
@@ -177,13 +177,13 @@ impl Answers {
             ),
             format!(
                 "UFS takes {:.0} % less than eMMC for the same work (claimed: 10) and {:.0} % less \
-                 over a day if both sleep (claimed: 35), {:.0} % less if only UFS does. The powers of \
-                 both are assumed, so this shows how the claims hang together and proves none.",
+                 over a day if both sleep (claimed: 35), {:.0} % less if only UFS does. The powers \
+                 of both are assumed, so this shows how the claims hang together and proves none.",
                 self.work_saved_percent, self.day_saved_percent, self.day_saved_awake_percent
             ),
             format!(
-                "Against NVMe a tablet's battery lasts {:.0} minutes longer with UFS if both sleep, \
-                 {:.0} if neither does (published: 30 to 90).",
+                "Against NVMe a tablet's battery lasts {:.0} minutes longer with UFS if both \
+                 sleep, {:.0} if neither does (published: 30 to 90).",
                 self.tablet_minutes, self.tablet_minutes_awake
             ),
         ]

@@ -1,4 +1,4 @@
-//! What a device takes from its supply: power of the states it is in, a charge for each piece of work.
+//! What a device takes from its supply: power of the states it is in, charges for its work.
 //!
 //! Theory. A device that is in a state draws the power of that state for as long as it is in it:
 //! clocks, link, memory, leakage. On top of it each piece of work takes what it takes however long
