@@ -276,16 +276,25 @@ impl<D: Device> Way<D> {
                 match self.rise(completion) {
                     Risen::Ended(completion) => return Some(completion),
                     Risen::Waits => {}
-                    Risen::Slowly(completion) => return self.poll_closely(Some(completion), now),
+                    Risen::Above(part) => return self.poll_closely((Some(part), None), now),
+                    Risen::Slowly(part) => return self.poll_closely((None, Some(part)), now),
                 }
             }
         }
-        self.poll_closely(None, now)
+        self.poll_closely((None, None), now)
     }
 
-    /// The same, of everything that can come, after a part that something is the matter with.
+    /// The same, of everything that can come, after a part, or one that something is the matter
+    /// with.
     #[inline(never)]
-    fn poll_closely(&mut self, part: Option<Completion>, now: Instant) -> Option<Completion> {
+    fn poll_closely(
+        &mut self,
+        (part, ill): (Option<Completion>, Option<Completion>),
+        now: Instant,
+    ) -> Option<Completion> {
+        if let Some(ill) = ill {
+            self.came_back(&ill, now);
+        }
         let mut next = part.map(|part| (Up::Part, part));
         loop {
             let up = |it: &Completion| if it.token & OWN == 0 { Up::Out } else { Up::Part };
@@ -295,6 +304,7 @@ impl<D: Device> Way<D> {
                 Some((Up::Part, part)) => match self.rise(part) {
                     Risen::Ended(completion) => return Some(completion),
                     Risen::Waits => {}
+                    Risen::Above(part) => next = Some((Up::Part, part)),
                     Risen::Slowly(part) => self.came_back(&part, now),
                 },
                 None if self.unstall(now) => {}

@@ -12,6 +12,7 @@
 //! | [`report`] | the HTML page |
 //! | [`trace`] | every request of a run, for blktrace's and Perfetto's tools |
 //! | [`flash`] | raw flash and its file systems |
+//! | [`dispatch`] | requests by calls, against queues and threads |
 //! | [`null`], [`clock`] | a device that does nothing, and the real clock |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -19,6 +20,7 @@
 pub mod calendar;
 pub mod clock;
 pub mod csv;
+pub mod dispatch;
 pub mod file;
 pub mod fio_json;
 pub mod flash;

@@ -22,11 +22,25 @@ struct Figure {
     show: fn(&Workspace, &[&str]) -> Result<String, String>,
 }
 
-const FIGURES: [Figure; 9] = [
+const FIGURES: [Figure; 10] = [
     Figure {
         name: "instructions",
         title: "Instructions per 4 KiB read",
         command: &["run", "--quiet", "--profile=dist", "--package", "flysch-cost"],
+        show: as_printed,
+    },
+    Figure {
+        name: "dispatch",
+        title: "Requests by calls, against queues and threads",
+        command: &[
+            "run",
+            "--quiet",
+            "--profile=dist",
+            "--package",
+            "flysch-bench",
+            "--example",
+            "dispatch",
+        ],
         show: as_printed,
     },
     Figure {

@@ -40,6 +40,8 @@ pub(super) enum Risen {
     Ended(Completion),
     /// Others have to come.
     Waits,
+    /// It is that of a part of another job now.
+    Above(Completion),
     /// It needs a closer look.
     Slowly(Completion),
 }
@@ -229,38 +231,34 @@ impl<D: Device> Way<D> {
         if completion.result.is_err() {
             return Risen::Slowly(completion);
         }
-        loop {
-            let (number, branch) = owner(completion.token);
-            let Some(job) = self.jobs.get(number) else { return Risen::Waits };
-            match job.stage {
-                Stage::First => {
-                    if let Some(edge) = self.plan.edges.get_mut(branch as usize) {
-                        edge.busy -= 1;
-                    }
+        let (number, branch) = owner(completion.token);
+        let Some(job) = self.jobs.get(number) else { return Risen::Waits };
+        match job.stage {
+            Stage::First => {
+                if let Some(edge) = self.plan.edges.get_mut(branch as usize) {
+                    edge.busy -= 1;
                 }
-                Stage::Each { left: 0, failed: 0, .. } if !job.is_kept && !job.is_stalled => {
-                    if job.pending > 1 {
-                        job.pending -= 1;
-                        job.passed(&completion.passage);
-                        return Risen::Waits;
-                    }
-                    match self.plan.mirror_mut(job.fan) {
-                        Some(mirror) if mirror.lost == 0 => mirror.writing -= 1,
-                        _ => return Risen::Slowly(completion),
-                    }
-                    if let Some(other) = job.passage.take() {
-                        join(&mut completion.passage, &other);
-                    }
+            }
+            Stage::Each { left: 0, failed: 0, .. } if !job.is_kept && !job.is_stalled => {
+                if job.pending > 1 {
+                    job.pending -= 1;
+                    job.passed(&completion.passage);
+                    return Risen::Waits;
                 }
-                _ => return Risen::Slowly(completion),
+                match self.plan.mirror_mut(job.fan) {
+                    Some(mirror) if mirror.lost == 0 => mirror.writing -= 1,
+                    _ => return Risen::Slowly(completion),
+                }
+                if let Some(other) = job.passage.take() {
+                    join(&mut completion.passage, &other);
+                }
             }
-            completion.token = job.request.token;
-            let level = job.level;
-            self.jobs.free(number);
-            if level == 0 {
-                return Risen::Ended(completion);
-            }
+            _ => return Risen::Slowly(completion),
         }
+        completion.token = job.request.token;
+        let level = job.level;
+        self.jobs.free(number);
+        if level == 0 { Risen::Ended(completion) } else { Risen::Above(completion) }
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) const fn owner(token: u64) -> (u32, u32) {
 
 /// How far a job is. Members are bits.
 #[derive(Clone, Copy, Debug)]
+#[repr(u8)] // It is asked first of all which one it is.
 pub(super) enum Stage {
     /// There is no such job.
     Free,
