@@ -34,7 +34,7 @@ pub(crate) use request::is_components;
 pub use resize::resize;
 pub use verbs::{
     Configure, Options, activate, clear, configure, deactivate, destroy, forget, insert, label,
-    prefer, rebuild, remove, spare, synchronize, take_spares,
+    prefer, rebuild, remove, spare, synchronize, synchronize_piece, take_spares,
 };
 
 /// The class.
@@ -79,6 +79,8 @@ struct Disk {
     /// Its metadata, as it is to be.
     metadata: wire::Mirror,
     part: Part,
+    /// Bytes that are rebuilt; what of them is safe is in the metadata.
+    copied: Option<u64>,
     /// Requests it did, for [`Balance::Load`], and the byte behind the last one.
     reads: u64,
     head: u64,
@@ -379,6 +381,7 @@ impl Requests for Mirror {
         let state = state(graph, geom)?;
         let component = |disk: &Disk| MirrorComponent {
             consumer: disk.consumer,
+            base: 0,
             priority: disk.metadata.priority,
             is_read: disk.part == Part::Active,
         };

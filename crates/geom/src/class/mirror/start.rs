@@ -55,7 +55,7 @@ pub(super) fn join(
         return Err(error);
     }
     let state = super::state_mut(graph, geom)?;
-    state.disks.push(Disk { consumer, metadata, part, reads: 0, head: 0 });
+    state.disks.push(Disk { consumer, metadata, part, copied: None, reads: 0, head: 0 });
     state.stuck = false;
     if state.running {
         state.bump |= part == Part::Stale;

@@ -441,7 +441,7 @@ pub fn rebuild(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error>
     )?;
     let disks = &mut state_mut(graph, geom)?.disks;
     if let Some(disk) = disks.iter_mut().find(|disk| disk.consumer == consumer) {
-        disk.part = Part::Synchronizing;
+        (disk.part, disk.copied) = (Part::Synchronizing, None);
     }
     Ok(())
 }
@@ -517,50 +517,74 @@ pub fn synchronize(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<usize, Error> {
     let mut rebuilt = 0;
-    loop {
-        let found = state(graph, geom)?.disks.iter();
-        let mut waiting = found.filter(|disk| disk.part == Part::Synchronizing);
-        let Some(disk) = waiting.next() else { return Ok(rebuilt) };
-        let (consumer, start) = (disk.consumer, disk.metadata.sync_offset);
-        copy_to(graph, geom, consumer, (start, progress))?;
-        let common = state(graph, geom)?.common;
-        let disks = &mut state_mut(graph, geom)?.disks;
-        if let Some(disk) = disks.iter_mut().find(|disk| disk.consumer == consumer) {
-            disk.part = Part::Active;
-            let metadata = &mut disk.metadata;
-            metadata.disk_flags &= !(disk_flags::SYNCHRONIZING | disk_flags::FORCE_SYNC);
-            (metadata.sync_offset, metadata.sync_id) = (0, common.sync_id);
-            metadata.gen_id = common.gen_id;
-        }
-        write_metadata(graph, geom, consumer)?;
-        rebuilt += 1;
+    while let Some((done, all)) = synchronize_piece(graph, geom, PIECE)? {
+        progress(done, all);
+        rebuilt += usize::from(done == all);
     }
+    Ok(rebuilt)
 }
 
-fn copy_to(
+/// Rebuilds so many bytes of the first component that is to be rebuilt. Answers how many of its
+/// bytes are done, and all of them: with the last it is read as the others are. None are left to be
+/// rebuilt if there is no answer.
+///
+/// While ways are open they must be quiet ([`crate::Way::is_quiet`]), and know of the component:
+/// their plans were made when it was there already. What they change between two pieces they change
+/// on it, too.
+///
+/// # Errors
+/// Why it cannot go on. How far it is was kept.
+pub fn synchronize_piece(
     graph: &mut Graph,
     geom: GeomId,
-    to: crate::ConsumerId,
-    (start, progress): (u64, &mut dyn FnMut(u64, u64)),
-) -> Result<(), Error> {
+    length: u64,
+) -> Result<Option<(u64, u64)>, Error> {
     let (name, common) = (graph[geom].name.clone(), state(graph, geom)?.common);
     let (size, sync_id) = (common.media_size, common.sync_id);
     let fail = |error| Error::io(&name, error);
-    // From here on what is done counts for this sync id.
-    update(graph, geom, |disk| disk.consumer == to, |metadata| metadata.sync_id = sync_id)?;
-    let mut bytes = vec![0; PIECE as usize];
-    let (mut at, mut kept) = (start.min(size), start);
-    while at < size {
-        let piece = &mut bytes[..PIECE.min(size - at) as usize];
-        request::start(graph, geom, Io::Read { offset: at, to: piece }).map_err(fail)?;
-        graph.io(to, Io::Write { offset: at, from: piece }).map_err(fail)?;
-        at += piece.len() as u64;
-        if at - kept >= CHECKPOINT {
-            graph.io(to, Io::Flush).map_err(fail)?;
-            update(graph, geom, |disk| disk.consumer == to, |m| m.sync_offset = at)?;
-            kept = at;
-        }
-        progress(at, size);
+    let waits = |disk: &&super::Disk| disk.part == Part::Synchronizing;
+    let Some(disk) = state(graph, geom)?.disks.iter().find(waits) else { return Ok(None) };
+    let (to, kept) = (disk.consumer, disk.metadata.sync_offset);
+    let mut at = disk.copied.unwrap_or(kept).min(size);
+    if disk.copied.is_none() {
+        // From here on what is done counts for this sync id.
+        update(graph, geom, |disk| disk.consumer == to, |metadata| metadata.sync_id = sync_id)?;
     }
-    graph.io(to, Io::Flush).map_err(fail)
+    let sector = u64::from(common.sector_size.max(512));
+    let length = length.next_multiple_of(sector).min(size - at);
+    if length > 0 {
+        let mut piece = vec![0; length as usize];
+        request::start(graph, geom, Io::Read { offset: at, to: &mut piece }).map_err(fail)?;
+        graph.io(to, Io::Write { offset: at, from: &piece }).map_err(fail)?;
+        at += length;
+    }
+    copied(graph, geom, to)?.copied = Some(at);
+    if at < size && at - kept < CHECKPOINT {
+        return Ok(Some((at, size)));
+    }
+    graph.io(to, Io::Flush).map_err(fail)?;
+    if at < size {
+        update(graph, geom, |disk| disk.consumer == to, |metadata| metadata.sync_offset = at)?;
+        return Ok(Some((at, size)));
+    }
+    let common = state(graph, geom)?.common;
+    let disk = copied(graph, geom, to)?;
+    (disk.part, disk.copied) = (Part::Active, None);
+    let metadata = &mut disk.metadata;
+    metadata.disk_flags &= !(disk_flags::SYNCHRONIZING | disk_flags::FORCE_SYNC);
+    (metadata.sync_offset, metadata.sync_id) = (0, common.sync_id);
+    metadata.gen_id = common.gen_id;
+    write_metadata(graph, geom, to)?;
+    Ok(Some((size, size)))
+}
+
+/// The component that is being rebuilt, if it has not dropped out meanwhile.
+fn copied(
+    graph: &mut Graph,
+    geom: GeomId,
+    consumer: crate::ConsumerId,
+) -> Result<&mut super::Disk, Error> {
+    let gone = Error::io(&graph[geom].name, block::Error::Gone);
+    let mut disks = state_mut(graph, geom)?.disks.iter_mut();
+    disks.find(|disk| disk.consumer == consumer).ok_or(gone)
 }

@@ -18,6 +18,7 @@ use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
+use crate::route::Route;
 
 pub mod array;
 pub mod ddf;
@@ -27,6 +28,7 @@ mod metadata;
 mod old;
 mod rebuild;
 mod request;
+mod route;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -190,8 +192,7 @@ impl Class for Raid {
             }
             News::Failed(consumer, error) => {
                 let geom = graph[consumer].geom;
-                // What cannot be told now is told before the next change.
-                let _ = metadata::fault(graph, geom, consumer, error == block::Error::Gone);
+                route::failed(graph, geom, consumer, error == block::Error::Gone);
                 true
             }
             News::Resized(_) => false,
@@ -244,6 +245,15 @@ impl Requests for Raid {
         let state = graph.state::<State>(geom).ok_or(block::Error::Gone)?;
         let volume = state.volume_of(provider).ok_or(block::Error::Gone)?;
         request::start(graph, (geom, volume), io)
+    }
+
+    fn route(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        writes: bool,
+    ) -> Result<Option<Route>, Error> {
+        route::route(graph, provider, writes)
     }
 }
 
