@@ -87,6 +87,26 @@ impl Conf {
         self.physicals().find(|(other, _)| *other == number).map(|(_, entry)| entry)
     }
 
+    /// Whether both copies of what a disk has lie behind its data and in front of its anchor, one
+    /// behind the other.
+    fn is_apart(&self, reference: u32, home: &Home) -> bool {
+        let Some((_, disk)) = self.physicals().find(|(_, disk)| disk.reference == reference) else {
+            // It is none any more, and nothing is written to it.
+            return true;
+        };
+        let Header { controller, physical, virtuals, configurations, data, .. } = self.header;
+        let sections = [controller, physical, virtuals, configurations, data];
+        let ends = sections.map(|(first, count)| u64::from(first) + u64::from(count));
+        let len = ends.into_iter().max().unwrap_or(1);
+        let [primary, secondary, _] = home.places;
+        let (low, high) = (primary.min(secondary), primary.max(secondary));
+        let end = |start: u64| start.checked_add(len);
+        disk.sectors <= low
+            && end(low).is_some_and(|end| end <= high)
+            && end(high).is_some_and(|end| end <= home.anchor)
+            && sections.iter().all(|(first, _)| *first > 0)
+    }
+
     /// The lowest entry of the table of disks that nobody has.
     fn free_entry(&self) -> Option<usize> {
         let count = self.disks.len() / Physical::LEN - 1;
@@ -407,6 +427,10 @@ impl Writing for Ddf {
         let has_two = |home: &Home| home.places[1] != NOWHERE;
         if !conf.homes.values().all(has_two) {
             return Some("a disk has its metadata once only: a power cut could leave none".into());
+        }
+        let is_apart = |(reference, home): (&u32, &Home)| conf.is_apart(*reference, home);
+        if !conf.homes.iter().all(is_apart) {
+            return Some("its metadata lies where data could be".into());
         }
         let is_small = conf.controller.len() != ddf::SECTOR || conf.header.configuration_len == 0;
         is_small.then(|| "its sections are not as they are written here".into())

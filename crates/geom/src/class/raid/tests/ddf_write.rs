@@ -140,3 +140,29 @@ fn what_cannot_be_made_is_refused() {
     assert_eq!(error.kind, Kind::NoSpace);
     assert!(small[0].content.borrow().sectors.is_empty());
 }
+
+#[test]
+fn an_array_whose_metadata_could_lie_among_data_is_only_read() {
+    let disks = platters(2, SIZE);
+    drop(labelled_as("DDF", &disks, "RAID1", Some(2 * MIB)));
+    // The second copy of one disk is said to be where the volume is, and nobody finds it there.
+    let last = SIZE / 512 - 1;
+    for at in [last, (SIZE - 16 * MIB) / 512] {
+        let mut content = disks[1].content.borrow_mut();
+        let sector = content.sectors.get_mut(&at).unwrap();
+        sector[104..112].copy_from_slice(&64_u64.to_be_bytes());
+        sector[4..8].fill(0xFF);
+        let sum = crc32fast::hash(sector);
+        sector[4..8].copy_from_slice(&sum.to_be_bytes());
+    }
+    let before = disks[1].content.borrow().sectors.clone();
+    let mut graph = graph_of(&disks);
+    assert_eq!(told_of(&graph, "raid/r0", "State"), "OPTIMAL");
+    assert_eq!(read(&mut graph, "raid/r0", 0, 512).unwrap(), [0; 512]);
+    let geom = graph.geoms_of("RAID").next().unwrap().0;
+    let error = fail(&mut graph, geom, &["d0"]).unwrap_err();
+    assert!(error.cause.contains("where data could be"), "{error}");
+    let provider = graph.provider("raid/r0").unwrap();
+    assert!(graph.open(provider, Access::ALONE).is_err());
+    assert!(disks[1].content.borrow().sectors == before);
+}
