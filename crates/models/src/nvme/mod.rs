@@ -44,6 +44,7 @@ use flysch_api::machine::{GuestMemory, Instant};
 
 pub use config::{Config, ConfigError, NamespaceConfig};
 pub use firmware::firmware_image;
+pub(crate) use firmware::revision_of;
 pub use identify::VENDOR;
 pub use link::Link;
 
