@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, copy, devlist, export, geom, image, nvme, pci, serve, ufs};
+use crate::{ata, bench, copy, devlist, export, geom, image, nvme, pci, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Ufs(ufs::Arguments),
     /// Manage an NVMe controller: identify, logs, features, namespaces, format, firmware.
     Nvme(nvme::Arguments),
+    /// Manage a SATA device: identify, SMART, features, power, security, sanitize, firmware.
+    Ata(ata::Arguments),
     /// Copy between a file and a target, either way.
     Copy(copy::Arguments),
     /// Open flash images: UBI, UBIFS, JFFS2, raw dumps.

@@ -1,6 +1,7 @@
 //! The `flysch` command.
 #![forbid(unsafe_code)]
 
+mod ata;
 mod bench;
 mod cleanup;
 mod cli;
@@ -47,6 +48,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Devlist(arguments) => devlist::run(arguments, output),
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Nvme(arguments) => nvme::run(arguments, output),
+        Command::Ata(arguments) => ata::run(arguments, output),
         Command::Copy(arguments) => copy::run(arguments, output),
         Command::Image(arguments) => image::run(arguments, output),
         Command::Geom(arguments) => geom::run(arguments, output),
