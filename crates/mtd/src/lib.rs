@@ -11,28 +11,53 @@
 //! | [`Partition`] | some erase blocks of another flash |
 //! | [`LowerPages`] | a multi-level chip used with one bit per cell |
 //! | [`Concat`] | several flashes, one behind the other |
+//! | `CachedFlash` | another flash, whose pages are read and corrected once (feature `std`) |
 //!
 //! What an image holds and how it is laid out is found by [`detect`].
+//!
+//! ```
+//! use flysch_api::flash::{Flash, FlashMut, Geometry};
+//! use flysch_mtd::Image;
+//!
+//! // A NOR chip of 1 MiB in memory. An image file is `FileStorage::open(path)?` in its place.
+//! let mut flash = Image::new(vec![0xFF; 1 << 20], Geometry::nor(1 << 20, 64 << 10));
+//! flash.program(4096, b"boot")?;
+//! let mut word = [0; 4];
+//! assert_eq!(flash.read(4096, &mut word)?.bits, 0, "no bit had to be corrected");
+//! assert_eq!(&word, b"boot");
+//! flash.erase(0)?; // The block that byte 4096 lies in.
+//! # Ok::<(), flysch_api::flash::Error>(())
+//! ```
+//!
+//! `examples/library` of the repository has whole programs, from a chip up to files.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "std"))]
 extern crate std;
 
 pub mod bbt;
+#[cfg(feature = "std")]
+mod cache;
 pub mod detect;
 mod dump;
 mod ecc;
+#[cfg(feature = "std")]
+mod file;
 mod image;
 mod lower_pages;
 mod oob;
 mod partition;
 mod storage;
 
+#[cfg(feature = "std")]
+pub use cache::CachedFlash;
 pub use dump::{Dump, DumpPages, Nand, PageFormat};
 pub use ecc::{Bch, Ecc, Scheme};
+#[cfg(feature = "std")]
+pub use file::FileStorage;
 pub use image::Image;
 pub use lower_pages::LowerPages;
 pub use oob::OobLayout;

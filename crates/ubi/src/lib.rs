@@ -14,6 +14,8 @@
 //!
 //! Writing is [`Device`]: [`Device::format`] or [`Device::attach`], then [`Device::create`] and
 //! [`Device::volume_mut`], a [`flysch_api::volume::VolumeMut`].
+//!
+#![doc = concat!("```\n", include_str!("../doc/first_volume.rs"), "```")]
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

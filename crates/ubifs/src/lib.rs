@@ -9,6 +9,8 @@
 //! are collected instead, so that one bad block costs what lies in it and no more. The image is
 //! never touched. [`Ubifs`] then is an [`flysch_api::vfs::FileSystem`], and [`Ubifs::check`]
 //! verifies every checksum and rule.
+//!
+#![doc = concat!("```\n", include_str!("../doc/first_file.rs"), "```")]
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

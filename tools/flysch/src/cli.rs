@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{ata, bench, copy, devlist, export, geom, image, nvme, pci, serve, ufs};
+use crate::{ata, bench, cam, copy, devlist, emmc, export, geom, image, nvme, pci, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -28,14 +28,18 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run workloads and show where the time of each I/O goes.
     Bench(bench::Arguments),
-    /// List the logical units of a target.
+    /// List what is on the buses of targets.
     Devlist(devlist::Arguments),
+    /// Devices and commands to them, as camcontrol(8) has them.
+    Cam(cam::Arguments),
     /// Manage a UFS device: descriptors, attributes, flags, power, errors.
     Ufs(ufs::Arguments),
     /// Manage an NVMe controller: identify, logs, features, namespaces, format, firmware.
     Nvme(nvme::Arguments),
     /// Manage a SATA device: identify, SMART, features, power, security, sanitize, firmware.
     Ata(ata::Arguments),
+    /// Manage an eMMC device or SD card: registers, protection, partitions, RPMB, health.
+    Emmc(emmc::Arguments),
     /// Copy between a file and a target, either way.
     Copy(copy::Arguments),
     /// Open flash images: UBI, UBIFS, JFFS2, raw dumps.

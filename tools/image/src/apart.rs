@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use flysch_api::flash::Error;
 use flysch_mtd::detect::{self, Hints};
-use flysch_mtd::{PageFormat, Storage};
+use flysch_mtd::{FileStorage, PageFormat, Storage};
 
+use crate::lock::Lock;
 use crate::open::{Image, OpenError, Options, SharedStorage};
-use crate::storage::{FileStorage, Window};
+use crate::storage::Window;
 
 /// Pages that are tried when nobody says how long they are: two lengths can go with one file of
 /// out-of-band bytes. Common ones first; the right one shows by its codes.
@@ -75,7 +76,7 @@ impl Image {
     /// As [`open`](Self::open); [`OpenError::Apart`] when the files do not belong together.
     pub fn open_with_oob(path: &Path, oob: &Path, options: &Options) -> Result<Self, OpenError> {
         let (main, oob) = (Arc::new(FileStorage::open(path)?), Arc::new(FileStorage::open(oob)?));
-        let (size, lock) = (main.size(), main.lock()?);
+        let (size, lock) = (main.size(), Lock::shared(main.file())?);
         let sizes = options.page_size.map_or(PAGE_SIZES.to_vec(), |size| vec![size]);
         let mut chosen: Option<(Interleaved, PageFormat)> = None;
         for page_size in sizes {

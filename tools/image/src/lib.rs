@@ -7,7 +7,6 @@
 #![deny(missing_docs)]
 
 mod apart;
-mod cache;
 mod check;
 mod chip;
 pub mod create;
@@ -26,7 +25,6 @@ mod storage;
 mod tree;
 mod writable;
 
-pub use cache::CachedFlash;
 pub use check::{Checked, check};
 pub use chip::{CHIP_KEYS, ChipTarget, OnChip};
 pub use edit::{
@@ -46,6 +44,5 @@ pub use open::{
 pub use path::{PathError, follow, resolve};
 pub use repair::{RepairFailure, is_backup_of, restore_backup, write_backup};
 pub use signature::{CertificateError, read_certificates, read_signer};
-pub use storage::FileStorage;
 pub use tree::{Node, walk};
 pub use writable::{Room, SharedMut, Writable, WritableError};

@@ -9,16 +9,17 @@ use flysch_api::vfs::FileSystem;
 use flysch_jffs2::Jffs2;
 use flysch_linux::MtdDevice;
 use flysch_mtd::detect::{self, Basis, Conflict, Content, Hints, Region};
-use flysch_mtd::{Dump, Image as PlainImage, PageFormat, Scheme, Storage};
+use flysch_mtd::{
+    CachedFlash, Dump, FileStorage, Image as PlainImage, PageFormat, Scheme, Storage,
+};
 use flysch_ubi::{Ubi, UbiVolume};
 use flysch_ubifs::{AuthError, FlatImage, Keys, SignatureError, Ubifs};
 use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubi::VolumeKind;
 
-use crate::cache::CachedFlash;
 use crate::lock::Lock;
 use crate::lost::WithLost;
-use crate::storage::{FileStorage, Window};
+use crate::storage::Window;
 
 /// A flash that any thread may read.
 pub type SharedFlash = Arc<dyn Flash + Send + Sync>;
@@ -265,8 +266,22 @@ impl Image {
             return Self::open_device(path, options);
         }
         let file = FileStorage::open(path)?;
-        let lock = file.lock()?;
-        let storage: SharedStorage = Arc::new(file);
+        let lock = Lock::shared(file.file())?;
+        let mut image = Self::in_storage(path, Arc::new(file), options)?;
+        image.lock = Some(lock);
+        Ok(image)
+    }
+
+    /// Opens what is in `storage`, such as bytes in memory; `name` stands for it in messages. Such
+    /// an image can be read, checked and extracted, and not be changed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn in_storage(
+        name: &Path,
+        storage: Arc<dyn Storage + Send + Sync>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
         let size = storage.size();
         if size == 0 {
             return Err(OpenError::Empty);
@@ -284,9 +299,7 @@ impl Image {
         if page_format.is_none() && hints.name_oob() {
             return Err(OpenError::NoPages);
         }
-        let mut image = Self::of_storage(path, size, storage, page_format, options)?;
-        image.lock = Some(lock);
-        Ok(image)
+        Self::of_storage(name, size, storage, page_format, options)
     }
 
     /// Opens what is in `storage`, whose pages are built as `page_format` says.

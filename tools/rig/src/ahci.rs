@@ -8,6 +8,7 @@ use flysch_cam::{Disk, Shape, ada};
 use flysch_files::Made;
 use flysch_models::ahci::{Ahci as Model, Attached, Config, DiskConfig};
 use flysch_models::machine::Inline;
+use flysch_models::media::energy::Energy;
 use flysch_models::store::{FileStore, Store};
 
 use crate::error::Error;
@@ -258,6 +259,10 @@ impl<M: Witness> Open for Ahci<M> {
         all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
         all.extend(of_port(self.port()));
         all
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

@@ -6,6 +6,7 @@ use flysch_bench::results::Incident;
 use flysch_cam::cd::{self, Packets};
 use flysch_cam::{Disk, Shape};
 use flysch_files::Made;
+use flysch_models::media::energy::Energy;
 
 use crate::ahci::{self, AhciControl, AhciMachine, Begun};
 use crate::error::Error;
@@ -88,6 +89,10 @@ impl<M: Witness> Open for Cd<M> {
         all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
         all.extend(ahci::of_port(self.port()));
         all
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

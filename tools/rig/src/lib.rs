@@ -19,6 +19,8 @@ pub mod lane;
 pub mod nvme;
 mod open;
 mod pci;
+mod play;
+mod scsi;
 pub mod size;
 mod stack;
 mod target;
@@ -33,6 +35,7 @@ pub use function::{Served, serve};
 pub use image::{ImageError, ImageFault};
 pub use nvme::NvmeControl;
 pub use open::{Needs, Visitor};
+pub use scsi::{ScsiCommand, ScsiData, ScsiReply, scsi_command};
 pub use stack::{Plain, Stack};
 pub use target::{
     AhciQemuTarget, AhciTarget, CardKind, CardQemuTarget, ClockKind, CryptoTarget, Drive,

@@ -300,6 +300,7 @@ After the table.
             folder: folder.into(),
             imports: imports.iter().map(import).collect(),
             tests: Vec::new(),
+            is_published: true,
         }
     }
 

@@ -20,7 +20,7 @@ struct Tool {
     programs: &'static [&'static str],
 }
 
-const TOOLS: [Tool; 23] = [
+const TOOLS: [Tool; 24] = [
     Tool { name: "fio", package: "fio", programs: &["fio"] },
     Tool { name: "blktrace", package: "blktrace", programs: &["blkparse", "btt"] },
     Tool { name: "chromium", package: "chromium", programs: &["chromium"] },
@@ -38,6 +38,7 @@ const TOOLS: [Tool; 23] = [
     Tool { name: "xfsprogs", package: "xfsprogs", programs: &["mkfs.xfs"] },
     Tool { name: "libnbd", package: "libnbd-bin", programs: &["nbdinfo", "nbdcopy"] },
     Tool { name: "mtd-utils", package: "mtd-utils", programs: &["mkfs.ubifs", "mkfs.jffs2"] },
+    Tool { name: "python3", package: "python3", programs: &["python3"] },
     Tool { name: "qemu-utils", package: "qemu-utils", programs: &["qemu-io", "qemu-img"] },
     Tool { name: "sdparm", package: "sdparm", programs: &["sdparm"] },
     Tool { name: "sg3-utils", package: "sg3-utils", programs: &["sg_decode_sense", "sg_vpd"] },

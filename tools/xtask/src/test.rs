@@ -1,5 +1,8 @@
 //! `cargo xtask test`: everything that must hold, step by step, with a table at the end.
 
+#[cfg(test)]
+mod tests;
+
 use std::process::Command;
 use std::time::Instant;
 
@@ -29,7 +32,7 @@ struct Context<'a> {
 }
 
 /// In this order: what is quick and most often wrong comes first.
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 16] = [
     Step { name: "format", needs: &["rustfmt"], run: format },
     Step { name: "layers", needs: &[], run: |c| verdict(layers::check(c.workspace)?) },
     Step { name: "tidy", needs: &[], run: |c| verdict(tidy::check(c.workspace)?) },
@@ -37,8 +40,10 @@ const STEPS: [Step; 14] = [
     Step { name: "no-std", needs: &[BARE_TARGET], run: no_std },
     Step { name: "doc", needs: &[], run: doc },
     Step { name: "deny", needs: &["cargo-deny"], run: deny },
+    Step { name: "package", needs: &[], run: package },
     Step { name: "unit", needs: &[], run: unit },
     Step { name: "stories", needs: &[], run: stories },
+    Step { name: "python", needs: &["python3"], run: python },
     Step { name: "cost", needs: &["valgrind"], run: cost },
     Step { name: "qemu", needs: &["qemu"], run: qemu },
     Step { name: "bare-metal", needs: &["qemu", BARE_TARGET], run: bare_metal },
@@ -233,6 +238,18 @@ fn deny(context: &Context<'_>) -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
+/// That everything which is for others could be published: manifests, files, versions of what each
+/// crate needs. The packages are not built, as the crates are, by the other steps.
+fn package(context: &Context<'_>) -> Result<Outcome, String> {
+    let mut command = context.cargo(&["package", "--locked", "--quiet", "--workspace"]);
+    command.args(["--no-verify", "--allow-dirty"]);
+    for own in context.workspace.packages.iter().filter(|package| !package.is_published) {
+        command.args(["--exclude", &own.name]);
+    }
+    shell::run(&mut command)?;
+    Ok(Outcome::Passed)
+}
+
 /// Everything inside the crates.
 fn unit(context: &Context<'_>) -> Result<Outcome, String> {
     context.run_tests(&["--lib".into(), "--bins".into()], &[])?;
@@ -245,6 +262,25 @@ fn stories(context: &Context<'_>) -> Result<Outcome, String> {
     let targets = context.targets(|package, test| package != LAB && test != QEMU);
     context.run_tests(&targets, &[])?;
     Ok(context.needs.lacks_peers().map_or(Outcome::Passed, Outcome::Skipped))
+}
+
+/// The Python package, from the sources: what `maturin` would put into a wheel, side by side.
+fn python(context: &Context<'_>) -> Result<Outcome, String> {
+    let sources = context.workspace.root.join("bindings/python");
+    shell::run(&mut context.cargo(&["build", "--locked", "--package", "flysch-python"]))?;
+    let (place, built) = (context.workspace.target.join("python"), "debug/lib_flysch.so");
+    let package = place.join("flysch");
+    std::fs::create_dir_all(&package).map_err(|e| format!("{}: {e}", package.display()))?;
+    let copy = |from: std::path::PathBuf, name: &str| {
+        let copied = std::fs::copy(&from, package.join(name));
+        copied.map(drop).map_err(|e| format!("{}: {e}", from.display()))
+    };
+    copy(sources.join("python/flysch/__init__.py"), "__init__.py")?;
+    copy(context.workspace.target.join(built), "_flysch.abi3.so")?;
+    let mut tests = Command::new("python3");
+    tests.current_dir(&context.workspace.root).env("PYTHONPATH", place);
+    shell::run(tests.args(["-W", "error", "bindings/python/tests/test_flysch.py"]))?;
+    Ok(Outcome::Passed)
 }
 
 fn qemu(context: &Context<'_>) -> Result<Outcome, String> {
@@ -282,32 +318,4 @@ fn fuzz(context: &Context<'_>) -> Result<Outcome, String> {
 fn readme_examples(context: &Context<'_>) -> Result<Outcome, String> {
     let skipped = readme::run(context.workspace, context.needs)?;
     Ok(skipped.map_or(Outcome::Passed, Outcome::Skipped))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(words: &[&str]) -> Result<Options, Failure> {
-        let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-        Options::parse(&words)
-    }
-
-    #[test]
-    fn steps_are_chosen_by_name() {
-        let chosen = |words: &[&str]| {
-            let Ok(options) = parse(words) else { panic!("{words:?} refused") };
-            STEPS.iter().filter(|step| options.wants(step.name)).count()
-        };
-        assert_eq!(chosen(&[]), STEPS.len());
-        assert_eq!(chosen(&["--only", "tidy", "--only", "layers"]), 2);
-        assert_eq!(chosen(&["--skip", "qemu", "--no-install"]), STEPS.len() - 1);
-    }
-
-    #[test]
-    fn unknown_steps_and_options_are_wrong_use() {
-        for words in [&["--only", "tidi"][..], &["--only"], &["--fast"]] {
-            assert!(matches!(parse(words), Err(Failure::Usage(_))), "{words:?}");
-        }
-    }
 }

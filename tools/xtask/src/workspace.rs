@@ -27,6 +27,8 @@ pub(crate) struct Package {
     pub(crate) imports: Vec<(String, &'static str)>,
     /// Names of its integration tests.
     pub(crate) tests: Vec<String>,
+    /// Whether it is for others, too: everything that does not say `publish = false`.
+    pub(crate) is_published: bool,
 }
 
 impl Workspace {
@@ -83,6 +85,7 @@ fn package(root: &Path, value: &Value) -> Package {
         name: text_of(value, "name").to_owned(),
         folder: folder(manifest.parent().unwrap_or(root)),
         imports: imports.collect(),
+        is_published: value.get("publish").is_none_or(Value::is_null),
         tests: array(value, "targets")
             .filter(is_test)
             .map(|target| text_of(target, "name").to_owned())

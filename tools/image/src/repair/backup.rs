@@ -5,10 +5,10 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use flysch_mtd::StorageMut;
+use flysch_mtd::{FileStorage, StorageMut};
 use flysch_wire::ubifs::crc32;
 
-use crate::storage::{FileStorage, GROWTH_MAX};
+use crate::storage::GROWTH_MAX;
 
 /// A backup starts with this.
 const MAGIC: &[u8; 8] = b"FLYREPR1";

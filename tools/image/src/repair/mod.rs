@@ -10,15 +10,14 @@ use std::fs::File;
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::Error;
 use flysch_api::volume::Volume as _;
-use flysch_mtd::Image as PlainImage;
-use flysch_mtd::Storage;
+use flysch_mtd::{FileStorage, Image as PlainImage, Storage};
 use flysch_ubi::DeviceOptions;
 use flysch_ubifs::repair::{self, Change, Level, RepairError, Report};
 use flysch_ubifs::{FlatImage, MountError, Ubifs};
 use flysch_wire::ubi::VolumeFlags;
 
 use crate::open::{Contents, Image, Part, SharedVolume, Volume};
-use crate::storage::{FileStorage, GROWTH_MAX, Window};
+use crate::storage::{GROWTH_MAX, Window};
 use crate::writable::{AnyFlash, OwnVolume, Room, UBI_SPARE, UbiDevice, geometry};
 
 /// Why there is no repair.
@@ -102,6 +101,9 @@ impl Image {
         more: u32,
     ) -> Result<Report, RepairFailure> {
         let part = self.part_of(volume)?;
+        if self.lock.is_none() && self.device.is_none() {
+            return Err(unfit("it is in memory: write it to a file, and repair that"));
+        }
         let _lock = self.lock_for_writing().map_err(failed)?;
         match (&volume.contents, &volume.ubi) {
             (_, Some(_)) => self.repair_in_ubi((part, volume), (level, now, more)),
@@ -170,6 +172,11 @@ impl Image {
     ) -> Result<Report, RepairFailure> {
         if self.page_format.is_some() {
             return Err(unfit("a bare UBIFS with out-of-band bytes is not written to"));
+        }
+        // The file grows before the repair begins: a repair that is refused leaves it as it was.
+        let report = repair::survey(fs.volume().clone())?;
+        if report.level.is_some_and(|takes| takes > level) {
+            return Err(RepairError::Level(report).into());
         }
         let mut storage = FileStorage::open_writable(&self.path).map_err(failed)?;
         let start = part.region.range.start + self.offset;

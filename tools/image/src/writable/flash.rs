@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use flysch_api::flash::{Flash, FlashMut, Geometry};
 use flysch_linux::{Access, MtdDevice};
-use flysch_mtd::{Dump, Image as PlainImage, Partition, Storage};
+use flysch_mtd::{Dump, FileStorage, Image as PlainImage, Partition, Storage};
 
 use super::{Room, WritableError};
 use crate::open::{Image, Part};
-use crate::storage::{FileStorage, GROWTH_MAX, Window};
+use crate::storage::{GROWTH_MAX, Window};
 
 pub(crate) type AnyFlash<'a> = Box<dyn FlashMut + Send + Sync + 'a>;
 

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::target::Target;
 
 mod ahci;
+mod emmc;
 mod nvme;
 mod ufs;
 
@@ -47,6 +48,7 @@ pub fn serve(target: &Target) -> Result<Option<Box<dyn Served>>, Error> {
         Target::Ufs(target) => Box::new(PciFunction { model: ufs::open(target)? }),
         Target::Ahci(target) => Box::new(PciFunction { model: ahci::open(target)? }),
         Target::Nvme(target) => Box::new(PciFunction { model: nvme::open(target)? }),
+        Target::Emmc(target) => Box::new(emmc::open(target)?),
         _ => return Ok(None),
     }))
 }

@@ -8,9 +8,12 @@
 //! Content is read once, from front to back, and need not be kept. Where no correction makes it
 //! dear, a thread that reads on and on has a [`Window`] of its own on the flash, which moves along.
 
+use std::boxed::Box;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
+use std::{thread_local, vec};
 
 use flysch_api::flash::{Corrected, Error, Flash, Geometry, OobMode};
 

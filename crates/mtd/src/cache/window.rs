@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread_local;
+use std::vec::Vec;
 
 use flysch_api::flash::{Corrected, Flash};
 

@@ -1,0 +1,32 @@
+//! Flash images for Python: the module `flysch._flysch`, which the package `flysch` shows.
+//!
+//! | module | what |
+//! |---|---|
+//! | `image` | an image: opening, checking, repairing |
+//! | `volume` | its volumes: names, files, extracting |
+//! | `make` | new images |
+//! | `error` | exceptions |
+//!
+//! Whatever takes long releases the interpreter; nothing here keeps a reference to a Python object.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod error;
+mod image;
+mod make;
+mod volume;
+
+/// The native part of the package.
+#[pyo3::pymodule]
+mod _flysch {
+    #[pymodule_export]
+    use crate::error::{
+        DamagedError, EncryptedError, Error, MakeError, OpenError, RepairError, UnsupportedError,
+    };
+    #[pymodule_export]
+    use crate::image::{Change, Finding, Image, open};
+    #[pymodule_export]
+    use crate::make::{create_jffs2, create_ubifs};
+    #[pymodule_export]
+    use crate::volume::{DirEntry, Extraction, Stat, Volume};
+}

@@ -1,0 +1,359 @@
+//! Volumes of an image, and the files in them.
+
+use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flysch_api::vfs::{Attributes, FileKind, FileSystem, Inode, Timestamp};
+use flysch_image::{
+    ExtractOptions, Image, Progress, SharedFileSystem, Volume as Opened, extract, extract_raw,
+    follow, resolve,
+};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::error::{UnsupportedError, of_file, of_path};
+
+/// Most bytes of a file that are read at once, and that an attribute may have.
+const CHUNK: usize = 1 << 20;
+const XATTR_MAX: usize = 64 << 10;
+
+/// A volume of an image: of UBI, or the one that a bare UBIFS or JFFS2 is.
+#[pyclass(frozen, module = "flysch")]
+pub(crate) struct Volume {
+    image: Arc<Image>,
+    number: usize,
+}
+
+/// What stat tells of a file, in the names of `os.stat_result`.
+#[pyclass(frozen, get_all, module = "flysch")]
+pub(crate) struct Stat {
+    st_mode: u32,
+    st_ino: u64,
+    st_nlink: u32,
+    st_uid: u32,
+    st_gid: u32,
+    st_size: u64,
+    st_blocks: u64,
+    /// Device nodes: their number, as `os.makedev` makes it.
+    st_rdev: u64,
+    st_atime: f64,
+    st_mtime: f64,
+    st_ctime: f64,
+    st_atime_ns: i128,
+    st_mtime_ns: i128,
+    st_ctime_ns: i128,
+}
+
+/// One name of a directory.
+#[pyclass(frozen, get_all, module = "flysch")]
+pub(crate) struct DirEntry {
+    name: OsString,
+    inode: u64,
+    /// The type bits of st_mode.
+    kind: u32,
+}
+
+/// What an extraction did.
+#[pyclass(frozen, get_all, module = "flysch")]
+pub(crate) struct Extraction {
+    /// Files, directories and all else that were made.
+    files: u64,
+    /// Bytes written.
+    bytes: u64,
+    /// What could not be extracted: path and cause.
+    failures: Vec<(OsString, String)>,
+    /// Files whose owner could not be set, device nodes that could not be made, attributes that
+    /// could not be set, for lack of rights.
+    without_owner: u64,
+    without_device: u64,
+    without_xattr: u64,
+}
+
+fn seconds(time: Timestamp) -> f64 {
+    time.seconds as f64 + f64::from(time.nanoseconds) / 1e9
+}
+
+fn nanoseconds(time: Timestamp) -> i128 {
+    i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+}
+
+impl From<Attributes> for Stat {
+    fn from(attributes: Attributes) -> Self {
+        let Attributes { accessed, modified, changed, .. } = attributes;
+        Self {
+            st_mode: attributes.kind.mode_bits() | u32::from(attributes.permissions),
+            st_ino: attributes.inode.0,
+            st_nlink: attributes.links,
+            st_uid: attributes.owner,
+            st_gid: attributes.group,
+            st_size: attributes.size,
+            st_blocks: attributes.blocks,
+            st_rdev: attributes.device.to_huge(),
+            st_atime: seconds(accessed),
+            st_mtime: seconds(modified),
+            st_ctime: seconds(changed),
+            st_atime_ns: nanoseconds(accessed),
+            st_mtime_ns: nanoseconds(modified),
+            st_ctime_ns: nanoseconds(changed),
+        }
+    }
+}
+
+#[pymethods]
+impl Stat {
+    fn __repr__(&self) -> String {
+        let Self { st_mode, st_ino, st_size, .. } = self;
+        format!("<flysch.Stat st_mode={st_mode:#o} st_ino={st_ino} st_size={st_size}>")
+    }
+}
+
+#[pymethods]
+impl DirEntry {
+    fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory.mode_bits()
+    }
+
+    fn is_file(&self) -> bool {
+        self.kind == FileKind::Regular.mode_bits()
+    }
+
+    fn is_symlink(&self) -> bool {
+        self.kind == FileKind::Symlink.mode_bits()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<flysch.DirEntry {:?}>", self.name)
+    }
+}
+
+#[pymethods]
+impl Extraction {
+    fn __repr__(&self) -> String {
+        let Self { files, bytes, failures, .. } = self;
+        format!("<flysch.Extraction {files} files, {bytes} bytes, {} failures>", failures.len())
+    }
+}
+
+impl Volume {
+    pub(crate) fn new(image: Arc<Image>, number: usize) -> Self {
+        Self { image, number }
+    }
+
+    /// The volume itself.
+    pub(crate) fn get(&self) -> &Opened {
+        self.image.volumes().nth(self.number).expect("volumes do not go")
+    }
+
+    fn fs(&self) -> PyResult<SharedFileSystem> {
+        let volume = self.get();
+        volume.file_system().ok_or_else(|| {
+            let why = volume.failure().unwrap_or("there is no file system in it");
+            UnsupportedError::new_err(format!("volume {}: {why}", volume.name))
+        })
+    }
+
+    /// The inode of a path; with `follow_symlinks` of what its last name leads to.
+    fn find(&self, path: &OsStr, follow_symlinks: bool) -> PyResult<(SharedFileSystem, Inode)> {
+        let fs = self.fs()?;
+        let found = match follow_symlinks {
+            true => follow(&*fs, path.as_bytes()),
+            false => resolve(&*fs, path.as_bytes()),
+        };
+        let inode = found.map_err(of_path)?;
+        Ok((fs, inode))
+    }
+
+    fn entries(&self, path: &OsStr) -> PyResult<Vec<DirEntry>> {
+        let (fs, inode) = self.find(path, true)?;
+        let mut entries = Vec::new();
+        let listed = fs.list(inode, 0, &mut |entry| {
+            entries.push(DirEntry {
+                name: OsString::from_vec(entry.name.to_vec()),
+                inode: entry.inode.0,
+                kind: entry.kind.mode_bits(),
+            });
+            ControlFlow::Continue(())
+        });
+        listed.map_err(|error| of_file(error, path))?;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+}
+
+/// So many bytes from `offset` on, less at the end.
+fn read_at(
+    fs: &dyn FileSystem,
+    inode: Inode,
+    mut offset: u64,
+    size: u64,
+) -> Result<Vec<u8>, flysch_api::vfs::Error> {
+    let left = fs.attributes(inode)?.size.saturating_sub(offset).min(size);
+    // A size is a number in an image: what is not there is not asked memory for.
+    let mut bytes = Vec::new();
+    let mut left = usize::try_from(left).unwrap_or(usize::MAX);
+    if left == 0 {
+        // Directories, devices and the like say what they are, whatever their size.
+        fs.read(inode, offset, &mut [])?;
+    }
+    while left > 0 {
+        let start = bytes.len();
+        bytes.resize(start + left.min(CHUNK), 0);
+        let read = fs.read(inode, offset, &mut bytes[start..])?;
+        bytes.truncate(start + read);
+        if read == 0 {
+            break;
+        }
+        offset += read as u64;
+        left -= read;
+    }
+    Ok(bytes)
+}
+
+#[pymethods]
+impl Volume {
+    /// Name of the UBI volume, else of its format.
+    #[getter]
+    fn name(&self) -> String {
+        self.get().name.clone()
+    }
+
+    /// Id of the UBI volume.
+    #[getter]
+    fn id(&self) -> Option<u32> {
+        self.get().id
+    }
+
+    /// "ubifs", "jffs2", "raw" or "broken".
+    #[getter]
+    fn format(&self) -> &'static str {
+        self.get().format()
+    }
+
+    /// Why its file system cannot be opened.
+    #[getter]
+    fn failure(&self) -> Option<String> {
+        self.get().failure().map(str::to_owned)
+    }
+
+    /// Names in a directory, sorted.
+    #[pyo3(signature = (path=OsString::from("/")))]
+    fn listdir(&self, path: OsString) -> PyResult<Vec<OsString>> {
+        Ok(self.entries(&path)?.into_iter().map(|entry| entry.name).collect())
+    }
+
+    /// Names in a directory with what they are, sorted.
+    #[pyo3(signature = (path=OsString::from("/")))]
+    fn scandir(&self, path: OsString) -> PyResult<Vec<DirEntry>> {
+        self.entries(&path)
+    }
+
+    /// What stat tells of a file.
+    #[pyo3(signature = (path, *, follow_symlinks=true))]
+    fn stat(&self, path: OsString, follow_symlinks: bool) -> PyResult<Stat> {
+        let (fs, inode) = self.find(&path, follow_symlinks)?;
+        Ok(fs.attributes(inode).map_err(|error| of_file(error, &path))?.into())
+    }
+
+    /// Whether the path leads to something.
+    fn exists(&self, path: OsString) -> PyResult<bool> {
+        Ok(follow(&*self.fs()?, path.as_bytes()).is_ok())
+    }
+
+    /// Bytes of a file: `size` from `offset` on, or all.
+    #[pyo3(signature = (path, *, offset=0, size=None))]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        path: OsString,
+        offset: u64,
+        size: Option<u64>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (fs, inode) = self.find(&path, true)?;
+        let bytes = py.detach(|| read_at(&*fs, inode, offset, size.unwrap_or(u64::MAX)));
+        Ok(PyBytes::new(py, &bytes.map_err(|error| of_file(error, &path))?))
+    }
+
+    /// Where a symbolic link leads.
+    fn readlink(&self, path: OsString) -> PyResult<OsString> {
+        let (fs, inode) = self.find(&path, false)?;
+        let failed = |error| of_file(error, &path);
+        if fs.attributes(inode).map_err(failed)?.kind != FileKind::Symlink {
+            let path = path.to_string_lossy().into_owned();
+            return Err(PyOSError::new_err((22, "not a symbolic link", path)));
+        }
+        Ok(OsString::from_vec(read_at(&*fs, inode, 0, 4096).map_err(failed)?))
+    }
+
+    /// Names of a file's extended attributes.
+    #[pyo3(signature = (path, *, follow_symlinks=true))]
+    fn listxattr(&self, path: OsString, follow_symlinks: bool) -> PyResult<Vec<OsString>> {
+        let (fs, inode) = self.find(&path, follow_symlinks)?;
+        let mut names = Vec::new();
+        fs.list_xattrs(inode, &mut |name| names.push(OsString::from_vec(name.to_vec())))
+            .map_err(|error| of_file(error, &path))?;
+        Ok(names)
+    }
+
+    /// The value of an extended attribute.
+    #[pyo3(signature = (path, attribute, *, follow_symlinks=true))]
+    fn getxattr<'py>(
+        &self,
+        py: Python<'py>,
+        path: OsString,
+        attribute: OsString,
+        follow_symlinks: bool,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (fs, inode) = self.find(&path, follow_symlinks)?;
+        let mut value = vec![0; XATTR_MAX];
+        let len = fs
+            .read_xattr(inode, attribute.as_bytes(), &mut value)
+            .map_err(|error| of_file(error, &path))?;
+        Ok(PyBytes::new(py, &value[..len]))
+    }
+
+    /// Extracts everything into `directory`, which is made or must be empty; a volume without file
+    /// system becomes a file of that name. Owners and device nodes take rights; what was left out
+    /// is told in the answer.
+    #[pyo3(signature = (directory, *, keep_damaged=false, threads=0))]
+    fn extract(
+        &self,
+        py: Python<'_>,
+        directory: PathBuf,
+        keep_damaged: bool,
+        threads: usize,
+    ) -> PyResult<Extraction> {
+        use flysch_image::Contents;
+        let options = ExtractOptions { threads, keep_damaged };
+        let volume = self.get();
+        let done = py.detach(|| match (&volume.contents, volume.file_system()) {
+            (_, Some(fs)) => extract(&*fs, &directory, &options, &Progress::default()),
+            (Contents::Raw(flash) | Contents::Broken(flash, _), None) => {
+                extract_raw(flash, &directory, &options, &Progress::default())
+            }
+            _ => unreachable!("UBIFS and JFFS2 are file systems"),
+        });
+        let done = done.map_err(|error| {
+            // Of an error without a number only the text says what it is.
+            let text = error.to_string();
+            PyOSError::new_err((error.raw_os_error().unwrap_or(0), text, directory.clone()))
+        })?;
+        let failures = done.failures.into_iter();
+        Ok(Extraction {
+            files: done.files,
+            bytes: done.bytes,
+            failures: failures.map(|f| (OsString::from_vec(f.path), f.cause)).collect(),
+            without_owner: done.without_owner,
+            without_device: done.without_device,
+            without_xattr: done.without_xattr,
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        let volume = self.get();
+        format!("<flysch.Volume {:?}: {}>", volume.name, volume.format())
+    }
+}

@@ -1,0 +1,224 @@
+"""The package, on images that it made and on images of mtd-utils."""
+
+import io
+import os
+import pathlib
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import flysch
+
+HANDLER = pathlib.Path(__file__).parents[3] / "examples/python/flysch_handler.py"
+UBIFS = ["-m", "2048", "-e", "126976", "-c", "200"]
+
+
+def make_tree(root):
+    """A tree with all that is small enough to be looked at; what is in it, by path."""
+    (root / "etc").mkdir(parents=True)
+    (root / "lib/deep/er").mkdir(parents=True)
+    (root / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\n")
+    (root / "lib/deep/er/blob").write_bytes(os.urandom(300_000))
+    (root / "empty").write_bytes(b"")
+    with open(root / "holes", "wb") as file:
+        file.seek(1_000_000)
+        file.write(b"end")
+    os.symlink("../etc/passwd", root / "lib/link")
+    os.symlink("etc", root / "dir")
+    os.mkfifo(root / "fifo", 0o600)
+    name = os.fsdecode(b"not-\xff-utf8")
+    (root / name).write_text("named so")
+    return root
+
+
+class Made(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.tree = make_tree(self.folder / "tree")
+
+    def ubifs(self):
+        path = self.folder / "image.ubifs"
+        flysch.create_ubifs(self.tree, path, min_io_size=2048, leb_size=126976)
+        return path
+
+    def same_as_tree(self, volume):
+        found = {}
+        for path, directories, files in flysch.walk(volume):
+            for name in directories + files:
+                found[(path.rstrip("/") + "/" + name).lstrip("/")] = None
+        there = {str(p.relative_to(self.tree)) for p in self.tree.rglob("*")}
+        self.assertEqual(set(found), there)
+        for name in there:
+            real, ours = os.lstat(self.tree / name), volume.stat(name, follow_symlinks=False)
+            self.assertEqual(stat.filemode(ours.st_mode), stat.filemode(real.st_mode), name)
+            if not stat.S_ISDIR(real.st_mode):
+                self.assertEqual(ours.st_size, real.st_size, name)
+            self.assertEqual(int(ours.st_mtime), int(real.st_mtime), name)
+            if stat.S_ISREG(real.st_mode):
+                self.assertEqual(volume.read(name), (self.tree / name).read_bytes(), name)
+            if stat.S_ISLNK(real.st_mode):
+                self.assertEqual(volume.readlink(name), os.readlink(self.tree / name))
+
+    def test_a_path_bytes_and_a_file_are_opened_alike(self):
+        path = self.ubifs()
+        with open(path, "rb") as file:
+            sources = [path, str(path), path.read_bytes(), bytearray(path.read_bytes()), file]
+            for source in sources:
+                image = flysch.open(source)
+                self.assertEqual([v.format for v in image.volumes], ["ubifs"])
+                self.same_as_tree(image["ubifs"])
+        with self.assertRaisesRegex(TypeError, "binary mode"):
+            flysch.open(io.StringIO("text"))
+        with self.assertRaises(TypeError):
+            flysch.open(7)
+
+    def test_jffs2_of_both_orders(self):
+        for big in (False, True):
+            path = self.folder / "image.jffs2"
+            flysch.create_jffs2(self.tree, path, erase_size=65536, big_endian=big, pad=True)
+            self.assertEqual(path.stat().st_size % 65536, 0)
+            self.same_as_tree(flysch.open(path)["jffs2"])
+
+    @unittest.skipUnless(shutil.which("mkfs.ubifs") and shutil.which("ubinize"), "no mtd-utils")
+    def test_what_mtd_utils_made(self):
+        made = self.folder / "u.ubifs"
+        subprocess.run(["mkfs.ubifs", *UBIFS, "-r", self.tree, "-o", made], check=True)
+        ini = f"[data]\nmode=ubi\nimage={made}\nvol_id=2\nvol_type=dynamic\nvol_name=data\n"
+        (self.folder / "ini").write_text(ini + "vol_size=8MiB\n")
+        ubi = self.folder / "ubi"
+        shape = ["-m", "2048", "-p", "128KiB"]
+        subprocess.run(["ubinize", *shape, "-o", ubi, self.folder / "ini"], check=True)
+        image = flysch.open(ubi)
+        self.assertEqual([(v.name, v.id, v.format) for v in image.volumes], [("data", 2, "ubifs")])
+        self.same_as_tree(image["data"])
+        self.assertEqual([f for f in image.check() if f.severity != "note"], [])
+        done = image["data"].extract(self.folder / "out")
+        self.assertEqual(done.failures, [])
+        diff = subprocess.run(
+            ["diff", "-r", "--no-dereference", "-x", "fifo", self.tree, self.folder / "out"],
+            capture_output=True,
+        )
+        self.assertEqual((diff.returncode, diff.stdout), (0, b""))
+
+    def test_a_handler_for_unpackers(self):
+        """Beside jefferson, if it is installed."""
+        image = self.folder / "image.jffs2"
+        flysch.create_jffs2(self.tree, image, pad=True)
+        firmware = self.folder / "firmware"
+        firmware.write_bytes(bytes(65536) + image.read_bytes() + bytes(1000))
+
+        def run(source, folder):
+            command = [sys.executable, HANDLER, source, folder]
+            return subprocess.run(command, capture_output=True, text=True)
+
+        done = run(firmware, self.folder / "deep/out")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        ours = self.folder / "deep/out/jffs2"
+        self.assertEqual((ours / "etc/passwd").read_bytes(), (self.tree / "etc/passwd").read_bytes())
+        if peer := shutil.which("jefferson"):
+            theirs = self.folder / "theirs"
+            subprocess.run([peer, "-d", theirs, image], check=True, capture_output=True)
+            diff = ["diff", "-r", "--no-dereference", "-x", "fifo", ours, theirs]
+            self.assertEqual(subprocess.run(diff, capture_output=True).stdout, b"")
+        done = run(self.tree / "empty", self.folder / "nothing")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "empty: is empty")
+
+    def test_paths_lead_where_linux_would(self):
+        volume = flysch.open(self.ubifs())["ubifs"]
+        self.assertEqual(volume.read("/lib/link"), (self.tree / "etc/passwd").read_bytes())
+        self.assertEqual(volume.listdir("/dir"), ["passwd"])
+        self.assertTrue(volume.exists("/dir/passwd") and not volume.exists("/dir/none"))
+        with self.assertRaises(FileNotFoundError) as absent:
+            volume.read("/etc/none")
+        self.assertEqual(absent.exception.filename, "/etc/none")
+        with self.assertRaises(NotADirectoryError):
+            volume.listdir("/etc/passwd")
+        with self.assertRaises(IsADirectoryError):
+            volume.read("/etc")
+        with self.assertRaises(OSError):
+            volume.read("/fifo")
+        with self.assertRaises(OSError):
+            volume.readlink("/etc")
+
+    def test_files_are_files(self):
+        volume = flysch.open(self.ubifs())["ubifs"]
+        real = (self.tree / "lib/deep/er/blob").read_bytes()
+        with flysch.open_file(volume, "/lib/deep/er/blob") as file:
+            self.assertEqual(file.read(10), real[:10])
+            self.assertEqual(file.seek(-5, io.SEEK_END), len(real) - 5)
+            self.assertEqual(file.read(), real[-5:])
+            self.assertEqual(file.seek(200_000), 200_000)
+            self.assertEqual(file.read(), real[200_000:])
+            self.assertEqual(file.read(), b"")
+        with self.assertRaises(ValueError):
+            file.read()
+        with self.assertRaises(IsADirectoryError):
+            flysch.open_file(volume, "/etc")
+
+    def test_threads_read_at_once(self):
+        volume = flysch.open(self.ubifs())["ubifs"]
+        real, wrong = (self.tree / "lib/deep/er/blob").read_bytes(), []
+
+        def read():
+            for at in range(0, len(real), 7777):
+                if volume.read("/lib/deep/er/blob", offset=at, size=9000) != real[at : at + 9000]:
+                    wrong.append(at)
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        self.assertEqual(wrong, [])
+
+    def test_damage_is_an_exception_and_a_finding(self):
+        path = self.ubifs()
+        image = bytearray(path.read_bytes())
+        at = image.find((self.tree / "lib/deep/er/blob").read_bytes()[40:60])
+        self.assertGreater(at, 0, "random bytes are stored as they are")
+        image[at] ^= 0xFF
+        damaged = flysch.open(bytes(image))
+        with self.assertRaises(flysch.DamagedError):
+            damaged["ubifs"].read("/lib/deep/er/blob")
+        self.assertEqual(damaged["ubifs"].read("/etc/passwd")[:4], b"root")
+        lost = [finding for finding in damaged.check() if finding.severity == "lost"]
+        self.assertEqual({finding.path for finding in lost}, {"/lib/deep/er/blob"})
+        self.assertIn("data node", str(lost[0]))
+        done = damaged["ubifs"].extract(self.folder / "out")
+        self.assertEqual([name for name, _ in done.failures], ["lib/deep/er/blob"])
+        # What is in memory is not repaired; a file is.
+        with self.assertRaisesRegex(flysch.RepairError, "in memory"):
+            damaged.repair("ubifs", level="danger-default")
+        path.write_bytes(image)
+        plan = flysch.open(path).repair("ubifs", dry_run=True)
+        self.assertEqual({change.level for change in plan}, {"danger-default"})
+        with self.assertRaisesRegex(flysch.RepairError, "danger-default"):
+            flysch.open(path).repair("ubifs")
+        self.assertEqual(path.read_bytes(), bytes(image), "a refused repair writes nothing")
+        self.assertTrue(flysch.open(path).repair("ubifs", level="danger-default"))
+        self.assertEqual([f for f in flysch.open(path).check() if f.severity != "note"], [])
+
+    def test_what_cannot_be_opened_or_made(self):
+        for source in (b"", b"\0" * 4096, self.folder / "none", self.tree):
+            with self.assertRaises(flysch.OpenError):
+                flysch.open(source)
+        with self.assertRaisesRegex(KeyError, "there are ubifs"):
+            flysch.open(self.ubifs())["root"]
+        with self.assertRaisesRegex(ValueError, "lzo, zlib, zstd"):
+            flysch.create_ubifs(self.tree, "x", min_io_size=8, leb_size=65536, compression="xz")
+        output = self.folder / "there"
+        output.write_text("as it was")
+        with self.assertRaises(flysch.MakeError):
+            flysch.create_ubifs(self.tree, output, min_io_size=2048, leb_size=1000)
+        self.assertEqual(output.read_text(), "as it was")
+        for bad in ("nonsense", "bch99"):
+            with self.assertRaisesRegex(ValueError, "ecc: "):
+                flysch.open(self.ubifs(), ecc=bad)
+
+
+if __name__ == "__main__":
+    unittest.main()

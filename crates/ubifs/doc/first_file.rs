@@ -1,0 +1,43 @@
+use flysch_api::vfs::{
+    DeviceNumber, FileKind, FileSystem as _, FileSystemMut as _, NewFile, Timestamp,
+};
+use flysch_api::volume::VolumeMut;
+use flysch_ubifs::create::{CreateOptions, NewInode, format};
+use flysch_ubifs::{Options, Ubifs, UbifsMut};
+
+/// Makes an empty file system on `volume` (mkfs.ubifs), mounts it, writes a file, unmounts it, and
+/// reads the file from what is on the flash.
+pub fn first_file<V: VolumeMut>(
+    mut volume: V,
+    text: &[u8],
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    // There is no clock inside: whoever changes something says when that is.
+    let now = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
+    let shape = volume.geometry();
+    let page = shape.write_size.unwrap_or(2048);
+    let options = CreateOptions::new(page, shape.leb_size, shape.lebs);
+    format(&mut volume, &options, &NewInode::directory(now))?;
+
+    // Mounted for writing. What was done is on the flash after `sync`, and not before.
+    let mut fs = UbifsMut::open(volume)?;
+    let root = fs.statistics().root;
+    let file = NewFile {
+        kind: FileKind::Regular,
+        permissions: 0o644,
+        owner: 0,
+        group: 0,
+        device: DeviceNumber { major: 0, minor: 0 },
+        target: b"",
+    };
+    let motd = fs.create(root, b"motd", &file, now)?;
+    fs.write(motd, 0, text, now)?;
+    fs.sync(Some(motd))?;
+    let volume = fs.close()?;
+
+    // Opened for reading: the flash is never written to.
+    let fs = Ubifs::open(volume, &Options::default())?;
+    let mut read = vec![0; text.len()];
+    let len = fs.read(fs.lookup(root, b"motd")?, 0, &mut read)?;
+    read.truncate(len);
+    Ok(read)
+}

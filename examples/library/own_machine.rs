@@ -1,0 +1,118 @@
+//! A machine of one's own under the UFS driver.
+//!
+//! ```console
+//! $ cargo run -p flysch-tests --example own_machine
+//! ```
+//!
+//! A machine is registers, DMA memory, time and interrupts. This one counts what the driver does
+//! with them. Beneath it is a model, so that it runs anywhere; at each call stands what a board
+//! does there.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::rc::Rc;
+
+use flysch_api::machine::{
+    Clock, DmaRegion, DmaSlice, Identity, Instant, Machine, Registers, Wake,
+};
+use flysch_models::machine::{Inline, Mode};
+use flysch_models::ufs::{Config, Ufs};
+use flysch_ufs::{Host, Options};
+
+/// Accesses so far.
+#[derive(Debug, Default)]
+struct Counts {
+    reads: Cell<u32>,
+    writes: Cell<u32>,
+    /// Bytes that went from the processor's caches to memory, or had to be dropped from them.
+    synchronised: Cell<u64>,
+}
+
+/// Cloning gives another handle: each lane of the driver has one.
+#[derive(Clone)]
+struct Board {
+    bus: Inline<Ufs>,
+    counts: Rc<Counts>,
+}
+
+impl Registers for Board {
+    /// This board's device does not watch the bus, so the driver says what to synchronise. Most
+    /// machines with PCI are coherent and leave this, and the two calls below, as they are.
+    const COHERENT: bool = false;
+
+    fn read32(&self, offset: u32) -> u32 {
+        self.counts.reads.set(self.counts.reads.get() + 1);
+        // A volatile read of the window, then a barrier (acquire): `readl`.
+        self.bus.read32(offset)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.counts.writes.set(self.counts.writes.get() + 1);
+        // A barrier (release), then a volatile write of the window: `writel`.
+        self.bus.write32(offset, value);
+    }
+
+    fn sync_for_device(&self, range: DmaSlice) {
+        // Clean these lines of the data cache.
+        self.count(range);
+    }
+
+    fn sync_for_cpu(&self, range: DmaSlice) {
+        // Invalidate these lines of the data cache.
+        self.count(range);
+    }
+}
+
+impl Board {
+    fn count(&self, range: DmaSlice) {
+        let all = &self.counts.synchronised;
+        all.set(all.get() + u64::from(range.len));
+    }
+}
+
+impl Clock for Board {
+    fn now(&self) -> Instant {
+        // A counter that never goes back, in nanoseconds.
+        self.bus.now()
+    }
+
+    fn wait(&self, until: Option<Instant>) -> Wake {
+        // Sleep until the interrupt or a timer at `until`. Who cannot sleep may come back at once.
+        self.bus.wait(until)
+    }
+}
+
+impl Machine for Board {
+    fn memory(&self) -> &DmaRegion {
+        // Memory that the device reaches, and the address by which it does (behind an IOMMU: the
+        // IOVA). Memory that is there already becomes a region by
+        // `DmaRegion::from_static` or `from_owner`.
+        self.bus.memory()
+    }
+
+    fn identity(&self) -> Identity {
+        // On PCI vendor and device id: the rows of the driver's quirk table go by it.
+        self.bus.identity()
+    }
+}
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::default();
+    let memory = DmaRegion::zeroed(Host::<Board>::memory_len(&options), 0x4000_0000);
+    let model = Ufs::new(Config::default(), memory.clone())?;
+    let bus = Inline::new(model, memory, Identity::default(), Mode::Virtual);
+    let board = Board { bus, counts: Rc::default() };
+
+    let mut host = Host::new(board.clone(), board.memory().clone(), options)?;
+    host.bring_up(&board)?;
+    let Counts { reads, writes, synchronised } = &*board.counts;
+    println!(
+        "up after {} reads and {} writes of registers, {} bytes synchronised, {} us",
+        reads.get(),
+        writes.get(),
+        synchronised.get(),
+        board.now().nanos() / 1000
+    );
+    assert!(reads.get() > 0 && writes.get() > 0 && synchronised.get() > 0);
+    Ok(())
+}

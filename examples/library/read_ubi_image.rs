@@ -1,0 +1,59 @@
+//! Reads a file out of a UBI image, as it was dumped from a chip or made by ubinize.
+//!
+//! ```console
+//! $ cargo run -p flysch-tests --example read_ubi_image -- IMAGE VOLUME FILE
+//! ```
+//!
+//! Nothing is mounted, no root is needed, and the image is never written to.
+
+use std::error::Error;
+use std::path::Path;
+
+use flysch_api::flash::Geometry;
+use flysch_api::vfs::FileSystem;
+use flysch_mtd::{CachedFlash, FileStorage, Image, Storage};
+use flysch_ubi::{Ubi, find_images};
+use flysch_ubifs::Ubifs;
+
+/// The content of `path`, which begins with a slash, in the UBIFS of volume `volume`.
+pub(crate) fn read(image: &Path, volume: &str, path: &str) -> Result<Vec<u8>, Box<dyn Error>> {
+    // A file is bytes; of the chip it came from, UBI's own headers tell what has to be known. What
+    // is read of it once is kept: index nodes are small, and many lie on one page.
+    let storage = FileStorage::open(image)?;
+    let shape = Geometry::nor(storage.size(), 64 << 10);
+    let flash = CachedFlash::new(Image::new(&storage, shape));
+
+    let found = find_images(&flash, None);
+    let first = *found.first().ok_or("there is no UBI in it")?;
+    let ubi = Ubi::attach(&flash, first, &flysch_ubi::Options::default())?;
+    let id = ubi.volumes().iter().find(|info| info.name == volume.as_bytes());
+    let id = id.ok_or_else(|| format!("there is no volume `{volume}` in it"))?.id;
+    let lebs = ubi.volume(id).expect("it was in the list");
+
+    let fs = Ubifs::open(lebs, &flysch_ubifs::Options::default())?;
+    let mut inode = fs.statistics().root;
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        inode = fs.lookup(inode, name.as_bytes())?;
+    }
+    // A symbolic link would be read as the path it leads to.
+    let mut content = vec![0; fs.attributes(inode)?.size.try_into()?];
+    let mut done = 0;
+    while done < content.len() {
+        match fs.read(inode, done as u64, &mut content[done..])? {
+            0 => break,
+            more => done += more,
+        }
+    }
+    content.truncate(done);
+    Ok(content)
+}
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [image, volume, path] = arguments.as_slice() else {
+        return Err("usage: read_ubi_image IMAGE VOLUME FILE".into());
+    };
+    let content = read(image.as_ref(), volume, path)?;
+    std::io::Write::write_all(&mut std::io::stdout(), &content)?;
+    Ok(())
+}

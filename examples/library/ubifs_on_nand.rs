@@ -1,0 +1,67 @@
+//! UBIFS on a NAND chip: format, mount, write, unmount, mount again, read.
+//!
+//! ```console
+//! $ cargo run -p flysch-tests --example ubifs_on_nand
+//! ```
+//!
+//! The chip is a model. Yours is a type that implements
+//! [`FlashMut`](flysch_api::flash::FlashMut); everything above stays as it is here.
+
+use std::error::Error;
+
+use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp};
+use flysch_models::nand::{Config, NandChip, Profile};
+use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
+use flysch_ubifs::UbifsMut;
+use flysch_ubifs::create::{CreateOptions, NewInode, format};
+
+/// There is no clock inside: whoever changes a file says when that is.
+const NOW: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
+
+const FILE: NewFile<'static> = NewFile {
+    kind: FileKind::Regular,
+    permissions: 0o644,
+    owner: 0,
+    group: 0,
+    device: DeviceNumber { major: 0, minor: 0 },
+    target: b"",
+};
+
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    // A chip that corrects its pages by itself, as most behind a controller do, with two blocks
+    // that were bad when it left the factory.
+    let profile = Profile::named("K9F1G08U0B").expect("a chip that is known").with_blocks(128);
+    let config = Config { corrects: true, factory_bad: 2, ..Config::default() };
+    let chip = NandChip::new(profile, config);
+
+    // ubiformat, ubimkvol, mkfs.ubifs.
+    let options = DeviceOptions::default();
+    let mut device = Device::format(chip, &FormatOptions::new(0x1234_5678), &options)?;
+    let (write_size, leb_size) = (device.write_size(), device.leb_size());
+    let lebs = device.account().available;
+    let id = device.create(&NewVolume::dynamic(b"data", lebs))?;
+    let mut volume = device.into_volume(id)?;
+    let shape = CreateOptions::new(write_size, leb_size, lebs);
+    format(&mut volume, &shape, &NewInode::directory(NOW))?;
+
+    // A file, and what makes it last: until `sync` a power cut may take it.
+    let mut fs = UbifsMut::open(volume)?;
+    let root = fs.statistics().root;
+    let log = fs.create(root, b"boot.log", &FILE, NOW)?;
+    fs.write(log, 0, b"it was the third time\n", NOW)?;
+    fs.sync(Some(log))?;
+
+    // All the way down, and up again from what is on the chip.
+    let chip = fs.close()?.into_device().detach()?;
+    let device = Device::attach(chip, &options)?;
+    let id = device.find(b"data").ok_or("the volume is gone")?;
+    let fs = UbifsMut::open(device.into_volume(id)?)?;
+    let log = fs.lookup(root, b"boot.log")?;
+    let mut text = [0; 64];
+    let len = fs.read(log, 0, &mut text)?;
+    assert_eq!(&text[..len], b"it was the third time\n");
+
+    let chip = fs.volume().device().flash();
+    println!("{:?}, and {:.1} ms of the chip's time", chip.counts(), chip.busy_ns() as f64 / 1e6);
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! What a user of the crates sees: the examples of `examples/library`, as they are.
+
+use std::path::Path;
+
+use flysch_api::flash::Geometry;
+use flysch_mtd::Image;
+use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
+
+use crate::image_common::{Noise, has_mtd_utils, run};
+
+#[path = "../../../examples/library/disk_over_the_model.rs"]
+mod disk_over_the_model;
+#[expect(unreachable_pub, reason = "public on the page it is from")]
+#[path = "../../../crates/ubifs/doc/first_file.rs"]
+mod first_file;
+#[expect(unreachable_pub, reason = "public on the page it is from")]
+#[path = "../../../crates/ubi/doc/first_volume.rs"]
+mod first_volume;
+#[path = "../../../examples/library/own_machine.rs"]
+mod own_machine;
+#[path = "../../../examples/library/own_port.rs"]
+mod own_port;
+#[path = "../../../examples/library/read_ubi_image.rs"]
+mod read_ubi_image;
+#[path = "../../../examples/library/ubifs_on_nand.rs"]
+mod ubifs_on_nand;
+
+#[test]
+fn the_examples_run() {
+    disk_over_the_model::main().expect("disk_over_the_model");
+    own_machine::main().expect("own_machine");
+    own_port::main().expect("own_port");
+    ubifs_on_nand::main().expect("ubifs_on_nand");
+    let usage = read_ubi_image::main().expect_err("without an image");
+    assert!(usage.to_string().starts_with("usage: "), "{usage}");
+}
+
+/// An erased chip of 64 blocks in memory.
+fn chip() -> Image<Vec<u8>> {
+    Image::new(vec![0xFF; 64 << 17], Geometry::nand(64 << 17, 128 << 10, 2048, 2048)).strict()
+}
+
+#[test]
+fn the_front_pages_of_the_flash_crates_run() {
+    let text = b"bootdelay=3";
+    assert_eq!(first_volume::first_volume(chip(), text).unwrap(), text);
+    let format = FormatOptions::new(7);
+    let mut device = Device::format(chip(), &format, &DeviceOptions::default()).unwrap();
+    let lebs = device.account().available;
+    let id = device.create(&NewVolume::dynamic(b"data", lebs)).unwrap();
+    let volume = device.into_volume(id).unwrap();
+    assert_eq!(first_file::first_file(volume, text).unwrap(), text);
+}
+
+/// Makes a UBI image with mtd-utils: one volume `data`, in it `content` as `/etc/blob`.
+fn ubi_image(folder: &Path, content: &[u8]) -> std::path::PathBuf {
+    let text = |name: &str| folder.join(name).display().to_string();
+    std::fs::create_dir_all(folder.join("tree/etc")).unwrap();
+    std::fs::write(folder.join("tree/etc/blob"), content).unwrap();
+    let shape = ["-m", "2048", "-e", "129024", "-c", "100"];
+    let files = ["-r", &text("tree"), "-o", &text("data.ubifs")];
+    run("mkfs.ubifs", &[&shape[..], &files].concat());
+    let ini = format!(
+        "[data]\nmode=ubi\nimage={}\nvol_id=3\nvol_type=dynamic\nvol_name=data\nvol_size=8MiB\n",
+        text("data.ubifs")
+    );
+    std::fs::write(folder.join("ini"), ini).unwrap();
+    let shape = ["-m", "2048", "-s", "512", "-p", "128KiB"];
+    run("ubinize", &[&shape[..], &["-o", &text("ubi"), &text("ini")]].concat());
+    folder.join("ubi")
+}
+
+#[test]
+fn a_file_of_an_image_that_others_made() {
+    if !has_mtd_utils() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let content = Noise::new(5).bytes(300_000);
+    let image = ubi_image(folder.path(), &content);
+    let read = |volume, path| read_ubi_image::read(&image, volume, path);
+    assert!(read("data", "/etc/blob").unwrap() == content);
+    let absent = read("data", "/etc/none").unwrap_err().to_string();
+    assert_eq!(absent, "no such file, directory or attribute");
+    assert_eq!(read("boot", "/").unwrap_err().to_string(), "there is no volume `boot` in it");
+    let directory = read("data", "/etc").unwrap_err().to_string();
+    assert_eq!(directory, "is a directory");
+}
