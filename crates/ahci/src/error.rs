@@ -1,6 +1,7 @@
 use core::fmt;
 
 use flysch_wire::ata::Opcode;
+use flysch_wire::ata::registers::signature;
 
 /// Why the driver could not do something. Commands of a [`Port`](crate::Port) never end with
 /// this; they have [`Ended`](flysch_api::command::Ended).
@@ -96,6 +97,12 @@ impl fmt::Display for Cause {
             }
             Self::Interface(bits) => write!(f, "the HBA reports an error (PxIS {bits:#010x})"),
             Self::Answer(what) => write!(f, "the device's {what} makes no sense"),
+            Self::Signature(signature::MULTIPLIER) => {
+                f.write_str("a port multiplier is at the port, and those are not driven here")
+            }
+            Self::Signature(signature::ENCLOSURE) => {
+                f.write_str("an enclosure is at the port, and those are not driven here")
+            }
             Self::Signature(signature) => {
                 write!(f, "a device of signature {signature:#010x} is not known here")
             }

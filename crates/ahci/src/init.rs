@@ -3,7 +3,7 @@
 use crate::error::{Cause, Error};
 use crate::history::ErrorKind;
 use crate::lane::Lane;
-use crate::options::{LinkPower, Options};
+use crate::options::{LinkPower, Options, Timeouts};
 use crate::quirks::{Quirk, Quirks};
 use crate::steps::{Own, Run, Steps, Stop};
 use crate::taskfile::Ways;
@@ -90,9 +90,16 @@ pub(crate) struct BringUp {
     step: usize,
     identify: Option<Identify>,
     signature: u32,
+    /// Another COMRESET of the same recovery came before.
+    is_again: bool,
 }
 
 impl BringUp {
+    /// One that is tried again.
+    pub(crate) fn again(is_again: bool) -> Self {
+        Self { is_again, ..Self::default() }
+    }
+
     pub(crate) fn step(&self) -> Option<&'static Step> {
         STEPS.get(self.step)
     }
@@ -110,7 +117,7 @@ impl BringUp {
                     }
                     Err(stop) => Err(stop),
                 },
-                2 => core.get_ready().map(|signature| self.signature = signature),
+                2 => core.get_ready(self.is_again).map(|signature| self.signature = signature),
                 3 => core.identify(self.signature).map(|identify| self.identify = Some(identify)),
                 4 => core.set_features(self.identify.as_ref()),
                 _ => core.set_link_power(),
@@ -240,9 +247,10 @@ impl<M: Machine> Core<M> {
     }
 
     /// Waits until the device is ready; gives its signature.
-    fn get_ready(&mut self) -> Run<u32> {
+    fn get_ready(&mut self, is_again: bool) -> Run<u32> {
         let busy = u32::from(status::BSY | status::DRQ);
-        let timeout = self.options.timeouts.ready_ms;
+        let Timeouts { ready_ms, ready_again_ms, .. } = self.options.timeouts;
+        let timeout = if is_again { ready_again_ms } else { ready_ms };
         self.steps.until(("PxTFD", PX_TFD), busy, 0, timeout)??;
         let signature = self.steps.read(PX_SIG);
         match signature {

@@ -1,6 +1,6 @@
 //! What can be asked of a port besides commands to its disk, and what comes of it.
 
-use crate::error::Error;
+use crate::error::{Cause, Error};
 use crate::init::Core;
 use crate::layout::OWN_DATA;
 use crate::options::LinkPower;
@@ -10,8 +10,15 @@ use alloc::vec::Vec;
 use flysch_api::command::{AtaProtocol, AtaStatus, Taskfile};
 use flysch_api::machine::Machine;
 use flysch_wire::ata::command::device;
-use flysch_wire::ata::registers::status;
+use flysch_wire::ata::registers::{
+    EM_CTL, EM_LOC, EmCtl, EmLoc, LED_HEADER, LedMessage, PORTS, status,
+};
 use flysch_wire::ata::{H2d, Kind, Opcode};
+
+/// How often, and with what rest, nanoseconds, it is looked whether a message has been sent (Linux:
+/// five times, a millisecond).
+const MESSAGE_LOOKS: u32 = 50;
+const MESSAGE_REST_NS: u64 = 1_000_000;
 
 /// Something a port does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +32,9 @@ pub enum Operation {
     Command(Box<AtaCommand>),
     /// How deep the link may sleep by itself, from now on; the link is made anew.
     LinkPower(LinkPower),
+    /// What the LEDs of any port show (enclosure management, LED messages). The HBA has one buffer
+    /// for such messages, so the first port sends them all.
+    Leds(LedMessage),
 }
 
 /// A command that is not queued.
@@ -93,9 +103,46 @@ impl<M: Machine> Core<M> {
         match operation {
             Operation::Command(command) => self.pass_through(command).map(Output::Command),
             Operation::Shutdown => self.shut_down().map(|()| Output::None),
+            Operation::Leds(message) => self.show_leds(*message).map(|()| Output::None),
             // The port turns these into recoveries.
             Operation::Reset | Operation::LinkPower(_) => Ok(Output::None),
         }
+    }
+
+    /// Sends an LED message (AHCI 12.2).
+    fn show_leds(&mut self, message: LedMessage) -> Run<()> {
+        let refuse = |what| Err(Stop::Failed(Error::Unsupported(what)));
+        if !self.hba.cap.ems() {
+            return refuse("enclosure management");
+        }
+        let control = EmCtl::from_bits(self.steps.once(|s| s.machine.read32(EM_CTL).into()) as u32);
+        let place = EmLoc::from_bits(self.steps.once(|s| s.machine.read32(EM_LOC).into()) as u32);
+        if !control.led() || place.sz() < 2 || u32::from(place.ofst()) < PORTS / 4 {
+            return refuse("LED messages");
+        }
+        // One before it may still be on its way.
+        self.message_is_sent()?;
+        if self.steps.first() {
+            let at = u32::from(place.ofst()) * 4;
+            let (machine, tell) = (&self.steps.machine, EmCtl::new().with_tm(true));
+            machine.write32(at, LED_HEADER);
+            machine.write32(at + 4, message.into_bits());
+            machine.write32(EM_CTL, tell.into_bits());
+        }
+        self.message_is_sent()
+    }
+
+    /// Waits until EM_CTL.TM is clear.
+    fn message_is_sent(&mut self) -> Run<()> {
+        let mut value = 0;
+        for _ in 0..MESSAGE_LOOKS {
+            value = self.steps.once(|s| s.machine.read32(EM_CTL).into()) as u32;
+            if !EmCtl::from_bits(value).tm() {
+                return Ok(());
+            }
+            self.steps.sleep(MESSAGE_REST_NS)?;
+        }
+        Err(Cause::Register { name: "EM_CTL", value }.into())
     }
 
     fn pass_through(&mut self, command: &AtaCommand) -> Run<AtaReply> {

@@ -14,6 +14,10 @@ pub struct Timeouts {
     pub link_ms: u32,
     /// A device to get ready after a reset, spin-up included, ms (Linux: 10 s, then 35 s).
     pub ready_ms: u32,
+    /// The same after another COMRESET of a recovery, ms: what takes long, spinning up, has had its
+    /// time. A device that stays busy is so given up after 40 s and not after three times 30
+    /// (Linux: 10, 10, 35 and 5 s).
+    pub ready_again_ms: u32,
     /// A command of the driver's own, ms (Linux: 5 s, identify up to 30 s).
     pub command_ms: u32,
     /// READ LOG EXT of the queued error log, ms (Linux: 15 s; FreeBSD: 1 s).
@@ -32,6 +36,7 @@ impl Default for Timeouts {
             detect_ms: 100,
             link_ms: 2_000,
             ready_ms: 30_000,
+            ready_again_ms: 5_000,
             command_ms: 10_000,
             log_ms: 5_000,
             flush_ms: 30_000,

@@ -20,7 +20,7 @@ use crate::init::{BringUp, Core, Step};
 use crate::quirks::Quirk;
 use crate::shared::cause;
 use crate::slots::bits;
-use crate::steps::{Run, Stop};
+use crate::steps::{Own, Run, SENSE_BYTES, Stop};
 use flysch_api::command::{AtaStatus, Ended};
 use flysch_api::machine::Machine;
 use flysch_wire::ata::identify::set84;
@@ -230,8 +230,9 @@ impl Recovery {
         });
         let (queued, alone) = ((slots >> 32) as u32, slots as u32);
         if alone != 0 {
+            let sense = self.ask_sense(core)?;
             if core.steps.first() {
-                let status = self.registers(core);
+                let status = AtaStatus { sense, ..self.registers(core) };
                 bits(alone).for_each(|slot| core.lane.end_answered(slot, status));
             }
         } else if queued.count_ones() > 0 {
@@ -271,6 +272,27 @@ impl Recovery {
         Ok(Stage::Restart)
     }
 
+    /// Sense key, code and qualifier of a packet that ended with CHK (REQUEST SENSE); zeros where
+    /// there are none, or they cannot be had.
+    fn ask_sense<M: Machine>(&mut self, core: &mut Core<M>) -> Run<[u8; 3]> {
+        let none = [0; 3];
+        if !core.lane.ways().packets || core.start_list()?.is_err() {
+            return Ok(none);
+        }
+        let own = Own::request_sense(core.options.timeouts.command_ms);
+        Ok(match core.steps.command(own)? {
+            Ok(fis) if fis.status & (status::ERR | status::DF) == 0 => {
+                let data: [u8; SENSE_BYTES] = core.steps.own_data();
+                match data[0] & 0x7F {
+                    // Fixed format, current or deferred (SPC-5 4.4.3).
+                    0x70 | 0x71 => [data[2] & 0xF, data[12], data[13]],
+                    _ => none,
+                }
+            }
+            _ => none,
+        })
+    }
+
     /// What the device said, by its last FIS.
     fn registers<M: Machine>(&self, core: &Core<M>) -> AtaStatus {
         let mut bytes = [0; 20];
@@ -308,7 +330,7 @@ impl Recovery {
             core.lane.end_issued(cause, hba, now);
             core.note(ErrorKind::Comreset, u32::from(self.tries) + 1);
         }
-        self.bring_up = BringUp::default();
+        self.bring_up = BringUp::again(self.tries > 0);
         Stage::BringUp
     }
 

@@ -105,6 +105,22 @@ impl Own {
     }
 }
 
+/// Bytes of sense data that are asked for.
+pub(crate) const SENSE_BYTES: usize = 18;
+/// FEATURES of PACKET: data by DMA.
+const PACKET_DMA: u16 = 1;
+
+impl Own {
+    /// REQUEST SENSE to a packet device.
+    pub(crate) fn request_sense(timeout_ms: u32) -> Self {
+        let mut packet = [0; 16];
+        (packet[0], packet[4]) = (0x03, SENSE_BYTES as u8);
+        let mut own = Self::reading(Opcode::Packet, SENSE_BYTES as u32, timeout_ms);
+        own.fis.features = PACKET_DMA;
+        Self { packet: Some(packet), ..own }
+    }
+}
+
 /// The script being played, and what its primitives work on.
 #[derive(Debug)]
 pub(crate) struct Steps<M: Machine> {

@@ -147,6 +147,9 @@ impl<M: Machine> Unit<M> {
             State::Empty if operation != Operation::Reset => return Err(Error::NoDevice),
             _ => {}
         }
+        if self.index != 0 && matches!(operation, Operation::Leds(_)) {
+            return Err(Error::Unsupported("LED messages from a port that is not the first"));
+        }
         let job = match operation {
             Operation::Reset => recovery(Recovery::reset()),
             Operation::LinkPower(power) => {

@@ -69,6 +69,8 @@ pub enum Error {
     },
     /// The port has no slots.
     NoSlots,
+    /// The drive has no medium.
+    NoMedium,
 }
 
 impl fmt::Display for Error {
@@ -108,6 +110,7 @@ impl fmt::Display for Error {
             Self::Scratch { needed, got } => {
                 write!(f, "{got} bytes of scratch memory given, {needed} needed")
             }
+            Self::NoMedium => f.write_str("there is no medium in the drive"),
             Self::NoSlots => f.write_str("the host controller has no command slots"),
         }
     }

@@ -13,6 +13,7 @@
 //! | [`da`](mod@da) | SCSI direct-access units |
 //! | [`nda`](mod@nda) | NVMe namespaces |
 //! | [`ada`](mod@ada) | ATA disks |
+//! | [`cd`](mod@cd) | optical drives: packets over ATA |
 //! | [`sdda`](mod@sdda) | partitions of eMMC devices, SD cards |
 //! | `queue` | requests in hand and their commands |
 //! | [`sense`] | the table of what SCSI sense data means |
@@ -31,6 +32,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod ada;
+pub mod cd;
 pub mod da;
 pub mod disk;
 mod error;

@@ -86,7 +86,8 @@ pub enum Kind {
     TuningLoss,
     /// SWITCH_ERROR: the card does not change what it was told to change.
     SwitchError,
-    /// The card stays busy until it is interrupted or reset.
+    /// The card stays busy until it is interrupted or reset; a SATA device, from a reset to the
+    /// next.
     BusyStuck,
     /// The queueing engine reports a task that went wrong.
     TaskError,
@@ -176,7 +177,7 @@ impl Kind {
     ];
 
     /// Those of a SATA host bus adapter and its devices.
-    pub const AHCI: [Self; 16] = [
+    pub const AHCI: [Self; 17] = [
         Self::Timeout,
         Self::LostInterrupt,
         Self::Medium,
@@ -193,6 +194,7 @@ impl Kind {
         Self::NoLog,
         Self::ListStuck,
         Self::Deaf,
+        Self::BusyStuck,
     ];
 
     /// Those of an eMMC device and its host controller.

@@ -1,6 +1,7 @@
 //! The `flysch` command.
 #![forbid(unsafe_code)]
 
+mod ata;
 mod bench;
 mod cam;
 mod cleanup;
@@ -52,6 +53,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Cam(arguments) => cam::run(arguments, output),
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Nvme(arguments) => nvme::run(arguments, output),
+        Command::Ata(arguments) => ata::run(arguments, output),
         Command::Emmc(arguments) => emmc::run(arguments, output),
         Command::Copy(arguments) => copy::run(arguments, output),
         Command::Image(arguments) => image::run(arguments, output),

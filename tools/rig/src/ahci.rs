@@ -2,7 +2,7 @@
 
 use flysch_ahci::{AtaCommand, AtaReply, Device, ErrorLog, Host, Operation, Options, Output, Port};
 use flysch_ahci::{Quirk, State};
-use flysch_api::machine::{DmaRegion, Identity, Machine};
+use flysch_api::machine::{Clock, DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, ada};
 use flysch_files::Made;
@@ -17,7 +17,7 @@ use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Metered, Needs, Open};
 use crate::seat::{Seat, Unit};
-use crate::target::{AhciQemuTarget, AhciTarget, ClockKind, FaultsFrom};
+use crate::target::{AhciQemuTarget, AhciTarget, ClockKind, Drive, FaultsFrom};
 use crate::ufs::MODEL_SIZE;
 
 /// A SATA host bus adapter with everything above it, up to the disk at one port. A port is one
@@ -45,6 +45,12 @@ pub trait AhciControl {
     /// What went wrong so far.
     fn errors(&self) -> &ErrorLog;
 
+    /// Number of the port.
+    fn number(&self) -> u8;
+
+    /// Lets so many milliseconds pass.
+    fn rest(&mut self, millis: u32);
+
     /// A command to its end, whatever that is.
     ///
     /// # Errors
@@ -60,12 +66,21 @@ pub trait AhciControl {
 /// The modelled machine in this thread.
 pub type AhciMachine = Inline<Model>;
 
-/// Opens the model in this thread, under a virtual or a hybrid clock.
-pub(crate) fn open_inline(
+/// A machine with its driver's memory planned, before bring-up.
+pub(crate) struct Begun<M> {
+    pub(crate) machine: M,
+    pub(crate) region: DmaRegion,
+    pub(crate) plan: MemoryPlan,
+    options: Options,
+    pub(crate) made: Option<Made>,
+}
+
+/// Makes the model and its machine, under a virtual or a hybrid clock.
+pub(crate) fn begin_inline(
     target: &AhciTarget,
     needs: &Needs,
     seat: &mut Seat,
-) -> Result<Ahci<AhciMachine>, Error> {
+) -> Result<Begun<AhciMachine>, Error> {
     let mode = target.clock.mode();
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
@@ -86,11 +101,19 @@ pub(crate) fn open_inline(
     let (region, plan) = seat.memory(plan::<AhciMachine>(&options, needs));
     let model = Model::new(config, region.clone())?;
     let machine = seat.machine(model, region.clone(), Identity::default(), mode);
-    let mut ahci = Ahci::assemble(machine, &region, &plan, options)?;
-    let (profile, link) = (target.profile.name, ahci.link());
+    Ok(Begun { machine, region, plan, options, made: image.and_then(|image| image.made) })
+}
+
+/// Opens the model in this thread.
+pub(crate) fn open_inline(
+    target: &AhciTarget,
+    needs: &Needs,
+    seat: &mut Seat,
+) -> Result<Ahci<AhciMachine>, Error> {
+    let mut ahci = Ahci::assemble(begin_inline(target, needs, seat)?)?;
+    let (profile, link) = (target.profile.name, link(ahci.port().device()));
     ahci.description = format!("AHCI model {profile}, {link}");
     ahci.clock = target.clock;
-    ahci.made = image.and_then(|image| image.made);
     if target.faults_from == FaultsFrom::Open {
         ahci.machine.arm(target.faults.clone());
     }
@@ -115,20 +138,23 @@ fn model_options(target: &AhciTarget, needs: &Needs, disks: usize) -> Options {
 }
 
 /// The model of `target`, whose image has so many bytes.
-fn model_config(target: &AhciTarget, image: Option<u64>) -> Result<Config, Error> {
+pub(crate) fn model_config(target: &AhciTarget, image: Option<u64>) -> Result<Config, Error> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let store = match target.image.as_deref() {
         Some(path) => Some(Store::File(FileStore::open(path, size)?)),
         None => None,
     };
-    let disk = DiskConfig {
-        profile: target.profile,
-        store,
-        sector_bytes: target.block_size,
-        ..DiskConfig::memory(size)
+    let attached = match target.drive {
+        Drive::Disk => Attached::disk(DiskConfig {
+            profile: target.profile,
+            store,
+            sector_bytes: target.block_size,
+            ..DiskConfig::memory(size)
+        }),
+        Drive::Cd => Attached::Cd(store.unwrap_or_else(|| Store::memory(size)), size),
     };
     let mut ports: Vec<Attached> = (0..target.port).map(|_| Attached::Nothing).collect();
-    ports.push(Attached::disk(disk));
+    ports.push(attached);
     Ok(Config {
         ports,
         volatile_cache: target.faults.cuts_power(),
@@ -138,27 +164,35 @@ fn model_config(target: &AhciTarget, image: Option<u64>) -> Result<Config, Error
     })
 }
 
-/// Starts QEMU and opens its device.
-pub(crate) fn open_qemu(
+/// Starts QEMU with its device.
+pub(crate) fn begin_qemu(
     target: &AhciQemuTarget,
     needs: &Needs,
-) -> Result<Ahci<flysch_qemu::Machine>, Error> {
+) -> Result<Begun<flysch_qemu::Machine>, Error> {
     let options = Options { queued: target.queued, ..driver_options(target.port, needs) };
     let plan = plan::<flysch_qemu::Machine>(&options, needs);
     let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
+    let read_only = target.drive == Drive::Cd;
     let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
         program: target.qemu.clone(),
         controller: flysch_qemu::Controller::Ahci,
         queues: 0,
         memory_bytes: plan.total() as u64,
-        units: vec![flysch_qemu::Unit { lun: target.port, backing, read_only: false }],
+        units: vec![flysch_qemu::Unit { lun: target.port, backing, read_only }],
         socket: None,
     })?;
-    let version = machine.version();
     let region = machine.memory().clone();
-    let mut ahci = Ahci::assemble(machine, &region, &plan, options)?;
-    ahci.description = format!("AHCI device of QEMU {version}, {}", ahci.link());
-    ahci.made = made;
+    Ok(Begun { machine, region, plan, options, made })
+}
+
+/// Starts QEMU and opens its device.
+pub(crate) fn open_qemu(
+    target: &AhciQemuTarget,
+    needs: &Needs,
+) -> Result<Ahci<flysch_qemu::Machine>, Error> {
+    let mut ahci = Ahci::assemble(begin_qemu(target, needs)?)?;
+    let (version, link) = (ahci.machine.version(), link(ahci.port().device()));
+    ahci.description = format!("AHCI device of QEMU {version}, {link}");
     Ok(ahci)
 }
 
@@ -180,47 +214,49 @@ fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
     )
 }
 
-impl<M: Machine> Ahci<M> {
-    /// Brings up the host over `machine`, whose memory is `region`, and opens the disks at the ports
-    /// of the options: a lane each.
-    fn assemble(
-        machine: M,
-        region: &DmaRegion,
-        plan: &MemoryPlan,
-        options: Options,
-    ) -> Result<Self, Error> {
-        let there = options.ports;
-        let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
-        host.bring_up(&machine)?;
-        let numbers = (0..32).filter(|number| there & 1 << number != 0);
-        let disk = |(lane, (number, port)): (usize, (u8, Port<M>))| {
-            if let Some(error) = port.failure_of_port() {
-                return Err(error.into());
-            }
-            let shape = match port.device() {
-                Some(device) if port.state() == State::Up => disk_shape(device)?,
-                _ => return Err(Error::NoDevice { port: number }),
-            };
-            let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
-            Ok(Lane { disk, memory: plan.data(region), crypto: None })
+impl<M: Machine> Begun<M> {
+    /// Brings the host up, and gives the ports of its options; at each there is a device.
+    pub(crate) fn bring_up(&self) -> Result<Vec<Port<M>>, Error> {
+        let memory = self.plan.driver(&self.region);
+        let mut host = Host::new(self.machine.clone(), memory, self.options.clone())?;
+        host.bring_up(&self.machine)?;
+        let numbers = (0..32).filter(|number| self.options.ports & 1 << number != 0);
+        let there = |(number, port): (u8, Port<M>)| match (port.failure_of_port(), port.state()) {
+            (Some(error), _) => Err(error.into()),
+            (None, State::Up) => Ok(port),
+            _ => Err(Error::NoDevice { port: number }),
         };
-        let ports = numbers.zip(host.into_ports()).enumerate();
-        let lanes = ports.map(disk).collect::<Result<Vec<_>, Error>>()?;
+        numbers.zip(host.into_ports()).map(there).collect()
+    }
+}
+
+impl<M: Machine> Ahci<M> {
+    /// Brings up the host and opens the disks at the ports of the options: a lane each.
+    fn assemble(begun: Begun<M>) -> Result<Self, Error> {
+        let ports = begun.bring_up()?;
+        let Begun { machine, region, plan, made, .. } = begun;
+        let disk = |(lane, port): (usize, Port<M>)| {
+            let device = port.device().ok_or(Error::NoDevice { port: port.number() })?;
+            let shape = disk_shape(device)?;
+            let disk = Disk::new(port, shape, plan.scratch(&region, lane), &Default::default())?;
+            Ok(Lane { disk, memory: plan.data(&region), crypto: None })
+        };
+        let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let clock = ClockKind::Real;
-        Ok(Self { machine, lanes, description: String::new(), clock, made: None })
+        Ok(Self { machine, lanes, description: String::new(), clock, made })
     }
 
     fn port(&self) -> &Port<M> {
         self.lanes[0].disk.port()
     }
+}
 
-    /// The link and what goes over it, for people.
-    fn link(&self) -> String {
-        let Some(device) = self.port().device() else { return "no link".into() };
-        let speed = ["no link", "1.5 Gb/s", "3 Gb/s", "6 Gb/s"];
-        let speed = speed.get(usize::from(device.speed)).unwrap_or(&"a fast link");
-        format!("{speed}, {}", if device.queued { "NCQ" } else { "no NCQ" })
-    }
+/// The link and what goes over it, for people.
+pub(crate) fn link(device: Option<&Device>) -> String {
+    let Some(device) = device else { return "no link".into() };
+    let speed = ["no link", "1.5 Gb/s", "3 Gb/s", "6 Gb/s"];
+    let speed = speed.get(usize::from(device.speed)).unwrap_or(&"a fast link");
+    format!("{speed}, {}", if device.queued { "NCQ" } else { "no NCQ" })
 }
 
 /// What a disk needs to know of the device, and of what is known about its like.
@@ -231,6 +267,20 @@ fn disk_shape(device: &Device) -> Result<Shape, Error> {
         trims: !device.quirks.has(Quirk::NoTrim),
     };
     Ok(ada::shape(&device.identify, ways)?)
+}
+
+/// What the driver counted at these ports, and of the HBA.
+pub(crate) fn of_ports<'p, M: Machine + 'p>(
+    ports: impl Iterator<Item = &'p Port<M>> + Clone,
+) -> Vec<Incident> {
+    let Some(first) = ports.clone().next() else { return Vec::new() };
+    let hba = first.hba_errors();
+    let count = |kind| {
+        let of_ports: u64 = ports.clone().map(|port| port.errors().count(kind)).sum();
+        of_ports + hba.map_or(0, |log| log.count(kind))
+    };
+    let kinds = first.errors().counts().map(|(kind, _)| (kind, count(kind)));
+    kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)).collect()
 }
 
 impl<M: Witness> Metered for Ahci<M> {
@@ -258,15 +308,7 @@ impl<M: Witness> Open for Ahci<M> {
     fn incidents(&self) -> Vec<Incident> {
         let mut all = self.machine.injected();
         all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
-        let port = self.port();
-        let hba = port.hba_errors();
-        let of_ports = |kind| {
-            let each = self.lanes.iter().map(|lane| lane.disk.port().errors().count(kind));
-            each.sum::<u64>()
-        };
-        let count = |kind| of_ports(kind) + hba.map_or(0, |log| log.count(kind));
-        let kinds = port.errors().counts().map(|(kind, _)| (kind, count(kind)));
-        all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
+        all.extend(of_ports(self.lanes.iter().map(|lane| lane.disk.port())));
         all
     }
 
@@ -285,11 +327,27 @@ impl<M: Machine> AhciControl for Ahci<M> {
         self.lanes[0].disk.port_mut().run(&machine, operation)
     }
 
+    fn number(&self) -> u8 {
+        self.port().number()
+    }
+
+    fn rest(&mut self, millis: u32) {
+        rest(&self.machine, millis);
+    }
+
     fn device(&self) -> Option<&Device> {
         self.port().device()
     }
 
     fn errors(&self) -> &ErrorLog {
         self.port().errors()
+    }
+}
+
+/// Lets so many milliseconds pass.
+pub(crate) fn rest(clock: &impl Clock, millis: u32) {
+    let until = clock.now().after_nanos(u64::from(millis) * 1_000_000);
+    while clock.now() < until {
+        clock.wait(Some(until));
     }
 }

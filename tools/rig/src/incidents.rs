@@ -171,7 +171,7 @@ pub(crate) fn of_emmc(model: &Emmc) -> Vec<Incident> {
 }
 
 /// What the AHCI model counts.
-fn of_ahci(model: &Ahci) -> Vec<Incident> {
+pub(crate) fn of_ahci(model: &Ahci) -> Vec<Incident> {
     let mut all = of_faults(model.faults(), &Kind::AHCI, model.lost());
     all.extend(model.full_files().map(|full| of_full(&full)));
     all

@@ -8,6 +8,7 @@
 
 pub mod ahci;
 pub mod blocks;
+pub mod cd;
 mod emmc;
 mod error;
 mod function;
@@ -39,8 +40,9 @@ pub use open::{Needs, Visitor};
 pub use scsi::{ScsiCommand, ScsiData, ScsiReply, scsi_command};
 pub use stack::{Plain, Stack};
 pub use target::{
-    AhciQemuTarget, AhciTarget, CardKind, CardQemuTarget, ClockKind, CryptoTarget, EmmcTarget,
-    FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmePciTarget, NvmeQemuTarget,
-    NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget, did_you_mean,
+    AhciQemuTarget, AhciTarget, CardKind, CardQemuTarget, ClockKind, CryptoTarget, Drive,
+    EmmcTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmePciTarget,
+    NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget,
+    did_you_mean,
 };
 pub use ufs::{Control, Controller};

@@ -13,6 +13,7 @@ use flysch_models::ufs::Threaded;
 
 use crate::ahci::{self, Ahci, AhciControl, AhciMachine};
 use crate::blocks::{Blocks, OnDevice};
+use crate::cd::{self, Cd};
 use crate::emmc::{self, Emmc, EmmcControl, EmmcMachine};
 use crate::error::Error;
 use crate::image::{ImageError, make};
@@ -20,7 +21,7 @@ use crate::lane::Tagged;
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
 use crate::open::{Metered, Needs, Open, Visitor};
 use crate::seat::Seat;
-use crate::target::{ClockKind, FileTarget, NullTarget, Target};
+use crate::target::{ClockKind, Drive, FileTarget, NullTarget, Target};
 use crate::ufs::{self, Control, ModelMachine, Ufs};
 
 /// An open stack. Dropping it shuts everything down, QEMU included.
@@ -35,6 +36,8 @@ pub enum Stack {
     Nvme(Nvme<NvmeMachine>),
     /// The AHCI model in this thread.
     Ahci(Ahci<AhciMachine>),
+    /// A modelled optical drive in this thread.
+    Cd(Cd<AhciMachine>),
     /// The eMMC model in this thread.
     Emmc(Emmc<EmmcMachine>),
     /// QEMU's UFS device.
@@ -47,6 +50,8 @@ pub enum Stack {
     NvmePci(Nvme<flysch_vfio::Machine>),
     /// QEMU's AHCI device.
     AhciQemu(Ahci<flysch_qemu::Machine>),
+    /// QEMU's optical drive.
+    CdQemu(Cd<flysch_qemu::Machine>),
     /// QEMU's eMMC device or SD card.
     CardQemu(Emmc<flysch_qemu::Machine>),
     /// A file.
@@ -64,6 +69,8 @@ macro_rules! each {
             Stack::Nvme($stack) => $what,
             Stack::Emmc($stack) => $what,
             Stack::Ahci($stack) => $what,
+            Stack::Cd($stack) => $what,
+            Stack::CdQemu($stack) => $what,
             Stack::UfsQemu($stack) => $what,
             Stack::NvmeQemu($stack) => $what,
             Stack::CardQemu($stack) => $what,
@@ -147,6 +154,9 @@ impl Stack {
             Target::UfsQemu(target) => ufs::open_qemu(target, needs).map(Self::UfsQemu),
             Target::NvmeQemu(target) => nvme::open_qemu(target, needs).map(Self::NvmeQemu),
             Target::CardQemu(target) => emmc::open_qemu(target, needs).map(Self::CardQemu),
+            Target::AhciQemu(target) if target.drive == Drive::Cd => {
+                cd::open_qemu(target, needs).map(Self::CdQemu)
+            }
             Target::AhciQemu(target) => ahci::open_qemu(target, needs).map(Self::AhciQemu),
             Target::UfsPci(target) => ufs::open_pci(target, needs).map(Self::UfsPci),
             Target::NvmePci(target) => nvme::open_pci(target, needs).map(Self::NvmePci),
@@ -165,6 +175,9 @@ impl Stack {
             Target::Ufs(target) => ufs::open_inline(target, needs, seat).map(Self::Ufs),
             Target::Nvme(target) => nvme::open_inline(target, needs, seat).map(Self::Nvme),
             Target::Emmc(target) => emmc::open_inline(target, needs, seat).map(Self::Emmc),
+            Target::Ahci(target) if target.drive == Drive::Cd => {
+                cd::open_inline(target, needs, seat).map(Self::Cd)
+            }
             Target::Ahci(target) => ahci::open_inline(target, needs, seat).map(Self::Ahci),
             _ => Self::open(target, needs),
         }
@@ -253,6 +266,8 @@ impl Stack {
         match self {
             Self::Ahci(ahci) => Some(ahci),
             Self::AhciQemu(ahci) => Some(ahci),
+            Self::Cd(cd) => Some(cd),
+            Self::CdQemu(cd) => Some(cd),
             _ => None,
         }
     }

@@ -17,7 +17,7 @@ mod pci;
 mod plain;
 mod ufs;
 
-pub use ahci::{AhciQemuTarget, AhciTarget};
+pub use ahci::{AhciQemuTarget, AhciTarget, Drive};
 pub use emmc::{CardKind, CardQemuTarget, EmmcTarget};
 pub use error::{ParseError, did_you_mean};
 pub use nvme::{NvmeQemuTarget, NvmeTarget};

@@ -132,8 +132,15 @@ impl Device {
             | O::SecurityErasePrepare
             | O::SecurityEraseUnit
             | O::SecurityFreezeLock
-            | O::SecurityDisablePassword => Ok(Work::Control),
-            O::ReadLogExt | O::ReadLogDmaExt | O::ReadNativeMaxExt if self.has_lba48() => {
+            | O::SecurityDisablePassword
+            | O::DownloadMicrocode => Ok(Work::Control),
+            O::ReadLogExt
+            | O::ReadLogDmaExt
+            | O::ReadNativeMaxExt
+            | O::SetMaxExt
+            | O::MaxAddress
+                if self.has_lba48() =>
+            {
                 Ok(Work::Control)
             }
             _ => Err(aborted()),

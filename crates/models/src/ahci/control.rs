@@ -1,9 +1,8 @@
 //! Commands without data on the medium: carried out when they are answered.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_wire::ata::command::{feature, power, sanitize, sata_feature, send, smart};
+use flysch_wire::ata::command::{feature, power, sanitize, sata_feature, send};
 use flysch_wire::ata::{H2d, Opcode, SECTOR, dsm};
 
 use super::command::{aborted, fault};
@@ -22,7 +21,7 @@ const TRIM_BLOCKS: u16 = 8;
 const PASSWORD: usize = 2;
 
 /// What a command gives besides registers.
-type Given = (Good, Vec<u8>);
+pub(super) type Given = (Good, Vec<u8>);
 
 impl Ahci {
     /// Carries out a command.
@@ -70,20 +69,24 @@ impl Ahci {
         fis: &H2d,
         sent: &[u8],
     ) -> Result<Given, Fail> {
+        let now = self.now.nanos();
         let no_log = self.faults.is_active() && self.fault_in_log(port, fis);
         let device = self.device_mut(port).ok_or(aborted())?;
         let nothing = || Ok((Good::default(), Vec::new()));
         let when = |may: bool| if may { Ok((Good::default(), Vec::new())) } else { Err(aborted()) };
         let password = || password_of(sent);
-        let last = device.sectors().saturating_sub(1);
+        let last = device.native_sectors() - 1;
         match opcode {
             Opcode::Identify => Ok((Good::default(), device.identify().to_bytes().to_vec())),
             Opcode::ReadLogExt | Opcode::ReadLogDmaExt if no_log => Err(aborted()),
             Opcode::ReadLogExt | Opcode::ReadLogDmaExt => {
-                device.read_log(fis).map(|data| (Good::default(), data))
+                device.read_log(fis, now).map(|data| (Good::default(), data))
             }
             Opcode::SetFeatures => when(device.set_feature(fis)),
-            Opcode::Smart => device.smart(fis),
+            Opcode::Smart => device.smart(fis, now),
+            Opcode::DownloadMicrocode => device.download(fis, sent),
+            Opcode::SetMaxExt => when(device.set_max(fis)),
+            Opcode::MaxAddress => device.max_address(fis),
             Opcode::DataSetManagement => {
                 device.trim(sent, fis.features & dsm::TRIM != 0).and_then(|()| nothing())
             }
@@ -173,6 +176,7 @@ impl Ahci {
 fn sent_bytes(opcode: Opcode, fis: &H2d) -> Option<usize> {
     match opcode {
         Opcode::DataSetManagement => Some(usize::from(fis.count) * SECTOR),
+        Opcode::DownloadMicrocode => Some(super::microcode::bytes(fis)),
         Opcode::SendFpdma => Some(usize::from(fis.features) * SECTOR),
         Opcode::SecuritySetPassword
         | Opcode::SecurityUnlock
@@ -213,6 +217,9 @@ impl Device {
             (feature::LOOK_AHEAD, _) => self.look_ahead = true,
             (feature::NO_LOOK_AHEAD, _) => self.look_ahead = false,
             (feature::TRANSFER_MODE, mode) => {
+                if let 0x40..=0x46 = mode {
+                    self.udma = Some(mode as u8 & 7);
+                }
                 return matches!(mode, 0..=0xC | 0x20..=0x22 | 0x40..=0x46);
             }
             (feature::SATA, sata_feature::DIPM) => self.dipm = true,
@@ -222,29 +229,6 @@ impl Device {
             _ => return false,
         }
         true
-    }
-
-    fn smart(&mut self, fis: &H2d) -> Result<Given, Fail> {
-        let signed = fis.lba & 0xFF_FF00 == smart::LBA;
-        if !signed || !self.smart && fis.features != smart::ENABLE {
-            return Err(aborted());
-        }
-        match fis.features & 0xFF {
-            smart::ENABLE => self.smart = true,
-            smart::DISABLE => self.smart = false,
-            smart::READ_DATA => {
-                return Ok((Good::default(), self.smart_data().to_bytes().to_vec()));
-            }
-            smart::READ_THRESHOLDS => return Ok((Good::default(), self.thresholds())),
-            smart::RETURN_STATUS => {
-                // Never exceeded: flash does not wear out here.
-                return Ok((Good { lba: smart::LBA, ..Good::default() }, Vec::new()));
-            }
-            // Off-line tests end at once, and well.
-            smart::EXECUTE => {}
-            _ => return Err(aborted()),
-        }
-        Ok((Good::default(), Vec::new()))
     }
 
     /// Ranges read as zeros from now on, whatever happens. All are looked at before the first is.
@@ -272,17 +256,5 @@ impl Device {
         // A store that fails tells when it is read.
         let _ = self.store.discard(0, self.size);
         self.slc_used = 0;
-    }
-
-    /// Thresholds of the attributes: none of them ever fails.
-    fn thresholds(&self) -> Vec<u8> {
-        let mut page = vec![0; SECTOR];
-        page[0] = 1;
-        for (n, attribute) in self.smart_data().attributes.iter().enumerate() {
-            page[2 + 12 * n] = attribute.id;
-        }
-        let sum = page[..511].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
-        page[511] = 0_u8.wrapping_sub(sum);
-        page
     }
 }

@@ -1,6 +1,8 @@
 //! The registers of the HBA, and its reset.
 
-use flysch_wire::ata::registers::{self as reg, Bohc, Cap, Cap2, Ghc};
+use flysch_wire::ata::registers::{
+    self as reg, Bohc, Cap, Cap2, EmCtl, EmLoc, Ghc, LED_HEADER, LedMessage, PORTS_MAX, port_base,
+};
 
 use super::config::Config;
 use super::{Ahci, Event};
@@ -9,8 +11,17 @@ use super::{Ahci, Event};
 const VERSION: u32 = 0x0001_0301;
 /// What a reset takes, nanoseconds (AHCI 10.4.3 allows a second).
 const RESET_NS: u64 = 500_000;
+/// Where the buffer of enclosure management is, behind the registers of all ports there can be, and
+/// its dwords.
+const EM_BUFFER: u32 = port_base(PORTS_MAX as u8);
+const EM_DWORDS: usize = 2;
+/// What it takes to send a message, nanoseconds (assumed).
+const MESSAGE_NS: u64 = 20_000;
 /// How long the BIOS takes to give the HBA up, nanoseconds.
 const BIOS_NS: u64 = 100_000_000;
+
+/// LED messages, which are only sent.
+const EM: EmCtl = EmCtl::new().with_led(true).with_xmt(true);
 
 /// Register values.
 #[derive(Debug)]
@@ -21,6 +32,10 @@ pub(super) struct Registers {
     pub(super) is: u32,
     ports: u32,
     bohc: Bohc,
+    em: EmCtl,
+    message: [u32; EM_DWORDS],
+    /// What the LEDs of each port show.
+    leds: [LedMessage; PORTS_MAX],
     /// The HBA was pulled out of its slot.
     pub(super) is_unplugged: bool,
 }
@@ -40,6 +55,7 @@ impl Registers {
             .with_salp(true)
             .with_sss(config.staggered)
             .with_sncq(true)
+            .with_ems(true)
             .with_s64a(config.wide);
         let cap2 = Cap2::new().with_boh(config.bios).with_sds(true).with_sadm(true);
         Self {
@@ -49,8 +65,17 @@ impl Registers {
             is: 0,
             ports: u32::MAX >> (32 - u32::from(count)),
             bohc: Bohc::new().with_bos(config.bios),
+            em: EM,
+            message: [0; EM_DWORDS],
+            leds: [LedMessage::new(); PORTS_MAX],
             is_unplugged: false,
         }
+    }
+
+    /// As after power-on.
+    pub(super) fn power_on(&mut self) {
+        (self.ghc, self.is) = (Ghc::new().with_ae(true), 0);
+        self.bohc = Bohc::new().with_bos(self.cap2.boh());
     }
 
     #[inline]
@@ -61,6 +86,16 @@ impl Registers {
     /// Command slots of a port, a bit each.
     pub(super) fn slots(&self) -> u32 {
         u32::MAX >> (31 - u32::from(self.cap.ncs()))
+    }
+
+    /// A message has been sent: the LEDs of a port show something else.
+    pub(super) fn message_sent(&mut self) {
+        self.em.set_tm(false);
+        let [header, leds] = self.message;
+        let message = LedMessage::from_bits(leds);
+        if header == LED_HEADER && self.ports >> message.port() & 1 != 0 {
+            self.leds[usize::from(message.port())] = message;
+        }
     }
 
     pub(super) fn bios_gives_up(&mut self) {
@@ -83,6 +118,11 @@ impl Ahci {
             reg::VS => VERSION,
             reg::CAP2 => r.cap2.into_bits(),
             reg::BOHC => r.bohc.into_bits(),
+            reg::EM_LOC => {
+                EmLoc::new().with_ofst((EM_BUFFER / 4) as u16).with_sz(EM_DWORDS as u16).into_bits()
+            }
+            reg::EM_CTL => r.em.into_bits(),
+            EM_BUFFER.. => message_at(offset).map_or(0, |at| r.message[at]),
             reg::PORTS.. => match self.port_of(offset) {
                 Some((port, register)) => self.read_port(port, register),
                 None => 0,
@@ -114,6 +154,14 @@ impl Ahci {
                 }
             }
             reg::BOHC => self.hand_off(Bohc::from_bits(value)),
+            reg::EM_CTL => self.control_enclosure(EmCtl::from_bits(value)),
+            EM_BUFFER.. => {
+                if let Some(at) = message_at(offset)
+                    && !self.registers.em.tm()
+                {
+                    self.registers.message[at] = value;
+                }
+            }
             reg::PORTS.. => {
                 if let Some((port, register)) = self.port_of(offset)
                     && !self.registers.ghc.hr()
@@ -123,6 +171,23 @@ impl Ahci {
             }
             _ => {}
         }
+    }
+
+    /// EM_CTL is written: a message is sent, or what was under way is forgotten.
+    fn control_enclosure(&mut self, new: EmCtl) {
+        let r = &mut self.registers;
+        if new.rst() {
+            r.message = [0; EM_DWORDS];
+            r.leds = [LedMessage::new(); PORTS_MAX];
+        } else if new.tm() && !r.em.tm() {
+            r.em.set_tm(true);
+            self.after(MESSAGE_NS, Event::Message);
+        }
+    }
+
+    /// What the LEDs of a port show.
+    pub fn leds(&self, port: u8) -> LedMessage {
+        self.registers.leds.get(usize::from(port)).copied().unwrap_or_default()
     }
 
     fn hand_off(&mut self, new: Bohc) {
@@ -148,11 +213,12 @@ impl Ahci {
         r.ghc = r.ghc.with_ie(new.ie());
     }
 
-    fn reset_ports(&mut self) {
+    pub(super) fn reset_ports(&mut self) {
+        let now = self.now.nanos();
         for port in 0..self.ports.len() as u8 {
             self.ports[usize::from(port)].reset();
             if let Some(device) = self.device_mut(port) {
-                device.link_is_reset();
+                device.link_is_reset(now);
             }
             self.admit_writes(port);
         }
@@ -172,4 +238,10 @@ impl Ahci {
             self.begin_link(port);
         }
     }
+}
+
+/// The dword of the message buffer at `offset` of the window.
+fn message_at(offset: u32) -> Option<usize> {
+    let at = offset.checked_sub(EM_BUFFER)? as usize / 4;
+    (at < EM_DWORDS).then_some(at)
 }

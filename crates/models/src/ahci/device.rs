@@ -14,8 +14,11 @@ use super::Ahci;
 use super::config::{Attached, DiskConfig};
 use super::link::Link;
 use super::list::TaskRef;
+use super::microcode::Microcode;
+use super::packet::Tray;
 use super::profile::{Profile, SATA_SSD, level};
 use super::security::Security;
+use super::smart::Smart;
 use crate::media::Media;
 use crate::media::cache::{Cache, Units};
 use crate::store::Store;
@@ -26,6 +29,8 @@ pub(super) const IDLE_NS: u64 = 1_000_000;
 pub(super) const DISC_SECTOR: u32 = 2048;
 /// Ultra DMA modes 0 to 6.
 const UDMA: u16 = 0x7F;
+/// ACS-2 to ACS-4.
+const VERSIONS: [u16; 2] = [0x0E00, 0];
 
 /// Where a device stands with power.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +52,10 @@ pub(super) struct Health {
     pub(super) power_cycles: u64,
     pub(super) unsafe_losses: u64,
     pub(super) crc_errors: u64,
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+    /// COMRESETs and soft resets.
+    pub(super) resets: u64,
 }
 
 /// A sanitize operation.
@@ -83,9 +92,20 @@ pub(super) struct Device {
     pub(super) write_cache: bool,
     pub(super) look_ahead: bool,
     pub(super) dipm: bool,
+    /// The Ultra DMA mode that was chosen.
+    pub(super) udma: Option<u8>,
+    /// Speed of the link, 0 while there is none.
+    speed: u8,
     /// Device sleep is on.
     pub(super) sleeps: bool,
-    pub(super) smart: bool,
+    pub(super) smart: Smart,
+    pub(super) microcode: Microcode,
+    /// Bytes that can be reached, and those of them that can be again when power comes anew.
+    pub(super) reach: [u64; 2],
+    /// The reach is not to be changed until power comes anew.
+    pub(super) is_reach_frozen: bool,
+    /// The command before the last, and the last.
+    pub(super) last: [u8; 2],
     pub(super) power: PowerMode,
     pub(super) security: Security,
     pub(super) sanitize: Sanitize,
@@ -96,6 +116,7 @@ pub(super) struct Device {
     pub(super) is_detached: bool,
     /// Sense data of the packet command that failed last.
     pub(super) sense: [u8; 3],
+    pub(super) tray: Tray,
 }
 
 /// Times that power came at the factory.
@@ -127,7 +148,8 @@ impl Device {
             serial: padded("FLYSCHDISC0000000001"),
             firmware: padded("1.0"),
             model: padded("FLYSCH DISC"),
-            capabilities: capability::DMA | capability::LBA,
+            capabilities: capability::DMA | capability::LBA | capability::IORDY,
+            versions: VERSIONS,
             sata: sata::GEN1,
             supported: [set82::PACKET, set83::VALID, set84::VALID],
             enabled: [set82::PACKET, 0, set84::VALID],
@@ -158,8 +180,14 @@ impl Device {
             write_cache: true,
             look_ahead: true,
             dipm: false,
+            udma: None,
+            speed: 0,
             sleeps: false,
-            smart: true,
+            smart: Smart::default(),
+            microcode: Microcode::default(),
+            reach: [size; 2],
+            is_reach_frozen: false,
+            last: [0; 2],
             power: PowerMode::Active,
             security: Security::default(),
             sanitize: Sanitize::default(),
@@ -168,6 +196,7 @@ impl Device {
             ready_ns: profile.ready_ns,
             is_detached: false,
             sense: [0; 3],
+            tray: Tray::default(),
         }
     }
 
@@ -179,7 +208,13 @@ impl Device {
         !self.is_detached
     }
 
+    /// Sectors that can be reached.
     pub(super) fn sectors(&self) -> u64 {
+        self.reach[0] >> self.shift
+    }
+
+    /// Sectors there are.
+    pub(super) fn native_sectors(&self) -> u64 {
         self.size >> self.shift
     }
 
@@ -216,10 +251,15 @@ impl Device {
         };
         on(&mut now.enabled[0], set82::WRITE_CACHE, self.write_cache && !self.is_packet());
         on(&mut now.enabled[0], set82::LOOK_AHEAD, self.look_ahead);
-        on(&mut now.enabled[0], set82::SMART, self.smart);
+        on(&mut now.enabled[0], set82::SMART, self.smart.is_on && !self.is_packet());
         on(&mut now.sata_enabled, sata_feature::DIPM, self.dipm);
+        now.udma |= self.udma.map_or(0, |mode| 1 << (8 + mode));
+        now.sata_more |= u16::from(self.speed) << 1;
         on(&mut now.sata_enabled, sata_feature::DEVSLEEP, self.sleeps);
         if !self.is_packet() {
+            now.sectors_28 = self.sectors().min((1 << 28) - 1) as u32;
+            now.sectors_48 = if self.has_lba48() { self.sectors() } else { 0 };
+            now.firmware = self.microcode.running();
             now.security = self.security.word();
             on(&mut now.enabled[0], set82::SECURITY, self.security.is_enabled());
         }
@@ -229,14 +269,18 @@ impl Device {
     /// The link came up with at most `most`; tells its speed.
     pub(super) fn link_up(&mut self, most: u8) -> u8 {
         let speed = self.profile.link.generation.min(most);
+        self.speed = speed;
         self.media.set_link(Link::times(speed, &self.profile.timing));
         speed
     }
 
     /// COMRESET, or a soft reset: what was on its way is dropped. Settings stay.
-    pub(super) fn link_is_reset(&mut self) {
+    pub(super) fn link_is_reset(&mut self, now: u64) {
         self.forget_waits();
         self.ncq_error = None;
+        self.health.resets += 1;
+        self.microcode.start_over();
+        self.smart.interrupt(now);
         self.power = PowerMode::Active;
         self.security.is_erase_prepared = false;
     }
@@ -257,13 +301,15 @@ impl Device {
     }
 
     /// Power came back: settings are those of the factory.
-    pub(super) fn power_on(&mut self) {
+    pub(super) fn power_on(&mut self, now: u64) {
         self.media.restart(self.profile.timing, self.seed);
         self.media.set_half_duplex();
-        self.link_is_reset();
+        self.link_is_reset(now);
+        (self.reach[0], self.is_reach_frozen) = (self.reach[1], false);
         (self.write_cache, self.look_ahead, self.dipm, self.sleeps) =
             (!self.is_packet(), true, false, false);
         self.slc_used = 0;
+        self.tray = self.tray.after_power_loss();
         self.sanitize.is_frozen = false;
         self.security.power_on();
         self.health.power_cycles += 1;
@@ -287,16 +333,28 @@ fn identify_disk(config: &DiskConfig) -> Identify {
     let queues = config.lba48 && config.queue_depth > 0;
     let bit = |on: bool, bits: u16| if on { bits } else { 0 };
     let generation = config.profile.link.generation;
-    let set82 = set82::SMART | set82::SECURITY | set82::WRITE_CACHE | set82::LOOK_AHEAD;
-    let set83 = set83::FLUSH | bit(config.lba48, set83::LBA48 | set83::FLUSH_EXT);
-    let set84 = set84::SELF_TEST | set84::WWN | bit(config.lba48, set84::LOGS | set84::FUA);
+    let set82 = set82::SMART
+        | set82::SECURITY
+        | set82::WRITE_CACHE
+        | set82::LOOK_AHEAD
+        | bit(config.lba48, set82::HOST_PROTECTED_AREA);
+    let set83 =
+        set83::FLUSH | set83::MICROCODE | bit(config.lba48, set83::LBA48 | set83::FLUSH_EXT);
+    let set84 = set84::ERROR_LOGGING
+        | set84::SELF_TEST
+        | set84::WWN
+        | bit(config.lba48, set84::LOGS | set84::FUA);
+    let set119 = set119::LOG_DMA | set119::MICROCODE_PARTS | bit(config.lba48, set119::MAX_ADDRESS);
     let wide = config.sector_bytes != 512;
     Identify {
         kind: Kind::Disk,
         serial: padded(&config.serial),
-        firmware: padded("1.0"),
         model: padded(&config.model),
-        capabilities: capability::DMA | capability::LBA,
+        capabilities: capability::DMA
+            | capability::LBA
+            | capability::IORDY
+            | capability::STANDBY_TIMER,
+        versions: VERSIONS,
         sectors_28: sectors.min((1 << 28) - 1) as u32,
         additional: additional::DETERMINISTIC_AFTER_TRIM | additional::ZERO_AFTER_TRIM,
         queue_depth: config.queue_depth.max(1),
@@ -314,12 +372,13 @@ fn identify_disk(config: &DiskConfig) -> Identify {
         trim_blocks: 8,
         sector_size: sector::VALID | if wide { sector::LOGICAL } else { sector::PHYSICAL | 3 },
         sector_words: if wide { config.sector_bytes / 2 } else { 0 },
-        more: [set119::LOG_DMA | set83::VALID; 2],
+        more: [set119 | set83::VALID; 2],
         wwn: 0x5F1A_5C00_0000_0001,
         sanitize: sanitize::SUPPORTED | sanitize::CRYPTO | sanitize::BLOCK_ERASE,
         dsm: dsm::TRIM,
         rotation: 1,
         transport: 0x107F,
+        microcode_blocks: [1, 8],
         ..Identify::default()
     }
 }

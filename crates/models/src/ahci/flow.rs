@@ -45,6 +45,7 @@ impl Ahci {
         let alone_in_device = waiting == 0;
         let Some(device) = self.device_mut(port) else { return };
         let accepted = device.media.accept(now, alone_in_device);
+        device.last = [device.last[1], fis.command];
         let mut work = device.decide(&fis);
         if !is_queued && others_queued {
             // A command that is not queued among queued ones ends them all (SATA 13.6.4).
@@ -250,6 +251,7 @@ impl Ahci {
         });
         device.media.rests(self.now.nanos());
         device.health.read_sectors += u64::from(len >> device.shift);
+        device.health.reads += 1;
         match copied {
             Ok(()) => {
                 let pio = is_pio(task.fis.command).then_some(1 << device.shift);
@@ -282,6 +284,7 @@ impl Ahci {
         })?;
         device.media.rests(self.now.nanos());
         device.health.written_sectors += u64::from(len >> device.shift);
+        device.health.writes += 1;
         Ok(Ok(Good { moved: len, ..Good::default() }))
     }
 

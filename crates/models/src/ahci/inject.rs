@@ -170,6 +170,7 @@ impl Ahci {
             _ => false,
         };
         self.events.retain(|event| !is_event_of_it(event));
+        let now = self.now.nanos();
         let Some(Some(device)) = self.devices.get_mut(usize::from(port)) else {
             return Ok(Loss::default());
         };
@@ -177,7 +178,7 @@ impl Ahci {
         let mut cache = core::mem::take(&mut device.cache);
         let loss = cache.lose(device, &mut self.faults);
         device.cache = cache;
-        device.power_on();
+        device.power_on(now);
         let loss = loss?;
         self.lost.survived += loss.survived;
         self.lost.vanished += loss.vanished;

@@ -1,25 +1,27 @@
-//! Log pages and SMART data.
+//! Log pages.
 
 use alloc::vec::Vec;
 
-use flysch_wire::ata::log::{self, DevSleepTiming, address, identify_page};
-use flysch_wire::ata::smart::{Attribute, SmartData, attribute};
+use flysch_wire::ata::log::{self, DevSleepTiming, STATISTICS, address, identify_page};
 use flysch_wire::ata::{H2d, SECTOR};
 
 use super::command::aborted;
 use super::device::Device;
 use super::list::Fail;
+use super::smart::hours;
 
 /// Most pages of one read.
 const PAGES_MAX: u16 = 16;
 /// Pages of the identify data log.
 const IDENTIFY_PAGES: u16 = 9;
+/// Pages of the device statistics log.
+const STATISTICS_PAGES: u16 = 8;
 /// Every page of the identify data log but the first says which one it is.
 const PAGE_VALID: u64 = 1 << 63;
 
 impl Device {
     /// READ LOG EXT.
-    pub(super) fn read_log(&mut self, fis: &H2d) -> Result<Vec<u8>, Fail> {
+    pub(super) fn read_log(&mut self, fis: &H2d, now: u64) -> Result<Vec<u8>, Fail> {
         let (address, first) = log::of_lba(fis.lba);
         if fis.count == 0 || fis.count > PAGES_MAX {
             return Err(aborted());
@@ -30,12 +32,12 @@ impl Device {
         }
         let mut data = Vec::with_capacity(usize::from(fis.count) * SECTOR);
         for page in first..first + fis.count {
-            data.extend_from_slice(&self.log_page(address, page));
+            data.extend_from_slice(&self.log_page(address, page, now));
         }
         Ok(data)
     }
 
-    fn log_page(&mut self, address: u8, page: u16) -> [u8; SECTOR] {
+    fn log_page(&mut self, address: u8, page: u16, now: u64) -> [u8; SECTOR] {
         let mut bytes = [0; SECTOR];
         match address {
             address::DIRECTORY => {
@@ -51,6 +53,7 @@ impl Device {
                 bytes[4] = 1;
             }
             address::IDENTIFY => return self.identify_page(page),
+            address::STATISTICS => return self.statistics_page(page, now),
             _ => {}
         }
         bytes
@@ -88,23 +91,37 @@ impl Device {
         bytes
     }
 
-    /// SMART READ DATA.
-    pub(super) fn smart_data(&self) -> SmartData {
+    /// A page of the device statistics log: what is counted, and page 0, which pages there are.
+    fn statistics_page(&self, page: u16, now: u64) -> [u8; SECTOR] {
+        let mut bytes = [0; SECTOR];
+        bytes[..8].copy_from_slice(&(u64::from(page) << 16 | 1).to_le_bytes());
         let health = &self.health;
-        let rows = [
-            (attribute::REALLOCATED, 1, 0),
-            (attribute::POWER_CYCLES, 0, health.power_cycles),
-            (attribute::UNEXPECTED_POWER_LOSS, 0, health.unsafe_losses),
-            (attribute::UNCORRECTABLE, 1, health.uncorrectable),
-            (attribute::CRC_ERRORS, 0, health.crc_errors),
-            (attribute::WRITTEN, 0, health.written_sectors),
-            (attribute::READ, 0, health.read_sectors),
+        let counted = [
+            (1, 8, health.power_cycles),
+            (1, 16, hours(now)),
+            (1, 24, health.written_sectors),
+            (1, 32, health.writes),
+            (1, 40, health.read_sectors),
+            (1, 48, health.reads),
+            (4, 8, health.uncorrectable),
+            (6, 8, health.resets),
+            (6, 24, health.crc_errors),
         ];
-        let mut data = SmartData::default();
-        for (to, (id, flags, raw)) in data.attributes.iter_mut().zip(rows) {
-            *to = Attribute { id, flags, value: 100, worst: 100, raw };
+        let has = |page| page == 0 || counted.iter().any(|(of, ..)| *of == page);
+        if page == 0 {
+            let pages = (0..STATISTICS_PAGES as u8).filter(|page| has(*page));
+            for (to, page) in bytes[9..].iter_mut().zip(pages.clone()) {
+                *to = page;
+            }
+            bytes[8] = pages.count() as u8;
         }
-        data
+        for (_, at, value) in counted.into_iter().filter(|(of, ..)| u16::from(*of) == page) {
+            let known = STATISTICS.iter().find(|known| (known.page, known.at) == (page as u8, at));
+            let bits = known.map_or(32, |known| 8 * u32::from(known.bytes));
+            let value = log::STATISTIC_VALID | value & (u64::MAX >> (64 - bits));
+            bytes[at.into()..usize::from(at) + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        bytes
     }
 }
 
@@ -113,6 +130,7 @@ fn pages(address: u8) -> u16 {
     match address {
         address::DIRECTORY | address::NCQ_ERROR | address::NCQ_SEND_RECEIVE => 1,
         address::IDENTIFY => IDENTIFY_PAGES,
+        address::STATISTICS => STATISTICS_PAGES,
         _ => 0,
     }
 }

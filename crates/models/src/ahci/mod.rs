@@ -26,10 +26,12 @@ mod inject;
 pub mod link;
 mod list;
 mod logs;
+mod microcode;
 mod packet;
 mod port;
 pub mod profile;
 mod security;
+mod smart;
 mod transfer;
 
 use alloc::string::String;
@@ -71,6 +73,8 @@ enum Event {
     HbaReset,
     /// The BIOS gives the HBA up.
     Bios,
+    /// A message to the enclosure has been sent.
+    Message,
     /// A link comes up.
     Link { port: u8, epoch: u32 },
     /// A device is ready after a reset.
@@ -158,6 +162,20 @@ impl Ahci {
         self.now = self.now.max(now);
     }
 
+    /// The bus resets the HBA: its registers are as after power-on, and every link comes up anew.
+    /// What the devices hold stays.
+    pub fn reset(&mut self, now: Instant) {
+        self.advance(now);
+        self.registers.power_on();
+        self.reset_ports();
+        self.power_on_ports();
+    }
+
+    /// Ports there are.
+    pub fn ports(&self) -> u8 {
+        self.ports.len() as u8
+    }
+
     /// When the next thing happens by itself.
     #[inline]
     pub fn next_event(&self) -> Option<Instant> {
@@ -226,6 +244,7 @@ impl Ahci {
             Event::Accepted(task) => self.accepted(task),
             Event::Die(port, die) => self.die_done(port, die),
             Event::HbaReset => self.hba_is_reset(),
+            Event::Message => self.registers.message_sent(),
             Event::Bios => self.registers.bios_gives_up(),
             Event::Link { port, epoch } if self.is_current(port, epoch) => self.link_up(port),
             Event::Signature { port, epoch } if self.is_current(port, epoch) => {

@@ -23,6 +23,7 @@ mod code {
     pub(super) const PREVENT_ALLOW: u8 = 0x1E;
     pub(super) const READ_CAPACITY: u8 = 0x25;
     pub(super) const READ_10: u8 = 0x28;
+    pub(super) const READ_TOC: u8 = 0x43;
     pub(super) const READ_12: u8 = 0xA8;
 }
 
@@ -30,8 +31,59 @@ mod code {
 const ILLEGAL: [u8; 3] = [5, 0x20, 0];
 const OUT_OF_RANGE: [u8; 3] = [5, 0x21, 0];
 const MEDIUM: [u8; 3] = [3, 0x11, 0];
+/// No such field; the tray is open, or empty; it may not be opened.
+const FIELD: [u8; 3] = [5, 0x24, 0];
+const NO_MEDIUM: [u8; 3] = [2, 0x3A, 2];
+const LOCKED: [u8; 3] = [5, 0x53, 2];
+/// Unit attention: power came, the medium may be another.
+const POWER_ON: [u8; 3] = [6, 0x29, 0];
+const CHANGED: [u8; 3] = [6, 0x28, 0];
+/// START STOP UNIT: LOEJ, START.
+const LOAD_EJECT: u8 = 2;
+const START: u8 = 1;
+/// ADR and CONTROL of a data track, and the number of the place where the last one ends.
+const DATA_TRACK: u8 = 0x14;
+const LEAD_OUT: u8 = 0xAA;
 /// Most sectors of one read: what one command moves of a disc.
 const SECTORS_MAX: u32 = 8192;
+
+/// Where a drive stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tray {
+    is_open: bool,
+    /// The medium may not be removed.
+    is_locked: bool,
+    /// What the next command is told instead of being carried out.
+    attention: Option<[u8; 3]>,
+}
+
+impl Default for Tray {
+    fn default() -> Self {
+        Self { is_open: false, is_locked: false, attention: Some(POWER_ON) }
+    }
+}
+
+impl Tray {
+    /// An open tray stays open.
+    pub(super) fn after_power_loss(self) -> Self {
+        Self { is_open: self.is_open, ..Self::default() }
+    }
+
+    /// START STOP UNIT.
+    fn start_stop(&mut self, bits: u8) -> Result<Vec<u8>, [u8; 3]> {
+        if bits & LOAD_EJECT != 0 {
+            let opens = bits & START == 0;
+            if opens && self.is_locked {
+                return Err(LOCKED);
+            }
+            if self.is_open && !opens {
+                self.attention = Some(CHANGED);
+            }
+            self.is_open = opens;
+        }
+        Ok(Vec::new())
+    }
+}
 
 impl Device {
     /// What becomes of a command to a packet device.
@@ -57,8 +109,39 @@ impl Device {
             data.truncate(most);
             Ok(data)
         };
+        let is_asking = matches!(packet[0], code::INQUIRY | code::REQUEST_SENSE);
+        if let Some(attention) = self.tray.attention.take_if(|_| !is_asking) {
+            return Err(attention);
+        }
+        let needs_medium = matches!(
+            packet[0],
+            code::TEST_UNIT_READY
+                | code::READ_CAPACITY
+                | code::READ_10
+                | code::READ_12
+                | code::READ_TOC
+        );
+        if needs_medium && self.tray.is_open {
+            return Err(NO_MEDIUM);
+        }
         match packet[0] {
-            code::TEST_UNIT_READY | code::START_STOP | code::PREVENT_ALLOW => Ok(Vec::new()),
+            code::TEST_UNIT_READY => Ok(Vec::new()),
+            code::START_STOP => self.tray.start_stop(packet[4]),
+            code::PREVENT_ALLOW => {
+                self.tray.is_locked = packet[4] & 1 != 0;
+                Ok(Vec::new())
+            }
+            // One track of data, in logical blocks.
+            code::READ_TOC if packet[1] & 2 == 0 && packet[2] & 0xF == 0 => {
+                let end = self.sectors().min(u32::MAX.into()) as u32;
+                let mut data = alloc::vec![0, 18, 1, 1];
+                for (number, lba) in [(1, 0), (LEAD_OUT, end)] {
+                    data.extend_from_slice(&[0, DATA_TRACK, number, 0]);
+                    data.extend_from_slice(&lba.to_be_bytes());
+                }
+                cut(data, usize::from(packet[7]) << 8 | usize::from(packet[8]))
+            }
+            code::READ_TOC => Err(FIELD),
             code::REQUEST_SENSE => {
                 let [key, asc, ascq] = core::mem::take(&mut self.sense);
                 let mut data = alloc::vec![0; 18];

@@ -320,8 +320,9 @@ impl Ahci {
         at.tfd = Tfd::new().with_status(status::BSY | 0x7F);
         at.sig = signature::NONE;
         at.drop_tasks();
+        let now = self.now.nanos();
         let Some(device) = self.device_mut(port) else { return };
-        device.link_is_reset();
+        device.link_is_reset(now);
         self.admit_writes(port);
     }
 
@@ -355,7 +356,11 @@ impl Ahci {
         let epoch = at.epoch;
         self.raise_error(port, serror::EXCHANGED | serror::PHYRDY);
         self.set_link_power(port);
-        self.after(ready_ns, Event::Signature { port, epoch });
+        let stays_busy =
+            self.faults.is_active() && self.faults.fires(Kind::BusyStuck, self.now, port.into());
+        if !stays_busy {
+            self.after(ready_ns, Event::Signature { port, epoch });
+        }
     }
 
     /// The device is ready after a reset: it sends its signature.
@@ -446,8 +451,9 @@ impl Ahci {
         if asserted {
             at.epoch = at.epoch.wrapping_add(1);
             at.drop_tasks();
+            let now = self.now.nanos();
             if let Some(device) = self.device_mut(port) {
-                device.link_is_reset();
+                device.link_is_reset(now);
             }
         } else if released {
             let at = self.port_mut(port);

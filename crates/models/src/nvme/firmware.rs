@@ -40,6 +40,17 @@ pub fn firmware_image(revision: [u8; 8], payload: &[u8]) -> Vec<u8> {
     image
 }
 
+/// The revision that an image brings, if it is one.
+pub(crate) fn revision_of(image: &[u8]) -> Option<[u8; 8]> {
+    let head = image.first_chunk::<HEAD>()?;
+    let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+    let payload = image.get(HEAD..length)?;
+    let revision = *head[16..24].first_chunk::<8>()?;
+    let readable = revision.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+    let good = &head[..8] == MAGIC && readable && Sha256::digest(payload)[..] == head[32..];
+    good.then_some(revision)
+}
+
 /// The slots, what runs, and what has come of the next image.
 #[derive(Debug)]
 pub(super) struct Firmware {
@@ -85,13 +96,7 @@ impl Firmware {
 
     /// The revision of the image that was received, if it is one.
     fn checked(&self) -> Option<[u8; 8]> {
-        let head = self.received.first_chunk::<HEAD>()?;
-        let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
-        let payload = self.received.get(HEAD..length)?;
-        let revision = *head[16..24].first_chunk::<8>()?;
-        let readable = revision.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
-        let good = &head[..8] == MAGIC && readable && Sha256::digest(payload)[..] == head[32..];
-        good.then_some(revision)
+        revision_of(&self.received)
     }
 }
 

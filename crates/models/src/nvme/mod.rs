@@ -49,6 +49,7 @@ use flysch_api::machine::{GuestMemory, Instant};
 pub use buffer::{CMB_MAX, CMB_OFFSET};
 pub use config::{Config, ConfigError, NamespaceConfig, ZoneConfig};
 pub use firmware::firmware_image;
+pub(crate) use firmware::revision_of;
 pub use identify::VENDOR;
 pub use link::Link;
 

@@ -17,6 +17,8 @@ code! {
         ReadDmaExt = 0x25 => "READ DMA EXT",
         /// READ NATIVE MAX ADDRESS EXT.
         ReadNativeMaxExt = 0x27 => "READ NATIVE MAX ADDRESS EXT",
+        /// SET MAX ADDRESS EXT.
+        SetMaxExt = 0x37 => "SET MAX ADDRESS EXT",
         /// READ LOG EXT.
         ReadLogExt = 0x2F => "READ LOG EXT",
         /// WRITE SECTORS.
@@ -45,8 +47,12 @@ code! {
         SendFpdma = 0x64 => "SEND FPDMA QUEUED",
         /// RECEIVE FPDMA QUEUED.
         ReceiveFpdma = 0x65 => "RECEIVE FPDMA QUEUED",
+        /// ACCESSIBLE MAX ADDRESS CONFIGURATION.
+        MaxAddress = 0x78 => "ACCESSIBLE MAX ADDRESS CONFIGURATION",
         /// EXECUTE DEVICE DIAGNOSTIC.
         Diagnostic = 0x90 => "EXECUTE DEVICE DIAGNOSTIC",
+        /// DOWNLOAD MICROCODE.
+        DownloadMicrocode = 0x92 => "DOWNLOAD MICROCODE",
         /// PACKET.
         Packet = 0xA0 => "PACKET",
         /// IDENTIFY PACKET DEVICE.
@@ -144,6 +150,8 @@ pub mod smart {
     pub const EXECUTE: u16 = 0xD4;
     /// A log.
     pub const READ_LOG: u16 = 0xD5;
+    /// Writes one.
+    pub const WRITE_LOG: u16 = 0xD6;
     /// On.
     pub const ENABLE: u16 = 0xD8;
     /// Off.
@@ -154,6 +162,46 @@ pub mod smart {
     pub const LBA: u64 = 0xC2_4F00;
     /// LBA of the answer if a threshold is exceeded.
     pub const EXCEEDED: u64 = 0x2C_F400;
+
+    /// What EXECUTE does, in LBA 7:0 (ACS-3 7.48.5).
+    pub mod test {
+        /// Off-line data collection.
+        pub const OFFLINE: u8 = 0;
+        /// Short self-test.
+        pub const SHORT: u8 = 1;
+        /// Extended self-test.
+        pub const EXTENDED: u8 = 2;
+        /// Ends the one that runs.
+        pub const ABORT: u8 = 0x7F;
+    }
+}
+
+/// FEATURES of ACCESSIBLE MAX ADDRESS CONFIGURATION (ACS 7.2).
+pub mod max_address {
+    /// Native max address.
+    pub const GET_NATIVE: u16 = 0;
+    /// Sets the accessible one, in LBA.
+    pub const SET: u16 = 1;
+    /// Not to be changed until power comes anew.
+    pub const FREEZE: u16 = 2;
+}
+
+/// FEATURES of DOWNLOAD MICROCODE (ACS 7.7).
+pub mod microcode {
+    /// A part; the last puts the image into force.
+    pub const PARTS: u16 = 0x03;
+    /// A part of an image that is kept until it is activated.
+    pub const DEFERRED: u16 = 0x0E;
+    /// Puts the image that was kept into force.
+    pub const ACTIVATE: u16 = 0x0F;
+    /// COUNT of the answer: more parts are expected; in force; kept.
+    pub const MORE: u16 = 1;
+    /// In force.
+    pub const APPLIED: u16 = 2;
+    /// Kept.
+    pub const SAVED: u16 = 3;
+    /// Bytes that offset and length count.
+    pub const BLOCK: usize = 512;
 }
 
 /// FEATURES of SANITIZE DEVICE (ACS 7.36), and the signatures in LBA.
@@ -172,6 +220,8 @@ pub mod sanitize {
     pub const CRYPTO_LBA: u64 = 0x4372_7970;
     /// LBA of block erase: "BkEr".
     pub const BLOCK_ERASE_LBA: u64 = 0x426B_4572;
+    /// LBA 47:32 of overwrite: "OW"; the pattern is in LBA 31:0, the passes in COUNT 3:0.
+    pub const OVERWRITE_LBA: u64 = 0x4F57 << 32;
     /// LBA of freeze lock: "FrLk".
     pub const FREEZE_LOCK_LBA: u64 = 0x4672_4C6B;
     /// COUNT of the answer: done without an error.

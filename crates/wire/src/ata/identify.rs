@@ -45,6 +45,8 @@ pub struct Identify {
     pub sata_features: u16,
     /// Word 79: SATA features that are on.
     pub sata_enabled: u16,
+    /// Words 80 and 81: editions of ATA that are kept to, a bit each from 1 on; the revision.
+    pub versions: [u16; 2],
     /// Words 82 to 84: what there is, see [`set82`], [`set83`], [`set84`].
     pub supported: [u16; 3],
     /// Words 85 to 87: what is on, the same bits.
@@ -71,6 +73,8 @@ pub struct Identify {
     pub dsm: u16,
     /// Word 217: 1 is no rotation.
     pub rotation: u16,
+    /// Words 234 and 235: fewest and most blocks of 512 bytes of a part of DOWNLOAD MICROCODE.
+    pub microcode_blocks: [u16; 2],
     /// Word 222: transport and its versions.
     pub transport: u16,
     /// Word 69 bits 1:0: zones, 1 host aware, 2 managed by the device.
@@ -83,6 +87,10 @@ pub mod capability {
     pub const DMA: u16 = 1 << 8;
     /// LBA.
     pub const LBA: u16 = 1 << 9;
+    /// IORDY, which can be switched off.
+    pub const IORDY: u16 = 3 << 10;
+    /// Timers of STANDBY are those of the standard.
+    pub const STANDBY_TIMER: u16 = 1 << 13;
 }
 
 /// Bits of [`Identify::additional`].
@@ -137,6 +145,8 @@ pub mod set82 {
     pub const SECURITY: u16 = 1 << 1;
     /// Packets.
     pub const PACKET: u16 = 1 << 4;
+    /// READ BUFFER and WRITE BUFFER, host protected area: SET MAX ADDRESS (ACS-2).
+    pub const HOST_PROTECTED_AREA: u16 = 1 << 10;
     /// Volatile write cache.
     pub const WRITE_CACHE: u16 = 1 << 5;
     /// Read look-ahead.
@@ -145,6 +155,8 @@ pub mod set82 {
 
 /// Bits of words 83 and 86.
 pub mod set83 {
+    /// DOWNLOAD MICROCODE.
+    pub const MICROCODE: u16 = 1 << 0;
     /// 48-bit addresses.
     pub const LBA48: u16 = 1 << 10;
     /// FLUSH CACHE.
@@ -157,6 +169,8 @@ pub mod set83 {
 
 /// Bits of words 84 and 87.
 pub mod set84 {
+    /// SMART error logging.
+    pub const ERROR_LOGGING: u16 = 1 << 0;
     /// Self-tests.
     pub const SELF_TEST: u16 = 1 << 1;
     /// General purpose logging.
@@ -175,6 +189,10 @@ pub mod set119 {
     pub const WRITE_UNCORRECTABLE: u16 = 1 << 2;
     /// READ and WRITE LOG DMA EXT.
     pub const LOG_DMA: u16 = 1 << 3;
+    /// DOWNLOAD MICROCODE in parts.
+    pub const MICROCODE_PARTS: u16 = 1 << 4;
+    /// ACCESSIBLE MAX ADDRESS CONFIGURATION.
+    pub const MAX_ADDRESS: u16 = 1 << 8;
 }
 
 /// Bits of word 106.
@@ -276,6 +294,7 @@ impl Identify {
             sata_more: serial_ata(77),
             sata_features: serial_ata(78),
             sata_enabled: serial_ata(79),
+            versions: [word(80), word(81)],
             supported: [word(82), valid(word(83)), valid(word(84))],
             enabled: [word(85), word(86), valid(word(87))],
             udma: word(88),
@@ -290,6 +309,7 @@ impl Identify {
             dsm: word(169),
             rotation: word(217),
             transport: word(222),
+            microcode_blocks: [word(234), word(235)],
         }
     }
 
@@ -313,6 +333,8 @@ impl Identify {
         put(108, &self.wwn.to_be_bytes());
         words[49] = self.capabilities;
         words[53] = 6;
+        // PIO modes 3 and 4, and the shortest cycles of each kind, ns (words 65 to 68).
+        words[64..69].copy_from_slice(&[3, 120, 120, 120, 120]);
         words[59] = self.sanitize;
         words[60] = self.sectors_28 as u16;
         words[61] = (self.sectors_28 >> 16) as u16;
@@ -324,8 +346,7 @@ impl Identify {
             self.sata_features,
             self.sata_enabled,
         ]);
-        // ACS-2 to ACS-4.
-        words[80] = 0x0E00;
+        words[80..82].copy_from_slice(&self.versions);
         words[82..85].copy_from_slice(&self.supported);
         words[83] |= VALID;
         words[84] |= VALID;
@@ -346,6 +367,7 @@ impl Identify {
         words[169] = self.dsm;
         words[217] = self.rotation;
         words[222] = self.transport;
+        words[234..236].copy_from_slice(&self.microcode_blocks);
         words[255] = INTEGRITY.into();
         let mut bytes = [0; SECTOR];
         for (pair, word) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(words) {

@@ -12,6 +12,10 @@ pub mod address {
     pub const EXTENDED_ERRORS: u8 = 0x03;
     /// Device statistics.
     pub const STATISTICS: u8 = 0x04;
+    /// SMART errors, through SMART READ LOG.
+    pub const ERRORS: u8 = 0x01;
+    /// Self-tests, through SMART READ LOG.
+    pub const SELF_TESTS: u8 = 0x06;
     /// Queued error.
     pub const NCQ_ERROR: u8 = 0x10;
     /// What NCQ NON-DATA can do.
@@ -155,4 +159,54 @@ impl DevSleepTiming {
 /// Whether the send and receive log says that SEND FPDMA QUEUED trims.
 pub fn sends_trim(page: &[u8]) -> bool {
     page.len() >= 8 && le32(page, 0) & 1 != 0 && le32(page, 4) & 1 != 0
+}
+
+/// One statistic of the device statistics log (ACS 9.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistic {
+    /// The page it is on.
+    pub page: u8,
+    /// Where its eight bytes lie there.
+    pub at: u16,
+    /// Bytes of the value.
+    pub bytes: u8,
+    /// Its name.
+    pub name: &'static str,
+}
+
+const fn statistic(page: u8, at: u16, bytes: u8, name: &'static str) -> Statistic {
+    Statistic { page, at, bytes, name }
+}
+
+/// The statistics that have a name here.
+pub static STATISTICS: [Statistic; 16] = [
+    statistic(1, 8, 4, "Lifetime Power-On Resets"),
+    statistic(1, 16, 4, "Power-on Hours"),
+    statistic(1, 24, 6, "Logical Sectors Written"),
+    statistic(1, 32, 6, "Number of Write Commands"),
+    statistic(1, 40, 6, "Logical Sectors Read"),
+    statistic(1, 48, 6, "Number of Read Commands"),
+    statistic(4, 8, 4, "Number of Reported Uncorrectable Errors"),
+    statistic(4, 16, 4, "Resets Between Cmd Acceptance and Completion"),
+    statistic(5, 8, 1, "Current Temperature"),
+    statistic(5, 32, 1, "Highest Temperature"),
+    statistic(5, 40, 1, "Lowest Temperature"),
+    statistic(5, 88, 1, "Specified Maximum Operating Temperature"),
+    statistic(6, 8, 4, "Number of Hardware Resets"),
+    statistic(6, 16, 4, "Number of ASR Events"),
+    statistic(6, 24, 4, "Number of Interface CRC Errors"),
+    statistic(7, 8, 1, "Percentage Used Endurance Indicator"),
+];
+
+/// A statistic is there, and its value means something.
+pub const STATISTIC_VALID: u64 = 3 << 62;
+
+impl Statistic {
+    /// Its value on its page, if the device has one.
+    pub fn of(&self, page: &[u8]) -> Option<u64> {
+        let at = usize::from(self.at);
+        let value = le64(page.get(at..at + 8)?, 0);
+        let is_there = value & STATISTIC_VALID == STATISTIC_VALID;
+        is_there.then_some(value & (u64::MAX >> (64 - 8 * u32::from(self.bytes))))
+    }
 }

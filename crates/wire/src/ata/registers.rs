@@ -12,9 +12,9 @@ pub const IS: u32 = 0x08;
 pub const PI: u32 = 0x0C;
 /// Version: major in the high half, minor in the low.
 pub const VS: u32 = 0x10;
-/// Enclosure management location.
+/// Enclosure management location, [`EmLoc`].
 pub const EM_LOC: u32 = 0x1C;
-/// Enclosure management control.
+/// Enclosure management control, [`EmCtl`].
 pub const EM_CTL: u32 = 0x20;
 /// Host capabilities extended, [`Cap2`].
 pub const CAP2: u32 = 0x24;
@@ -171,6 +171,79 @@ pub struct Bohc {
     pub bb: bool,
     #[bits(27)]
     __: u32,
+}
+
+/// EM_LOC (AHCI 3.1.8).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct EmLoc {
+    /// SZ: dwords of the message buffer.
+    pub sz: u16,
+    /// OFST: where it begins in the window, dwords.
+    pub ofst: u16,
+}
+
+/// EM_CTL (AHCI 3.1.9).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct EmCtl {
+    /// STS.MR: a message was received.
+    pub mr: bool,
+    #[bits(7)]
+    __: u8,
+    /// CTL.TM: transmit the message; clear when that is done.
+    pub tm: bool,
+    /// CTL.RST: reset.
+    pub rst: bool,
+    #[bits(6)]
+    __: u8,
+    /// SUPP.LED: LED messages.
+    pub led: bool,
+    /// SUPP.SAFTE: SAF-TE messages.
+    pub safte: bool,
+    /// SUPP.SES2: SES-2 messages.
+    pub ses2: bool,
+    /// SUPP.SGPIO: SGPIO register messages.
+    pub sgpio: bool,
+    #[bits(4)]
+    __: u8,
+    /// ATTR.SMB: one buffer for both directions.
+    pub smb: bool,
+    /// ATTR.XMT: messages are only transmitted.
+    pub xmt: bool,
+    /// ATTR.ALHD: the HBA drives the activity LED itself.
+    pub alhd: bool,
+    /// ATTR.PM: messages to enclosures behind multipliers.
+    pub pm: bool,
+    #[bits(4)]
+    __: u8,
+}
+
+/// First dword of an LED message (AHCI 12.2.1): type 0, four bytes follow.
+pub const LED_HEADER: u32 = 4 << 8;
+
+/// Second dword of an LED message (AHCI 12.2.2): what the LEDs of a port show, three bits each.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct LedMessage {
+    /// Port of the HBA.
+    #[bits(5)]
+    pub port: u8,
+    #[bits(3)]
+    __: u8,
+    /// Port of a multiplier.
+    pub pmp: u8,
+    /// Activity.
+    #[bits(3)]
+    pub activity: u8,
+    /// Locate.
+    #[bits(3)]
+    pub locate: u8,
+    /// Fault.
+    #[bits(3)]
+    pub fault: u8,
+    #[bits(7)]
+    __: u8,
 }
 
 /// PxCMD (AHCI 3.3.7).

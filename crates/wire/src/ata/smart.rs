@@ -10,6 +10,10 @@ pub const ATTRIBUTES_MAX: usize = 30;
 const ATTRIBUTE: usize = 12;
 /// Where they begin.
 const FIRST: usize = 2;
+/// Where the minutes of a short and of an extended self-test are, and of one of 255 and more.
+const SHORT: usize = 372;
+const EXTENDED: usize = 373;
+const EXTENDED_LONG: usize = 375;
 
 /// One attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,14 +57,58 @@ pub mod attribute {
 pub struct SmartData {
     /// The attributes, those that are none among them.
     pub attributes: [Attribute; ATTRIBUTES_MAX],
-    /// State of the last self-test.
+    /// State of off-line data collection.
+    pub offline: u8,
+    /// State of the last self-test: its result in bits 7:4, see [`self_test`], the tenths that are
+    /// left of one that runs in bits 3:0.
     pub self_test: u8,
+    /// Seconds that off-line data collection takes.
+    pub offline_seconds: u16,
+    /// What can be done off line, see [`offline`].
+    pub offline_capability: u8,
+    /// SMART capabilities: attributes are saved (bit 0), and without being asked (bit 1).
+    pub capability: u16,
+    /// Bit 0: errors are logged.
+    pub error_logging: u8,
+    /// Minutes of a short and of an extended self-test.
+    pub minutes: [u16; 2],
 }
 
 impl Default for SmartData {
     fn default() -> Self {
-        Self { attributes: [Attribute::default(); ATTRIBUTES_MAX], self_test: 0 }
+        Self {
+            attributes: [Attribute::default(); ATTRIBUTES_MAX],
+            offline: 0,
+            self_test: 0,
+            offline_seconds: 0,
+            offline_capability: 0,
+            capability: 0,
+            error_logging: 0,
+            minutes: [0; 2],
+        }
     }
+}
+
+/// Bits of [`SmartData::offline_capability`].
+pub mod offline {
+    /// EXECUTE collects at once.
+    pub const IMMEDIATE: u8 = 1 << 0;
+    /// Short and extended self-tests.
+    pub const SELF_TEST: u8 = 1 << 4;
+}
+
+/// Results of a self-test (ACS-3 7.48.6.6).
+pub mod self_test {
+    /// It ended well, or there was none.
+    pub const GOOD: u8 = 0;
+    /// The host ended it.
+    pub const ABORTED: u8 = 1;
+    /// A reset ended it.
+    pub const INTERRUPTED: u8 = 2;
+    /// What was read could not be.
+    pub const READ_FAILURE: u8 = 7;
+    /// It runs.
+    pub const RUNS: u8 = 15;
 }
 
 impl SmartData {
@@ -73,7 +121,20 @@ impl SmartData {
         if super::sum(&bytes[..SECTOR]) != 0 {
             return Err(Error::BadField("checksum of SMART data"));
         }
-        let mut data = Self { self_test: bytes[363], ..Self::default() };
+        let minutes = match bytes[EXTENDED] {
+            u8::MAX => le16(bytes, EXTENDED_LONG),
+            minutes => minutes.into(),
+        };
+        let mut data = Self {
+            offline: bytes[362],
+            self_test: bytes[363],
+            offline_seconds: le16(bytes, 364),
+            offline_capability: bytes[367],
+            capability: le16(bytes, 368),
+            error_logging: bytes[370],
+            minutes: [bytes[SHORT].into(), minutes],
+            ..Self::default()
+        };
         for (n, attribute) in data.attributes.iter_mut().enumerate() {
             let at = FIRST + n * ATTRIBUTE;
             let raw = &bytes[at + 5..at + 11];
@@ -99,7 +160,16 @@ impl SmartData {
             (bytes[at + 3], bytes[at + 4]) = (attribute.value, attribute.worst);
             bytes[at + 5..at + 11].copy_from_slice(&attribute.raw.to_le_bytes()[..6]);
         }
-        bytes[363] = self.self_test;
+        (bytes[362], bytes[363]) = (self.offline, self.self_test);
+        bytes[364..366].copy_from_slice(&self.offline_seconds.to_le_bytes());
+        bytes[367] = self.offline_capability;
+        bytes[368..370].copy_from_slice(&self.capability.to_le_bytes());
+        bytes[370] = self.error_logging;
+        bytes[SHORT] = self.minutes[0].min(u8::MAX.into()) as u8;
+        bytes[EXTENDED] = self.minutes[1].min(u8::MAX.into()) as u8;
+        if bytes[EXTENDED] == u8::MAX {
+            bytes[EXTENDED_LONG..EXTENDED_LONG + 2].copy_from_slice(&self.minutes[1].to_le_bytes());
+        }
         bytes[511] = 0_u8.wrapping_sub(super::sum(&bytes[..511]));
         bytes
     }
@@ -108,4 +178,70 @@ impl SmartData {
     pub fn get(&self, id: u8) -> Option<&Attribute> {
         self.attributes.iter().find(|attribute| id != 0 && attribute.id == id)
     }
+}
+
+/// The thresholds of a page of SMART READ THRESHOLDS: attribute and lowest good value.
+pub fn thresholds(page: &[u8]) -> impl Iterator<Item = (u8, u8)> + '_ {
+    let rows = page.get(FIRST..FIRST + ATTRIBUTES_MAX * ATTRIBUTE).unwrap_or_default();
+    rows.chunks_exact(ATTRIBUTE).filter(|row| row[0] != 0).map(|row| (row[0], row[1]))
+}
+
+/// Most self-tests that the log keeps.
+pub const SELF_TESTS_MAX: usize = 21;
+/// Bytes of one.
+const SELF_TEST: usize = 24;
+/// Where the number of the newest is, from 1 on; 0 is none.
+const NEWEST: usize = 508;
+
+/// One self-test of the log (ACS-3 A.15).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SelfTest {
+    /// What was asked for: LBA 7:0 of EXECUTE.
+    pub kind: u8,
+    /// As [`SmartData::self_test`].
+    pub status: u8,
+    /// Hours with power when it ended.
+    pub hours: u16,
+    /// The first sector that failed, if one did.
+    pub lba: u32,
+}
+
+/// The self-tests of a page of the log, the newest first.
+///
+/// # Errors
+/// Too few bytes, or a checksum that is wrong.
+pub fn self_tests(page: &[u8]) -> Result<impl Iterator<Item = SelfTest> + '_, Error> {
+    Error::check_len(page, SECTOR)?;
+    if super::sum(&page[..SECTOR]) != 0 {
+        return Err(Error::BadField("checksum of the self-test log"));
+    }
+    let newest = usize::from(page[NEWEST]).min(SELF_TESTS_MAX);
+    let rows = (0..if newest == 0 { 0 } else { SELF_TESTS_MAX }).map(move |back| {
+        let at = FIRST + (newest - 1 + SELF_TESTS_MAX - back) % SELF_TESTS_MAX * SELF_TEST;
+        let row = &page[at..at + SELF_TEST];
+        SelfTest {
+            kind: row[0],
+            status: row[1],
+            hours: le16(row, 2),
+            lba: u32::from_le_bytes([row[5], row[6], row[7], row[8]]),
+        }
+    });
+    // A row that nobody has written has no kind and no hours.
+    Ok(rows.take_while(|test| *test != SelfTest::default()))
+}
+
+/// The page of the log with these self-tests, the newest first.
+pub fn self_test_page(newest_first: &[SelfTest]) -> [u8; SECTOR] {
+    let mut page = [0; SECTOR];
+    page[0] = 1;
+    let count = newest_first.len().min(SELF_TESTS_MAX);
+    for (test, number) in newest_first[..count].iter().zip((0..count).rev()) {
+        let at = FIRST + number * SELF_TEST;
+        (page[at], page[at + 1]) = (test.kind, test.status);
+        page[at + 2..at + 4].copy_from_slice(&test.hours.to_le_bytes());
+        page[at + 5..at + 9].copy_from_slice(&test.lba.to_le_bytes());
+    }
+    page[NEWEST] = count as u8;
+    page[SECTOR - 1] = 0_u8.wrapping_sub(super::sum(&page[..SECTOR - 1]));
+    page
 }

@@ -282,7 +282,7 @@ pub(super) fn uuid(bytes: &[u8]) -> String {
 }
 
 /// Bytes in powers of ten, as disks are sold.
-pub(super) fn decimal_size(bytes: u64) -> String {
+pub(crate) fn decimal_size(bytes: u64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let mut amount = bytes as f64;
     let mut unit = 0;

@@ -17,6 +17,8 @@ use flysch_nvme::{AdminCommand, AdminData, AdminReply};
 use flysch_rig::{Needs, NvmeControl, Stack, Target};
 use flysch_wire::nvme::{AdminOpcode, Cns, Status, log};
 
+pub(crate) use identify::decimal_size;
+
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -247,7 +249,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Bytes as lines of sixteen, with their text beside.
-fn dump(bytes: &[u8], output: &mut Output) -> Result<(), Failure> {
+pub(crate) fn dump(bytes: &[u8], output: &mut Output) -> Result<(), Failure> {
     output.line("       0  1  2  3  4  5  6  7  8  9  a  b  c  d  e  f")?;
     for (number, row) in bytes.chunks(16).enumerate() {
         let digits: String = row.iter().map(|byte| format!("{byte:02x} ")).collect();

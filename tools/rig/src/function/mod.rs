@@ -11,6 +11,7 @@ use flysch_vfio_user::{Function, Interrupts, Layout};
 use crate::error::Error;
 use crate::target::Target;
 
+mod ahci;
 mod emmc;
 mod nvme;
 mod ufs;
@@ -45,6 +46,7 @@ pub trait Served: Function + Send {
 pub fn serve(target: &Target) -> Result<Option<Box<dyn Served>>, Error> {
     Ok(Some(match target {
         Target::Ufs(target) => Box::new(PciFunction { model: ufs::open(target)? }),
+        Target::Ahci(target) => Box::new(PciFunction { model: ahci::open(target)? }),
         Target::Nvme(target) => Box::new(PciFunction { model: nvme::open(target)? }),
         Target::Emmc(target) => Box::new(emmc::open(target)?),
         _ => return Ok(None),
@@ -60,7 +62,7 @@ trait Pci: Model + Send {
     fn reset(&mut self, now: Instant);
 }
 
-/// A model behind PCI: its registers are BAR 0, 32 bits wide.
+/// A model behind PCI: its registers are one BAR, 32 bits wide.
 #[derive(Debug)]
 struct PciFunction<M> {
     model: M,

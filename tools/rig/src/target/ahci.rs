@@ -4,14 +4,17 @@ use flysch_ahci::LinkPower;
 use flysch_models::ahci::profile::{Profile, SATA_SSD};
 use flysch_models::faults::{self as fault, Plan};
 
-use super::pairs::{Kind, Pairs, key, keys, not_real, on_off};
+use super::pairs::{Key, Kind, Pairs, key, keys, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
+
+const KIND: Key = key("kind", "disk|cd", "a disk, or an optical drive, which is read (disk)");
 
 /// The model.
 pub(super) const MODEL: Kind = Kind {
     name: "ahci",
     help: "a SATA host bus adapter and a disk at it, modelled in this process",
     keys: &[
+        KIND,
         key("profile", "sata-ssd|sata2-ssd", "the disk's timing and link (sata-ssd)"),
         key("size", "BYTES", "size of the disk (4G, or the image's own)"),
         key("block", "512|4096", "bytes per logical sector (512)"),
@@ -36,6 +39,7 @@ pub(super) const QEMU: Kind = Kind {
     name: "ahci@qemu",
     help: "a disk at QEMU's AHCI device, in a QEMU started for it",
     keys: &[
+        KIND,
         key("size", "BYTES", "size of the disk (1G, or the image's own)"),
         keys::RAW_IMAGE,
         key("port", "0..5", "the port the disk is at (0)"),
@@ -44,9 +48,29 @@ pub(super) const QEMU: Kind = Kind {
     ],
 };
 
+/// What is at the port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Drive {
+    /// A disk.
+    #[default]
+    Disk,
+    /// An optical drive with a medium in it.
+    Cd,
+}
+
+fn drive(name: &str) -> Option<Drive> {
+    match name {
+        "disk" => Some(Drive::Disk),
+        "cd" => Some(Drive::Cd),
+        _ => None,
+    }
+}
+
 /// Settings of the AHCI model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AhciTarget {
+    /// What is at the port.
+    pub drive: Drive,
     /// The disk's timing and link.
     pub profile: Profile,
     /// Bytes of the disk.
@@ -76,6 +100,8 @@ pub struct AhciTarget {
 /// Settings of a disk at QEMU's AHCI device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AhciQemuTarget {
+    /// What is at the port.
+    pub drive: Drive,
     /// Bytes of the disk.
     pub size: Option<u64>,
     /// File that holds its data.
@@ -91,6 +117,7 @@ pub struct AhciQemuTarget {
 impl Default for AhciTarget {
     fn default() -> Self {
         Self {
+            drive: Drive::Disk,
             profile: SATA_SSD,
             size: None,
             block_size: 512,
@@ -123,6 +150,7 @@ impl AhciTarget {
         let default = Self::default();
         let profile = |name: &str| Profile::by_name(name).copied();
         Ok(Self {
+            drive: pairs.get("kind", drive)?.unwrap_or_default(),
             profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
             size: pairs.size()?,
             block_size: pairs.block_size(default.block_size)?,
@@ -143,6 +171,7 @@ impl AhciQemuTarget {
     pub(super) fn parse(rest: &str) -> Result<Self, ParseError> {
         let pairs = Pairs::parse(&QEMU, rest)?;
         Ok(Self {
+            drive: pairs.get("kind", drive)?.unwrap_or_default(),
             size: pairs.size()?,
             image: pairs.path("image")?,
             port: pairs.within("port", 0, 5)?.unwrap_or(0),
@@ -164,9 +193,11 @@ mod tests {
     #[test]
     fn every_key_is_read_and_what_makes_no_sense_refused() {
         assert_eq!("ahci".parse(), Ok(Target::Ahci(AhciTarget::default())));
-        let text = "ahci,profile=sata2-ssd,size=64M,block=4096,image=a.img,port=7,ncq=off,speed=1,\
-                    link-power=devsleep,clock=virtual,faults=detach:n3,faults-from=power,seed=9";
+        let text = "ahci,kind=cd,profile=sata2-ssd,size=64M,block=4096,image=a.img,port=7,\
+                    ncq=off,speed=1,link-power=devsleep,clock=virtual,\
+                    faults=detach:n3,faults-from=power,seed=9";
         let expected = AhciTarget {
+            drive: Drive::Cd,
             profile: *Profile::by_name("sata2-ssd").unwrap(),
             size: Some(64 << 20),
             block_size: 4096,
@@ -181,8 +212,9 @@ mod tests {
             seed: 9,
         };
         assert_eq!(text.parse(), Ok(Target::Ahci(expected)));
-        let text = "ahci@qemu,size=64M,image=c.img,port=5,ncq=off,qemu=/opt/qemu";
+        let text = "ahci@qemu,kind=cd,size=64M,image=c.img,port=5,ncq=off,qemu=/opt/qemu";
         let expected = AhciQemuTarget {
+            drive: Drive::Cd,
             size: Some(64 << 20),
             image: Some("c.img".into()),
             port: 5,

@@ -9,13 +9,13 @@ use flysch_api::command::{
 };
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock as _, DmaRegion};
-use flysch_cam::Family as _;
+use flysch_cam::{Error as CamError, Family as _, cd};
 use flysch_models::ahci::{Ahci, Attached, Config, DiskConfig};
 use flysch_models::faults::Plan;
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::store::Store;
 use flysch_wire::ata::command::{device, sanitize, smart};
-use flysch_wire::ata::registers::{PX_SSTS, Ssts, icc, interrupt, port_base};
+use flysch_wire::ata::registers::{LedMessage, PX_SSTS, Ssts, icc, interrupt, port_base};
 use flysch_wire::ata::smart::SmartData;
 use flysch_wire::ata::{Opcode, dsm};
 
@@ -327,6 +327,20 @@ fn a_disk_that_is_pulled_off_ends_its_commands_and_comes_back_as_a_new_one() {
     rig.all_good(0);
 }
 
+/// What Linux gives a minute takes 40 s and two rests; COMRESET helps one that is stuck once.
+#[test]
+fn a_device_that_stays_busy_is_given_up_in_time() {
+    let timed = |faults| {
+        let rig = Rig::new(config(faults), Options::default());
+        (rig.ports[0].state(), rig.ports[0].failure_of_port(), rig.machine.now().nanos() / SECOND)
+    };
+    let (state, failure, seconds) = timed("busy:1");
+    assert_eq!((state, seconds), (State::Gone, 40));
+    assert!(failure.expect("a cause").to_string().contains("PxTFD"));
+    let (state, failure, seconds) = timed("busy:n1");
+    assert_eq!((state, failure, seconds), (State::Up, None, 30));
+}
+
 #[test]
 fn an_hba_that_is_pulled_out_is_gone_for_good() {
     let mut rig = Rig::disk("unplug:n3");
@@ -534,6 +548,10 @@ fn a_packet_device_answers_packets_and_nothing_else() {
     };
     let data = Data::One(rig.memory.slice(0, 2048));
     let direction = Direction::FromDevice;
+    // The driver asks for the sense data of what fails: power came.
+    rig.start(0, Command { payload, data, direction, ..rig.plain(payload, 1) });
+    let first = rig.ends(0, 1);
+    assert_eq!((ended(&first), first[0].2.sense), (vec![Ended::Answered], [6, 0x29, 0]));
     rig.start(0, Command { payload, data, direction, ..rig.plain(payload, 1) });
     assert_eq!(ended(&rig.ends(0, 1)), [Ended::Good]);
     let mut bytes = [0; 2048];
@@ -551,6 +569,46 @@ fn a_packet_device_answers_packets_and_nothing_else() {
     let read = rig.transfer(false, 0, 0);
     let declined = rig.ports[0].start(read, rig.machine.now());
     assert_eq!(declined.unwrap_err().why, NotStarted::Unsupported);
+}
+
+/// CAM's `cd`: past the unit attentions, what is in the drive, and what an open tray does.
+#[test]
+fn a_drive_is_attached_opened_and_closed() {
+    let mut store = Store::memory(1 << 20);
+    store.put(5 * 2048, &[0xA5; 2048]).expect("memory");
+    let ports = vec![Attached::Cd(store, 1 << 20)];
+    let mut rig = Rig::new(Config { ports, ..config("") }, Options::default());
+    let scratch = rig.memory.carve(0, 4096);
+    let machine = rig.machine.clone();
+    let mut port = cd::Packets::new(rig.ports.remove(0));
+    let drive = cd::attach(&mut port, &machine, &scratch).expect("a disc");
+    assert_eq!((drive.blocks, drive.block_size, drive.attentions), (512, 2048, 1));
+    assert!(drive.shape().write_protected);
+    let tracks = cd::toc(&mut port, &machine, &scratch).expect("tracks");
+    let all: Vec<_> = tracks.iter().map(|track| (track.number, track.lba)).collect();
+    assert_eq!(all, [(1, 0), (0xAA, 512)]);
+    cd::load(&mut port, &machine, &scratch, false).expect("it opens");
+    assert_eq!(cd::attach(&mut port, &machine, &scratch), Err(CamError::NoMedium));
+    cd::load(&mut port, &machine, &scratch, true).expect("it closes");
+    let drive = cd::attach(&mut port, &machine, &scratch).expect("a disc");
+    assert_eq!(drive.attentions, 1, "28/00: perhaps another one");
+}
+
+#[test]
+fn leds_show_what_they_are_told() {
+    let message = LedMessage::new().with_port(0).with_locate(1);
+    let mut rig = Rig::new(config(""), Options::default());
+    let machine = rig.machine.clone();
+    for _ in 0..2 {
+        rig.ports[0].run(&machine, Operation::Leds(message)).expect("they are there");
+    }
+    assert_eq!(machine.with_model(|model| model.leds(0)), message);
+    let gone = message.with_port(31);
+    rig.ports[0].run(&machine, Operation::Leds(gone)).expect("it is sent");
+    assert_eq!(
+        machine.with_model(|model| (model.leds(0), model.leds(31))),
+        (message, LedMessage::new())
+    );
 }
 
 #[test]

@@ -1,0 +1,186 @@
+//! What a host does to the SATA model: registers, command headers, FISes, packets, descriptors,
+//! memory that changes under a command.
+//!
+//! The first byte chooses the kind of HBA; port 0 has a disk, port 1 an optical drive, and both are
+//! up when the rest of the bytes, as steps, comes. Nothing may panic, and what runs must end.
+#![no_main]
+
+use flysch_api::machine::{DmaRegion, Instant};
+use flysch_models::ahci::{Ahci, Attached, Config, DiskConfig};
+use flysch_models::faults::{Kind, Plan};
+use flysch_models::store::Store;
+use flysch_wire::ata::registers::{
+    PX_CI, PX_CLB, PX_CMD, PX_FB, PX_IE, PX_IS, PX_SACT, PX_SCTL, PX_SERR, port_base,
+};
+use libfuzzer_sys::fuzz_target;
+
+const BASE: u64 = 0x10_0000;
+const LEN: usize = 1 << 20;
+/// Bytes of a port's structures: list, received FISes, tables of 32 slots.
+const PORT: usize = 0x1_0000;
+const RECEIVED: usize = 0x400;
+const TABLES: usize = 0x1000;
+const TABLE: usize = 0x100;
+/// Most that happens by itself between two steps.
+const EVENTS_MAX: u32 = 100_000;
+/// What goes wrong where the first byte says so.
+const FAULTS: &str = "detach:n3,power:n9,link:n5,late:n7,stuck-list:n2,busy:n4";
+
+struct Host {
+    model: Ahci,
+    memory: DmaRegion,
+    now: Instant,
+}
+
+impl Host {
+    fn new(mode: u8) -> Self {
+        let memory = DmaRegion::zeroed(LEN, BASE);
+        let faults = match mode & 8 {
+            0 => Plan::none(),
+            _ => Plan::parse(FAULTS, &Kind::AHCI).unwrap_or_default(),
+        };
+        let disk = DiskConfig {
+            sector_bytes: if mode & 1 != 0 { 4096 } else { 512 },
+            queue_depth: if mode & 2 != 0 { 0 } else { 32 },
+            lba48: mode & 16 == 0,
+            ..DiskConfig::memory(1 << 20)
+        };
+        let config = Config {
+            ports: vec![Attached::disk(disk), Attached::Cd(Store::memory(1 << 16), 1 << 16)],
+            volatile_cache: mode & 4 != 0,
+            staggered: mode & 32 != 0,
+            bios: mode & 64 != 0,
+            faults,
+            ..Config::default()
+        };
+        let model = Ahci::new(config, memory.clone()).expect("an HBA");
+        let mut host = Self { model, memory, now: Instant::START };
+        host.enable();
+        host
+    }
+
+    fn write(&mut self, offset: u32, value: u32) {
+        self.model.write32(offset, value, self.now);
+    }
+
+    /// Lets time pass.
+    fn rest(&mut self, nanos: u64) {
+        let until = self.now.after_nanos(nanos);
+        for _ in 0..EVENTS_MAX {
+            match self.model.next_event().filter(|&at| at <= until) {
+                Some(at) => self.now = self.now.max(at),
+                None => {
+                    self.now = until;
+                    self.model.advance(until);
+                    return;
+                }
+            }
+            self.model.advance(self.now);
+        }
+        panic!("it never comes to rest");
+    }
+
+    fn enable(&mut self) {
+        self.write(4, 1 << 31 | 2);
+        for port in 0..2_u8 {
+            let (registers, at) = (port_base(port), BASE as u32 + u32::from(port) * PORT as u32);
+            self.write(registers + PX_CLB, at);
+            self.write(registers + PX_FB, at + RECEIVED as u32);
+            self.write(registers + PX_CMD, 1 << 4 | 6);
+            self.write(registers + PX_SCTL, 0x301);
+            self.rest(1_000_000);
+            self.write(registers + PX_SCTL, 0x300);
+            self.rest(100_000_000);
+            self.write(registers + PX_SERR, u32::MAX);
+            self.write(registers + PX_IS, u32::MAX);
+            self.write(registers + PX_IE, u32::MAX);
+            self.write(registers + PX_CMD, 1 << 4 | 7);
+        }
+    }
+
+    /// Puts a command into a slot and rings.
+    fn put(&mut self, place: u8, flags: u32, fis: &[u8; 20], prd: (u16, u32), packet: &[u8; 12]) {
+        let (port, slot) = (usize::from(place >> 7), usize::from(place & 31));
+        let at = port * PORT;
+        let table = at + TABLES + slot * TABLE;
+        self.memory.write(table, fis);
+        self.memory.write(table + 0x40, packet);
+        let data = BASE + u64::from(prd.0) * 16;
+        self.memory.write(table + 0x80, &data.to_le_bytes());
+        self.memory.write(table + 0x88, &u64::from(prd.1).wrapping_shl(32).to_le_bytes());
+        let header = u64::from(flags);
+        self.memory.write(at + slot * 32, &header.to_le_bytes());
+        self.memory.write(at + slot * 32 + 8, &(BASE + table as u64).to_le_bytes());
+        let registers = port_base(port as u8);
+        if matches!(fis[2], 0x60..=0x65) {
+            self.write(registers + PX_SACT, 1 << slot);
+        }
+        self.write(registers + PX_CI, 1 << slot);
+    }
+}
+
+/// The next `N` bytes, zeros where there are no more.
+fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
+    let mut taken = [0; N];
+    let count = N.min(bytes.len());
+    taken[..count].copy_from_slice(&bytes[..count]);
+    *bytes = &bytes[count..];
+    taken
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut bytes = bytes;
+    let [mode] = take(&mut bytes);
+    let mut host = Host::new(mode);
+    while !bytes.is_empty() {
+        let [step] = take(&mut bytes);
+        match step % 8 {
+            0 => {
+                let offset = u32::from(u16::from_le_bytes(take(&mut bytes))) & 0x1FC;
+                host.write(offset, u32::from_le_bytes(take(&mut bytes)));
+            }
+            1 => {
+                let offset = u32::from(u16::from_le_bytes(take(&mut bytes))) & 0x1FFC;
+                let _ = host.model.read32(offset, host.now);
+            }
+            2 => {
+                let at = usize::from(u16::from_le_bytes(take(&mut bytes))) * 8;
+                let data: [u8; 16] = take(&mut bytes);
+                host.memory.write(at, &data);
+            }
+            3 => host.rest(u64::from(u16::from_le_bytes(take(&mut bytes))) * 10_000),
+            // A command that is nearly right.
+            4..=6 => {
+                let [place, command, features, count, lba, pages] = take(&mut bytes);
+                let mut fis = [0; 20];
+                (fis[0], fis[1], fis[2], fis[3]) = (0x27, 0x80, command, features);
+                (fis[4], fis[7], fis[12]) = (lba, 0x40 | step & 0x80, count);
+                if step & 8 != 0 {
+                    let more: [u8; 8] = take(&mut bytes);
+                    fis[4..12].copy_from_slice(&more);
+                    fis[12..16].copy_from_slice(&take::<4>(&mut bytes));
+                }
+                let packet = take(&mut bytes);
+                let is_packet = u32::from(command == 0xA0) << 5;
+                let flags = 5 | is_packet | u32::from(step & 16 != 0) << 6 | 1 << 16;
+                let prd = (0x8000 | u16::from(pages) << 5, u32::from(pages) << 9 | 0x1FF);
+                host.put(place, flags, &fis, prd, &packet);
+            }
+            _ => {
+                let [place] = take(&mut bytes);
+                let flags = u32::from_le_bytes(take(&mut bytes));
+                let fis = take(&mut bytes);
+                let prd =
+                    (u16::from_le_bytes(take(&mut bytes)), u32::from_le_bytes(take(&mut bytes)));
+                let packet = take(&mut bytes);
+                host.put(place, flags, &fis, prd, &packet);
+            }
+        }
+    }
+    host.rest(10_000_000_000);
+    // Whatever was done to it, a reset brings it back.
+    host.model.reset(host.now);
+    if host.model.read32(0, host.now) != u32::MAX {
+        host.enable();
+    }
+});

@@ -1,0 +1,109 @@
+//! `flysch ata fwdownload` and `fwactivate`.
+
+use std::path::PathBuf;
+
+use flysch_ahci::{AtaCommand, AtaData};
+use flysch_api::command::AtaProtocol;
+use flysch_wire::ata::Opcode;
+use flysch_wire::ata::command::microcode::{self, BLOCK};
+use flysch_wire::ata::identify::{Text, set83, set119};
+use serde_json::json;
+
+use super::Session;
+use crate::confirm::Consent;
+use crate::failure::Failure;
+use crate::progress::Progress;
+
+/// Largest firmware image that can be sent, bytes: the offset has 16 bits of blocks.
+const IMAGE_MAX: usize = BLOCK << 16;
+/// Most bytes of an image sent at once.
+const PIECE: usize = 4096;
+/// How long firmware may take to be put into force, ms (Linux's hdparm: 60 s).
+const APPLY_MS: u32 = 120_000;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The maker's image for exactly this device.
+    #[arg(long = "fw", short = 'f', value_name = "FILE")]
+    image: PathBuf,
+    /// Keep it until `fwactivate`, a reset, or until power comes anew.
+    #[arg(long)]
+    defer: bool,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct ActivateArguments {
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// What is asked before firmware changes.
+const WARNING: &str = "Other firmware may keep the device from coming up again.";
+
+impl Session<'_> {
+    pub(super) fn fwdownload(&mut self, arguments: &Arguments) -> Result<(), Failure> {
+        let path = &arguments.image;
+        let failed = |cause: String| Failure::of(path.display(), cause);
+        let mut image = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+        if image.is_empty() || image.len() > IMAGE_MAX {
+            let bytes = image.len();
+            return Err(failed(format!("{bytes} bytes are no firmware image: 1 to {IMAGE_MAX}")));
+        }
+        let data = self.identify_with("DOWNLOAD MICROCODE in parts", |data| {
+            data.supports83(set83::MICROCODE) && data.more[0] & set119::MICROCODE_PARTS != 0
+        })?;
+        arguments.consent.ask(WARNING)?;
+        let bytes = image.len();
+        image.resize(bytes.next_multiple_of(BLOCK), 0);
+        let [_, most] = data.microcode_blocks;
+        let piece = match usize::from(most) * BLOCK {
+            0 => PIECE,
+            most => most.min(PIECE),
+        };
+        let what = if arguments.defer { microcode::DEFERRED } else { microcode::PARTS };
+        let mut progress = Progress::bytes("sending", Some(image.len() as u64));
+        let mut count = microcode::MORE;
+        for (number, part) in image.chunks(piece).enumerate() {
+            count = self.send_part(what, number * piece / BLOCK, part)?;
+            progress.set((number * piece + part.len()) as u64);
+        }
+        drop(progress);
+        if count & 0xFF == microcode::MORE {
+            return Err(failed("the device waits for more of the image: it is not whole".into()));
+        }
+        let state = if count & 0xFF == microcode::SAVED { "kept" } else { "in force" };
+        self.tell_revision(bytes, state)
+    }
+
+    fn send_part(&mut self, what: u16, offset: usize, part: &[u8]) -> Result<u16, Failure> {
+        let (blocks, offset) = ((part.len() / BLOCK) as u64, offset as u64);
+        let mut command = AtaCommand::new(Opcode::DownloadMicrocode);
+        command.task.protocol = AtaProtocol::Pio;
+        command.task.features = what;
+        command.task.count = (blocks & 0xFF) as u16;
+        command.task.lba = blocks >> 8 | offset << 8;
+        command.data = AtaData::Out(part.to_vec());
+        command.timeout_ms = Some(APPLY_MS);
+        Ok(self.command(command)?.count)
+    }
+
+    fn tell_revision(&mut self, bytes: usize, state: &str) -> Result<(), Failure> {
+        let firmware = Text(&self.identify()?.firmware).to_string();
+        let told = json!({ "bytes": bytes, "state": state, "firmware_version": firmware });
+        let line = format!("Firmware download success, {bytes} bytes, {state}; {firmware} runs");
+        self.done(&told, &line)
+    }
+
+    pub(super) fn fwactivate(&mut self, arguments: ActivateArguments) -> Result<(), Failure> {
+        self.identify_with("DOWNLOAD MICROCODE", |data| data.supports83(set83::MICROCODE))?;
+        arguments.consent.ask(WARNING)?;
+        let mut command = AtaCommand::new(Opcode::DownloadMicrocode);
+        command.task.features = microcode::ACTIVATE;
+        command.timeout_ms = Some(APPLY_MS);
+        self.command(command)?;
+        let firmware = Text(&self.identify()?.firmware).to_string();
+        self.done(&json!({ "firmware_version": firmware }), &format!("{firmware} runs"))
+    }
+}

@@ -1,0 +1,41 @@
+//! `flysch ata led`.
+
+use clap::ValueEnum;
+use flysch_ahci::Operation;
+use flysch_wire::ata::registers::LedMessage;
+use serde_json::json;
+
+use super::Session;
+use crate::failure::Failure;
+
+/// What the LEDs show (ledctl's words).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Pattern {
+    /// Nothing.
+    Off,
+    /// Here it is.
+    Locate,
+    /// It failed.
+    Failure,
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// What they show.
+    pattern: Pattern,
+}
+
+impl Session<'_> {
+    pub(super) fn led(&mut self, arguments: Arguments) -> Result<(), Failure> {
+        let port = self.control.number();
+        let message = LedMessage::new().with_port(port);
+        let (message, name) = match arguments.pattern {
+            Pattern::Off => (message, "nothing"),
+            Pattern::Locate => (message.with_locate(1), "locate"),
+            Pattern::Failure => (message.with_fault(1), "failure"),
+        };
+        self.control.operate(Operation::Leds(message))?;
+        let told = json!({ "port": port, "leds": name });
+        self.done(&told, &format!("the LEDs of port {port} show {name}"))
+    }
+}

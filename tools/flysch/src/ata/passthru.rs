@@ -1,0 +1,158 @@
+//! `flysch ata passthru`.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use flysch_ahci::{AtaCommand, AtaData};
+use flysch_api::command::{AtaProtocol, Taskfile};
+use flysch_wire::ata::Opcode;
+use flysch_wire::ata::command::device;
+use serde_json::json;
+
+use super::{Session, hex, words};
+use crate::confirm::Consent;
+use crate::failure::Failure;
+use crate::file::Named;
+use crate::number::parse_number;
+use crate::nvme::dump;
+
+/// Most data of a command, bytes.
+const DATA_MAX: usize = 4096;
+
+/// How data goes over the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// By PIO.
+    Pio,
+    /// By DMA.
+    Dma,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// COMMAND.
+    #[arg(long, short = 'c', value_name = "NUMBER", value_parser = byte)]
+    command: u8,
+    /// FEATURES.
+    #[arg(long, short = 'f', value_name = "NUMBER", default_value = "0", value_parser = half)]
+    features: u16,
+    /// LBA, 48 bits.
+    #[arg(long, short = 'l', value_name = "NUMBER", default_value = "0", value_parser = lba)]
+    lba: u64,
+    /// COUNT.
+    #[arg(long, short = 'n', value_name = "NUMBER", default_value = "0", value_parser = half)]
+    count: u16,
+    /// DEVICE.
+    #[arg(long, value_name = "NUMBER", default_value = "0x40", value_parser = byte)]
+    device: u8,
+    /// So many bytes come from the device, up to 4096, an even number.
+    #[arg(long = "in", short = 'i', value_name = "BYTES", value_parser = data_length)]
+    data_in: Option<u32>,
+    /// These bytes go to the device, up to 4096.
+    #[arg(long = "out", short = 'o', value_name = "FILE", conflicts_with = "data_in")]
+    data_out: Option<PathBuf>,
+    /// How the data goes.
+    #[arg(long, default_value = "pio")]
+    by: Way,
+    /// Write what comes to this file, `-` for standard output.
+    #[arg(long, short = 'b', value_name = "FILE", requires = "data_in")]
+    raw: Option<PathBuf>,
+    /// How long it may take, ms.
+    #[arg(long, short = 't', value_name = "MS")]
+    timeout: Option<u32>,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+pub(super) fn byte(text: &str) -> Result<u8, String> {
+    parse_number(text)?.try_into().map_err(|_| format!("`{text}` is no byte: 0 to 255"))
+}
+
+fn half(text: &str) -> Result<u16, String> {
+    parse_number(text)?.try_into().map_err(|_| format!("`{text}` is too much: 0 to 65535"))
+}
+
+fn lba(text: &str) -> Result<u64, String> {
+    match parse_number(text)? {
+        lba if lba >> 48 == 0 => Ok(lba),
+        _ => Err(format!("`{text}` is no LBA: it has 48 bits")),
+    }
+}
+
+fn data_length(text: &str) -> Result<u32, String> {
+    match parse_number(text)? {
+        bytes @ 2..=4096 if bytes % 2 == 0 => Ok(bytes as u32),
+        _ => Err(format!("`{text}` bytes of data: an even number from 2 to {DATA_MAX}")),
+    }
+}
+
+/// What only tells something: all else wants consent.
+const HARMLESS: [Opcode; 7] = [
+    Opcode::Identify,
+    Opcode::IdentifyPacket,
+    Opcode::ReadLogExt,
+    Opcode::ReadLogDmaExt,
+    Opcode::CheckPowerMode,
+    Opcode::ReadNativeMax,
+    Opcode::ReadNativeMaxExt,
+];
+
+impl Session<'_> {
+    pub(super) fn passthru(&mut self, arguments: &Arguments) -> Result<(), Failure> {
+        let a = arguments;
+        let name = Opcode::from_bits(a.command);
+        if !HARMLESS.contains(&name) {
+            a.consent.ask(&format!("{name} may change the device or destroy data."))?;
+        }
+        let data = match (&a.data_out, a.data_in) {
+            (Some(path), _) => {
+                let bytes = std::fs::read(path);
+                let bytes = bytes.map_err(|error| Failure::of(path.display(), error))?;
+                if bytes.len() > DATA_MAX || bytes.is_empty() || bytes.len() % 2 != 0 {
+                    let length = bytes.len();
+                    let why = format!("{length} bytes: an even number from 2 to {DATA_MAX}");
+                    return Err(Failure::usage(format!("{}: {why}", path.display())));
+                }
+                AtaData::Out(bytes)
+            }
+            (None, Some(bytes)) => AtaData::In(bytes),
+            (None, None) => AtaData::None,
+        };
+        let protocol = match (&data, a.by) {
+            (AtaData::None, _) => AtaProtocol::NonData,
+            (_, Way::Pio) => AtaProtocol::Pio,
+            (_, Way::Dma) => AtaProtocol::Dma,
+        };
+        let task = Taskfile {
+            command: a.command,
+            device: a.device | device::LBA,
+            features: a.features,
+            count: a.count,
+            lba: a.lba,
+            protocol,
+            ..Taskfile::default()
+        };
+        let reply = self.control.command(AtaCommand { task, data, timeout_ms: a.timeout })?;
+        if reply.status.is_error() {
+            return Err(Failure::failed(format!("{name}: {}", words(&reply.status))));
+        }
+        let bytes = &reply.data[..];
+        if let Some(path) = &a.raw {
+            let mut file = Named::open(path, self.output)?;
+            file.write(|to| to.write_all(bytes))?;
+            file.finish()?;
+        }
+        let (status, count, lba) = (reply.status.status, reply.count, reply.status.lba);
+        if self.output.json() {
+            let data = (!bytes.is_empty()).then(|| hex(bytes));
+            let told = json!({
+                "command": a.command, "status": status, "count": count, "lba": lba, "data": data
+            });
+            return self.output.value(&told);
+        }
+        self.output
+            .line(format!("{name}: status {status:#04x}, count {count:#06x}, lba {lba:#014x}"))?;
+        if bytes.is_empty() || a.raw.is_some() { Ok(()) } else { dump(bytes, self.output) }
+    }
+}

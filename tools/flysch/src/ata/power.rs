@@ -1,0 +1,94 @@
+//! `flysch ata power`.
+
+use clap::ValueEnum;
+use flysch_ahci::AtaCommand;
+use flysch_wire::ata::Opcode;
+use flysch_wire::ata::command::power;
+use serde_json::json;
+
+use super::Session;
+use crate::failure::Failure;
+
+/// What to do (ACS 4.15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Ask for the power mode (CHECK POWER MODE).
+    Check,
+    /// To idle (IDLE, or IDLE IMMEDIATE without a timer).
+    Idle,
+    /// To standby (STANDBY, or STANDBY IMMEDIATE without a timer).
+    Standby,
+    /// To sleep, from which only a reset wakes.
+    Sleep,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// What to do.
+    #[arg(default_value = "check")]
+    mode: Mode,
+    /// To standby after so many seconds without a command: 5 to 1200 in steps of five, or half
+    /// hours up to 19800. 0 is never.
+    #[arg(long, short = 't', value_name = "SECONDS", value_parser = timer)]
+    timer: Option<(u32, u8)>,
+}
+
+/// Seconds, and how COUNT of STANDBY says them (ACS 7.47.3).
+fn timer(text: &str) -> Result<(u32, u8), String> {
+    let wrong =
+        || format!("`{text}` seconds cannot be set: 0, 5 to 1200 by 5, or half hours to 11");
+    let seconds: u32 = text.parse().map_err(|_| wrong())?;
+    let code = match seconds {
+        0 => 0,
+        seconds if seconds <= 1200 && seconds % 5 == 0 => seconds / 5,
+        seconds if seconds <= 19_800 && seconds % 1800 == 0 => 240 + seconds / 1800,
+        _ => return Err(wrong()),
+    };
+    Ok((seconds, code as u8))
+}
+
+/// How CHECK POWER MODE names the modes (ACS 7.3).
+fn name(count: u16) -> &'static str {
+    match count & 0xFF {
+        power::STANDBY => "standby",
+        0x01 => "standby_y",
+        power::IDLE => "idle",
+        0x81 => "idle_a",
+        0x82 => "idle_b",
+        0x83 => "idle_c",
+        power::ACTIVE => "active/idle",
+        _ => "unknown",
+    }
+}
+
+impl Session<'_> {
+    pub(super) fn power(&mut self, arguments: &Arguments) -> Result<(), Failure> {
+        let Arguments { mode, timer } = *arguments;
+        let opcode = match (mode, timer) {
+            (Mode::Check, None) => return self.check_power(),
+            (Mode::Idle, None) => Opcode::IdleImmediate,
+            (Mode::Idle, Some(_)) => Opcode::Idle,
+            (Mode::Standby, None) => Opcode::StandbyImmediate,
+            (Mode::Standby, Some(_)) => Opcode::Standby,
+            (Mode::Sleep, None) => Opcode::Sleep,
+            (Mode::Check | Mode::Sleep, Some(_)) => {
+                return Err(Failure::usage("a timer goes with idle or standby"));
+            }
+        };
+        let mut command = AtaCommand::new(opcode);
+        command.task.count = timer.map_or(0, |(_, code)| code.into());
+        self.command(command)?;
+        if mode == Mode::Sleep {
+            let line = "the device sleeps, and only a reset wakes it";
+            return self.done(&json!({ "mode": "sleep" }), line);
+        }
+        self.check_power()
+    }
+
+    fn check_power(&mut self) -> Result<(), Failure> {
+        let count = self.command(AtaCommand::new(Opcode::CheckPowerMode))?.count;
+        let mode = name(count);
+        let told = json!({ "mode": mode, "count": count & 0xFF });
+        self.done(&told, &format!("drive state is:  {mode}"))
+    }
+}
