@@ -7,7 +7,6 @@ mod cleanup;
 mod cli;
 mod confirm;
 mod copy;
-mod devlist;
 mod export;
 mod failure;
 mod file;
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
 fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
     match command {
         Command::Bench(arguments) => bench::run(arguments, output),
-        Command::Devlist(arguments) => devlist::run(arguments, output),
+        Command::Devlist(arguments) => cam::devlist::run(arguments, output),
         Command::Cam(arguments) => cam::run(arguments, output),
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Nvme(arguments) => nvme::run(arguments, output),

@@ -40,4 +40,4 @@ pub use target::{
     FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmePciTarget, NvmeQemuTarget,
     NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget, did_you_mean,
 };
-pub use ufs::{Control, Controller};
+pub use ufs::{Control, Controller, PassThrough};

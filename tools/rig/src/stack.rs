@@ -14,9 +14,8 @@ use crate::blocks::{Blocks, OnDevice};
 use crate::emmc::{self, Emmc, EmmcControl, EmmcMachine};
 use crate::error::Error;
 use crate::image::{ImageError, make};
-use crate::lane::Tagged;
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
-use crate::open::{Needs, Open, Visitor};
+use crate::open::{Needs, Open, Tagged, Visitor};
 use crate::target::{ClockKind, FileTarget, NullTarget, Target};
 use crate::ufs::{self, Control, ModelMachine, Ufs};
 
