@@ -58,7 +58,8 @@ pub struct Ufs<M: Machine> {
     made: Option<Made>,
 }
 
-/// What goes past the disks of a SCSI host: what `flysch cam` needs. Commands must not be in flight.
+/// What goes past the disks of a SCSI host: what `flysch cam` needs. Commands must not be in
+/// flight.
 pub trait PassThrough {
     /// A SCSI command to its end, whatever that is.
     ///
