@@ -150,6 +150,10 @@ impl Graph {
         self.providers.get_mut(&provider).expect("the provider is there")
     }
 
+    pub(crate) fn find_consumer_mut(&mut self, consumer: ConsumerId) -> Option<&mut Consumer> {
+        self.consumers.get_mut(&consumer)
+    }
+
     pub(crate) fn consumer_mut(&mut self, consumer: ConsumerId) -> &mut Consumer {
         self.consumers.get_mut(&consumer).expect("the consumer is there")
     }
@@ -265,7 +269,13 @@ impl Graph {
     /// A new consumer, attached to nothing.
     pub fn new_consumer(&mut self, geom: GeomId) -> ConsumerId {
         let id = ConsumerId(self.number());
-        let consumer = Consumer { geom, provider: None, access: Access::NONE, spoiled: false };
+        let consumer = Consumer {
+            geom,
+            provider: None,
+            access: Access::NONE,
+            spoiled: false,
+            statistics: Statistics::default(),
+        };
         self.consumers.insert(id, consumer);
         self.geom_mut(geom).consumers.push(id);
         id

@@ -9,7 +9,7 @@ use crate::access::Access;
 use crate::class::DEV;
 use crate::error;
 use crate::graph::Graph;
-use crate::object::{ConsumerId, ProviderId};
+use crate::object::{ConsumerId, ProviderId, Statistics};
 
 /// A request.
 #[derive(Debug)]
@@ -95,6 +95,30 @@ impl Io<'_> {
     }
 }
 
+impl Statistics {
+    fn count(&mut self, io: &Io<'_>, length: u64, is_done: bool) {
+        if !is_done {
+            self.failures += 1;
+            return;
+        }
+        match io {
+            Io::Read { .. } => {
+                self.reads += 1;
+                self.read_bytes += length;
+            }
+            Io::Write { .. } => {
+                self.writes += 1;
+                self.written_bytes += length;
+            }
+            Io::Delete { .. } => {
+                self.deletes += 1;
+                self.deleted_bytes += length;
+            }
+            Io::Flush => self.flushes += 1,
+        }
+    }
+}
+
 /// What a disk looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -166,23 +190,12 @@ impl Graph {
         let (length, kind) = (io.len(), core::mem::discriminant(&io));
         let class = self[self[provider].geom].class;
         let result = class.start(self, provider, io.again());
-        let Some(provider) = self.find_provider_mut(provider) else { return result };
-        let statistics = &mut provider.statistics;
-        statistics.failures += u64::from(result.is_err());
-        if result.is_ok() {
-            debug_assert_eq!(kind, core::mem::discriminant(&io));
-            match io {
-                Io::Read { .. } => {
-                    statistics.reads += 1;
-                    statistics.read_bytes += length;
-                }
-                Io::Write { .. } => {
-                    statistics.writes += 1;
-                    statistics.written_bytes += length;
-                }
-                Io::Delete { .. } => statistics.deletes += 1,
-                Io::Flush => statistics.flushes += 1,
-            }
+        debug_assert_eq!(kind, core::mem::discriminant(&io));
+        if let Some(provider) = self.find_provider_mut(provider) {
+            provider.statistics.count(&io, length, result.is_ok());
+        }
+        if let Some(consumer) = self.find_consumer_mut(consumer) {
+            consumer.statistics.count(&io, length, result.is_ok());
         }
         result
     }
@@ -239,10 +252,12 @@ impl Graph {
         };
         let start = offset / sector * sector;
         let mut sectors = vec![0; (end.next_multiple_of(sector) - start) as usize];
+        let name = self[provider].name.clone();
         let consumer = self.open(provider, Access::READ)?;
         let read = self.io(consumer, Io::Read { offset: start, to: &mut sectors });
+        // With the last close the provider may go, too.
         self.shut(consumer);
-        read.map_err(|error| error::Error::io(&self[provider].name, error))?;
+        read.map_err(|error| error::Error::io(name, error))?;
         let skip = (offset - start) as usize;
         to.copy_from_slice(&sectors[skip..skip + to.len()]);
         Ok(())

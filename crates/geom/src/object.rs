@@ -73,7 +73,7 @@ impl fmt::Debug for Geom {
     }
 }
 
-/// What was asked of a provider and done.
+/// What was asked of a provider, or by a consumer, and done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Reads.
@@ -86,23 +86,41 @@ pub struct Statistics {
     pub written_bytes: u64,
     /// Deletes.
     pub deletes: u64,
+    /// Bytes deleted.
+    pub deleted_bytes: u64,
     /// Flushes.
     pub flushes: u64,
     /// Requests that failed.
     pub failures: u64,
+    /// Nanoseconds in which a queued request was under way, where that was measured: at the top of
+    /// ways and at the disks. Ways that were busy at the same time count twice.
+    pub busy_nanos: u64,
 }
 
 impl Statistics {
+    /// Adds others.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.written_bytes += other.written_bytes;
+        self.deletes += other.deletes;
+        self.deleted_bytes += other.deleted_bytes;
+        self.flushes += other.flushes;
+        self.failures += other.failures;
+        self.busy_nanos += other.busy_nanos;
+    }
+
     /// Adds what went a way.
-    pub(crate) fn add(&mut self, traffic: &Traffic) {
+    pub(crate) fn add_traffic(&mut self, traffic: &Traffic) {
         let of = |operation: block::Operation| traffic.requests[operation as usize];
         self.reads += of(block::Operation::Read).0;
         self.read_bytes += of(block::Operation::Read).1;
         self.writes += of(block::Operation::Write).0;
         self.written_bytes += of(block::Operation::Write).1;
         self.deletes += of(block::Operation::Delete).0;
+        self.deleted_bytes += of(block::Operation::Delete).1;
         self.flushes += of(block::Operation::Flush).0;
-        self.failures += traffic.failures;
     }
 }
 
@@ -111,16 +129,24 @@ impl Statistics {
 pub(crate) struct Traffic {
     /// Number and bytes, by operation.
     requests: [(u64, u64); 4],
-    pub(crate) failures: u64,
 }
 
 impl Traffic {
+    pub(crate) const NONE: Self = Self { requests: [(0, 0); 4] };
+
     /// A request was taken.
     #[inline(always)]
     pub(crate) fn count(&mut self, request: &block::Request) {
         let (requests, bytes) = &mut self.requests[request.operation as usize];
         *requests += 1;
         *bytes += request.length;
+    }
+
+    /// Adds other traffic.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (all, other) in self.requests.iter_mut().zip(&other.requests) {
+            (all.0, all.1) = (all.0 + other.0, all.1 + other.1);
+        }
     }
 }
 
@@ -174,4 +200,6 @@ pub struct Consumer {
     pub access: Access,
     /// Somebody else wrote: what was tasted need not be true any more.
     pub spoiled: bool,
+    /// What it asked for and was done.
+    pub statistics: Statistics,
 }

@@ -7,6 +7,7 @@ mod cam_geom;
 mod cam_ses;
 mod cli_cam;
 mod cli_copy;
+mod cli_emmc;
 mod cli_errors;
 mod cli_export;
 mod cli_interrupt;

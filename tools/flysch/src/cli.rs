@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, cam, copy, export, geom, image, nvme, pci, serve, ufs};
+use crate::{bench, cam, copy, emmc, export, geom, image, nvme, pci, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Ufs(ufs::Arguments),
     /// Manage an NVMe controller: identify, logs, features, namespaces, format, firmware.
     Nvme(nvme::Arguments),
+    /// Manage an eMMC device or SD card: registers, protection, partitions, RPMB, health.
+    Emmc(emmc::Arguments),
     /// Copy between a file and a target, either way.
     Copy(copy::Arguments),
     /// Open flash images: UBI, UBIFS, JFFS2, raw dumps.

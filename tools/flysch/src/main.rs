@@ -7,6 +7,7 @@ mod cleanup;
 mod cli;
 mod confirm;
 mod copy;
+mod emmc;
 mod export;
 mod failure;
 mod file;
@@ -48,6 +49,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Cam(arguments) => cam::run(arguments, output),
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Nvme(arguments) => nvme::run(arguments, output),
+        Command::Emmc(arguments) => emmc::run(arguments, output),
         Command::Copy(arguments) => copy::run(arguments, output),
         Command::Image(arguments) => image::run(arguments, output),
         Command::Geom(arguments) => geom::run(arguments, output),

@@ -18,6 +18,7 @@ pub mod lane;
 pub mod nvme;
 mod open;
 mod pci;
+mod play;
 mod scsi;
 pub mod size;
 mod stack;

@@ -5,6 +5,7 @@ use flysch_api::machine::Clock;
 use flysch_bench::results::Incident;
 use flysch_cam::Tags;
 use flysch_files::Made;
+use flysch_models::media::energy::Energy;
 
 use crate::target::ClockKind;
 
@@ -60,6 +61,8 @@ pub(crate) trait Open {
     fn about(&self) -> (&str, ClockKind);
     /// Everything that went wrong so far.
     fn incidents(&self) -> Vec<Incident>;
+    /// What the device took from its supply so far, if it is modelled.
+    fn energy(&self) -> Option<Energy>;
     /// Why the machine beneath ended or could not do its work.
     fn failure(&self) -> Option<String>;
     /// The file that was made for it.

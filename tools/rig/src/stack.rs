@@ -7,6 +7,7 @@ use flysch_bench::null::Null;
 use flysch_bench::results::Incident;
 use flysch_cam::Tags;
 use flysch_files::Made;
+use flysch_models::media::energy::Energy;
 use flysch_models::ufs::Threaded;
 
 use crate::ahci::{self, Ahci, AhciControl, AhciMachine};
@@ -101,6 +102,10 @@ impl<D: Device + Tagged> Open for Plain<D> {
 
     fn incidents(&self) -> Vec<Incident> {
         Vec::new()
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        None
     }
 
     fn failure(&self) -> Option<String> {
@@ -203,6 +208,11 @@ impl Stack {
     /// the command layer and the driver counted.
     pub fn incidents(&self) -> Vec<Incident> {
         each!(self, stack => stack.incidents())
+    }
+
+    /// What the device took from its supply so far, if it is modelled.
+    pub fn energy(&self) -> Option<Energy> {
+        each!(self, stack => stack.energy())
     }
 
     /// Why the machine beneath ended or could not do its work, in words: QEMU's end, a full disk

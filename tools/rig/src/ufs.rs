@@ -13,6 +13,7 @@ use flysch_cam::scan::SCRATCH_BYTES;
 use flysch_cam::{Disk, Peripheral, Shape};
 use flysch_files::Made;
 use flysch_models::machine::Inline;
+use flysch_models::media::energy::Energy;
 use flysch_models::store::{FileStore, Store};
 use flysch_models::ufs::{Config, Threaded, Ufs as Model, UnitConfig};
 use flysch_ufs::policy::{Policy, Rules};
@@ -138,6 +139,7 @@ fn open_model<M: Witness>(
         write_booster: Some(target.write_booster),
         event_interrupts: target.event_interrupts,
         aggregation: target.aggregation,
+        auto_hibern8_us: target.auto_hibern8_us,
         ..driver_options(target.mcq, needs, target.gear)
     };
     let plan = memory_plan::<M>(&options, needs);
@@ -372,6 +374,10 @@ impl<M: Witness> Open for Ufs<M> {
         all.extend(incidents::of_disks(self.lanes.iter().map(|lane| lane.disk.statistics())));
         all.extend(incidents::of_driver(self.host().errors()));
         all
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

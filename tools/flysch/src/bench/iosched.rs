@@ -3,9 +3,12 @@
 use std::str::FromStr;
 
 use flysch_api::block::Device;
+use flysch_api::machine::Clock;
+use flysch_bench::jobfile::JobFile;
+use flysch_bench::play::{self, PlayError, PlayOptions, Played};
 use flysch_bench::results::Incident;
 use flysch_cam::iosched::{Class, Limit, Rules, Scheduler};
-use flysch_rig::size;
+use flysch_rig::{Visitor, size};
 
 /// Requests a scheduler has room for, at least: a flood must wait here, not before it.
 const ROOM: u32 = 1024;
@@ -86,6 +89,26 @@ pub(super) fn incidents<D: Device>(lanes: &[Scheduler<D>]) -> Vec<Incident> {
         told.push(incident(format!("most {}s waiting", class.name()), most.into()));
     }
     told
+}
+
+/// A job file on its way into a stack with a scheduler before each lane.
+pub(super) struct Scheduled<'a> {
+    pub(super) file: &'a JobFile,
+    pub(super) options: PlayOptions<'a>,
+    pub(super) rules: Chosen,
+    /// What the schedulers did.
+    pub(super) incidents: &'a mut Vec<Incident>,
+}
+
+impl Visitor for Scheduled<'_> {
+    type Output = Result<Played, PlayError>;
+
+    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
+        let mut lanes = self.rules.before(lanes);
+        let played = play::play(&mut lanes, clock, self.file, self.options);
+        self.incidents.extend(incidents(&lanes));
+        played
+    }
 }
 
 #[cfg(test)]
