@@ -5,7 +5,8 @@
 //! table by [`Table::scanned`], which compares it with what was known and says what became of each
 //! unit: found, lost, another one in its place, another size. Those are CAM's asynchronous events
 //! ([`Event`]); for the disk among a unit's peripheral drivers an event carries what it means to a
-//! block device ([`Change`]), which is what the layer above is told. Nothing here speaks to a device:
+//! block device ([`Change`]), which is what the layer above is told. Nothing here speaks to a
+//! device:
 //! whoever owns the ports scans them, when a controller comes ([`Table::add_bus`]) and whenever
 //! [`Table::attention`] says that a scan is due.
 //!

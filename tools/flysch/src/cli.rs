@@ -6,9 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{
-    ata, bench, cam, copy, devlist, emmc, export, geom, gstat, image, nvme, pci, serve, ufs,
-};
+use crate::{ata, bench, cam, copy, emmc, export, geom, gstat, image, nvme, pci, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -31,7 +29,7 @@ pub(crate) enum Command {
     /// Run workloads and show where the time of each I/O goes.
     Bench(bench::Arguments),
     /// List what is on the buses of targets.
-    Devlist(devlist::Arguments),
+    Devlist(cam::devlist::Arguments),
     /// Devices and commands to them, as camcontrol(8) has them.
     Cam(cam::Arguments),
     /// Manage a UFS device: descriptors, attributes, flags, power, errors.

@@ -8,7 +8,6 @@ mod cleanup;
 mod cli;
 mod confirm;
 mod copy;
-mod devlist;
 mod emmc;
 mod export;
 mod failure;
@@ -49,7 +48,7 @@ fn main() -> ExitCode {
 fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
     match command {
         Command::Bench(arguments) => bench::run(arguments, output),
-        Command::Devlist(arguments) => devlist::run(arguments, output),
+        Command::Devlist(arguments) => cam::devlist::run(arguments, output),
         Command::Cam(arguments) => cam::run(arguments, output),
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Nvme(arguments) => nvme::run(arguments, output),

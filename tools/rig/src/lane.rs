@@ -11,7 +11,7 @@ use flysch_bench::file::File;
 use flysch_bench::null::Null;
 use flysch_cam::{Disk, Family, Tags};
 
-use crate::open::Needs;
+use crate::open::{Needs, Tagged};
 
 /// A disk on one port, showing its user only the memory that is the user's.
 #[derive(Debug)]
@@ -45,20 +45,6 @@ where
         }
         let crypto = has_data.then(|| disk.after(request.offset));
         self.disk.submit(&Request { crypto, ..*request }, now)
-    }
-}
-
-/// A lane whose queue can be looked at, and made shorter; a lane without commands has none.
-pub(crate) trait Tagged {
-    /// How the queue stands.
-    fn tags(&self) -> Option<Tags> {
-        None
-    }
-
-    /// Has at most so many commands in flight; answers how many that is.
-    fn set_tags(&mut self, tags: u32) -> Option<u32> {
-        let _ = tags;
-        None
     }
 }
 

@@ -45,4 +45,4 @@ pub use target::{
     NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget,
     did_you_mean,
 };
-pub use ufs::{Control, Controller};
+pub use ufs::{Control, Controller, PassThrough};

@@ -3,10 +3,10 @@
 use flysch_api::block::Device;
 use flysch_api::machine::Clock;
 use flysch_bench::results::Incident;
+use flysch_cam::Tags;
 use flysch_files::Made;
 use flysch_models::media::energy::Energy;
 
-use crate::lane::Tagged;
 use crate::target::ClockKind;
 
 /// What the user of a stack needs of it.
@@ -40,6 +40,20 @@ pub trait Visitor {
 pub(crate) trait Metered {
     /// What the device took so far, if it is modelled.
     fn energy(&self) -> Option<Energy>;
+}
+
+/// A lane whose queue can be looked at, and made shorter; a lane without commands has none.
+pub(crate) trait Tagged {
+    /// How the queue stands.
+    fn tags(&self) -> Option<Tags> {
+        None
+    }
+
+    /// Has at most so many commands in flight; answers how many that is.
+    fn set_tags(&mut self, tags: u32) -> Option<u32> {
+        let _ = tags;
+        None
+    }
 }
 
 /// What every kind of stack has.

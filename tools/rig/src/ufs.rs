@@ -60,8 +60,23 @@ pub struct Ufs<M: Machine> {
     made: Option<Made>,
 }
 
+/// What goes past the disks of a SCSI host: what `flysch cam` needs. Commands must not be in
+/// flight.
+pub trait PassThrough {
+    /// A SCSI command to its end, whatever that is.
+    ///
+    /// # Errors
+    /// It was not carried out.
+    fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted>;
+    /// Looks for logical units again, and answers those there are now.
+    ///
+    /// # Errors
+    /// No unit answers.
+    fn rescan(&mut self) -> Result<&[Peripheral], Error>;
+}
+
 /// The management side of a UFS host: what `flysch ufs` needs. Commands must not be in flight.
-pub trait Control {
+pub trait Control: PassThrough {
     /// Does one thing and waits for it.
     ///
     /// # Errors
@@ -79,16 +94,6 @@ pub trait Control {
     fn controller(&self) -> Controller;
     /// Its crypto engine, if it has one.
     fn crypto(&self) -> Option<&CryptoEngine>;
-    /// A SCSI command to its end, whatever that is.
-    ///
-    /// # Errors
-    /// It was not carried out.
-    fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted>;
-    /// Looks for logical units again, and answers those there are now.
-    ///
-    /// # Errors
-    /// No unit answers.
-    fn rescan(&mut self) -> Result<&[Peripheral], Error>;
 }
 
 /// What is known of a host controller.
@@ -427,6 +432,21 @@ fn disk_shape(peripherals: &[Peripheral], lun: u8) -> Result<Shape, Error> {
     }
 }
 
+impl<M: Machine> PassThrough for Ufs<M> {
+    fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted> {
+        let machine = self.machine.clone();
+        let Lane { disk, memory, .. } = &mut self.lanes[0];
+        scsi_command(disk.port_mut(), &machine, memory, command)
+    }
+
+    fn rescan(&mut self) -> Result<&[Peripheral], Error> {
+        let machine = self.machine.clone();
+        let Lane { disk, memory, .. } = &mut self.lanes[0];
+        self.peripherals = flysch_cam::scan(disk.port_mut(), &machine, memory)?;
+        Ok(&self.peripherals)
+    }
+}
+
 impl<M: Machine> Control for Ufs<M> {
     fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ufs::Error> {
         let machine = self.machine.clone();
@@ -439,19 +459,6 @@ impl<M: Machine> Control for Ufs<M> {
 
     fn device(&self) -> &Device {
         self.host().device()
-    }
-
-    fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted> {
-        let machine = self.machine.clone();
-        let Lane { disk, memory, .. } = &mut self.lanes[0];
-        scsi_command(disk.port_mut(), &machine, memory, command)
-    }
-
-    fn rescan(&mut self) -> Result<&[Peripheral], Error> {
-        let machine = self.machine.clone();
-        let Lane { disk, memory, .. } = &mut self.lanes[0];
-        self.peripherals = flysch_cam::scan(disk.port_mut(), &machine, memory)?;
-        Ok(&self.peripherals)
     }
 
     fn link(&self) -> Link {

@@ -81,8 +81,7 @@ impl Chosen {
 /// What schedulers did, for the results.
 pub(super) fn incidents<D: Device>(lanes: &[Scheduler<D>]) -> Vec<Incident> {
     let all = || lanes.iter().map(Scheduler::statistics);
-    let incident =
-        |what: String, count| Incident { source: "scheduler".into(), what: what.into(), count };
+    let incident = |what: String, count| Incident { source: "scheduler".into(), what, count };
     let throttled = all().map(|statistics| statistics.throttled).sum();
     let mut told = vec![incident("less room for writes and deletes".into(), throttled)];
     for class in Class::ALL {

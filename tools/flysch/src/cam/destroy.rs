@@ -91,10 +91,12 @@ pub(super) struct SecurityArguments {
     #[command(flatten)]
     act: Act,
     /// Whose password: `user` or `master`.
-    #[arg(short = 'U', value_name = "USER", default_value = "user", value_parser = ["user", "master"])]
+    #[arg(short = 'U', value_name = "USER", default_value = "user")]
+    #[arg(value_parser = ["user", "master"])]
     user: String,
     /// What the master password may do: `high` or `maximum`.
-    #[arg(short = 'l', value_name = "LEVEL", default_value = "high", value_parser = ["high", "maximum"])]
+    #[arg(short = 'l', value_name = "LEVEL", default_value = "high")]
+    #[arg(value_parser = ["high", "maximum"])]
     level: String,
     #[command(flatten)]
     consent: Consent,

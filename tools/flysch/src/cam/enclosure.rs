@@ -1,5 +1,5 @@
-//! `--enclosure`: a modelled SES enclosure on a bus of its own, with the disks of the other buses in
-//! its slots; `sesmap` prints it as `sesutil map` does.
+//! `--enclosure`: a modelled SES enclosure on a bus of its own, with the disks of the other buses
+//! in its slots; `sesmap` prints it as `sesutil map` does.
 
 use flysch_api::command::NotStarted;
 use flysch_api::machine::DmaRegion;
@@ -21,6 +21,9 @@ const MEMORY: (u64, usize) = (0x1_0000, 64 << 10);
 /// The enclosure's own name, and the addresses of what is in it: locally assigned.
 const IDENTIFIER: u64 = 0x3F1A_5C00_0000_0001;
 const ADDRESSES: u64 = 0x3F1A_5C00_0001_0000;
+
+/// The way to an enclosure's pages.
+type Pages<'a> = Reader<'a, EnclosurePort, RealClock>;
 
 /// An enclosure and its bus.
 #[derive(Debug)]
@@ -80,7 +83,7 @@ impl Shelf {
 
     fn with<R>(
         &mut self,
-        what: impl FnOnce(&mut Reader<'_, EnclosurePort, RealClock>) -> Result<R, flysch_cam::Error>,
+        what: impl FnOnce(&mut Pages<'_>) -> Result<R, flysch_cam::Error>,
     ) -> Result<R, Failure> {
         let scratch = self.scratch();
         let Self { port, clock, .. } = self;
@@ -131,25 +134,7 @@ pub(super) fn map(
         unit.driver().or(unit.pass()).map(|periph| periph.to_string())
     };
     if output.json() {
-        let element = |(number, one): (usize, &ses::Element)| -> Value {
-            json!({
-                "id": number,
-                "type": one.kind.to_string(),
-                "status": one.code().to_string(),
-                "status_code": one.status.to_vec(),
-                "description": one.description,
-                "device_names": names(one.address),
-                "physical_path": (one.number > 0).then(|| enclosure.physical_path(one)),
-                "located": one.is_located(),
-            })
-        };
-        let elements: Vec<Value> = enclosure.elements.iter().enumerate().map(element).collect();
-        return output.value(&json!([{
-            "name": enclosure.name,
-            "id": format!("{:016x}", enclosure.identifier),
-            "status": enclosure.condition(),
-            "elements": elements,
-        }]));
+        return output.value(&to_json(&enclosure, names));
     }
     output.line("ses0:")?;
     output.line(format!("\tEnclosure Name: {}", enclosure.name))?;
@@ -178,4 +163,27 @@ pub(super) fn map(
         }
     }
     Ok(())
+}
+
+/// The enclosure for programs.
+fn to_json(enclosure: &ses::Enclosure, names: impl Fn(Option<u64>) -> Option<String>) -> Value {
+    let element = |(number, one): (usize, &ses::Element)| -> Value {
+        json!({
+            "id": number,
+            "type": one.kind.to_string(),
+            "status": one.code().to_string(),
+            "status_code": one.status.to_vec(),
+            "description": one.description,
+            "device_names": names(one.address),
+            "physical_path": (one.number > 0).then(|| enclosure.physical_path(one)),
+            "located": one.is_located(),
+        })
+    };
+    let elements: Vec<Value> = enclosure.elements.iter().enumerate().map(element).collect();
+    json!([{
+        "name": enclosure.name,
+        "id": format!("{:016x}", enclosure.identifier),
+        "status": enclosure.condition(),
+        "elements": elements,
+    }])
 }

@@ -4,6 +4,7 @@ mod buses;
 mod command;
 mod describe;
 mod destroy;
+pub(crate) mod devlist;
 mod enclosure;
 mod identify;
 mod machine;
@@ -14,10 +15,9 @@ mod session;
 use clap::Subcommand;
 use flysch_rig::Target;
 
-pub(crate) use machine::Machine;
+use machine::Machine;
 use session::Session;
 
-use crate::devlist;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -29,7 +29,8 @@ pub(crate) struct Arguments {
     targets: Vec<Target>,
 
     /// A modelled enclosure with so many slots, the disks in them, on a bus of its own.
-    #[arg(long, value_name = "SLOTS", global = true, value_parser = clap::value_parser!(u8).range(1..=200))]
+    #[arg(long, value_name = "SLOTS", global = true)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=200))]
     enclosure: Option<u8>,
 
     #[command(subcommand)]
@@ -52,7 +53,8 @@ pub(crate) struct Device {
     #[arg(short = 'C', value_name = "COUNT", default_value = "1")]
     retries: u32,
     /// How long a command may take, seconds.
-    #[arg(short = 't', value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
+    #[arg(short = 't', value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=86400))]
     timeout: Option<u32>,
 }
 

@@ -22,13 +22,15 @@ pub(super) struct Arguments {
     #[command(flatten)]
     pub(super) device: Device,
     /// The page, with its subpage: `8`, `0x0a,1`.
-    #[arg(short = 'm', value_name = "PAGE[,SUBPAGE]", value_parser = page, required_unless_present = "list")]
+    #[arg(short = 'm', value_name = "PAGE[,SUBPAGE]", value_parser = page)]
+    #[arg(required_unless_present = "list")]
     page: Option<(u8, u8)>,
     /// List the pages.
     #[arg(short = 'l', conflicts_with = "page")]
     list: bool,
     /// Which values: 0 current, 1 changeable, 2 default, 3 saved.
-    #[arg(short = 'P', value_name = "CONTROL", default_value = "0", value_parser = clap::value_parser!(u8).range(0..=3))]
+    #[arg(short = 'P', value_name = "CONTROL", default_value = "0")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     control: u8,
     /// Without block descriptors.
     #[arg(short = 'd')]

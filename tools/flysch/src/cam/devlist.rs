@@ -4,7 +4,7 @@ use flysch_cam::xpt::Listing;
 use flysch_rig::Target;
 use serde_json::{Value, json};
 
-use crate::cam::Machine;
+use super::machine::Machine;
 use crate::failure::Failure;
 use crate::output::Output;
 
