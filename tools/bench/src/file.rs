@@ -93,8 +93,7 @@ pub struct File {
 }
 
 impl File {
-    /// Requests' data lies in `memory` from now on, and times are told by `clock`. Nothing may be
-    /// under way.
+    /// From now on data lies in `memory` and `clock` tells the times. Nothing may be under way.
     pub fn join(&mut self, memory: &DmaRegion, clock: &RealClock) {
         (self.memory, self.clock) = (memory.clone(), clock.clone());
     }

@@ -180,8 +180,8 @@ fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
 }
 
 impl<M: Machine> Ahci<M> {
-    /// Brings up the host over `machine`, whose memory is `region`, and opens the disks at the ports
-    /// of the options: a lane each.
+    /// Brings up the host over `machine`, whose memory is `region`, and opens the disks at the
+    /// ports of the options: a lane each.
     fn assemble(
         machine: M,
         region: &DmaRegion,
