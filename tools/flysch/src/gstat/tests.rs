@@ -59,10 +59,10 @@ dT: 2.000s  w: 1.000s
 dT: 2.000s  w: 0.500s  filter: ^da.$
  L(q)  ops/s    r/s     kB   kBps   ms/r    w/s     kB   kBps   ms/w    d/s     kB   kBps   ms/d   \
 \x20o/s   ms/o   %busy Name
-    2   1503   1000      4   4000    0.5    500      4   2000    1.2      2      4      8    2.0      \
-1   2000   42.0  da0
-    0      0      0      0      0    0.0      0      0      0    0.0      0      0      0    0.0      \
-0    0.0    0.0  da0
+    2   1503   1000      4   4000    0.5    500      4   2000    1.2      2      4      8    \
+2.0      1   2000   42.0  da0
+    0      0      0      0      0    0.0      0      0      0    0.0      0      0      0    \
+0.0      0    0.0    0.0  da0
 ";
     assert_eq!(page("-sdoc -f ^da.$ -I 500ms x"), more);
     assert_eq!(page("-p x").lines().count(), 3);

@@ -223,8 +223,7 @@ impl Opening<'_> {
                 timeline: Rc::clone(timeline),
             }),
         };
-        let (mut stacks, mut found) = (Vec::new(), Vec::new());
-        let real = RealClock::new();
+        let (mut stacks, mut found, real) = (Vec::new(), Vec::new(), RealClock::new());
         for controller in &rig.controllers {
             let units = self.units(controller)?;
             let stack = Stack::open_model(&controller.target, &self.needs, &mut seat(units));
