@@ -5,6 +5,7 @@
 
 use flysch_geom::class::disk::{MD, Memory};
 use flysch_geom::{Graph, all};
+use flysch_wire::geom::{cache, jmicron, nvidia, promise, sii};
 use flysch_wire::geom::{concat, ddf, disklabel, gpt, imsm, label, mbr, mirror, multipath, stripe};
 use libfuzzer_sys::fuzz_target;
 
@@ -20,6 +21,11 @@ fuzz_target!(|bytes: &[u8]| {
     let back = &bytes[front..];
     let len = back.len().min(ENDS);
     memory.bytes[SIZE - len..].copy_from_slice(&back[back.len() - len..]);
+    if promise::Promise::is_it(bytes) && bytes.len() >= promise::LEN {
+        let at = SIZE - promise::from_end(0) as usize * SECTOR;
+        memory.bytes[at..at + promise::LEN].copy_from_slice(&bytes[..promise::LEN]);
+        fix_promise(&mut memory.bytes[at..at + promise::LEN]);
+    }
     fix_checksums(&mut memory.bytes);
     let mut graph = Graph::new(&all(), 1);
     if MD.insert(&mut graph, "md0", Box::new(memory)).is_ok() {
@@ -31,11 +37,13 @@ fuzz_target!(|bytes: &[u8]| {
 fn parse(bytes: &[u8]) {
     let _ = label::Label::parse(bytes);
     let _ = stripe::Stripe::parse(bytes);
-    let _ = concat::Concat::parse(bytes);
+    let _ = (concat::Concat::parse(bytes), cache::Cache::parse(bytes));
     let _ = multipath::Multipath::parse(bytes);
     let _ = disklabel::Disklabel::parse(bytes);
     let _ = (ddf::Header::parse(bytes), ddf::Configuration::parse(bytes));
     let _ = (ddf::Physical::parse(bytes), ddf::Virtual::parse(bytes), ddf::reference(bytes));
+    let _ = (promise::Promise::parse(bytes), nvidia::Nvidia::parse(bytes));
+    let _ = (sii::Sii::parse(bytes), jmicron::JMicron::parse(bytes));
     let _ = mbr::Record::parse(bytes);
     let _ = gpt::Header::parse(bytes, 1, 1000);
     if let Ok(value) = mirror::Mirror::parse(bytes) {
@@ -56,9 +64,46 @@ fn fix_imsm(disk: &mut [u8]) {
     disk[anchor + 0x20..][..4].copy_from_slice(&sum.to_le_bytes());
 }
 
+fn fix_promise(record: &mut [u8]) {
+    let words = record.chunks_exact(4).take(511);
+    let sum =
+        words.fold(0, |sum: u32, it| sum.wrapping_add(u32::from_le_bytes(it.try_into().unwrap())));
+    record[0x7FC..0x800].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Makes the sum of so many words of `sector` zero by the one at `at`.
+fn fix_words(sector: &mut [u8], words: usize, at: usize) {
+    sector[at..at + 2].fill(0);
+    let words = sector.chunks_exact(2).take(words);
+    let sum =
+        words.fold(0, |sum: u16, it| sum.wrapping_add(u16::from_le_bytes(it.try_into().unwrap())));
+    sector[at..at + 2].copy_from_slice(&sum.wrapping_neg().to_le_bytes());
+}
+
+/// Right checksums of the formats of one sector.
+fn fix_old(disk: &mut [u8]) {
+    let len = disk.len();
+    let (front, last) = disk.split_at_mut(len - SECTOR);
+    if last.starts_with(b"JM") {
+        fix_words(last, 64, 4);
+    } else if last[262..264] == 0x1095_u16.to_le_bytes() {
+        fix_words(last, 160, 318);
+    }
+    let sector = &mut front[len - 2 * SECTOR..];
+    let words = u32::from_le_bytes(sector[8..12].try_into().unwrap()).min(128) as usize;
+    if sector.starts_with(&nvidia::MAGIC) && words > 3 {
+        sector[12..16].fill(0);
+        let words = sector.chunks_exact(4).take(words);
+        let sum = words
+            .fold(0, |sum: u32, it| sum.wrapping_add(u32::from_le_bytes(it.try_into().unwrap())));
+        sector[12..16].copy_from_slice(&sum.wrapping_neg().to_le_bytes());
+    }
+}
+
 /// Right checksums of a first GPT header and its table, so that what stands behind is reached.
 fn fix_checksums(disk: &mut [u8]) {
     fix_imsm(disk);
+    fix_old(disk);
     let header = &disk[SECTOR..2 * SECTOR];
     if header[..8] != gpt::SIGNATURE {
         return;

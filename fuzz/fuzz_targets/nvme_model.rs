@@ -8,7 +8,7 @@
 
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_models::faults::{Kind, Plan};
-use flysch_models::nvme::{Config, NamespaceConfig, Nvme};
+use flysch_models::nvme::{CMB_OFFSET, Config, NamespaceConfig, Nvme, ZoneConfig};
 use flysch_wire::nvme::registers::{ACQ, AQA, ASQ, CC, DOORBELLS};
 use libfuzzer_sys::fuzz_target;
 
@@ -31,13 +31,17 @@ impl Host {
         let memory = DmaRegion::zeroed(LEN, BASE);
         let namespace =
             |block_size| NamespaceConfig { block_size, ..NamespaceConfig::memory(1 << 20) };
+        // Eight zones, of which three can be open and four active.
+        let zones = ZoneConfig { size: 128 << 10, open_max: 3, active_max: 4 };
+        let zones = (mode & 16 != 0).then_some(zones);
         let faults = if mode & 8 != 0 {
             Plan::parse("corrupt:n3,status:n5,late:n7,power:n20", &Kind::NVME).unwrap_or_default()
         } else {
             Plan::none()
         };
         let config = Config {
-            namespaces: vec![namespace(512), namespace(4096)],
+            namespaces: vec![namespace(512), NamespaceConfig { zones, ..namespace(4096) }],
+            controller_memory: if mode & 32 != 0 { 16 << 10 } else { 0 },
             queues: 2,
             vectors: if mode & 1 != 0 { 3 } else { 1 },
             sgls: mode & 2 != 0,
@@ -79,7 +83,9 @@ impl Host {
             self.write(register, (BASE + at) as u32);
             self.write(register + 4, 0);
         }
-        self.write(CC, 4 << 20 | 6 << 16 | 1);
+        // All command sets, where there is more than one.
+        let sets = (self.model.read32(4, self.now) >> 11 & 1) * 6;
+        self.write(CC, 4 << 20 | 6 << 16 | sets << 4 | 1);
         self.rest(10_000_000);
         // A completion queue at 2000h and a submission queue at 3000h.
         for (opcode, at, last) in [(5, 0x2000_u64, 3), (1, 0x3000, 1 << 16 | 1)] {
@@ -115,6 +121,14 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
     taken
 }
 
+/// A register or, from 4000h on, a word of the controller memory.
+fn register(of: u16) -> u32 {
+    match u32::from(of) & 0xFFFC {
+        offset @ 0..0x4000 => offset,
+        offset => CMB_OFFSET + offset - 0x4000,
+    }
+}
+
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = bytes;
     let [mode] = take(&mut bytes);
@@ -123,11 +137,11 @@ fuzz_target!(|bytes: &[u8]| {
         let [step] = take(&mut bytes);
         match step % 8 {
             0 => {
-                let offset = u32::from(u16::from_le_bytes(take(&mut bytes))) & 0x3FFC;
+                let offset = register(u16::from_le_bytes(take(&mut bytes)));
                 host.write(offset, u32::from_le_bytes(take(&mut bytes)));
             }
             1 => {
-                let offset = u32::from(u16::from_le_bytes(take(&mut bytes))) & 0x3FFC;
+                let offset = register(u16::from_le_bytes(take(&mut bytes)));
                 let _ = host.model.read32(offset, host.now);
             }
             2 => {

@@ -131,6 +131,72 @@ fn the_sata_driver_allocates_nothing_for_a_command() {
     assert_eq!(allocations(&mut rounds), 0);
 }
 
+/// The eMMC driver with a queueing engine: one range, a list, a flush, a trim.
+#[test]
+fn the_emmc_driver_allocates_nothing_for_a_command() {
+    use flysch_api::command::{Direction, Mmc, MmcCommand, MmcResponse, Ordering, Token};
+    use flysch_cam::Family as _;
+    use flysch_wire::mmc::command::{CommandIndex, erase};
+    let machine = flysch_cost::instant_emmc::EmmcInstantMachine::new(8 << 20);
+    let timing = flysch_emmc::Timing::Legacy;
+    let options = flysch_emmc::Options { timing, ..Default::default() };
+    let memory = machine.memory().carve(0, 2 << 20);
+    let mut host = flysch_emmc::Host::new(machine.clone(), memory, options).expect("options");
+    host.bring_up(&machine).expect("bring-up");
+    let mut port = host.into_ports().remove(0);
+    let data = machine.memory().carve(2 << 20, 1 << 20);
+    let list = Data::list(&data, 0, &[data.slice(4096, 2048), data.slice(8192, 2048)]);
+    let list = list.expect("room");
+    let trim = MmcCommand {
+        index: CommandIndex::Erase.into_bits(),
+        argument: erase::TRIM,
+        response: MmcResponse::R1b,
+        ..MmcCommand::default()
+    };
+    let mut round = |round: u32| {
+        let (payload, data, depth) = match round % 4 {
+            0 => (Mmc::transfer(false, 0, 8, false), Data::One(data.slice(4096, 4096)), 31),
+            1 => (Mmc::transfer(true, 0, 8, true), list, 31),
+            2 => (Mmc::flush(), Data::NONE, 1),
+            _ => (trim, Data::One(data.slice(0x4000, 8)), 1),
+        };
+        let direction = match round % 4 {
+            0 => Direction::FromDevice,
+            2 => Direction::None,
+            _ => Direction::ToDevice,
+        };
+        for token in 0..depth {
+            let command = Command {
+                unit: 0,
+                payload,
+                direction,
+                data,
+                crypto: None,
+                ordering: Ordering::Simple,
+                deadline: Instant::NEVER,
+                token: Token::new(token),
+            };
+            port.start(command, machine.now()).expect("room");
+        }
+        port.ring(machine.now());
+        let mut ended = 0;
+        while ended < depth {
+            match port.poll(machine.now()) {
+                Some(outcome) => {
+                    assert_eq!(outcome.ended, Ended::Good);
+                    ended += 1;
+                }
+                None => {
+                    machine.wait(port.poll_at());
+                }
+            }
+        }
+    };
+    // What the control path keeps from its first errand on.
+    (0..4).for_each(&mut round);
+    assert_eq!(allocations(|| (0..200).for_each(&mut round)), 0);
+}
+
 /// How often this thread asks for memory meanwhile.
 fn allocations(meanwhile: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.with(Cell::get);

@@ -132,43 +132,51 @@ impl Source {
     }
 }
 
-/// Opens an image, whatever is in it: `source` is a path, bytes, or a file opened in binary mode
-/// (whose content is read at once). Sizes are found out; who knows better names them. `auth_key` is
-/// the file of the key that a UBIFS is verified with, `master_keys` are the files of keys that
-/// directories are encrypted with, `DESCRIPTOR:FILE` where a key has a descriptor.
-#[pyfunction]
-#[pyo3(signature = (source, *, erase_size=None, page_size=None, oob_size=None, ecc=None,
-    no_oob=false, offset=0, auth_key=None, master_keys=vec![]))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
-pub(crate) fn open(
-    py: Python<'_>,
-    source: &Bound<'_, PyAny>,
+/// What the caller knows better than detection; `flysch.open` has the names and defaults.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct OpenOptions {
     erase_size: Option<u32>,
     page_size: Option<u32>,
     oob_size: Option<u32>,
-    ecc: Option<&str>,
+    ecc: Option<String>,
     no_oob: bool,
     offset: u64,
     auth_key: Option<PathBuf>,
     master_keys: Vec<String>,
+}
+
+impl OpenOptions {
+    fn read(self) -> PyResult<Options> {
+        let scheme = |name: String| {
+            let scheme = name.parse::<EccScheme>();
+            scheme.map_err(|error| PyValueError::new_err(format!("ecc: {error}")))
+        };
+        let masters = self.master_keys.iter();
+        let masters = masters.map(|name| name.parse().expect("any text names a file"));
+        let masters: Vec<KeyFile> = masters.collect();
+        let keys = read_keys(self.auth_key.as_deref().map(|path| (path, None)), &masters, None);
+        Ok(Options {
+            erase_size: self.erase_size,
+            page_size: self.page_size,
+            oob_size: self.oob_size,
+            ecc: self.ecc.map(scheme).transpose()?,
+            no_oob: self.no_oob,
+            offset: self.offset,
+            keys: keys.map_err(|error| OpenError::new_err(error.to_string()))?,
+        })
+    }
+}
+
+/// Opens an image.
+#[pyfunction]
+pub(crate) fn open(
+    py: Python<'_>,
+    source: &Bound<'_, PyAny>,
+    options: OpenOptions,
 ) -> PyResult<Image> {
-    let scheme = |name: &str| {
-        name.parse::<EccScheme>().map_err(|error| PyValueError::new_err(format!("ecc: {error}")))
-    };
     let source = Source::of(source)?;
-    let masters = master_keys.iter().map(|name| name.parse().expect("any text names a file"));
-    let masters: Vec<KeyFile> = masters.collect();
-    let keys = read_keys(auth_key.as_deref().map(|path| (path, None)), &masters, None)
-        .map_err(|error| OpenError::new_err(error.to_string()))?;
-    let options = Options {
-        erase_size,
-        page_size,
-        oob_size,
-        ecc: ecc.map(scheme).transpose()?,
-        no_oob,
-        offset,
-        keys,
-    };
+    let options = options.read()?;
     let opened = py.detach(|| match source {
         Source::Path(path) => {
             Opened::open(&path, &options).map_err(|error| (path.display().to_string(), error))
@@ -219,8 +227,8 @@ impl Image {
         Some((format.page_size, format.oob.size))
     }
 
-    /// Stretches with one content: "ubi", "ubifs" or "jffs2", its first byte, and the byte behind it,
-    /// counted without out-of-band bytes.
+    /// Stretches with one content: "ubi", "ubifs" or "jffs2", its first byte, and the byte behind
+    /// it, counted without out-of-band bytes.
     #[getter]
     fn parts(&self) -> Vec<(&'static str, u64, u64)> {
         let part = |part: &Part| {

@@ -26,25 +26,39 @@ fn tree(source: &Path, squash_owners: bool) -> Result<Tree, CreateError> {
     Tree::from_directory(source, &options)
 }
 
-/// Makes a UBIFS of the files in `source`: the content of one UBI volume, as mkfs.ubifs makes it.
-///
-/// `min_io_size` and `leb_size` are mkfs.ubifs's -m and -e, `max_lebs` its -c (0: room for twice
-/// what it holds). `output` is replaced in one step or stays as it was.
+/// Options of mkfs.ubifs; `flysch.create_ubifs` has the names and defaults.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct UbifsChoice {
+    min_io_size: u32,
+    leb_size: u32,
+    max_lebs: u32,
+    compression: String,
+    squash_owners: bool,
+}
+
+/// Options of mkfs.jffs2; `flysch.create_jffs2` has the names and defaults.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Jffs2Choice {
+    erase_size: u32,
+    big_endian: bool,
+    cleanmarkers: bool,
+    summary: bool,
+    pad: Option<u64>,
+    squash_owners: bool,
+}
+
+/// Makes a UBIFS.
 #[pyfunction]
-#[pyo3(signature = (source, output, *, min_io_size, leb_size, max_lebs=0, compression="lzo",
-    squash_owners=false))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn create_ubifs(
     py: Python<'_>,
     source: PathBuf,
     output: PathBuf,
-    min_io_size: u32,
-    leb_size: u32,
-    max_lebs: u32,
-    compression: &str,
-    squash_owners: bool,
+    choice: UbifsChoice,
 ) -> PyResult<()> {
-    let (compression, packing) = match compression {
+    let UbifsChoice { min_io_size, leb_size, max_lebs, compression, squash_owners } = choice;
+    let (compression, packing) = match compression.as_str() {
         "none" => (Compression::None, Packing::new(Compression::None)),
         "lzo" => (Compression::Lzo, Packing::One(Compression::Lzo, LZO_THOROUGH)),
         "zlib" => (Compression::Zlib, Packing::new(Compression::Zlib)),
@@ -67,33 +81,23 @@ pub(crate) fn create_ubifs(
     })
 }
 
-/// Makes a JFFS2 of the files in `source`, as mkfs.jffs2 makes it.
-///
-/// `erase_size` is mkfs.jffs2's -e; `cleanmarkers=False` its -n, for NAND; `pad` fills the image
-/// with 0xFF up to so many bytes, True up to the end of the last erase block.
+/// Makes a JFFS2.
 #[pyfunction]
-#[pyo3(signature = (source, output, *, erase_size=65536, big_endian=false, cleanmarkers=true,
-    summary=false, pad=None, squash_owners=false))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub(crate) fn create_jffs2(
     py: Python<'_>,
     source: PathBuf,
     output: PathBuf,
-    erase_size: u32,
-    big_endian: bool,
-    cleanmarkers: bool,
-    summary: bool,
-    pad: Option<u64>,
-    squash_owners: bool,
+    choice: Jffs2Choice,
 ) -> PyResult<()> {
+    let Jffs2Choice { erase_size, summary, squash_owners, .. } = choice;
     let mut options = Options { erase_size, summary, squash_owners, ..Options::default() };
-    if big_endian {
+    if choice.big_endian {
         options.order = ByteOrder::Big;
     }
-    if !cleanmarkers {
+    if !choice.cleanmarkers {
         options.cleanmarker_len = 0;
     }
-    options.padding = match pad {
+    options.padding = match choice.pad {
         None => Padding::None,
         Some(size) => Padding::To(size),
     };

@@ -8,9 +8,11 @@ use crate::machine::{DmaRegion, Instant};
 use crate::trace::Passage;
 
 mod cause;
+mod change;
 
 pub use crate::operation::Operation;
 pub use cause::Cause;
+pub use change::Change;
 
 /// One wish to a block device. It belongs to the caller; the device copies what it needs. The
 /// data, and the list that may name it, stay the caller's, who leaves both alone until the
@@ -195,6 +197,16 @@ pub trait Device {
     /// [`Refused::Full`] when there is no room now, [`Refused::Invalid`] when there never is.
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused>;
 
+    /// As [`submit`](Self::submit), for a request that comes after everything submitted before it
+    /// and before everything submitted after it.
+    ///
+    /// # Errors
+    /// As `submit`; [`Error::Unsupported`] from a device that keeps no order.
+    fn submit_ordered(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        let _ = (request, now);
+        Err(Refused::Invalid(Error::Unsupported))
+    }
+
     /// Issues everything submitted since the last call: one doorbell for the batch.
     fn ring(&mut self, now: Instant);
 
@@ -203,6 +215,39 @@ pub trait Device {
 
     /// When the device wants to be polled even if no interrupt comes (deadlines, recovery).
     fn poll_at(&self) -> Option<Instant>;
+}
+
+impl<D: Device + ?Sized> Device for &mut D {
+    fn geometry(&self) -> &Geometry {
+        (**self).geometry()
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        (**self).memory()
+    }
+
+    #[inline]
+    fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        (**self).submit(request, now)
+    }
+
+    fn submit_ordered(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        (**self).submit_ordered(request, now)
+    }
+
+    #[inline]
+    fn ring(&mut self, now: Instant) {
+        (**self).ring(now);
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Instant) -> Option<Completion> {
+        (**self).poll(now)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        (**self).poll_at()
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use flysch_api::block::{Cause, Error};
 use flysch_api::command::{Cdb, Ended, Failure, Scsi, ScsiStatus};
 use flysch_wire::scsi::Status;
-use flysch_wire::scsi::cdb::{self as wire, CacheRange, Transfer, TransferFlags};
+use flysch_wire::scsi::cdb::{self as wire, CacheRange, StartStop, Transfer, TransferFlags};
 use flysch_wire::scsi::unmap::{self, UnmapRange};
 
 use crate::family::{Action, DELETE_LIST_MAX, Family, Trouble, Verdict};
@@ -43,6 +43,11 @@ impl Family for Scsi {
         let parameter_list_length = UNMAP_LIST as u16;
         let cdb = wire::Cdb::Unmap { anchor: false, group: 0, parameter_list_length };
         (Cdb(cdb.to_bytes()), UNMAP_LIST)
+    }
+
+    /// START STOP UNIT, START.
+    fn start_unit() -> Option<Cdb> {
+        Some(Cdb(wire::Cdb::StartStopUnit(StartStop::new(true, false)).to_bytes()))
     }
 
     fn verdict(ended: Ended, failure: &Failure<Self>, moves_data: bool) -> Verdict {

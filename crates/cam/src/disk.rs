@@ -8,19 +8,24 @@
 
 use flysch_api::block::{Completion, Device, Error as BlockError, Geometry, Operation};
 use flysch_api::block::{Refused, Request};
-use flysch_api::command::{Command, Direction, Ended, NotStarted, Ordering, Outcome, Port, Token};
+use flysch_api::command::{Command, Direction, Ended, Limits, NotStarted, Ordering, Outcome};
+use flysch_api::command::{Port, Token};
 use flysch_api::data::Data;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
 
 use crate::error::Error;
-use crate::family::{DELETE_LIST_MAX, Family};
+use crate::family::{Attention, DELETE_LIST_MAX, Family};
 use crate::queue::{Course, Force, Order, Queue, Standing, next_token};
+use rescue::Rescue;
 use single::Single;
 
+mod control;
 mod recover;
+mod rescue;
 mod single;
 
+pub use control::Tags;
 pub use recover::Statistics;
 
 /// Most commands in flight at once: two indexes per command fit 16 bits.
@@ -43,6 +48,8 @@ pub struct Options {
     pub flush_timeout_ms: u32,
     /// How long an UNMAP may take, milliseconds.
     pub delete_timeout_ms: u32,
+    /// Commands in flight that TASK SET FULL leaves at least (CAM's mintags); at least 1.
+    pub tags_min: u32,
 }
 
 impl Default for Options {
@@ -56,6 +63,7 @@ impl Default for Options {
             transfer_timeout_ms: 10_000,
             flush_timeout_ms: 60_000,
             delete_timeout_ms: 60_000,
+            tags_min: 1,
         }
     }
 }
@@ -100,6 +108,15 @@ pub struct Disk<P: Port> {
     pub(crate) slots: u32,
     /// Commands to have in flight at once: less than the port takes after TASK SET FULL.
     pub(crate) openings: u32,
+    /// The most that `openings` may become again.
+    pub(crate) tags_max: u32,
+    /// How often the disk was frozen and not released.
+    frozen: u32,
+    /// The ordered wish that is under way: no other gets parts.
+    barrier: Option<u16>,
+    pub(crate) rescue: Rescue,
+    /// What the unit told and nobody took yet.
+    pub(crate) attention: Attention,
     /// Plain successes since `openings` changed.
     pub(crate) good_since: u32,
     /// The port or the unit is gone for good.
@@ -136,8 +153,45 @@ where
         scratch: DmaRegion,
         options: &Options,
     ) -> Result<Self, Error> {
-        let Shape { unit, block_size, .. } = shape;
-        let limits = *port.limits();
+        let slots = port.limits().slots.min(SLOTS_MAX);
+        let geometry = Self::plan(port.limits(), &shape, scratch.len(), options)?;
+        let wishes = geometry.queue_depth;
+        Ok(Self {
+            port,
+            shape,
+            single: Single::new(&geometry),
+            geometry,
+            options: *options,
+            block_shift: shape.block_size.trailing_zeros(),
+            transfer_blocks: geometry.transfer_max / shape.block_size,
+            transfer_timeout_nanos: u64::from(options.transfer_timeout_ms) * 1_000_000,
+            scratch,
+            queue: Queue::new(wishes as u16, slots as u16),
+            slots,
+            openings: slots,
+            tags_max: slots,
+            frozen: 0,
+            barrier: None,
+            rescue: Rescue::default(),
+            attention: Attention::default(),
+            good_since: 0,
+            gone: false,
+            no_flush: false,
+            deferred: None,
+            ask_again: None,
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// What a unit of this shape is as a block device, over a port with these limits and with so
+    /// much scratch memory.
+    fn plan(
+        limits: &Limits,
+        shape: &Shape,
+        scratch: usize,
+        options: &Options,
+    ) -> Result<Geometry, Error> {
+        let Shape { unit, block_size, .. } = *shape;
         let slots = limits.slots.min(SLOTS_MAX);
         if slots == 0 {
             return Err(Error::NoSlots);
@@ -155,39 +209,18 @@ where
         }
         let needed = Self::scratch_bytes(slots);
         let can_delete = shape.delete_blocks_max > 0;
-        if can_delete && scratch.len() < needed {
-            return Err(Error::Scratch { needed, got: scratch.len() });
+        if can_delete && scratch < needed {
+            return Err(Error::Scratch { needed, got: scratch });
         }
-        let wishes = options.queue_depth.clamp(1, slots);
-        let geometry = Geometry {
+        Ok(Geometry {
             block_size,
             blocks: shape.blocks,
             transfer_max: transfer_blocks * block_size,
             segments: limits.segments,
-            queue_depth: wishes,
+            queue_depth: options.queue_depth.clamp(1, slots),
             can_delete,
             read_only: shape.write_protected,
             crypto: limits.crypto,
-        };
-        Ok(Self {
-            port,
-            shape,
-            single: Single::new(&geometry),
-            geometry,
-            options: *options,
-            block_shift: block_size.trailing_zeros(),
-            transfer_blocks,
-            transfer_timeout_nanos: u64::from(options.transfer_timeout_ms) * 1_000_000,
-            scratch,
-            queue: Queue::new(wishes as u16, slots as u16),
-            slots,
-            openings: slots,
-            good_since: 0,
-            gone: false,
-            no_flush: false,
-            deferred: None,
-            ask_again: None,
-            statistics: Statistics::default(),
         })
     }
 
@@ -218,7 +251,12 @@ where
 
     /// Takes any request.
     #[inline(never)]
-    fn submit_general(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+    fn submit_general(
+        &mut self,
+        request: &Request,
+        ordered: bool,
+        now: Instant,
+    ) -> Result<(), Refused> {
         if self.gone {
             return Err(Refused::Invalid(BlockError::Gone));
         }
@@ -232,11 +270,12 @@ where
         };
         let wish = self.queue.wish(wish_index);
         match request.operation {
-            Operation::Flush if self.no_flush => {
+            Operation::Flush if self.no_flush && !ordered => {
                 wish.blocks = 0;
                 self.queue.push_finished(wish_index);
                 return Ok(());
             }
+            Operation::Flush if self.no_flush => wish.blocks = 0,
             Operation::Flush => wish.blocks = 1,
             Operation::Write if request.force_unit_access && self.shape.write_cache => {
                 let bit = self.shape.force_unit_access;
@@ -246,7 +285,9 @@ where
             _ => {}
         }
         let wish = self.queue.wish(wish_index);
-        let whole = wish.blocks <= u64::from(part_blocks);
+        let whole = wish.blocks <= u64::from(part_blocks) && !ordered;
+        self.queue.courses[usize::from(wish_index)].ordered = ordered;
+        let wish = self.queue.wish(wish_index);
         if !whole || matches!(wish.data, Data::List { .. }) || !self.queue.nothing_waits() {
             self.queue.push_unsplit(wish_index);
             self.pump(now);
@@ -404,6 +445,9 @@ where
             if self.gone {
                 self.queue.fail(wish_index, BlockError::Gone);
             }
+            if !self.may_split(wish_index) {
+                return;
+            }
             while self.queue.wish(wish_index).blocks > 0 {
                 match self.split(wish_index) {
                     Ok(Some(index)) => self.queue.wait(index, false),
@@ -419,10 +463,30 @@ where
         }
     }
 
+    /// Whether the first wish that waits for parts may have them: none may while an ordered one is
+    /// under way, and an ordered one not while others are.
+    fn may_split(&mut self, wish_index: u16) -> bool {
+        if let Some(ordered) = self.barrier {
+            return ordered == wish_index;
+        }
+        if !self.queue.course(wish_index).ordered {
+            return true;
+        }
+        let may = self.queue.has_no_parts();
+        if may {
+            self.barrier = Some(wish_index);
+            self.queue.hold();
+        }
+        may
+    }
+
     /// Starts what waits for room and time, as far as there is room; answers whether it did.
     #[inline(never)]
     fn pump(&mut self, now: Instant) -> bool {
         self.ask_again = None;
+        if self.is_held() {
+            return self.start_unit(now);
+        }
         let mut started = false;
         loop {
             self.queue.wake(now, self.gone);
@@ -457,7 +521,9 @@ where
         let number = outcome.token.number();
         let index = number as u16;
         let Some(part) = self.queue.parts.get_mut(usize::from(index)) else {
-            self.statistics.strays += 1;
+            if !self.take_rescue(number) {
+                self.statistics.strays += 1;
+            }
             return None;
         };
         if !part.started || part.number != number {
@@ -525,6 +591,10 @@ where
             },
         };
         self.statistics.failures += u64::from(course.error.is_some());
+        if self.barrier == Some(wish_index) {
+            self.barrier = None;
+            self.queue.release();
+        }
         self.queue.release_wish(wish_index);
         completion
     }
@@ -576,6 +646,11 @@ where
         self.port.memory()
     }
 
+    #[cold]
+    fn submit_ordered(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        self.submit_general(request, true, now)
+    }
+
     #[inline]
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         if self.is_single(request) {
@@ -583,7 +658,7 @@ where
         }
         // Made anew, so that only a request that comes this way has to be in memory.
         let request = *request;
-        self.submit_general(&request, now)
+        self.submit_general(&request, false, now)
     }
 
     #[inline]
@@ -618,7 +693,9 @@ where
         if self.queue.has_finished() {
             return Some(Instant::START);
         }
-        let own = [self.queue.wake_at(), self.ask_again, self.port.poll_at()];
+        // What is held waits for an outcome or a release, not for time.
+        let wake_at = if self.is_held() { None } else { self.queue.wake_at() };
+        let own = [wake_at, self.ask_again, self.port.poll_at()];
         own.into_iter().flatten().min()
     }
 }

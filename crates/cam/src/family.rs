@@ -28,6 +28,11 @@ pub trait Family: Protocol {
     /// Gives up the content of a range; writes the parameter list and answers its length.
     fn delete(lba: u64, blocks: u32, list: &mut [u8; DELETE_LIST_MAX]) -> (Self::Payload, usize);
 
+    /// Makes a unit that is not ready ready, where its protocol has a command for that.
+    fn start_unit() -> Option<Self::Payload> {
+        None
+    }
+
     /// What an end other than [`Ended::Good`] means. `moves_data`: a residual is data missing.
     fn verdict(ended: Ended, failure: &Failure<Self>, moves_data: bool) -> Verdict;
 }
@@ -62,6 +67,8 @@ pub enum Action {
     After(u32),
     /// Issue it again every [`POLL_READY_MS`], up to [`POLL_READY_TRIES`] times.
     PollReady,
+    /// The unit wants to be started; issue it again after that, at most [`START_TRIES`] times.
+    Start,
     /// The device's queue is full: fewer commands at once, again when another one ended.
     Throttle,
     /// It failed; trying again cannot help.
@@ -72,6 +79,11 @@ pub enum Action {
 pub const POLL_READY_MS: u32 = 500;
 /// Attempts while a unit becomes ready: a minute in all.
 pub const POLL_READY_TRIES: u8 = 120;
+
+/// How often a command may have its unit started.
+pub const START_TRIES: u8 = 2;
+/// How long starting a unit may take, milliseconds (CAM's).
+pub const START_TIMEOUT_MS: u32 = 50_000;
 
 /// What a failure is called when the tries are used up, before the cause is filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

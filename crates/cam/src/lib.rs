@@ -8,7 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`scan`](mod@scan) | which units there are and what they say about themselves |
-//! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device); within it `single`, the fast path, and `recover`, what happens after an error |
+//! | [`disk`] | a unit as [`api::block::Device`](flysch_api::block::Device); within it `single`, the fast path, `recover` and `rescue`, what happens after an error, and `control`, what its owner does to it |
 //! | [`family`] | what a disk needs to know of a command set |
 //! | [`da`](mod@da) | SCSI direct-access units |
 //! | [`nda`](mod@nda) | NVMe namespaces |
@@ -16,7 +16,11 @@
 //! | [`sdda`](mod@sdda) | partitions of eMMC devices, SD cards |
 //! | `queue` | requests in hand and their commands |
 //! | [`sense`] | the table of what SCSI sense data means |
+//! | [`iosched`](mod@iosched) | an I/O scheduler in front of a disk |
 //! | [`run`](mod@run) | one command to its end |
+//! | [`ses`](mod@ses) | enclosures: elements, their status, what is where |
+//! | [`share`](mod@share) | several disks, and pass-through beside them, on one lane |
+//! | [`xpt`](mod@xpt) | the table of buses, units and peripheral drivers, and what changes in it |
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -31,17 +35,21 @@ pub mod da;
 pub mod disk;
 mod error;
 pub mod family;
+pub mod iosched;
 pub mod nda;
 mod queue;
 pub mod run;
 pub mod scan;
 pub mod sdda;
 pub mod sense;
+pub mod ses;
+pub mod share;
+pub mod xpt;
 
 #[cfg(test)]
 mod tests;
 
-pub use disk::{Disk, Options, Shape, Statistics};
+pub use disk::{Disk, Options, Shape, Statistics, Tags};
 pub use error::Error;
 pub use family::{Attention, Family};
 pub use run::run;

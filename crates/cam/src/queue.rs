@@ -136,6 +136,8 @@ pub(crate) struct Course {
     pub(crate) crypto: Option<CryptoContext>,
     /// How what is written gets to the medium.
     pub(crate) force: Force,
+    /// Whether it comes after everything before it and before everything after it.
+    pub(crate) ordered: bool,
 }
 
 impl Course {
@@ -147,6 +149,7 @@ impl Course {
         seen: Instant::START,
         crypto: None,
         force: Force::No,
+        ordered: false,
     };
 }
 
@@ -240,8 +243,11 @@ pub(crate) struct Queue<P: Protocol> {
     free_parts: Fifo,
     waiting: Fifo,
     delayed: Fifo,
-    /// How many are on `unsplit` and `waiting`: whose turn it is before that of any newcomer.
+    /// How many are on `unsplit` and `waiting`, whose turn it is before that of any newcomer, and
+    /// how many reasons there are to hold newcomers back.
     lined_up: u32,
+    /// Those reasons.
+    holds: u32,
     /// The earliest `not_before` of the delayed parts; [`Instant::NEVER`] if there is none.
     earliest: Instant,
     /// Parts whose outcome the port owes.
@@ -278,6 +284,7 @@ impl<P: Protocol> Queue<P> {
             waiting: Fifo::EMPTY,
             delayed: Fifo::EMPTY,
             lined_up: 0,
+            holds: 0,
             earliest: Instant::NEVER,
             started: 0,
         }
@@ -302,6 +309,38 @@ impl<P: Protocol> Queue<P> {
     #[inline]
     pub(crate) fn nothing_waits(&self) -> bool {
         self.lined_up == 0
+    }
+
+    /// Lets every newcomer line up, until [`release`](Self::release).
+    pub(crate) fn hold(&mut self) {
+        self.holds += 1;
+        self.lined_up += 1;
+    }
+
+    /// Takes one [`hold`](Self::hold) back.
+    pub(crate) fn release(&mut self) {
+        self.holds -= 1;
+        self.lined_up -= 1;
+    }
+
+    /// How many wait for their turn.
+    pub(crate) fn waits(&self) -> u32 {
+        self.lined_up - self.holds
+    }
+
+    /// How many requests are in hand.
+    pub(crate) fn wishes_in_hand(&self) -> u32 {
+        let mut free = 0;
+        let mut index = self.free_wish;
+        while let Some(wish) = self.wishes.get(usize::from(index)) {
+            (free, index) = (free + 1, wish.next_free);
+        }
+        (self.wishes.len() as u32).saturating_sub(free)
+    }
+
+    /// Whether no part exists.
+    pub(crate) fn has_no_parts(&self) -> bool {
+        self.started == 0 && self.waiting.is_empty() && self.delayed.is_empty()
     }
 
     /// Whether a poll without outcomes has nothing to do.

@@ -41,7 +41,7 @@ const fn row(
     Row { key, asc, ascq, action, failure, reason }
 }
 
-use Action::{BackOff, Fail, PollReady, Requeue, Retry, Succeed};
+use Action::{BackOff, Fail, PollReady, Requeue, Retry, Start, Succeed};
 use Meaning::{Device, Gone, Medium, OutOfRange, Unsupported, WriteProtected};
 
 /// The sense table. Keys are SPC-5 table 48, codes SPC-5 annex D.2.
@@ -54,6 +54,7 @@ pub static SENSE: &[Row] = &[
     row(0x2, Some(0x04), Some(0x07), (PollReady, Device), "operation in progress: waiting helps"),
     row(0x2, Some(0x04), Some(0x09), (PollReady, Device), "self-test in progress: waiting helps"),
     row(0x2, Some(0x04), Some(0x1B), (PollReady, Device), "sanitize in progress: waiting helps"),
+    row(0x2, Some(0x04), Some(0x02), (Start, Device), "initializing command required: START UNIT"),
     row(0x2, Some(0x04), Some(0x03), (Fail, Device), "manual intervention required"),
     row(0x2, Some(0x3A), None, (Fail, Gone), "medium not present: nobody will insert one now"),
     row(0x2, None, None, (BackOff, Device), "not ready for another cause: may pass"),

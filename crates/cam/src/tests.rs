@@ -1,11 +1,15 @@
 //! The disk against a port that plays a scripted part.
 
 mod ada;
+mod control;
 mod disk;
 mod fake;
 mod faults;
+mod iosched;
 mod nda;
 mod queue;
 mod run;
 mod scan;
 mod sdda;
+mod share;
+mod xpt;

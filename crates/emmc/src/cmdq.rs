@@ -1,15 +1,15 @@
 //! The queueing engine: on and off, and out of the way for commands that need the bus.
 
-use crate::control::{Core, Run};
+use crate::control::{Core, Drained, Run};
 use crate::history::ErrorKind;
 use crate::quirks::{CardQuirk, HostQuirk};
 use crate::shared::Terms;
-use crate::{Cause, options::Queueing};
-use flysch_api::machine::Machine;
+use crate::{Cause, Error, options::Queueing};
+use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
 use flysch_wire::mmc::cqhci::{
-    CQCFG, CQCTL, CQIC, CQIS, CQISGE, CQISTE, CQRMEM, CQSSC2, CQTDBR, CQTDLBA, CQTDLBAU, Cqcfg,
-    Cqctl, Cqis, DIRECT, RMEM_DEFAULT,
+    CQCFG, CQCTL, CQIC, CQIS, CQISGE, CQISTE, CQRMEM, CQSSC2, CQTDLBA, CQTDLBAU, Cqcfg, Cqctl,
+    Cqis, DIRECT, RMEM_DEFAULT,
 };
 use flysch_wire::mmc::ext_csd;
 use flysch_wire::mmc::sdhci::{self as reg, Block, Interrupts};
@@ -22,6 +22,9 @@ const CLEAR_MS: u32 = 20;
 /// What the engine tells.
 const TOLD: u32 =
     Cqis::new().with_halted(true).with_complete(true).with_response_error(true).into_bits();
+
+/// What the controller tells while the engine has the bus.
+const QUEUEING: u32 = Interrupts::new().with_queueing(true).into_bits() | Interrupts::ERRORS;
 
 impl<M: Machine> Core<M> {
     /// Tasks the engine can be given: none without card, controller or wish.
@@ -97,16 +100,15 @@ impl<M: Machine> Core<M> {
 
     /// Hands the bus to the engine.
     fn engine_on(&mut self) {
-        self.write_engine(CQCTL, 0);
         self.write(reg::BLOCK, Block::new().with_size(512).with_boundary(7).into_bits());
+        // Before the engine goes on: what it has to tell from then on is not to be lost.
         self.write(reg::STATUS, u32::MAX);
-        let mine = Interrupts::new().with_queueing(true).into_bits() | Interrupts::ERRORS;
-        self.write(reg::STATUS_ENABLE, mine);
+        self.write(reg::STATUS_ENABLE, QUEUEING);
         self.write_engine(CQISTE, TOLD);
-        let signals = if self.options.interrupts { mine } else { 0 };
         let told = TOLD & !Cqis::new().with_halted(true).into_bits();
-        self.write_engine(CQISGE, if signals != 0 { told } else { 0 });
-        self.write(reg::SIGNAL_ENABLE, signals);
+        self.write_engine(CQISGE, if self.options.interrupts { told } else { 0 });
+        self.write_engine(CQCTL, 0);
+        self.write(reg::SIGNAL_ENABLE, self.signals());
         self.effect(|core| core.queueing = true);
     }
 
@@ -125,8 +127,13 @@ impl<M: Machine> Core<M> {
         self.write(reg::SIGNAL_ENABLE, if self.options.interrupts { all } else { 0 });
     }
 
-    /// Pauses the lanes, and takes the bus from the engine once what it has is done.
-    pub(crate) fn take_bus(&mut self) -> Run<()> {
+    /// Pauses the lanes, and takes the bus from the engine once what it has is done, at `deadline` at
+    /// the latest.
+    ///
+    /// If that fails the lanes run again: with [`Cause::InFlight`] because the engine still had
+    /// tasks, with [`Error::Recovered`] because one of them failed or is overdue. What tells of it
+    /// is left as it is for the recovery that comes next.
+    pub(crate) fn take_bus(&mut self, deadline: Option<Instant>) -> Run<()> {
         self.effect(|core| core.shared.orders.publish(Order::PAUSE));
         self.lanes_obey()?;
         if self.once(|core| core.queueing.into()) == 0 {
@@ -134,11 +141,20 @@ impl<M: Machine> Core<M> {
         }
         // The host polls from here on: what nobody answers would keep the line up.
         self.write(reg::SIGNAL_ENABLE, 0);
-        let (doorbell, timeout) = (self.engine_register(CQTDBR), self.options.timeouts.quiet_ms);
-        if self.until(("CQTDBR", doorbell), u32::MAX, 0, timeout)?.is_err() {
-            return Err(Cause::InFlight.into());
-        }
-        self.halt_engine()?.map_err(Into::into)
+        let error = match self.until_drained(deadline)? {
+            Ok(Drained::Yes) => return self.halt_engine()?.map_err(Into::into),
+            Ok(Drained::Late) => Cause::InFlight.into(),
+            Ok(Drained::Disturbed) => Error::Recovered,
+            Err(cause) => cause.into(),
+        };
+        self.write(reg::SIGNAL_ENABLE, self.signals());
+        self.effect(|core| core.shared.orders.publish(0));
+        Err(error.into())
+    }
+
+    /// Interrupts of the controller while the engine has the bus.
+    fn signals(&self) -> u32 {
+        if self.options.interrupts { QUEUEING } else { 0 }
     }
 
     /// Halts the engine; the bus is the host's then.

@@ -21,7 +21,8 @@ use alloc::sync::Arc;
 use flysch_api::machine::{Instant, Machine};
 pub(crate) use flysch_script::Pending;
 use flysch_script::Script;
-use flysch_wire::mmc::sdhci::{Capabilities, Present};
+use flysch_wire::mmc::cqhci::{CQIS, CQTDBR, Cqis};
+use flysch_wire::mmc::sdhci::{Capabilities, Interrupts, PRESENT, Present, STATUS};
 
 /// Why a procedure came back without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,21 @@ pub(crate) enum Action {
         deadline: Instant,
         quiet: bool,
     },
+    /// The engine has no task left, or something is to be mended first.
+    Drained {
+        deadline: Instant,
+    },
+}
+
+/// What became of the wait for an engine without tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drained {
+    /// It has none.
+    Yes,
+    /// It still has some at the deadline.
+    Late,
+    /// A task failed or is overdue: a recovery comes first.
+    Disturbed,
 }
 
 /// What is known before anything was written.
@@ -249,7 +265,39 @@ impl<M: Machine> Core<M> {
                 self.look_again(*deadline);
                 None
             }
+            Action::Drained { deadline } => self.try_drained(*deadline),
         }
+    }
+
+    /// While the lanes pause it is the host that looks for errors, and hears of overdue tasks.
+    fn try_drained(&mut self, deadline: Instant) -> Option<Answer> {
+        let left = self.machine.read32(self.engine.base.unwrap_or(0) + CQTDBR);
+        if left == u32::MAX && self.machine.read32(PRESENT) == u32::MAX {
+            self.shared.orders.report(cause::REMOVED);
+            return Some(Answer::Failed(Cause::Removed));
+        }
+        if self.has_failed() {
+            self.shared.orders.report(cause::ERROR);
+            return Some(Answer::Value(Drained::Disturbed as u64));
+        }
+        if left == 0 {
+            return Some(Answer::Value(Drained::Yes as u64));
+        }
+        if self.shared.victims() != 0 {
+            return Some(Answer::Value(Drained::Disturbed as u64));
+        }
+        if self.now >= deadline {
+            return Some(Answer::Value(Drained::Late as u64));
+        }
+        self.look_again(deadline);
+        None
+    }
+
+    /// Whether something went wrong in the engine or on its bus that nobody has dealt with.
+    pub(crate) fn has_failed(&self) -> bool {
+        let base = self.engine.base.unwrap_or(0);
+        self.machine.read32(STATUS) & Interrupts::ERRORS != 0
+            || Cqis::from_bits(self.machine.read32(base + CQIS)).response_error()
     }
 
     fn try_send(
@@ -376,12 +424,29 @@ impl<M: Machine> Core<M> {
         let released = Present::new().with_data(1).into_bits();
         let answer = self.ask(|core| Action::Until {
             name: "PRESENT",
-            register: flysch_wire::mmc::sdhci::PRESENT,
+            register: PRESENT,
             mask: released,
             value: released,
             deadline: deadline.unwrap_or(core.now.after_nanos(u64::from(ms) * MS)),
         })?;
         Ok(number(answer).is_ok())
+    }
+
+    /// Waits until the engine has no task left.
+    #[track_caller]
+    pub(crate) fn until_drained(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Wait<Result<Drained, Cause>> {
+        let timeout = u64::from(self.options.timeouts.quiet_ms) * MS;
+        let answer = self.ask(|core| Action::Drained {
+            deadline: deadline.unwrap_or(core.now.after_nanos(timeout)),
+        })?;
+        Ok(number(answer).map(|value| match value {
+            0 => Drained::Yes,
+            1 => Drained::Late,
+            _ => Drained::Disturbed,
+        }))
     }
 
     /// Waits.

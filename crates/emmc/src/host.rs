@@ -423,6 +423,8 @@ impl<M: Machine> Host<M> {
                 self.after_operation(&operation, result.is_ok());
                 self.result = Some(result);
             }
+            // It has not begun: after the recovery it is asked for again, if it still is.
+            Some(Job::Errand(..)) if result == Err(Error::Recovered) => {}
             Some(Job::Errand(lane, _)) => {
                 let silent = [BusError::SILENT.0, 0];
                 let answer = self.core.errand.take().unwrap_or(silent);
@@ -503,18 +505,18 @@ impl<M: Machine> Core<M> {
     /// The card told of an exception: notes which, and does background operations if they are
     /// urgent.
     fn see_exception(&mut self) -> Run<()> {
-        self.take_bus()?;
-        self.read_ext_csd()?;
-        let told = self.device.ext_csd.byte(ext_csd::EXCEPTION_STATUS);
-        self.effect(|core| core.errors.note(core.now, ErrorKind::Exception, told.into()));
-        let level = self.device.ext_csd.byte(ext_csd::BKOPS_STATUS);
-        let supported = self.device.ext_csd.0[ext_csd::BKOPS_SUPPORT] & 1 != 0;
-        if supported && level >= URGENT {
-            let timeout = self.options.timeouts.bkops_ms;
-            self.switch_for(ext_csd::BKOPS_START, 1, (None, timeout))?;
-        }
-        self.give_bus();
-        Ok(())
+        self.with_bus((false, None), |core| {
+            core.read_ext_csd()?;
+            let told = core.device.ext_csd.byte(ext_csd::EXCEPTION_STATUS);
+            core.effect(|core| core.errors.note(core.now, ErrorKind::Exception, told.into()));
+            let level = core.device.ext_csd.byte(ext_csd::BKOPS_STATUS);
+            let supported = core.device.ext_csd.0[ext_csd::BKOPS_SUPPORT] & 1 != 0;
+            if supported && level >= URGENT {
+                let timeout = core.options.timeouts.bkops_ms;
+                core.switch_for(ext_csd::BKOPS_START, 1, (None, timeout))?;
+            }
+            Ok(())
+        })
     }
 }
 

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
 use flysch_wire::mmc::command::{CommandIndex, SLEEP, SwitchArgument, erase, rca};
 use flysch_wire::mmc::ext_csd::{self, flush, partition, power_off, revision, sec_feature};
-use flysch_wire::mmc::{ExtCsd, SECTOR};
+use flysch_wire::mmc::{CardStatus, ExtCsd, SECTOR};
 
 /// Something the host does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,17 @@ pub enum Operation {
     },
     /// Chooses the partition whose blocks the lanes read and write from now on.
     SelectPartition(u8),
+    /// What the card boots from (PARTITION_CONFIG).
+    SelectBoot {
+        /// BOOT_PARTITION_ENABLE: 0 nothing, 1 and 2 the boot partitions, 7 the user area.
+        partition: u8,
+        /// BOOT_ACK: it acknowledges that it boots.
+        acknowledge: bool,
+    },
+    /// Switches the volatile cache on or off; off empties it first.
+    Cache(bool),
+    /// The device status (CMD13).
+    Status,
     /// Empties the volatile cache.
     Flush,
     /// What is in the cache reaches the medium before what is written from now on.
@@ -124,6 +135,8 @@ pub enum Output {
     Data(Vec<u8>),
     /// Write protection, a bit for each group.
     Protection(u32),
+    /// The device status.
+    Status(CardStatus),
     /// The answer of the replay protected memory.
     Rpmb(RpmbReply),
 }
@@ -158,16 +171,22 @@ impl<M: Machine> Core<M> {
             Operation::Awake => self.wake_card().map(none),
             Operation::Firmware(image) => self.update_firmware(image).map(none),
             Operation::Rpmb(request) => {
-                self.with_bus(true, |core| core.exchange_rpmb(request)).map(Output::Rpmb)
+                self.with_bus((true, None), |core| core.exchange_rpmb(request)).map(Output::Rpmb)
             }
             Operation::Read { partition, first, sectors } => {
-                self.with_bus(true, |core| core.read_sectors(*partition, *first, *sectors))
+                let work = |core: &mut Self| core.read_sectors(*partition, *first, *sectors);
+                self.with_bus((true, None), work)
             }
             Operation::Write { partition, first, data } => {
-                self.with_bus(true, |core| core.write_sectors(*partition, *first, data)).map(none)
+                let work = |core: &mut Self| core.write_sectors(*partition, *first, data);
+                self.with_bus((true, None), work).map(none)
             }
             Operation::SelectPartition(access) => self.choose_partition(*access).map(none),
-            other => self.with_bus(false, |core| core.on_the_bus(other)),
+            Operation::SelectBoot { partition, acknowledge } => {
+                let work = |core: &mut Self| core.select_boot(*partition, *acknowledge);
+                self.with_bus((true, None), work).map(none)
+            }
+            other => self.with_bus((false, None), |core| core.on_the_bus(other)),
         }
     }
 
@@ -178,9 +197,11 @@ impl<M: Machine> Core<M> {
         let unless = |has: bool, what| if has { Ok(()) } else { Err(Error::Unsupported(what)) };
         let emmc = self.device.kind == CardKind::Emmc;
         match operation {
-            Operation::BringUp | Operation::Reset | Operation::Shutdown | Operation::Retune => {
-                return Ok(());
-            }
+            Operation::BringUp
+            | Operation::Reset
+            | Operation::Shutdown
+            | Operation::Retune
+            | Operation::Status => return Ok(()),
             Operation::Erase { kind: EraseKind::Erase, .. } => {}
             _ => unless(emmc, "an operation of eMMC on an SD card")?,
         }
@@ -192,6 +213,12 @@ impl<M: Machine> Core<M> {
             Operation::Barrier => {
                 unless(csd.0[ext_csd::BARRIER_SUPPORT] & 1 != 0 && self.device.cache, "the barrier")
             }
+            Operation::Cache(_) => unless(csd.cache_kib() != 0, "a volatile cache"),
+            Operation::SelectBoot { partition, .. } => match partition {
+                0 | 7 => Ok(()),
+                1 | 2 => unless(csd.boot_sectors() != 0, "boot partitions"),
+                _ => Err(Error::Invalid("boot partitions are 1 and 2; 7 is the user area")),
+            },
             Operation::Sanitize => unless(csd.has_sanitize(), "sanitize"),
             Operation::Bkops => {
                 unless(csd.0[ext_csd::BKOPS_SUPPORT] & 1 != 0, "background operations")
@@ -275,21 +302,33 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Does something that needs the bus, with the lanes paused; with `leaves` the card is taken
-    /// out of its queueing mode meanwhile. The lanes run again whatever comes of it.
-    fn with_bus<T>(&mut self, leaves: bool, work: impl FnOnce(&mut Self) -> Run<T>) -> Run<T> {
-        if let Err(error) = settled(self.take_bus())? {
-            self.give_bus();
-            return Err(error.into());
-        }
+    /// Does something that needs the bus, with the lanes paused, once the bus is free, at `deadline`
+    /// at the latest; with `leaves` the card is taken out of its queueing mode meanwhile. The lanes
+    /// run again whatever comes of it.
+    pub(crate) fn with_bus<T>(
+        &mut self,
+        (leaves, deadline): (bool, Option<Instant>),
+        work: impl FnOnce(&mut Self) -> Run<T>,
+    ) -> Run<T> {
+        self.take_bus(deadline)?;
         if leaves {
             self.card_queueing(false)?;
         }
         let result = settled(work(self))?;
-        if matches!(result, Err(Error::Failed(Cause::Busy(_)))) && !self.interrupt_busy()? {
+        let is_mended = match &result {
+            Err(Error::Failed(Cause::Busy(_))) => self.interrupt_busy()?,
+            Err(Error::Failed(Cause::Bus(_, error))) => self.end_disturbed(*error)?,
+            _ => true,
+        };
+        if !is_mended {
             // Nothing but a reset ends it.
             self.effect(|core| core.shared.orders.report(cause::LOST));
             return result.map_err(Into::into);
+        }
+        if leaves && result.is_err() {
+            // It may have ended while another partition was selected.
+            let home = self.device.partition;
+            self.select_partition(home)?;
         }
         if leaves {
             self.card_queueing(true)?;
@@ -317,6 +356,18 @@ impl<M: Machine> Core<M> {
                 self.switch_for(ext_csd::BKOPS_START, 1, (None, timeout))?;
             }
             Operation::Retune => self.retune()?,
+            Operation::Cache(on) => {
+                let timeout = self.options.timeouts.flush_ms;
+                self.switch_for(ext_csd::CACHE_CTRL, (*on).into(), (None, timeout))?;
+                self.effect(|core| {
+                    core.device.cache = *on;
+                    core.options.cache = *on;
+                });
+            }
+            Operation::Status => match self.status()? {
+                Ok(status) => return Ok(Output::Status(status)),
+                Err(error) => return Err(Cause::Bus(CommandIndex::SendStatus, error).into()),
+            },
             Operation::Erase { kind, first, sectors } => {
                 let last = first + (sectors - 1);
                 let arguments: &[u32] = match kind {
@@ -400,8 +451,15 @@ impl<M: Machine> Core<M> {
         each.saturating_mul(groups).clamp(1_000, 60_000)
     }
 
+    fn select_boot(&mut self, partition: u8, acknowledge: bool) -> Run<()> {
+        let access = self.device.partition & partition::MASK;
+        let value = u8::from(acknowledge) << 6 | (partition & 7) << 3 | access;
+        self.switch(ext_csd::PARTITION_CONFIG, value)?;
+        self.read_ext_csd()
+    }
+
     fn choose_partition(&mut self, access: u8) -> Run<()> {
-        self.with_bus(true, |core| {
+        self.with_bus((true, None), |core| {
             core.select_partition(access)?;
             core.effect(|core| {
                 core.device.partition = access;
@@ -446,7 +504,7 @@ impl<M: Machine> Core<M> {
         if self.lanes_idle(false)?.is_err() {
             return Err(Cause::InFlight.into());
         }
-        self.take_bus()?;
+        self.take_bus(None)?;
         let emmc = self.device.kind == CardKind::Emmc;
         let done = if emmc { settled(self.say_goodbye())? } else { Ok(()) };
         if self.device.queue_depth != 0 {
@@ -476,7 +534,7 @@ impl<M: Machine> Core<M> {
         if self.lanes_idle(false)?.is_err() {
             return Err(Cause::InFlight.into());
         }
-        self.take_bus()?;
+        self.take_bus(None)?;
         self.card_queueing(false)?;
         self.flush_cache(flush::FLUSH, None)?;
         self.command(CommandIndex::SelectCard, 0, Response::None)?;
@@ -517,7 +575,7 @@ impl<M: Machine> Core<M> {
     /// FFU (6.6.18): the image goes to FFU_ARG in FFU mode; then it is installed, or taken over by
     /// the reset that the host does next.
     fn update_firmware(&mut self, image: &[u8]) -> Run<()> {
-        self.take_bus()?;
+        self.take_bus(None)?;
         self.card_queueing(false)?;
         self.switch(ext_csd::MODE_CONFIG, 1)?;
         let argument = {
@@ -549,13 +607,22 @@ impl<M: Machine> Core<M> {
     }
 
     /// An errand of a lane: how it ended, and the device status.
+    ///
+    /// # Errors
+    /// [`Error::Recovered`]: it has not begun, since a recovery comes first.
     pub(crate) fn run_errand(&mut self, errand: Errand) -> Run<[u32; 2]> {
-        let result = settled(self.with_bus(false, |core| core.errand_on_bus(errand)))?;
+        let late = self.once(|core| (core.now >= errand.deadline).into()) != 0;
+        if late {
+            return Ok([OVERDUE, 0]);
+        }
+        let bus = (false, Some(errand.deadline));
+        let result = settled(self.with_bus(bus, |core| core.errand_on_bus(errand)))?;
         Ok(match result {
             Ok(()) => [WELL, 0],
+            Err(Error::Recovered) => return Err(Error::Recovered.into()),
             Err(Error::Failed(Cause::Status(_, status))) => [ANSWERED, status.into_bits()],
             Err(Error::Failed(Cause::Switch(_))) => [ANSWERED, 1 << 7],
-            Err(Error::Failed(Cause::Busy(_))) => [OVERDUE, 0],
+            Err(Error::Failed(Cause::Busy(_) | Cause::InFlight)) => [OVERDUE, 0],
             Err(Error::Failed(Cause::Bus(_, error))) => [error.0, 0],
             Err(_) => [crate::error::BusError::SILENT.0, 0],
         })

@@ -170,13 +170,6 @@ impl<M: Machine> Core<M> {
         (queueing && self.shared.victims() != 0).then_some(Stage::Task)
     }
 
-    /// Whether something went wrong in the engine or on its bus that nobody has dealt with.
-    fn has_failed(&self) -> bool {
-        let base = self.engine.base.unwrap_or(0);
-        self.machine.read32(reg::STATUS) & Interrupts::ERRORS != 0
-            || Cqis::from_bits(self.machine.read32(base + CQIS)).response_error()
-    }
-
     /// Takes every victim out of engine and card, and leaves everything else.
     fn discard_victims(&mut self) -> Run<Option<Stage>> {
         self.effect(|core| core.shared.orders.publish(Order::PAUSE));
@@ -287,6 +280,21 @@ impl<M: Machine> Core<M> {
         Ok(None)
     }
 
+    /// A command of the host's own failed on the bus: brings the card back, and mends the sampling
+    /// point. `false` if only a reset of the card helps.
+    pub(crate) fn end_disturbed(&mut self, error: BusError) -> Run<bool> {
+        self.effect(|core| core.errors.note(core.now, ErrorKind::Bus, error.0));
+        Ok(self.calm()? && self.mend_sampling(error)?.is_none())
+    }
+
+    /// CMD13; if its answer was spoilt, once more.
+    fn status_again(&mut self) -> Run<Result<CardStatus, BusError>> {
+        match self.status()? {
+            Ok(status) => Ok(Ok(status)),
+            Err(_) => self.status(),
+        }
+    }
+
     /// CMD12, and HPI if the card stays busy; `false` if nothing brings it back.
     fn stop_card(&mut self) -> Run<bool> {
         self.effect(|core| core.errors.note(core.now, ErrorKind::Stop, 0));
@@ -299,7 +307,7 @@ impl<M: Machine> Core<M> {
     fn calm(&mut self) -> Run<bool> {
         for attempt in 0..2 {
             if self.until_not_busy(None, STOP_MS)? {
-                match self.status()? {
+                match self.status_again()? {
                     Ok(status) if status.is_ready() => return Ok(true),
                     Ok(status) if status.state() != CardState::Programming => {
                         let stop = CommandIndex::StopTransmission;
@@ -380,14 +388,7 @@ impl<M: Machine> Core<M> {
             status => core.errors.note(core.now, ErrorKind::Status, status),
         });
         self.reset_lines()?;
-        let answer = match self.status()? {
-            Ok(answer) => answer,
-            // The answer itself may have been spoilt.
-            Err(_) => match self.status()? {
-                Ok(answer) => answer,
-                Err(_) => return Ok(Some(Stage::CardReset)),
-            },
-        };
+        let Ok(answer) = self.status_again()? else { return Ok(Some(Stage::CardReset)) };
         self.effect(|core| {
             let told = answer.errors().into_bits();
             if let Some(failed) = &mut core.plain.failed

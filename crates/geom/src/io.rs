@@ -249,10 +249,12 @@ impl Graph {
         };
         let start = offset / sector * sector;
         let mut sectors = vec![0; (end.next_multiple_of(sector) - start) as usize];
+        let name = self[provider].name.clone();
         let consumer = self.open(provider, Access::READ)?;
         let read = self.io(consumer, Io::Read { offset: start, to: &mut sectors });
+        // With the last close the provider may go, too.
         self.shut(consumer);
-        read.map_err(|error| error::Error::io(&self[provider].name, error))?;
+        read.map_err(|error| error::Error::io(name, error))?;
         let skip = (offset - start) as usize;
         to.copy_from_slice(&sectors[skip..skip + to.len()]);
         Ok(())

@@ -49,5 +49,5 @@ pub use graph::{DEPTH_MAX, Graph, PROVIDERS_MAX};
 pub use io::{Io, Medium, Shape};
 pub use object::{Consumer, ConsumerId, Geom, GeomId, Provider, ProviderId, Statistics};
 pub use record::{Outcome, Reason, Taste, Verdict};
-pub use route::{MirrorComponent, Route};
-pub use way::{Incident, Plan, Way};
+pub use route::{Faults, Leg, MirrorComponent, Path, Route};
+pub use way::{Incident, Plan, Usage, Waits, Way};

@@ -73,7 +73,7 @@ impl fmt::Debug for Geom {
     }
 }
 
-/// What was asked of a provider and done.
+/// What was asked of a provider, or by a consumer, and done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Reads.
@@ -92,8 +92,8 @@ pub struct Statistics {
     pub flushes: u64,
     /// Requests that failed.
     pub failures: u64,
-    /// Nanoseconds that reads took, if the graph has a clock ([`Graph::set_clock`]); as all times
-    /// here of [`Graph::io`] alone.
+    /// Nanoseconds that reads took, if the graph has a clock ([`Graph::set_clock`]); as all such
+    /// times of [`Graph::io`] alone.
     ///
     /// [`Graph::set_clock`]: crate::Graph::set_clock
     /// [`Graph::io`]: crate::Graph::io
@@ -104,11 +104,29 @@ pub struct Statistics {
     pub delete_time: u64,
     /// The same of flushes.
     pub flush_time: u64,
-    /// Nanoseconds in which anything was under way.
+    /// Nanoseconds in which anything was under way; of queued requests where that was measured: at
+    /// the top of ways and at the disks. Ways that were busy at the same time count twice.
     pub busy: u64,
 }
 
 impl Statistics {
+    /// Adds others.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.writes += other.writes;
+        self.written_bytes += other.written_bytes;
+        self.deletes += other.deletes;
+        self.deleted_bytes += other.deleted_bytes;
+        self.flushes += other.flushes;
+        self.failures += other.failures;
+        self.read_time += other.read_time;
+        self.write_time += other.write_time;
+        self.delete_time += other.delete_time;
+        self.flush_time += other.flush_time;
+        self.busy += other.busy;
+    }
+
     /// Counts a request that was done.
     pub(crate) fn count(&mut self, (operation, length): (block::Operation, u64), time: u64) {
         match operation {
@@ -135,7 +153,7 @@ impl Statistics {
     }
 
     /// Adds what went a way.
-    pub(crate) fn add(&mut self, traffic: &Traffic) {
+    pub(crate) fn add_traffic(&mut self, traffic: &Traffic) {
         let of = |operation: block::Operation| traffic.requests[operation as usize];
         self.reads += of(block::Operation::Read).0;
         self.read_bytes += of(block::Operation::Read).1;
@@ -144,7 +162,6 @@ impl Statistics {
         self.deletes += of(block::Operation::Delete).0;
         self.deleted_bytes += of(block::Operation::Delete).1;
         self.flushes += of(block::Operation::Flush).0;
-        self.failures += traffic.failures;
     }
 }
 
@@ -153,16 +170,24 @@ impl Statistics {
 pub(crate) struct Traffic {
     /// Number and bytes, by operation.
     requests: [(u64, u64); 4],
-    pub(crate) failures: u64,
 }
 
 impl Traffic {
+    pub(crate) const NONE: Self = Self { requests: [(0, 0); 4] };
+
     /// A request was taken.
     #[inline(always)]
     pub(crate) fn count(&mut self, request: &block::Request) {
         let (requests, bytes) = &mut self.requests[request.operation as usize];
         *requests += 1;
         *bytes += request.length;
+    }
+
+    /// Adds other traffic.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (all, other) in self.requests.iter_mut().zip(&other.requests) {
+            (all.0, all.1) = (all.0 + other.0, all.1 + other.1);
+        }
     }
 }
 
@@ -216,6 +241,6 @@ pub struct Consumer {
     pub access: Access,
     /// Somebody else wrote: what was tasted need not be true any more.
     pub spoiled: bool,
-    /// What it asked of its provider by [`Graph::io`](crate::Graph::io).
+    /// What it asked for and was done.
     pub statistics: Statistics,
 }

@@ -10,10 +10,10 @@ use crate::class::disk::{MD, Memory};
 use crate::class::{pass, pass_access_alone, slice_of, stack};
 use crate::{Access, Class, Error, Graph, Io, ProviderId, Requests, Taste};
 
-struct Invert;
+pub(crate) struct Invert;
 
-static INVERT: Invert = Invert;
-const MAGIC: &[u8] = b"UPSIDE DOWN";
+pub(crate) static INVERT: Invert = Invert;
+pub(crate) const MAGIC: &[u8] = b"UPSIDE DOWN";
 
 impl Class for Invert {
     fn name(&self) -> &'static str {

@@ -9,7 +9,9 @@
 //!
 //! What is divided, or may have to be asked again, is a *job*, of which there is a fixed number:
 //! nothing is allocated for a request. The token of a job's request says whose it is; tokens of the
-//! caller travel as they are.
+//! caller travel as they are. A job that nothing happens to is made when the first disk has taken
+//! its request, and ends where that comes back (`descend`); everything else takes the long way of
+//! `steps`, out of line.
 //!
 //! A way is one lane's: it has no lock, and a lane of every disk. The graph belongs to somebody
 //! else. What that one must know - that a component failed - is an [`Incident`]; changes that the
@@ -26,24 +28,31 @@ use flysch_api::trace::Passage;
 use crate::error;
 use crate::object::{ConsumerId, ProviderId};
 
+mod descend;
 mod fan;
+mod faults;
 mod jobs;
+mod lane;
+mod mirror;
+mod paths;
 mod plan;
 mod shape;
 mod steps;
 #[cfg(test)]
 mod tests;
 
-use fan::Turn;
-use jobs::{Job, Jobs, OWN, Stage};
-pub use plan::Plan;
-use plan::{Branch, To};
+use descend::{Risen, Up};
+use jobs::{Jobs, NONE, OWN, Stage};
+use lane::{Busy, Lane};
+use plan::{Measured, TOP};
+pub use plan::{Plan, Usage, Waits};
 
 /// What the owner of the graph must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
     /// A component did not do what the others did: it is left out from now on. Changes are not
-    /// reported as done until [`Way::change`].
+    /// reported as done until [`Way::change`]. Or it is a path that failed: nothing is kept back,
+    /// and it is told once.
     Lost {
         /// The consumer that stands on it.
         consumer: ConsumerId,
@@ -61,38 +70,27 @@ pub enum Incident {
     },
 }
 
-/// A lane of one disk.
-#[derive(Debug)]
-struct Lane<D> {
-    disk: ProviderId,
-    device: D,
-    /// Something was submitted that no doorbell rang for.
-    is_due: bool,
-}
-
 /// The way of one lane through the graph.
 #[derive(Debug)]
 pub struct Way<D> {
-    geometry: Geometry,
+    /// The lane of a way that does not divide; else it is one of [`lanes`](Self::lanes).
+    one: Option<Lane<D>>,
+    /// By operation: the byte that requests must end before to need no closer look. The provider's
+    /// size, or 0.
+    simple: [u64; 4],
+    /// The lane that is asked first.
+    turn: usize,
+    busy: Busy,
     plan: Plan,
     lanes: Vec<Lane<D>>,
     jobs: Jobs,
-    /// Callers' requests that ended and were not given back yet.
-    done: VecDeque<Completion>,
-    /// Jobs that ended and are requests of others, which do not know it yet.
-    ended: VecDeque<Completion>,
+    /// Requests that ended and were not given to the caller, or to the jobs whose parts they are.
+    ended: VecDeque<(Up, Completion)>,
     /// Changes that a component missed: done, and not to be told before the graph knows.
     kept: Vec<Completion>,
     incidents: VecDeque<Incident>,
-    /// Callers' requests that were taken and not given back.
-    in_flight: u32,
-    /// Bytes of the provider.
-    size: u64,
+    geometry: Geometry,
     is_paused: bool,
-    /// It takes nothing, or no changes: a request needs a closer look.
-    is_closed: bool,
-    /// The lane that is asked first.
-    turn: usize,
 }
 
 impl<D: Device> Way<D> {
@@ -106,19 +104,18 @@ impl<D: Device> Way<D> {
         lane: impl FnMut(ProviderId) -> Option<D>,
     ) -> Result<Self, error::Error> {
         let mut way = Self {
+            one: None,
+            simple: [0; 4],
+            turn: 0,
+            busy: Busy::default(),
             geometry: shape::NOTHING,
             jobs: Jobs::new(0, 0),
             plan: Plan::default(),
             lanes: Vec::new(),
-            done: VecDeque::new(),
             ended: VecDeque::new(),
             kept: Vec::new(),
             incidents: VecDeque::new(),
-            in_flight: 0,
-            size: 0,
             is_paused: false,
-            is_closed: false,
-            turn: 0,
         };
         way.change(plan, lane)?;
         Ok(way)
@@ -141,14 +138,23 @@ impl<D: Device> Way<D> {
         }
         let mut opened = Vec::new();
         for &disk in plan.disks() {
-            if self.lanes.iter().all(|lane| lane.disk != disk) {
+            if self.all_lanes().all(|lane| lane.disk != disk) {
                 let missing = || error::Error::not_found("disk", "with a lane");
-                opened.push(Lane { disk, device: lane(disk).ok_or_else(missing)?, is_due: false });
+                opened.push(Lane::new(disk, lane(disk).ok_or_else(missing)?));
             }
         }
-        let all = || self.lanes.iter().chain(&opened);
-        let wanted = plan.disks().iter().filter_map(|&it| all().find(|lane| lane.disk == it));
-        let geometry = shape::of(&plan, wanted.map(|lane| lane.device.geometry()))?;
+        let all = || self.all_lanes().chain(&opened);
+        let wanted = || plan.disks().iter().filter_map(|&it| all().find(|lane| lane.disk == it));
+        let geometry = shape::of(&plan, wanted().map(|lane| lane.device.geometry()))?;
+        // What a lane checks itself is left to it, unless it would let more pass.
+        let is_same = |lane: &Lane<D>| lane.device.geometry().block_size == geometry.block_size;
+        let is_simple = wanted().all(is_same);
+        self.measure(None);
+        // What was kept back is still to be given.
+        self.busy = Busy::default();
+        self.busy.started = self.kept.len() as u64;
+        self.lanes.extend(self.one.take());
+        self.lanes.iter_mut().for_each(Lane::forget);
         self.lanes.append(&mut opened);
         for (at, &disk) in plan.disks().iter().enumerate() {
             let found = self.lanes.iter().position(|lane| lane.disk == disk);
@@ -158,15 +164,42 @@ impl<D: Device> Way<D> {
         let given = given.map(|lane| (lane.disk, lane.device)).collect();
         let count = if plan.fans.is_empty() { 0 } else { geometry.queue_depth };
         self.jobs = Jobs::new(count, plan.depth + 1);
-        self.done.extend(self.kept.drain(..));
+        self.ended.extend(self.kept.drain(..).map(|completion| (Up::Out, completion)));
+        let is_direct = plan.is_direct() && self.ended.is_empty();
+        self.one = if is_direct { self.lanes.pop() } else { None };
         let most = self.jobs.capacity();
-        self.done.reserve(most);
         self.ended.reserve(most);
         self.kept.reserve(most);
-        self.incidents.reserve(2 * fan::MEMBERS_MAX);
+        self.incidents.reserve(plan.edges.len() + fan::MEMBERS_MAX);
         (self.geometry, self.turn, self.is_paused) = (geometry, 0, false);
-        (self.size, self.is_closed) = (geometry.bytes(), geometry.read_only);
+        let size = if is_simple { geometry.bytes() } else { 0 };
+        self.simple = [0; 4];
+        self.simple[Operation::Read as usize] = size;
+        self.simple[Operation::Write as usize] = if geometry.read_only { 0 } else { size };
         Ok((core::mem::replace(&mut self.plan, plan), given))
+    }
+
+    /// Keeps how busy everything was.
+    fn measure(&mut self, now: Option<Instant>) {
+        let measured = |busy: &Busy| Measured {
+            in_flight: busy.in_flight(),
+            nanos: busy.nanos(now),
+            failures: busy.failures,
+        };
+        let all = core::iter::once(&self.busy).chain(self.lanes.iter().map(|lane| &lane.busy));
+        self.plan.measured = all.map(measured).collect();
+    }
+
+    /// The plan, with what went it until now ([`Plan::usage`]). It is told in whole: who adds it
+    /// to the graph's statistics ([`Graph::account`](crate::Graph::account)) does so when the way
+    /// ends or changes.
+    pub fn plan(&mut self, now: Instant) -> &Plan {
+        self.measure(Some(now));
+        &self.plan
+    }
+
+    fn all_lanes(&self) -> impl Iterator<Item = &Lane<D>> {
+        self.one.iter().chain(&self.lanes)
     }
 
     /// The oldest thing that happened and was not told yet.
@@ -176,104 +209,50 @@ impl<D: Device> Way<D> {
 
     /// Takes no more requests. [`change`](Self::change) takes them again.
     pub fn pause(&mut self) {
-        (self.is_paused, self.is_closed) = (true, true);
-    }
-
-    /// Why a request is not taken while not all are.
-    #[cold]
-    fn refuse(&self, request: &Request) -> Result<(), Refused> {
-        if self.is_paused {
-            return Err(Refused::Full);
-        }
-        self.geometry.check(request).map_err(Refused::Invalid)
+        (self.is_paused, self.simple) = (true, [0; 4]);
     }
 
     /// Whether nothing is under way but what is kept back.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.in_flight as usize == self.kept.len()
+        self.busy.in_flight() == self.kept.len() as u64
     }
 
     /// Ends the way: its plan, with what went it, and the lanes.
-    pub fn into_parts(self) -> (Plan, Vec<(ProviderId, D)>) {
-        let lanes = self.lanes.into_iter().map(|lane| (lane.disk, lane.device));
-        (self.plan, lanes.collect())
+    pub fn into_parts(mut self) -> (Plan, Vec<(ProviderId, D)>) {
+        self.measure(None);
+        let lanes = self.one.into_iter().chain(self.lanes);
+        (self.plan, lanes.map(|lane| (lane.disk, lane.device)).collect())
     }
 
-    /// Sends a request down a branch, to `offset` there.
-    fn descend(
-        &mut self,
-        branch: Branch,
-        (request, offset): (&Request, u64),
-        level: u8,
-        now: Instant,
-    ) -> Result<(), Refused> {
-        let edge = self.plan.edge_mut(branch);
-        let base = if request.operation == Operation::Flush { 0 } else { edge.base };
-        let offset = offset.wrapping_add(base);
-        match edge.to {
-            To::Lane(lane) => {
-                let lane = &mut self.lanes[lane as usize];
-                lane.device.submit(&Request { offset, ..*request }, now)?;
-                lane.is_due = true;
-                edge.traffic.count(request);
-            }
-            To::Fan(fan) => {
-                self.divide(fan, (request, offset), level, now)?;
-                self.plan.edge_mut(branch).traffic.count(request);
-            }
+    /// A request that is not simple, or while not all are taken.
+    #[cold]
+    fn submit_closely(&mut self, mut request: Request, now: Instant) -> Result<(), Refused> {
+        if self.is_paused {
+            return Err(Refused::Full);
         }
-        Ok(())
-    }
-
-    /// Sends a request on where the way divides.
-    fn divide(
-        &mut self,
-        fan: u32,
-        (request, offset): (&Request, u64),
-        level: u8,
-        now: Instant,
-    ) -> Result<(), Refused> {
-        let place = (request.operation, offset, request.length);
-        match self.plan.fans[fan as usize].turn(place) {
-            Turn::One(member, offset) => {
-                self.descend(Branch::of(fan, member), (request, offset), level, now)
-            }
-            Turn::Job(stage) => {
-                let request = Request { offset, ..*request };
-                self.begin(Job::new(Some(fan), request, stage, level), now)
-            }
-            Turn::Later => Err(Refused::Full),
-        }
-    }
-
-    /// Begins a job. From then on its request is taken, whatever becomes of it.
-    fn begin(&mut self, job: Job, now: Instant) -> Result<(), Refused> {
-        let number = self.jobs.take(job).ok_or(Refused::Full)?;
-        if let Stage::Each { .. } = job.stage
-            && let Some(mirror) = self.plan.mirror_mut(job.fan)
-        {
-            mirror.writing += 1;
-        }
-        self.go_on(number, now);
-        Ok(())
-    }
-
-    /// A caller's request, where the way divides.
-    fn submit_divided(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
-        self.geometry.check(request).map_err(Refused::Invalid)?;
-        if request.token & OWN != 0 {
+        self.geometry.check(&request).map_err(Refused::Invalid)?;
+        if let Some(lane) = &mut self.one {
+            let base = if request.operation == Operation::Flush { 0 } else { self.plan.base };
+            request.offset += base;
+            lane.device.submit(&request, now)?;
+            self.plan.direct.count(&request);
+        } else if request.token & OWN != 0 {
             // It would be taken for one of ours.
-            return self.begin(Job::new(None, *request, Stage::Pieces(0), 0), now);
+            self.begin_slowly(NONE, request, (Stage::Pieces(0), 0), now)?;
+        } else {
+            self.descend(TOP, (&request, request.offset), 0, now)?;
         }
-        self.descend(Branch::TOP, (request, request.offset), 0, now)
+        self.busy.started += 1;
+        Ok(())
     }
 
     /// The next completion of any lane.
-    #[inline]
+    #[inline(always)]
     fn poll_lanes(&mut self, now: Instant) -> Option<Completion> {
         for _ in 0..self.lanes.len() {
-            if let Some(completion) = self.lanes[self.turn].device.poll(now) {
+            let lane = &mut self.lanes[self.turn];
+            if let Some(completion) = lane.poll(now) {
                 return Some(completion);
             }
             self.turn += 1;
@@ -285,34 +264,59 @@ impl<D: Device> Way<D> {
     }
 
     /// The next completion for the caller, where the way divides.
+    #[inline(always)]
     fn poll_divided(&mut self, now: Instant) -> Option<Completion> {
-        loop {
-            if let Some(completion) = self.done.pop_front() {
-                return Some(completion);
-            }
-            match self.ended.pop_front().or_else(|| self.poll_lanes(now)) {
-                Some(completion) if completion.token & OWN == 0 => return Some(completion),
-                Some(completion) => self.came_back(&completion, now),
-                None if self.jobs.stalled() > 0 && self.unstall(now) => {}
-                None => {
-                    self.ring(now);
-                    return None;
+        if self.ended.is_empty() {
+            while let Some(lane) = self.lanes.get_mut(self.turn)
+                && let Some(completion) = lane.poll(now)
+            {
+                if completion.token & OWN == 0 {
+                    return Some(completion);
                 }
+                match self.rise(completion) {
+                    Risen::Ended(completion) => return Some(completion),
+                    Risen::Waits => {}
+                    Risen::Slowly(completion) => return self.poll_closely(Some(completion), now),
+                }
+            }
+        }
+        self.poll_closely(None, now)
+    }
+
+    /// The same, of everything that can come, after a part that something is the matter with.
+    #[inline(never)]
+    fn poll_closely(&mut self, part: Option<Completion>, now: Instant) -> Option<Completion> {
+        let mut next = part.map(|part| (Up::Part, part));
+        loop {
+            let up = |it: &Completion| if it.token & OWN == 0 { Up::Out } else { Up::Part };
+            let known = next.take().or_else(|| self.ended.pop_front());
+            match known.or_else(|| self.poll_lanes(now).map(|it| (up(&it), it))) {
+                Some((Up::Out, completion)) => return Some(completion),
+                Some((Up::Part, part)) => match self.rise(part) {
+                    Risen::Ended(completion) => return Some(completion),
+                    Risen::Waits => {}
+                    Risen::Slowly(part) => self.came_back(&part, now),
+                },
+                None if self.unstall(now) => {}
+                None => return None,
             }
         }
     }
 
-    /// Those that had no room below try again. Tells whether anything has ended by that.
+    /// The lanes have nothing more: those that had no room below try again, and the doorbells ring.
+    /// Tells whether anything has ended by that.
+    #[inline(never)]
     fn unstall(&mut self, now: Instant) -> bool {
         for _ in 0..self.jobs.stalled() {
             let Some(number) = self.jobs.unstall() else { break };
             self.go_on(number, now);
         }
-        !self.done.is_empty() || !self.ended.is_empty()
+        self.ring(now);
+        !self.ended.is_empty()
     }
 
     fn tell(&mut self, incident: Incident) {
-        // Losses are never left out: there are fewer than members.
+        // Losses are never left out: there are fewer than branches.
         let is_loss = matches!(incident, Incident::Lost { .. });
         if is_loss || self.incidents.len() < fan::MEMBERS_MAX {
             self.incidents.push_back(incident);
@@ -327,59 +331,63 @@ impl<D: Device> Device for Way<D> {
 
     /// That of the first lane: all have the same.
     fn memory(&self) -> &DmaRegion {
-        self.lanes[0].device.memory()
+        self.one.as_ref().unwrap_or_else(|| &self.lanes[0]).device.memory()
     }
 
     /// What the lanes check themselves - the data, what they can do - is left to them.
     #[inline]
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
-        let mask = u64::from(self.geometry.block_size) - 1;
-        if (request.offset | request.length) & mask != 0 {
-            return Err(Refused::Invalid(Error::Misaligned));
+        let Request { operation, offset, length, .. } = *request;
+        let last = offset.wrapping_add(length).wrapping_sub(1);
+        if last < offset || last >= self.simple[operation as usize] {
+            // A copy: what nobody else has the address of need not be in memory.
+            return self.submit_closely(*request, now);
         }
-        if request.offset > self.size || request.length > self.size - request.offset {
-            return Err(Refused::Invalid(Error::OutOfRange));
-        }
-        if self.is_closed {
-            self.refuse(request)?;
-        }
-        let top = &mut self.plan.top;
-        if let To::Lane(lane) = top.to {
-            let base = if request.operation == Operation::Flush { 0 } else { top.base };
-            let lane = &mut self.lanes[lane as usize];
-            lane.device.submit(&Request { offset: request.offset + base, ..*request }, now)?;
-            lane.is_due = true;
-            top.traffic.count(request);
+        let offset = offset.wrapping_add(self.plan.base);
+        if let Some(lane) = &mut self.one {
+            lane.device.submit(&Request { offset, ..*request }, now)?;
+            self.plan.direct.count(request);
         } else {
-            self.submit_divided(request, now)?;
+            if request.token & OWN != 0 || request.crypto.is_some() {
+                return self.submit_closely(*request, now);
+            }
+            self.divide(0, (request, offset), (TOP, 0), now)?;
         }
-        self.in_flight += 1;
+        self.busy.started += 1;
         Ok(())
     }
 
     #[inline]
     fn ring(&mut self, now: Instant) {
+        self.busy.rang(now);
+        if let Some(lane) = &mut self.one {
+            lane.device.ring(now);
+        }
         for lane in &mut self.lanes {
-            if lane.is_due {
-                lane.is_due = false;
-                lane.device.ring(now);
-            }
+            lane.ring(now);
         }
     }
 
     #[inline]
     fn poll(&mut self, now: Instant) -> Option<Completion> {
-        let completion = match self.plan.top.to {
-            To::Lane(lane) if self.done.is_empty() => self.lanes[lane as usize].device.poll(now)?,
-            _ => self.poll_divided(now)?,
+        let completion = match &mut self.one {
+            Some(lane) => lane.device.poll(now),
+            None => self.poll_divided(now),
         };
-        self.in_flight -= 1;
-        self.plan.top.traffic.failures += u64::from(completion.result.is_err());
-        Some(completion)
+        match &completion {
+            Some(completion) => {
+                self.busy.ended += 1;
+                if completion.result.is_err() {
+                    self.busy.failures += 1;
+                }
+            }
+            None => self.busy.drained(now),
+        }
+        completion
     }
 
     fn poll_at(&self) -> Option<Instant> {
-        self.lanes.iter().filter_map(|lane| lane.device.poll_at()).min()
+        self.all_lanes().filter_map(|lane| lane.device.poll_at()).chain(self.jobs.waits()).min()
     }
 }
 

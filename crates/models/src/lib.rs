@@ -12,6 +12,7 @@
 //! | [`machine`] | a model as an `api` machine under a virtual or hybrid clock |
 //! | [`faults`] | what goes wrong and when |
 //! | [`store`] | where the data is: memory or a file |
+//! | [`ses`] | a SCSI enclosure behind a port of its own |
 //! | [`events`], [`random`] | what models are built from |
 //!
 //! A model never sees the driver that drives it: both know `flysch-api` and `flysch-wire` only.
@@ -34,6 +35,7 @@ pub mod nand;
 pub mod nor;
 pub mod nvme;
 pub mod random;
+pub mod ses;
 pub mod software;
 pub mod store;
 pub mod ufs;

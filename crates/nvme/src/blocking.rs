@@ -4,8 +4,9 @@ use crate::host::{Host, Progress};
 use crate::operation::{AdminCommand, AdminData, AdminReply, Operation, Output};
 use crate::{Cause, Error};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use flysch_api::machine::{Clock, Machine, Wake};
-use flysch_wire::nvme::feature::Select;
+use flysch_wire::nvme::feature::{Select, structure_bytes};
 use flysch_wire::nvme::{AdminOpcode, FeatureId, LogId, Status, log};
 
 impl<M: Machine> Host<M> {
@@ -84,7 +85,29 @@ impl<M: Machine> Host<M> {
         self.admin(clock, command)
     }
 
-    /// Reads a feature's value.
+    /// Reads a feature: its dword, and its structure if it has one.
+    ///
+    /// # Errors
+    /// As for [`admin`](Self::admin).
+    pub fn feature_data(
+        &mut self,
+        clock: &impl Clock,
+        id: FeatureId,
+        select: Select,
+    ) -> Result<AdminReply, Error> {
+        let cdw10 = [u32::from(id.into_bits()) | select.into_bits(), 0, 0, 0, 0, 0];
+        // What can be done with a feature is no structure.
+        let data = match structure_bytes(id, false) {
+            bytes if bytes > 0 && select != Select::Supported => AdminData::In(bytes as u32),
+            _ => AdminData::None,
+        };
+        self.admin(
+            clock,
+            AdminCommand { cdw10, data, ..AdminCommand::new(AdminOpcode::GetFeatures) },
+        )
+    }
+
+    /// Reads the dword of a feature.
     ///
     /// # Errors
     /// As for [`admin`](Self::admin).
@@ -94,9 +117,23 @@ impl<M: Machine> Host<M> {
         id: FeatureId,
         select: Select,
     ) -> Result<u32, Error> {
-        let cdw10 = [u32::from(id.into_bits()) | select.into_bits(), 0, 0, 0, 0, 0];
-        let command = AdminCommand { cdw10, ..AdminCommand::new(AdminOpcode::GetFeatures) };
-        self.admin(clock, command).map(|reply| reply.status.result)
+        self.feature_data(clock, id, select).map(|reply| reply.status.result)
+    }
+
+    /// Sets a feature whose value is a structure: `value` is its dword, `data` the structure.
+    ///
+    /// # Errors
+    /// As for [`admin`](Self::admin).
+    pub fn set_feature_data(
+        &mut self,
+        clock: &impl Clock,
+        (id, value): (FeatureId, u32),
+        data: Vec<u8>,
+    ) -> Result<(), Error> {
+        let cdw10 = [id.into_bits().into(), value, 0, 0, 0, 0];
+        let data = AdminData::Out(data);
+        let command = AdminCommand { cdw10, data, ..AdminCommand::new(AdminOpcode::SetFeatures) };
+        self.admin(clock, command).map(|_| ())
     }
 
     /// Sets a feature whose value is one dword.

@@ -27,6 +27,8 @@ pub struct Device {
     pub generation: u32,
     /// Bytes of host memory that were lent to the controller.
     pub host_memory: u32,
+    /// Whether the controller goes to power states without I/O by itself.
+    pub saves_power: bool,
 }
 
 /// An active namespace.

@@ -36,13 +36,14 @@ pub struct Step {
 }
 
 /// The steps in their order.
-pub static STEPS: [Step; 7] = [
+pub static STEPS: [Step; 8] = [
     Step { name: "disable", what: "CC.EN off, wait until CSTS.RDY follows" },
     Step { name: "enable", what: "admin queues, CC, wait until CSTS.RDY follows" },
     Step { name: "identify", what: "identify controller" },
     Step { name: "queues", what: "number of queues, a queue pair for each lane" },
     Step { name: "namespaces", what: "the active namespaces and their formats" },
     Step { name: "host memory", what: "memory for a controller that has too little of its own" },
+    Step { name: "power", what: "power states the controller may go to by itself" },
     Step { name: "events", what: "write cache, asynchronous events" },
 ];
 
@@ -66,6 +67,7 @@ impl BringUp {
                 3 => core.create_queues(),
                 4 => core.find_namespaces(),
                 5 => core.lend_memory(),
+                6 => core.save_power(),
                 _ => core.set_up_events(),
             };
             match result {
@@ -153,14 +155,15 @@ impl<M: Machine> Core<M> {
         if pairs < lanes.into() {
             return Err(Cause::Queues(pairs).into());
         }
+        let memory = self.find_controller_memory();
         for lane in 0..lanes {
-            self.create_pair(lane)?;
+            self.create_pair(lane, memory)?;
         }
-        Ok(())
+        self.share_doorbells()
     }
 
     /// The queue pair of a lane; completion queue first, because the other names it.
-    fn create_pair(&mut self, lane: u16) -> Run<()> {
+    fn create_pair(&mut self, lane: u16, memory: Option<u64>) -> Run<()> {
         let entries = Layout::entries(self.layout.depth()) as u16;
         let queue = lane + 1;
         let vector = match self.machine.vectors() {
@@ -175,7 +178,10 @@ impl<M: Machine> Core<M> {
         let sq = CreateSqFlags::new().with_pc(true).with_cqid(queue).into_bits();
         let size = queue_and_size(queue, entries);
         let completion = self.layout.completion(lane.into()).address();
-        let submission = self.layout.submission(lane.into()).address();
+        let submission = match memory {
+            None => self.layout.submission(lane.into()).address(),
+            Some(first) => first + (usize::from(lane) * Layout::queue_bytes(entries.into())) as u64,
+        };
         let pair =
             [(AdminOpcode::CreateCq, cq, completion), (AdminOpcode::CreateSq, sq, submission)];
         for (opcode, flags, address) in pair {

@@ -7,7 +7,7 @@
 mod watch;
 
 use crate::layout::PAGE;
-use crate::queue::{Completion, Done, LIFE, SLOT_BITS, Slot, SlotStack, Submission};
+use crate::queue::{Completion, Done, LIFE, SLOT_BITS, Slot, Submission};
 use crate::shared::{LaneWord, Shared};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -17,8 +17,9 @@ use flysch_api::command::{Nvme, NvmeStatus, Outcome};
 use flysch_api::data::{BadData, Data, Walk};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
 use flysch_orders::Order;
+use flysch_wire::nvme::command::{self, SqeFlags};
 use flysch_wire::nvme::sgl::{self, Descriptor};
-use flysch_wire::nvme::{Sqe, command::SqeFlags, prp};
+use flysch_wire::nvme::{Sqe, prp};
 
 /// PSDT of data that is named by pages, and by a scatter gather list without metadata.
 const PRPS: u8 = 0;
@@ -36,15 +37,19 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) submission: Submission,
     pub(crate) completion: Completion,
     pub(crate) slots: Box<[Slot]>,
-    pub(crate) free: SlotStack,
-    /// With no more free slots than this, nothing starts: none does while the lane may not run.
-    pub(crate) reserve: usize,
-    /// Slots started since the last doorbell.
-    pub(crate) started: SlotStack,
+    /// The free slot that is taken next: the one that was freed last, which is the warmest in the
+    /// cache. It leads to the others.
+    pub(crate) free: u16,
+    /// Commands may start: the lane may run, and no outcome waits to be fetched, so that there are
+    /// never more of them than slots.
+    pub(crate) open: bool,
+    /// The earliest deadline of what was started since the last doorbell.
+    pub(crate) soonest: Instant,
     /// Outcomes this lane owes: of slots in flight, and those in `ended`.
     pub(crate) in_flight: usize,
-    /// Commands the host was asked to abort.
-    pub(crate) overdue: usize,
+    /// What is noted in slots: commands their owner wants to end, and those the host was asked to
+    /// abort.
+    pub(crate) marks: usize,
     /// Outcomes that wait to be fetched.
     pub(crate) ended: VecDeque<(Outcome, Trouble)>,
     /// More about the outcome given last, if it was not plainly good.
@@ -67,6 +72,9 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) walk: Walk,
     /// Completions that made no sense.
     pub(crate) strange: u32,
+    /// The pages of doorbells in memory, and how far apart doorbells are.
+    pub(crate) doorbells: DmaRegion,
+    pub(crate) stride: u8,
 }
 
 /// What is told of a command that did not plainly end well.
@@ -91,21 +99,24 @@ impl<M: Machine> Lane<M> {
 
     /// Takes a command. One that moves a range of up to two pages is written here, every other
     /// [out of line](Self::start_other). What the host orders stands against it as far as the lane
-    /// obeyed, by its [reserve](Self::reserve); a newer order is seen by [`ring`](Self::ring).
+    /// obeyed, by its being [open](Self::open); a newer order is seen by [`ring`](Self::ring).
     #[inline(always)]
     pub(crate) fn start(&mut self, command: Command<Nvme>, now: Instant) -> Result<(), Declined> {
-        if self.free.len() > self.reserve
+        if self.open
             && command.crypto.is_none()
             && command.direction != Direction::None
             && let Ok(nsid) = u32::try_from(command.unit)
             && let Some(range) = self.walk.one(&command.data)
             && let (first, next, more) = prp::span(range.address, range.len, PAGE as u64)
             && more <= 1
-            && let Some(slot) = self.free.pop()
+            && let Some(slot) = self.slots.get_mut(usize::from(self.free))
         {
+            self.free = slot.next;
             self.machine.sync_for_device(range);
             let second = if more == 0 { 0 } else { next };
-            self.post((slot, nsid), command, ([first, second], PRPS));
+            let deadline = command.deadline;
+            let entry = fill::<M>(slot, nsid, command, ([first, second], PRPS), now);
+            self.post(entry, deadline);
             return Ok(());
         }
         // Made anew, so that only a command that comes this way has to be in memory.
@@ -119,7 +130,9 @@ impl<M: Machine> Lane<M> {
     fn start_other(&mut self, command: Command<Nvme>, now: Instant) -> Result<(), Declined> {
         match self.prepare(&command, now) {
             Ok((slot, nsid, place)) => {
-                self.post((slot, nsid), command, place);
+                let deadline = command.deadline;
+                let entry = fill::<M>(&mut self.slots[slot], nsid, command, place, now);
+                self.post(entry, deadline);
                 Ok(())
             }
             Err(why) => {
@@ -138,52 +151,26 @@ impl<M: Machine> Lane<M> {
         if self.shared.orders.order() != self.obeyed {
             self.wake(now);
         }
-        if self.free.len() <= self.reserve {
+        let slot = usize::from(self.free);
+        if !self.open || slot >= self.slots.len() {
             return Err(self.why_not());
         }
         let (Ok(nsid), None) = (u32::try_from(command.unit), command.crypto) else {
             return Err(NotStarted::Unsupported);
         };
-        let slot = self.free.pop().ok_or(NotStarted::Full)?;
-        match self.place(slot, command) {
-            Ok(place) => Ok((slot, nsid, place)),
-            Err(bad) => {
-                self.free.push(slot);
-                Err(NotStarted::BadData(bad))
-            }
-        }
+        let place = self.place(slot, command).map_err(NotStarted::BadData)?;
+        self.free = self.slots[slot].next;
+        Ok((slot, nsid, place))
     }
 
-    /// Writes a command into its slot and posts it.
+    /// Posts the entry of a command whose slot was filled.
     #[inline(always)]
-    fn post(
-        &mut self,
-        (slot, nsid): (usize, u32),
-        command: Command<Nvme>,
-        (data, psdt): DataPointer,
-    ) {
-        let place = &mut self.slots[slot];
-        place.cid = place.cid.wrapping_add(LIFE);
-        place.abort = false;
-        place.expected = command.data.len();
-        place.owed = Some(command.token);
-        place.deadline = command.deadline;
-        if !M::COHERENT && command.direction == Direction::FromDevice {
-            place.incoming = command.data;
-        }
-        let entry = Sqe {
-            opcode: command.payload.opcode,
-            flags: SqeFlags::new().with_fuse(command.payload.fuse).with_psdt(psdt),
-            cid: place.cid,
-            nsid,
-            cdw2: command.payload.cdw2,
-            metadata: 0,
-            data,
-            cdw10: command.payload.cdw10,
-        };
-        self.submission.post(entry.to_words(), &self.machine);
-        self.started.push(slot);
+    fn post(&mut self, entry: [u64; command::WORDS], deadline: Instant) {
+        self.submission.post(entry, &self.machine);
         self.in_flight += 1;
+        if deadline < self.soonest {
+            self.soonest = deadline;
+        }
     }
 
     /// DPTR of the data, and PSDT: what kind of thing it is.
@@ -291,7 +278,7 @@ impl<M: Machine> Lane<M> {
     /// at here and not for each command: one that is posted and not rung is the lane's alone.
     #[inline]
     pub(crate) fn ring(&mut self, now: Instant) {
-        if self.started.len() == 0 {
+        if !self.submission.has_unrung() {
             return;
         }
         if self.shared.orders.order() != self.obeyed {
@@ -301,22 +288,37 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Rings for what was started, which is something. Out of line: its loop needs the registers.
+    /// Rings for what was started, which is something.
     #[inline(never)]
     pub(crate) fn ring_started(&mut self, now: Instant) {
-        let alone = self.in_flight == self.started.len();
-        let mut watch_at = if alone { now.after_nanos(self.watchdog_nanos) } else { self.watch_at };
-        for &slot in self.started.as_slice() {
-            if let Some(slot) = self.slots.get_mut(usize::from(slot)) {
-                slot.issued = now;
-                watch_at = watch_at.min(slot.deadline);
-            }
-        }
-        self.watch_at = watch_at;
-        self.started.clear();
+        self.stamp(now);
+        // While something was in flight the next look was set already; of a lane that was idle it
+        // is never, or due because time went on.
+        let latest = now.after_nanos(self.watchdog_nanos);
+        self.watch_at = self.watch_at.min(self.soonest).min(latest);
+        self.soonest = Instant::NEVER;
         // Between two of these no slot completes twice, so the ring of completions cannot overflow.
         self.completion.ring(&self.machine);
-        self.submission.ring(&self.machine);
+        self.submission.ring_unrung(&self.machine);
+    }
+
+    /// Commands are stamped when they start, mostly at the instant at which the doorbell rings for
+    /// them. Where it is another for the first of them, all are stamped again: time does not go
+    /// back, so no later one can have started at `now` then.
+    fn stamp(&mut self, now: Instant) {
+        let first = usize::from(self.submission.first_unrung_id() & SLOT_BITS);
+        if self.slots.get(first).is_none_or(|first| first.issued != now) {
+            self.stamp_again(now);
+        }
+    }
+
+    #[inline(never)]
+    fn stamp_again(&mut self, now: Instant) {
+        for cid in self.submission.unrung_ids() {
+            if let Some(slot) = self.slots.get_mut(usize::from(cid & SLOT_BITS)) {
+                slot.issued = now;
+            }
+        }
     }
 
     /// The next outcome. The host's orders are looked at when nothing has completed: what lies in
@@ -371,13 +373,18 @@ impl<M: Machine> Lane<M> {
             && let Some(token) = slot.owed.take()
         {
             let issued = slot.issued;
+            slot.next = self.free;
+            self.free = number as u16;
+            self.in_flight -= 1;
             let device_done = self.machine.device_done(self.index as u16 + 1, number as u16);
             if !M::COHERENT {
                 self.sync_incoming(number);
             }
             let ended =
                 if done.is_plainly_good() { Ended::Good } else { self.answered(number, done) };
-            self.give_back(number);
+            if self.marks != 0 {
+                self.forget_marks(number);
+            }
             return Some(Outcome { issued, device_done, token, ended });
         }
         self.strange = self.strange.saturating_add(1);
@@ -392,12 +399,13 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    #[inline]
-    pub(crate) fn give_back(&mut self, slot: usize) {
-        self.free.push(slot);
+    /// A slot is free again; it is one of the lane's.
+    pub(crate) fn give_back(&mut self, number: usize) {
+        self.slots[number].next = self.free;
+        self.free = number as u16;
         self.in_flight -= 1;
-        if self.overdue != 0 {
-            self.forget_victim(slot);
+        if self.marks != 0 {
+            self.forget_marks(number);
         }
     }
 
@@ -405,6 +413,7 @@ impl<M: Machine> Lane<M> {
     #[inline]
     fn idle(&mut self, now: Instant) {
         if self.in_flight == 0 {
+            self.watch_at = Instant::NEVER;
             // The host's own lane is always at hand, and the host looks for errors.
             if self.obeyed != Order::NONE && self.index != 0 {
                 self.park();
@@ -417,6 +426,37 @@ impl<M: Machine> Lane<M> {
     pub(crate) fn poll_at(&self) -> Option<Instant> {
         (self.in_flight != 0).then_some(self.watch_at)
     }
+}
+
+/// Writes a command into its slot; its submission queue entry.
+#[inline(always)]
+fn fill<M: Machine>(
+    slot: &mut Slot,
+    nsid: u32,
+    command: Command<Nvme>,
+    (data, psdt): DataPointer,
+    now: Instant,
+) -> [u64; command::WORDS] {
+    slot.cid = slot.cid.wrapping_add(LIFE);
+    slot.expected = command.data.len();
+    slot.owed = Some(command.token);
+    slot.deadline = command.deadline;
+    slot.issued = now;
+    if !M::COHERENT && command.direction == Direction::FromDevice {
+        slot.incoming = command.data;
+    }
+    let entry = Sqe {
+        opcode: command.payload.opcode,
+        // FUSE has two bits.
+        flags: SqeFlags::new().with_fuse(command.payload.fuse & 3).with_psdt(psdt),
+        cid: slot.cid,
+        nsid,
+        cdw2: command.payload.cdw2,
+        metadata: 0,
+        data,
+        cdw10: command.payload.cdw10,
+    };
+    entry.to_words()
 }
 
 /// The pages of a list of ranges, being written.

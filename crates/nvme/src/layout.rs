@@ -10,6 +10,9 @@ pub(crate) const PAGE: usize = 4096;
 /// Entries of either admin queue.
 pub(crate) const ADMIN_ENTRIES: usize = 32;
 
+/// Pages before those of the lanes. One more is counted for memory that begins within a page.
+const FIXED_PAGES: usize = 6;
+
 /// The parts of the driver's memory, each at a page.
 #[derive(Debug)]
 pub(crate) struct Layout {
@@ -21,6 +24,8 @@ pub(crate) struct Layout {
     pub(crate) host_memory: DmaRegion,
     /// The list that names it, a page.
     pub(crate) host_memory_list: DmaRegion,
+    /// Doorbells, and behind them what the controller wants to be told next, a page each.
+    pub(crate) doorbells: DmaRegion,
     lanes: DmaRegion,
     depth: usize,
     list: usize,
@@ -32,12 +37,19 @@ impl Layout {
     /// Bytes the driver's memory must have for these options, wherever it starts.
     pub(crate) fn len(options: &Options) -> usize {
         let lane = Self::lane_len(options.depth.into(), list_len(options));
-        5 * PAGE + usize::from(options.lanes.max(1)) * lane + host_memory_len(options)
+        (FIXED_PAGES + 1) * PAGE
+            + usize::from(options.lanes.max(1)) * lane
+            + host_memory_len(options)
     }
 
     /// Entries of a lane's queues: one stays empty, or full would look like empty.
     pub(crate) fn entries(depth: usize) -> usize {
         depth + 1
+    }
+
+    /// Bytes of a submission queue of so many entries, whole pages.
+    pub(crate) fn queue_bytes(entries: usize) -> usize {
+        (entries * command::LENGTH).next_multiple_of(PAGE)
     }
 
     fn rings(depth: usize) -> (usize, usize) {
@@ -65,8 +77,9 @@ impl Layout {
             admin_completion: memory.carve(start + PAGE, ADMIN_ENTRIES * completion::LENGTH),
             admin_data: memory.carve(start + 2 * PAGE, PAGE),
             host_memory_list: memory.carve(start + 3 * PAGE, PAGE),
-            host_memory: memory.carve(start + 4 * PAGE + lanes, host_memory_len(options)),
-            lanes: memory.carve(start + 4 * PAGE, lanes),
+            doorbells: memory.carve(start + 4 * PAGE, 2 * PAGE),
+            lanes: memory.carve(start + FIXED_PAGES * PAGE, lanes),
+            host_memory: memory.carve(start + FIXED_PAGES * PAGE + lanes, host_memory_len(options)),
             depth,
             list,
             whole: memory.clone(),

@@ -26,6 +26,7 @@
 //! | `control`, `admin` | the control path's primitives; the admin queue |
 //! | `host`, `operation`, `blocking`, `port` | their faces |
 //! | `recover`, `history` | the ladder, what went wrong |
+//! | `places`, `power` | where queues and doorbells lie; power states it goes to by itself |
 //! | `quirks` | what particular controllers do differently |
 //!
 //! # Use
@@ -71,7 +72,9 @@ mod lane;
 mod layout;
 mod operation;
 mod options;
+mod places;
 mod port;
+mod power;
 mod queue;
 mod quirks;
 mod recover;

@@ -139,6 +139,7 @@ impl<M: Machine> Core<M> {
         let mut data = Vec::new();
         if let AdminData::In(bytes) = command.data {
             data.resize(bytes as usize, 0);
+            self.machine.sync_for_cpu(self.layout.admin_data.span(0, data.len()));
             self.layout.admin_data.read(0, &mut data);
         }
         Ok(Output::Admin(AdminReply { status, data }))

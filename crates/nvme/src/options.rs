@@ -42,6 +42,16 @@ pub struct Options {
     /// without memory of its own keeps its tables there and is slower without. 0 lends none;
     /// rounded down to pages. It counts in [`Host::memory_len`](crate::Host::memory_len).
     pub host_memory: u32,
+    /// Whether doorbells are kept in memory where the controller looks at them there (doorbell
+    /// buffer config): a register is written only when it asks for that. Controllers that are
+    /// programs have it, because each write of a register interrupts them.
+    pub shadow_doorbells: bool,
+    /// Whether submission queues lie in the controller's memory, where it has some for them and
+    /// the machine reaches it: it then need not fetch entries over the link.
+    pub controller_memory: bool,
+    /// Whether the controller may go to power states without I/O by itself (APST), where it can:
+    /// the shallow ones after 100 ms without work, the deep ones after 2 s.
+    pub power_saving: bool,
     /// What is known better than the table of controllers: deviations it has besides.
     pub quirks: Quirks,
     /// How long to wait for things.
@@ -65,6 +75,9 @@ impl Default for Options {
             sgls: true,
             write_cache: None,
             host_memory: 0,
+            shadow_doorbells: true,
+            controller_memory: true,
+            power_saving: false,
             quirks: Quirks::NONE,
             timeouts: Timeouts::default(),
         }

@@ -1,5 +1,7 @@
 //! The two rings of a lane, and the slots they carry.
 
+use crate::layout::PAGE;
+use core::sync::atomic::{Ordering, fence};
 use flysch_api::command::{Outcome, Token};
 use flysch_api::data::Data;
 use flysch_api::machine::{DmaArray, DmaRegion, Instant, Registers};
@@ -11,54 +13,58 @@ pub(crate) const SLOT_BITS: u16 = (1 << 10) - 1;
 /// One life more.
 pub(crate) const LIFE: u16 = SLOT_BITS + 1;
 
-/// Most slots one lane can have.
-const SLOTS_MAX: usize = SLOT_BITS as usize + 1;
+/// No slot: what ends the list of the free ones.
+pub(crate) const NO_SLOT: u16 = u16::MAX;
 
-/// Numbers of slots, each there at most once, so that there are never more than the bits of a
-/// command id tell apart: an access needs no check.
+/// A doorbell: a register, and where the controller has that the same in memory (5.8).
 #[derive(Debug)]
-pub(crate) struct SlotStack {
-    numbers: [u16; SLOTS_MAX],
-    len: usize,
+struct Doorbell {
+    register: u32,
+    /// What the controller was last told.
+    rung: usize,
+    shadow: Option<Shadow>,
 }
 
-impl SlotStack {
-    pub(crate) fn empty() -> Self {
-        Self { numbers: [0; SLOTS_MAX], len: 0 }
+/// A doorbell in memory, and what the controller says there about when to write the register.
+#[derive(Debug)]
+pub(crate) struct Shadow {
+    value: DmaRegion,
+    event: DmaRegion,
+}
+
+impl Shadow {
+    /// That of a doorbell `offset` bytes behind the first, in `doorbells` of two pages.
+    pub(crate) fn new(doorbells: &DmaRegion, offset: u32) -> Self {
+        let at = |page: usize| doorbells.carve(page + offset as usize, size_of::<u32>());
+        Self { value: at(0), event: at(PAGE) }
     }
 
-    /// The free slots of a lane with so many, last freed first taken: it is the warmest in the
-    /// cache.
-    pub(crate) fn free(slots: usize) -> Self {
-        let mut free = Self::empty();
-        (0..slots).rev().for_each(|slot| free.push(slot));
-        free
+    /// Stores a value; whether the controller wants the register to be written: it does if its
+    /// event index lies between the value before and this one.
+    fn tell(&self, old: usize, new: usize, registers: &impl Registers) -> bool {
+        self.value.store32(0, (new as u32).to_le());
+        registers.sync_for_device(self.value.span(0, size_of::<u32>()));
+        // The controller writes its index and then reads the value: one of both sees the other.
+        fence(Ordering::SeqCst);
+        registers.sync_for_cpu(self.event.span(0, size_of::<u32>()));
+        let event = u32::from_le(self.event.load32(0)) as u16;
+        let (old, new) = (old as u16, new as u16);
+        new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+    }
+}
+
+impl Doorbell {
+    fn new(register: u32) -> Self {
+        Self { register, rung: 0, shadow: None }
     }
 
     #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Takes the number that was pushed last.
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<usize> {
-        self.len = self.len.checked_sub(1)?;
-        Some(self.numbers[self.len % SLOTS_MAX].into())
-    }
-
-    #[inline]
-    pub(crate) fn push(&mut self, slot: usize) {
-        self.numbers[self.len % SLOTS_MAX] = slot as u16;
-        self.len += 1;
-    }
-
-    pub(crate) fn as_slice(&self) -> &[u16] {
-        &self.numbers[..self.len.min(SLOTS_MAX)]
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.len = 0;
+    fn tell(&mut self, value: usize, registers: &impl Registers) {
+        let old = core::mem::replace(&mut self.rung, value);
+        let asks = |shadow: &Shadow| shadow.tell(old, value, registers);
+        if self.shadow.as_ref().is_none_or(asks) {
+            registers.write32(self.register, value as u32);
+        }
     }
 }
 
@@ -66,44 +72,120 @@ impl SlotStack {
 #[derive(Debug)]
 pub(crate) struct Submission {
     ring: DmaArray<{ command::LENGTH }>,
-    doorbell: u32,
-    /// The number of the next entry, and what the controller was last told.
+    doorbell: Doorbell,
+    /// The number of the next entry; at the end of the ring it is that of the first.
     tail: usize,
-    rung: usize,
+    /// Where the queue lies in the register window, if it lies in the controller's memory.
+    window: Option<u32>,
 }
 
 impl Submission {
     pub(crate) fn new(ring: DmaRegion, doorbell: u32) -> Self {
-        Self { ring: DmaArray::new(ring), doorbell, tail: 0, rung: 0 }
+        Self { ring: DmaArray::new(ring), doorbell: Doorbell::new(doorbell), tail: 0, window: None }
     }
 
     pub(crate) fn restart(&mut self) {
-        (self.tail, self.rung) = (0, 0);
+        (self.tail, self.doorbell.rung) = (0, 0);
     }
 
+    /// From now on its doorbell is also in memory, and its entries go to the controller's.
+    pub(crate) fn place(&mut self, shadow: Option<Shadow>, window: Option<u32>) {
+        (self.doorbell.shadow, self.window) = (shadow, window);
+    }
+
+    /// Writes an entry. Whether there is a place of this number is asked once: without one it goes
+    /// to the begin of the ring.
     #[inline(always)]
     pub(crate) fn post(&mut self, entry: [u64; command::WORDS], registers: &impl Registers) {
-        self.ring.get(self.tail).put::<0, { command::WORDS }>(entry);
-        let at = self.tail * command::LENGTH;
-        registers.sync_for_device(self.ring.region().span(at, command::LENGTH));
-        self.tail += 1;
-        if self.tail == self.ring.len() {
-            self.wrap();
+        let tail = self.tail;
+        match self.ring.find(tail) {
+            Some(place) => {
+                place.put::<0, { command::WORDS }>(entry);
+                self.hand_over(tail, registers);
+                self.tail = tail + 1;
+            }
+            None => self.post_first(entry, registers),
         }
     }
 
     /// Out of line, so that every other entry pays for a comparison alone.
     #[cold]
-    fn wrap(&mut self) {
-        self.tail = 0;
+    fn post_first(&mut self, entry: [u64; command::WORDS], registers: &impl Registers) {
+        self.ring.get(0).put::<0, { command::WORDS }>(entry);
+        self.hand_over(0, registers);
+        self.tail = 1;
+    }
+
+    #[inline(always)]
+    fn hand_over(&self, number: usize, registers: &impl Registers) {
+        let at = number * command::LENGTH;
+        registers.sync_for_device(self.ring.region().span(at, command::LENGTH));
+    }
+
+    /// Whether entries were posted and not rung for.
+    #[inline]
+    pub(crate) fn has_unrung(&self) -> bool {
+        self.tail != self.doorbell.rung
+    }
+
+    /// How many.
+    #[inline]
+    pub(crate) fn unrung(&self) -> usize {
+        let (tail, rung) = (self.tail, self.doorbell.rung);
+        if tail >= rung { tail - rung } else { tail + self.ring.len() - rung }
+    }
+
+    /// The id of the first of them. It lies where the device may write, too: it can make it that of
+    /// another.
+    #[inline]
+    pub(crate) fn first_unrung_id(&self) -> u16 {
+        self.id_at(self.doorbell.rung)
+    }
+
+    /// The ids of all of them.
+    pub(crate) fn unrung_ids(&self) -> impl Iterator<Item = u16> {
+        let (rung, len) = (self.doorbell.rung, self.ring.len());
+        (0..self.unrung()).map(move |n| self.id_at((rung + n) % len))
+    }
+
+    #[inline]
+    fn id_at(&self, number: usize) -> u16 {
+        let [word] = self.ring.get(number).get::<0, 1>();
+        (u64::from_le(word) >> 16) as u16
     }
 
     /// One doorbell for everything posted.
     #[inline]
     pub(crate) fn ring(&mut self, registers: &impl Registers) {
-        if self.tail != self.rung {
-            registers.write32(self.doorbell, self.tail as u32);
-            self.rung = self.tail;
+        if self.has_unrung() {
+            self.ring_unrung(registers);
+        }
+    }
+
+    /// The same where something was posted.
+    #[inline]
+    pub(crate) fn ring_unrung(&mut self, registers: &impl Registers) {
+        if let Some(window) = self.window {
+            self.copy_to(window, registers);
+        }
+        if self.tail == self.ring.len() {
+            self.tail = 0;
+        }
+        self.doorbell.tell(self.tail, registers);
+    }
+
+    /// Copies what was posted into the controller's memory, which is reached as registers are.
+    #[cold]
+    fn copy_to(&self, window: u32, registers: &impl Registers) {
+        let (rung, len) = (self.doorbell.rung, self.ring.len());
+        for number in (0..self.unrung()).map(|n| (rung + n) % len) {
+            let words = self.ring.get(number).get::<0, { command::WORDS }>();
+            let at = window + (number * command::LENGTH) as u32;
+            for (n, word) in (0..).zip(words) {
+                let word = u64::from_le(word);
+                registers.write32(at + 8 * n, word as u32);
+                registers.write32(at + 8 * n + 4, (word >> 32) as u32);
+            }
         }
     }
 }
@@ -115,10 +197,10 @@ impl Submission {
 #[derive(Debug)]
 pub(crate) struct Completion {
     ring: DmaArray<{ completion::LENGTH }>,
-    doorbell: u32,
-    /// The number of the next entry, and what the controller was last told.
+    doorbell: Doorbell,
+    /// The number of the next entry; at the end of the ring it is that of the first of the next
+    /// turn.
     head: usize,
-    rung: usize,
     /// What the phase of a new entry is, where it lies in its word.
     phase: u64,
 }
@@ -156,7 +238,13 @@ impl Done {
 
 impl Completion {
     pub(crate) fn new(ring: DmaRegion, doorbell: u32) -> Self {
-        Self { ring: DmaArray::new(ring), doorbell, head: 0, rung: 0, phase: PHASE }
+        let doorbell = Doorbell::new(doorbell);
+        Self { ring: DmaArray::new(ring), doorbell, head: 0, phase: PHASE }
+    }
+
+    /// From now on its doorbell is also in memory.
+    pub(crate) fn place(&mut self, shadow: Option<Shadow>) {
+        self.doorbell.shadow = shadow;
     }
 
     /// Starts over with an empty ring.
@@ -164,26 +252,29 @@ impl Completion {
         let ring = self.ring.region();
         ring.fill(0, ring.len(), 0);
         registers.sync_for_device(ring.span(0, ring.len()));
-        (self.head, self.rung, self.phase) = (0, 0, PHASE);
+        (self.head, self.doorbell.rung, self.phase) = (0, 0, PHASE);
     }
 
+    /// The next entry, if it is new.
     #[inline(always)]
     pub(crate) fn take(&mut self, registers: &impl Registers) -> Option<Done> {
-        let at = self.head * completion::LENGTH;
+        if self.ring.find(self.head).is_none() {
+            self.wrap();
+        }
+        let head = self.head;
+        let entry = self.ring.find(head)?;
+        let at = head * completion::LENGTH;
         registers.sync_for_cpu(self.ring.region().span(at, completion::LENGTH));
-        let entry = self.ring.get(self.head);
         let word = u64::from_le(entry.load::<{ completion::STATUS_OFFSET }>());
         if word & PHASE != self.phase {
             return None;
         }
         let [low] = entry.get::<0, 1>();
-        self.head += 1;
-        if self.head == self.ring.len() {
-            self.wrap();
-        }
+        self.head = head + 1;
         Some(Done { word, result: u64::from_le(low) as u32 })
     }
 
+    /// Out of line, so that every other entry pays for a comparison alone.
     #[cold]
     fn wrap(&mut self) {
         self.head = 0;
@@ -193,24 +284,27 @@ impl Completion {
     /// The controller is switched off: how far the ring was read is not told any more. By the time
     /// it would be, the doorbell may be that of a new queue.
     pub(crate) fn tell_no_more(&mut self) {
-        self.rung = self.head;
+        self.doorbell.rung = self.head;
     }
 
-    /// Whether an entry waits.
+    /// Whether an entry waits; at the end of the ring it is worth a look.
     #[inline]
     pub(crate) fn is_waiting(&self, registers: &impl Registers) -> bool {
         let at = self.head * completion::LENGTH;
         registers.sync_for_cpu(self.ring.region().span(at, completion::LENGTH));
-        let word = u64::from_le(self.ring.region().load64(at + completion::STATUS_OFFSET));
+        let Some(entry) = self.ring.find(self.head) else { return true };
+        let word = u64::from_le(entry.load::<{ completion::STATUS_OFFSET }>());
         word & PHASE == self.phase
     }
 
     /// Tells the controller how far the ring was read, once per batch.
     #[inline]
     pub(crate) fn ring(&mut self, registers: &impl Registers) {
-        if self.head != self.rung {
-            registers.write32(self.doorbell, self.head as u32);
-            self.rung = self.head;
+        if self.head != self.doorbell.rung {
+            if self.head == self.ring.len() {
+                self.wrap();
+            }
+            self.doorbell.tell(self.head, registers);
         }
     }
 }
@@ -231,6 +325,8 @@ pub(crate) struct Slot {
     pub(crate) owed: Option<Token>,
     /// The id of its last command.
     pub(crate) cid: u16,
+    /// The next free slot, while this one is free.
+    pub(crate) next: u16,
     /// The owner asked for the end.
     pub(crate) abort: bool,
     /// The host was asked to abort it.
@@ -249,6 +345,7 @@ impl Slot {
         Self {
             owed: None,
             cid: number,
+            next: NO_SLOT,
             abort: false,
             overdue: false,
             expected: 0,
@@ -260,54 +357,4 @@ impl Slot {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use core::cell::RefCell;
-    use flysch_wire::nvme::Cqe;
-    use std::vec::Vec;
-
-    #[derive(Default)]
-    struct File(RefCell<Vec<(u32, u32)>>);
-
-    impl Registers for File {
-        fn read32(&self, _: u32) -> u32 {
-            0
-        }
-        fn write32(&self, offset: u32, value: u32) {
-            self.0.borrow_mut().push((offset, value));
-        }
-    }
-
-    #[test]
-    fn the_phase_turns_with_the_ring_and_the_head_follows_once_per_batch() {
-        let memory = DmaRegion::zeroed(4096, 0x1000);
-        let (mut queue, file) = (Completion::new(memory.carve(0, 3 * 16), 0x1004), File::default());
-        queue.restart(&file);
-        let put = |at: usize, cid: u16, phase: bool| {
-            let [low, high] = Cqe { cid, phase, result: 7, ..Cqe::default() }.to_words();
-            memory.store64(at * 16, low);
-            memory.store64(at * 16 + 8, high);
-        };
-        for turn in 0..4_u16 {
-            assert_eq!(queue.take(&file), None, "the last turn's entries are old");
-            let phase = turn % 2 == 0;
-            (0..3).for_each(|at| put(at, turn * 3 + at as u16, phase));
-            for n in 0..3 {
-                let done = queue.take(&file).expect("an entry");
-                assert_eq!((done.cid(), done.status(), done.result), (turn * 3 + n, 0, 7));
-                assert!(!done.is_plainly_good());
-            }
-            assert!(!queue.is_waiting(&file));
-        }
-        put(0, 99, true);
-        queue.take(&file);
-        queue.ring(&file);
-        queue.ring(&file);
-        assert_eq!(*file.0.borrow(), [(0x1004, 1)]);
-        put(1, 99, true);
-        queue.take(&file).expect("an entry");
-        queue.tell_no_more();
-        queue.ring(&file);
-        assert_eq!(file.0.borrow().len(), 1, "a controller that is switched off has no doorbells");
-    }
-}
+mod tests;

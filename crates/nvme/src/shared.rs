@@ -68,6 +68,11 @@ pub(crate) struct Shared {
     transfer_max: AtomicU32,
     /// 1 where data may be a scatter gather list.
     sgls: AtomicU32,
+    /// 1 where doorbells lie in memory, too.
+    shadows: AtomicU32,
+    /// Where the lanes' submission queues lie in the register window, one behind the other; 0 if
+    /// they lie in the driver's memory.
+    controller_memory: AtomicU32,
     /// CRDT1 to CRDT3, milliseconds.
     retry_delays: [AtomicU32; 3],
     pub(crate) lanes: Box<[LaneWord]>,
@@ -79,6 +84,8 @@ impl Shared {
             orders: Orders::new(lanes),
             transfer_max: AtomicU32::new(transfer_max),
             sgls: AtomicU32::new(0),
+            shadows: AtomicU32::new(0),
+            controller_memory: AtomicU32::new(0),
             retry_delays: [const { AtomicU32::new(0) }; 3],
             lanes: (0..lanes).map(|_| LaneWord::new(slots)).collect(),
         }
@@ -103,6 +110,25 @@ impl Shared {
 
     pub(crate) fn has_sgls(&self) -> bool {
         self.sgls.load(Ordering::Relaxed) != 0
+    }
+
+    /// Host: whether doorbells lie in memory, in force with the next order.
+    pub(crate) fn set_shadows(&self, on: bool) {
+        self.shadows.store(on.into(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_shadows(&self) -> bool {
+        self.shadows.load(Ordering::Relaxed) != 0
+    }
+
+    /// Host: where in the register window the submission queues begin, in force with the next
+    /// order.
+    pub(crate) fn set_controller_memory(&self, at: Option<u32>) {
+        self.controller_memory.store(at.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    pub(crate) fn controller_memory(&self) -> Option<u32> {
+        Some(self.controller_memory.load(Ordering::Relaxed)).filter(|at| *at != 0)
     }
 
     /// Host: how long to wait before a command is tried again, by CRD.

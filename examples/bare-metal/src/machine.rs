@@ -9,16 +9,52 @@ use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Register
 
 use crate::ports::{Function, ticks, ticks_per_millisecond};
 
-/// PCI class of a UFS host controller: mass storage, UFS, UFSHCI.
-const CLASS_UFSHCI: u32 = 0x01_0901;
 const COMMAND: u32 = 0x04;
 const CLASS: u32 = 0x08;
 const BAR0: u32 = 0x10;
+const BAR5: u32 = 0x24;
+/// Decoding of memory.
+const MEMORY_SPACE: u32 = 1 << 1;
 const MEMORY_AND_BUS_MASTER: u32 = 1 << 1 | 1 << 2;
 /// Interrupt Status in the register of command and status (PCI 3.0, 6.2.3).
 const INTERRUPT_STATUS: u32 = 1 << (16 + 3);
-/// QEMU's register window.
-const WINDOW: u32 = 8192;
+
+/// A kind of controller that there is a driver for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// UFS host controller.
+    Ufs,
+    /// NVMe controller.
+    Nvme,
+    /// SD host controller, with a card.
+    Sdhci,
+    /// AHCI host bus adapter. The last one: q35 has one without a disk.
+    Ahci,
+}
+
+impl Class {
+    const ALL: [Self; 4] = [Self::Ufs, Self::Nvme, Self::Sdhci, Self::Ahci];
+
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ufs => "UFS host controller",
+            Self::Nvme => "NVMe controller",
+            Self::Sdhci => "SD host controller",
+            Self::Ahci => "AHCI host bus adapter",
+        }
+    }
+
+    /// PCI class code (PCI Code and ID Assignment 1.2), and where its registers are.
+    const fn codes(self) -> (u32, u32) {
+        match self {
+            Self::Ufs => (0x01_0901, BAR0),
+            Self::Nvme => (0x01_0802, BAR0),
+            Self::Sdhci => (0x08_0501, BAR0),
+            Self::Ahci => (0x01_0601, BAR5),
+        }
+    }
+}
 
 /// DMA memory, in the image's zeroed part.
 const MEMORY: usize = 16 << 20;
@@ -26,33 +62,46 @@ const MEMORY: usize = 16 << 20;
 struct Memory([u8; MEMORY]);
 static mut DMA: Memory = Memory([0; MEMORY]);
 
-/// A UFS host controller on the PCI bus.
+/// A storage controller on the PCI bus.
 #[derive(Clone, Debug)]
 pub struct Bare {
     function: Function,
     base: usize,
+    window: u32,
     memory: DmaRegion,
     started: u64,
     ticks_per_millisecond: u64,
 }
 
 impl Bare {
-    /// Finds the first UFS host controller on bus 0 and lets it master the bus. To be called
-    /// once: the DMA memory belongs to what it answers.
-    pub fn find() -> Option<Self> {
-        let function = Function::all().find(|f| f.read(CLASS) >> 8 == CLASS_UFSHCI)?;
-        function.write(COMMAND, function.read(COMMAND) | MEMORY_AND_BUS_MASTER);
-        let base = (function.read(BAR0) & !0xF) as usize;
+    /// Finds a storage controller on bus 0 and lets it master the bus. To be called once: the DMA
+    /// memory belongs to what it answers.
+    pub fn find() -> Option<(Class, Self)> {
+        let (class, function) = Class::ALL.into_iter().find_map(|class| {
+            let is_it = |f: &Function| f.read(CLASS) >> 8 == class.codes().0;
+            Some((class, Function::all().find(is_it)?))
+        })?;
+        let bar = class.codes().1;
+        let base = function.read(bar) & !0xF;
+        // Its length is what of the address cannot be set; nobody reads there meanwhile.
+        let command = function.read(COMMAND);
+        function.write(COMMAND, command & !MEMORY_SPACE);
+        function.write(bar, u32::MAX);
+        let window = (function.read(bar) & !0xF).wrapping_neg();
+        function.write(bar, base);
+        function.write(COMMAND, command | MEMORY_AND_BUS_MASTER);
+        let base = base as usize;
         let dma = NonNull::new((&raw mut DMA).cast::<u8>())?;
         // SAFETY: the static is `MEMORY` bytes, page aligned, lives for ever, and is named nowhere
         // else; memory is identity mapped, so its address is what the device sees.
         let memory = unsafe { DmaRegion::from_static(dma, MEMORY, dma.as_ptr() as u64) };
         let ticks_per_millisecond = ticks_per_millisecond();
-        Some(Self { function, base, memory, started: ticks(), ticks_per_millisecond })
+        let started = ticks();
+        Some((class, Self { function, base, window, memory, started, ticks_per_millisecond }))
     }
 
     fn register(&self, offset: u32) -> Option<*mut u32> {
-        let inside = offset < WINDOW && offset.is_multiple_of(4);
+        let inside = offset < self.window && offset.is_multiple_of(4);
         inside.then_some((self.base + offset as usize) as *mut u32)
     }
 }
@@ -60,7 +109,7 @@ impl Bare {
 impl Registers for Bare {
     fn read32(&self, offset: u32) -> u32 {
         let Some(register) = self.register(offset) else { return u32::MAX };
-        // SAFETY: the address is inside the window the firmware gave BAR 0, which is mapped.
+        // SAFETY: the address is inside the window the firmware gave the BAR, which is mapped.
         let value = unsafe { register.read_volatile() };
         fence(Ordering::Acquire);
         value

@@ -22,6 +22,7 @@
 mod error;
 mod image;
 mod memory;
+mod nvme;
 mod pci;
 mod process;
 mod qtest;
@@ -41,6 +42,7 @@ use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, MixedRegisters, R
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 pub use error::{Error, ImageFault};
+pub use nvme::NvmeDevice;
 pub use version::Version;
 
 use image::{Created, Store};
@@ -99,10 +101,7 @@ pub enum Controller {
     /// `ufs`, with `ufs-lu`.
     Ufs,
     /// `nvme`, with `nvme-ns`: logical unit n is namespace n + 1.
-    Nvme {
-        /// Bytes per block, 512 or 4096.
-        block_size: u32,
-    },
+    Nvme(NvmeDevice),
     /// `ich9-ahci`, with `ide-hd` for units that can be written and `ide-cd` for those that
     /// cannot: logical unit n is at port n.
     Ahci,
@@ -124,7 +123,7 @@ impl Controller {
     const fn device(self) -> &'static str {
         match self {
             Self::Ufs => "ufs",
-            Self::Nvme { .. } => "nvme",
+            Self::Nvme(_) => "nvme",
             Self::Ahci => "ich9-ahci",
             Self::Emmc { .. } => "emmc",
             Self::Sd => "sd-card",
@@ -307,8 +306,12 @@ impl Shared {
 
     /// Where `width` bytes at `offset` of the window are.
     fn address(&self, offset: u32, width: u32) -> Option<u32> {
-        let inside = offset.is_multiple_of(width) && offset < self.window.length;
-        inside.then(|| self.window.base + offset)
+        let (base, length, offset) = match self.window.second {
+            Some((base, length)) if offset >= pci::SECOND => (base, length, offset - pci::SECOND),
+            _ => (self.window.base, self.window.length, offset),
+        };
+        let inside = offset.is_multiple_of(width) && offset < length;
+        inside.then(|| base + offset)
     }
 
     /// One read of the bus of `width` bytes, by the command for it.
@@ -435,14 +438,20 @@ impl flysch_api::machine::Machine for Machine {
     fn identity(&self) -> Identity {
         self.shared.window.identity
     }
+
+    fn bar(&self, number: u8) -> Option<u32> {
+        match number {
+            0 => Some(0),
+            2 => self.shared.window.second.map(|_| pci::SECOND),
+            _ => None,
+        }
+    }
 }
 
 fn check(options: &Options) -> Result<(), Error> {
     let refuse = |text: String| Err(Error::Option(text));
-    if let Controller::Nvme { block_size } = options.controller
-        && !matches!(block_size, 512 | 4096)
-    {
-        return refuse(format!("blocks of {block_size} bytes: 512 and 4096 work"));
+    if let Controller::Nvme(device) = options.controller {
+        device.check().map_err(Error::Option)?;
     }
     if options.controller.is_card() {
         check_partitions(options)?;
@@ -557,7 +566,17 @@ fn served_device(list: &mut Arguments, socket: &str) {
 
 /// QEMU's own device with its logical units.
 fn own_device(list: &mut Arguments, options: &Options, stores: &[Store]) {
+    let second = match options.controller {
+        Controller::Nvme(device) if device.controllers == 2 => {
+            list.option("-device", "nvme-subsys,id=sub0,nqn=flysch");
+            Some(format!("nvme,id=host1,bus=pcie.0,{}", device.controller(options.queues)))
+        }
+        _ => None,
+    };
     list.option("-device", controller_device(options));
+    if let Some(second) = second {
+        list.option("-device", second);
+    }
     for (unit, store) in options.units.iter().zip(stores) {
         let (lun, bytes) = (unit.lun, store.bytes);
         let name = process::inherited_name(&store.descriptor);
@@ -580,8 +599,8 @@ fn controller_device(options: &Options) -> String {
     match (options.controller, options.queues) {
         (Controller::Ufs, 0) => format!("ufs,{place}"),
         (Controller::Ufs, queues) => format!("ufs,{place},mcq=true,mcq-maxq={queues}"),
-        (Controller::Nvme { .. }, queues) => {
-            format!("nvme,{place},serial=flysch,max_ioqpairs={}", queues.max(1))
+        (Controller::Nvme(device), queues) => {
+            format!("nvme,{place},{}", device.controller(queues))
         }
         (Controller::Ahci, _) => format!("ich9-ahci,{place}"),
         (Controller::Emmc { .. } | Controller::Sd, _) => format!("sdhci-pci,{place}"),
@@ -597,12 +616,7 @@ fn unit_device(controller: Controller, unit: &Unit) -> String {
             format!("{kind},bus=host0.{lun},drive=lu{lun}")
         }
         Controller::Ufs => format!("ufs-lu,bus=host0,drive=lu{lun},lun={lun}"),
-        Controller::Nvme { block_size } => {
-            let nsid = u32::from(lun) + 1;
-            let blocks =
-                format!("logical_block_size={block_size},physical_block_size={block_size}");
-            format!("nvme-ns,bus=host0,drive=lu{lun},nsid={nsid},{blocks}")
-        }
+        Controller::Nvme(device) => device.namespace(lun),
         Controller::Emmc { boot_bytes, rpmb_bytes } => {
             let boot = format!("boot-partition-size={boot_bytes}");
             format!("emmc,drive=lu{lun},{boot},rpmb-partition-size={rpmb_bytes}")

@@ -11,6 +11,11 @@ pub(crate) const SLOT: u32 = 4;
 /// Where its registers go: free in a q35 machine with at most 2 GiB below 4 GiB.
 const BASE: u32 = 0xE000_0000;
 
+/// Where BAR 2 begins in the register window.
+pub(crate) const SECOND: u32 = 0x1000_0000;
+/// Where it goes.
+const SECOND_BASE: u32 = BASE + (16 << 20);
+
 const CONFIG_ADDRESS: u16 = 0xCF8;
 const CONFIG_DATA: u16 = 0xCFC;
 const CONFIG_ENABLE: u32 = 1 << 31;
@@ -19,6 +24,7 @@ const ID: u32 = 0x00;
 const COMMAND: u32 = 0x04;
 const CLASS: u32 = 0x08;
 const BAR0: u32 = 0x10;
+const BAR2: u32 = 0x18;
 /// The BAR of AHCI's registers (AHCI 2.1.11).
 const BAR5: u32 = 0x24;
 /// Bits 2:1 of a BAR that is the lower half of one of 64 bits.
@@ -39,6 +45,9 @@ const CLASS_SDHCI: u32 = 0x08_0501;
 pub(crate) struct Window {
     pub(crate) base: u32,
     pub(crate) length: u32,
+    /// Address and length of BAR 2, the controller memory of NVMe; in the register window it lies
+    /// at [`SECOND`].
+    pub(crate) second: Option<(u32, u32)>,
     pub(crate) identity: Identity,
 }
 
@@ -59,7 +68,7 @@ impl From<Broken> for Fault {
 pub(crate) fn attach(link: &mut Link, controller: Controller) -> Result<Window, Fault> {
     let (expected, register, name) = match controller {
         Controller::Ufs => (CLASS_UFSHCI, BAR0, "a UFS host controller"),
-        Controller::Nvme { .. } => (CLASS_NVME, BAR0, "an NVMe controller"),
+        Controller::Nvme(_) => (CLASS_NVME, BAR0, "an NVMe controller"),
         Controller::Ahci => (CLASS_AHCI, BAR5, "an AHCI host bus adapter"),
         Controller::Emmc { .. } | Controller::Sd => (CLASS_SDHCI, BAR0, "an SD host controller"),
     };
@@ -82,12 +91,32 @@ pub(crate) fn attach(link: &mut Link, controller: Controller) -> Result<Window, 
     if bar & BAR_64_BIT != 0 {
         write(link, register + 4, 0)?;
     }
+    let second = match controller {
+        Controller::Nvme(_) => attach_second(link)?,
+        _ => None,
+    };
     write(link, COMMAND, COMMAND_MEMORY | COMMAND_BUS_MASTER)?;
     Ok(Window {
         base: BASE,
         length,
+        second,
         identity: Identity { vendor: id as u16, device: (id >> 16) as u16 },
     })
+}
+
+/// Gives BAR 2 an address, if there is one.
+fn attach_second(link: &mut Link) -> Result<Option<(u32, u32)>, Fault> {
+    write(link, BAR2, u32::MAX)?;
+    let bar = read(link, BAR2)?;
+    let length = (!(bar & !0xF)).wrapping_add(1);
+    if bar == 0 || length > 1 << 28 {
+        return Ok(None);
+    }
+    write(link, BAR2, SECOND_BASE)?;
+    if bar & BAR_64_BIT != 0 {
+        write(link, BAR2 + 4, 0)?;
+    }
+    Ok(Some((SECOND_BASE, length)))
 }
 
 fn select(link: &mut Link, register: u32) -> Result<(), Broken> {

@@ -71,7 +71,7 @@ fn every_command_works_on_both_releases() {
             assert!(ran.stdout.contains(part), "{} {words}: {}", release.name, ran.stdout);
         };
         works("devlist --on QEMU", "<QEMU QEMU HARDDISK");
-        works("devlist -v --on QEMU,mcq=2", "1 GiB");
+        works("devlist -vv --on QEMU,mcq=2", "1 GiB");
         works("ufs info --on QEMU", "QEMU UFS");
         works("ufs lu --on QEMU,size=64M", "64 MiB");
         works("ufs descriptor unit --on QEMU", "qLogicalBlockCount");

@@ -1,7 +1,7 @@
 //! Our driver on QEMU's eMMC device (QEMU 11) and SD card: somebody else's reading of the
 //! specification.
 
-use flysch_api::block::{Device as _, Operation as Wish, Request};
+use flysch_api::block::{Device as _, Error as Failed, Operation as Wish, Refused, Request};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock as _, DmaRegion, Instant, Machine as _};
 use flysch_cam::{Disk, sdda};
@@ -10,7 +10,11 @@ use flysch_emmc::{RpmbError, RpmbKey, RpmbRequest, Timing};
 use flysch_qemu::{Backing, Controller, Machine, Unit};
 use flysch_tests::command::{flysch, ran};
 use flysch_tests::qemu::{Release, releases};
+use flysch_tests::wait::PATIENCE;
 use flysch_wire::mmc::rpmb::RpmbStatus;
+use rustix::process::{Signal, kill_process};
+
+use crate::life::{gone_soon, pid};
 
 const USER: u64 = 64 << 20;
 const BOOT: u64 = 1 << 20;
@@ -117,6 +121,78 @@ fn data_of_every_length_comes_back() {
             memory.read(to, &mut back);
             assert!(back == content, "{}: {len} bytes, dma {dma}", release.name);
         }
+    }
+}
+
+/// Ends or stops QEMU with writes in flight: each of them ends once, then nothing is taken.
+fn survives(release: &Release, controller: Controller, signal: Signal) {
+    let machine = machine(release, controller);
+    let (host, memory) = host(&machine, Options::default());
+    let card = sdda::Card { sectors: host.device().sectors, ..sdda::Card::default() };
+    let port = host.into_ports().remove(0);
+    let shape = sdda::shape(0, &card).unwrap();
+    let mut disk = Disk::new(port, shape, memory.carve(0, 4096), &Default::default()).unwrap();
+    let data = Data::One(memory.slice(4096, 64 << 10));
+    let (mut sent, mut ended, mut gone, mut is_hit) = (0_u64, 0_u64, 0_u64, false);
+    let started = std::time::Instant::now();
+    loop {
+        let write = Request {
+            operation: Wish::Write,
+            force_unit_access: false,
+            offset: (sent % 100) << 16,
+            length: 64 << 10,
+            data,
+            crypto: None,
+            token: sent,
+            accepted: machine.now(),
+        };
+        match disk.submit(&write, machine.now()) {
+            Ok(()) => sent += 1,
+            Err(Refused::Full) => {}
+            Err(Refused::Invalid(error)) => {
+                assert!(error == Failed::Gone && is_hit, "{error:?}");
+                if sent == ended {
+                    break;
+                }
+            }
+        }
+        disk.ring(machine.now());
+        while let Some(completion) = disk.poll(machine.now()) {
+            ended += 1;
+            match completion.result {
+                Ok(()) => assert_eq!(gone, 0),
+                Err(error) => {
+                    assert_eq!(error, Failed::Gone);
+                    gone += 1;
+                }
+            }
+        }
+        if ended > 20 && !is_hit {
+            kill_process(pid(machine.process_id()), signal).unwrap();
+            is_hit = true;
+        }
+        if sent > ended {
+            machine.wait(disk.poll_at());
+        }
+        assert!(started.elapsed() < PATIENCE, "{sent} sent, {ended} ended");
+    }
+    assert!(gone > 0, "some were in flight");
+    let why = machine.ended().expect("a reason");
+    let told = if signal == Signal::STOP { "does not answer" } else { "signal: 9" };
+    assert!(why.contains(told), "{why}");
+    let qemu = machine.process_id();
+    drop((disk, machine));
+    gone_soon(qemu, &format!("{signal:?}"));
+}
+
+#[test]
+fn killed_and_stopped_in_the_middle_of_the_work() {
+    for release in releases() {
+        survives(&release, Controller::Sd, Signal::KILL);
+    }
+    for release in with_emmc() {
+        survives(&release, EMMC, Signal::KILL);
+        survives(&release, EMMC, Signal::STOP);
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Says which way a child of this test is to end.
 const STORY: &str = "FLYSCH_TEST_END";
 
-fn pid(id: u32) -> Pid {
+pub(crate) fn pid(id: u32) -> Pid {
     Pid::from_raw(id.cast_signed()).expect("a process id")
 }
 
@@ -127,7 +127,7 @@ fn lives(id: u32) -> bool {
         .is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z")))
 }
 
-fn gone_soon(id: u32, how: &str) {
+pub(crate) fn gone_soon(id: u32, how: &str) {
     wait_until(&format!("QEMU {id} ends after {how}"), || !lives(id));
 }
 

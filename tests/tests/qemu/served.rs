@@ -139,7 +139,7 @@ fn the_nvme_model_passes_what_qemus_device_passes() {
     let machine = |release: &Release, served: &Served| {
         let options = Options {
             program: Some(release.program.clone()),
-            controller: Controller::Nvme { block_size: 512 },
+            controller: Controller::Nvme(flysch_qemu::NvmeDevice::new(512)),
             queues: 4,
             memory_bytes: 64 << 20,
             units: Vec::new(),

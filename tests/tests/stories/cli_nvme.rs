@@ -115,6 +115,12 @@ fn what_destroys_asks_first_and_does_what_it_says() {
         "detach-ns -n 1",
         "fw-commit -s 1 -a 1",
         "admin-passthru -o 0x80 -n 1",
+        "write-zeroes -s 0",
+        "write-uncor -s 0",
+        "dsm -s 0 -b 1 -d",
+        "copy -d 9 -s 0 -b 0",
+        "resv-acquire -t 1",
+        "zns reset-zone -s 0",
     ] {
         let ran = nvme(words, "nvme,size=16M");
         assert_eq!(ran.status, 2, "{words}: {}", ran.stdout);
@@ -133,6 +139,65 @@ fn what_destroys_asks_first_and_does_what_it_says() {
     }
 }
 
+/// Commands to namespaces. What is written is in an image, so that the next command finds it.
+#[test]
+fn blocks_are_read_and_written_by_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, content) = (folder.path().join("disk"), folder.path().join("content"));
+    std::fs::write(&content, b"what was written").unwrap();
+    let target = format!("nvme,size=1M,image={}", image.display());
+    let content = content.display();
+    for (words, told) in [
+        (format!("write -s 3 -d {content} --yes"), "write: Success"),
+        (format!("compare -s 3 -d {content}"), "compare: Success"),
+        ("copy -d 20 -s 2 -b 2 --yes".to_owned(), "copy: Success"),
+        (format!("compare -s 21 -d {content}"), "compare: Success"),
+        ("read -s 21".to_owned(), "\"what was written"),
+        ("verify -s 0 -c 255".to_owned(), "verify: Success"),
+        ("flush".to_owned(), "flush: Success"),
+        ("dsm -s 3 -b 1 -d --yes".to_owned(), "dsm: Success"),
+        ("write-zeroes -s 20 -c 2 -d --yes".to_owned(), "write-zeroes: Success"),
+        ("write-uncor -s 20 --yes".to_owned(), "write-uncor: Success"),
+    ] {
+        let ran = nvme(&words, &target);
+        assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
+        assert!(ran.stdout.contains(told), "{words}: {}", ran.stdout);
+    }
+    let ran = nvme(&format!("compare -s 3 -d {content}"), &target);
+    assert!(ran.stderr.contains("Compare Failure"), "{}", ran.stderr);
+}
+
+#[test]
+fn zones_and_reservations_are_shown() {
+    let told = |words: &str, parts: &[&str]| {
+        let ran = nvme(words, "nvme,size=1G,zones=4M,cmb=1M,apst=on");
+        assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
+        for part in parts {
+            assert!(ran.stdout.contains(part), "{words}: {part}: {}", ran.stdout);
+        }
+    };
+    // More than one command reports.
+    told("zns report-zones", &["nr_zones: 256", "SLBA: 0x3fc00", "Cap: 0x400"]);
+    told("zns report-zones -s 1024 -d 1", &["nr_zones: 1\n", "SLBA: 0x400 "]);
+    told("zns report-zones -S full --json", &["\"nr_zones\": 0"]);
+    told("zns id-ns", &["mar     : No Limit", "zsze:0x400 zdes:0 (in use)"]);
+    told("zns id-ctrl", &["zasl    : 0"]);
+    told("zns finish-zone -s 1024 --yes", &["Finish Zone: Success, zone slba: 0x400"]);
+    told("zns reset-zone -a --yes", &["all zones"]);
+    told("resv-register -k 7", &["success"]);
+    told("resv-report", &["gen       : 0", "regctl    : 0", "this host has no identifier"]);
+    told("resv-report -e --json", &["\"rtype\": 0", "\"regctls\": []"]);
+    told("get-feature -f 0xc -H", &["Enabled", "from state 0 to 3 after 100 ms"]);
+    told("show-regs", &["NVMe specification 2.0"]);
+    let bench = "bench --rw=randread --bs=4k --number_ios=10 --on nvme,size=1G,zones=4M";
+    assert_eq!(run(bench).status, 0, "reads go anywhere");
+    let bench = "bench --rw=randwrite --bs=4k --number_ios=10 --on nvme,size=1G,zones=4M";
+    let ran = run(bench);
+    assert_ne!(ran.status, 0, "writes do not: {}", ran.stdout);
+    let ran = nvme("set-feature -f 0x81 -v 0 -d /dev/null", "nvme,size=16M");
+    assert!(ran.stderr.contains("/dev/null has 0 bytes, its structure 8"), "{}", ran.stderr);
+}
+
 #[test]
 fn wrong_use_is_named() {
     for (words, target, status, told) in [
@@ -144,7 +209,18 @@ fn wrong_use_is_named() {
         ("get-log -i 0x70", "nvme,size=16M", 1, "Invalid Log Page"),
         ("get-log -i 2 -l 5", "nvme,size=16M", 2, "a multiple of 4"),
         ("get-feature -f 0x99", "nvme,size=16M", 1, "Invalid Field in Command"),
-        ("set-feature -f 0xc -v 0", "nvme,size=16M", 2, "its value is a structure"),
+        ("set-feature -f 0xc -v 0", "nvme,size=16M", 2, "its value is a structure of 256 bytes"),
+        ("set-feature -f 6 -d /dev/null", "nvme,size=16M", 2, "it has no structure"),
+        ("set-feature -f 0xd -v 1", "nvme,size=16M", 2, "the memory is the driver's"),
+        ("zns report-zones", "nvme,size=16M", 1, "Invalid Command Opcode"),
+        ("resv-acquire -t 1 --yes", "nvme,size=16M", 1, "Reservation Conflict"),
+        ("resv-acquire -t 9 --yes", "nvme,size=16M", 2, "write exclusive"),
+        ("verify -s 4096", "nvme,size=16M", 1, "LBA Out of Range"),
+        ("dsm -s 1,2 -b 1 -d --yes", "nvme,size=16M", 2, "2 first blocks and 1 lengths"),
+        ("copy -d 0 -s 0 -b 3 --yes", "nvme,size=16M", 1, "Overlapping Range"),
+        ("compare -s 0 -d /no/such/file", "nvme,size=16M", 1, "/no/such/file"),
+        ("id-ns", "nvme,size=16M,cmb=5", 2, "BYTES|off"),
+        ("id-ns", "nvme,size=16M,zones=3M", 1, "zone size of namespace 1"),
         ("set-feature -f 7 -v 0", "nvme,size=16M", 2, "the driver's queues hang on it"),
         ("create-ns -s 100", "nvme,size=16M", 1, "Namespace Insufficient Capacity"),
         ("attach-ns -n 2", "nvme,size=16M", 1, "Invalid"),

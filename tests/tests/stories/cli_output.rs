@@ -28,7 +28,7 @@ fn devlist_has_camcontrols_form() {
         "<FLYSCH UFS MODEL 0001>            at scbus0 target 0 lun 0 (pass0,da0)\n\
          <FLYSCH UFS MODEL 0001>            at scbus0 target 0 lun 1 (pass1,da1)\n"
     );
-    let verbose = printed("devlist -v --on ufs --on ufs,mcq=2,size=64M");
+    let verbose = printed("devlist -vv --on ufs --on ufs,mcq=2,size=64M");
     for part in
         ["scbus0 on ufshci0 bus 0", "scbus1 on ufshci1 bus 0", "4 GiB", "64 MiB", "2 queues"]
     {

@@ -3,7 +3,11 @@
 //! One program links the stack once. One file of it:
 //! `cargo test --workspace --test stories image_edit::`.
 
+mod cam_geom;
+mod cam_ses;
+mod cli_cam;
 mod cli_copy;
+mod cli_emmc;
 mod cli_errors;
 mod cli_export;
 mod cli_interrupt;

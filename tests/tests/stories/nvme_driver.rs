@@ -4,7 +4,7 @@
 use flysch_api::command::{
     Command, Direction, Ended, Nvme as Language, Ordering, Port as _, Token,
 };
-use flysch_api::machine::{Clock as _, DmaRegion, Identity, Machine as _};
+use flysch_api::machine::{Clock as _, DmaRegion, Identity, Machine as _, Registers as _};
 use flysch_cam::Family as _;
 use flysch_models::faults::{Kind, Plan, Trigger};
 use flysch_models::machine::{Inline, Mode};
@@ -12,6 +12,8 @@ use flysch_models::nvme::{Config, NamespaceConfig, Nvme};
 use flysch_nvme::{AdminCommand, AdminData, Cause, Error, Host, Operation, Options, Port, State};
 use flysch_tests::apart::Apart;
 use flysch_wire::nvme::FeatureId;
+use flysch_wire::nvme::feature::{ApstEntry, Select};
+use flysch_wire::nvme::registers::{CMBMSC, CmbControl};
 use flysch_wire::nvme::{AdminOpcode, Status};
 
 type Model = Apart<Inline<Nvme>>;
@@ -170,14 +172,91 @@ fn controllers_without_lists_are_asked_for_each_namespace() {
     assert_eq!(unknown.err(), Some(Error::Step { step: "namespaces", cause }));
 }
 
+/// Doorbells in memory or not, submission queues in the controller's memory or not: data comes
+/// back, over the end of the rings and over resets.
+#[test]
+fn queues_and_doorbells_lie_where_the_controller_has_them() {
+    for (shadow_doorbells, controller_memory) in
+        [(false, 0), (true, 0), (false, 64 << 10), (true, 64 << 10)]
+    {
+        let machine =
+            machine_of(Config { controller_memory, ..Config::default() }, Identity::default());
+        let options = Options { shadow_doorbells, depth: 24, lanes: 2, ..Options::default() };
+        let host = host(&machine, options);
+        let placed = CmbControl::from_bits(machine.read32(CMBMSC).into());
+        assert_eq!(placed.cmse(), controller_memory > 0);
+        let mut ports = host.into_ports();
+        for reset in [false, true] {
+            if reset {
+                let host = ports[0].host_mut().expect("the host");
+                host.begin(Operation::Reset).expect("up");
+            }
+            for round in 0..5_u32 {
+                let block = |n: u32| u64::from(round * 24 + n);
+                for write in [true, false] {
+                    for n in 0..24 {
+                        let at = DRIVER + n as usize * 4096;
+                        let word = if write { block(n) + 1 } else { 0 };
+                        machine.memory().store64(at, word);
+                    }
+                    let command = |n| transfer(&machine, write, block(n), n);
+                    let ended = carry_out(&machine, &mut ports[0], (0..24).map(command).collect());
+                    assert_eq!(ended, [Ended::Good; 24]);
+                }
+                for n in 0..24 {
+                    assert_eq!(machine.memory().load64(DRIVER + n as usize * 4096), block(n) + 1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn structures_of_features_are_read_and_set() {
+    let machine = machine();
+    let mut host = host(&machine, Options { power_saving: true, ..Options::default() });
+    assert!(host.device().saves_power);
+    let read = |host: &mut Host<Model>, id| {
+        host.feature_data(&machine, id, Select::Current).expect("it has it").data
+    };
+    // From the states with I/O to state 3 after 100 ms, from there to 4 after as long: neither
+    // takes more than 15 ms.
+    let table = read(&mut host, FeatureId::Apst);
+    let entry = |state: usize| {
+        let bytes = table[state * 8..][..8].try_into().expect("eight bytes");
+        let entry = ApstEntry::from_bits(u64::from_le_bytes(bytes));
+        (entry.itps(), entry.itpt())
+    };
+    assert_eq!([0, 2, 3, 4].map(entry), [(3, 100), (3, 100), (4, 100), (0, 0)]);
+    assert_eq!(host.feature(&machine, FeatureId::Apst, Select::Current), Ok(1));
+    let name = 0x0102_0304_0506_0708_u64.to_le_bytes().to_vec();
+    host.set_feature_data(&machine, (FeatureId::HostId, 0), name.clone()).expect("a name");
+    assert_eq!(read(&mut host, FeatureId::HostId), name);
+    assert_eq!(host.feature(&machine, FeatureId::HostId, Select::Current), Ok(0));
+    assert_eq!(read(&mut host, FeatureId::Timestamp).len(), 8);
+    assert_eq!(read(&mut host, FeatureId::HostBehavior)[0], 1, "ACRE");
+    let supported = host.feature(&machine, FeatureId::Apst, Select::Supported);
+    assert_eq!(supported.map(|bits| bits & 4), Ok(4), "changeable");
+    // A reset forgets it, and bring-up says it again.
+    host.run(&machine, Operation::Reset).expect("a reset");
+    assert_eq!(read(&mut host, FeatureId::Apst), table);
+    let without = self::host(&machine, Options::default());
+    assert!(!without.device().saves_power);
+}
+
 /// Each fault alone, in the middle of 24 commands at once: all end, once each, those that say so
 /// well, and afterwards data goes both ways.
 #[test]
 fn every_fault_ends_every_command_once() {
     let recoverable = Kind::NVME.into_iter().filter(|kind| *kind != Kind::Unplugged);
     for kind in recoverable {
-        let machine = machine();
-        let options = Options { host_memory: 8 * MIB, depth: 32, ..Options::default() };
+        // Every other one with its queues in the controller's memory and doorbells in the host's.
+        let (shadow_doorbells, controller_memory) =
+            if (kind as u8).is_multiple_of(2) { (true, 64 << 10) } else { (false, 0) };
+        let config = Config { controller_memory, ..Config::default() };
+        let machine = machine_of(config, Identity::default());
+        let options =
+            Options { host_memory: 8 * MIB, depth: 32, shadow_doorbells, ..Options::default() };
         let mut port = host(&machine, options).into_ports().remove(0);
         let nth = if kind == Kind::ReadyStuck { 1 } else { 5 };
         let plan = Plan::none().with(kind, Trigger::Nth(nth));

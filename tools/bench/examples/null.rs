@@ -10,7 +10,7 @@ fn main() {
     let workload = Workload { order, depth: 32, requests_max: Some(count), ..Workload::default() };
     let mut lanes = [Null::new(1 << 30, 32, 32 * 4096)];
     let clock = RealClock::new();
-    let assignments = [Assignment { workload, lane: 0 }];
+    let assignments = [Assignment::new(workload, 0)];
     match run(&mut lanes, &clock, &assignments, Options::default()) {
         Ok(outcome) => {
             let statistics = &outcome.workers[0].statistics;

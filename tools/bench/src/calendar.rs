@@ -5,7 +5,7 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// `seconds` since 1970 as `Sat Nov 21 10:45:52 2026`.
-pub(crate) fn ctime(seconds: u64) -> String {
+pub fn ctime(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Years counted from 1 March, so that the leap day is the last of its year: 400 years have
     // 146 097 days, 719 468 days lie between 1 March of year 0 and 1970.

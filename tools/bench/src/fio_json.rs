@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer};
 use crate::calendar::ctime;
 use crate::published::Published;
 use crate::results::{
-    Areas, DirectionResults, Incident, JobResults, LATENCY_LIMITS, Latency, Results, TargetResults,
-    VerifyResults,
+    Areas, DirectionResults, Energy, Incident, JobResults, LATENCY_LIMITS, Latency, Results,
+    TargetResults, VerifyResults,
 };
 
 /// The document fio would write, ready to be serialised.
@@ -42,6 +42,8 @@ struct Target<'a> {
     bytes: u64,
     /// By who tells, then by what.
     incidents: BTreeMap<&'a str, BTreeMap<&'a str, u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    energy: Option<&'a Energy>,
 }
 
 #[derive(Debug, Serialize)]
@@ -201,6 +203,7 @@ impl<'a> Document<'a> {
             clock: &target.clock,
             block_size: target.block_size,
             bytes: target.bytes,
+            energy: target.energy.as_ref(),
             incidents: Incident::grouped(&target.incidents)
                 .map(|(source, group)| {
                     let counts = group.iter().map(|it| (it.what.as_str(), it.count));

@@ -106,6 +106,9 @@ impl JobFile {
         let mut file = Self::default();
         let mut job = Job::new(name);
         file.override_with(&mut job, options)?;
+        if let Some(message) = job.settings.contradiction() {
+            return Err(JobError { place: Place::CommandLine, message });
+        }
         file.finish(job, false);
         Ok(file)
     }
@@ -134,6 +137,16 @@ impl JobFile {
                 global = job;
             } else {
                 file.override_with(&mut job, overrides)?;
+                let absent = job
+                    .settings
+                    .wait_for
+                    .as_ref()
+                    .filter(|name| !file.jobs.iter().any(|other| other.name == **name));
+                let absent =
+                    absent.map(|name| format!("option `wait_for`: no job `{name}` before it"));
+                if let Some(message) = absent.or_else(|| job.settings.contradiction()) {
+                    return Err(JobError { place: section.place, message });
+                }
                 file.finish(job, true);
             }
         }
@@ -190,6 +203,12 @@ impl JobFile {
                 self.ignored.insert(name, reason);
                 if name == "ioengine" {
                     let engine = value.unwrap_or_default();
+                    if known::OTHER_ENGINES.contains(&engine) {
+                        return Err(fail(format!(
+                            "option `ioengine`: `{engine}` does no block I/O: there is nothing of \
+                             this job to run on a disk"
+                        )));
+                    }
                     job.settings.synchronous = Some(known::SYNCHRONOUS_ENGINES.contains(&engine));
                 }
             }
@@ -204,7 +223,7 @@ impl JobFile {
             job.options.insert(name.to_string(), value.to_string());
         }
         if name == "name" && *place != Place::CommandLine {
-            return Err(fail("option `name`: the section's name is the job's name".to_string()));
+            job.name.clone_from(&job.settings.workload.name);
         }
         Ok(())
     }

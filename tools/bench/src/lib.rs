@@ -16,7 +16,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod calendar;
+pub mod calendar;
 pub mod clock;
 pub mod csv;
 pub mod file;

@@ -2,11 +2,15 @@
 
 mod map;
 mod skew;
+mod stretches;
+mod strides;
 
 use crate::random::{Permutation, Random, mix};
 use crate::workload::{BlockSize, Direction, Distribution, Mix, Order, Workload};
 use map::Map;
-use skew::{Pareto, Zipf};
+use skew::{Bell, Pareto, Zipf};
+use stretches::Stretches;
+use strides::Zones;
 
 /// One request to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,7 @@ pub struct Pattern {
     walk: Walk,
     run: Run,
     trimmed: Option<Step>,
+    zones: Option<Box<Zones>>,
 }
 
 /// Where the next request goes, in units from the start of the region.
@@ -42,6 +47,9 @@ enum Walk {
     Free { units: u64 },
     Zipf { zipf: Zipf, scatter: Permutation },
     Pareto { pareto: Pareto, scatter: Permutation },
+    Bell { bell: Bell, scatter: Permutation },
+    Stretches(Stretches),
+    Sequence { blocks: Vec<u64>, next: usize, base: u64, step: u64, units: u64 },
 }
 
 /// Requests that follow each other before the next random jump.
@@ -101,6 +109,8 @@ impl Pattern {
     /// The sequence of `workload` over the `size` bytes at `offset`, which must hold at least one
     /// of its longest requests.
     pub fn new(workload: &Workload, offset: u64, size: u64) -> Self {
+        let zones = workload.strides.map(|strides| Box::new(Zones::new(strides, offset, size)));
+        let size = zones.as_ref().map_or(size, |zones| zones.range());
         let unit = workload.block_min().max(workload.align.unwrap_or(0));
         let units = size / u64::from(unit);
         let same_size = workload.block_min() == workload.block_max();
@@ -109,15 +119,25 @@ impl Pattern {
             Order::Sequential { .. } => 1,
         };
         let seed = mix(workload.seed);
-        let walk = match workload.order {
-            Order::Sequential { gap } => Walk::Sequential { gap, position: [0; 3] },
-            Order::Random { distribution: Distribution::Zipf(theta), .. } => {
+        let walk = match &workload.order {
+            &Order::Sequential { gap } => Walk::Sequential { gap, position: [0; 3] },
+            &Order::Random { distribution: Distribution::Zipf(theta), .. } => {
                 Walk::Zipf { zipf: Zipf::new(units, theta), scatter: Permutation::new(units, seed) }
             }
-            Order::Random { distribution: Distribution::Pareto(power), .. } => Walk::Pareto {
+            &Order::Random { distribution: Distribution::Pareto(power), .. } => Walk::Pareto {
                 pareto: Pareto::new(units, power),
                 scatter: Permutation::new(units, seed),
             },
+            &Order::Random { distribution: Distribution::Normal(wider), .. } => {
+                Walk::Bell { bell: Bell::new(units, wider), scatter: Permutation::new(units, seed) }
+            }
+            Order::Random { distribution: Distribution::Zoned(zones), .. } => {
+                Walk::Stretches(Stretches::new(zones, size, unit))
+            }
+            Order::Random { distribution: Distribution::Sequence { blocks, stride }, .. } => {
+                let step = if *stride { blocks.len() as u64 } else { 0 };
+                Walk::Sequence { blocks: blocks.clone(), next: 0, base: 0, step, units }
+            }
             Order::Random { each_once: true, .. } if run == 1 && same_size => {
                 Walk::Permuted { order: Permutation::new(units, seed), index: 0, units, seed }
             }
@@ -134,6 +154,7 @@ impl Pattern {
             walk,
             run: Run { length: run, left: 0, position: 0 },
             trimmed: None,
+            zones,
         }
     }
 
@@ -153,7 +174,11 @@ impl Pattern {
         };
         let wanted = self.sizes[direction.index()].pick(&mut self.random);
         let (place, length) = self.place(direction, wanted);
-        let step = Step { direction, offset: self.offset + place, length };
+        let offset = match &mut self.zones {
+            None => self.offset,
+            Some(zones) => zones.enter(length, &mut self.walk),
+        };
+        let step = Step { direction, offset: offset + place, length };
         if self.mix == Mix::TrimWrite {
             self.trimmed = Some(step);
         }
@@ -195,6 +220,17 @@ impl Pattern {
             }
             Walk::Zipf { zipf, scatter } => scatter.at(zipf.sample(&mut self.random)) * unit,
             Walk::Pareto { pareto, scatter } => scatter.at(pareto.sample(&mut self.random)) * unit,
+            Walk::Bell { bell, scatter } => scatter.at(bell.sample(&mut self.random)) * unit,
+            Walk::Stretches(stretches) => stretches.pick(direction, &mut self.random) * unit,
+            Walk::Sequence { blocks, next, base, step, units } => {
+                let block = (blocks[*next] + *base) % *units;
+                *next += 1;
+                if *next == blocks.len() {
+                    *next = 0;
+                    *base = (*base + *step) % *units;
+                }
+                block * unit
+            }
         };
         (place, u64::from(wanted).min(self.size - place) as u32)
     }

@@ -124,6 +124,9 @@ pub fn play<D: Device, C: Clock>(
         let outcome = runner::run(lanes, clock, &assignments, run_options)?;
         report(&members, &assignments, (&outcome.workers, &usage), &mut played);
         played.traces.extend(outcome.traces);
+        if outcome.halts {
+            break;
+        }
     }
     Ok(played)
 }
@@ -144,9 +147,13 @@ fn assign<'a, D: Device>(
         }
         let start = assignments.len();
         let workers = job.workers(geometry.bytes(), geometry.block_size).map_err(PlayError::Job)?;
+        // Who is waited for in an earlier stage has ended.
+        let waited = job.settings.wait_for.as_deref();
+        let waited = members.iter().filter(|member| Some(member.job.name.as_str()) == waited);
+        let after: Vec<usize> = waited.flat_map(|member| member.workers.clone()).collect();
         for workload in workers {
             let lane = assignments.len() % lanes.len();
-            assignments.push(Assignment { workload, lane });
+            assignments.push(Assignment { workload, lane, group: *group, after: after.clone() });
         }
         members.push(Member { job, group: *group, workers: start..assignments.len() });
     }

@@ -1,5 +1,6 @@
 //! What came out of a run, ready to be printed, written or drawn: plain serialisable values.
 
+mod energy;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -7,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::published::{Origin, Published};
+pub use energy::{Energy, EnergyPart};
 pub use summary::About;
 
 /// The results of one command: every target, every job.
@@ -47,6 +49,8 @@ pub struct TargetResults {
     pub is_bare: bool,
     /// What went wrong meanwhile, and what was done about it.
     pub incidents: Vec<Incident>,
+    /// What the device took from its supply meanwhile, if it is modelled.
+    pub energy: Option<Energy>,
 }
 
 /// Something that went wrong, or was done about it.
@@ -122,8 +126,8 @@ pub struct JobResults {
     pub block_bytes: u32,
     /// Requests in flight per worker.
     pub iodepth: u32,
-    /// errno-like code, as fio tells it: 5 for a failed request that ended it, 84 for data that is
-    /// not what was written, even if that was tolerated, else 0.
+    /// Number of `errno`, as fio tells it: of the failure that ended it (5 for most), 84 for data
+    /// that is not what was written, even if that was tolerated, else 0.
     pub error: i32,
     /// The failure that ended it, in words.
     pub failure: Option<String>,

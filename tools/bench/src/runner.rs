@@ -9,6 +9,8 @@
 
 pub(crate) mod buffers;
 mod checking;
+mod company;
+mod failure;
 mod pace;
 mod worker;
 
@@ -21,6 +23,8 @@ use crate::statistics::Statistics;
 use crate::trace::ring::Ring;
 use crate::verify::versions::Versions;
 use crate::workload::{Direction, Workload};
+use company::Company;
+pub use failure::BAD_DATA;
 use worker::Worker;
 
 /// One worker: what it does, and the lane it does it on.
@@ -30,6 +34,17 @@ pub struct Assignment {
     pub workload: Workload,
     /// Index of its device among the lanes.
     pub lane: usize,
+    /// Workers of one number end together, if their workloads say so.
+    pub group: u32,
+    /// Indices of the assignments that must have ended before it begins.
+    pub after: Vec<usize>,
+}
+
+impl Assignment {
+    /// A worker on `lane` that has nothing to do with others.
+    pub fn new(workload: Workload, lane: usize) -> Self {
+        Self { workload, lane, group: 0, after: Vec::new() }
+    }
 }
 
 /// How to run.
@@ -68,6 +83,8 @@ pub struct Outcome {
     pub workers: Vec<WorkerOutcome>,
     /// One trace per lane, if they were asked for.
     pub traces: Vec<Ring>,
+    /// A worker that has ended asks that nothing more begins ([`crate::workload::Ends::All`]).
+    pub halts: bool,
 }
 
 /// What came of one worker.
@@ -114,6 +131,21 @@ pub enum Failure {
         length: u32,
         /// What the device said.
         error: block::Error,
+    },
+    /// It was slower than demanded over a whole cycle.
+    #[error(
+        "{direction}s went at {rate} {unit} per second for a whole rate_cycle; {least} were \
+         demanded"
+    )]
+    TooSlow {
+        /// Which requests.
+        direction: Direction,
+        /// What was reached.
+        rate: u64,
+        /// What was demanded.
+        least: u64,
+        /// What is counted: bytes or requests.
+        unit: &'static str,
     },
     /// It did not bring back what was written.
     #[error("verify of the block at offset {offset}: {mismatch}{}", at_device(*offset, mismatch))]
@@ -251,8 +283,9 @@ pub fn run<D: Device, C: Clock>(
         .map(|_| (options.trace_records > 0).then(|| Ring::new(options.trace_records)))
         .collect();
     let start = clock.now();
-    workers.iter_mut().for_each(|worker| worker.start(start));
-    let mut rounds: u32 = 0;
+    let mut company = Company::new(assignments);
+    company.start(&mut workers, start);
+    let (mut rounds, mut over): (u32, usize) = (0, 0);
     loop {
         let mut round = Round::default();
         if shared.versions.is_some() {
@@ -262,7 +295,12 @@ pub fn run<D: Device, C: Clock>(
             round.busy |= collect(lane, clock, &mut workers, &mut shared, trace);
             round.join(refill(lane, index, clock, &mut workers, &mut shared));
         }
-        if workers.iter().all(Worker::is_done) {
+        let done = workers.iter().filter(|worker| worker.is_done()).count();
+        if done != over {
+            over = done;
+            company.settle(&mut workers, clock.now());
+        }
+        if done == workers.len() {
             break;
         }
         if !round.busy {
@@ -275,7 +313,8 @@ pub fn run<D: Device, C: Clock>(
         }
     }
     let traces = traces.into_iter().flatten().collect();
-    Ok(Outcome { workers: workers.into_iter().map(Worker::finish).collect(), traces })
+    let workers = workers.into_iter().map(Worker::finish).collect();
+    Ok(Outcome { workers, traces, halts: company.halts })
 }
 
 /// Takes every completion `lane` has. Whether there was one.

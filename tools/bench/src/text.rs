@@ -52,9 +52,30 @@ fn write_target(out: &mut String, target: &TargetResults) -> std::fmt::Result {
         writeln!(out)?;
         write_job(out, job)?;
     }
+    write_energy(out, target)?;
     write_incidents(out, target)?;
     if let Some(note) = clock_note(target) {
         writeln!(out, "\n{note}")?;
+    }
+    Ok(())
+}
+
+/// What the device took from its supply: of how many runs one line tells, of what in two more.
+fn write_energy(out: &mut String, target: &TargetResults) -> std::fmt::Result {
+    let Some(energy) = &target.energy else { return Ok(()) };
+    let per_gib = energy.joules_per_gib.map(|joules| format!(", {joules:.3} J/GiB"));
+    writeln!(
+        out,
+        "\nEnergy of the device: {:.3} J in {:.3} s{}, {:.3} W on average",
+        energy.joules,
+        energy.seconds,
+        per_gib.unwrap_or_default(),
+        energy.watts
+    )?;
+    for (kind, parts) in [("states", &energy.states), ("work", &energy.work)] {
+        let told: Vec<String> =
+            parts.iter().map(|part| format!("{} {:.3} J", part.name, part.joules)).collect();
+        writeln!(out, "  {kind:<9} {}", told.join(", "))?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Numbers with units, as fio writes and reads them.
 
+mod expression;
+
 use core::fmt;
 use std::time::Duration;
 
@@ -70,6 +72,9 @@ pub enum UnitError {
         /// What could have been.
         known: &'static str,
     },
+    /// It cannot be computed.
+    #[error("`{0}` is not a value that can be computed, like 4k*3 or (1g+64k)/2")]
+    Expression(String),
     /// It does not fit 64 bits.
     #[error("`{0}` is too large")]
     TooLarge(String),
@@ -78,11 +83,18 @@ pub enum UnitError {
 const SIZE_UNITS: &str = "use b, k, m, g, t or p";
 const TIME_UNITS: &str = "use us, ms, s, m, h or d";
 
-/// Reads a size or count: `4k`, `1g`, `0x200`, `512`.
+/// Reads a size or count: `4k`, `1g`, `0x200`, `512`, or what is computed of such: `5*1g/8`.
 ///
 /// # Errors
 /// [`UnitError`] naming the text.
 pub fn parse_size(text: &str, base: KiloBase) -> Result<u64, UnitError> {
+    if expression::is_one(text) {
+        return expression::value(text, base);
+    }
+    parse_plain_size(text, base)
+}
+
+fn parse_plain_size(text: &str, base: KiloBase) -> Result<u64, UnitError> {
     let (number, unit) = split(text)?;
     let unit = unit.to_ascii_lowercase();
     let (letter, rest) = unit.split_at(unit.chars().next().map_or(0, char::len_utf8));

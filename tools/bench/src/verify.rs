@@ -15,7 +15,7 @@
 //! | 32 | 2 | worker, from 1 |
 //! | 34 | 2 | sequence number of the write, low half word |
 //! | 36 | 4 | CRC-32C of bytes 0..36, not inverted at the end |
-//! | 40 | 4 or 16 | checksum of the rest of the unit |
+//! | 40 | 0 to 64 | checksum of the rest of the unit |
 //!
 //! The offset tells misplaced data, the seed tells stale data (an earlier write's number comes
 //! back out of it), and the payload, made from the seed alone, tells which bytes differ: a few
@@ -41,10 +41,32 @@ pub enum Method {
     Crc32c,
     /// The CRC-32 polynomial, most significant bit first, register from 0.
     Crc32,
+    /// The CRC-64 of Jones, reflected, register from 0.
+    Crc64,
+    /// CRC-16 (ARC).
+    Crc16,
+    /// CRC-7 (MMC), in the low bits.
+    Crc7,
     /// xxHash, 32 bits, seed 1.
     XxHash,
     /// MD5.
     Md5,
+    /// SHA-1, its five words little-endian.
+    Sha1,
+    /// SHA3-224.
+    Sha3_224,
+    /// SHA3-256.
+    Sha3_256,
+    /// SHA3-384.
+    Sha3_384,
+    /// SHA3-512.
+    Sha3_512,
+    /// None: only the header is checked.
+    Meta,
+    /// A header, and the pattern behind it.
+    PatternHeader,
+    /// The pattern alone. What was written earlier, or for another place, cannot be told from it.
+    Pattern,
 }
 
 /// CRC-32 as fio computes it.
@@ -59,15 +81,33 @@ const CRC32_FIO: crc::Algorithm<u32> = crc::Algorithm {
     residue: 0,
 };
 static CRC32: crc::Crc<u32> = crc::Crc::<u32>::new(&CRC32_FIO);
+static CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_REDIS);
+static CRC16: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_ARC);
+static CRC7: crc::Crc<u8> = crc::Crc::<u8>::new(&crc::CRC_7_MMC);
+
+/// Longest checksum, bytes.
+const SUM_MAX: usize = 64;
 
 impl Method {
-    /// All of them, by fio's name.
-    pub const NAMES: [(&'static str, Self); 5] = [
+    /// All of them, by fio's name. fio's `sha256` and `sha512` are not among them: what fio 3.33
+    /// stores for these is the end of the data and no checksum of it.
+    pub const NAMES: [(&'static str, Self); 16] = [
         ("crc32c", Self::Crc32c),
         ("crc32c-intel", Self::Crc32c),
         ("crc32", Self::Crc32),
+        ("crc64", Self::Crc64),
+        ("crc16", Self::Crc16),
+        ("crc7", Self::Crc7),
         ("xxhash", Self::XxHash),
         ("md5", Self::Md5),
+        ("sha1", Self::Sha1),
+        ("sha3-224", Self::Sha3_224),
+        ("sha3-256", Self::Sha3_256),
+        ("sha3-384", Self::Sha3_384),
+        ("sha3-512", Self::Sha3_512),
+        ("meta", Self::Meta),
+        ("pattern_hdr", Self::PatternHeader),
+        ("pattern", Self::Pattern),
     ];
 
     /// The method fio calls `name`.
@@ -77,44 +117,83 @@ impl Method {
 
     fn code(self) -> u16 {
         match self {
+            Self::Meta => 1,
             Self::Md5 => 2,
+            Self::Crc64 => 3,
             Self::Crc32 => 4,
             Self::Crc32c => 5,
+            Self::Crc16 => 7,
+            Self::Crc7 => 8,
+            Self::Sha3_224 => 11,
+            Self::Sha3_256 => 12,
+            Self::Sha3_384 => 13,
+            Self::Sha3_512 => 14,
             Self::XxHash => 15,
+            Self::Sha1 => 16,
+            Self::PatternHeader => 17,
+            Self::Pattern => 18,
         }
     }
 
     fn from_code(code: u16) -> Option<Self> {
-        match code {
-            2 => Some(Self::Md5),
-            4 => Some(Self::Crc32),
-            5 | 6 => Some(Self::Crc32c),
-            15 => Some(Self::XxHash),
-            _ => None,
-        }
+        // fio's second name of CRC-32C has a number of its own.
+        let code = if code == 6 { 5 } else { code };
+        Self::NAMES.into_iter().map(|(_, method)| method).find(|method| method.code() == code)
     }
 
     /// Bytes of the checksum.
     fn len(self) -> usize {
-        if self == Self::Md5 { 16 } else { 4 }
+        match self {
+            Self::Meta | Self::PatternHeader | Self::Pattern => 0,
+            Self::Crc7 => 1,
+            Self::Crc16 => 2,
+            Self::Crc32c | Self::Crc32 | Self::XxHash => 4,
+            Self::Crc64 => 8,
+            Self::Md5 => 16,
+            Self::Sha1 => 20,
+            Self::Sha3_224 => 28,
+            Self::Sha3_256 => 32,
+            Self::Sha3_384 => 48,
+            Self::Sha3_512 => 64,
+        }
+    }
+
+    /// Bytes before the payload.
+    fn head(self) -> usize {
+        if self == Self::Pattern { 0 } else { HEADER_LEN + self.len() }
     }
 
     /// The shortest unit it can work on: header, checksum and something to check.
     pub fn unit_min(self) -> u32 {
-        (HEADER_LEN + self.len() + 8) as u32
+        (self.head() + 8) as u32
+    }
+
+    /// Whether it is nothing without a pattern.
+    pub fn needs_pattern(self) -> bool {
+        matches!(self, Self::Pattern | Self::PatternHeader)
     }
 
     /// Checksum of `payload`; the first [`len`](Self::len) bytes count.
-    fn checksum(self, payload: &[u8]) -> [u8; 16] {
-        let mut sum = [0; 16];
+    fn checksum(self, payload: &[u8]) -> [u8; SUM_MAX] {
+        let mut sum = [0; SUM_MAX];
+        let mut put = |bytes: &[u8]| sum[..bytes.len()].copy_from_slice(bytes);
         match self {
-            Self::Md5 => sum.copy_from_slice(&md5::Md5::digest(payload)),
-            Self::Crc32c => sum[..4].copy_from_slice(&crc32c_raw(payload).to_le_bytes()),
-            Self::Crc32 => sum[..4].copy_from_slice(&CRC32.checksum(payload).to_le_bytes()),
-            Self::XxHash => {
-                let hash = xxhash_rust::xxh32::xxh32(payload, 1);
-                sum[..4].copy_from_slice(&hash.to_le_bytes());
+            Self::Meta | Self::PatternHeader | Self::Pattern => {}
+            Self::Md5 => put(&md5::Md5::digest(payload)),
+            Self::Crc32c => put(&crc32c_raw(payload).to_le_bytes()),
+            Self::Crc32 => put(&CRC32.checksum(payload).to_le_bytes()),
+            Self::Crc64 => put(&CRC64.checksum(payload).to_le_bytes()),
+            Self::Crc16 => put(&CRC16.checksum(payload).to_le_bytes()),
+            Self::Crc7 => put(&[CRC7.checksum(payload)]),
+            Self::XxHash => put(&xxhash_rust::xxh32::xxh32(payload, 1).to_le_bytes()),
+            Self::Sha1 => {
+                put(&sha1::Sha1::digest(payload));
+                sum[..20].chunks_exact_mut(4).for_each(<[u8]>::reverse);
             }
+            Self::Sha3_224 => put(&sha3::Sha3_224::digest(payload)),
+            Self::Sha3_256 => put(&sha3::Sha3_256::digest(payload)),
+            Self::Sha3_384 => put(&sha3::Sha3_384::digest(payload)),
+            Self::Sha3_512 => put(&sha3::Sha3_512::digest(payload)),
         }
         sum
     }
@@ -124,6 +203,57 @@ impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = Self::NAMES.iter().find(|(_, method)| method == self).map(|(name, _)| *name);
         f.write_str(name.unwrap_or("?"))
+    }
+}
+
+/// Bytes that are repeated from the begin of each unit on, in place of random ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    bytes: [u8; Self::MAX],
+    len: u8,
+}
+
+impl Pattern {
+    /// Longest pattern, bytes.
+    pub const MAX: usize = 64;
+
+    /// A pattern of these bytes; `None` for none, and for too many.
+    pub fn new(text: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Self::MAX];
+        bytes.get_mut(..text.len()).filter(|to| !to.is_empty())?.copy_from_slice(text);
+        Some(Self { bytes, len: text.len() as u8 })
+    }
+
+    /// Fills what begins at byte `at` of a unit.
+    fn fill(&self, bytes: &mut [u8], at: usize) {
+        let pattern = &self.bytes[..self.len.into()];
+        let pattern = pattern.iter().cycle().skip(at % pattern.len());
+        bytes.iter_mut().zip(pattern).for_each(|(to, from)| *to = *from);
+    }
+}
+
+/// How the content of units is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// The checksum.
+    pub method: Method,
+    /// What the payload is made of; random bytes without one.
+    pub pattern: Option<Pattern>,
+}
+
+impl From<Method> for Form {
+    fn from(method: Method) -> Self {
+        Self { method, pattern: None }
+    }
+}
+
+impl Form {
+    /// Fills `payload`, which begins at byte `at` of its unit.
+    fn fill(&self, payload: &mut [u8], at: usize, seed: u64) {
+        match &self.pattern {
+            Some(pattern) => pattern.fill(payload, at),
+            None => fill(payload, seed),
+        }
     }
 }
 
@@ -150,10 +280,14 @@ impl Version {
 }
 
 /// Makes `unit` the content of the `unit.len()` bytes at `offset`.
-pub fn stamp(unit: &mut [u8], method: Method, offset: u64, version: &Version, now: Instant) {
-    let payload_at = HEADER_LEN + method.len();
+pub fn stamp(unit: &mut [u8], form: &Form, offset: u64, version: &Version, now: Instant) {
+    let method = form.method;
+    let payload_at = method.head();
     let seed = version.payload_seed();
-    fill(&mut unit[payload_at..], seed);
+    form.fill(&mut unit[payload_at..], payload_at, seed);
+    if method == Method::Pattern {
+        return;
+    }
     let checksum = method.checksum(&unit[payload_at..]);
     unit[HEADER_LEN..payload_at].copy_from_slice(&checksum[..method.len()]);
     let length = unit.len() as u32;
@@ -281,10 +415,14 @@ impl fmt::Display for Mismatch {
 /// How it differs.
 pub fn check(
     unit: &[u8],
-    method: Method,
+    form: &Form,
     offset: u64,
     expected: Option<&Version>,
 ) -> Result<(), Mismatch> {
+    let method = form.method;
+    if method == Method::Pattern {
+        return same(unit, form, 0, 0);
+    }
     let u16_at = |at: usize| u16::from_le_bytes([unit[at], unit[at + 1]]);
     let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -321,17 +459,27 @@ pub fn check(
             Mismatch::OtherRun
         });
     }
-    let payload_at = HEADER_LEN + method.len();
+    let payload_at = method.head();
+    if method == Method::PatternHeader {
+        return same(&unit[payload_at..], form, payload_at, seed);
+    }
     let checksum = method.checksum(&unit[payload_at..]);
     if unit[HEADER_LEN..payload_at] == checksum[..method.len()] {
         return Ok(());
     }
     let mut written = vec![0; unit.len() - HEADER_LEN];
-    fill(&mut written[method.len()..], seed);
+    form.fill(&mut written[method.len()..], payload_at, seed);
     // The checksum of what was written, not of what is there.
     let right = method.checksum(&written[method.len()..]);
     written[..method.len()].copy_from_slice(&right[..method.len()]);
     Err(difference(&unit[HEADER_LEN..], &written, HEADER_LEN))
+}
+
+/// Checks that `payload`, which begins at byte `at` of its unit, is what is filled in there.
+fn same(payload: &[u8], form: &Form, at: usize, seed: u64) -> Result<(), Mismatch> {
+    let mut written = vec![0; payload.len()];
+    form.fill(&mut written, at, seed);
+    if payload == written { Ok(()) } else { Err(difference(payload, &written, at)) }
 }
 
 /// The byte with the one flipped bit that keeps `header` from being one.

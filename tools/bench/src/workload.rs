@@ -3,7 +3,7 @@
 use core::fmt;
 use std::time::Duration;
 
-use crate::verify::Method;
+use crate::verify::{Form, Method, Pattern};
 
 /// Which way data moves. The order is fio's: read, write, trim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ impl Mix {
 }
 
 /// In which order the blocks are visited.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Order {
     /// One after the other; after each, `gap` bytes are skipped (negative: backwards).
     Sequential {
@@ -81,7 +81,7 @@ pub enum Order {
 }
 
 /// How likely each block of a random workload is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
     /// All alike.
     Uniform,
@@ -89,6 +89,47 @@ pub enum Distribution {
     Zipf(f64),
     /// Pareto's law with this power, 0..1: smaller is more skewed.
     Pareto(f64),
+    /// A bell curve; its flanks are made wider by so many percent of the blocks.
+    Normal(f64),
+    /// Stretches of the region with their shares, by direction; within each all blocks are alike.
+    Zoned([Vec<Stretch>; 3]),
+    /// These blocks one after the other, again and again. `stride`: each round begins as many
+    /// blocks further on as there are in the list.
+    Sequence {
+        /// Numbers of blocks.
+        blocks: Vec<u64>,
+        /// Whether rounds move on.
+        stride: bool,
+    },
+}
+
+/// A part of the region that gets a part of the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Percent of the requests.
+    pub share: u32,
+    /// How much of the region, behind the stretch before.
+    pub size: StretchSize,
+}
+
+/// How long a [`Stretch`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StretchSize {
+    /// So many percent of the region.
+    Percent(u32),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// A region visited zone by zone (fio: `zonemode=strided`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strides {
+    /// Bytes transferred in each zone before the next begins.
+    pub size: u64,
+    /// Bytes of a zone.
+    pub range: u64,
+    /// Bytes between zones.
+    pub skip: u64,
 }
 
 /// How long requests are, in bytes.
@@ -167,6 +208,8 @@ pub enum Fill {
 pub struct Verify {
     /// The checksum.
     pub method: Method,
+    /// What is written instead of random bytes.
+    pub pattern: Option<Pattern>,
     /// Bytes per header and checksum; `None`: the greatest length that divides all block sizes.
     pub interval: Option<u32>,
     /// Stop at the first mismatch.
@@ -175,6 +218,13 @@ pub struct Verify {
     pub read_back: bool,
     /// Do not write: read what an earlier run with the same options wrote.
     pub only: bool,
+}
+
+impl Verify {
+    /// How the content is made.
+    pub fn form(&self) -> Form {
+        Form { method: self.method, pattern: self.pattern }
+    }
 }
 
 /// Limits on how fast requests are issued.
@@ -188,6 +238,14 @@ pub struct Pace {
     pub think_time_us: u64,
     /// Requests between pauses; at least 1.
     pub think_requests: u64,
+    /// Requests arrive as by chance (a Poisson process), instead of evenly.
+    pub poisson: bool,
+    /// Least bytes per second by direction, over each cycle; 0 is no demand.
+    pub bytes_min: [u64; 3],
+    /// Least requests per second by direction, over each cycle; 0 is no demand.
+    pub requests_min: [u64; 3],
+    /// A cycle, milliseconds; 0 is one of a second.
+    pub cycle_ms: u64,
 }
 
 impl Pace {
@@ -196,7 +254,36 @@ impl Pace {
         self.bytes_per_second == [0; 3]
             && self.requests_per_second == [0; 3]
             && self.think_time_us == 0
+            && !self.has_least()
     }
+
+    /// Whether it must not be slower than something.
+    pub fn has_least(&self) -> bool {
+        self.bytes_min != [0; 3] || self.requests_min != [0; 3]
+    }
+}
+
+/// Workers that share what there is by weight (fio: `flow`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Which of them share.
+    pub id: u32,
+    /// This worker's part, at least 1.
+    pub weight: u32,
+}
+
+/// Who ends when a worker has ended (fio: `exitall`, `exit_what`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ends {
+    /// Nobody.
+    #[default]
+    Alone,
+    /// All workers of its group.
+    Group,
+    /// All that run now.
+    Stage,
+    /// All, and those that have not begun.
+    All,
 }
 
 /// After which failures a workload goes on.
@@ -219,6 +306,8 @@ pub struct Workload {
     pub mix: Mix,
     /// Which blocks.
     pub order: Order,
+    /// Zone by zone, with gaps between.
+    pub strides: Option<Strides>,
     /// Request lengths by direction.
     pub block_size: [BlockSize; 3],
     /// Offsets of random requests are multiples of this; `None`: of the shortest request.
@@ -262,6 +351,15 @@ pub struct Workload {
     pub verify: Option<Verify>,
     /// What does not end the run.
     pub tolerance: Tolerance,
+    /// Errors that do not end the run either, whatever `tolerance` says: numbers of `errno`, by
+    /// direction of the request; the third list is for data that is not what was written.
+    pub ignored: [Vec<i32>; 3],
+    /// Whom it shares with.
+    pub flow: Option<Flow>,
+    /// Who ends when it has ended.
+    pub ends: Ends,
+    /// Who ends when it has failed.
+    pub ends_failed: Ends,
 }
 
 impl Default for Workload {
@@ -271,6 +369,7 @@ impl Default for Workload {
             name: String::from("job"),
             mix: Mix::Only(Direction::Read),
             order: Order::Sequential { gap: 0 },
+            strides: None,
             block_size: [const { BlockSize::Fixed(4096) }; 3],
             align: None,
             segments: 1,
@@ -292,6 +391,10 @@ impl Default for Workload {
             fill: Fill::Random,
             verify: None,
             tolerance: Tolerance::default(),
+            ignored: Default::default(),
+            flow: None,
+            ends: Ends::default(),
+            ends_failed: Ends::default(),
         }
     }
 }

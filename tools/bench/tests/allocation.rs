@@ -38,7 +38,7 @@ fn calls(workload: &Workload, requests: u64) -> u64 {
     let mut lanes = [Null::new(1 << 30, 64, 64 * 65_536)];
     let clock = RealClock::new();
     let workload = Workload { requests_max: Some(requests), ..workload.clone() };
-    let assignments = vec![Assignment { workload, lane: 0 }; 2];
+    let assignments = vec![Assignment::new(workload, 0); 2];
     let before = CALLS.load(Ordering::Relaxed);
     let options = Options { trace_records: 1000, ..Options::default() };
     let outcome = run(&mut lanes, &clock, &assignments, options).unwrap();
@@ -55,6 +55,7 @@ fn a_hundred_times_the_requests_make_not_one_allocation_more() {
     let plain = Workload { order: random, depth: 16, ..Workload::default() };
     let mixed = Workload { mix, block_size, fill: Fill::Refill, flush_every: 7, ..plain.clone() };
     let verify = Verify {
+        pattern: None,
         method: Method::Crc32c,
         interval: None,
         fatal: true,

@@ -6,6 +6,7 @@ pub mod block;
 pub mod budget;
 pub mod instant;
 pub mod instant_ahci;
+pub mod instant_emmc;
 pub mod instant_nvme;
 pub mod measure;
 pub mod path;

@@ -5,7 +5,7 @@
 
 use flysch_api::block::{Device, Operation, Request};
 use flysch_api::command::{
-    Ata, Cdb, Command, Direction, Ended, Nvme, Ordering, Port, Protocol, Token,
+    Ata, Cdb, Command, Direction, Ended, Mmc, Nvme, Ordering, Port, Protocol, Token,
 };
 use flysch_api::data::Data;
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant, Machine};
@@ -16,6 +16,7 @@ use crate::block::{self, Top};
 use crate::budget::{Budget, Goal};
 use crate::instant::{InstantMachine, Order};
 use crate::instant_ahci::AhciInstantMachine;
+use crate::instant_emmc::EmmcInstantMachine;
 use crate::instant_nvme::NvmeInstantMachine;
 
 const DRIVER_BYTES: usize = 1 << 20;
@@ -49,6 +50,8 @@ pub enum Controller {
     Nvme,
     /// SATA.
     Ahci,
+    /// eMMC with a queueing engine.
+    Emmc,
     /// None: what is measured stands on no driver.
     None,
 }
@@ -85,7 +88,7 @@ impl Case {
 }
 
 /// Everything that is measured.
-pub const CASES: [Case; 23] = [
+pub const CASES: [Case; 26] = [
     case("driver-mcq", "driver, MCQ, depth 32, in order", Layer::Driver, 192, Met(200)),
     Case {
         order: Order::Shuffled,
@@ -131,15 +134,15 @@ pub const CASES: [Case; 23] = [
             Missed(420),
         )
     },
-    nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 163, Missed(130)),
+    nvme("driver-nvme", "driver, NVMe, depth 32", Layer::Driver, 130, Met(130)),
     Case {
         depth: 1,
-        ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 363, Goal::None)
+        ..nvme("driver-nvme-1", "driver, NVMe, depth 1", Layer::Driver, 343, Goal::None)
     },
-    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 266, Missed(230)),
+    nvme("disk-nvme", "disk and driver, NVMe, depth 32", Layer::Disk, 230, Met(230)),
     Case {
         depth: 1,
-        ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 488, Goal::None)
+        ..nvme("disk-nvme-1", "disk and driver, NVMe, depth 1", Layer::Disk, 463, Goal::None)
     },
     Case {
         segments: 2,
@@ -147,7 +150,7 @@ pub const CASES: [Case; 23] = [
             "disk-nvme-list",
             "disk and driver, NVMe, depth 32, 2 segments as pages",
             Layer::Disk,
-            606,
+            572,
             Goal::None,
         )
     },
@@ -157,6 +160,12 @@ pub const CASES: [Case; 23] = [
         ..ahci("driver-ahci-1", "driver, AHCI, depth 1", Layer::Driver, 459, Goal::None)
     },
     ahci("disk-ahci", "disk and driver, AHCI, depth 32", Layer::Disk, 281, Met(300)),
+    emmc("driver-emmc", "driver, CQHCI, depth 31", Layer::Driver, 132, Met(220)),
+    Case {
+        depth: 1,
+        ..emmc("driver-emmc-1", "driver, CQHCI, depth 1", Layer::Driver, 378, Goal::None)
+    },
+    emmc("disk-emmc", "disk and driver, CQHCI, depth 31", Layer::Disk, 223, Met(320)),
     way(
         "null",
         "a disk that has done everything when its doorbell rings, depth 32",
@@ -223,6 +232,17 @@ const fn ahci(
     Case { controller: Controller::Ahci, ..case(name, what, layer, bound, goal) }
 }
 
+const fn emmc(
+    name: &'static str,
+    what: &'static str,
+    layer: Layer,
+    bound: u64,
+    goal: Goal,
+) -> Case {
+    // One of the 32 tasks is that of direct commands.
+    Case { controller: Controller::Emmc, depth: 31, ..case(name, what, layer, bound, goal) }
+}
+
 const fn case(
     name: &'static str,
     what: &'static str,
@@ -244,6 +264,7 @@ pub fn run(case: &Case, count: u32) {
         (Layer::NullDisk, _) => block::run_alone(case.depth, count),
         (_, Controller::Nvme) => run_nvme(case, count),
         (_, Controller::Ahci) => run_ahci(case, count),
+        (_, Controller::Emmc) => run_emmc(case, count),
         _ => run_ufs(case, count),
     }
 }
@@ -281,6 +302,18 @@ fn run_ahci(case: &Case, count: u32) {
     host.bring_up(&machine).expect("bring-up");
     // Sectors of 4096 bytes or not, the driver does not look.
     let read = Ata::transfer(false, 0, 8, false);
+    measure(&machine, host.into_ports().remove(0), (0, read), case, count);
+}
+
+fn run_emmc(case: &Case, count: u32) {
+    let machine = EmmcInstantMachine::new(8 << 20);
+    let timing = flysch_emmc::Timing::Legacy;
+    let options = flysch_emmc::Options { interrupts: false, timing, ..Default::default() };
+    let memory = machine.memory().carve(0, DRIVER_BYTES);
+    let mut host =
+        flysch_emmc::Host::new(machine.clone(), memory, options).expect("options that fit");
+    host.bring_up(&machine).expect("bring-up");
+    let read = Mmc::transfer(false, 0, 8, false);
     measure(&machine, host.into_ports().remove(0), (0, read), case, count);
 }
 

@@ -2,19 +2,20 @@
 
 mod files;
 mod flash;
+mod iosched;
 mod options;
+mod profiles;
+mod study;
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use flysch_api::block::Device;
-use flysch_api::machine::Clock;
 use flysch_bench::jobfile::JobFile;
-use flysch_bench::play::{self, Demand, PlayError, PlayOptions, Played};
+use flysch_bench::play::{self, Demand, PlayError, PlayOptions};
 use flysch_bench::published::{Column, Origin};
-use flysch_bench::results::{Incident, Results, TargetResults};
+use flysch_bench::results::{Energy, Incident, Results, TargetResults};
 use flysch_bench::{csv, fio_json, report, text};
-use flysch_rig::{ClockKind, Needs, Target, Visitor};
+use flysch_rig::{ClockKind, Needs, Target};
 
 use crate::failure::Failure;
 use crate::file::Named;
@@ -38,7 +39,9 @@ Examples:
   flysch bench --on ufs --on ufs,mcq=4 --rw=randread --bs=4k --iodepth=32 --runtime=1
   flysch bench jobs.fio --on ufs@qemu --runtime=2 --json
   flysch bench --on rig.toml:mirror/gm0 --rw=randwrite --iodepth=32 --runtime=1
-  flysch bench flash --html flash.html")]
+  flysch bench flash --html flash.html
+  flysch bench profiles
+  flysch bench study --html study.html")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     other: Option<Other>,
@@ -67,6 +70,10 @@ pub(crate) struct Arguments {
     /// Requests each lane's trace keeps per stage: the last ones.
     #[arg(long, value_name = "NUMBER", default_value_t = TRACE_RECORDS)]
     trace_records: usize,
+    /// An I/O scheduler before every lane: `default`, or rules such as
+    /// `read-latency=2000,delete-depth=1`; see docs/cam.md.
+    #[arg(long, value_name = "RULES")]
+    iosched: Option<iosched::Chosen>,
     #[command(flatten)]
     jobs: JobOptions,
 }
@@ -76,6 +83,10 @@ pub(crate) struct Arguments {
 enum Other {
     /// Measure UBIFS and JFFS2 on raw flash, beside the chip itself.
     Flash(flash::Arguments),
+    /// Measure every profile of every model against published figures.
+    Profiles(profiles::Arguments),
+    /// Compare UFS, NVMe, eMMC and SATA: areas, energy, an equal device, a phone's day.
+    Study(study::Arguments),
 }
 
 fn parse_clock(text: &str) -> Result<ClockKind, String> {
@@ -89,8 +100,12 @@ fn parse_clock(text: &str) -> Result<ClockKind, String> {
 
 /// Runs workloads.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    if let Some(Other::Flash(arguments)) = &arguments.other {
-        return flash::run(arguments, output);
+    match &arguments.other {
+        Some(Other::Flash(arguments)) => return flash::run(arguments, output),
+        Some(Other::Profiles(arguments)) => return profiles::run(arguments, output),
+        Some(Other::Study(arguments)) => return study::run(arguments, output),
+
+        None => {}
     }
     let jobs = Jobs::of(arguments)?;
     let targets = targets(arguments)?;
@@ -211,11 +226,18 @@ fn run_on(
     let mut show = |fraction: f64| progress.set((fraction * 1000.0) as u64);
     let trace_records = if arguments.trace.is_some() { arguments.trace_records.max(1) } else { 0 };
     let options = PlayOptions { trace_records, progress: Some(&mut show) };
-    let before = stack.incidents();
-    let played = stack.visit(Play { file, options });
+    let (before, energy) = (stack.incidents(), stack.energy());
+    let mut scheduled = Vec::new();
+    let played = match arguments.iosched {
+        None => stack.play(file, options),
+        Some(rules) => {
+            stack.visit(iosched::Scheduled { file, options, rules, incidents: &mut scheduled })
+        }
+    };
     drop(progress);
     let why = stack.failure();
-    let incidents = Incident::between(&before, &stack.incidents());
+    let mut incidents = Incident::between(&before, &stack.incidents());
+    incidents.extend(scheduled.into_iter().filter(|incident| incident.count > 0));
     let mut played = played.map_err(|error| match error {
         _ if why.is_some() => Failure::of(name, why.as_deref().unwrap_or_default()),
         PlayError::Run(flysch_bench::runner::Error::Stalled { .. }) => Failure::of(name, error),
@@ -249,58 +271,19 @@ fn run_on(
         origin: target.origin(),
         is_bare: target.is_bare(),
         incidents,
+        energy: energy.and_then(|before| Some(Energy::between(&before, &stack.energy()?))),
     };
     Ok((results, played.traces))
 }
 
-/// A job file on its way into a stack.
-struct Play<'a> {
-    file: &'a JobFile,
-    options: PlayOptions<'a>,
-}
-
-impl Visitor for Play<'_> {
-    type Output = Result<Played, PlayError>;
-
-    fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
-        play::play(lanes, clock, self.file, self.options)
-    }
-}
-
-/// Lanes, slots and buffers for `demand` on `target`. Only controllers with several queues have
-/// more than one lane.
-fn needs(on: &On, demand: &Demand) -> Needs {
-    let queues = match on {
-        On::Target(target) => queues(target),
-        // As many as all of its disks have.
-        On::Provider(..) => RIG_LANES,
-    };
-    let lanes = u32::from(queues).min(demand.workers).max(1);
-    // Workers are dealt out in turn, so the fullest lane has at most this share, rounded up to
-    // whole workers.
-    let share = u64::from(demand.workers.div_ceil(lanes));
-    let memory = demand.memory.saturating_mul(share).div_ceil(u64::from(demand.workers.max(1)));
-    Needs {
-        lanes: lanes as u16,
-        queue_depth: demand.depth.max(1),
-        memory: usize::try_from(memory).unwrap_or(usize::MAX).max(4096),
-    }
-}
-
-/// Most lanes of a provider of a rig.
+/// Most lanes of a provider of a rig: as many as all of its disks have.
 const RIG_LANES: u8 = 31;
 
-/// Queues of a target, each a lane.
-fn queues(target: &Target) -> u8 {
-    match target {
-        Target::Ufs(ufs) => ufs.mcq.unwrap_or(1),
-        Target::UfsQemu(qemu) => qemu.mcq.unwrap_or(1),
-        Target::Nvme(nvme) => nvme.queues,
-        Target::NvmeQemu(qemu) => qemu.queues,
-        Target::UfsPci(pci) => pci.mcq.unwrap_or(1),
-        Target::NvmePci(pci) => pci.queues,
-        Target::Emmc(emmc) => emmc.lanes,
-        _ => 1,
+/// Lanes, slots and buffers for `demand`.
+fn needs(on: &On, demand: &Demand) -> Needs {
+    match on {
+        On::Target(target) => Needs::of(target, demand),
+        On::Provider(..) => Needs::with_queues(RIG_LANES, demand),
     }
 }
 

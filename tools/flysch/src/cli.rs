@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{bench, copy, devlist, export, geom, gstat, image, nvme, pci, serve, ufs};
+use crate::{bench, cam, copy, devlist, emmc, export, geom, gstat, image, nvme, pci, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -28,12 +28,16 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run workloads and show where the time of each I/O goes.
     Bench(bench::Arguments),
-    /// List the logical units of a target.
+    /// List what is on the buses of targets.
     Devlist(devlist::Arguments),
+    /// Devices and commands to them, as camcontrol(8) has them.
+    Cam(cam::Arguments),
     /// Manage a UFS device: descriptors, attributes, flags, power, errors.
     Ufs(ufs::Arguments),
     /// Manage an NVMe controller: identify, logs, features, namespaces, format, firmware.
     Nvme(nvme::Arguments),
+    /// Manage an eMMC device or SD card: registers, protection, partitions, RPMB, health.
+    Emmc(emmc::Arguments),
     /// Copy between a file and a target, either way.
     Copy(copy::Arguments),
     /// Open flash images: UBI, UBIFS, JFFS2, raw dumps.

@@ -2,6 +2,7 @@
 //! verbs.
 
 mod array;
+mod cache;
 mod copy;
 mod label;
 mod list;
@@ -136,6 +137,9 @@ enum Action {
     /// Failures on purpose.
     #[command(subcommand)]
     Nop(nop::Verb),
+    /// Blocks that were read are kept.
+    #[command(subcommand)]
+    Cache(cache::Verb),
     /// Targets.
     #[command(subcommand)]
     Disk(list::Verb),
@@ -232,6 +236,7 @@ fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<()
         Action::Multipath(verb) => multipath::run(session, verb, output),
         Action::Raid(verb) => raid::run(session, verb, output),
         Action::Nop(verb) => nop::run(session, verb, output),
+        Action::Cache(verb) => cache::run(session, verb, output),
         Action::Disk(verb) => list::run(session, "DISK", verb, output),
         Action::Md(verb) => list::run(session, "MD", verb, output),
         Action::Tree => tree::run(session, output),

@@ -2,11 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cam;
 mod cleanup;
 mod cli;
 mod confirm;
 mod copy;
 mod devlist;
+mod emmc;
 mod export;
 mod failure;
 mod file;
@@ -47,8 +49,10 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
     match command {
         Command::Bench(arguments) => bench::run(arguments, output),
         Command::Devlist(arguments) => devlist::run(arguments, output),
+        Command::Cam(arguments) => cam::run(arguments, output),
         Command::Ufs(arguments) => ufs::run(arguments, output),
         Command::Nvme(arguments) => nvme::run(arguments, output),
+        Command::Emmc(arguments) => emmc::run(arguments, output),
         Command::Copy(arguments) => copy::run(arguments, output),
         Command::Image(arguments) => image::run(arguments, output),
         Command::Geom(arguments) => geom::run(arguments, output),

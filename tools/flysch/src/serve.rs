@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use flysch_files::SocketFile;
-use flysch_rig::{ClockKind, NvmeTarget, Served, Target, UfsTarget};
+use flysch_rig::{ClockKind, EmmcTarget, NvmeTarget, Served, Target, UfsTarget};
 use flysch_vfio_user::{Event, Server, Turn};
 use serde_json::{Value, json};
 
@@ -25,10 +25,10 @@ pub(crate) use control::{Arguments as ControlArguments, run as control};
 The client is a virtual machine monitor; QEMU 11 or later takes the device with
   -object memory-backend-memfd,id=m0,size=1G,share=on -machine memory-backend=m0 -m 1G
   -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'
-The guest's own driver (Linux: ufshcd-pci, nvme) finds it. `flysch serve-ctl` injects faults
+The guest's own driver (Linux: ufshcd-pci, nvme, sdhci-pci) finds it. `flysch serve-ctl` injects faults
 meanwhile, over SOCKET.ctl. The command ends by SIGTERM or Ctrl-C and takes its sockets away.")]
 pub(crate) struct Arguments {
-    /// The device: `ufs` or `nvme` with its keys. Time is real; faults count from power on.
+    /// The device: `ufs`, `nvme` or `emmc` with its keys. Time is real; faults count from power on.
     #[arg(value_name = "TARGET")]
     target: Target,
     /// The socket to make.
@@ -41,11 +41,12 @@ type Asked = (control::Order, Sender<Value>);
 
 /// Serves until a signal comes.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let (Target::Ufs(UfsTarget { clock, .. }) | Target::Nvme(NvmeTarget { clock, .. })) =
-        &arguments.target
+    let (Target::Ufs(UfsTarget { clock, .. })
+    | Target::Nvme(NvmeTarget { clock, .. })
+    | Target::Emmc(EmmcTarget { clock, .. })) = &arguments.target
     else {
         return Err(Failure::usage(
-            "only a modelled device can be served: `ufs` or `nvme` and its keys",
+            "only a modelled device can be served: `ufs`, `nvme` or `emmc` and its keys",
         ));
     };
     if *clock == ClockKind::Virtual {

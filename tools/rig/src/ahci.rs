@@ -8,6 +8,7 @@ use flysch_cam::{Disk, Shape, ada};
 use flysch_files::Made;
 use flysch_models::ahci::{Ahci as Model, Attached, Config, DiskConfig};
 use flysch_models::machine::Inline;
+use flysch_models::media::energy::Energy;
 use flysch_models::store::{FileStore, Store};
 
 use crate::error::Error;
@@ -261,6 +262,10 @@ impl<M: Witness> Open for Ahci<M> {
         let kinds = port.errors().counts().map(|(kind, _)| (kind, count(kind)));
         all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
         all
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

@@ -7,6 +7,7 @@ use flysch_emmc::{Device, ErrorLog, Host, Operation, Options, Output, Port, Queu
 use flysch_files::Made;
 use flysch_models::emmc::{Config, Emmc as Model};
 use flysch_models::machine::Inline;
+use flysch_models::media::energy::Energy;
 use flysch_models::store::{FileStore, Store};
 
 use crate::error::Error;
@@ -91,7 +92,7 @@ fn model_options(target: &EmmcTarget, needs: &Needs) -> Options {
 }
 
 /// The model of `target`, whose image has so many bytes.
-fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Config, Error> {
+pub(crate) fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Config, Error> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let store = target.image.as_deref().map(|path| FileStore::open(path, size)).transpose()?;
     Ok(Config {
@@ -221,6 +222,10 @@ impl<M: Witness> Open for Emmc<M> {
         let kinds = self.host().errors().counts();
         all.extend(kinds.map(|(kind, count)| incidents::incident("driver", kind.name(), count)));
         all
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
     }
 
     fn failure(&self) -> Option<String> {

@@ -90,10 +90,12 @@ pub enum Error {
         present: String,
     },
     /// The namespace is no disk.
-    #[error("namespace {namespace} is zoned, and no disk: blocks cannot be written in any order")]
+    #[error("namespace {namespace} is of command set {set}, which has no blocks of a disk")]
     CommandSet {
         /// Its id.
         namespace: u32,
+        /// The command set.
+        set: u8,
     },
     /// The logical unit could not be opened.
     #[error(transparent)]

@@ -1,12 +1,13 @@
 //! What went wrong on a stack, from everybody who counts, and why it ended.
 
-use flysch_api::machine::Machine;
+use flysch_api::machine::{Clock, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::Statistics;
 use flysch_models::ahci::Ahci;
 use flysch_models::emmc::Emmc;
 use flysch_models::faults::{Injector, Kind, Plan};
 use flysch_models::machine::Inline;
+use flysch_models::media::energy::Energy;
 use flysch_models::nvme::Nvme;
 use flysch_models::store::FullFile;
 use flysch_models::ufs::{Loss, Threaded, Ufs as Model};
@@ -26,6 +27,11 @@ pub(crate) trait Witness: Machine {
     fn arm(&self, plan: Plan) {
         let _ = plan;
     }
+
+    /// What the device took from its supply so far, if it is modelled.
+    fn energy(&self) -> Option<Energy> {
+        None
+    }
 }
 
 impl Witness for Inline<Model> {
@@ -39,6 +45,11 @@ impl Witness for Inline<Model> {
 
     fn arm(&self, plan: Plan) {
         self.with_model(|model| model.arm_faults(plan));
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        let now = self.now();
+        self.with_model(|model| Some(model.energy(now)))
     }
 }
 
@@ -54,6 +65,11 @@ impl Witness for Inline<Nvme> {
     fn arm(&self, plan: Plan) {
         self.with_model(|model| model.arm_faults(plan));
     }
+
+    fn energy(&self) -> Option<Energy> {
+        let now = self.now();
+        self.with_model(|model| Some(model.energy(now)))
+    }
 }
 
 impl Witness for Inline<Ahci> {
@@ -68,15 +84,17 @@ impl Witness for Inline<Ahci> {
     fn arm(&self, plan: Plan) {
         self.with_model(|model| model.arm_faults(plan));
     }
+
+    fn energy(&self) -> Option<Energy> {
+        let now = self.now();
+        // Targets have one disk.
+        self.with_model(|model| (0..32).find_map(|port| model.energy(port, now)))
+    }
 }
 
 impl Witness for Inline<Emmc> {
     fn injected(&self) -> Vec<Incident> {
-        self.with_model(|model| {
-            let mut all = of_faults(model.faults(), &Kind::EMMC, model.lost());
-            all.extend(model.full_files().map(|full| of_full(&full)));
-            all
-        })
+        self.with_model(|model| of_emmc(model))
     }
 
     fn failure(&self) -> Option<String> {
@@ -85,6 +103,11 @@ impl Witness for Inline<Emmc> {
 
     fn arm(&self, plan: Plan) {
         self.with_model(|model| model.arm_faults(plan));
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        let now = self.now();
+        self.with_model(|model| Some(model.energy(now)))
     }
 }
 
@@ -102,6 +125,11 @@ impl Witness for Threaded {
 
     fn arm(&self, plan: Plan) {
         self.with_model(|model| model.arm_faults(plan));
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        let now = self.now();
+        self.with_model(move |model| model.energy(now))
     }
 }
 
@@ -131,6 +159,13 @@ pub(crate) fn of_model(model: &Model) -> Vec<Incident> {
 /// What the NVMe model counts.
 pub(crate) fn of_nvme(model: &Nvme) -> Vec<Incident> {
     let mut all = of_faults(model.faults(), &Kind::NVME, model.lost());
+    all.extend(model.full_files().map(|full| of_full(&full)));
+    all
+}
+
+/// What the eMMC model counts.
+pub(crate) fn of_emmc(model: &Emmc) -> Vec<Incident> {
+    let mut all = of_faults(model.faults(), &Kind::EMMC, model.lost());
     all.extend(model.full_files().map(|full| of_full(&full)));
     all
 }

@@ -7,7 +7,9 @@ use flysch_api::command::Port;
 use flysch_api::crypto::CryptoContext;
 use flysch_api::data::BadData;
 use flysch_api::machine::{DmaRegion, Instant};
-use flysch_cam::{Disk, Family};
+use flysch_bench::file::File;
+use flysch_bench::null::Null;
+use flysch_cam::{Disk, Family, Tags};
 
 use crate::open::Needs;
 
@@ -46,6 +48,36 @@ where
     }
 }
 
+/// A lane whose queue can be looked at, and made shorter; a lane without commands has none.
+pub(crate) trait Tagged {
+    /// How the queue stands.
+    fn tags(&self) -> Option<Tags> {
+        None
+    }
+
+    /// Has at most so many commands in flight; answers how many that is.
+    fn set_tags(&mut self, tags: u32) -> Option<u32> {
+        let _ = tags;
+        None
+    }
+}
+
+impl<P: Port> Tagged for Lane<P>
+where
+    P::Protocol: Family,
+{
+    fn tags(&self) -> Option<Tags> {
+        Some(self.disk.tags())
+    }
+
+    fn set_tags(&mut self, tags: u32) -> Option<u32> {
+        Some(self.disk.set_tags(tags))
+    }
+}
+
+impl Tagged for File {}
+impl Tagged for Null {}
+
 impl<P: Port> block::Device for Lane<P>
 where
     P::Protocol: Family,
@@ -63,6 +95,13 @@ where
         match self.crypto {
             None => self.disk.submit(request, now),
             Some(disk) => self.submit_encrypted(request, disk, now),
+        }
+    }
+
+    fn submit_ordered(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        match self.crypto {
+            None => self.disk.submit_ordered(request, now),
+            Some(_) => Err(Refused::Invalid(Error::Unsupported)),
         }
     }
 

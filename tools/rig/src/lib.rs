@@ -18,7 +18,9 @@ pub mod lane;
 pub mod nvme;
 mod open;
 mod pci;
+mod play;
 pub mod rig;
+mod scsi;
 mod seat;
 pub mod size;
 mod stack;
@@ -34,6 +36,7 @@ pub use function::{Served, serve};
 pub use image::{ImageError, ImageFault};
 pub use nvme::NvmeControl;
 pub use open::{Needs, Visitor};
+pub use scsi::{ScsiCommand, ScsiData, ScsiReply, scsi_command};
 pub use stack::{Plain, Stack};
 pub use target::{
     AhciQemuTarget, AhciTarget, CardKind, CardQemuTarget, ClockKind, CryptoTarget, EmmcTarget,

@@ -1,15 +1,22 @@
 //! NVMe stacks: machine, driver, ports, disks.
 
-use flysch_api::machine::{DmaRegion, Identity, Machine};
+use flysch_api::command::{Command, Direction, Ended, NotStarted, NvmeCommand, NvmeStatus};
+use flysch_api::command::{Ordering, Port as _, Token};
+use flysch_api::data::Data;
+use flysch_api::machine::{DmaRegion, Identity, Machine, Wake};
 use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, nda};
 use flysch_files::Made;
 use flysch_models::machine::Inline;
-use flysch_models::nvme::{Config, NamespaceConfig, Nvme as Model};
+use flysch_models::media::energy::Energy;
+use flysch_models::nvme::{Config, NamespaceConfig, Nvme as Model, ZoneConfig};
 use flysch_models::store::{FileStore, Store};
-use flysch_nvme::{AdminCommand, AdminReply, Device, ErrorLog, Host, Operation, Options, Output};
-use flysch_nvme::{Port, Quirks};
+use flysch_nvme::{
+    AdminCommand, AdminData, AdminReply, Device, ErrorLog, Host, Operation, Options, Output,
+};
+use flysch_nvme::{Namespace, Port, Quirks};
 use flysch_wire::nvme::registers::{Cap, Version};
+use flysch_wire::nvme::zone;
 
 use crate::error::Error;
 use crate::image::{self, Image};
@@ -53,17 +60,29 @@ pub trait NvmeControl {
     /// Lets so many milliseconds pass.
     fn rest(&mut self, millis: u32);
 
+    /// A command to a namespace to its end, whatever that is; its data has room in the memory of
+    /// the stack.
+    ///
+    /// # Errors
+    /// What the driver says; [`Recovered`](flysch_nvme::Error::Recovered) if a recovery ended it.
+    fn io(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error>;
+}
+
+impl dyn NvmeControl + '_ {
     /// An admin command to its end, whatever that is.
     ///
     /// # Errors
     /// What the driver says.
-    fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error> {
+    pub fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error> {
         match self.operate(Operation::Admin(Box::new(command)))? {
             Output::Admin(reply) => Ok(reply),
             Output::None => Err(flysch_nvme::Error::NotUp),
         }
     }
 }
+
+/// How long a command to a namespace may take, ms (Linux: 30 s).
+const IO_MS: u32 = 30_000;
 
 /// The modelled machine in this thread.
 pub type NvmeMachine = Inline<Model>;
@@ -120,7 +139,13 @@ fn model_options(target: &NvmeTarget, needs: &Needs, disks: usize) -> Options {
     let wanted = target.profile.host_memory.map_or(0, |memory| memory.preferred);
     let host_memory = target.host_memory.min(wanted);
     let options = driver_options(target.queues, needs);
-    Options { host_memory, lanes: options.lanes * disks as u16, ..options }
+    Options {
+        host_memory,
+        shadow_doorbells: target.shadow_doorbells,
+        power_saving: target.power_saving,
+        lanes: options.lanes * disks as u16,
+        ..options
+    }
 }
 
 /// The model of `target`, whose image has so many bytes.
@@ -129,6 +154,11 @@ pub(crate) fn model_config(target: &NvmeTarget, image: Option<u64>) -> Result<Co
     let namespace = |id| {
         let block_size = target.block_size;
         let mut space = NamespaceConfig { block_size, ..NamespaceConfig::memory(size) };
+        space.zones = (target.zone_bytes > 0).then_some(ZoneConfig {
+            size: target.zone_bytes,
+            open_max: 0,
+            active_max: 0,
+        });
         if let Some(path) = target.image.as_deref().filter(|_| id == target.namespace) {
             space.store = Some(Store::File(FileStore::open(path, size)?));
         }
@@ -143,6 +173,8 @@ pub(crate) fn model_config(target: &NvmeTarget, image: Option<u64>) -> Result<Co
         queues,
         vectors: if target.vectors { queues + 1 } else { 1 },
         sgls: target.sgls,
+        shadow_doorbells: target.shadow_doorbells,
+        controller_memory: target.controller_memory,
         volatile_cache: target.faults.cuts_power(),
         faults: target.faults_from.at_power_on(&target.faults),
         seed: target.seed,
@@ -155,15 +187,30 @@ pub(crate) fn open_qemu(
     target: &NvmeQemuTarget,
     needs: &Needs,
 ) -> Result<Nvme<flysch_qemu::Machine>, Error> {
-    let options = driver_options(target.queues, needs);
+    let options = Options {
+        sgls: target.sgls,
+        shadow_doorbells: target.shadow_doorbells,
+        ..driver_options(target.queues, needs)
+    };
     let plan = plan::<flysch_qemu::Machine>(&options, needs);
     let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
+    let (other, _) = image::for_qemu(None, target.size)?;
+    let unit = |lun| {
+        let is_disk = lun + 1 == target.namespace;
+        let backing = if is_disk { backing.clone() } else { other.clone() };
+        flysch_qemu::Unit { lun, backing, read_only: false }
+    };
     let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
         program: target.qemu.clone(),
-        controller: flysch_qemu::Controller::Nvme { block_size: target.block_size },
+        controller: flysch_qemu::Controller::Nvme(flysch_qemu::NvmeDevice {
+            block_size: target.block_size,
+            memory_mib: target.memory_mib,
+            zone_bytes: target.zone_bytes,
+            controllers: target.controllers,
+        }),
         queues: target.queues,
         memory_bytes: plan.total() as u64,
-        units: vec![flysch_qemu::Unit { lun: 0, backing, read_only: false }],
+        units: (0..target.namespaces).map(unit).collect(),
         socket: None,
     })?;
     let version = machine.version();
@@ -280,6 +327,10 @@ impl<M: Witness> Open for Nvme<M> {
         all
     }
 
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
+    }
+
     fn failure(&self) -> Option<String> {
         self.machine.failure()
     }
@@ -289,11 +340,84 @@ impl<M: Witness> Open for Nvme<M> {
     }
 }
 
+/// Passes a command to a namespace through a port that has nothing else to do.
+fn pass<M: Machine>(
+    port: &mut Port<M>,
+    clock: &M,
+    memory: &DmaRegion,
+    command: AdminCommand,
+) -> Result<AdminReply, flysch_nvme::Error> {
+    use flysch_nvme::Error;
+    let (direction, bytes) = match &command.data {
+        AdminData::None => (Direction::None, 0),
+        AdminData::In(bytes) => (Direction::FromDevice, *bytes as usize),
+        AdminData::Out(data) => (Direction::ToDevice, data.len()),
+    };
+    if bytes > memory.len() {
+        return Err(Error::Unsupported("more data than the stack has memory for"));
+    }
+    if let AdminData::Out(data) = &command.data {
+        memory.write(0, data);
+    }
+    let data = if bytes > 0 { memory.slice(0, bytes as u32).into() } else { Data::NONE };
+    let (opcode, cdw10) = (command.opcode, command.cdw10);
+    let millis = command.timeout_ms.unwrap_or(IO_MS);
+    let command = Command::<flysch_api::command::Nvme> {
+        unit: command.nsid.into(),
+        payload: NvmeCommand { opcode, cdw10, ..NvmeCommand::default() },
+        direction,
+        data,
+        crypto: None,
+        ordering: Ordering::Simple,
+        deadline: clock.now().after_nanos(u64::from(millis) * 1_000_000),
+        token: Token::new(0),
+    };
+    port.start(command, clock.now()).map_err(|declined| match declined.why {
+        NotStarted::Full => Error::Busy,
+        NotStarted::Gone => Error::Gone,
+        NotStarted::BadData(_) | NotStarted::Unsupported => {
+            Error::Unsupported("data that one command cannot move")
+        }
+    })?;
+    port.ring(clock.now());
+    let ended = loop {
+        if let Some(outcome) = port.poll(clock.now()) {
+            break outcome.ended;
+        }
+        let until = port.poll_at();
+        if clock.wait(until) == Wake::Idle && until.is_none() {
+            return Err(Error::Gone);
+        }
+    };
+    let status = match ended {
+        Ended::Good => NvmeStatus::default(),
+        Ended::Answered => port.failure().status,
+        Ended::Gone | Ended::NoUnit => return Err(Error::Gone),
+        Ended::TimedOut | Ended::Aborted | Ended::Reset | Ended::Host => {
+            return Err(Error::Recovered);
+        }
+    };
+    let mut data = Vec::new();
+    if direction == Direction::FromDevice {
+        data.resize(bytes, 0);
+        memory.read(0, &mut data);
+    }
+    Ok(AdminReply { status, data })
+}
+
 /// The shape of the disk on the namespace.
 fn disk_shape(device: &Device, id: u32) -> Result<Shape, Error> {
     match device.namespaces.iter().find(|space| space.id == id) {
-        Some(space) if space.command_set != 0 => Err(Error::CommandSet { namespace: id }),
-        Some(space) => Ok(nda::shape(id, &device.controller, &space.data)?),
+        Some(Namespace { command_set: set @ (1 | 3..), .. }) => {
+            Err(Error::CommandSet { namespace: id, set: *set })
+        }
+        Some(space) => {
+            let shape = nda::shape(id, &device.controller, &space.data)?;
+            // Zones are written from their begin to their end, which no user of a disk does.
+            let is_zoned = space.command_set == zone::COMMAND_SET;
+            let write_protected = shape.write_protected || is_zoned;
+            Ok(Shape { write_protected, ..shape })
+        }
         None => {
             let present: Vec<String> =
                 device.namespaces.iter().map(|space| space.id.to_string()).collect();
@@ -306,6 +430,13 @@ impl<M: Machine> NvmeControl for Nvme<M> {
     fn operate(&mut self, operation: Operation) -> Result<Output, flysch_nvme::Error> {
         let machine = self.machine.clone();
         self.host_mut().run(&machine, operation)
+    }
+
+    fn io(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error> {
+        let clock = self.machine.clone();
+        let lane = &mut self.lanes[0];
+        let memory = lane.memory.clone();
+        pass(lane.disk.port_mut(), &clock, &memory, command)
     }
 
     fn rest(&mut self, millis: u32) {

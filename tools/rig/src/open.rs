@@ -4,7 +4,9 @@ use flysch_api::block::Device;
 use flysch_api::machine::Clock;
 use flysch_bench::results::Incident;
 use flysch_files::Made;
+use flysch_models::media::energy::Energy;
 
+use crate::lane::Tagged;
 use crate::target::ClockKind;
 
 /// What the user of a stack needs of it.
@@ -36,7 +38,7 @@ pub trait Visitor {
 
 /// What every kind of stack has.
 pub(crate) trait Open {
-    type Lane: Device;
+    type Lane: Device + Tagged;
     type Clock: Clock;
 
     fn parts(&mut self) -> (&mut [Self::Lane], &Self::Clock);
@@ -45,6 +47,8 @@ pub(crate) trait Open {
     fn about(&self) -> (&str, ClockKind);
     /// Everything that went wrong so far.
     fn incidents(&self) -> Vec<Incident>;
+    /// What the device took from its supply so far, if it is modelled.
+    fn energy(&self) -> Option<Energy>;
     /// Why the machine beneath ended or could not do its work.
     fn failure(&self) -> Option<String>;
     /// The file that was made for it.

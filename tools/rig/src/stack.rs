@@ -6,7 +6,9 @@ use flysch_bench::clock::RealClock;
 use flysch_bench::file::{File, Options as FileOptions};
 use flysch_bench::null::Null;
 use flysch_bench::results::Incident;
+use flysch_cam::Tags;
 use flysch_files::Made;
+use flysch_models::media::energy::Energy;
 use flysch_models::ufs::Threaded;
 
 use crate::ahci::{self, Ahci, AhciControl, AhciMachine};
@@ -14,6 +16,7 @@ use crate::blocks::{Blocks, OnDevice};
 use crate::emmc::{self, Emmc, EmmcControl, EmmcMachine};
 use crate::error::Error;
 use crate::image::{ImageError, make};
+use crate::lane::Tagged;
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
 use crate::open::{Needs, Open, Visitor};
 use crate::seat::Seat;
@@ -93,7 +96,7 @@ pub struct Plain<D> {
     cause: fn(&D) -> Option<&str>,
 }
 
-impl<D: Device> Open for Plain<D> {
+impl<D: Device + Tagged> Open for Plain<D> {
     type Lane = D;
     type Clock = RealClock;
 
@@ -111,6 +114,10 @@ impl<D: Device> Open for Plain<D> {
 
     fn incidents(&self) -> Vec<Incident> {
         Vec::new()
+    }
+
+    fn energy(&self) -> Option<Energy> {
+        None
     }
 
     fn failure(&self) -> Option<String> {
@@ -273,10 +280,28 @@ impl Stack {
         each!(self, stack => stack.incidents())
     }
 
+    /// What the device took from its supply so far, if it is modelled.
+    pub fn energy(&self) -> Option<Energy> {
+        each!(self, stack => stack.energy())
+    }
+
     /// Why the machine beneath ended or could not do its work, in words: QEMU's end, a full disk
     /// of this machine. The device could only tell an error of its own.
     pub fn failure(&self) -> Option<String> {
         each!(self, stack => stack.failure())
+    }
+
+    /// How the queue of the disk's first lane stands, if it speaks commands.
+    pub fn tags(&self) -> Option<Tags> {
+        each!(self, stack => stack.first().tags())
+    }
+
+    /// Has at most so many commands in flight on every lane; answers how many that is.
+    pub fn set_tags(&mut self, tags: u32) -> Option<u32> {
+        each!(self, stack => {
+            let lanes = stack.parts().0.iter_mut();
+            lanes.map(|lane| lane.set_tags(tags)).last().flatten()
+        })
     }
 
     /// Keeps a file that was made for it. Without this it is removed with the stack, and when the

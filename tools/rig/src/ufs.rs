@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use flysch_api::command::NotStarted;
 use flysch_api::crypto::CryptoContext;
 use flysch_api::machine::{DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
@@ -12,6 +13,7 @@ use flysch_cam::scan::SCRATCH_BYTES;
 use flysch_cam::{Disk, Peripheral, Shape};
 use flysch_files::Made;
 use flysch_models::machine::Inline;
+use flysch_models::media::energy::Energy;
 use flysch_models::store::{FileStore, Store};
 use flysch_models::ufs::{Config, Threaded, Ufs as Model, UnitConfig};
 use flysch_ufs::policy::{Policy, Rules};
@@ -28,6 +30,7 @@ use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Needs, Open, Visitor};
 use crate::pci;
+use crate::scsi::{ScsiCommand, ScsiReply, scsi_command};
 use crate::seat::{Seat, Unit};
 use crate::target::{
     ClockKind, CryptoTarget, FaultsFrom, PciWait, QemuTarget, UfsPciTarget, UfsTarget,
@@ -73,6 +76,16 @@ pub trait Control {
     fn controller(&self) -> Controller;
     /// Its crypto engine, if it has one.
     fn crypto(&self) -> Option<&CryptoEngine>;
+    /// A SCSI command to its end, whatever that is.
+    ///
+    /// # Errors
+    /// It was not carried out.
+    fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted>;
+    /// Looks for logical units again, and answers those there are now.
+    ///
+    /// # Errors
+    /// No unit answers.
+    fn rescan(&mut self) -> Result<&[Peripheral], Error>;
 }
 
 /// What is known of a host controller.
@@ -113,6 +126,7 @@ fn model_options(target: &UfsTarget, needs: &Needs, disks: usize) -> Options {
         write_booster: Some(target.write_booster),
         event_interrupts: target.event_interrupts,
         aggregation: target.aggregation,
+        auto_hibern8_us: target.auto_hibern8_us,
         ..driver_options(target.mcq, needs, target.gear, disks)
     }
 }
@@ -384,6 +398,10 @@ impl<M: Witness> Open for Ufs<M> {
         all
     }
 
+    fn energy(&self) -> Option<Energy> {
+        self.machine.energy()
+    }
+
     fn failure(&self) -> Option<String> {
         self.machine.failure()
     }
@@ -416,6 +434,19 @@ impl<M: Machine> Control for Ufs<M> {
 
     fn device(&self) -> &Device {
         self.host().device()
+    }
+
+    fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted> {
+        let machine = self.machine.clone();
+        let Lane { disk, memory, .. } = &mut self.lanes[0];
+        scsi_command(disk.port_mut(), &machine, memory, command)
+    }
+
+    fn rescan(&mut self) -> Result<&[Peripheral], Error> {
+        let machine = self.machine.clone();
+        let Lane { disk, memory, .. } = &mut self.lanes[0];
+        self.peripherals = flysch_cam::scan(disk.port_mut(), &machine, memory)?;
+        Ok(&self.peripherals)
     }
 
     fn link(&self) -> Link {

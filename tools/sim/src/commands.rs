@@ -99,7 +99,7 @@ pub(crate) enum Results {
 /// Options of `seeds`.
 #[derive(Args)]
 pub(crate) struct Seeds {
-    /// What the worlds are made of: ufs, nvme or ahci.
+    /// What the worlds are made of: ufs, nvme, ahci or emmc.
     #[arg(long, value_name = "STACK", default_value_t)]
     on: On,
     /// First seed.
@@ -113,13 +113,28 @@ pub(crate) struct Seeds {
     requests: u64,
     /// What goes wrong, instead of what the seed chooses, such as `timeout:0.001,power:n500`.
     #[arg(long)]
-    faults: Option<Faults>,
+    faults: Option<Given>,
     /// Only seeds that are I modulo N.
     #[arg(long, value_name = "I/N", default_value_t)]
     shard: Shard,
     /// Where results go, one line of JSON for each seed; seeds that are in it are left out.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+}
+
+/// A plan of faults as it was given.
+#[derive(Clone)]
+struct Given {
+    text: String,
+    plan: Faults,
+}
+
+impl std::str::FromStr for Given {
+    type Err = <Faults as std::str::FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self { text: text.to_owned(), plan: text.parse()? })
+    }
 }
 
 /// A flag that Ctrl-C sets; a second one ends the program at once.
@@ -166,7 +181,7 @@ impl Cuts {
             return self.campaign(plan);
         }
         if self.list {
-            WORKLOADS.iter().for_each(|one| println!("{:<20} {}", one.name, one.about));
+            WORKLOADS.iter().for_each(|one| say!("{:<20} {}", one.name, one.about));
             return Ok(End::Good);
         }
         some(&self.worlds()?, self.workload.is_some() || self.world.is_some(), &plan)
@@ -206,7 +221,7 @@ impl Cuts {
         }
         if self.list {
             for number in chosen {
-                println!("{number:>7} {}", space.world(number));
+                say!("{number:>7} {}", space.world(number));
             }
             return Ok(End::Good);
         }
@@ -222,7 +237,7 @@ impl Cuts {
             bar.set_message(format!("{} cuts, {} wrong", total.cuts, total.wrong));
             for finding in &line.findings {
                 let (problem, again) = (&finding.problem, &finding.again);
-                bar.suspend(|| println!("{problem}\n  again: {again}"));
+                bar.suspend(|| say!("{problem}\n  again: {again}"));
             }
         };
         let begun = std::time::Instant::now();
@@ -234,14 +249,14 @@ impl Cuts {
             0 => String::new(),
             count => format!(", {count} were done already"),
         };
-        println!(
+        say!(
             "{worlds} of {} worlds{left_out}: {} cuts, {} wrong, {seconds:.0} s",
             space.len(),
             total.cuts,
             total.wrong
         );
         if stopped {
-            println!("stopped; the same command goes on{}", self.out.map_or(" with --out", |_| ""));
+            say!("stopped; the same command goes on{}", self.out.map_or(" with --out", |_| ""));
         }
         Ok(match (total.wrong, stopped) {
             (0, true) => End::Stopped,
@@ -261,20 +276,20 @@ fn some(worlds: &[World], is_named: bool, plan: &cuts::Plan) -> Result<End, Stri
         let report = match workload.run(setting, &cuts::Plan { depth, ..plan.clone() }) {
             Ok(report) => report,
             Err(why) => {
-                println!("{name:<26} failed without a cut: {why}");
+                say!("{name:<26} failed without a cut: {why}");
                 good = false;
                 continue;
             }
         };
-        println!("{name:<26} {report}, {:.1} s", begun.elapsed().as_secs_f64());
+        say!("{name:<26} {report}, {:.1} s", begun.elapsed().as_secs_f64());
         for cuts::Failure { cuts, problem } in &report.failures {
-            println!("  {problem}");
-            println!("    again: flysch-sim cuts --world {world} --cut {cuts}");
+            say!("  {problem}");
+            say!("    again: flysch-sim cuts --world {world} --cut {cuts}");
         }
         tried += report.tried();
         good &= report.failed == 0;
     }
-    println!("{tried} cuts tried");
+    say!("{tried} cuts tried");
     Ok(End::of(good))
 }
 
@@ -289,8 +304,8 @@ impl Results {
             merged.take(BufReader::new(file)).map_err(|e| format!("{name}: cannot read: {e}"))?;
         }
         match json {
-            true => println!("{}", serde_json::to_string(&merged).map_err(|e| e.to_string())?),
-            false => print!("{merged}"),
+            true => say!("{}", serde_json::to_string(&merged).map_err(|e| e.to_string())?),
+            false => say!("{}", merged.to_string().trim_end_matches('\n')),
         }
         Ok(End::of(merged.is_good()))
     }
@@ -318,11 +333,11 @@ impl Seeds {
                 continue;
             }
             if stop.load(Ordering::Relaxed) {
-                println!("stopped before seed {seed}");
+                say!("stopped before seed {seed}");
                 print(on, &totals);
                 return Ok(if good { End::Stopped } else { End::Wrong });
             }
-            let plan = self.faults.clone();
+            let plan = self.faults.as_ref().map(|given| given.plan.clone());
             let outcome = world::run(&Wish { on, seed, requests, plan, mistake: None });
             let mut line = json!({ "on": on.name(), "seed": seed, "requests": requests });
             match outcome {
@@ -334,10 +349,12 @@ impl Seeds {
                 }
                 Err(violation) => {
                     good = false;
-                    let again = format!(
-                        "flysch-sim seeds --on {on} --first {seed} --count 1 --requests {requests}"
-                    );
-                    println!("seed {seed}: {violation}\n  again: {again}");
+                    let faults = self.faults.as_ref();
+                    let faults = faults.map(|given| format!(" --faults {}", given.text));
+                    let faults = faults.unwrap_or_default();
+                    let wish = format!("--count 1 --requests {requests}{faults}");
+                    let again = format!("flysch-sim seeds --on {on} --first {seed} {wish}");
+                    say!("seed {seed}: {violation}\n  again: {again}");
                     line["violation"] = violation.to_string().into();
                     line["again"] = again.into();
                 }
@@ -355,19 +372,17 @@ fn print(on: On, totals: &Totals) {
     let Totals { worlds, requests, failed, outcomes, compared, nanos, .. } = totals;
     let ended: u64 = requests.iter().sum();
     let faults: u64 = totals.faults.iter().sum();
-    println!("{worlds} worlds, {ended} requests ended, each once; {failed} of them with an error");
+    say!("{worlds} worlds, {ended} requests ended, each once; {failed} of them with an error");
     let [reads, writes, flushes, deletes] = requests;
-    println!("  {reads} reads, {writes} writes, {flushes} flushes, {deletes} deletions");
+    say!("  {reads} reads, {writes} writes, {flushes} flushes, {deletes} deletions");
     let Outcomes { started, good, answered, driver, gone } = outcomes;
-    println!(
-        "  {started} commands ended, each once: {good} well, {answered} as the device answered,"
-    );
-    println!("  {driver} by the driver, {gone} when the controller was gone");
-    println!("  {} MiB compared", compared >> 20);
-    println!("  {} s of virtual time", nanos / 1_000_000_000);
-    println!("{faults} faults");
+    say!("  {started} commands ended, each once: {good} well, {answered} as the device answered,");
+    say!("  {driver} by the driver, {gone} when the controller was gone");
+    say!("  {} MiB compared", compared >> 20);
+    say!("  {} s of virtual time", nanos / 1_000_000_000);
+    say!("{faults} faults");
     let known = Kind::ALL.iter().zip(totals.faults).filter(|(kind, _)| on.kinds().contains(kind));
     for (kind, count) in known {
-        println!("  {count:>7} {kind}");
+        say!("  {count:>7} {kind}");
     }
 }

@@ -1,6 +1,9 @@
 //! `flysch-sim seeds`: many worlds, one seed each, and what happened in them.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod say;
+
 mod commands;
 
 use std::process::ExitCode;
@@ -88,25 +91,25 @@ fn wear_out(plan: &wear::Plan) -> bool {
     let report = match wear::run(plan) {
         Ok(report) => report,
         Err(why) => {
-            println!("{why}");
+            say!("{why}");
             return false;
         }
     };
     let hours = |ns: u64| ns as f64 / 3.6e12;
     let done = report.statistics;
     let (time, busy) = (hours(report.time_ns), hours(report.busy_ns));
-    println!("{time:.1} hours, the chip busy for {busy:.1}; {} LEBs changed", report.changes);
-    println!("  {} erases, {} moves to level wear", done.erases, done.moves);
-    println!("  {} moves for bit errors, {} writes recovered", done.scrubs, done.recovered_writes);
-    println!("  {} tortures, {} power losses", done.tortures, report.power_losses);
-    println!("  {} LEBs compared, none wrong", report.compared);
+    say!("{time:.1} hours, the chip busy for {busy:.1}; {} LEBs changed", report.changes);
+    say!("  {} erases, {} moves to level wear", done.erases, done.moves);
+    say!("  {} moves for bit errors, {} writes recovered", done.scrubs, done.recovered_writes);
+    say!("  {} tortures, {} power losses", done.tortures, report.power_losses);
+    say!("  {} LEBs compared, none wrong", report.compared);
     let (least, most) = report.erases;
-    println!("erase counters {least} to {most}, never more than {} apart", report.widest);
+    say!("erase counters {least} to {most}, never more than {} apart", report.widest);
     let first = report.first_bad_ns.map_or("none".into(), |ns| format!("{:.1} h", hours(ns)));
-    println!("{} bad blocks, the first after {first}", report.bad);
+    say!("{} bad blocks, the first after {first}", report.bad);
     match report.end {
-        Some(why) => println!("{why}"),
-        None => println!("the device takes changes"),
+        Some(why) => say!("{why}"),
+        None => say!("the device takes changes"),
     }
     report.end.is_some() && report.widest <= plan.threshold + plan.threshold / 8
 }

@@ -645,6 +645,8 @@ fn some_plan(random: &mut Random, kinds: &[Kind]) -> Plan {
             Kind::EnableGlitch | Kind::AutoHibern8 | Kind::ReadyStuck => 2,
             Kind::NoLog => 2,
             Kind::ListStuck | Kind::Deaf => 30,
+            // Flushes.
+            Kind::SwitchError | Kind::BusyStuck => 5,
             _ => 50,
         };
         let trigger = match random.below(2) {

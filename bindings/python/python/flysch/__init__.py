@@ -29,10 +29,10 @@ from ._flysch import (
     Stat,
     UnsupportedError,
     Volume,
-    create_jffs2,
-    create_ubifs,
-    open,
 )
+from ._flysch import create_jffs2 as _create_jffs2
+from ._flysch import create_ubifs as _create_ubifs
+from ._flysch import open as _open
 
 __all__ = [
     "Change",
@@ -56,6 +56,65 @@ __all__ = [
     "open_file",
     "walk",
 ]
+
+
+def open(
+    source,
+    *,
+    erase_size=None,
+    page_size=None,
+    oob_size=None,
+    ecc=None,
+    no_oob=False,
+    offset=0,
+    auth_key=None,
+    master_keys=(),
+):
+    """Opens an image, whatever is in it.
+
+    `source` is a path, bytes, or a file opened in binary mode (whose content is read at once). Sizes
+    are found out; who knows better names them. `auth_key` is the file of the key that a UBIFS is
+    verified with, `master_keys` are the files of keys that directories are encrypted with,
+    `DESCRIPTOR:FILE` where a key has a descriptor."""
+    options = dict(locals())
+    return _open(options.pop("source"), options)
+
+
+def create_ubifs(
+    source,
+    output,
+    *,
+    min_io_size,
+    leb_size,
+    max_lebs=0,
+    compression="lzo",
+    squash_owners=False,
+):
+    """Makes a UBIFS of the files in `source`: the content of one UBI volume, as mkfs.ubifs makes it.
+
+    `min_io_size` and `leb_size` are mkfs.ubifs's -m and -e, `max_lebs` its -c (0: room for twice what
+    it holds). `output` is replaced in one step or stays as it was."""
+    options = dict(locals())
+    return _create_ubifs(options.pop("source"), options.pop("output"), options)
+
+
+def create_jffs2(
+    source,
+    output,
+    *,
+    erase_size=65536,
+    big_endian=False,
+    cleanmarkers=True,
+    summary=False,
+    pad=None,
+    squash_owners=False,
+):
+    """Makes a JFFS2 of the files in `source`, as mkfs.jffs2 makes it.
+
+    `erase_size` is mkfs.jffs2's -e; `cleanmarkers=False` its -n, for NAND; `pad` fills the image with
+    0xFF up to so many bytes, True up to the end of the last erase block."""
+    options = dict(locals())
+    return _create_jffs2(options.pop("source"), options.pop("output"), options)
 
 
 class File(_io.RawIOBase):

@@ -360,6 +360,17 @@ impl<const LEN: usize> DmaArray<LEN> {
         let base = unsafe { self.region.base.add(index * LEN) };
         DmaBlock { base, _region: PhantomData }
     }
+
+    /// The block of this number, if there is one: what goes through a ring learns so where it ends.
+    #[inline]
+    pub fn find(&self, index: usize) -> Option<DmaBlock<'_, LEN>> {
+        if index >= self.count {
+            return None;
+        }
+        // SAFETY: `index` is below the number of whole blocks of the region.
+        let base = unsafe { self.region.base.add(index * LEN) };
+        Some(DmaBlock { base, _region: PhantomData })
+    }
 }
 
 /// `LEN` bytes of a [`DmaRegion`] that are known to be inside it.

@@ -151,6 +151,14 @@ pub trait Machine: Registers + Clock + Clone {
         None
     }
 
+    /// Where the memory of base address register `number` lies in the register window: controllers
+    /// have memory of their own behind registers (NVMe's controller memory buffer). `None` where
+    /// it cannot be reached. The window begins with the registers themselves, which are BAR 0 of
+    /// most.
+    fn bar(&self, number: u8) -> Option<u32> {
+        (number == 0).then_some(0)
+    }
+
     /// A handle whose [`wait`](Clock::wait) comes back for interrupts of `vector` alone, so that
     /// each lane waits on its own. `vector` is below [`vectors`](Self::vectors); with one vector
     /// it is this handle again.

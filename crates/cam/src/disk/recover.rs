@@ -5,7 +5,9 @@ use flysch_api::command::{Ended, Port};
 use flysch_api::machine::Instant;
 
 use super::Disk;
-use crate::family::{Action, Attention, Family, POLL_READY_MS, POLL_READY_TRIES, Trouble, Verdict};
+use crate::family::{
+    Action, Attention, Family, POLL_READY_MS, POLL_READY_TRIES, START_TRIES, Trouble, Verdict,
+};
 
 /// Tries after events that were not the command's fault (resets, unit attentions): more of them
 /// in one command's life mean that something is wrong for good.
@@ -54,6 +56,8 @@ pub struct Statistics {
     pub short_transfers: u64,
     /// Outcomes nobody waited for: a fault of the port.
     pub strays: u64,
+    /// Units that were started because they asked for it.
+    pub starts: u64,
     /// What the unit told by unit attentions.
     pub attention: Attention,
 }
@@ -91,7 +95,8 @@ where
     fn try_again(&mut self, index: u16, action: Action, now: Instant) -> bool {
         let alone = self.queue.started == 0;
         let retries = self.options.retries;
-        let openings = self.queue.started.max(1);
+        let openings = self.queue.started.max(self.options.tags_min.min(self.tags_max)).max(1);
+        let can_start = P::Protocol::start_unit().is_some() && !self.rescue.is_refused;
         let tries = &mut self.queue.part(index).tries;
         let (count, limit, pause_ms) = match action {
             Action::Succeed | Action::Fail => return false,
@@ -99,10 +104,12 @@ where
             Action::After(ms) => (&mut tries.counted, retries, ms),
             Action::Requeue => (&mut tries.requeued, REQUEUE_MAX, 0),
             Action::PollReady => (&mut tries.paused, POLL_READY_TRIES, POLL_READY_MS),
+            Action::Start if !can_start => return false,
+            Action::Start => (&mut tries.paused, START_TRIES, 0),
             Action::Throttle if !alone => {
                 // As many as the device had when it said so; the next end makes room. Each such
                 // turn needs another command's end, so it needs no count.
-                self.openings = openings;
+                (self.openings, self.good_since) = (openings, 0);
                 self.queue.wait(index, true);
                 return true;
             }
@@ -115,6 +122,9 @@ where
             return false;
         }
         *count += 1;
+        if action == Action::Start {
+            self.ask_for_start();
+        }
         if pause_ms == 0 {
             self.queue.wait(index, true);
         } else {
@@ -145,6 +155,7 @@ where
             Trouble::Aborted => &mut statistics.aborted_commands,
             Trouble::Attention(attention) => {
                 statistics.attention.add(attention);
+                self.attention.add(attention);
                 &mut statistics.unit_attentions
             }
             Trouble::Busy => &mut statistics.busy,
@@ -160,7 +171,7 @@ where
     /// Notes a plain success: enough of them and a throttled disk tries one command more.
     #[inline]
     pub(crate) fn reopen(&mut self) {
-        if self.openings < self.slots {
+        if self.openings < self.tags_max {
             self.good_since += 1;
             if self.good_since >= REOPEN_AFTER {
                 self.good_since = 0;

@@ -137,7 +137,7 @@ impl Fake {
                 }
                 return;
             }
-            0x35 => return,
+            0x35 | 0x1B => return,
             other => panic!("unexpected operation code {other:#x}"),
         };
         assert_eq!(count as usize * self.block_size, bytes.len());

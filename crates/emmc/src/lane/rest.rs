@@ -369,12 +369,12 @@ impl<M: Machine> Lane<M> {
                 continue;
             }
             match slot.kind {
-                Kind::Task | Kind::Direct if self.obeyed.runs() => {
+                // Also while it pauses: what waits for the bus has to hear of it.
+                Kind::Task | Kind::Direct => {
                     slot.overdue = true;
                     self.overdue += 1;
                     found |= self.bit(number);
                 }
-                Kind::Task | Kind::Direct => {}
                 // What the host has by now it ends itself.
                 Kind::Plain => {
                     self.waiting.remove(number);

@@ -14,7 +14,7 @@ use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
-use crate::route::Route;
+use crate::route::{Leg, Route};
 
 /// How the bytes lie on the components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,10 +284,12 @@ pub(super) fn route(graph: &Graph, provider: ProviderId) -> Option<Route> {
     let components: Vec<Component> = components.collect::<Option<_>>()?;
     Some(match array.layout {
         Layout::Stripe(size) => {
-            Route::Stripe { size, consumers: components.iter().map(|it| it.consumer).collect() }
+            let legs = components.iter().map(|it| Leg::Consumer(it.consumer, 0)).collect();
+            Route::Stripe { size, legs }
         }
         Layout::Concat => {
-            Route::Concat(components.iter().map(|it| (it.consumer, it.length)).collect())
+            let leg = |it: &Component| (Leg::Consumer(it.consumer, 0), it.length);
+            Route::Concat(components.iter().map(leg).collect())
         }
     })
 }

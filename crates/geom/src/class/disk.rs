@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_api::block;
+use flysch_api::block::{self, Change};
 
 use super::{Class, Config, Object, Requests, Value};
 use crate::access::Access;
@@ -65,6 +65,25 @@ pub fn remove(graph: &mut Graph, provider: ProviderId) {
     let geom = graph[provider].geom;
     graph.wither_geom(geom, block::Error::Gone);
     graph.settle();
+}
+
+/// What the layer below says of the device under a disk: the disk is orphaned, resized or spoiled.
+pub fn changed(graph: &mut Graph, provider: ProviderId, change: Change) {
+    match change {
+        Change::Gone => remove(graph, provider),
+        Change::Resized { bytes } => {
+            let sector = u64::from(graph[provider].sector_size.max(1));
+            graph.resize_provider(provider, bytes / sector * sector);
+            graph.settle();
+        }
+        Change::Medium => {
+            graph.media_changed(provider);
+            graph.settle();
+        }
+        // An attribute is asked of the medium whenever it is wanted, and what a reset loses is the
+        // business of whoever wrote without a flush.
+        _ => {}
+    }
 }
 
 /// The medium under a disk.

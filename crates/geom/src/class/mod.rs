@@ -17,9 +17,13 @@ use crate::record::Taste;
 use crate::route::Route;
 
 mod array;
+pub mod cache;
 pub mod concat;
+#[cfg(test)]
+mod cuts;
 mod dev;
 pub mod disk;
+pub mod gate;
 pub mod guard;
 pub mod label;
 pub mod mirror;
@@ -33,13 +37,15 @@ pub use dev::DEV;
 
 /// All classes but DEV, in the order in which they are registered: the last is asked first.
 #[must_use]
-pub fn all() -> [&'static dyn Class; 10] {
+pub fn all() -> [&'static dyn Class; 12] {
     [
         &disk::DISK,
         &disk::MD,
         &label::LABEL,
         &part::PART,
         &nop::NOP,
+        &gate::GATE,
+        &cache::CACHE,
         &concat::CONCAT,
         &stripe::STRIPE,
         &mirror::MIRROR,

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{GeomId, ProviderId};
-use crate::route::Route;
+use crate::route::{Faults, Route};
 
 /// The class.
 #[derive(Debug)]
@@ -44,6 +44,12 @@ pub struct Options {
     pub fail_only: Option<u64>,
     /// What they fail with.
     pub error: block::Error,
+    /// Milliseconds that queued requests wait that are chosen for it.
+    pub delay_millis: u64,
+    /// Percentage of reads that wait.
+    pub read_delays: u32,
+    /// Percentage of writes that wait.
+    pub write_delays: u32,
     /// What [`Class::attribute`] tells as `GEOM::physpath`.
     pub physical_path: Option<alloc::string::String>,
 }
@@ -61,6 +67,9 @@ impl Default for Options {
             count_until_fail: 0,
             fail_only: None,
             error: block::Error::Medium(Cause::None),
+            delay_millis: 1,
+            read_delays: 0,
+            write_delays: 0,
             physical_path: None,
         }
     }
@@ -235,9 +244,23 @@ impl Requests for Nop {
         provider: ProviderId,
         _: bool,
     ) -> Result<Option<Route>, Error> {
-        // Who fails now and then decides about each request.
-        let state = graph.state::<State>(graph[provider].geom).map(|state| &state.options);
-        let quiet = state.filter(|it| it.read_failures == 0 && it.write_failures == 0);
-        Ok(quiet.and_then(|options| pass_route(graph, provider, options.offset)))
+        let (geom, seed) = (graph[provider].geom, graph.random());
+        let Some(state) = graph.state::<State>(geom) else { return Ok(None) };
+        let options = &state.options;
+        let faults = Faults {
+            fail: [options.read_failures, options.write_failures],
+            delay: [options.read_delays, options.write_delays],
+            delay_nanos: options.delay_millis.saturating_mul(1_000_000),
+            pass_first: options.count_until_fail.saturating_sub(state.passed),
+            fail_only: options.fail_only,
+            error: options.error,
+            seed,
+        };
+        let base = options.offset;
+        if faults.fail == [0; 2] && faults.delay == [0; 2] {
+            return Ok(pass_route(graph, provider, base));
+        }
+        let consumer = graph[geom].consumers.first().copied();
+        Ok(consumer.map(|consumer| Route::Faults { consumer, base, faults }))
     }
 }

@@ -3,26 +3,40 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use flysch_api::block::{Error, Request};
+use flysch_api::block::{Error, Operation, Request};
+use flysch_api::data::Data;
+use flysch_api::machine::Instant;
 use flysch_api::trace::Passage;
 
 /// Marks the tokens of requests that belong to a job; others are the caller's own.
 pub(super) const OWN: u64 = 1 << 63;
-const MEMBER_SHIFT: u32 = 32;
+const BRANCH_SHIFT: u32 = 32;
+/// No job, no place.
+pub(super) const NONE: u32 = u32::MAX;
 
-/// The token of a job's request to a member.
-pub(super) const fn token(job: u32, member: u32) -> u64 {
-    OWN | (member as u64) << MEMBER_SHIFT | job as u64
+/// The token of a job's request down a branch.
+#[inline(always)]
+pub(super) const fn token(job: u32, branch: u32) -> u64 {
+    OWN | (branch as u64) << BRANCH_SHIFT | job as u64
 }
 
-/// The job and the member of such a token.
+/// The job and the branch of such a token.
+#[inline(always)]
 pub(super) const fn owner(token: u64) -> (u32, u32) {
-    (token as u32, ((token & !OWN) >> MEMBER_SHIFT) as u32)
+    (token as u32, ((token & !OWN) >> BRANCH_SHIFT) as u32)
 }
 
 /// How far a job is. Members are bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
+    /// There is no such job.
+    Free,
+    /// The same of the first that was asked.
+    First,
+    /// Chance says that it fails.
+    Fails(Error),
+    /// Chance says that it waits until then.
+    Waits(Instant),
     /// A range, piece by piece: so many bytes of it were sent.
     Pieces(u64),
     /// The same to each member.
@@ -31,14 +45,14 @@ pub(super) enum Stage {
         left: u64,
         /// Who failed.
         failed: u64,
-        /// Who did it.
-        good: u64,
+        /// Who was to be asked.
+        all: u64,
     },
-    /// A read of one member.
-    Read {
+    /// A request that one member does: a read of a mirror, or anything over one of several paths.
+    Ask {
         /// Who was asked.
         tried: u64,
-        /// Of these, who is gone for good.
+        /// Of these, who is gone for good; of paths, who was the last.
         gone: u64,
         /// It was sent.
         is_sent: bool,
@@ -56,66 +70,100 @@ pub(super) enum Stage {
     Done,
 }
 
-/// One that is under way.
+/// One that is under way. What is behind the stage is as in [`FREE`](Self::FREE) until something
+/// happens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     /// As it came; its token is whose it is.
     pub(super) request: Request,
-    /// Where its way divides; `None` if it only carries a token that looks like ours.
-    pub(super) fan: Option<u32>,
-    /// 0 of a caller's request, else one more than that of the job that it is a part of.
-    pub(super) level: u8,
+    /// Where its way divides; [`NONE`] if it only carries a token that looks like ours.
+    pub(super) fan: u32,
     /// Requests that have not come back.
     pub(super) pending: u32,
+    /// The next one in the list of those that are free.
+    next: u32,
+    /// 0 of a caller's request, else one more than that of the job that it is a part of.
+    pub(super) level: u8,
     pub(super) stage: Stage,
+    /// A component missed it: it is not told before the graph knows.
+    pub(super) is_kept: bool,
+    pub(super) is_stalled: bool,
+    /// Since when it waits to go on.
+    stalled: Option<Instant>,
+    /// When a component first did not do what others were asked for then.
+    pub(super) retried: Option<Instant>,
+    /// When its requests were on their way, once one came back.
+    pub(super) passage: Option<Passage>,
     /// What failed first.
     pub(super) result: Result<(), Error>,
     /// The first failure of a component, if others do what it did not.
     pub(super) failure: Option<Error>,
-    /// When its requests were on their way, once one came back.
-    pub(super) passage: Option<Passage>,
-    /// A component missed it: it is not told before the graph knows.
-    pub(super) is_kept: bool,
-    is_stalled: bool,
 }
 
 impl Job {
-    pub(super) const fn new(fan: Option<u32>, request: Request, stage: Stage, level: u8) -> Self {
-        Self {
-            request,
-            fan,
-            level,
-            pending: 0,
-            stage,
-            result: Ok(()),
-            failure: None,
-            passage: None,
-            is_kept: false,
-            is_stalled: false,
-        }
-    }
+    const FREE: Self = Self {
+        request: Request {
+            operation: Operation::Flush,
+            force_unit_access: false,
+            offset: 0,
+            length: 0,
+            data: Data::NONE,
+            crypto: None,
+            token: 0,
+            accepted: Instant::START,
+        },
+        fan: NONE,
+        pending: 0,
+        next: NONE,
+        level: 0,
+        is_kept: false,
+        is_stalled: false,
+        stalled: None,
+        retried: None,
+        stage: Stage::Free,
+        passage: None,
+        result: Ok(()),
+        failure: None,
+    };
 
     pub(super) fn fail(&mut self, error: Error) {
         self.result = self.result.and(Err(error));
     }
 
-    /// One of its requests came back.
-    pub(super) fn passed(&mut self, other: Passage) {
-        let all = self.passage.get_or_insert(other);
-        all.issued = all.issued.min(other.issued);
-        all.seen = all.seen.max(other.seen);
-        all.device_done = all.device_done.zip(other.device_done).map(|(one, two)| one.max(two));
+    /// It goes on; tells since when it waited for that, if it did.
+    pub(super) fn goes_on(&mut self) -> Option<Instant> {
+        self.stalled.take()
     }
+
+    /// One of its requests came back.
+    #[inline]
+    pub(super) fn passed(&mut self, other: &Passage) {
+        match &mut self.passage {
+            Some(all) => join(all, other),
+            none => *none = Some(*other),
+        }
+    }
+}
+
+/// One passage of two that belong to one request.
+#[inline]
+pub(super) fn join(all: &mut Passage, other: &Passage) {
+    all.issued = all.issued.min(other.issued);
+    all.seen = all.seen.max(other.seen);
+    all.device_done = all.device_done.zip(other.device_done).map(|(one, two)| one.max(two));
 }
 
 /// A fixed number of jobs, and those of them that wait for room below.
 #[derive(Debug)]
 pub(super) struct Jobs {
-    jobs: Vec<Option<Job>>,
-    free: Vec<u32>,
+    jobs: Vec<Job>,
+    /// The first free one, and how many there are.
+    free: u32,
+    left: u32,
     /// Those that the disks had no room for, the oldest first.
     stalled: VecDeque<u32>,
-    depth: u8,
+    /// Places that are left for the levels below the first.
+    spare: u32,
 }
 
 impl Jobs {
@@ -123,11 +171,13 @@ impl Jobs {
     /// all.
     pub(super) fn new(count: u32, depth: u8) -> Self {
         let count = count.saturating_mul(2) + u32::from(depth);
+        let next = |number| if number + 1 < count { number + 1 } else { NONE };
         Self {
-            jobs: (0..count).map(|_| None).collect(),
-            free: (0..count).rev().collect(),
+            jobs: (0..count).map(|number| Job { next: next(number), ..Job::FREE }).collect(),
+            free: if count > 0 { 0 } else { NONE },
+            left: count,
             stalled: VecDeque::with_capacity(count as usize),
-            depth,
+            spare: u32::from(depth).saturating_sub(1),
         }
     }
 
@@ -136,32 +186,65 @@ impl Jobs {
         self.jobs.len()
     }
 
-    /// Begins one. A place is left for every level below, so that one of those that wait can always
-    /// go on.
-    pub(super) fn take(&mut self, job: Job) -> Option<u32> {
-        let below = usize::from(self.depth.saturating_sub(job.level.saturating_add(1)));
-        if self.free.len() <= below {
-            return None;
-        }
-        let number = self.free.pop()?;
-        self.jobs[number as usize] = Some(job);
-        Some(number)
+    /// The one that would begin next. A place is left for every level below, so that one of those
+    /// that wait can always go on.
+    #[inline(always)]
+    pub(super) fn next(&self, level: u8) -> Option<u32> {
+        let below = self.spare.saturating_sub(level.into());
+        (self.left > below).then_some(self.free)
     }
 
+    /// Begins the next one.
+    #[inline(always)]
+    pub(super) fn begin(
+        &mut self,
+        fan: u32,
+        (request, offset): (&Request, u64),
+        level: u8,
+        (stage, pending): (Stage, u32),
+    ) {
+        let Some(job) = self.jobs.get_mut(self.free as usize) else { return };
+        self.free = job.next;
+        self.left -= 1;
+        job.request = Request { offset, ..*request };
+        (job.fan, job.pending, job.level, job.stage) = (fan, pending, level, stage);
+    }
+
+    #[inline(always)]
     pub(super) fn get(&mut self, number: u32) -> Option<&mut Job> {
-        self.jobs.get_mut(number as usize)?.as_mut()
+        let job = self.jobs.get_mut(number as usize)?;
+        if matches!(job.stage, Stage::Free) { None } else { Some(job) }
+    }
+
+    /// Ends one that nothing happened to.
+    #[inline(always)]
+    pub(super) fn free(&mut self, number: u32) {
+        let Some(job) = self.jobs.get_mut(number as usize) else { return };
+        job.stage = Stage::Free;
+        job.next = self.free;
+        self.free = number;
+        self.left += 1;
     }
 
     /// Ends one.
     pub(super) fn end(&mut self, number: u32) {
-        let Some(place) = self.jobs.get_mut(number as usize) else { return };
-        let Some(job) = place else { return };
+        let Some(job) = self.jobs.get_mut(number as usize) else { return };
         let is_stalled = job.is_stalled;
-        *place = None;
-        self.free.push(number);
+        (job.is_kept, job.is_stalled) = (false, false);
+        (job.stalled, job.retried) = (None, None);
+        (job.result, job.failure, job.passage) = (Ok(()), None, None);
+        self.free(number);
         if is_stalled {
             self.stalled.retain(|&other| other != number);
         }
+    }
+
+    /// When the first of those wants to go on that wait for a time.
+    pub(super) fn waits(&self) -> Option<Instant> {
+        let stage = |number: &u32| self.jobs.get(*number as usize).map(|job| job.stage);
+        let until =
+            |number| if let Some(Stage::Waits(it)) = stage(number) { Some(it) } else { None };
+        self.stalled.iter().filter_map(until).min()
     }
 
     /// How many wait for room.
@@ -170,11 +253,12 @@ impl Jobs {
     }
 
     /// One waits for room below.
-    pub(super) fn stall(&mut self, number: u32) {
+    pub(super) fn stall(&mut self, number: u32, now: Instant) {
         if let Some(job) = self.get(number)
             && !job.is_stalled
         {
             job.is_stalled = true;
+            job.stalled.get_or_insert(now);
             self.stalled.push_back(number);
         }
     }

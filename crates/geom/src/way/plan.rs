@@ -7,69 +7,93 @@ use alloc::vec::Vec;
 
 use flysch_wire::geom::mirror::Balance;
 
-use super::fan::{Concat, Fan, MEMBERS_MAX, Mirror, Stripe};
+use super::fan::{self, Concat, Fan, MEMBERS_MAX, Stripe};
+use super::faults::Chance;
+use super::jobs::NONE;
+use super::mirror::Mirror;
+use super::paths::Paths;
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
-use crate::object::{ConsumerId, ProviderId, Traffic};
-use crate::route::Route;
+use crate::object::{ConsumerId, ProviderId, Statistics, Traffic};
+use crate::route::{Leg, Route};
 
 /// Most places where a way divides, and most branches of all of them together.
 const FANS_MAX: usize = 256;
 const EDGES_MAX: usize = 1024;
 
+/// The branch that requests of callers take.
+pub(super) const TOP: u32 = 0;
+
 /// A branch: to a lane, or to where the way divides again.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Edge {
-    pub(super) to: To,
+    /// The lane, or [`NONE`].
+    pub(super) lane: u32,
+    /// The place where it divides, or [`NONE`].
+    pub(super) fan: u32,
     /// Bytes further on.
     pub(super) base: u64,
-    /// What went this way.
-    pub(super) traffic: Traffic,
-    /// The providers that this branch goes through, highest first.
-    passes: Vec<ProviderId>,
+    /// Reads of a mirror that went this way and have not come back, and the byte behind the last.
+    pub(super) busy: u32,
+    pub(super) head: u64,
+    /// The branch above the place that this one begins at.
+    pub(super) above: u32,
+    /// What ended its way from the top here without having been divided: to a lane, or as a job. It
+    /// went through all branches above.
+    pub(super) whole: Traffic,
+    /// What else went this way.
+    pub(super) parts: Traffic,
+    /// The providers that this branch goes through, highest first, each with the consumer on it.
+    passes: Vec<(ProviderId, ConsumerId)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum To {
-    Lane(u32),
-    Fan(u32),
-}
-
-impl Default for To {
-    fn default() -> Self {
-        Self::Lane(0)
+impl Edge {
+    const fn new(above: u32) -> Self {
+        Self {
+            lane: NONE,
+            fan: NONE,
+            base: 0,
+            busy: 0,
+            head: 0,
+            above,
+            whole: Traffic::NONE,
+            parts: Traffic::NONE,
+            passes: Vec::new(),
+        }
     }
-}
 
-/// Names a branch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Branch {
-    /// Where it divides from; `None` of the first one.
-    fan: Option<u32>,
-    member: u32,
-}
-
-impl Branch {
-    /// The first one.
-    pub(super) const TOP: Self = Self { fan: None, member: 0 };
-
-    /// That to a member.
-    pub(super) const fn of(fan: u32, member: u32) -> Self {
-        Self { fan: Some(fan), member }
+    /// Who has least to do is read; of those the one whose head is there.
+    #[inline(always)]
+    pub(super) fn load(&self, offset: u64) -> u64 {
+        u64::from(self.busy) << 1 | u64::from(self.head != offset)
     }
 }
 
 /// The way of requests to one provider, down to the disks.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    pub(super) top: Edge,
+    /// All branches: the first is [`TOP`].
+    pub(super) edges: Vec<Edge>,
     pub(super) fans: Vec<Fan>,
     disks: Vec<ProviderId>,
     /// Most divisions one below the other.
     pub(super) depth: u8,
-    pub(super) media_size: u64,
-    pub(super) sector_size: u32,
+    /// Bytes of the provider, and of its sectors.
+    pub(super) size: (u64, u32),
     pub(super) writes: bool,
+    /// Of a way that does not divide: bytes further on, and what went it.
+    pub(super) base: u64,
+    pub(super) direct: Traffic,
+    /// How busy the way and each of its lanes were when that was last looked at.
+    pub(super) measured: Vec<Measured>,
+}
+
+/// How busy something was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    pub(super) in_flight: u64,
+    pub(super) nanos: u64,
+    pub(super) failures: u64,
 }
 
 impl Plan {
@@ -79,22 +103,72 @@ impl Plan {
         &self.disks
     }
 
+    /// Whether it leads to one lane, without a division.
+    pub(super) fn is_direct(&self) -> bool {
+        self.edges.first().is_some_and(|edge| edge.lane != NONE)
+    }
+
     /// The mirror where a job's way divides, if it is one.
-    pub(super) fn mirror_mut(&mut self, fan: Option<u32>) -> Option<&mut Mirror> {
-        self.fans[fan? as usize].mirror_mut()
+    #[inline(always)]
+    pub(super) fn mirror_mut(&mut self, fan: u32) -> Option<&mut Mirror> {
+        self.fans.get_mut(fan as usize)?.mirror_mut()
     }
 
-    pub(super) fn edge_mut(&mut self, branch: Branch) -> &mut Edge {
-        match branch.fan {
-            None => &mut self.top,
-            Some(fan) => self.fans[fan as usize].edge_mut(branch.member),
+    /// The branches that a branch divides into.
+    fn below(&self, edge: usize) -> core::ops::Range<usize> {
+        let fan = self.fans.get(self.edges[edge].fan as usize);
+        fan.map_or(0..0, |fan| fan.first as usize..(fan.first + fan.count) as usize)
+    }
+
+    /// What went through a branch undivided, from the top.
+    fn whole(&self, edge: usize) -> Traffic {
+        let mut all = self.edges[edge].whole;
+        if let Some(fan) = self.fans.get(self.edges[edge].fan as usize) {
+            all.add(&fan.whole);
         }
+        self.below(edge).for_each(|below| all.add(&self.whole(below)));
+        all
     }
 
-    /// All branches.
-    fn edges(&self) -> impl Iterator<Item = &Edge> {
-        let below = self.fans.iter().flat_map(|fan| fan.edges());
-        core::iter::once(&self.top).chain(below)
+    /// What went through a branch.
+    fn traffic(&self, edge: usize) -> Traffic {
+        let mut all = self.whole(edge);
+        all.add(&self.edges[edge].parts);
+        if edge == TOP as usize {
+            all.add(&self.direct);
+        }
+        all
+    }
+
+    /// What went through each provider and consumer of the way, from the top on.
+    pub fn usage(&self) -> impl Iterator<Item = Usage> {
+        let of = |number: usize, edge: &Edge| {
+            let mut statistics = Statistics::default();
+            statistics.add_traffic(&self.traffic(number));
+            let is_only = self.edges.iter().filter(|other| other.lane == edge.lane).count() == 1;
+            let lane = self.measured.get(edge.lane.wrapping_add(1) as usize);
+            let top = self.measured.first();
+            let measured = if number == TOP as usize { top } else { lane.filter(|_| is_only) };
+            if let Some(measured) = measured {
+                statistics.busy = measured.nanos;
+                statistics.failures = measured.failures;
+            }
+            let fan = self.fans.get(edge.fan as usize);
+            let waits = fan.map_or_else(Waits::default, |fan| fan.waits);
+            (statistics, measured.map(|measured| measured.in_flight), waits)
+        };
+        let all = self.edges.iter().enumerate();
+        all.flat_map(move |(number, edge)| {
+            let (statistics, in_flight, waits) = of(number, edge);
+            let usage = move |&(provider, consumer): &(ProviderId, ConsumerId)| Usage {
+                provider,
+                consumer,
+                statistics,
+                in_flight,
+                waits,
+            };
+            edge.passes.iter().map(usage)
+        })
     }
 }
 
@@ -115,101 +189,169 @@ impl Graph {
         }
         let (media_size, sector_size) = (there.media_size, there.sector_size);
         let writes = access.write > 0;
-        let mut planning = Planning { graph: self, writes, fans: vec![], disks: vec![], edges: 0 };
-        let (top, depth) = planning.edge(provider)?;
-        let Planning { fans, disks, .. } = planning;
+        let edges = vec![Edge::new(TOP)];
+        let mut planning = Planning { graph: self, writes, edges, fans: vec![], disks: vec![] };
+        let depth = planning.edge(TOP as usize, (provider, consumer))?;
+        let Planning { edges, fans, disks, .. } = planning;
         // A fan that is being made holds its place with nothing in it.
         let fans = fans.into_iter().flatten().collect();
-        Ok(Plan { top, fans, disks, depth, media_size, sector_size, writes })
+        let base = edges[TOP as usize].base;
+        let (direct, measured) = (Traffic::NONE, Vec::new());
+        let size = (media_size, sector_size);
+        Ok(Plan { edges, fans, disks, depth, size, writes, base, direct, measured })
     }
 
-    /// Adds what went a way to the statistics of the providers on it.
+    /// Adds what went a way to the statistics of the providers on it, and of the consumers.
     pub fn account(&mut self, plan: &Plan) {
-        for edge in plan.edges() {
-            for &provider in &edge.passes {
-                if let Some(provider) = self.find_provider_mut(provider) {
-                    provider.statistics.add(&edge.traffic);
-                }
+        for usage in plan.usage() {
+            if let Some(provider) = self.find_provider_mut(usage.provider) {
+                provider.statistics.add(&usage.statistics);
+            }
+            if let Some(consumer) = self.find_consumer_mut(usage.consumer) {
+                consumer.statistics.add(&usage.statistics);
             }
         }
     }
+}
+
+/// What went through one consumer to one provider on a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The provider.
+    pub provider: ProviderId,
+    /// What stands on it, on this way.
+    pub consumer: ConsumerId,
+    /// What went there. How long something was under way is only measured at the top and, where one
+    /// branch leads to a disk, at the disk: there it is that of all providers of the branch.
+    pub statistics: Statistics,
+    /// Requests that wait here or were sent on, where that is measured.
+    pub in_flight: Option<u64>,
+    /// What the class kept requests waiting for, where it divides.
+    pub waits: Waits,
+}
+
+/// Time that requests spent in a class and not beneath it. Those to which nothing happens spend
+/// none: they are handed on in the call in which they came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// How often requests waited on their way down: for room beneath, for others, or because chance
+    /// said so.
+    pub stalls: u64,
+    /// Nanoseconds of that.
+    pub stalled_nanos: u64,
+    /// Requests that a component did not do, so that others were asked.
+    pub retries: u64,
+    /// Nanoseconds from then until they ended.
+    pub retried_nanos: u64,
 }
 
 struct Planning<'g> {
     graph: &'g mut Graph,
     writes: bool,
+    edges: Vec<Edge>,
     fans: Vec<Option<Fan>>,
     disks: Vec<ProviderId>,
-    edges: usize,
 }
 
 impl Planning<'_> {
-    /// The branch to a provider, and how often it divides below.
-    fn edge(&mut self, mut provider: ProviderId) -> Result<(Edge, u8), Error> {
-        let mut edge = Edge::default();
-        self.edges += 1;
+    /// Makes the branch to a provider, and tells how often it divides below.
+    fn edge(
+        &mut self,
+        number: usize,
+        (mut provider, mut above): (ProviderId, ConsumerId),
+    ) -> Result<u8, Error> {
         loop {
-            edge.passes.push(provider);
+            self.edges[number].passes.push((provider, above));
             let class = self.graph[self.graph[provider].geom].class;
             let Some(route) = class.route(self.graph, provider, self.writes)? else {
                 let cause = format!("class {} does one request at a time", class.name());
                 return Err(Error::invalid(&self.graph[provider].name, cause));
             };
-            let consumers: Vec<ConsumerId> = match &route {
+            match &route {
                 Route::Disk => {
-                    edge.to = To::Lane(self.lane(provider));
-                    return Ok((edge, 0));
+                    self.edges[number].lane = self.lane(provider);
+                    return Ok(0);
                 }
                 Route::Pass { consumer, base } => {
-                    edge.base = edge.base.wrapping_add(*base);
-                    provider = self.under(provider, *consumer)?;
-                    continue;
+                    self.shift(number, *base);
+                    (provider, above) = (self.under(provider, *consumer)?, *consumer);
                 }
-                Route::Stripe { consumers, .. } => consumers.clone(),
-                Route::Concat(consumers) => consumers.iter().map(|(c, _)| *c).collect(),
-                Route::Mirror { components, .. } => components.iter().map(|c| c.consumer).collect(),
-            };
-            let (number, depth) = self.fan(provider, &route, &consumers)?;
-            edge.to = To::Fan(number);
-            return Ok((edge, depth));
+                _ => return self.fan((provider, number), &route),
+            }
         }
     }
 
-    fn fan(
-        &mut self,
-        provider: ProviderId,
-        route: &Route,
-        consumers: &[ConsumerId],
-    ) -> Result<(u32, u8), Error> {
+    fn shift(&mut self, number: usize, base: u64) {
+        let edge = &mut self.edges[number];
+        edge.base = edge.base.wrapping_add(base);
+    }
+
+    /// Makes the branch to one of those among whom bytes of a provider are divided.
+    fn leg(&mut self, number: usize, provider: ProviderId, leg: &Leg) -> Result<u8, Error> {
+        match leg {
+            Leg::Consumer(consumer, base) => {
+                self.shift(number, *base);
+                let under = self.under(provider, *consumer)?;
+                self.edge(number, (under, *consumer))
+            }
+            Leg::Route(route) => self.fan((provider, number), route),
+        }
+    }
+
+    /// Makes the place where a branch divides, with all that is below it.
+    fn fan(&mut self, (provider, above): (ProviderId, usize), route: &Route) -> Result<u8, Error> {
+        let legs: Vec<Leg> = match route {
+            Route::Stripe { legs, .. } => legs.clone(),
+            Route::Concat(legs) => legs.iter().map(|(leg, _)| leg.clone()).collect(),
+            Route::Mirror { components, .. } => {
+                components.iter().map(|it| Leg::Consumer(it.consumer, it.base)).collect()
+            }
+            Route::Paths { paths, .. } => {
+                paths.iter().map(|path| Leg::Consumer(path.consumer, 0)).collect()
+            }
+            Route::Pass { consumer, base } | Route::Faults { consumer, base, .. } => {
+                Vec::from([Leg::Consumer(*consumer, *base)])
+            }
+            Route::Disk => Vec::new(),
+        };
         let too_many = self.fans.len() >= FANS_MAX
-            || self.edges + consumers.len() > EDGES_MAX
-            || consumers.len() > MEMBERS_MAX;
-        if too_many || consumers.is_empty() {
+            || self.edges.len() + legs.len() > EDGES_MAX
+            || legs.len() > MEMBERS_MAX;
+        if too_many || legs.is_empty() {
             let cause = if too_many { "has too many components" } else { "has no component" };
             return Err(Error::invalid(&self.graph[provider].name, cause));
         }
         let number = self.fans.len();
         self.fans.push(None);
-        let (mut edges, mut deepest) = (Vec::with_capacity(consumers.len()), 0);
-        for &consumer in consumers {
-            let under = self.under(provider, consumer)?;
-            let (edge, depth) = self.edge(under)?;
-            deepest = deepest.max(depth);
-            edges.push(edge);
+        self.edges[above].fan = number as u32;
+        let (above, first, mut deepest) = (above as u32, self.edges.len(), 0);
+        self.edges.resize_with(first + legs.len(), || Edge::new(above));
+        for (member, leg) in legs.iter().enumerate() {
+            deepest = deepest.max(self.leg(first + member, provider, leg)?);
         }
         // Mirrors that divide reads come to themselves again.
         let is_twice = matches!(route, Route::Mirror { balance: Balance::Split, .. });
-        self.fans[number] = Some(match route {
-            Route::Stripe { size, .. } => Fan::Stripe(Stripe::new(*size, edges)),
-            Route::Concat(parts) => {
-                Fan::Concat(Concat::new(parts.iter().map(|(_, length)| *length), edges))
+        let kind = match route {
+            Route::Stripe { size, .. } => fan::Kind::Stripe(Stripe::new(*size, legs.len())),
+            Route::Concat(legs) => {
+                fan::Kind::Concat(Concat::new(legs.iter().map(|(_, length)| *length)))
             }
             Route::Mirror { balance, slice, components } => {
-                Fan::Mirror(Mirror::new((*balance, *slice), components, edges))
+                fan::Kind::Mirror(Mirror::new((*balance, *slice), components))
             }
-            Route::Disk | Route::Pass { .. } => unreachable!("these do not divide"),
-        });
-        Ok((number as u32, deepest + 1 + u8::from(is_twice)))
+            Route::Paths { mode, active, paths } => {
+                fan::Kind::Paths(Paths::new(*mode, *active, paths))
+            }
+            Route::Faults { faults, .. } => fan::Kind::Faults(Chance::new(*faults)),
+            // A leg that is only one consumer.
+            Route::Pass { .. } | Route::Disk => {
+                fan::Kind::Concat(Concat::new(core::iter::once(u64::MAX)))
+            }
+        };
+        let (first, count) = (first as u32, legs.len() as u32);
+        self.fans[number] =
+            Some(Fan { first, count, above, kind, whole: Traffic::NONE, waits: Waits::default() });
+        Ok(deepest + 1 + u8::from(is_twice))
     }
 
     fn lane(&mut self, disk: ProviderId) -> u32 {

@@ -26,10 +26,10 @@ pub(super) fn of<'g>(
     plan: &Plan,
     lanes: impl Iterator<Item = &'g Geometry>,
 ) -> Result<Geometry, Error> {
-    let sector = plan.sector_size;
+    let (media_size, sector) = plan.size;
     let start = Geometry {
         block_size: sector,
-        blocks: plan.media_size / u64::from(sector.max(1)),
+        blocks: media_size / u64::from(sector.max(1)),
         transfer_max: u32::MAX,
         can_delete: true,
         read_only: !plan.writes,

@@ -4,11 +4,13 @@ use flysch_api::block::{Completion, Device, Error, Operation, Refused, Request};
 use flysch_api::machine::Instant;
 use flysch_api::trace::Passage;
 
-use super::fan::lowest;
-use super::jobs::{Job, Stage, owner, token};
-use super::plan::Branch;
+use super::descend::Up;
+use super::fan::{Kind, lowest};
+use super::jobs::{Job, NONE, Stage, owner, token};
+use super::plan::{Plan, TOP};
 use super::{Incident, Way, nowhere};
 use crate::class::mirror::is_components;
+use crate::class::multipath::is_paths;
 
 /// What a job does next.
 enum Next {
@@ -24,43 +26,46 @@ enum Next {
 
 impl<D: Device> Way<D> {
     /// A job does all that it can do now.
+    #[inline(never)]
     pub(super) fn go_on(&mut self, number: u32, now: Instant) {
         loop {
             let Some(job) = self.jobs.get(number) else { return };
             let (before, fan, level) = ((job.stage, job.pending), job.fan, job.level + 1);
-            match self.next(number) {
+            match self.next(number, now) {
                 Next::Send { member, request } => {
                     self.pending(number, 1);
                     let place = (&request, request.offset);
-                    let sent = match (fan, member) {
-                        (Some(fan), Some(member)) => {
-                            self.descend(Branch::of(fan, member), place, level, now)
+                    let sent = match member {
+                        _ if fan == NONE => self.descend(TOP, place, level, now),
+                        Some(member) => {
+                            let branch = self.plan.fans[fan as usize].first + member;
+                            self.descend(branch, place, level, now)
                         }
-                        (Some(fan), None) => self.divide(fan, place, level, now),
-                        (None, _) => self.descend(Branch::TOP, place, level, now),
+                        None => self.divide_again(fan, &request, level, now),
                     };
                     match sent {
-                        Ok(()) => self.sent(number, member),
+                        Ok(()) => self.sent((number, member), now),
                         Err(Refused::Full) => {
                             if let Some(job) = self.jobs.get(number) {
                                 (job.stage, job.pending) = before;
                             }
-                            self.jobs.stall(number);
+                            self.jobs.stall(number, now);
                             return;
                         }
                         Err(Refused::Invalid(error)) => {
+                            self.sent((number, member), now);
                             self.pending(number, -1);
-                            self.answered(number, member.unwrap_or(0), Err(error));
+                            self.answered((number, member.unwrap_or(0)), Err(error), now);
                         }
                     }
                 }
                 Next::Wait => return,
                 Next::Stall => {
-                    self.jobs.stall(number);
+                    self.jobs.stall(number, now);
                     return;
                 }
                 Next::End => {
-                    self.end(number);
+                    self.end(number, now);
                     return;
                 }
             }
@@ -68,12 +73,18 @@ impl<D: Device> Way<D> {
     }
 
     /// A member has something to do.
-    fn sent(&mut self, number: u32, member: Option<u32>) {
-        if let (Some(job), Some(member)) = (self.jobs.get(number), member)
-            && let Stage::Read { .. } = job.stage
-            && let Some(mirror) = self.plan.mirror_mut(job.fan)
+    fn sent(&mut self, (number, member): (u32, Option<u32>), now: Instant) {
+        let Some(job) = self.jobs.get(number) else { return };
+        if let (Some(since), Some(fan)) = (job.goes_on(), self.plan.fans.get_mut(job.fan as usize))
         {
-            mirror.begins(member, job.request.offset + job.request.length);
+            fan.waits.stalls += 1;
+            fan.waits.stalled_nanos += now.nanos_since(since);
+        }
+        if let (Some(member), Stage::Ask { .. }) = (member, job.stage) {
+            let branch = self.plan.fans[job.fan as usize].first + member;
+            let edge = &mut self.plan.edges[branch as usize];
+            edge.busy += 1;
+            edge.head = job.request.offset + job.request.length;
         }
     }
 
@@ -84,46 +95,76 @@ impl<D: Device> Way<D> {
     }
 
     /// A request of a job came back.
+    #[inline(never)]
     pub(super) fn came_back(&mut self, completion: &Completion, now: Instant) {
-        let (number, member) = owner(completion.token);
+        let (number, branch) = owner(completion.token);
         let Some(job) = self.jobs.get(number) else { return };
-        job.passed(completion.passage);
+        let first = self.plan.fans.get(job.fan as usize).map_or(0, |fan| fan.first);
+        let member = branch.saturating_sub(first);
+        if let Stage::First = job.stage {
+            job.stage = Stage::Ask { tried: 1 << member, gone: 0, is_sent: true };
+        }
+        job.passed(&completion.passage);
         job.pending = job.pending.saturating_sub(1);
-        self.answered(number, member, completion.result);
+        self.answered((number, member), completion.result, now);
         self.go_on(number, now);
     }
 
     /// What a member said.
-    fn answered(&mut self, number: u32, member: u32, result: Result<(), Error>) {
+    fn answered(&mut self, (number, member): (u32, u32), result: Result<(), Error>, now: Instant) {
         let Some(job) = self.jobs.get(number) else { return };
-        let mirror = self.plan.mirror_mut(job.fan);
+        let Plan { fans, edges, .. } = &mut self.plan;
+        let fan = fans.get_mut(job.fan as usize);
+        let first = fan.as_ref().map_or(0, |fan| fan.first);
+        let kind = fan.map(|fan| &mut fan.kind);
+        let is_its = |error| match &kind {
+            Some(Kind::Mirror(_)) => is_components(error),
+            Some(Kind::Paths(_)) => is_paths(error),
+            _ => false,
+        };
         match result {
             // Not the component's fault: the others would say the same.
-            Err(error) if mirror.is_none() || !is_components(error) => job.fail(error),
-            Err(error) => _ = job.failure.get_or_insert(error),
+            Err(error) if !is_its(error) => job.fail(error),
+            Err(error) => {
+                job.failure.get_or_insert(error);
+                job.retried.get_or_insert(now);
+            }
             Ok(()) => {}
         }
-        let Some(mirror) = mirror else { return };
+        if let Stage::Ask { is_sent, .. } = &mut job.stage {
+            let edge = &mut edges[(first + member) as usize];
+            edge.busy -= 1;
+            *is_sent = false;
+        }
         let bit = 1 << member;
-        match &mut job.stage {
-            Stage::Each { good, .. } if result.is_ok() => *good |= bit,
-            Stage::Each { failed, .. } => *failed |= bit,
-            Stage::Read { gone, is_sent, .. } => {
-                mirror.ends(member);
-                *is_sent = false;
+        match (&mut job.stage, kind) {
+            (Stage::Each { failed, .. }, Some(Kind::Mirror(_))) if result.is_err() => {
+                *failed |= bit;
+            }
+            (Stage::Ask { gone, .. }, Some(Kind::Mirror(_))) => {
                 *gone |= if result == Err(Error::Gone) { bit } else { 0 };
                 if result.is_ok() {
                     self.was_read(number, member);
                 }
             }
-            Stage::Mend { .. } => self.was_mended(number, member, result),
+            (stage @ Stage::Ask { .. }, Some(Kind::Paths(_))) if result.is_ok() => {
+                *stage = Stage::Done;
+            }
+            (Stage::Ask { tried, gone, .. }, Some(Kind::Paths(paths))) if job.result.is_ok() => {
+                *gone = bit;
+                let consumer = paths.fault(member, *tried);
+                if let (Some(consumer), Err(error)) = (consumer, result) {
+                    self.tell(Incident::Lost { consumer, error });
+                }
+            }
+            (Stage::Mend { .. }, _) => self.was_mended(number, member, result),
             // A part of a mirror's, which has seen to its failures itself.
-            Stage::Pieces(_) => {
+            (Stage::Pieces(_), Some(Kind::Mirror(_))) => {
                 if let Err(error) = result {
                     job.fail(error);
                 }
             }
-            Stage::Done => {}
+            _ => {}
         }
     }
 
@@ -132,7 +173,7 @@ impl<D: Device> Way<D> {
         let writes = self.plan.writes;
         let Some(job) = self.jobs.get(number) else { return };
         let Some(mirror) = self.plan.mirror_mut(job.fan) else { return };
-        let Stage::Read { tried, gone, .. } = job.stage else { return };
+        let Stage::Ask { tried, gone, .. } = job.stage else { return };
         let left = tried & !(1 << reader) & !gone & mirror.readable();
         job.stage = Stage::Done;
         if left != 0 && writes {
@@ -153,7 +194,7 @@ impl<D: Device> Way<D> {
             (false, Err(error)) => {
                 let gone = if error == Error::Gone { 1 << *reader } else { 0 };
                 let tried = *left | 1 << *reader;
-                job.stage = Stage::Read { tried, gone, is_sent: false };
+                job.stage = Stage::Ask { tried, gone, is_sent: false };
                 mirror.mending -= 1;
             }
             (true, Ok(())) => {
@@ -183,15 +224,27 @@ impl<D: Device> Way<D> {
         }
     }
 
-    fn next(&mut self, number: u32) -> Next {
+    fn next(&mut self, number: u32, now: Instant) -> Next {
         let Some(job) = self.jobs.get(number) else { return Next::Wait };
         let (pending, request) = (job.pending, job.request);
         let at_the_end = if pending > 0 { Next::Wait } else { Next::End };
-        let to = |member: u32| Request { token: token(number, member), ..request };
+        let first = self.plan.fans.get(job.fan as usize).map_or(0, |fan| fan.first);
+        let to = |member: u32| Request { token: token(number, first + member), ..request };
         let send = |member: u32, request: Request| Next::Send { member: Some(member), request };
-        let mirror = self.plan.mirror_mut(job.fan);
+        let Plan { fans, edges, .. } = &mut self.plan;
+        let mut kind = fans.get_mut(job.fan as usize).map(|fan| &mut fan.kind);
+        if let Stage::Waits(until) = job.stage {
+            if now < until {
+                return Next::Stall;
+            }
+            job.stage = Stage::Pieces(0);
+        }
         match &mut job.stage {
-            Stage::Done => at_the_end,
+            Stage::Fails(error) => {
+                job.result = Err(*error);
+                Next::End
+            }
+            Stage::Free | Stage::First | Stage::Waits(_) | Stage::Done => at_the_end,
             Stage::Pieces(_) => match self.piece(number) {
                 Some((member, request)) => Next::Send { member, request },
                 None => at_the_end,
@@ -203,13 +256,26 @@ impl<D: Device> Way<D> {
                 }
                 _ => at_the_end,
             },
-            Stage::Read { is_sent: true, .. } => Next::Wait,
-            Stage::Read { tried, is_sent, .. } => {
-                let mirror = mirror.filter(|_| job.result.is_ok());
-                let Some(mirror) = mirror else { return Next::End };
-                let Some(member) = mirror.reader(request.offset, *tried) else {
+            Stage::Ask { is_sent: true, .. } => Next::Wait,
+            Stage::Ask { .. } if job.result.is_err() => Next::End,
+            Stage::Ask { tried, gone, is_sent } => {
+                let (found, none) = match &mut kind {
+                    Some(Kind::Mirror(mirror)) => {
+                        (mirror.reader(edges, first, (request.offset, *tried)), Error::Gone)
+                    }
+                    Some(Kind::Paths(paths)) => {
+                        let found = paths.choose(request.operation, (edges, first), *tried);
+                        if found.is_none() && *tried != 0 {
+                            // The next request may try those again that had time to recover.
+                            paths.restore_but(*gone);
+                        }
+                        (found, paths.none())
+                    }
+                    _ => return Next::End,
+                };
+                let Some(member) = found else {
                     // With the last copy nobody drops out.
-                    job.fail(job.failure.unwrap_or(Error::Gone));
+                    job.fail(job.failure.unwrap_or(none));
                     return Next::End;
                 };
                 *tried |= 1 << member;
@@ -217,7 +283,7 @@ impl<D: Device> Way<D> {
                 send(member, to(member))
             }
             Stage::Mend { reader, left, is_read } => {
-                let is_written = mirror.is_some_and(|mirror| mirror.writing > 0);
+                let is_written = matches!(&kind, Some(Kind::Mirror(it)) if it.writing > 0);
                 match lowest(*left) {
                     _ if pending > 0 => Next::Wait,
                     None => Next::End,
@@ -239,18 +305,19 @@ impl<D: Device> Way<D> {
         let job = self.jobs.get(number)?;
         let Stage::Pieces(sent) = &mut job.stage else { return None };
         let (request, done) = (job.request, *sent);
-        let Some(fan) = job.fan else {
+        if job.fan == NONE {
             // The whole of it, once.
             *sent = 1;
             return (done == 0).then(|| (None, Request { token: token(number, 0), ..request }));
-        };
+        }
         if done >= request.length || job.result.is_err() {
             return None;
         }
         let piece =
-            self.plan.fans[fan as usize].piece(request.offset + done, request.length - done);
+            self.plan.fans[job.fan as usize].piece(request.offset + done, request.length - done);
         *sent += piece.length;
-        let token = token(number, piece.member.unwrap_or(0));
+        let first = self.plan.fans[job.fan as usize].first;
+        let token = token(number, first + piece.member.unwrap_or(0));
         let (offset, length) = (piece.offset, piece.length);
         let mut part = Request { token, offset, length, ..request };
         if matches!(request.operation, Operation::Read | Operation::Write) {
@@ -267,23 +334,34 @@ impl<D: Device> Way<D> {
     }
 
     /// A job has ended: who it belongs to is told.
-    fn end(&mut self, number: u32) {
+    fn end(&mut self, number: u32, now: Instant) {
         self.settle(number);
         let Some(job) = self.jobs.get(number) else { return };
-        let Job { result, is_kept, level, .. } = *job;
-        let (token, accepted) = (job.request.token, job.request.accepted);
+        if let (Some(since), Some(fan)) = (job.retried, self.plan.fans.get_mut(job.fan as usize)) {
+            fan.waits.retries += 1;
+            fan.waits.retried_nanos += now.nanos_since(since);
+        }
+        let (token, accepted, result) = (job.request.token, job.request.accepted, job.result);
         let passage = job.passage.unwrap_or_else(|| nowhere(accepted));
-        let completion = Completion { token, result, passage: Passage { accepted, ..passage } };
+        let passage = Passage { accepted, ..passage };
+        self.conclude(number, Completion { token, result, passage });
+    }
+
+    /// A job is over, and comes to this.
+    #[inline(never)]
+    pub(super) fn conclude(&mut self, number: u32, completion: Completion) {
+        let Some(job) = self.jobs.get(number) else { return };
+        let Job { is_kept, level, .. } = *job;
         self.jobs.end(number);
         if level > 0 {
-            if let Some(above) = self.jobs.get(owner(token).0) {
+            if let Some(above) = self.jobs.get(owner(completion.token).0) {
                 above.is_kept |= is_kept;
             }
-            self.ended.push_back(completion);
-        } else if is_kept && result.is_ok() {
+            self.ended.push_back((Up::Part, completion));
+        } else if is_kept && completion.result.is_ok() {
             self.kept.push(completion);
         } else {
-            self.done.push_back(completion);
+            self.ended.push_back((Up::Out, completion));
         }
     }
 
@@ -292,7 +370,8 @@ impl<D: Device> Way<D> {
         let Some(job) = self.jobs.get(number) else { return };
         let Some(mirror) = self.plan.mirror_mut(job.fan) else { return };
         match job.stage {
-            Stage::Each { failed, good, .. } => {
+            Stage::Each { failed, all, .. } => {
+                let good = all & !failed;
                 mirror.writing -= 1;
                 if job.result.is_err() {
                     return;
@@ -310,7 +389,7 @@ impl<D: Device> Way<D> {
                 }
             }
             Stage::Mend { .. } => mirror.mending -= 1,
-            Stage::Pieces(_) | Stage::Read { .. } | Stage::Done => {}
+            _ => {}
         }
     }
 }

@@ -14,11 +14,10 @@ use super::Ahci;
 use super::config::{Attached, DiskConfig};
 use super::link::Link;
 use super::list::TaskRef;
-use super::profile::{Profile, SATA_SSD};
+use super::profile::{Profile, SATA_SSD, level};
 use super::security::Security;
 use crate::media::Media;
 use crate::media::cache::{Cache, Units};
-use crate::media::timing::Timing;
 use crate::store::Store;
 
 /// How long a link that may sleep by itself is idle before it does, nanoseconds (assumed).
@@ -147,7 +146,7 @@ impl Device {
             store,
             size,
             shift: 9,
-            media: media(profile.timing, seed),
+            media: media(&profile, seed),
             cache: Cache::new(false),
             profile,
             seed,
@@ -242,6 +241,15 @@ impl Device {
         self.security.is_erase_prepared = false;
     }
 
+    /// A command that needs the medium comes at `now`.
+    #[inline]
+    pub(super) fn wake(&mut self, now: u64) {
+        if self.power != PowerMode::Active {
+            self.power = PowerMode::Active;
+            self.media.meter_mut().enter(level::ACTIVE, now);
+        }
+    }
+
     /// Nothing waits any more.
     pub(super) fn forget_waits(&mut self) {
         self.writes.clear();
@@ -250,7 +258,8 @@ impl Device {
 
     /// Power came back: settings are those of the factory.
     pub(super) fn power_on(&mut self) {
-        self.media = media(self.profile.timing, self.seed);
+        self.media.restart(self.profile.timing, self.seed);
+        self.media.set_half_duplex();
         self.link_is_reset();
         (self.write_cache, self.look_ahead, self.dipm, self.sleeps) =
             (!self.is_packet(), true, false, false);
@@ -261,8 +270,8 @@ impl Device {
     }
 }
 
-fn media(timing: Timing, seed: u64) -> Media {
-    let mut media = Media::new(timing, seed);
+fn media(profile: &Profile, seed: u64) -> Media {
+    let mut media = Media::new(profile.timing, profile.energy, seed);
     media.set_half_duplex();
     media
 }

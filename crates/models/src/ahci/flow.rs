@@ -8,6 +8,7 @@ use super::command::{aborted, fault, unreadable};
 use super::device::PowerMode;
 use super::list::{Fail, State, TaskRef, Work};
 use super::port::READY;
+use super::profile::level;
 use super::transfer::{Failed, Parts, copy};
 use super::{Ahci, Event};
 use crate::faults::Kind;
@@ -59,12 +60,12 @@ impl Ahci {
             Work::Read { offset, len } | Work::Verify { offset, len } => {
                 let span = Span { address: offset, len: len.into(), limit: device.size };
                 let ready = device.media.read(span, accepted);
-                device.power = PowerMode::Active;
+                device.wake(now);
                 self.task_mut(port, slot).ready = ready;
                 self.at(ready.first, Event::Ready(name));
             }
             Work::Write { .. } => {
-                device.power = PowerMode::Active;
+                device.wake(now);
                 self.at(accepted, Event::Accepted(name));
             }
             Work::Flush => self.at(accepted, Event::Accepted(name)),
@@ -247,6 +248,7 @@ impl Ahci {
         let copied = copy(parts, true, |done, (region, at), len| {
             device.store.read(offset + done, region, at, len)
         });
+        device.media.rests(self.now.nanos());
         device.health.read_sectors += u64::from(len >> device.shift);
         match copied {
             Ok(()) => {
@@ -278,6 +280,7 @@ impl Ahci {
         copy(parts, false, |done, (region, at), len| {
             device.store.write(offset + done, region, at, len)
         })?;
+        device.media.rests(self.now.nanos());
         device.health.written_sectors += u64::from(len >> device.shift);
         Ok(Ok(Good { moved: len, ..Good::default() }))
     }
@@ -285,13 +288,15 @@ impl Ahci {
     /// Everything is on the medium: it goes to stable storage of this machine, too. Commands that
     /// change the power mode do so now.
     fn complete_flush(&mut self, port: u8, fis: &flysch_wire::ata::H2d) -> Result<Good, Fail> {
+        let now = self.now.nanos();
         let Some(device) = self.device_mut(port) else { return Err(aborted()) };
         device.store.flush().map_err(|_| fault())?;
         match Opcode::from_bits(fis.command) {
             Opcode::Standby | Opcode::StandbyImmediate => device.power = PowerMode::Standby,
             Opcode::Sleep => device.power = PowerMode::Sleep,
-            _ => {}
+            _ => return Ok(Good::default()),
         }
+        device.media.meter_mut().enter(level::STANDBY, now);
         Ok(Good::default())
     }
 

@@ -46,6 +46,7 @@ use crate::events::Events;
 use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
 pub use crate::media::cache::Loss;
+use crate::media::energy::Energy;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
 use controller::Registers;
@@ -174,6 +175,11 @@ impl Ahci {
         let at = usize::from(port) * PORTS_MAX + usize::from(slot);
         let nanos = *self.done.get(at).filter(|_| usize::from(slot) < PORTS_MAX)?;
         (nanos != 0).then_some(Instant::from_nanos(nanos))
+    }
+
+    /// What the device at `port` took from its supply until `now`, if there is one.
+    pub fn energy(&self, port: u8, now: Instant) -> Option<Energy> {
+        Some(self.device(port)?.media.energy(now.max(self.now).nanos()))
     }
 
     /// What went wrong so far.

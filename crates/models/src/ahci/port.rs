@@ -8,6 +8,7 @@ use flysch_wire::ata::registers::{
 };
 
 use super::list::{State, Task, Unfit, Work};
+use super::profile::level;
 use super::{Ahci, Event};
 use crate::faults::Kind;
 
@@ -289,13 +290,14 @@ impl Ahci {
         let Some(device) = self.device_mut(port) else { return };
         let wake = device.wake_ns;
         let allowed = |bit: u8| forbidden & bit == 0;
-        let exit = match (on, deep) {
-            (true, true) if aggressive && device.sleeps && allowed(4) => wake[2],
-            (true, true) if allowed(2) => wake[1],
-            (true, false) if allowed(1) => wake[0],
-            _ => return device.media.set_auto_hibern8(0, 0),
+        let sleep = match (on, deep) {
+            (true, true) if aggressive && device.sleeps && allowed(4) => level::DEVSLEEP,
+            (true, true) if allowed(2) => level::SLUMBER,
+            (true, false) if allowed(1) => level::PARTIAL,
+            _ => return device.media.set_auto_hibern8((0, 0), level::ACTIVE),
         };
-        device.media.set_auto_hibern8(super::device::IDLE_NS, exit);
+        let exit = wake[sleep - level::PARTIAL];
+        device.media.set_auto_hibern8((super::device::IDLE_NS, exit), sleep);
     }
 
     /// PxSCTL is written.

@@ -59,6 +59,8 @@ pub(super) enum Load {
     Tuning,
     /// Write protection of 32 groups from this one on.
     Protection(u32),
+    /// The same with its kind.
+    ProtectionTypes(u32),
     /// Frames; reliable.
     Rpmb(bool),
     Firmware,
@@ -432,6 +434,9 @@ impl Card {
             CommandIndex::SendWriteProt => {
                 self.phase(true, Load::Protection(argument / PROTECT_GROUP), Some(1))
             }
+            CommandIndex::SendWriteProtType => {
+                self.phase(true, Load::ProtectionTypes(argument / PROTECT_GROUP), Some(1))
+            }
             _ => self.ignore(),
         }
     }
@@ -466,7 +471,8 @@ impl Card {
 
     fn is_protected(&self, part: u8, first: u32, blocks: u32) -> bool {
         match part {
-            partition::BOOT0 | partition::BOOT1 => self.ext_csd.byte(at::BOOT_WP) & 5 != 0,
+            partition::BOOT0 => self.ext_csd.byte(at::BOOT_WP_STATUS) & 3 != 0,
+            partition::BOOT1 => self.ext_csd.byte(at::BOOT_WP_STATUS) & 0xC != 0,
             partition::USER => {
                 let last = first.saturating_add(blocks.max(1) - 1) / PROTECT_GROUP;
                 self.protected.range(first / PROTECT_GROUP..=last).next().is_some()
@@ -606,6 +612,12 @@ impl Card {
     pub(super) fn protection(&self, first: u32) -> u32 {
         let set = |n: &u32| self.protected.contains(&first.saturating_add(*n));
         (0..32).filter(set).fold(0, |bits, n| bits | 1 << n)
+    }
+
+    /// CMD31's data: two bits for each of 32 groups; what is protected is so until it is cleared.
+    pub(super) fn protection_types(&self, first: u32) -> u64 {
+        let bits = self.protection(first);
+        (0..32).filter(|n| bits >> n & 1 != 0).fold(0, |types, n| types | 1 << (2 * n))
     }
 
     /// CMD44 and CMD45 of the engine: a task, or the error the device answers with.

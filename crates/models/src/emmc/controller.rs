@@ -325,6 +325,7 @@ impl Emmc {
         let r = &mut self.registers;
         r.clock = Clock::from_bits(value.into_bits() & !Clock::RESETS | resets);
         r.clock = r.clock.with_stable(stable);
+        self.meter_state();
         if resets != 0 {
             self.reset_by(value);
             self.after(RESET_NS, Event::ResetDone { epoch: self.epoch });
@@ -351,6 +352,7 @@ impl Emmc {
     pub(super) fn stable(&mut self) {
         let r = &mut self.registers;
         r.clock = r.clock.with_stable(r.clock.internal());
+        self.meter_state();
     }
 
     pub(super) fn reset_done(&mut self) {

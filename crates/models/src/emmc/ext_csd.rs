@@ -122,10 +122,31 @@ pub(super) fn switch(csd: &mut ExtCsd, argument: SwitchArgument, tasks: bool) ->
         Switched::Flush(_) | Switched::Bkops | Switched::Sanitize | Switched::Install => {}
         _ => csd.0[usize::from(index)] = value,
     }
+    if index == at::BOOT_WP {
+        let status = &mut csd.0[usize::from(at::BOOT_WP_STATUS)];
+        *status = boot_protection(*status, value);
+    }
     if index == at::CACHE_CTRL && old & 1 != 0 && value & 1 == 0 {
         return Some(Switched::CacheOff);
     }
     Some(effect)
+}
+
+/// BOOT_WP_STATUS after this value of BOOT_WP: two bits for each boot partition, 1 until power goes,
+/// 2 for ever. What is protected stays so.
+fn boot_protection(old: u8, value: u8) -> u8 {
+    let bit = |n: u8| value >> n & 1 != 0;
+    // With B_SEC_WP_SEL one partition is meant, which one is said beside each kind.
+    let means = |part: u8, which: u8| !bit(7) || bit(which) == (part == 1);
+    let of = |part: u8| {
+        let state = match () {
+            () if bit(2) && means(part, 3) => 2,
+            () if bit(0) && means(part, 1) => 1,
+            () => 0,
+        };
+        state.max(old >> (2 * part) & 3) << (2 * part)
+    };
+    of(0) | of(1)
 }
 
 /// Whether a byte may have this value now, and what that means.

@@ -7,6 +7,7 @@ use flysch_wire::mmc::{CardState, CardStatus};
 
 use super::card::{Answer, Busy, Card, Load, Phase, Response, base};
 use super::controller::TUNING_BLOCKS;
+use super::profile::level;
 use super::transfer::{Failed, List};
 use super::{Emmc, Event};
 use crate::faults::Kind;
@@ -78,6 +79,7 @@ impl Emmc {
     /// When data that may start at `start` has crossed the bus, as it becomes ready.
     #[inline]
     pub(super) fn data_end(&mut self, start: u64, ready: Ready, blocks: u64) -> u64 {
+        self.media.moved(blocks * 512);
         let start = self.data_free.max(start).max(ready.first);
         let page = blocks.min(u64::from(self.profile.timing.page_bytes) / 512);
         let streamed = start + self.data_ns(blocks, 512);
@@ -119,7 +121,21 @@ impl Emmc {
             // What was erased does not come back with a loss of power.
             self.cache.discarded(part, offset, bytes);
         }
+        if index == CommandIndex::SleepAwake.into_bits() {
+            self.meter_state();
+        }
         answer
+    }
+
+    /// Tells the meter what state the card is in.
+    pub(super) fn meter_state(&mut self) {
+        let level = match self.card.state {
+            _ if !self.card.is_powered => level::OFF,
+            CardState::Sleep => level::SLEEP,
+            _ if self.registers.hertz() == 0 => level::STILL,
+            _ => level::CLOCKED,
+        };
+        self.media.meter_mut().enter(level, self.now.nanos());
     }
 
     /// The command has crossed the line.
@@ -373,6 +389,9 @@ impl Emmc {
         let from = match load {
             Load::ExtCsd => self.card.ext_csd.0.to_vec(),
             Load::Protection(group) => self.card.protection(group).to_be_bytes().to_vec(),
+            Load::ProtectionTypes(group) => {
+                self.card.protection_types(group).to_be_bytes().to_vec()
+            }
             Load::Rpmb(_) => self.card.rpmb.read(data.len() / 512),
             _ => return,
         };

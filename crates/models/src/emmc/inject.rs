@@ -8,7 +8,6 @@ use super::card::Load;
 use super::engine::{State, TaskRef};
 use super::{Emmc, Event};
 use crate::faults::Kind;
-use crate::media::Media;
 use crate::media::cache::Loss;
 use crate::store::StoreError;
 
@@ -208,9 +207,10 @@ impl Emmc {
         self.card.reset(self.now.nanos());
         self.card.rpmb.power_off();
         self.card.is_powered = false;
+        self.meter_state();
         (self.busy_mark, self.detuned) = (None, false);
         self.busy_serial = self.busy_serial.wrapping_add(1);
-        self.media = Media::new(self.profile.timing, self.seed);
+        self.media.restart(self.profile.timing, self.seed);
         self.events.retain(|event| !matches!(event, Event::Die(_)));
         let loss = self.cache.lose(&mut self.card.parts, &mut self.faults)?;
         self.lost.survived += loss.survived;
@@ -224,6 +224,7 @@ impl Emmc {
         self.card.is_powered = true;
         self.card.take_firmware();
         self.card.reset(self.now.nanos());
+        self.meter_state();
     }
 
     /// The controller is pulled out: its registers read as ones from now on.

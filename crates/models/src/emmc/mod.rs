@@ -45,6 +45,7 @@ use crate::machine::{Messages, MixedModel, Model};
 use crate::media::Media;
 use crate::media::cache::Cache;
 pub use crate::media::cache::Loss;
+use crate::media::energy::Energy;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
 use card::Card;
@@ -149,7 +150,7 @@ impl Emmc {
             seed: config.seed,
             registers: Registers::new(&config),
             engine: Engine::new(config.direct),
-            media: Media::new(config.profile.timing, config.seed),
+            media: Media::new(config.profile.timing, config.profile.energy, config.seed),
             cache: Cache::new(config.volatile_cache),
             events: Events::with_capacity(256),
             faults: Injector::new(config.faults.clone(), config.seed),
@@ -237,6 +238,11 @@ impl Emmc {
         (nanos != 0).then_some(Instant::from_nanos(nanos))
     }
 
+    /// What the card took from its supply until `now`.
+    pub fn energy(&self, now: Instant) -> Energy {
+        self.media.energy(now.max(self.now).nanos())
+    }
+
     /// What went wrong so far.
     pub fn faults(&self) -> &Injector {
         &self.faults
@@ -297,6 +303,7 @@ impl Emmc {
         self.detuned = false;
         self.card.take_firmware();
         self.card.reset(self.now.nanos());
+        self.meter_state();
     }
 
     fn happen(&mut self, event: Event) {

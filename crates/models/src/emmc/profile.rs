@@ -3,6 +3,7 @@
 //! A profile holds mechanisms' parameters, never answers: throughput and latency come out of them.
 //! `docs/emmc-model.md` says which published figure fixes which parameter, and what is assumed.
 
+use crate::media::energy::{Charges, Consumption, Level};
 use crate::media::timing::{Pause, Timing};
 
 /// A device that can be modelled.
@@ -26,6 +27,8 @@ pub struct Profile {
     pub revision: u8,
     /// Clocks between two blocks of a transfer, besides CRC and start bit.
     pub block_gap: u32,
+    /// What it takes from its supply.
+    pub energy: Consumption,
 }
 
 const KIB: u64 = 1024;
@@ -35,13 +38,43 @@ const NEVER: Pause = Pause { every_bytes: 0, ns: 0 };
 /// High speed to HS400 at 1.8 V.
 const HS400_TYPES: u8 = 0x57;
 
+/// States of an eMMC device, by the numbers [`level`] has for them. All assumed: the specification
+/// has no more than power classes, and no measured figures were found.
+const LEVELS: [Level; 4] = [
+    Level { name: "clocked", microwatts: 60_000 },
+    Level { name: "clock off", microwatts: 1_000 },
+    Level { name: "sleep", microwatts: 300 },
+    Level { name: "off", microwatts: 0 },
+];
+
+/// Numbers of a device's states.
+pub(super) mod level {
+    pub(in super::super) const CLOCKED: usize = 0;
+    pub(in super::super) const STILL: usize = 1;
+    pub(in super::super) const SLEEP: usize = 2;
+    pub(in super::super) const OFF: usize = 3;
+}
+
+/// `docs/energy.md` says where these come from.
+const ENERGY: Consumption = Consumption {
+    levels: &LEVELS,
+    charges: Charges {
+        command_pj: 400_000,
+        byte_pj: 800,
+        read_pj: 3_800_000,
+        program_pj: 150_000_000,
+        program_slc_pj: 30_000_000,
+        erase_pj: 200_000_000,
+    },
+};
+
 /// An HS400 device as boards of TI carry it, without command queueing.
 pub const HS400: Profile = Profile {
     name: "emmc-hs400",
     description: "eMMC 5.1, HS400, one command at a time (TI J7200 and AM62P boards)",
     timing: Timing {
         link_efficiency_permille: 1000,
-        command_ns: 76_000,
+        command_ns: 79_000,
         transfer_setup_ns: 0,
         firmware_ns: 5_000,
         firmware_jitter_ns: 4_000,
@@ -51,7 +84,7 @@ pub const HS400: Profile = Profile {
         planes_per_die: 2,
         page_bytes: 16 * KIB as u32,
         read_ns: 38_000,
-        program_ns: 1_850_000,
+        program_ns: 1_980_000,
         program_slc_ns: 400_000,
         erase_ns: 5_000_000,
         block_bytes: 24 * MIB,
@@ -68,19 +101,51 @@ pub const HS400: Profile = Profile {
     cache_kib: 512,
     revision: 8,
     block_gap: 58,
+    energy: ENERGY,
 };
 
 /// The same with a queue of 32 tasks.
 pub const HS400_CMDQ: Profile = Profile {
     name: "emmc-hs400-cmdq",
     description: "eMMC 5.1, HS400, command queueing",
+    timing: Timing { command_ns: 88_000, ..HS400.timing },
     queue_depth: 32,
+    ..HS400
+};
+
+/// The eMMC 5.x part that stands beside the UFS part of an RK3576 board in a claim without figures.
+/// All of it is assumed: the flash is the one of the UFS profile `ok3576` (as many dies, as fast),
+/// behind one eMMC bus and one command at a time, so that what differs is the way to it.
+pub const OK3576: Profile = Profile {
+    name: "ok3576",
+    description: "eMMC 5.1, HS400, with the flash of the UFS part of an RK3576 board",
+    timing: Timing {
+        command_ns: 20_000,
+        firmware_ns: 35_000,
+        firmware_jitter_ns: 12_500,
+        channels: 2,
+        dies_per_channel: 1,
+        planes_per_die: 4,
+        read_ns: 45_000,
+        program_ns: 1_100_000,
+        program_slc_ns: 140_000,
+        channel_rate: 800,
+        write_buffer_bytes: 4 * MIB,
+        checkpoint: Pause { every_bytes: 512 * MIB, ns: 30_000_000 },
+        patrol: Pause { every_bytes: 512 * MIB, ns: 13_000_000 },
+        ..HS400.timing
+    },
+    queue_depth: 0,
+    energy: Consumption {
+        charges: Charges { read_pj: 4_500_000, program_pj: 300_000_000, ..ENERGY.charges },
+        ..ENERGY
+    },
     ..HS400
 };
 
 impl Profile {
     /// Every profile; the first is the default.
-    pub const ALL: [&'static Self; 2] = [&HS400_CMDQ, &HS400];
+    pub const ALL: [&'static Self; 3] = [&HS400_CMDQ, &HS400, &OK3576];
 
     /// Whether a device can be like this.
     ///

@@ -20,12 +20,14 @@
 //! the arrival order cannot differ from the reservation order. All instants here are nanoseconds.
 
 pub(crate) mod cache;
+pub mod energy;
 pub mod timing;
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::random::Random;
+use energy::{Consumption, Energy, Meter};
 use timing::{READ_AHEAD_MAX_PAGES, Timing};
 
 /// Streams followed for read-ahead at once.
@@ -239,10 +241,13 @@ pub(crate) struct Media {
     /// Auto-hibern8: idle time and the time to come back, 0 if off.
     hibern8_after: u64,
     hibern8_exit: u64,
+    /// The state that is, as the meter has it.
+    hibern8_level: usize,
+    meter: Meter,
 }
 
 impl Media {
-    pub(crate) fn new(timing: Timing, seed: u64) -> Self {
+    pub(crate) fn new(timing: Timing, consumption: Consumption, seed: u64) -> Self {
         let dies = (timing.channels * timing.dies_per_channel) as usize;
         let stream = Stream { next: u64::MAX, ahead: 0, ready: [0; READ_AHEAD_MAX_PAGES as usize] };
         Self {
@@ -274,8 +279,42 @@ impl Media {
             since_patrol: 0,
             hibern8_after: 0,
             hibern8_exit: 0,
+            hibern8_level: 0,
+            meter: Meter::new(consumption),
             timing,
         }
+    }
+
+    /// The device loses its power and gets it back: all of it starts anew but for its meter.
+    pub(crate) fn restart(&mut self, timing: Timing, seed: u64) {
+        let meter = self.meter.clone();
+        *self = Self { meter, ..Self::new(timing, self.meter.consumption, seed) };
+    }
+
+    /// The meter at the supply, for states that the model around it is put into.
+    pub(crate) fn meter_mut(&mut self) -> &mut Meter {
+        &mut self.meter
+    }
+
+    /// A copy of the meter.
+    pub(crate) fn clone_meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
+    /// What the device took until `now`.
+    pub(crate) fn energy(&self, now: u64) -> Energy {
+        if !self.is_auto_hibernated(now) {
+            return self.meter.read(now);
+        }
+        let mut meter = self.meter.clone();
+        meter.slept(self.hibern8_level, self.last_used + self.hibern8_after, now);
+        meter.read(now)
+    }
+
+    /// So many bytes crossed a link that is not the media's own.
+    #[inline]
+    pub(crate) fn moved(&mut self, bytes: u64) {
+        self.meter.done.bytes += bytes;
     }
 
     /// Sets the raw rate of one direction of the link, all its lanes together, in bytes per
@@ -307,6 +346,10 @@ impl Media {
     pub(crate) fn accept(&mut self, now: u64, alone: bool) -> u64 {
         let wakes = alone && self.is_auto_hibernated(now);
         let exit = if wakes { self.hibern8_exit } else { 0 };
+        if wakes {
+            self.meter.slept(self.hibern8_level, self.last_used + self.hibern8_after, now);
+        }
+        self.meter.done.commands += 1;
         self.rests(now);
         let start = self.front_end.max(now + exit);
         self.front_end = start + self.timing.command_ns;
@@ -393,6 +436,7 @@ impl Media {
         let start = die.make_way(plane.free.max(at), &self.timing);
         let sensed = start + self.timing.read_ns;
         plane.free = sensed;
+        self.meter.done.reads += 1;
         let channel = usize::from(plane.channel);
         self.patrol(bytes, sensed);
         self.channels[channel].reserve(sensed, bytes * self.channel_ps / 1000)
@@ -415,6 +459,7 @@ impl Media {
     /// Sends `bytes` to the host as they become ready, the first at `ready.first`; answers the end.
     #[inline]
     pub(crate) fn send(&mut self, ready: Ready, bytes: u64) -> u64 {
+        self.meter.done.bytes += bytes;
         let other = if self.is_half_duplex { self.to_device } else { 0 };
         let start = self.to_host.max(ready.first).max(other);
         let page = bytes.min(u64::from(self.timing.page_bytes));
@@ -451,6 +496,7 @@ impl Media {
     /// Receives `bytes` from the host from `at` on; answers the end.
     #[inline]
     pub(crate) fn receive(&mut self, at: u64, bytes: u64) -> u64 {
+        self.meter.done.bytes += bytes;
         let other = if self.is_half_duplex { self.to_host } else { 0 };
         let start = self.to_device.max(at).max(other);
         let setup = self.link.setup_to_device_ns;
@@ -489,9 +535,10 @@ impl Media {
     }
 
     /// The link hibernates by itself after `after_ns` without a command (0: never) and takes
-    /// `exit_ns` to come back.
-    pub(crate) fn set_auto_hibern8(&mut self, after_ns: u64, exit_ns: u64) {
+    /// `exit_ns` to come back; meanwhile the device is in state `level`.
+    pub(crate) fn set_auto_hibern8(&mut self, (after_ns, exit_ns): (u64, u64), level: usize) {
         (self.hibern8_after, self.hibern8_exit) = (after_ns, exit_ns);
+        self.hibern8_level = level;
     }
 
     /// When the link hibernates by itself if no command comes, later than `now`.
@@ -556,12 +603,16 @@ impl Media {
         if die.filled >= self.timing.block_bytes * u64::from(self.timing.planes_per_die) {
             die.filled = 0;
             start += self.timing.erase_ns;
+            self.meter.done.erases += 1;
         }
-        let end = start
-            + match kind {
-                Program::Slc => self.timing.program_slc_ns,
-                Program::Tlc | Program::Flush => self.timing.program_ns,
-            };
+        let (counter, ns) = match kind {
+            Program::Slc => (&mut self.meter.done.programs_slc, self.timing.program_slc_ns),
+            Program::Tlc | Program::Flush => {
+                (&mut self.meter.done.programs, self.timing.program_ns)
+            }
+        };
+        *counter += 1;
+        let end = start + ns;
         die.units[die.held] = Held { end, unit: Unit { bytes, kind }, suspends: 0 };
         die.held += 1;
         Some(Started { die: index as u16, end })

@@ -6,7 +6,7 @@ use crate::ufs::profile::GALAXY_BOOK_S;
 #[test]
 fn a_stream_of_reads_does_not_starve_a_program_operation() {
     let timing = GALAXY_BOOK_S.timing;
-    let mut media = Media::new(timing, 1);
+    let mut media = Media::new(timing, GALAXY_BOOK_S.energy, 1);
     let unit = media.unit(Program::Tlc);
     assert!(media.admit(unit));
     media.arrived(unit, false);
@@ -24,8 +24,8 @@ fn a_stream_of_reads_does_not_starve_a_program_operation() {
 
 #[test]
 fn a_link_hibernates_when_nothing_happened_for_its_time_and_not_under_a_command() {
-    let mut media = Media::new(GALAXY_BOOK_S.timing, 1);
-    media.set_auto_hibern8(1_000_000, 300_000);
+    let mut media = Media::new(GALAXY_BOOK_S.timing, GALAXY_BOOK_S.energy, 1);
+    media.set_auto_hibern8((1_000_000, 300_000), 1);
     let mut late = |at, alone| media.accept(at, alone) > at + 300_000;
     assert!(late(2_000_000, true), "it has to wake");
     assert!(!late(2_900_000, true), "used lately");
@@ -33,4 +33,10 @@ fn a_link_hibernates_when_nothing_happened_for_its_time_and_not_under_a_command(
     media.rests(6_000_000);
     assert!(!media.is_auto_hibernated(6_900_000), "a command ended lately");
     assert!(media.is_auto_hibernated(7_000_000));
+    // Hibernated from 1 to 2 ms before the first command, and from 7 ms on.
+    let energy = media.energy(9_500_000);
+    let [awake, hibernated] = [0, 1].map(|at| energy.states[at].amount);
+    assert_eq!((awake, hibernated), (9_500_000 - 3_500_000, 1_000_000 + 2_500_000));
+    let commands = energy.work.iter().find(|part| part.name == "commands").map(|part| part.amount);
+    assert_eq!(commands, Some(3));
 }

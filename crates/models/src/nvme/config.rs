@@ -7,6 +7,7 @@ use core::fmt;
 
 use flysch_wire::nvme::registers::Version;
 
+use super::buffer::CMB_MAX;
 use super::profile::{PM991A, Profile};
 use crate::faults::Plan;
 use crate::software::Software;
@@ -34,12 +35,29 @@ pub struct NamespaceConfig {
     pub block_size: u32,
     /// Whether it is write protected when power comes (NSATTR bit 0).
     pub write_protected: bool,
+    /// Its zones, if it is of the zoned command set. They are empty when the model is made.
+    pub zones: Option<ZoneConfig>,
 }
+
+/// The zones of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneConfig {
+    /// Bytes of a zone, a multiple of 4096 that divides the size of the namespace; all of them can
+    /// be written.
+    pub size: u64,
+    /// Zones open at once; 0 is no limit.
+    pub open_max: u32,
+    /// Zones active at once, at least as many as open ones; 0 is no limit.
+    pub active_max: u32,
+}
+
+/// Most zones of a namespace.
+pub const ZONES_MAX: u64 = 1 << 16;
 
 impl NamespaceConfig {
     /// A plain namespace in memory with blocks of 4096 bytes.
     pub fn memory(size: u64) -> Self {
-        Self { store: None, size, block_size: 4096, write_protected: false }
+        Self { store: None, size, block_size: 4096, write_protected: false, zones: None }
     }
 
     fn check(&self, id: usize) -> Result<(), ConfigError> {
@@ -49,6 +67,18 @@ impl NamespaceConfig {
         }
         if self.size == 0 || self.size > LENGTH_MAX || !self.size.is_multiple_of(4096) {
             return wrong("size", self.size, "a multiple of 4096 from 4096 to 16 TiB");
+        }
+        let Some(zones) = self.zones else { return Ok(()) };
+        let fits = zones.size > 0
+            && zones.size.is_multiple_of(4096)
+            && self.size.is_multiple_of(zones.size)
+            && self.size / zones.size <= ZONES_MAX;
+        if !fits {
+            let may = "a multiple of 4096 that divides the size into at most 65536 zones";
+            return wrong("zone size", zones.size, may);
+        }
+        if zones.active_max != 0 && (zones.open_max == 0 || zones.open_max > zones.active_max) {
+            return wrong("open zones", zones.open_max.into(), "at most as many as active ones");
         }
         Ok(())
     }
@@ -83,6 +113,9 @@ pub struct Config {
     pub sgls: bool,
     /// Doorbell buffer config.
     pub shadow_doorbells: bool,
+    /// Bytes of the controller memory buffer, a multiple of 4096 up to
+    /// [`CMB_MAX`](super::CMB_MAX); 0 is none. Only of version 1.4 and later.
+    pub controller_memory: u32,
     /// Identify knows lists of namespaces and their names; the first controllers knew only the
     /// controller and each namespace (CNS 0 and 1).
     pub lists: bool,
@@ -117,6 +150,7 @@ impl Default for Config {
             transfer_max: 2 << 20,
             sgls: true,
             shadow_doorbells: true,
+            controller_memory: 0,
             lists: true,
             subsystem_reset: true,
             retry_delays: [1, 5, 10],
@@ -176,6 +210,13 @@ impl Config {
             let is = u64::from(self.version.into_bits());
             return Err(ConfigError::Value("version", is, "1.2 to 2.0"));
         }
+        let buffer = self.controller_memory;
+        if buffer > CMB_MAX || !buffer.is_multiple_of(4096) {
+            return Err(ConfigError::Value("controller_memory", buffer.into(), BUFFERS));
+        }
+        if buffer > 0 && !self.version.is_at_least(1, 4) {
+            return Err(ConfigError::Value("controller_memory", buffer.into(), "0 before 1.4"));
+        }
         self.profile.check().map_err(|(key, is, may)| ConfigError::Value(key, is, may))?;
         if self.namespaces.len() > NAMESPACES_MAX {
             let is = self.namespaces.len() as u64;
@@ -189,6 +230,7 @@ impl Config {
     }
 }
 
+const BUFFERS: &str = "a multiple of 4096 up to 16777216";
 const TRANSFERS: &str = "a power of two from 4096 to 134217728";
 
 impl From<StoreError> for ConfigError {

@@ -4,6 +4,7 @@ use flysch_wire::nvme::registers::{
     self as reg, Aqa, Cap, Cc, Crto, Csts, TIMEOUT_UNIT_MS, Version, css, shutdown,
 };
 
+use super::buffer::CMB_OFFSET;
 use super::config::Config;
 use super::{Event, Nvme};
 use crate::faults::Kind;
@@ -51,6 +52,8 @@ impl Registers {
             .with_dstrd(config.stride)
             .with_nssrs(config.subsystem_reset)
             .with_css_nvm(true)
+            .with_css_io(config.namespaces.iter().any(|space| space.zones.is_some()))
+            .with_cmbs(config.controller_memory > 0)
             .with_mpsmax(PAGE_MAX)
             .with_crwms(config.version.is_at_least(2, 0));
         Self {
@@ -118,6 +121,12 @@ impl Nvme {
             0x2C => (r.asq >> 32) as u32,
             reg::ACQ => r.acq as u32,
             0x34 => (r.acq >> 32) as u32,
+            reg::CMBLOC => self.buffer.location(),
+            reg::CMBSZ => self.buffer.size(),
+            reg::CMBMSC => self.buffer.control() as u32,
+            0x54 => (self.buffer.control() >> 32) as u32,
+            reg::CMBSTS => self.buffer.status(),
+            CMB_OFFSET.. => self.buffer.read(offset - CMB_OFFSET),
             reg::CRTO if r.cap.crwms() => r.crto.into_bits(),
             // Reserved registers, those that only take writes, what the controller does not have.
             _ => 0,
@@ -132,6 +141,9 @@ impl Nvme {
         }
         let csts = r.csts;
         match offset {
+            CMB_OFFSET.. => self.buffer.write(offset - CMB_OFFSET, value),
+            reg::CMBMSC => self.buffer.set_low(value, &mut self.memory),
+            0x54 => self.buffer.set_high(value),
             // A controller that is not up has no doorbells.
             reg::DOORBELLS.. if csts.rdy() && !csts.cfs() => {
                 self.ring(offset - reg::DOORBELLS, value)
@@ -171,7 +183,8 @@ impl Nvme {
         let fits = entries.0 >= 2
             && entries.1 >= 2
             && cc.mps() <= PAGE_MAX
-            && matches!(cc.css(), css::NVM | css::ADMIN)
+            && (matches!(cc.css(), css::NVM | css::ADMIN)
+                || cc.css() == css::ALL && r.cap.css_io())
             && cc.ams() == 0;
         if !fits {
             return self.fail_fatally();
@@ -204,6 +217,7 @@ impl Nvme {
         self.tasks.clear();
         self.writes.clear();
         self.flushes.clear();
+        self.copies.clear();
         self.queues.clear();
         self.told.clear();
         self.messages = 0;
@@ -215,6 +229,7 @@ impl Nvme {
     fn reset_subsystem(&mut self) {
         self.reset_controller();
         self.registers.power_on();
+        self.buffer.power_on(&mut self.memory);
         self.registers.csts.set_nssro(true);
         self.device.firmware.start_over();
     }

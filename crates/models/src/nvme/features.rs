@@ -51,7 +51,9 @@ pub(super) struct Features {
     /// What the host said the time is, and when.
     timestamp: (u64, u64),
     host_behavior: Box<[u8; HOST_BEHAVIOR_BYTES]>,
-    host_id: [u8; 16],
+    pub(super) host_id: [u8; 16],
+    /// It has 128 bits.
+    host_id_is_wide: bool,
     /// CDW11 to CDW15 of the host memory buffer.
     host_memory: [u32; 5],
     has_host_memory: bool,
@@ -70,6 +72,7 @@ impl Features {
             timestamp: (0, 0),
             host_behavior: Box::new([0; HOST_BEHAVIOR_BYTES]),
             host_id: [0; 16],
+            host_id_is_wide: false,
             host_memory: [0; 5],
             has_host_memory,
         }
@@ -83,7 +86,12 @@ impl Features {
         self.apst.fill(0);
         self.host_behavior.fill(0);
         (self.thresholds, self.uncoalesced) = ((WARN_TEMPERATURE, 0), 0);
-        (self.host_memory, self.host_id) = ([0; 5], [0; 16]);
+        (self.host_memory, self.host_id, self.host_id_is_wide) = ([0; 5], [0; 16], false);
+    }
+
+    /// Whether the host identifier has 128 bits.
+    pub(super) fn has_wide_host_id(&self) -> bool {
+        self.host_id_is_wide
     }
 
     /// Whether writes may stay in the write buffer.
@@ -97,9 +105,9 @@ impl Features {
         self.plain[ASYNC_EVENTS].0
     }
 
-    /// Whether the device changes its power state by itself.
-    pub(super) fn has_apst(&self) -> bool {
-        self.plain[APST].0 & 1 != 0
+    /// By what table the device changes its power state by itself, if it does.
+    pub(super) fn apst(&self) -> Option<&[u8]> {
+        (self.plain[APST].0 & 1 != 0).then_some(&self.apst[..])
     }
 
     /// Whether the host reads CRD (host behaviour, ACRE).
@@ -242,6 +250,7 @@ impl Nvme {
                 let len = if cdw11 & 1 != 0 { 16 } else { 8 };
                 self.gather_feature(command, &mut data[..len])?;
                 self.device.features.host_id = data;
+                self.device.features.host_id_is_wide = len == data.len();
             }
             FeatureId::HostMemory => self.set_host_memory(command)?,
             FeatureId::WriteProtect => self.set_write_protection(command)?,
@@ -305,6 +314,7 @@ impl Nvme {
     fn set_power_state(&mut self, cdw11: u32) -> Result<(), Status> {
         let state = (cdw11 & 0x1F) as u8;
         if self.device.power.set(state, self.now.nanos()) {
+            self.media.meter_mut().enter(state.into(), self.now.nanos());
             Ok(())
         } else {
             Err(Status::InvalidField)

@@ -32,6 +32,13 @@ impl Nvme {
             true => self.fault_in_command(index, work),
             false => work,
         };
+        let work = match is_admin || !self.device.has_zones {
+            true => work,
+            false => {
+                let placed = self.place_in_zone(index, work);
+                placed.unwrap_or_else(|status| Work::Status(refusal(status)))
+            }
+        };
         self.tasks.get_mut(index).work = work;
         let name = self.tasks.name(index);
         match work {
@@ -46,7 +53,9 @@ impl Nvme {
                 self.tasks.get_mut(index).ready = ready;
                 self.at(ready.first, Event::Ready(name));
             }
-            Work::Write { .. } | Work::Flush => self.at(accepted, Event::Accepted(name)),
+            Work::Write { .. } | Work::Copy { .. } | Work::Flush => {
+                self.at(accepted, Event::Accepted(name));
+            }
             Work::Control | Work::Settle | Work::Status(_) => {
                 let end = self.media.answer(accepted);
                 self.at(end, Event::Complete(name));
@@ -77,6 +86,7 @@ impl Nvme {
                     self.receive_data(name, len);
                 }
             }
+            Work::Copy { .. } => self.begin_copy(name),
             _ => self.wait_for_medium(name),
         }
     }
@@ -111,6 +121,9 @@ impl Nvme {
             return;
         }
         let task = self.tasks.get(name.index);
+        if let Work::Copy { len, .. } = task.work {
+            return self.buffer_copy(name, len);
+        }
         let Work::Read { len, purpose, .. } = task.work else { return };
         let (ready, now) = (task.ready, self.now.nanos());
         let end = match purpose {
@@ -149,6 +162,7 @@ impl Nvme {
             }
             Work::Read { .. } | Work::Settle => self.finish(index, 0, 0),
             Work::Write { .. } => self.complete_write(name),
+            Work::Copy { .. } => self.complete_copy(name),
             Work::Flush => self.complete_flush(index),
             Work::Status(status) => self.finish(index, status, 0),
             Work::Control if self.tasks.get(index).queue == 0 => self.administer(index),
@@ -257,7 +271,7 @@ impl Nvme {
     }
 
     /// Keeps `name` until everything that has arrived is on the medium.
-    fn wait_for_medium(&mut self, name: TaskRef) {
+    pub(super) fn wait_for_medium(&mut self, name: TaskRef) {
         let watermark = self.media.arrived_total();
         self.flushes.push((name, watermark));
         self.program();
@@ -299,12 +313,16 @@ impl Nvme {
     /// Lets waiting writes send their data as far as there is room.
     pub(super) fn admit_writes(&mut self) {
         while let Some(&name) = self.writes.front() {
-            let Work::Write { len, .. } = self.tasks.get(name.index).work else { break };
+            let work = self.tasks.get(name.index).work;
+            let (Work::Write { len, .. } | Work::Copy { len, .. }) = work else { break };
             if !self.media.admit(u64::from(len)) {
                 break;
             }
             self.writes.pop_front();
-            self.receive_data(name, len);
+            match work {
+                Work::Copy { .. } => self.after(0, Event::Arrived(name, len)),
+                _ => self.receive_data(name, len),
+            }
         }
     }
 

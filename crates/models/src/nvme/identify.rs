@@ -7,10 +7,13 @@ use flysch_wire::nvme::identify::{
     ALL_NAMESPACES, IdentifyController, IdentifyNamespace, LENGTH, LIST_ENTRIES, PowerState, oacs,
     oncs, sanicap,
 };
+use flysch_wire::nvme::reservation::rescap;
+use flysch_wire::nvme::zone::IdentifyZonedNamespace;
 use flysch_wire::nvme::{Cns, Sqe, Status};
 
 use super::Nvme;
 use super::config::NAMESPACES_MAX;
+use super::copy::{COPY_BLOCKS, SOURCE_BLOCKS, SOURCES_MAX};
 use super::events::{REQUESTS_MAX, SUPPORTED};
 use super::firmware::SLOTS;
 use super::logs::{CRITICAL_TEMPERATURE, ERRORS_MAX, WARN_TEMPERATURE};
@@ -22,6 +25,16 @@ use super::transfer::{Parts, scatter};
 pub const VENDOR: u16 = 0x1B36;
 const MODEL: &[u8] = b"Flysch NVMe model";
 const NAME: &str = "nqn.2026-11.org.flysch:nvme:";
+/// The optional commands to namespaces that there are.
+const COMMANDS: u16 = oncs::COMPARE
+    | oncs::WRITE_UNCORRECTABLE
+    | oncs::DATASET_MANAGEMENT
+    | oncs::WRITE_ZEROES
+    | oncs::SAVE
+    | oncs::TIMESTAMP
+    | oncs::VERIFY
+    | oncs::RESERVATIONS
+    | oncs::COPY;
 /// The controller's id in its subsystem.
 pub(super) const CONTROLLER: u16 = 1;
 /// Aborts at once (ACL and one).
@@ -37,6 +50,8 @@ const EUI64: u8 = 1;
 const NGUID: u8 = 2;
 const UUID: u8 = 3;
 const COMMAND_SET: u8 = 4;
+/// CSI of the zoned command set.
+const ZONED: u32 = flysch_wire::nvme::zone::COMMAND_SET as u32;
 
 fn padded<const N: usize>(text: &[u8]) -> [u8; N] {
     core::array::from_fn(|at| match text.get(at) {
@@ -57,9 +72,25 @@ impl Nvme {
             Cns::Namespace => self.identify_namespace(command.nsid, true)?,
             _ if !self.setup.lists => return Err(Status::InvalidField),
             Cns::AllocatedNamespace => self.identify_namespace(command.nsid, false)?,
-            Cns::ActiveList => self.list(command.nsid, true)?,
-            Cns::AllocatedList => self.list(command.nsid, false)?,
+            Cns::ActiveList => self.list(command.nsid, |space| space.is_attached)?,
+            Cns::AllocatedList => self.list(command.nsid, |_| true)?,
             Cns::Descriptors => self.descriptors(command.nsid)?,
+            Cns::CommandSets if self.device.has_zones => command_sets(),
+            Cns::CommandSetActiveList if command.cdw10[1] >> 24 == ZONED => {
+                self.list(command.nsid, |space| space.is_attached && space.zones.is_some())?
+            }
+            Cns::CommandSetActiveList if command.cdw10[1] >> 24 == 0 => {
+                self.list(command.nsid, |space| space.is_attached && space.zones.is_none())?
+            }
+            Cns::CommandSetNamespace if command.cdw10[1] >> 24 == ZONED => {
+                self.identify_zoned(command.nsid)?
+            }
+            Cns::CommandSetController
+                if command.cdw10[1] >> 24 == ZONED && self.device.has_zones =>
+            {
+                // ZASL: as long as any transfer.
+                vec![0; LENGTH]
+            }
             Cns::CommandSetNamespace | Cns::CommandSetController if command.cdw10[1] >> 24 != 0 => {
                 return Err(Status::InvalidField);
             }
@@ -132,13 +163,9 @@ impl Nvme {
             cqes: 0x44,
             nn: NAMESPACES_MAX as u32,
             mnan: if self.registers.version.is_at_least(1, 4) { NAMESPACES_MAX as u32 } else { 0 },
-            oncs: oncs::COMPARE
-                | oncs::WRITE_UNCORRECTABLE
-                | oncs::DATASET_MANAGEMENT
-                | oncs::WRITE_ZEROES
-                | oncs::SAVE
-                | oncs::TIMESTAMP
-                | oncs::VERIFY,
+            oncs: COMMANDS,
+            // Copy descriptors of format 0.
+            ocfs: 1,
             // A flush of all namespaces is one of each.
             vwc: 1 | 3 << 1,
             // Any alignment; bit buckets, lists longer than the data.
@@ -168,6 +195,10 @@ impl Nvme {
             nlbaf: FORMATS.len() as u8 - 1,
             // Deallocated blocks read as zeros, and write zeroes deallocates.
             dlfeat: 1 | 1 << 3,
+            rescap: rescap::PERSIST | rescap::ALL_TYPES,
+            mssrl: SOURCE_BLOCKS,
+            mcl: COPY_BLOCKS,
+            msrc: SOURCES_MAX - 1,
             ..IdentifyNamespace::default()
         };
         (0..).zip(FORMATS).for_each(|(number, format)| data.set_format(number, format));
@@ -199,12 +230,12 @@ impl Nvme {
     }
 
     /// Namespaces with ids above one.
-    fn list(&self, above: u32, active: bool) -> Result<Vec<u8>, Status> {
+    fn list(&self, above: u32, is_meant: impl Fn(&Namespace) -> bool) -> Result<Vec<u8>, Status> {
         if above >= ALL_NAMESPACES - 1 {
             return Err(Status::InvalidNamespace);
         }
         let spaces = self.device.spaces.iter().flatten();
-        let meant = spaces.filter(|space| space.id > above && (space.is_attached || !active));
+        let meant = spaces.filter(|space| space.id > above && is_meant(space));
         let mut data = vec![0; LENGTH];
         for (place, space) in data.chunks_exact_mut(4).zip(meant).take(LIST_ENTRIES) {
             place.copy_from_slice(&space.id.to_le_bytes());
@@ -215,10 +246,11 @@ impl Nvme {
     fn descriptors(&self, id: u32) -> Result<Vec<u8>, Status> {
         let index = self.namespace_of(id)?;
         let space = self.device.space(index).ok_or(Status::InvalidNamespace)?;
+        let set = space.command_set();
         let (eui64, nguid, uuid) = (self.eui64(space), self.nguid(space), self.uuid(space));
         let mut data = vec![0; LENGTH];
         let mut at = 0;
-        let names = [(EUI64, &eui64[..]), (NGUID, &nguid), (UUID, &uuid), (COMMAND_SET, &[0])];
+        let names = [(EUI64, &eui64[..]), (NGUID, &nguid), (UUID, &uuid), (COMMAND_SET, &[set])];
         for (kind, id) in names {
             data[at] = kind;
             data[at + 1] = id.len() as u8;
@@ -226,6 +258,20 @@ impl Nvme {
             at += 4 + id.len();
         }
         Ok(data)
+    }
+
+    /// A zoned namespace, as its command set has it (CNS 05h).
+    fn identify_zoned(&self, id: u32) -> Result<Vec<u8>, Status> {
+        let index = self.namespace_of(id)?;
+        let space = self.device.space(index).ok_or(Status::InvalidNamespace)?;
+        let zones = space.zones.as_ref().ok_or(Status::InvalidField)?;
+        // Counted from zero, and all ones where there is no limit.
+        let (mar, mor) = (zones.active_max.wrapping_sub(1), zones.open_max.wrapping_sub(1));
+        let mut data = IdentifyZonedNamespace { ozcs: 1, mar, mor, ..Default::default() };
+        for format in 0..FORMATS.len() as u8 {
+            data.set_zone_blocks(format, space.zone_blocks(format));
+        }
+        Ok(data.to_bytes().to_vec())
     }
 
     /// What of a namespace holds in every command set (CNS 08h): NSFEAT, NMIC and so on at their
@@ -269,6 +315,13 @@ impl Nvme {
         name[8] = 0x80 | name[8] & 0x3F;
         name
     }
+}
+
+/// The combinations of command sets there are (CNS 1Ch): one, with both.
+fn command_sets() -> Vec<u8> {
+    let mut data = vec![0; LENGTH];
+    data[0] = 1 | 1 << ZONED;
+    data
 }
 
 /// A controller list.

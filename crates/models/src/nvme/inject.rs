@@ -5,7 +5,6 @@ use flysch_wire::nvme::{AdminOpcode, Cqe, Status, completion};
 use super::task::{State, TaskRef, Work};
 use super::{Event, Nvme};
 use crate::faults::Kind;
-use crate::media::Media;
 use crate::media::cache::Loss;
 use crate::store::StoreError;
 
@@ -150,8 +149,9 @@ impl Nvme {
     pub fn cut_power(&mut self) -> Result<Loss, StoreError> {
         self.reset_controller();
         self.registers.power_on();
+        self.buffer.power_on(&mut self.memory);
         self.registers.is_off = true;
-        self.media = Media::new(self.profile.timing, self.setup.seed);
+        self.media.restart(self.profile.timing, self.setup.seed);
         self.set_up_media();
         self.events.retain(|event| matches!(event, Event::Upkeep { .. }));
         self.device.slc_used = 0;

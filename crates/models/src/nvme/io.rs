@@ -11,9 +11,9 @@ use super::task::{Purpose, Work};
 use super::transfer::{Parts, gather};
 
 /// Blocks that a command names, as bytes of its namespace.
-struct Extent {
-    offset: u64,
-    len: u64,
+pub(super) struct Extent {
+    pub(super) offset: u64,
+    pub(super) len: u64,
 }
 
 /// The blocks of a transfer, if they are in the namespace.
@@ -24,7 +24,7 @@ fn extent(space: &Namespace, command: &Sqe) -> Result<Extent, Status> {
 }
 
 #[inline]
-fn blocks(space: &Namespace, first: u64, count: u64) -> Result<Extent, Status> {
+pub(super) fn blocks(space: &Namespace, first: u64, count: u64) -> Result<Extent, Status> {
     if first > space.blocks() || count > space.blocks() - first {
         return Err(Status::LbaRange);
     }
@@ -62,21 +62,32 @@ impl Nvme {
                 | NvmOpcode::WriteZeroes
                 | NvmOpcode::WriteUncorrectable
                 | NvmOpcode::DatasetManagement
+                | NvmOpcode::ZoneAppend
+                | NvmOpcode::ZoneSend
         );
         if changes && space.protect != WriteProtect::None {
             return Err(Status::WriteProtected);
+        }
+        if !space.reservation.allows(&self.device.features.host_id, opcode) {
+            return Err(Status::ReservationConflict);
         }
         let read = |purpose| self.read_work((number, space), command, purpose);
         match opcode {
             NvmOpcode::Read => read(Purpose::Read),
             NvmOpcode::Compare => read(Purpose::Compare),
             NvmOpcode::Verify => read(Purpose::Verify),
-            NvmOpcode::Write => {
-                let Extent { offset, len } = extent(space, command)?;
-                let force = TransferFlags::from_bits(command.cdw10[2]).fua();
-                let len = self.transfer_length(len)?;
-                Ok(Work::Write { space: number, offset, len, force })
+            NvmOpcode::Write => self.write_work((number, space), command),
+            NvmOpcode::ZoneAppend if space.zones.is_some() => {
+                self.write_work((number, space), command)
             }
+            NvmOpcode::ZoneSend | NvmOpcode::ZoneReceive if space.zones.is_some() => {
+                Ok(Work::Control)
+            }
+            NvmOpcode::Copy => Ok(Work::Copy { space: number, offset: 0, len: 0, force: false }),
+            NvmOpcode::ReservationRegister
+            | NvmOpcode::ReservationReport
+            | NvmOpcode::ReservationAcquire
+            | NvmOpcode::ReservationRelease => Ok(Work::Control),
             NvmOpcode::Flush => Ok(Work::Flush),
             NvmOpcode::WriteZeroes | NvmOpcode::WriteUncorrectable => {
                 extent(space, command).map(|_| Work::Control)
@@ -84,6 +95,14 @@ impl Nvme {
             NvmOpcode::DatasetManagement => Ok(Work::Control),
             _ => Err(Status::InvalidOpcode),
         }
+    }
+
+    #[inline]
+    fn write_work(&self, (number, space): (u8, &Namespace), command: &Sqe) -> Result<Work, Status> {
+        let Extent { offset, len } = extent(space, command)?;
+        let force = TransferFlags::from_bits(command.cdw10[2]).fua();
+        let len = self.transfer_length(len)?;
+        Ok(Work::Write { space: number, offset, len, force })
     }
 
     #[inline]
@@ -132,6 +151,12 @@ impl Nvme {
             NvmOpcode::WriteZeroes => self.write_zeroes(&command),
             NvmOpcode::WriteUncorrectable => self.write_uncorrectable(&command),
             NvmOpcode::DatasetManagement => self.manage_dataset(&command),
+            NvmOpcode::ReservationRegister
+            | NvmOpcode::ReservationReport
+            | NvmOpcode::ReservationAcquire
+            | NvmOpcode::ReservationRelease => self.reserve(&command),
+            NvmOpcode::ZoneSend => self.manage_zones(&command),
+            NvmOpcode::ZoneReceive => self.report_zones(&command),
             _ => Err(Status::InvalidOpcode),
         };
         let status = done.map_or_else(refusal, |()| 0);
@@ -178,8 +203,12 @@ impl Nvme {
         Ok(())
     }
 
-    /// A range reads as zeros from now on, whatever happens.
     fn deallocate(&mut self, number: u8, &Extent { offset, len }: &Extent) -> Result<(), Status> {
+        self.discard(number, offset, len)
+    }
+
+    /// A range of bytes reads as zeros from now on, whatever happens.
+    pub(super) fn discard(&mut self, number: u8, offset: u64, len: u64) -> Result<(), Status> {
         let device = &mut self.device;
         let space = device.spaces[usize::from(number)].as_mut().ok_or(Status::InvalidNamespace)?;
         space.marks.remove(offset, len);

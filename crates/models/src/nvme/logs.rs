@@ -165,7 +165,7 @@ impl Nvme {
                 }
                 page
             }
-            LogId::Effects => effects(),
+            LogId::Effects => effects(self.device.has_zones),
             LogId::Sanitize => self.device.sanitized.page(&self.device.upkeep, self.now.nanos()),
             _ => return Err(Status::LogPage),
         })
@@ -236,7 +236,7 @@ fn supported() -> Vec<u8> {
 }
 
 /// Commands and their effects.
-fn effects() -> Vec<u8> {
+fn effects(has_zones: bool) -> Vec<u8> {
     /// CSUPP, LBCC, NCC, NIC, CCC.
     const SUPPORTED: u32 = 1;
     const CHANGES_DATA: u32 = 1 << 1;
@@ -271,7 +271,18 @@ fn effects() -> Vec<u8> {
         (NvmOpcode::WriteZeroes, CHANGES_DATA),
         (NvmOpcode::DatasetManagement, CHANGES_DATA),
         (NvmOpcode::Verify, 0),
+        (NvmOpcode::ReservationRegister, 0),
+        (NvmOpcode::ReservationReport, 0),
+        (NvmOpcode::ReservationAcquire, 0),
+        (NvmOpcode::ReservationRelease, 0),
+        (NvmOpcode::Copy, CHANGES_DATA),
     ];
+    let zoned = [
+        (NvmOpcode::ZoneSend, CHANGES_DATA),
+        (NvmOpcode::ZoneReceive, 0),
+        (NvmOpcode::ZoneAppend, CHANGES_DATA),
+    ];
+    let io = io.into_iter().chain(zoned.into_iter().filter(|_| has_zones));
     for (opcode, more) in io {
         put(256 + usize::from(opcode.into_bits()), SUPPORTED | more);
     }

@@ -17,8 +17,10 @@
 //! transfer.
 
 mod admin;
+mod buffer;
 pub mod config;
 mod controller;
+mod copy;
 mod events;
 mod features;
 mod firmware;
@@ -32,9 +34,11 @@ mod namespace;
 mod power;
 pub mod profile;
 mod queue;
+mod reservation;
 mod task;
 mod transfer;
 mod upkeep;
+mod zone;
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -42,7 +46,8 @@ use alloc::vec::Vec;
 
 use flysch_api::machine::{GuestMemory, Instant};
 
-pub use config::{Config, ConfigError, NamespaceConfig};
+pub use buffer::{CMB_MAX, CMB_OFFSET};
+pub use config::{Config, ConfigError, NamespaceConfig, ZoneConfig};
 pub use firmware::firmware_image;
 pub use identify::VENDOR;
 pub use link::Link;
@@ -52,6 +57,7 @@ use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
 use crate::media::Media;
 pub use crate::media::cache::Loss;
+use crate::media::energy::Energy;
 use crate::software::Processor;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
@@ -122,6 +128,10 @@ pub struct Nvme {
     writes: VecDeque<TaskRef>,
     /// Commands that wait until so many bytes were programmed.
     flushes: Vec<(TaskRef, u64)>,
+    /// Copies that were taken up.
+    copies: Vec<copy::Copying>,
+    /// Memory of the controller that the host reaches.
+    buffer: buffer::Buffer,
     /// What waits for an asynchronous event request.
     told: events::Told,
     /// Counts controller resets; an event of an earlier life is stale.
@@ -160,7 +170,7 @@ impl Nvme {
             registers: Registers::new(&config),
             queues: Queues::new(config.queues),
             tasks: Tasks::new(commands),
-            media: Media::new(config.profile.timing, config.seed),
+            media: Media::new(config.profile.timing, config.profile.energy, config.seed),
             processor: config.software.map(Processor::new),
             events: Events::with_capacity(2 * commands + 64),
             faults: Injector::new(config.faults.clone(), config.seed),
@@ -168,6 +178,8 @@ impl Nvme {
             done: queue::done_table(config.queues),
             writes: VecDeque::with_capacity(commands),
             flushes: Vec::with_capacity(commands),
+            copies: Vec::new(),
+            buffer: buffer::Buffer::new(config.controller_memory),
             told: events::Told::default(),
             epoch: 0,
             silent: 0,
@@ -180,6 +192,11 @@ impl Nvme {
         };
         this.set_up_media();
         Ok(this)
+    }
+
+    /// Bytes of the controller memory buffer, which lies at [`CMB_OFFSET`] of the registers.
+    pub fn controller_memory(&self) -> u32 {
+        self.buffer.bytes()
     }
 
     /// The memory the controller sees, to be mapped and unmapped at any time: a transfer that
@@ -218,6 +235,7 @@ impl Nvme {
         self.advance(now);
         self.reset_controller();
         self.registers.power_on();
+        self.buffer.power_on(&mut self.memory);
     }
 
     /// When the next thing happens by itself.
@@ -257,6 +275,16 @@ impl Nvme {
         }
         let nanos = *self.done.get(usize::from(queue) << SLOT_BITS | usize::from(slot))?;
         (nanos != 0).then_some(Instant::from_nanos(nanos))
+    }
+
+    /// What the drive took from its supply until `now`.
+    pub fn energy(&self, now: Instant) -> Energy {
+        let now = now.max(self.now).nanos();
+        let mut media = self.media.clone_meter();
+        self.device.power.gone_to(self.device.features.apst(), now, |level, from, to| {
+            media.slept(level, from, to);
+        });
+        media.read(now)
     }
 
     /// What went wrong so far.

@@ -4,13 +4,16 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use flysch_wire::nvme::identify::{ALL_NAMESPACES, LbaFormat};
+use flysch_wire::nvme::zone;
 
 use super::config::{Config, NAMESPACES_MAX, NamespaceConfig};
 use super::features::Features;
 use super::firmware::Firmware;
 use super::logs::{ErrorLog, Health};
 use super::power::Power;
+use super::reservation::Reservation;
 use super::upkeep::{Sanitized, Upkeep};
+use super::zone::Zones;
 use crate::media::cache::{Cache, Units};
 use crate::store::Store;
 
@@ -106,22 +109,34 @@ pub(super) struct Namespace {
     pub(super) marks: Marks,
     /// A format is under way.
     pub(super) is_formatting: bool,
+    pub(super) reservation: Reservation,
+    /// Its zones, if it is of the zoned command set, and the bytes of one.
+    pub(super) zones: Option<Zones>,
+    pub(super) zone_bytes: u64,
 }
 
 impl Namespace {
     pub(super) fn new(id: u32, config: NamespaceConfig) -> Self {
         let format = u8::from(config.block_size == 4096);
         let protect = if config.write_protected { WriteProtect::On } else { WriteProtect::None };
+        let shift: u32 = FORMATS[usize::from(format)].shift.into();
+        let zones = config.zones.map(|zones| {
+            let limits = (zones.open_max, zones.active_max);
+            Zones::new(zones.size >> shift, config.size >> shift, limits)
+        });
         Self {
             id,
             store: config.store.unwrap_or_else(|| Store::memory(config.size)),
             size: config.size,
             format,
-            shift: FORMATS[usize::from(format)].shift.into(),
+            shift,
             is_attached: true,
             protect,
             marks: Marks::default(),
             is_formatting: false,
+            reservation: Reservation::default(),
+            zones,
+            zone_bytes: config.zones.map_or(0, |zones| zones.size),
         }
     }
 
@@ -141,6 +156,20 @@ impl Namespace {
         self.marks.clear();
         self.format = format;
         self.shift = FORMATS[usize::from(format)].shift.into();
+        let blocks = self.zone_blocks(format);
+        if let Some(zones) = &mut self.zones {
+            zones.erase(blocks);
+        }
+    }
+
+    /// Blocks of a zone in this format.
+    pub(super) fn zone_blocks(&self, format: u8) -> u64 {
+        self.zone_bytes >> FORMATS[usize::from(format)].shift
+    }
+
+    /// CSI: which command set it is of.
+    pub(super) fn command_set(&self) -> u8 {
+        if self.zones.is_some() { zone::COMMAND_SET } else { 0 }
     }
 }
 
@@ -151,6 +180,8 @@ pub(super) struct Device {
     pub(super) spaces: Vec<Option<Namespace>>,
     /// Capacity of the device, bytes.
     pub(super) capacity: u64,
+    /// Whether some of them have zones.
+    pub(super) has_zones: bool,
     pub(super) features: Features,
     pub(super) firmware: Firmware,
     pub(super) power: Power,
@@ -171,12 +202,14 @@ pub(super) struct Device {
 impl Device {
     pub(super) fn new(config: Config) -> Self {
         let taken: u64 = config.namespaces.iter().map(|space| space.size).sum();
+        let has_zones = config.namespaces.iter().any(|space| space.zones.is_some());
         let mut spaces: Vec<Option<Namespace>> =
             (1..).zip(config.namespaces).map(|(id, of)| Some(Namespace::new(id, of))).collect();
         spaces.resize_with(NAMESPACES_MAX, || None);
         Self {
             spaces,
             capacity: config.capacity.max(taken),
+            has_zones,
             features: Features::new(config.profile.host_memory.is_some()),
             firmware: Firmware::new(),
             power: Power::new(config.profile.power),
@@ -226,6 +259,10 @@ impl Device {
         self.features.reset();
         self.power.reset();
         self.is_shutting = false;
+        for space in self.spaces.iter_mut().flatten() {
+            space.reservation.reset();
+            space.zones.iter_mut().for_each(Zones::reset);
+        }
         if self.firmware.start_over() {
             self.changed.clear();
         }
@@ -237,6 +274,7 @@ impl Device {
             if space.protect == WriteProtect::UntilPowerCycle {
                 space.protect = WriteProtect::None;
             }
+            space.reservation.power_on();
         }
         if !self.health.is_clean {
             self.health.unsafe_shutdowns += 1;

@@ -44,8 +44,16 @@ impl Power {
         self.last_used = now;
     }
 
-    /// The state the device has gone to by itself at `now`, as `table` of transitions says.
-    fn gone_to(&self, table: &[u8], now: u64) -> u8 {
+    /// The state the device has gone to by itself at `now`, as `table` of transitions says; `slept`
+    /// is told of each state on the way, and from when to when.
+    #[inline]
+    pub(super) fn gone_to(
+        &self,
+        table: Option<&[u8]>,
+        now: u64,
+        mut slept: impl FnMut(usize, u64, u64),
+    ) -> u8 {
+        let Some(table) = table else { return self.set };
         let (mut state, mut idle) = (self.set, now.saturating_sub(self.last_used));
         // Each transition leads further down, or the table is not followed.
         for _ in 0..self.states.len() {
@@ -56,7 +64,13 @@ impl Power {
             if after == 0 || idle < after || target <= state || !sleeps {
                 break;
             }
+            if state != self.set {
+                slept(state.into(), now - idle, now - idle + after);
+            }
             (state, idle) = (target, idle - after);
+        }
+        if state != self.set {
+            slept(state.into(), now - idle, now);
         }
         state
     }
@@ -66,17 +80,16 @@ impl Nvme {
     /// A command to a namespace arrives at `now`: when the device is awake for it.
     #[inline]
     pub(super) fn wake(&mut self, now: u64) -> u64 {
-        let features = &self.device.features;
+        let table = self.device.features.apst();
         let power = &mut self.device.power;
-        let state = match features.has_apst() {
-            true => power.gone_to(&features.apst[..], now),
-            false => power.set,
-        };
+        let meter = self.media.meter_mut();
+        let state = power.gone_to(table, now, |level, from, to| meter.slept(level, from, to));
         power.last_used = now;
         if state == power.operational {
             return now;
         }
         power.set = power.operational;
+        meter.enter(power.operational.into(), now);
         let exit = power.states.get(usize::from(state)).map_or(0, |state| state.exit_us);
         now + u64::from(exit) * 1000
     }

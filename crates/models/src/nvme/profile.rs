@@ -5,6 +5,7 @@
 //! `docs/nvme-model.md` says which published figure fixes which parameter, and what is assumed.
 
 use super::link::Link;
+use crate::media::energy::{Charges, Consumption, Level};
 use crate::media::timing::{Pause, Timing};
 use crate::software::{Sleep, Software};
 
@@ -49,6 +50,9 @@ pub struct Profile {
     pub host_memory: Option<HostMemory>,
     /// Its power states, from the first on; all operational ones come first.
     pub power: &'static [PowerState],
+    /// What it takes from its supply; its levels are the power states, those of the operational
+    /// ones what is drawn without work.
+    pub energy: Consumption,
 }
 
 const KIB: u64 = 1024;
@@ -67,6 +71,35 @@ const STATES: [PowerState; 5] = [
     power(50, true, 2_000, 1_200),
     power(5, true, 500, 9_500),
 ];
+
+/// A level for each power state. The last two are what the 980 PRO tells in IDENTIFY (AnandTech
+/// 16087); the first three, awake without work and without a sleeping link, are assumed.
+const fn levels(awake: u32) -> [Level; 5] {
+    [
+        Level { name: "PS0", microwatts: awake },
+        Level { name: "PS1", microwatts: awake * 9 / 10 },
+        Level { name: "PS2", microwatts: awake * 8 / 10 },
+        Level { name: "PS3", microwatts: 40_000 },
+        Level { name: "PS4", microwatts: 5_000 },
+    ]
+}
+
+const SMALL: [Level; 5] = levels(350_000);
+const MIDDLING: [Level; 5] = levels(600_000);
+const LARGE: [Level; 5] = levels(800_000);
+
+/// A drive on one lane: assumed, of the class of the others per page and byte.
+const ENERGY: Consumption = Consumption {
+    levels: &SMALL,
+    charges: Charges {
+        command_pj: 1_000_000,
+        byte_pj: 1_500,
+        read_pj: 4_500_000,
+        program_pj: 310_000_000,
+        program_slc_pj: 30_000_000,
+        erase_pj: 400_000_000,
+    },
+};
 
 const NEVER: Pause = Pause { every_bytes: 0, ns: 0 };
 
@@ -105,6 +138,7 @@ pub const PM991A: Profile = Profile {
         missing_ns: 45_000,
     }),
     power: &STATES,
+    energy: ENERGY,
 };
 
 /// Plextor M8Pe, 128 GB, on the two lanes of generation 3 of a J721E board.
@@ -129,6 +163,10 @@ pub const M8PE: Profile = Profile {
     slc_bytes: 0,
     host_memory: None,
     power: &STATES,
+    energy: Consumption {
+        levels: &LARGE,
+        charges: Charges { byte_pj: 1_200, read_pj: 6_000_000, ..ENERGY.charges },
+    },
 };
 
 /// Samsung 980 PRO, 1 TB: four lanes of generation 4, DRAM.
@@ -154,6 +192,10 @@ pub const SAMSUNG_980_PRO: Profile = Profile {
     slc_bytes: 100 * GIB,
     host_memory: None,
     power: &STATES,
+    energy: Consumption {
+        levels: &LARGE,
+        charges: Charges { byte_pj: 620, read_pj: 2_500_000, ..ENERGY.charges },
+    },
 };
 
 /// Samsung 980, 1 TB: four lanes of generation 3, no DRAM.
@@ -178,6 +220,58 @@ pub const SAMSUNG_980: Profile = Profile {
         missing_ns: 45_000,
     }),
     power: &STATES,
+    energy: Consumption {
+        levels: &MIDDLING,
+        charges: Charges {
+            byte_pj: 900,
+            read_pj: 3_500_000,
+            program_slc_pj: 25_000_000,
+            ..ENERGY.charges
+        },
+    },
+};
+
+/// The same drive on the one lane of generation 2 of an AM64x board.
+pub const M8PE_X1: Profile = Profile {
+    name: "m8pe-x1",
+    description: "Plextor M8Pe 128 GB on one lane of PCIe 2 (TI AM64x)",
+    link: Link { generation: 2, lanes: 1, payload: 128 },
+    ..M8PE
+};
+
+/// The flash and firmware of the UFS profile `ok3576` on one lane of generation 2: no part that is
+/// sold, and all of it assumed. It stands beside the UFS and the eMMC profile of that name, so that
+/// what differs is the way to the flash.
+pub const OK3576: Profile = Profile {
+    name: "ok3576",
+    description: "the flash of the UFS part of an RK3576 board on one lane of PCIe 2",
+    link: Link { generation: 2, lanes: 1, payload: 256 },
+    timing: Timing {
+        command_ns: 2_000,
+        firmware_ns: 35_000,
+        firmware_jitter_ns: 12_500,
+        channels: 2,
+        dies_per_channel: 1,
+        program_ns: 1_100_000,
+        program_slc_ns: 140_000,
+        channel_rate: 800,
+        checkpoint: Pause { every_bytes: 512 * MIB, ns: 30_000_000 },
+        patrol: Pause { every_bytes: 512 * MIB, ns: 13_000_000 },
+        ..PM991A.timing
+    },
+    slc_bytes: 0,
+    host_memory: None,
+    power: &STATES,
+    energy: ENERGY,
+};
+
+/// Linux on the two Cortex-A53 of an AM64x.
+pub const LINUX_AM64X: Software = Software {
+    name: "linux-am64x",
+    description: "Linux on a TI AM64x",
+    submit_ns: 26_000,
+    complete_ns: 15_600,
+    sleep: LINUX_J721E.sleep,
 };
 
 /// Linux on the two Cortex-A72 of a J721E: one job keeps one of them.
@@ -191,7 +285,8 @@ pub const LINUX_J721E: Software = Software {
 
 impl Profile {
     /// Every profile; the first is the default.
-    pub const ALL: [&'static Self; 4] = [&PM991A, &M8PE, &SAMSUNG_980_PRO, &SAMSUNG_980];
+    pub const ALL: [&'static Self; 6] =
+        [&PM991A, &M8PE, &M8PE_X1, &SAMSUNG_980_PRO, &SAMSUNG_980, &OK3576];
 
     /// Whether a drive can be like this.
     ///

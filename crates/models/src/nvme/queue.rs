@@ -298,6 +298,9 @@ impl Nvme {
     pub(super) fn finish(&mut self, index: u16, status: u16, result: u32) {
         let task = self.tasks.get(index);
         let (queue, cid) = (task.queue, task.command.cid);
+        let given = if status == 0 { task.result } else { 0 };
+        let result = result | given as u32;
+        let dw1 = (given >> 32) as u32;
         let more = match status {
             0 => 0,
             _ => self.note_failure(index, status),
@@ -307,7 +310,8 @@ impl Nvme {
         self.done[slot] = self.now.nanos();
         let Some(submission) = &self.queues.submission[usize::from(queue)] else { return };
         let completion = submission.completion;
-        let entry = Cqe { result, sq: queue, cid, status: status | more, ..Cqe::default() };
+        let status = status | more;
+        let entry = Cqe { result, dw1, sq: queue, cid, status, ..Cqe::default() };
         self.announce(completion, entry);
         self.fetch();
     }

@@ -51,6 +51,8 @@ pub(super) enum Work {
     Write { space: u8, offset: u64, len: u32, force: bool },
     /// A forced write whose data has arrived; waits until it is on the medium.
     Settle,
+    /// Reads ranges of the namespace and writes them here.
+    Copy { space: u8, offset: u64, len: u32, force: bool },
     /// Empties the write buffer.
     Flush,
     /// Ends with this status field.
@@ -71,6 +73,8 @@ pub(super) struct Task {
     pub(super) done: Option<u64>,
     /// A fault has made it late already.
     pub(super) late: bool,
+    /// What it gives besides its status: the first block of a zone append.
+    pub(super) result: u64,
 }
 
 /// All tasks.
@@ -109,6 +113,7 @@ impl Tasks {
         task.work = Work::Control;
         task.done = None;
         task.late = false;
+        task.result = 0;
         Some(index)
     }
 

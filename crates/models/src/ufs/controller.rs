@@ -300,7 +300,7 @@ impl Ufs {
         self.queues.iter_mut().for_each(mcq::Queue::reset);
         self.link.reset();
         self.media.set_link_rate(self.link.rate);
-        self.media.set_auto_hibern8(0, 0);
+        self.media.set_auto_hibern8((0, 0), 0);
     }
 
     /// A regular command (UTRD.I = 0) has completed: counts it if aggregation is on.

@@ -30,6 +30,7 @@ impl Ufs {
     pub(super) fn reset_device(&mut self, reset: Reset) {
         self.drop_tasks(|_| true);
         self.device.start_over(reset, self.now.nanos());
+        self.meter_state();
     }
 
     /// A request UPIU has reached the device.
@@ -306,6 +307,7 @@ impl Ufs {
 
     fn complete_power(&mut self, index: u16, mode: flysch_wire::ufs::query::CurrentPowerMode) {
         if self.device.power.change(mode) {
+            self.meter_state();
             self.respond(index, Status::Good, None, 0);
         } else {
             let key = SenseKey::NotReady;

@@ -9,7 +9,6 @@ use super::sense::Sense;
 use super::task::{State, TaskRef, Work};
 use super::{Event, Ufs};
 use crate::faults::Kind;
-use crate::media::Media;
 use crate::media::cache::Loss;
 use crate::store::StoreError;
 
@@ -251,8 +250,9 @@ impl Ufs {
     pub fn cut_power(&mut self) -> Result<Loss, StoreError> {
         self.lose_link();
         self.device.power_off(self.now.nanos());
-        self.media = Media::new(self.profile.timing, self.seed);
+        self.media.restart(self.profile.timing, self.seed);
         self.media.set_link_rate(self.link.rate);
+        self.meter_state();
         let of_device = |event: &Event| {
             matches!(
                 event,
@@ -271,6 +271,7 @@ impl Ufs {
     /// takes effect now.
     pub fn restore_power(&mut self) {
         self.device.power_on(self.now.nanos());
+        self.meter_state();
     }
 
     /// RST_n: the device starts afresh and the link goes down; buffered writes survive.

@@ -70,6 +70,7 @@ use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
 use crate::media::Media;
 pub use crate::media::cache::Loss;
+use crate::media::energy::Energy;
 use crate::software::Processor;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
@@ -172,7 +173,7 @@ impl Ufs {
             queues: (0..queues).map(|_| Queue::default()).collect(),
             turn: 0,
             tasks: Tasks::new(tasks),
-            media: Media::new(config.profile.timing, config.seed),
+            media: Media::new(config.profile.timing, config.profile.energy, config.seed),
             processor: config.software.map(Processor::new),
             events: Events::with_capacity(2 * tasks + 64),
             faults: Injector::new(config.faults.clone(), config.seed),
@@ -260,6 +261,11 @@ impl Ufs {
     #[cfg(feature = "std")]
     fn done_table(&self) -> Arc<[AtomicU64]> {
         Arc::clone(&self.done)
+    }
+
+    /// What the device took from its supply until `now`.
+    pub fn energy(&self, now: Instant) -> Energy {
+        self.media.energy(now.max(self.now).nanos())
     }
 
     /// What went wrong so far.

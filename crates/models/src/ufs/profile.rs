@@ -5,6 +5,7 @@
 //! `docs/ufs-model.md` says why each parameter has its value and which published figure fixes it.
 
 use super::config::ConfigError;
+use crate::media::energy::{Charges, Consumption, Level};
 pub use crate::media::timing::{Pause, READ_AHEAD_MAX_PAGES, Timing};
 
 /// A device that can be modelled.
@@ -20,10 +21,47 @@ pub struct Profile {
     pub lanes: u8,
     /// Timing.
     pub timing: Timing,
+    /// What it takes from its supply.
+    pub energy: Consumption,
 }
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
+
+/// States of a UFS device, by the numbers [`level`] has for them. All assumed: no data sheet with
+/// such figures is public; what is told of UFS 3.1 is up to 100 mW awake without work and below
+/// 10 mW in its sleeps.
+const LEVELS: [Level; 6] = [
+    Level { name: "active", microwatts: 90_000 },
+    Level { name: "hibern8", microwatts: 3_000 },
+    Level { name: "sleep", microwatts: 900 },
+    Level { name: "power-down", microwatts: 300 },
+    Level { name: "deep sleep", microwatts: 150 },
+    Level { name: "off", microwatts: 0 },
+];
+
+/// Numbers of a device's states.
+pub(super) mod level {
+    pub(in super::super) const ACTIVE: usize = 0;
+    pub(in super::super) const HIBERNATE: usize = 1;
+    pub(in super::super) const SLEEP: usize = 2;
+    pub(in super::super) const POWER_DOWN: usize = 3;
+    pub(in super::super) const DEEP_SLEEP: usize = 4;
+    pub(in super::super) const OFF: usize = 5;
+}
+
+/// `docs/energy.md` says where these come from.
+const ENERGY: Consumption = Consumption {
+    levels: &LEVELS,
+    charges: Charges {
+        command_pj: 400_000,
+        byte_pj: 700,
+        read_pj: 4_500_000,
+        program_pj: 300_000_000,
+        program_slc_pj: 30_000_000,
+        erase_pj: 400_000_000,
+    },
+};
 
 /// Samsung Galaxy Book S (Lakefield i5-L16G7): a UFS 4.0 part at HS-G4, two lanes, on a 3.1 host.
 pub const GALAXY_BOOK_S: Profile = Profile {
@@ -54,6 +92,7 @@ pub const GALAXY_BOOK_S: Profile = Profile {
         checkpoint: Pause { every_bytes: 0, ns: 0 },
         patrol: Pause { every_bytes: 0, ns: 0 },
     },
+    energy: ENERGY,
 };
 
 /// Forlinx OK3576-C (RK3576): HS-G3, two lanes, a small TLC part.
@@ -71,6 +110,7 @@ pub const OK3576: Profile = Profile {
         patrol: Pause { every_bytes: 512 * MIB, ns: 13_000_000 },
         ..GALAXY_BOOK_S.timing
     },
+    energy: ENERGY,
 };
 
 /// A middling part: UFS 3.1 at HS-G4, one lane, no peculiarities.
@@ -84,6 +124,7 @@ pub const GENERIC: Profile = Profile {
         transfer_setup_ns: 4_000,
         ..GALAXY_BOOK_S.timing
     },
+    energy: ENERGY,
 };
 
 /// The class of UFS 4.0 parts sold with 4200 MB/s read and 2800 MB/s written: HS-G5, two lanes,
@@ -110,6 +151,7 @@ pub const UFS40: Profile = Profile {
         write_buffer_bytes: 16 * MIB,
         ..GALAXY_BOOK_S.timing
     },
+    energy: ENERGY,
 };
 
 impl Profile {

@@ -5,7 +5,9 @@ use flysch_wire::ufs::uic::{UicArgument1, UicArgument2, UicAttribute, UicOpcode,
 
 use super::link::LinkState;
 use super::parameters::Reset;
+use super::profile::level;
 use super::{Event, Ufs};
+use flysch_wire::ufs::query::CurrentPowerMode;
 
 /// How long things take, nanoseconds: the order of magnitude of real parts.
 const LOCAL_NS: u64 = 2_000;
@@ -124,6 +126,7 @@ impl Ufs {
                 (status, causes.with_upms(true))
             }
         };
+        self.meter_state();
         self.registers.hcs.set_upmcrs(status);
         self.registers.raise(cause);
         if self.link.state == LinkState::Up {
@@ -145,10 +148,24 @@ impl Ufs {
         self.link.state == LinkState::Hibernated || by_itself
     }
 
+    /// Tells the meter what state device and link are in.
+    pub(super) fn meter_state(&mut self) {
+        let level = match self.device.power.mode() {
+            _ if !self.device.is_powered() => level::OFF,
+            CurrentPowerMode::Sleep => level::SLEEP,
+            CurrentPowerMode::PowerDown => level::POWER_DOWN,
+            CurrentPowerMode::DeepSleep => level::DEEP_SLEEP,
+            _ if self.link.state == LinkState::Hibernated => level::HIBERNATE,
+            _ => level::ACTIVE,
+        };
+        self.media.meter_mut().enter(level, self.now.nanos());
+    }
+
     /// AHIT is written.
     pub(super) fn set_auto_hibern8(&mut self, ahit: Ahit) {
         self.registers.ahit = ahit;
-        self.media.set_auto_hibern8(u64::from(ahit.idle_us()) * 1000, HIBERNATE_EXIT_NS);
+        let times = (u64::from(ahit.idle_us()) * 1000, HIBERNATE_EXIT_NS);
+        self.media.set_auto_hibern8(times, level::HIBERNATE);
         self.program();
     }
 }

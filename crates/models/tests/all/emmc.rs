@@ -152,6 +152,25 @@ impl Host {
         self.until(Interrupts::new().with_transfer(true))
     }
 
+    /// A command that reads one block of so many bytes.
+    fn fetch(&self, index: CommandIndex, argument: u32, bytes: u16) -> Vec<u8> {
+        self.memory.store32(0, adma::transfer(bytes.into(), adma::END));
+        self.memory.store32(4, (BASE + DATA as u64) as u32);
+        self.write(reg::ADMA_ADDRESS, BASE as u32);
+        self.write(reg::BLOCK, Block::new().with_size(bytes).with_count(1).into_bits());
+        let command = Command::new()
+            .with_index(index.into_bits())
+            .with_response(response::SHORT)
+            .with_data(true)
+            .with_dma(true)
+            .with_read(true);
+        self.send(command, argument).unwrap();
+        self.until(Interrupts::new().with_transfer(true)).unwrap();
+        let mut data = vec![0; bytes.into()];
+        self.memory.read(DATA, &mut data);
+        data
+    }
+
     /// The engine on, with task descriptors at the start of memory.
     fn queueing(config: Config) -> Self {
         let host = Self::up(config);
@@ -219,6 +238,37 @@ fn what_cannot_be_switched_is_a_switch_error() {
     assert!(host.switch(ext_csd::HS_TIMING, 3).switch_error(), "HS400 on one line");
     assert!(!host.switch(ext_csd::HS_TIMING, 1).switch_error());
     assert!(!host.status().switch_error(), "told once");
+}
+
+#[test]
+fn a_boot_partition_alone_is_protected_until_power_goes() {
+    let host = Host::up(small());
+    let status = |host: &Host| {
+        let csd = host.fetch(CommandIndex::SendExtCsd, 0, 512);
+        csd[usize::from(ext_csd::BOOT_WP_STATUS)]
+    };
+    // The second of them, until power goes.
+    host.switch(ext_csd::BOOT_WP, 0x83);
+    assert_eq!(status(&host), 4);
+    for (part, is_open) in [(1, true), (2, false)] {
+        host.switch(ext_csd::PARTITION_CONFIG, part);
+        assert_eq!(host.transfer(false, 0, 1, DATA).is_ok(), is_open, "{part}");
+    }
+    host.switch(ext_csd::BOOT_WP, 0);
+    assert_eq!(status(&host), 4, "it stays");
+    host.switch(ext_csd::BOOT_WP, 4);
+    assert_eq!(status(&host), 0xA, "both for ever");
+}
+
+#[test]
+fn write_protection_of_groups_is_told_with_its_kind() {
+    let host = Host::up(Config { size: 64 << 20, ..Config::default() });
+    let group = 8 << 11;
+    host.command(CommandIndex::SetWriteProt, group, response::SHORT).unwrap();
+    host.rest(1_000_000);
+    assert_eq!(host.fetch(CommandIndex::SendWriteProt, 0, 4), [0, 0, 0, 2]);
+    assert_eq!(host.fetch(CommandIndex::SendWriteProtType, 0, 8), [0, 0, 0, 0, 0, 0, 0, 4]);
+    assert!(host.transfer(false, group, 1, DATA).is_err());
 }
 
 #[test]

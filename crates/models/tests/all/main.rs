@@ -8,6 +8,7 @@ mod first;
 mod host;
 mod inline;
 mod nvme;
+mod nvme_commands;
 mod nvme_host;
 mod profiles;
 mod speed;

@@ -3,16 +3,17 @@
 use crate::facts::Facts;
 use crate::lane::{Lane, Trouble};
 use crate::layout::{Layout, PAGE};
-use crate::queue::{Completion, Done, Slot, SlotStack, Submission};
+use crate::queue::{Completion, Done, NO_SLOT, Shadow, Slot, Submission};
 use crate::shared::{Shared, cause};
 use crate::time::MS;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use flysch_api::command::{Ended, Limits, NotStarted, NvmeStatus, Outcome};
 use flysch_api::data::{SEGMENTS_MAX, SegmentLimits, Walk};
 use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
-use flysch_wire::nvme::registers::{CSTS, Csts, cq_head, sq_tail};
+use flysch_wire::nvme::registers::{CSTS, Csts, DOORBELLS, cq_head, sq_tail};
 use flysch_wire::nvme::{Status, sgl};
 
 /// What commands ask of data: with page lists whole pages inside, with scatter gather lists as
@@ -43,12 +44,12 @@ impl<M: Machine> Lane<M> {
             index,
             submission: Submission::new(layout.submission(index), sq_tail(queue, stride)),
             completion: Completion::new(layout.completion(index), cq_head(queue, stride)),
-            slots: (0..depth as u16).map(Slot::free).collect(),
-            free: SlotStack::free(depth),
-            reserve: usize::MAX,
-            started: SlotStack::empty(),
+            slots: free_slots(depth as u16),
+            free: 0,
+            open: false,
+            soonest: Instant::NEVER,
             in_flight: 0,
-            overdue: 0,
+            marks: 0,
             ended: VecDeque::with_capacity(depth),
             trouble: Trouble::default(),
             watch_at: Instant::NEVER,
@@ -64,6 +65,8 @@ impl<M: Machine> Lane<M> {
             walk: Walk::new(segments, transfer_max, machine.memory(), layout.whole()),
             machine: machine.clone(),
             strange: 0,
+            doorbells: layout.doorbells.clone(),
+            stride,
         }
     }
 
@@ -81,7 +84,7 @@ impl<M: Machine> Lane<M> {
     #[cold]
     pub(crate) fn park(&mut self) {
         self.obeyed = Order::NONE;
-        self.reserve = usize::MAX;
+        self.open = false;
         self.shared.orders.park(self.index);
     }
 
@@ -96,17 +99,16 @@ impl<M: Machine> Lane<M> {
         if order.runs() && (self.stopped || self.shared.orders.is_renewed(self.index)) {
             self.restart();
         }
-        self.set_reserve();
+        self.open_or_close();
         self.shared.orders.obey(self.index, order);
-        if order.runs() && self.started.len() != 0 {
+        if order.runs() && self.submission.has_unrung() {
             self.ring_started(now);
         }
     }
 
-    /// Free slots [`start`](Self::start) must leave: one for each outcome that waits to be
-    /// fetched, so that there are never more of them than slots; all while the lane may not run.
-    fn set_reserve(&mut self) {
-        self.reserve = if self.obeyed.runs() { self.ended.len() } else { usize::MAX };
+    /// Whether commands may start now.
+    fn open_or_close(&mut self) {
+        self.open = self.obeyed.runs() && self.ended.is_empty();
     }
 
     /// Why nothing starts.
@@ -120,8 +122,23 @@ impl<M: Machine> Lane<M> {
         self.shared.orders.know(self.index);
         self.submission.restart();
         self.completion.restart(&self.machine);
+        self.take_places();
         self.take_bounds();
         self.stopped = false;
+    }
+
+    /// Takes over where its queue and its doorbells lie, which bring-up found out.
+    fn take_places(&mut self) {
+        let queue = self.index as u16 + 1;
+        let shadows = self.shared.has_shadows();
+        let shadow =
+            |register: u32| shadows.then(|| Shadow::new(&self.doorbells, register - DOORBELLS));
+        let (tail, head) = (sq_tail(queue, self.stride), cq_head(queue, self.stride));
+        let entries = Layout::entries(self.slots.len());
+        let behind = (self.index * Layout::queue_bytes(entries)) as u32;
+        let window = self.shared.controller_memory().map(|first| first + behind);
+        self.submission.place(shadow(tail), window);
+        self.completion.place(shadow(head));
     }
 
     /// Takes over what the data of a command may be, which bring-up found out.
@@ -159,7 +176,7 @@ impl<M: Machine> Lane<M> {
         self.ended.push_back((outcome, self.trouble));
         // Still owed until it is fetched.
         self.in_flight += 1;
-        self.set_reserve();
+        self.open_or_close();
     }
 
     /// The next outcome that waits to be fetched.
@@ -168,7 +185,7 @@ impl<M: Machine> Lane<M> {
         let (outcome, trouble) = self.ended.pop_front()?;
         self.trouble = trouble;
         self.in_flight -= 1;
-        self.set_reserve();
+        self.open_or_close();
         Some(outcome)
     }
 
@@ -191,11 +208,14 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// A slot was given back; perhaps it was one the host was to abort.
+    /// A slot was given back; perhaps its owner wanted it to end, or it was one the host was to
+    /// abort.
     #[cold]
-    pub(crate) fn forget_victim(&mut self, number: usize) {
-        if core::mem::take(&mut self.slots[number].overdue) {
-            self.overdue -= 1;
+    pub(crate) fn forget_marks(&mut self, number: usize) {
+        let slot = &mut self.slots[number];
+        self.marks -= usize::from(core::mem::take(&mut slot.abort));
+        if core::mem::take(&mut slot.overdue) {
+            self.marks -= 1;
             self.word().remove_victim(number);
         }
     }
@@ -213,7 +233,8 @@ impl<M: Machine> Lane<M> {
             self.give_back(number);
             self.keep(Outcome { issued, device_done: None, token, ended });
         }
-        self.started.clear();
+        self.submission.restart();
+        self.soonest = Instant::NEVER;
         self.stopped = true;
     }
 
@@ -247,7 +268,7 @@ impl<M: Machine> Lane<M> {
             } else if self.obeyed.runs() {
                 slot.overdue = true;
                 let cid = slot.cid;
-                self.overdue += 1;
+                self.marks += 1;
                 self.word().add_victim(number, cid);
                 found = true;
             }
@@ -276,7 +297,7 @@ impl<M: Machine> Lane<M> {
         let owed = |slot: &&mut Slot| slot.owed.as_ref().is_some_and(|o| o.number() == token);
         match self.slots.iter_mut().find(owed) {
             Some(slot) => {
-                slot.abort = true;
+                self.marks += usize::from(!core::mem::replace(&mut slot.abort, true));
                 slot.deadline = Instant::START;
                 self.watch_at = Instant::START;
                 true
@@ -299,6 +320,12 @@ impl<M: Machine> Drop for Lane<M> {
             self.shared.orders.report(cause::LOST);
         }
     }
+}
+
+/// The slots of a lane, all free, each leading to the next.
+fn free_slots(count: u16) -> Box<[Slot]> {
+    let next = |number: u16| if number + 1 < count { number + 1 } else { NO_SLOT };
+    (0..count).map(|number| Slot { next: next(number), ..Slot::free(number) }).collect()
 }
 
 /// Why a command that did not complete ended: its owner's wish and its deadline come first.

@@ -1,12 +1,12 @@
 //! Metadata of DDF (SNIA Common RAID Disk Data Format, 1.2 and 2.0): the records of which it is
-//! made, to be read.
+//! made.
 //!
 //! The anchor lies in the last sector and names the primary and the secondary header; behind each
 //! lie its sections, which a header places relative to itself. All numbers are big endian; sectors
 //! have 512 bytes. Layouts were checked against mdadm's `super-ddf.c`.
 
 use crate::Error;
-use crate::bytes::{array, be16, be32, be64};
+use crate::bytes::{array, be16, be32, be64, put};
 
 /// Bytes of a sector.
 pub const SECTOR: usize = 512;
@@ -20,6 +20,10 @@ pub const VIRTUAL_RECORDS: u32 = 0xDDDD_DDDD;
 pub const CONFIGURATION: u32 = 0xEEEE_EEEE;
 /// What tells about the disk that it lies on starts with.
 pub const DISK_DATA: u32 = 0x3333_3333;
+/// What tells about the controller starts with.
+pub const CONTROLLER: u32 = 0xAD11_1111;
+/// What says whose spare a disk is starts with.
+pub const SPARE_ASSIGNMENT: u32 = 0x5555_5555;
 /// No address.
 pub const NOWHERE: u64 = u64::MAX;
 /// No disk.
@@ -60,7 +64,10 @@ pub struct Header {
     pub configuration_len: u16,
     /// Most members that one can have.
     pub members_max: u16,
-    /// The table of disks: first sector behind the header, number of sectors. So are the others.
+    /// What tells about the controller: first sector behind the header, number of sectors. So are
+    /// the others.
+    pub controller: (u32, u32),
+    /// The table of disks.
     pub physical: (u32, u32),
     /// The table of volumes.
     pub virtuals: (u32, u32),
@@ -90,6 +97,7 @@ impl Header {
             kind: bytes[112],
             configuration_len: be16(bytes, 134),
             members_max: be16(bytes, 136),
+            controller: section(192),
             physical: section(200),
             virtuals: section(208),
             configurations: section(216),
@@ -100,6 +108,89 @@ impl Header {
         }
         Ok(this)
     }
+
+    /// The sector of a new anchor, without places and sum: tables of 15 disks and 15 volumes,
+    /// configurations of 7 volumes of up to 16 members on each disk.
+    #[must_use]
+    pub fn anchor(guid: Guid) -> [u8; SECTOR] {
+        let mut bytes = [0xFF; SECTOR];
+        put(&mut bytes, 0, HEADER.to_be_bytes());
+        put(&mut bytes, 8, guid);
+        put(&mut bytes, 32, *b"01.02.00");
+        // Sequence, time.
+        put(&mut bytes, 40, [0; 8]);
+        // Not foreign, no groups enforced.
+        put(&mut bytes, 49, [0; 2]);
+        put(&mut bytes, 116, 32768_u32.to_be_bytes());
+        let numbers: [u16; 5] = [15, 15, 7, 2, 16];
+        for (at, number) in (128..).step_by(2).zip(numbers) {
+            put(&mut bytes, at, number.to_be_bytes());
+        }
+        // Controller, disks, volumes, configurations, data, bad blocks, diagnostics, vendor.
+        let nowhere = (u32::MAX, 0_u32);
+        let sections = [(1, 1), (2, 2), (4, 2), (6, 16), (22, 1), nowhere, nowhere, nowhere];
+        for (at, (first, count)) in (192..).step_by(8).zip(sections) {
+            put(&mut bytes, at, first.to_be_bytes());
+            put(&mut bytes, at + 4, count.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Puts the sectors of the primary and the secondary header and of the workspace into a header.
+    pub fn set_places(bytes: &mut [u8], [primary, secondary, workspace]: [u64; 3]) {
+        put(bytes, 96, primary.to_be_bytes());
+        put(bytes, 104, secondary.to_be_bytes());
+        put(bytes, 120, workspace.to_be_bytes());
+    }
+
+    /// The sector of the workspace.
+    #[must_use]
+    pub fn workspace(bytes: &[u8]) -> u64 {
+        be64(bytes, 120)
+    }
+
+    /// Makes a header the anchor (0), the primary (1) or the secondary one (2).
+    pub fn set_kind(bytes: &mut [u8], kind: u8, sequence: u32, open: u8) {
+        bytes[112] = kind;
+        put(bytes, 40, sequence.to_be_bytes());
+        bytes[48] = open;
+    }
+}
+
+/// The sector that tells about a new controller, without its sum.
+#[must_use]
+pub fn controller(guid: Guid, product: [u8; 16]) -> [u8; SECTOR] {
+    let mut bytes = [0xFF; SECTOR];
+    put(&mut bytes, 0, CONTROLLER.to_be_bytes());
+    put(&mut bytes, 8, guid);
+    put(&mut bytes, 32, [0; 8]);
+    put(&mut bytes, 40, product);
+    bytes
+}
+
+/// The front of an empty table, of disks or of volumes, with room for `most` entries.
+pub fn begin_table(bytes: &mut [u8], magic: u32, most: u16) {
+    bytes.fill(0xFF);
+    put(bytes, 0, magic.to_be_bytes());
+    set_count(bytes, 0);
+    put(bytes, 10, most.to_be_bytes());
+}
+
+/// Puts the number of entries into a table.
+pub fn set_count(bytes: &mut [u8], count: u16) {
+    put(bytes, 8, count.to_be_bytes());
+}
+
+/// Bits of the kind of a disk.
+pub mod physical_kind {
+    /// Its identifier was made up.
+    pub const FORCED_GUID: u16 = 1;
+    /// A volume uses it.
+    pub const ACTIVE: u16 = 2;
+    /// It waits to replace a disk of any volume.
+    pub const GLOBAL_SPARE: u16 = 4;
+    /// It waits to replace a disk of those volumes that its assignment names.
+    pub const SPARE: u16 = 8;
 }
 
 /// Bits of [`Physical::state`].
@@ -119,6 +210,8 @@ pub mod physical_state {
 pub struct Physical {
     /// What volumes name it by.
     pub reference: u32,
+    /// [`physical_kind`].
+    pub kind: u16,
     /// [`physical_state`].
     pub state: u16,
     /// Sectors in front of the metadata.
@@ -138,8 +231,22 @@ impl Physical {
         if bytes[..24] == [0xFF; 24] {
             return Ok(None);
         }
-        let (reference, state) = (be32(bytes, 24), be16(bytes, 30));
-        Ok(Some(Self { reference, state, sectors: be64(bytes, 32) }))
+        let (reference, kind, state) = (be32(bytes, 24), be16(bytes, 28), be16(bytes, 30));
+        Ok(Some(Self { reference, kind, state, sectors: be64(bytes, 32) }))
+    }
+
+    /// Fills an entry of the table, of which a new one gets an identifier.
+    pub fn emit(&self, bytes: &mut [u8], new: Option<Guid>) {
+        if let Some(guid) = new {
+            bytes[..Self::LEN].fill(0xFF);
+            put(bytes, 0, guid);
+            // Where it is plugged in is not known.
+            put(bytes, 40, [0; 18]);
+        }
+        put(bytes, 24, self.reference.to_be_bytes());
+        put(bytes, 28, self.kind.to_be_bytes());
+        put(bytes, 30, self.state.to_be_bytes());
+        put(bytes, 32, self.sectors.to_be_bytes());
     }
 }
 
@@ -181,6 +288,22 @@ impl Virtual {
             initialization: bytes[33] & 3,
             name: array(bytes, 48),
         }))
+    }
+
+    /// Fills an entry of the table with a new volume.
+    pub fn emit(&self, number: u16, bytes: &mut [u8]) {
+        bytes[..Self::LEN].fill(0xFF);
+        put(bytes, 0, self.guid);
+        put(bytes, 24, number.to_be_bytes());
+        put(bytes, 28, [0; 4]);
+        Self::set_state(bytes, self.state, self.initialization);
+        put(bytes, 48, self.name);
+    }
+
+    /// Puts the states into an entry; what else is in their bytes stays.
+    pub fn set_state(bytes: &mut [u8], state: u8, initialization: u8) {
+        bytes[32] = state;
+        bytes[33] = if bytes[33] == 0xFF { 0 } else { bytes[33] & !3 } | initialization;
     }
 }
 
@@ -246,6 +369,40 @@ impl Configuration {
         Error::check_len(bytes, start + 8)?;
         Ok((be32(bytes, reference), be64(bytes, start)))
     }
+
+    /// The record of a new volume or part of it, without members and sum.
+    pub fn emit(&self, bytes: &mut [u8], members_max: u16) {
+        bytes.fill(0xFF);
+        put(bytes, 0, CONFIGURATION.to_be_bytes());
+        put(bytes, 8, self.guid);
+        put(bytes, 32, [0; 4]);
+        Self::set_sequence(bytes, self.sequence);
+        put(bytes, 64, self.members.to_be_bytes());
+        // The second level: none, or what RAID 10 has, parts that are all of one size.
+        let second = if self.parts > 1 { 3 } else { 0xFF };
+        let kind = [self.strip_shift, self.level, self.qualifier, self.parts, self.part, second];
+        put(bytes, 66, kind);
+        put(bytes, 72, self.blocks.to_be_bytes());
+        put(bytes, 80, self.volume_blocks.to_be_bytes());
+        // Cache policies, rate of work in the background.
+        put(bytes, 128, [0; 8]);
+        bytes[136] = 0x80;
+        let starts = Self::MEMBERS_AT + usize::from(members_max) * 4;
+        bytes[starts..starts + usize::from(members_max) * 8].fill(0);
+    }
+
+    /// Puts the number that is raised with every change into a record.
+    pub fn set_sequence(bytes: &mut [u8], sequence: u32) {
+        put(bytes, 36, sequence.to_be_bytes());
+    }
+
+    /// Puts a member into a record, which must have room for it.
+    pub fn set_member(bytes: &mut [u8], members_max: u16, number: u16, (disk, start): (u32, u64)) {
+        let reference = Self::MEMBERS_AT + usize::from(number) * 4;
+        let starts = Self::MEMBERS_AT + usize::from(members_max) * 4;
+        put(bytes, reference, disk.to_be_bytes());
+        put(bytes, starts + usize::from(number) * 8, start.to_be_bytes());
+    }
 }
 
 /// What the disk is known by, from its data section.
@@ -257,4 +414,17 @@ pub fn reference(bytes: &[u8]) -> Result<u32, Error> {
         return Err(Error::BadField("magic"));
     }
     Ok(be32(bytes, 32))
+}
+
+/// The sector that tells about a new disk, without its sum.
+#[must_use]
+pub fn disk_data(guid: Guid, reference: u32) -> [u8; SECTOR] {
+    let mut bytes = [0xFF; SECTOR];
+    put(&mut bytes, 0, DISK_DATA.to_be_bytes());
+    put(&mut bytes, 8, guid);
+    put(&mut bytes, 32, reference.to_be_bytes());
+    // Both were made up.
+    put(&mut bytes, 36, [1, 1]);
+    put(&mut bytes, 38, [b' '; 32]);
+    bytes
 }

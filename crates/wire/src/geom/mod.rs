@@ -4,15 +4,20 @@
 //! the partition tables of PCs. Every label of GEOM is little endian, packed, in the last sector of
 //! its provider, with zeros behind it.
 
+pub mod cache;
 pub mod concat;
 pub mod ddf;
 pub mod disklabel;
 pub mod gpt;
 pub mod imsm;
+pub mod jmicron;
 pub mod label;
 pub mod mbr;
 pub mod mirror;
 pub mod multipath;
+pub mod nvidia;
+pub mod promise;
+pub mod sii;
 pub mod stripe;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ pub mod command;
 pub mod cqhci;
 mod csd;
 pub mod ext_csd;
+pub mod fields;
 pub mod sd;
 pub mod sdhci;
 mod status;

@@ -255,6 +255,36 @@ impl DsmRange {
     }
 }
 
+crate::nvme::layout::layout! {
+    /// A source of copy, descriptor format 0 (NVM command set 3.2.2).
+    pub struct CopySource[32] {
+        /// SLBA: first block.
+        slba: u64 = 8,
+        /// NLB: blocks minus one.
+        nlb: u16 = 16,
+    }
+}
+
+/// CDW12 of copy.
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct CopyFlags {
+    /// NR: sources minus one.
+    pub nr: u8,
+    /// DESFMT: format of the descriptors.
+    #[bits(4)]
+    pub desfmt: u8,
+    /// PRINFOR: protection information of what is read.
+    #[bits(4)]
+    pub prinfor: u8,
+    #[bits(14)]
+    __: u16,
+    /// FUA.
+    pub fua: bool,
+    /// LR: limited retry.
+    pub lr: bool,
+}
+
 /// CDW11 of create I/O completion queue (5.2.1).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]

@@ -88,6 +88,25 @@ impl Select {
     }
 }
 
+/// Bytes of the structure that get features fills for a feature; 0 for those whose value is one
+/// dword, and for those this crate does not know. `wide` is EXHID of the host identifier.
+pub const fn structure_bytes(id: FeatureId, wide: bool) -> usize {
+    match id {
+        FeatureId::LbaRange | FeatureId::HostMemory => 4096,
+        FeatureId::Apst => APST_BYTES,
+        FeatureId::Timestamp => 8,
+        FeatureId::HostBehavior => 512,
+        FeatureId::HostId => {
+            if wide {
+                16
+            } else {
+                8
+            }
+        }
+        _ => 0,
+    }
+}
+
 /// What [`Select::Supported`] gives.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
@@ -127,6 +146,25 @@ pub struct AsyncEvents {
     /// Asymmetric access changed.
     pub ana: bool,
     #[bits(20)]
+    __: u32,
+}
+
+/// Bytes of the value of [`FeatureId::Apst`]: an [`ApstEntry`] for each of 32 power states.
+pub const APST_BYTES: usize = 256;
+
+/// Where the controller goes by itself from one power state (5.27.1.10).
+#[bitfield(u64)]
+#[derive(PartialEq, Eq)]
+pub struct ApstEntry {
+    #[bits(3)]
+    __: u8,
+    /// ITPS: into this power state.
+    #[bits(5)]
+    pub itps: u8,
+    /// ITPT: after so many milliseconds without work; 0 is never.
+    #[bits(24)]
+    pub itpt: u32,
+    #[bits(32)]
     __: u32,
 }
 

@@ -25,6 +25,8 @@ code! {
         CommandSetNamespace = 0x05 => "I/O Command Set specific Identify Namespace",
         /// The controller, of an I/O command set.
         CommandSetController = 0x06 => "I/O Command Set specific Identify Controller",
+        /// Active namespace ids of an I/O command set above the one given.
+        CommandSetActiveList = 0x07 => "I/O Command Set specific Active Namespace ID list",
         /// What of a namespace holds in every command set.
         Independent = 0x08 => "I/O Command Set Independent Identify Namespace",
         /// Allocated namespace ids above the one given.

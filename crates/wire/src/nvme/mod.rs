@@ -11,8 +11,10 @@ mod layout;
 pub mod log;
 pub mod prp;
 pub mod registers;
+pub mod reservation;
 pub mod sgl;
 mod status;
+pub mod zone;
 
 pub use command::{AdminOpcode, NvmOpcode, Sqe};
 pub use completion::Cqe;

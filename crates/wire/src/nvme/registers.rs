@@ -22,15 +22,21 @@ pub const AQA: u32 = 0x24;
 pub const ASQ: u32 = 0x28;
 /// Admin completion queue base, 64 bits, aligned to a memory page.
 pub const ACQ: u32 = 0x30;
-/// Controller memory buffer location.
+/// Controller memory buffer location, [`CmbLoc`].
 pub const CMBLOC: u32 = 0x38;
-/// Controller memory buffer size; 0 if there is none.
+/// Controller memory buffer size, [`CmbSize`]; 0 if there is none.
 pub const CMBSZ: u32 = 0x3C;
+/// Controller memory buffer memory space control, [`CmbControl`], 64 bits.
+pub const CMBMSC: u32 = 0x50;
+/// Controller memory buffer status: bit 0 is [`CMB_ADDRESS_INVALID`].
+pub const CMBSTS: u32 = 0x58;
 /// Controller ready time-outs, [`Crto`].
 pub const CRTO: u32 = 0x68;
 /// Where the doorbells begin.
 pub const DOORBELLS: u32 = 0x1000;
 
+/// CBAI in [`CMBSTS`]: the buffer cannot be where [`CMBMSC`] wants it.
+pub const CMB_ADDRESS_INVALID: u32 = 1 << 0;
 /// What [`NSSR`] wants to be written: "NVMe".
 pub const SUBSYSTEM_RESET: u32 = 0x4E56_4D65;
 /// Unit of the time-outs in [`Cap`] and [`Crto`], milliseconds.
@@ -232,6 +238,69 @@ pub struct Aqa {
     pub acqs: u16,
     #[bits(4)]
     __: u8,
+}
+
+/// CMBLOC (3.1.3.11).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct CmbLoc {
+    /// BIR: the base address register.
+    #[bits(3)]
+    pub bir: u8,
+    #[bits(9)]
+    __: u16,
+    /// OFST: where in it, in units of [`CmbSize::unit_bytes`].
+    #[bits(20)]
+    pub ofst: u32,
+}
+
+/// CMBSZ (3.1.3.12).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct CmbSize {
+    /// SQS: submission queues may lie in it.
+    pub sqs: bool,
+    /// CQS: completion queues may.
+    pub cqs: bool,
+    /// LISTS: page and scatter gather lists may.
+    pub lists: bool,
+    /// RDS: data that the host reads may.
+    pub rds: bool,
+    /// WDS: data that the host writes may.
+    pub wds: bool,
+    #[bits(3)]
+    __: u8,
+    /// SZU: 4 KiB << 4 * SZU is the unit.
+    #[bits(4)]
+    pub szu: u8,
+    /// SZ: how many units.
+    #[bits(20)]
+    pub sz: u32,
+}
+
+impl CmbSize {
+    /// Bytes of a unit; `None` for a reserved number.
+    pub const fn unit_bytes(self) -> Option<u64> {
+        match self.szu() {
+            szu @ 0..=6 => Some(4096 << (4 * szu)),
+            _ => None,
+        }
+    }
+}
+
+/// CMBMSC (3.1.3.14).
+#[bitfield(u64)]
+#[derive(PartialEq, Eq)]
+pub struct CmbControl {
+    /// CRE: [`CMBLOC`] and [`CMBSZ`] tell what there is.
+    pub cre: bool,
+    /// CMSE: what the controller addresses from CBA on is the buffer.
+    pub cmse: bool,
+    #[bits(10)]
+    __: u16,
+    /// CBA: that address, in units of 4 KiB.
+    #[bits(52)]
+    pub cba: u64,
 }
 
 /// CRTO (3.1.3.19), in units of 500 ms.

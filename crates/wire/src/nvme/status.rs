@@ -39,6 +39,8 @@ code! {
         SglType = 0x011 => "SGL Descriptor Type Invalid",
         /// PRP offset invalid.
         PrpOffset = 0x013 => "PRP Offset Invalid",
+        /// Host identifier of the other width.
+        HostIdFormat = 0x018 => "Host Identifier Inconsistent Format",
         /// Sanitize failed.
         SanitizeFailed = 0x01C => "Sanitize Failed",
         /// Sanitize in progress.
@@ -117,6 +119,24 @@ code! {
         InvalidProtection = 0x181 => "Invalid Protection Information",
         /// Attempted write to read only range.
         ReadOnlyRange = 0x182 => "Attempted Write to Read Only Range",
+        /// Command size limit exceeded.
+        CommandSize = 0x183 => "Command Size Limit Exceeded",
+        /// Zone boundary error.
+        ZoneBoundary = 0x1B8 => "Zoned Boundary Error",
+        /// Zone is full.
+        ZoneFull = 0x1B9 => "Zone Is Full",
+        /// Zone is read only.
+        ZoneReadOnly = 0x1BA => "Zone Is Read Only",
+        /// Zone is offline.
+        ZoneOffline = 0x1BB => "Zone Is Offline",
+        /// Zone invalid write: not at the write pointer.
+        ZoneInvalidWrite = 0x1BC => "Zone Invalid Write",
+        /// Too many active zones.
+        ZoneTooManyActive = 0x1BD => "Too Many Active Zones",
+        /// Too many open zones.
+        ZoneTooManyOpen = 0x1BE => "Too Many Open Zones",
+        /// Invalid zone state transition.
+        ZoneTransition = 0x1BF => "Invalid Zone State Transition",
         /// Write fault.
         WriteFault = 0x280 => "Write Fault",
         /// Unrecovered read error.

@@ -7,6 +7,7 @@
 //! | [`inquiry`], [`vpd`] | INQUIRY: standard data, vital product data pages |
 //! | [`capacity`] | READ CAPACITY data |
 //! | [`mode`] | mode parameters |
+//! | [`ses`] | pages of enclosure services |
 //! | [`luns`] | logical unit numbers, REPORT LUNS data |
 //! | [`unmap`] | UNMAP parameter list |
 //! | [`error_history`] | error history directory of READ BUFFER |
@@ -18,6 +19,7 @@ pub mod inquiry;
 pub mod luns;
 pub mod mode;
 pub mod sense;
+pub mod ses;
 mod text;
 pub mod unmap;
 pub mod vpd;

@@ -31,7 +31,7 @@ fn ours() -> Value {
     for (group, job) in file.jobs.iter().enumerate() {
         let mut lanes = [Null::new(1 << 30, 64, 1 << 20)];
         let workload = job.workers(1 << 30, 512).unwrap().remove(0);
-        let assignment = [Assignment { workload, lane: 0 }];
+        let assignment = [Assignment::new(workload, 0)];
         let outcome = run(&mut lanes, &RealClock::new(), &assignment, Options::default()).unwrap();
         let about = About {
             group: group as u32,

@@ -122,6 +122,19 @@ fn with_variables(value: &str, place: &Place) -> Result<String, JobError> {
     if result.contains('$') {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         result = result.replace("$pagesize", "4096").replace("$ncpus", &cpus.to_string());
+        if result.contains("$mb_memory") {
+            let memory = memory_mb()
+                .ok_or_else(|| fail("it is not known how much memory there is".into()))?;
+            result = result.replace("$mb_memory", &memory.to_string());
+        }
     }
     Ok(result)
+}
+
+/// Memory of this machine, MiB (`proc(5)`, `/proc/meminfo`).
+fn memory_mb() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib / 1024)
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::random::mix;
 use crate::units::{Amount, KiloBase, parse_amount, parse_size, parse_time};
-use crate::verify::Method;
+use crate::verify::{Method, Pattern};
 use crate::workload::{
-    BlockSize, Direction, Distribution, Fill, Mix, Order, Tolerance, Verify, Workload,
+    BlockSize, Direction, Distribution, Ends, Fill, Flow, Mix, Order, Stretch, StretchSize,
+    Strides, Tolerance, Verify, Workload,
 };
 
 /// Workers per job, at most.
@@ -41,6 +42,8 @@ pub struct Settings {
     pub group_reporting: bool,
     /// Percentiles wanted; empty: fio's default list.
     pub percentiles: Vec<f64>,
+    /// The job whose workers must have ended before this one's begin.
+    pub wait_for: Option<String>,
     /// Whether fio's engine of that name is synchronous; `None` if no engine is named.
     pub(super) synchronous: Option<bool>,
     /// The queue depth was given on the command line.
@@ -49,6 +52,8 @@ pub struct Settings {
     read_percent: u32,
     each_once: bool,
     distribution: Distribution,
+    strides: (bool, Strides),
+    exits: (bool, bool, Ends),
     base: KiloBase,
     seed: Option<u64>,
     repeatable: bool,
@@ -71,17 +76,27 @@ impl Default for Settings {
             new_group: false,
             group_reporting: false,
             percentiles: Vec::new(),
+            wait_for: None,
             synchronous: None,
             depth_is_meant: false,
             rw: (Mix::Only(Direction::Read), false, 0),
             read_percent: 50,
             each_once: true,
             distribution: Distribution::Uniform,
+            strides: (false, Strides { size: 0, range: 0, skip: 0 }),
+            exits: (false, false, Ends::Group),
             base: KiloBase::Binary,
             seed: None,
             repeatable: true,
             method: None,
-            verify: Verify { method, interval: None, fatal: false, read_back: true, only: false },
+            verify: Verify {
+                method,
+                pattern: None,
+                interval: None,
+                fatal: false,
+                read_back: true,
+                only: false,
+            },
         }
     }
 }
@@ -149,7 +164,27 @@ impl Settings {
             "randseed" => self.seed = Some(number()?),
             "randrepeat" => self.repeatable = flag(value)?,
             "norandommap" => self.each_once = !flag(value)?,
-            "random_distribution" => self.distribution = distribution(text()?)?,
+            "rate_process" => {
+                work.pace.poisson = match text()? {
+                    "linear" => false,
+                    "poisson" => true,
+                    other => return Err(format!("`{other}` is none of linear, poisson")),
+                };
+            }
+            "rate_min" => limits(&mut work.pace.bytes_min, text()?, base)?,
+            "rate_iops_min" => limits(&mut work.pace.requests_min, text()?, base)?,
+            "rate_cycle" => {
+                let time = parse_time(text()?, Duration::from_millis(1));
+                let time = time.map_err(|error| error.to_string())?.as_millis() as u64;
+                work.pace.cycle_ms = bounded(time, 1, 86_400_000)?;
+            }
+            "random_distribution" => {
+                let stride =
+                    matches!(self.distribution, Distribution::Sequence { stride: true, .. });
+                self.distribution = distribution(text()?, base)?;
+                self.stride_rounds(stride);
+            }
+            "random_sequence_stride" => self.stride_rounds(flag(value)?),
             "fsync" | "fdatasync" => {
                 work.flush_every = bounded(number()?, 0, u64::from(u32::MAX))? as u32
             }
@@ -176,6 +211,15 @@ impl Settings {
             "zero_buffers" | "refill_buffers" => {}
             "buffer_pattern" => self.workload.fill = Fill::Pattern(bytes(text()?)?),
             "verify" => self.method = method(text()?)?,
+            "verify_pattern" => {
+                let pattern = bytes(text()?)?;
+                let too_long =
+                    || format!("{} bytes; at most {} are taken", pattern.len(), Pattern::MAX);
+                self.verify.pattern = Some(Pattern::new(&pattern).ok_or_else(too_long)?);
+            }
+            // A device has an end: until there is no more room is all of it.
+            "fill_device" if flag(value)? => self.size = None,
+            "fill_device" => {}
             "do_verify" => self.verify.read_back = flag(value)?,
             "verify_fatal" => self.verify.fatal = flag(value)?,
             "verify_only" => self.verify.only = flag(value)?,
@@ -183,6 +227,20 @@ impl Settings {
                 let interval = block(text()?, self.base)?;
                 self.verify.interval = Some(interval).filter(|&interval| interval > 0);
             }
+            "ignore_error" => self.workload.ignored = error_lists(text()?)?,
+            "wait_for" => self.wait_for = Some(text()?.to_string()),
+            "exitall" => self.exits.0 = flag(value)?,
+            "exitall_on_error" => self.exits.1 = flag(value)?,
+            "exit_what" => {
+                self.exits.2 = match text()? {
+                    "group" => Ends::Group,
+                    "stonewall" => Ends::Stage,
+                    "all" => Ends::All,
+                    other => return Err(format!("`{other}` is none of group, stonewall, all")),
+                };
+            }
+            "flow" | "flow_id" => self.flow(name, text()?)?,
+            "zonemode" | "zonesize" | "zonerange" | "zoneskip" => self.zones(name, text()?)?,
             "continue_on_error" => self.workload.tolerance = tolerance(value.unwrap_or("all"))?,
             "percentile_list" => self.percentiles = percentiles(text()?)?,
             "stonewall" => self.stonewall = flag(value)?,
@@ -194,6 +252,48 @@ impl Settings {
         Ok(())
     }
 
+    /// Whether rounds of a sequence of blocks move on.
+    fn stride_rounds(&mut self, moves: bool) {
+        if let Distribution::Sequence { stride, .. } = &mut self.distribution {
+            *stride |= moves;
+        } else if moves {
+            // The sequence may come behind: it is remembered as one of nothing.
+            self.distribution = Distribution::Sequence { blocks: Vec::new(), stride: true };
+        }
+    }
+
+    fn flow(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let number = parse_size(text, self.base).map_err(|error| error.to_string())?;
+        let number = bounded(number, 0, 1_000_000)? as u32;
+        let flow = self.workload.flow.unwrap_or(Flow { id: 0, weight: 0 });
+        let flow = if name == "flow" {
+            Flow { weight: number, ..flow }
+        } else {
+            Flow { id: number, ..flow }
+        };
+        self.workload.flow = Some(flow);
+        Ok(())
+    }
+
+    fn zones(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let bytes = || parse_size(text, self.base).map_err(|error| error.to_string());
+        let (is_strided, strides) = &mut self.strides;
+        match name {
+            "zonesize" => strides.size = bytes()?,
+            "zonerange" => strides.range = bytes()?,
+            "zoneskip" => strides.skip = bytes()?,
+            _ => {
+                *is_strided = match text {
+                    "none" => false,
+                    "strided" => true,
+                    "zbd" => return Err("`zbd` is for zoned block devices; none is driven".into()),
+                    other => return Err(format!("`{other}` is none of none, strided, zbd")),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Brings what depends on several options up to date.
     fn settle(&mut self) {
         let (mix, random, modifier) = self.rw;
@@ -202,13 +302,37 @@ impl Settings {
             Mix::ReadWrite { .. } => Mix::ReadWrite { read_percent },
             other => other,
         };
-        let (each_once, distribution) = (self.each_once, self.distribution);
+        let (each_once, distribution) = (self.each_once, self.distribution.clone());
         self.workload.order = if random {
             Order::Random { each_once, distribution, run: modifier.clamp(1, 1 << 30) as u32 }
         } else {
             Order::Sequential { gap: modifier }
         };
         self.workload.verify = self.method.map(|method| Verify { method, ..self.verify });
+        let (is_strided, strides) = self.strides;
+        let range = if strides.range == 0 { strides.size } else { strides.range };
+        let is_strided = is_strided && strides.size > 0;
+        self.workload.strides = is_strided.then_some(Strides { range, ..strides });
+        let (always, failed, who) = self.exits;
+        let ends = |ends: bool| if ends { who } else { Ends::Alone };
+        (self.workload.ends, self.workload.ends_failed) = (ends(always), ends(always || failed));
+    }
+
+    /// What is wrong with the options together, if something is.
+    pub(super) fn contradiction(&self) -> Option<String> {
+        let needs = |what: &str| Some(what.to_string());
+        match (&self.distribution, self.strides) {
+            (Distribution::Sequence { blocks, .. }, _) if blocks.is_empty() => {
+                needs("random_sequence_stride is for random_distribution=sequence:...")
+            }
+            _ if self.method.is_some_and(Method::needs_pattern)
+                && self.verify.pattern.is_none() =>
+            {
+                needs("verify=pattern needs a verify_pattern")
+            }
+            (_, (true, strides)) if strides.size == 0 => needs("zonemode=strided needs a zonesize"),
+            _ => None,
+        }
     }
 
     /// The root of everything random in the job.
@@ -361,7 +485,8 @@ fn limits(limits: &mut [u64; 3], text: &str, base: KiloBase) -> Result<(), Strin
     Ok(())
 }
 
-fn distribution(text: &str) -> Result<Distribution, String> {
+/// How likely blocks are: `zipf:1.2`, `zoned:60/10:30/20:10/70`.
+fn distribution(text: &str, base: KiloBase) -> Result<Distribution, String> {
     let (name, value) = text.split_once(':').unwrap_or((text, ""));
     let number = || {
         let number = if value.is_empty() { None } else { value.parse::<f64>().ok() };
@@ -371,6 +496,7 @@ fn distribution(text: &str) -> Result<Distribution, String> {
         "random" => Ok(Distribution::Uniform),
         "zipf" if value.is_empty() => Ok(Distribution::Zipf(1.1)),
         "pareto" if value.is_empty() => Ok(Distribution::Pareto(0.2)),
+        "normal" if value.is_empty() => Ok(Distribution::Normal(0.0)),
         "zipf" => {
             number().map(Distribution::Zipf).ok_or_else(|| format!("`{value}` is not above 0"))
         }
@@ -378,9 +504,103 @@ fn distribution(text: &str) -> Result<Distribution, String> {
             let power = number().filter(|&power| power < 1.0 && power != 0.5);
             power.map(Distribution::Pareto).ok_or_else(|| format!("`{value}` is not in 0..1"))
         }
-        "zoned" | "zoned_abs" | "normal" => Err(format!("`{name}` is not supported")),
-        _ => Err(format!("`{name}` is none of random, zipf, pareto")),
+        "normal" => {
+            let wider = value.parse::<f64>().ok().filter(|wider| (0.0..=100.0).contains(wider));
+            wider.map(Distribution::Normal).ok_or_else(|| format!("`{value}` is not in 0..100"))
+        }
+        "zoned" => stretches(value, |text| percent(text).map(StretchSize::Percent)),
+        "zoned_abs" => stretches(value, |text| {
+            parse_size(text, base).map(StretchSize::Bytes).map_err(|error| error.to_string())
+        }),
+        "sequence" => {
+            let block = |text: &str| {
+                text.trim().parse().map_err(|_| format!("`{text}` is not the number of a block"))
+            };
+            let blocks = value.split(',').map(block).collect::<Result<Vec<u64>, String>>()?;
+            Ok(Distribution::Sequence { blocks, stride: false })
+        }
+        _ => Err(format!(
+            "`{name}` is none of random, zipf, pareto, normal, zoned, zoned_abs, sequence"
+        )),
     }
+}
+
+fn percent(text: &str) -> Result<u32, String> {
+    let percent = text.trim().parse().ok().filter(|percent| *percent <= 100);
+    percent.ok_or_else(|| format!("`{text}` is not a percentage"))
+}
+
+/// Stretches as `share/size:share/size`, one list for each direction. Sizes of percentages that are
+/// left out divide what is left of the region.
+fn stretches(
+    text: &str,
+    size: impl Fn(&str) -> Result<StretchSize, String>,
+) -> Result<Distribution, String> {
+    let mut lists: [Vec<Stretch>; 3] = Default::default();
+    for (direction, list) in by_direction(text)? {
+        let mut open = Vec::new();
+        let (mut shares, mut used) = (0, 0);
+        for part in list.split(':') {
+            let (share, length) = part.split_once('/').unwrap_or((part, ""));
+            let share = percent(share)?;
+            let length = match length.trim() {
+                "" => None,
+                length => Some(size(length)?),
+            };
+            shares += share;
+            match length {
+                Some(StretchSize::Percent(percent)) => used += percent,
+                Some(StretchSize::Bytes(_)) => {}
+                None => open.push(lists[direction].len()),
+            }
+            let size = length.unwrap_or(StretchSize::Percent(0));
+            lists[direction].push(Stretch { share, size });
+        }
+        if shares != 100 {
+            return Err(format!("the shares in `{list}` add up to {shares}, not 100"));
+        }
+        let left = 100_u32.checked_sub(used);
+        let left = left.ok_or_else(|| format!("the sizes in `{list}` add up to more than 100"))?;
+        for (index, &at) in open.iter().enumerate() {
+            let (count, index) = (open.len() as u32, index as u32);
+            let part = left * (index + 1) / count - left * index / count;
+            lists[direction][at].size = StretchSize::Percent(part);
+        }
+    }
+    Ok(Distribution::Zoned(lists))
+}
+
+/// `ENOSPC` and the like: numbers of `errno` (`errno-base.h`, `errno.h`).
+const ERRORS: [(&str, i32); 12] = [
+    ("EPERM", 1),
+    ("ENOENT", 2),
+    ("EIO", 5),
+    ("EAGAIN", 11),
+    ("ENOMEM", 12),
+    ("EINVAL", 22),
+    ("ENOSPC", 28),
+    ("EROFS", 30),
+    ("EILSEQ", 84),
+    ("EOPNOTSUPP", 95),
+    ("ETIMEDOUT", 110),
+    ("EDQUOT", 122),
+];
+
+/// Errors to be passed over, for reads, writes and verification.
+fn error_lists(text: &str) -> Result<[Vec<i32>; 3], String> {
+    let mut lists: [Vec<i32>; 3] = Default::default();
+    let parts: Vec<&str> = text.split(',').collect();
+    if parts.len() > 3 {
+        return Err(format!("`{text}` has more than three parts (read, write, verify)"));
+    }
+    for (list, part) in lists.iter_mut().zip(parts) {
+        for name in part.split(':').map(str::trim).filter(|name| !name.is_empty()) {
+            let known = ERRORS.iter().find(|(known, _)| *known == name).map(|&(_, number)| number);
+            let number = known.or_else(|| name.parse().ok());
+            list.push(number.ok_or_else(|| format!("`{name}` is no error that is known"))?);
+        }
+    }
+    Ok(lists)
 }
 
 /// A fill pattern: `0xdeadbeef`, `"text"`, or a decimal number.
@@ -408,6 +628,12 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
 fn method(text: &str) -> Result<Option<Method>, String> {
     if text == "0" {
         return Ok(None);
+    }
+    if matches!(text, "sha256" | "sha512") {
+        return Err(format!(
+            "what fio stores for `{text}` is the end of the data and no checksum of it; use \
+             sha3-256"
+        ));
     }
     let names = Method::NAMES.map(|(name, _)| name).join(", ");
     let method = Method::from_name(text);

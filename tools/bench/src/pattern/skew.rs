@@ -67,3 +67,25 @@ impl Pareto {
         ((self.n as f64 * random.fraction().powf(self.power)) as u64).min(self.n - 1)
     }
 }
+
+/// Ranks `0..n` on a bell curve, as fio's `normal:DEVIATION` draws them: the mean of twelve even
+/// numbers, moved by up to half of the deviation, which is in percent of the ranks.
+#[derive(Debug)]
+pub(super) struct Bell {
+    n: u64,
+    deviation: f64,
+}
+
+impl Bell {
+    pub(super) fn new(n: u64, percent: f64) -> Self {
+        Self { n, deviation: (n as f64 * percent / 100.0).min(n as f64 / 2.0) }
+    }
+
+    pub(super) fn sample(&self, random: &mut Random) -> u64 {
+        const DRAWS: u32 = 12;
+        let sum: f64 = (0..DRAWS).map(|_| random.fraction()).sum();
+        let mean = sum / f64::from(DRAWS) * self.n as f64;
+        let moved = mean + (random.fraction() - 0.5) * self.deviation;
+        (moved.max(0.0) as u64).min(self.n - 1)
+    }
+}

@@ -1,5 +1,5 @@
 use super::*;
-use crate::workload::Fill;
+use crate::workload::{Fill, Stretch, StretchSize, Strides};
 
 const RANDOM: Order =
     Order::Random { each_once: true, distribution: Distribution::Uniform, run: 1 };
@@ -110,7 +110,7 @@ fn trimwrite_writes_what_it_trimmed() {
 
 /// The most popular tenth of the blocks gets the share theory gives it.
 #[test]
-fn zipf_and_pareto_have_their_shape() {
+fn zipf_pareto_and_normal_have_their_shape() {
     let share = |distribution| {
         let order = Order::Random { each_once: false, distribution, run: 1 };
         let job = workload(Mix::Only(Direction::Read), order, BlockSize::Fixed(4096));
@@ -130,6 +130,72 @@ fn zipf_and_pareto_have_their_shape() {
     }
     let seen = share(Distribution::Pareto(0.1));
     assert!((seen - 0.9).abs() < 0.02, "pareto: {seen}");
+    // The mean of twelve even numbers has a standard deviation of a twelfth of their range.
+    let seen = share(Distribution::Normal(0.0));
+    assert!((seen - 0.4515).abs() < 0.02, "normal: {seen}");
+    let seen = share(Distribution::Normal(50.0));
+    // Moved by up to a quarter of the range: the curve is as flat as that stretch is wide.
+    assert!((0.19..0.22).contains(&seen), "normal, wider: {seen}");
+}
+
+fn random(distribution: Distribution) -> Workload {
+    let order = Order::Random { each_once: false, distribution, run: 1 };
+    workload(Mix::Only(Direction::Read), order, BlockSize::Fixed(4096))
+}
+
+#[test]
+fn stretches_get_their_shares() {
+    let stretch = |share, size| Stretch { share, size: StretchSize::Percent(size) };
+    let list = vec![stretch(50, 5), stretch(30, 15), stretch(20, 80)];
+    let job = random(Distribution::Zoned([list.clone(), list.clone(), list]));
+    let mut counts = [0_u32; 3];
+    for step in steps(&job, 1 << 20, 4096 * 1000, 100_000) {
+        let block = (step.offset - (1 << 20)) / 4096;
+        counts[if block < 50 {
+            0
+        } else if block < 200 {
+            1
+        } else {
+            2
+        }] += 1;
+    }
+    for (count, expected) in counts.into_iter().zip([50_000, 30_000, 20_000_u32]) {
+        assert!(count.abs_diff(expected) < 700, "{counts:?}");
+    }
+    // Absolute sizes: what is beyond the region is its end.
+    let bytes = |share, size| Stretch { share, size: StretchSize::Bytes(size) };
+    let list = vec![bytes(90, 8192), bytes(10, 1 << 40)];
+    let job = random(Distribution::Zoned([list.clone(), list.clone(), list]));
+    let few = steps(&job, 0, 4096 * 100, 10_000).iter().filter(|s| s.offset < 8192).count();
+    assert!((8_800..9_200).contains(&few), "{few}");
+}
+
+#[test]
+fn sequences_repeat_or_move_on() {
+    let blocks = |stride| {
+        let job = random(Distribution::Sequence { blocks: vec![2, 0, 1], stride });
+        let steps = steps(&job, 0, 4096 * 7, 9);
+        steps.iter().map(|step| step.offset / 4096).collect::<Vec<_>>()
+    };
+    assert_eq!(blocks(false), [2, 0, 1, 2, 0, 1, 2, 0, 1]);
+    assert_eq!(blocks(true), [2, 0, 1, 5, 3, 4, 1, 6, 0]);
+}
+
+#[test]
+fn strides_leave_gaps() {
+    let strides = Some(Strides { size: 8192, range: 16_384, skip: 32_768 });
+    let read =
+        workload(Mix::Only(Direction::Read), Order::Sequential { gap: 0 }, BlockSize::Fixed(4096));
+    let job = Workload { strides, ..read };
+    let seen: Vec<u64> = steps(&job, 4096, 100_000, 7).iter().map(|step| step.offset).collect();
+    let (second, third) = (4096 + 49_152, 4096);
+    assert_eq!(seen, [4096, 8192, second, second + 4096, third, 8192, second]);
+    // At random: within the zone.
+    let job = Workload { strides, ..random(Distribution::Uniform) };
+    for pair in steps(&job, 0, 200_000, 100).chunks(4) {
+        let zones: Vec<u64> = pair.iter().map(|step| step.offset / 49_152).collect();
+        assert!(zones[0] == zones[1] && zones[2] == zones[3] && zones[1] != zones[2], "{zones:?}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::calendar::ctime;
 use crate::published::Origin;
-use crate::results::{DirectionResults, JobResults, Results, TargetResults};
+use crate::results::{DirectionResults, EnergyPart, JobResults, Results, TargetResults};
 use chart::{Chart, Kind, Scale, Series};
 use published::Published;
 
@@ -98,7 +98,7 @@ impl Sample {
 }
 
 /// What all pages look like.
-pub(crate) const STYLE: &str = include_str!("style.css");
+pub const STYLE: &str = include_str!("style.css");
 
 /// The page.
 pub fn render(results: &Results, command: &str) -> String {
@@ -123,7 +123,12 @@ pub fn render(results: &Results, command: &str) -> String {
         version: &results.version,
         targets: targets.iter().enumerate().map(target).collect(),
         sections,
-        tables: jobs.iter().map(Job::table).chain(incidents(results)).collect(),
+        tables: jobs
+            .iter()
+            .map(Job::table)
+            .chain(energy(results))
+            .chain(incidents(results))
+            .collect(),
     };
     let mut environment = Environment::new();
     environment
@@ -436,6 +441,30 @@ impl<'a> Job<'a> {
         };
         Table { caption: self.title(), heading, rows: self.samples.iter().map(row).collect() }
     }
+}
+
+/// What the devices took, if they are modelled.
+fn energy(results: &Results) -> Option<Table> {
+    let row = |target: &TargetResults| {
+        let energy = target.energy.as_ref()?;
+        let per_gib = energy.joules_per_gib.map_or("-".into(), short);
+        let sum = |parts: &[EnergyPart]| short(parts.iter().map(|part| part.joules).sum());
+        Some(vec![
+            target.target.clone(),
+            short(energy.joules),
+            short(energy.seconds),
+            per_gib,
+            short(energy.watts),
+            sum(&energy.states),
+            sum(&energy.work),
+        ])
+    };
+    let rows: Vec<_> = results.targets.iter().filter_map(row).collect();
+    (!rows.is_empty()).then(|| Table {
+        caption: "Energy of the devices, all jobs together".into(),
+        heading: vec!["target", "J", "s", "J/GiB", "mean W", "states, J", "work, J"],
+        rows,
+    })
 }
 
 /// What went wrong on each target, if anything did.

@@ -6,10 +6,9 @@ use super::{
     Areas, Cpu, DirectionResults, JobResults, LATENCY_LIMITS, Latency, Percentile, SampleSummary,
     VerifyResults,
 };
-use flysch_api::block::{Cause, Error};
 
 use crate::histogram::{DEFAULT_PERCENTILES, Histogram};
-use crate::runner::{Failure, WorkerOutcome};
+use crate::runner::{BAD_DATA, Failure, WorkerOutcome};
 use crate::statistics::{DirectionStatistics, Samples, Statistics};
 use crate::workload::{Direction, Tolerance, Workload};
 
@@ -118,11 +117,12 @@ impl JobResults {
             iodepth: workload.depth,
             error: match failure {
                 None if verify_failed => BAD_DATA,
-                other => code(other),
+                other => other.as_ref().map_or(0, Failure::errno),
             },
             failure: failure.map(|failure| failure.to_string()),
-            tolerates: workload.tolerance != Tolerance::default(),
-            first_error: code(first),
+            tolerates: workload.tolerance != Tolerance::default()
+                || workload.ignored != <[Vec<i32>; 3]>::default(),
+            first_error: first.as_ref().map_or(0, Failure::errno),
             first_failure: first.map(|failure| failure.to_string()),
             failures: outcomes.iter().map(|outcome| outcome.failures).sum(),
             percentiles: about.percentiles.clone(),
@@ -139,33 +139,6 @@ impl JobResults {
             cpu: about.cpu,
             published: None,
         }
-    }
-}
-
-/// EILSEQ.
-const BAD_DATA: i32 = 84;
-/// EIO.
-const FAILED: i32 = 5;
-/// ENOSPC.
-const NO_SPACE: i32 = 28;
-/// What the device stands on is full. SCSI: DATA PROTECT, space allocation failed (SPC-6).
-const ALLOCATION_FAILED: (u8, u8, u8) = (7, 0x27, 7);
-/// NVMe: Capacity Exceeded, a generic status; its type and code.
-const CAPACITY_EXCEEDED: (u8, u8) = (0, 0x81);
-
-fn code(failure: Option<Failure>) -> i32 {
-    match failure {
-        None => 0,
-        Some(Failure::Request {
-            error: Error::Device(Cause::Scsi { key, asc, ascq, .. }), ..
-        }) if (key, asc, ascq) == ALLOCATION_FAILED => NO_SPACE,
-        Some(Failure::Request { error: Error::Device(Cause::Nvme(status)), .. })
-            if (status.code_type(), status.code()) == CAPACITY_EXCEEDED =>
-        {
-            NO_SPACE
-        }
-        Some(Failure::Request { .. }) => FAILED,
-        Some(Failure::Verify { .. }) => BAD_DATA,
     }
 }
 
@@ -207,25 +180,4 @@ fn latency_percent(statistics: &Statistics) -> Vec<f64> {
     }
     shares.push((statistics.requests() - last) as f64 * 100.0 / all);
     shares
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use flysch_api::block::Operation;
-    use flysch_api::command::NvmeStatus;
-
-    #[test]
-    fn a_failure_has_the_number_that_fio_gives_it() {
-        let of = |error| {
-            let operation = Operation::Write;
-            code(Some(Failure::Request { operation, offset: 0, length: 4096, error }))
-        };
-        assert_eq!(code(None), 0);
-        assert_eq!(of(Error::Device(Cause::sense(7, 0x27, 7))), 28);
-        assert_eq!(of(Error::Device(Cause::sense(4, 0x44, 0))), 5);
-        assert_eq!(of(Error::Medium(Cause::None)), 5);
-        let nvme = |status| Error::Device(Cause::Nvme(NvmeStatus { status, result: 0 }));
-        assert_eq!([0x0081, 0x4081, 0x0181, 0x0006].map(|status| of(nvme(status))), [28, 28, 5, 5]);
-    }
 }

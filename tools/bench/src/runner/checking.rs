@@ -6,7 +6,7 @@ use super::worker::Worker;
 use super::{Error, Failure, Shared, Verified};
 use crate::random::mix;
 use crate::verify::versions::Versions;
-use crate::verify::{self, Method};
+use crate::verify::{self, Form};
 use crate::workload::{BlockSize, Direction, Fill, Mix};
 
 /// Mismatches told in words per worker; the rest is counted.
@@ -21,7 +21,7 @@ const UNITS_MAX: u64 = 1 << 27;
 pub(super) struct Checker {
     worker: u16,
     /// `None`: it does not verify, but others in the run do and must know what it overwrites.
-    method: Option<Method>,
+    form: Option<Form>,
     unit: u32,
     /// Check what the workload itself reads, against the headers alone.
     reads: bool,
@@ -48,7 +48,7 @@ pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
         let read_back = worker.job.writes() && verify.is_some_and(|verify| verify.read_back);
         worker.set_checker(Checker {
             worker: worker.id,
-            method: verify.map(|verify| verify.method),
+            form: verify.map(|verify| verify.form()),
             unit,
             reads,
             read_back,
@@ -136,15 +136,15 @@ impl Checker {
         now: Instant,
     ) -> bool {
         let Some(versions) = &mut shared.versions else { return false };
-        let stamps = self.method.filter(|_| is_write);
+        let stamps = self.form.filter(|_| is_write);
         let worker = if stamps.is_some() { self.worker } else { NOBODY };
         let version = versions.begin(worker, offset, u64::from(length));
-        let Some(method) = stamps else { return false };
+        let Some(form) = stamps else { return false };
         let content = shared.scratch[..length as usize].chunks_exact_mut(self.unit as usize);
         for (index, unit) in content.enumerate() {
             let offset = offset + index as u64 * u64::from(self.unit);
             // The stamp of each unit differs by its offset; the payload seed does not need to.
-            verify::stamp(unit, method, offset, &version, now);
+            verify::stamp(unit, &form, offset, &version, now);
         }
         true
     }
@@ -157,7 +157,7 @@ impl Checker {
         keep: bool,
     ) {
         let Some(versions) = &mut shared.versions else { return };
-        if keep && self.method.is_some() {
+        if keep && self.form.is_some() {
             versions.finish(offset, u64::from(length));
         } else {
             versions.forget(offset, u64::from(length));
@@ -206,7 +206,7 @@ impl Checker {
         (offset, length): (u64, u32),
         read_back: bool,
     ) -> Option<Failure> {
-        let method = self.method?;
+        let form = self.form?;
         let mut first = None;
         let content = shared.scratch[..length as usize].chunks_exact(self.unit as usize);
         for (index, unit) in content.enumerate() {
@@ -216,7 +216,7 @@ impl Checker {
             if read_back && expected.is_none_or(|version| version.worker != self.worker) {
                 continue;
             }
-            match verify::check(unit, method, offset, expected.filter(|_| read_back).as_ref()) {
+            match verify::check(unit, &form, offset, expected.filter(|_| read_back).as_ref()) {
                 Ok(()) => self.result.bytes += u64::from(self.unit),
                 Err(mismatch) => {
                     self.result.mismatches += 1;
@@ -232,6 +232,6 @@ impl Checker {
     }
 
     pub(super) fn finish(self) -> Option<Verified> {
-        self.method.map(|_| self.result)
+        self.form.map(|_| self.result)
     }
 }

@@ -1,8 +1,16 @@
-//! Rate limits and think time: when the next request may be issued.
+//! Rate limits and think time: when the next request may be issued; and whether the rates that are
+//! demanded are reached.
 
 use flysch_api::machine::Instant;
 
+use super::Failure;
+use super::company::Part;
+use crate::random::{Random, mix};
+use crate::statistics::Statistics;
 use crate::workload::{Direction, Pace};
+
+/// fio's `rate_cycle`, milliseconds.
+const CYCLE_MS: u64 = 1000;
 
 /// Keeps a worker to its limits.
 #[derive(Debug)]
@@ -13,22 +21,72 @@ pub(super) struct Pacer {
     requests: [u64; 3],
     until_think: u64,
     open_at: Instant,
+    part: Option<Part>,
+    /// Arrivals as by chance: where they have come to, by direction.
+    chance: Option<(Random, [Instant; 3])>,
+    cycle: Cycle,
+}
+
+/// The cycle that rates are demanded of.
+#[derive(Clone, Copy, Debug)]
+struct Cycle {
+    begin: Instant,
+    /// Bytes and requests at its begin.
+    bytes: [u64; 3],
+    requests: [u64; 3],
 }
 
 impl Pacer {
-    pub(super) fn new(limits: Pace) -> Self {
+    pub(super) fn new(limits: Pace, seed: u64) -> Self {
         let until_think = limits.think_requests.max(1);
         let (start, open_at) = (Instant::START, Instant::START);
-        Self { limits, start, bytes: [0; 3], requests: [0; 3], until_think, open_at }
+        let chance = limits.poisson.then(|| (Random::new(mix(seed ^ 0xFA57)), [start; 3]));
+        let cycle = Cycle { begin: start, bytes: [0; 3], requests: [0; 3] };
+        Self {
+            limits,
+            start,
+            bytes: [0; 3],
+            requests: [0; 3],
+            until_think,
+            open_at,
+            part: None,
+            chance,
+            cycle,
+        }
+    }
+
+    /// What it issues is its part of a flow.
+    pub(super) fn share(&mut self, part: Part) {
+        self.part = Some(part);
     }
 
     pub(super) fn start(&mut self, now: Instant) {
         (self.start, self.open_at) = (now, now);
+        self.cycle.begin = now;
+        if let Some((_, at)) = &mut self.chance {
+            *at = [now; 3];
+        }
+        if let Some(part) = &mut self.part {
+            part.enter();
+        }
     }
 
-    /// From when on a request may be issued.
-    pub(super) fn open_at(&self) -> Instant {
-        self.open_at
+    /// Nothing more is issued.
+    pub(super) fn end(&mut self) {
+        if let Some(part) = &mut self.part {
+            part.leave();
+        }
+    }
+
+    /// From when on a request may be issued; `None` if that hangs on other workers.
+    pub(super) fn open_at(&self) -> Option<Instant> {
+        // Who has a part in a flow and is not late waits for others.
+        Some(self.open_at).filter(|_| self.part.is_none() || !self.limits.is_free())
+    }
+
+    /// Whether a request may be issued at `now`.
+    pub(super) fn is_open(&mut self, now: Instant) -> bool {
+        self.open_at <= now && self.part.as_mut().is_none_or(Part::may)
     }
 
     /// A request of `bytes` bytes was issued at `now`.
@@ -36,14 +94,31 @@ impl Pacer {
         let index = direction.index();
         self.bytes[index] += u64::from(bytes);
         self.requests[index] += 1;
-        let due = |done: u64, per_second: u64| {
-            let nanos = u128::from(done) * 1_000_000_000;
-            let nanos = nanos.checked_div(u128::from(per_second)).unwrap_or(0);
-            self.start.after_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        if let Some(part) = &mut self.part {
+            part.take();
+        }
+        let rates = [self.limits.bytes_per_second[index], self.limits.requests_per_second[index]];
+        let due = match &mut self.chance {
+            Some((random, at)) => {
+                // Gaps of a Poisson process: exponential, with the mean of the even ones.
+                let gap = |each: u64, rate: u64| {
+                    if rate == 0 { 0.0 } else { each as f64 * 1e9 / rate as f64 }
+                };
+                let mean = gap(bytes.into(), rates[0]).max(gap(1, rates[1]));
+                let nanos = -(1.0 - random.fraction()).ln() * mean;
+                at[index] = at[index].after_nanos(nanos as u64);
+                at[index]
+            }
+            None => {
+                let even = |done: u64, per_second: u64| {
+                    let nanos = u128::from(done) * 1_000_000_000;
+                    let nanos = nanos.checked_div(u128::from(per_second)).unwrap_or(0);
+                    self.start.after_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+                };
+                even(self.bytes[index], rates[0]).max(even(self.requests[index], rates[1]))
+            }
         };
-        let by_bytes = due(self.bytes[index], self.limits.bytes_per_second[index]);
-        let by_requests = due(self.requests[index], self.limits.requests_per_second[index]);
-        self.open_at = self.open_at.max(by_bytes).max(by_requests);
+        self.open_at = self.open_at.max(due);
         self.until_think -= 1;
         if self.until_think == 0 && self.limits.think_time_us > 0 {
             let pause = self.limits.think_time_us.saturating_mul(1000);
@@ -52,5 +127,40 @@ impl Pacer {
         if self.until_think == 0 {
             self.until_think = self.limits.think_requests.max(1);
         }
+    }
+
+    /// The demand that was not met in a cycle that is over.
+    pub(super) fn too_slow(&mut self, statistics: &Statistics, now: Instant) -> Option<Failure> {
+        let cycle = match self.limits.cycle_ms {
+            0 => CYCLE_MS,
+            cycle => cycle,
+        };
+        let nanos = now.nanos_since(self.cycle.begin);
+        if !self.limits.has_least() || nanos < cycle.saturating_mul(1_000_000) {
+            return None;
+        }
+        let per_second =
+            |count: u64| (u128::from(count) * 1_000_000_000 / u128::from(nanos.max(1))) as u64;
+        let mut next = Cycle { begin: now, ..self.cycle };
+        let mut failure = None;
+        for direction in Direction::ALL {
+            let index = direction.index();
+            let Some(done) = &statistics.directions[index] else { continue };
+            (next.bytes[index], next.requests[index]) = (done.bytes, done.total.count());
+            // Behind a ramp everything is counted anew.
+            let bytes = done.bytes.saturating_sub(self.cycle.bytes[index]);
+            let requests = done.total.count().saturating_sub(self.cycle.requests[index]);
+            let demands = [
+                (per_second(bytes), self.limits.bytes_min[index], "bytes"),
+                (per_second(requests), self.limits.requests_min[index], "requests"),
+            ];
+            for (rate, least, unit) in demands {
+                if rate < least {
+                    failure.get_or_insert(Failure::TooSlow { direction, rate, least, unit });
+                }
+            }
+        }
+        self.cycle = next;
+        failure
     }
 }

@@ -14,7 +14,7 @@ use flysch_api::trace::Passage;
 use super::*;
 use crate::verify::Method;
 use crate::workload::{
-    BlockSize, Direction, Distribution, Mix, Order, Pace, Tolerance, Verify, Workload,
+    BlockSize, Direction, Distribution, Ends, Flow, Mix, Order, Pace, Tolerance, Verify, Workload,
 };
 
 /// Virtual time, moved by waiting alone.
@@ -70,6 +70,8 @@ struct TestDisk {
     writes: u64,
     requests: u64,
     log: Vec<(Operation, u64, u64)>,
+    /// When requests were accepted, in order.
+    accepted: Vec<Instant>,
     deepest: usize,
     refuses_writes: bool,
 }
@@ -98,6 +100,7 @@ impl TestDisk {
             writes: 0,
             requests: 0,
             log: Vec::new(),
+            accepted: Vec::new(),
             deepest: 0,
             refuses_writes: false,
         }
@@ -167,6 +170,7 @@ impl Device for TestDisk {
         if self.submitted.len() + self.issued.len() >= self.geometry.queue_depth as usize {
             return Err(Refused::Full);
         }
+        self.accepted.push(request.accepted);
         self.submitted.push_back(*request);
         Ok(())
     }
@@ -212,6 +216,7 @@ fn job(mix: Mix, order: Order, depth: u32) -> Workload {
 
 fn verifying() -> Workload {
     let verify = Verify {
+        pattern: None,
         method: Method::Crc32c,
         interval: None,
         fatal: false,
@@ -225,8 +230,7 @@ fn verifying() -> Workload {
 fn play(disk: &mut [TestDisk], jobs: &[Workload]) -> Outcome {
     let clock = disk[0].clock.clone();
     let lanes = disk.len();
-    let assign =
-        |(i, job): (usize, &Workload)| Assignment { workload: job.clone(), lane: i % lanes };
+    let assign = |(i, job): (usize, &Workload)| Assignment::new(job.clone(), i % lanes);
     let assignments: Vec<_> = jobs.iter().enumerate().map(assign).collect();
     run(disk, &clock, &assignments, Options { trace_records: 100_000, ..Options::default() })
         .unwrap()
@@ -487,7 +491,7 @@ fn a_lost_completion_is_an_error_not_a_hang() {
     let mut disk = TestDisk::new(MIB, &clock);
     disk.fault = Fault::Swallow(20);
     let workload = job(Mix::Only(Direction::Read), RANDOM, 4);
-    let result = run(&mut [disk], &clock, &[Assignment { workload, lane: 0 }], Options::default());
+    let result = run(&mut [disk], &clock, &[Assignment::new(workload, 0)], Options::default());
     assert_eq!(result.unwrap_err(), Error::Stalled { in_flight: 1 });
 }
 
@@ -506,7 +510,7 @@ fn the_stop_flag_ends_a_run_in_order() {
     };
     let options =
         Options { stop: Some(&stop), progress: Some(&mut progress), ..Options::default() };
-    let outcome = run(&mut disks, &clock, &[Assignment { workload, lane: 0 }], options).unwrap();
+    let outcome = run(&mut disks, &clock, &[Assignment::new(workload, 0)], options).unwrap();
     assert!(outcome.workers[0].statistics.requests() > 500);
     assert!(disks[0].issued.is_empty() && disks[0].submitted.is_empty());
 }
@@ -528,14 +532,117 @@ fn what_does_not_fit_is_refused_before_the_first_request() {
     ];
     for (workload, words) in cases {
         let mut disks = [TestDisk::new(MIB, &clock)];
-        let assignment = [Assignment { workload, lane: 0 }];
+        let assignment = [Assignment::new(workload, 0)];
         let error = run(&mut disks, &clock, &assignment, Options::default()).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
         assert!(disks[0].log.is_empty());
     }
     let mut disks = [TestDisk::new(MIB, &clock)];
     disks[0].geometry.read_only = true;
-    let assignment = [Assignment { workload: base, lane: 0 }];
+    let assignment = [Assignment::new(base, 0)];
     let error = run(&mut disks, &clock, &assignment, Options::default()).unwrap_err();
     assert_eq!(error, Error::ReadOnly { job: "job".into() });
+}
+
+/// Plays jobs that have to do with each other, each in its group and after others.
+fn play_together(jobs: &[(Workload, u32, &[usize])]) -> Outcome {
+    let mut disks = [TestDisk::new(MIB + 8192, &TestClock::default())];
+    let clock = disks[0].clock.clone();
+    let assign = |(workload, group, after): &(Workload, u32, &[usize])| Assignment {
+        group: *group,
+        after: after.to_vec(),
+        ..Assignment::new(workload.clone(), 0)
+    };
+    let assignments: Vec<_> = jobs.iter().map(assign).collect();
+    run(&mut disks, &clock, &assignments, Options::default()).unwrap()
+}
+
+#[test]
+fn who_asks_for_it_ends_the_others() {
+    let read = job(Mix::Only(Direction::Read), RANDOM, 1);
+    let short = |ends| Workload { requests_max: Some(10), ends, ..read.clone() };
+    let long = || Workload { size: Some(MIB as u64), loops: 2, ..read.clone() };
+    let counts = |ends| {
+        let outcome = play_together(&[(short(ends), 0, &[]), (long(), 0, &[]), (long(), 1, &[])]);
+        let counts = outcome.workers.iter().map(|worker| worker.statistics.requests());
+        (counts.collect::<Vec<_>>(), outcome.halts)
+    };
+    let (seen, halts) = counts(Ends::Group);
+    assert!(seen[0] == 10 && seen[1] < 40 && seen[2] == 512 && !halts, "{seen:?}");
+    let (seen, halts) = counts(Ends::Stage);
+    assert!(seen[1] < 40 && seen[2] < 40 && !halts, "{seen:?}");
+    let (seen, halts) = counts(Ends::All);
+    assert!(seen[1] < 40 && seen[2] < 40 && halts, "{seen:?}");
+}
+
+#[test]
+fn who_waits_begins_when_the_others_have_ended() {
+    let read = job(Mix::Only(Direction::Read), RANDOM, 1);
+    let some = |count| Workload { requests_max: Some(count), ..read.clone() };
+    let outcome = play_together(&[(some(100), 0, &[]), (some(50), 0, &[]), (some(10), 0, &[0, 1])]);
+    let times: Vec<u64> =
+        outcome.workers.iter().map(|worker| worker.statistics.runtime_nanos).collect();
+    // One request takes the device a microsecond: the last job has it for itself.
+    assert_eq!((times[2], outcome.workers[2].statistics.requests()), (10_000, 10), "{times:?}");
+}
+
+#[test]
+fn a_flow_is_shared_by_weight() {
+    let read = job(Mix::Only(Direction::Read), RANDOM, 4);
+    let part = |weight| Workload {
+        flow: Some(Flow { id: 3, weight }),
+        time_based: true,
+        runtime: Some(Duration::from_millis(9)),
+        ..read.clone()
+    };
+    let outcome = play_together(&[(part(1), 0, &[]), (part(8), 0, &[])]);
+    let counts: Vec<u64> = outcome.workers.iter().map(|w| w.statistics.requests()).collect();
+    assert!(counts[1].abs_diff(counts[0] * 8) <= 16 && counts[0] > 900, "{counts:?}");
+}
+
+#[test]
+fn chance_arrivals_have_the_mean_and_the_spread_of_a_poisson_process() {
+    let pace = Pace { requests_per_second: [100_000, 0, 0], poisson: true, ..Pace::default() };
+    let read = job(Mix::Only(Direction::Read), RANDOM, 32);
+    let read = Workload { pace, requests_max: Some(5000), ..read };
+    let (outcome, disk) = play_one(&[read], Fault::None);
+    let gaps: Vec<f64> =
+        disk.accepted.windows(2).map(|pair| pair[1].nanos_since(pair[0]) as f64).collect();
+    let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+    let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+    assert!((mean - 10_000.0).abs() < 500.0, "{mean}");
+    // The spread of exponential gaps is their mean.
+    assert!((variance.sqrt() / mean - 1.0).abs() < 0.1, "{} of {mean}", variance.sqrt());
+    assert_eq!(outcome.workers[0].statistics.requests(), 5000);
+}
+
+#[test]
+fn who_is_too_slow_fails() {
+    // One request at a time takes a microsecond, so a million in a second, 4 KB each.
+    let run = |bytes, requests| {
+        let pace =
+            Pace { bytes_min: [bytes, 0, 0], requests_min: [requests, 0, 0], ..Pace::default() };
+        let runtime = Some(Duration::from_millis(2500));
+        let pace = Pace { requests_per_second: [1000, 0, 0], ..pace };
+        let read = job(Mix::Only(Direction::Read), RANDOM, 1);
+        let (outcome, _) =
+            play_one(&[Workload { pace, time_based: true, runtime, ..read }], Fault::None);
+        outcome.workers[0].failure
+    };
+    assert_eq!(run(4_000_000, 990), None);
+    assert!(matches!(run(0, 1100), Some(Failure::TooSlow { least: 1100, unit: "requests", .. })));
+    let failure = run(5_000_000, 0).expect("it is too slow");
+    let text = failure.to_string();
+    assert!(
+        text.starts_with("reads went at 40") && text.ends_with("; 5000000 were demanded"),
+        "{text}"
+    );
+}
+
+#[test]
+fn each_loop_has_its_number_of_requests() {
+    let read = job(Mix::Only(Direction::Read), RANDOM, 4);
+    let (outcome, _) =
+        play_one(&[Workload { requests_max: Some(30), loops: 3, ..read }], Fault::None);
+    assert_eq!(outcome.workers[0].statistics.requests(), 90);
 }

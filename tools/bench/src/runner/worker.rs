@@ -7,6 +7,7 @@ use flysch_api::trace::{Record, Stamps};
 
 use super::buffers;
 use super::checking::{self, Checker};
+use super::company::Flows;
 use super::pace::Pacer;
 use super::{Assignment, DEPTH_MAX, Error, Failure, Shared, WORKERS_MAX, WorkerOutcome};
 use crate::pattern::{Pattern, Step};
@@ -140,6 +141,7 @@ pub(super) fn prepare<'a, D: Device>(
     let mut workers: Vec<Worker<'a>> = Vec::with_capacity(assignments.len());
     // Lanes of one device may share their memory: buffers are dealt out per memory, not per lane.
     let mut used: Vec<(u64, u64)> = Vec::new();
+    let mut flows = Flows::default();
     for (id, assignment) in assignments.iter().enumerate() {
         let job = &assignment.workload;
         let invalid = |what| Err(Error::Invalid { job: job.name.clone(), what });
@@ -165,7 +167,13 @@ pub(super) fn prepare<'a, D: Device>(
         let slots = slots.into_iter().map(Slot::new).collect::<Box<[_]>>();
         let before = workers.iter().filter(|w| w.lane == assignment.lane);
         let lane_slot = before.map(|w| w.slots.len() as u16).fold(0, u16::wrapping_add);
-        workers.push(Worker::new(id as u16, assignment, region, slots, lane_slot));
+        let mut worker = Worker::new(id as u16, assignment, region, slots, lane_slot);
+        if let Some(flow) = job.flow.filter(|flow| flow.weight > 0) {
+            let part = flows.part(flow);
+            let pacer = || Box::new(Pacer::new(job.pace, job.seed));
+            worker.pacer.get_or_insert_with(pacer).share(part);
+        }
+        workers.push(worker);
     }
     Ok(workers)
 }
@@ -234,16 +242,19 @@ impl<'a> Worker<'a> {
             held: None,
             phase: Phase::Delayed,
             bytes_left: if unlimited { u64::MAX } else { bytes },
-            requests_left: job.requests_max.unwrap_or(u64::MAX),
+            // In fio each of the loops has so many.
+            requests_left: job
+                .requests_max
+                .map_or(u64::MAX, |count| count.saturating_mul(job.loops.max(1).into())),
             flushing: Flushing::default(),
-            pacer: (!job.pace.is_free()).then(|| Box::new(Pacer::new(job.pace))),
+            pacer: (!job.pace.is_free()).then(|| Box::new(Pacer::new(job.pace, job.seed))),
             checker: None,
             statistics: Statistics::new(|direction| {
                 job.mix.uses(direction) || job.verify.is_some()
             }),
             completed: 0,
             ramp_end: None,
-            measured_from: Instant::START,
+            measured_from: Instant::NEVER,
             ends_at: Instant::NEVER,
             sample_at: Instant::NEVER,
             last: Instant::START,
@@ -257,6 +268,7 @@ impl<'a> Worker<'a> {
         self.checker = Some(Box::new(checker));
     }
 
+    /// Begins, after its start delay.
     pub(super) fn start(&mut self, now: Instant) {
         self.measured_from = now + self.job.start_delay;
         if self.measured_from == now {
@@ -282,6 +294,16 @@ impl<'a> Worker<'a> {
 
     pub(super) fn is_done(&self) -> bool {
         self.phase == Phase::Done
+    }
+
+    /// Whether nobody has told it to begin.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.phase == Phase::Delayed && self.measured_from == Instant::NEVER
+    }
+
+    /// Whether a failure ended it, or will.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.is_some()
     }
 
     /// Whether it may still write.
@@ -310,6 +332,9 @@ impl<'a> Worker<'a> {
 
     fn drain(&mut self) {
         self.phase = Phase::Draining;
+        if let Some(pacer) = &mut self.pacer {
+            pacer.end();
+        }
         // What the device was asked to take already is still owed to it: its blocks are marked as
         // being written.
         if let Some(held) = self.held.take_if(|held| held.accepted.is_none()) {
@@ -332,6 +357,7 @@ impl<'a> Worker<'a> {
             fraction = fraction.max(1.0 - part(self.bytes_left, all).min(1.0));
         }
         if let Some(all) = self.job.requests_max {
+            let all = all.saturating_mul(self.job.loops.max(1).into());
             fraction = fraction.max(1.0 - part(self.requests_left, all));
         }
         fraction.clamp(0.0, 1.0)
@@ -340,9 +366,9 @@ impl<'a> Worker<'a> {
     /// When this worker wants to be looked at even if the device does nothing.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Delayed => Some(self.measured_from),
+            Phase::Delayed => Some(self.measured_from).filter(|&begin| begin != Instant::NEVER),
             Phase::Running => {
-                let open_at = self.pacer.as_ref().map(|pacer| pacer.open_at());
+                let open_at = self.pacer.as_ref().and_then(|pacer| pacer.open_at());
                 let open_at = open_at.filter(|_| !self.free.is_empty() && self.held.is_none());
                 let ends_at = Some(self.ends_at).filter(|&end| end != Instant::NEVER);
                 [open_at, ends_at, self.ramp_end].into_iter().flatten().min()
@@ -375,7 +401,9 @@ impl<'a> Worker<'a> {
                 let late = now.nanos_since(self.sample_at);
                 self.statistics.sample(SAMPLE_NANOS + late);
                 self.sample_at = now.after_nanos(SAMPLE_NANOS);
-                return false;
+                let slow = self.pacer.as_mut().and_then(|p| p.too_slow(&self.statistics, now));
+                let Some(failure) = slow else { return false };
+                self.fail(failure, false);
             }
             Phase::Draining if self.in_flight() == 0 && self.held.is_none() => {
                 self.statistics.runtime_nanos = self.last.nanos_since(self.measured_from);
@@ -479,8 +507,8 @@ impl<'a> Worker<'a> {
             self.drain();
             return None;
         }
-        if let Some(pacer) = &self.pacer
-            && pacer.open_at() > clock.now()
+        if let Some(pacer) = &mut self.pacer
+            && !pacer.is_open(clock.now())
         {
             return None;
         }
@@ -669,7 +697,12 @@ impl<'a> Worker<'a> {
         buffers::read(memory, &slot.data, &mut shared.scratch[..slot.length as usize]);
         let read_back = slot.purpose == Purpose::Check;
         if let Some(failure) = checker.check(shared, (slot.offset, slot.length), read_back) {
-            self.fail(failure, self.job.tolerance.verify);
+            let list = &self.job.ignored[2];
+            let tolerated = match list.is_empty() {
+                true => self.job.tolerance.verify,
+                false => list.contains(&failure.errno()),
+            };
+            self.fail(failure, tolerated);
         }
     }
 
@@ -693,11 +726,15 @@ impl<'a> Worker<'a> {
             statistics.failed += 1;
         }
         let (offset, length) = (slot.offset, slot.length);
-        let tolerated = match operation {
-            Operation::Read => self.job.tolerance.read,
-            _ => self.job.tolerance.write,
+        let (list, tolerated) = match operation {
+            Operation::Read => (0, self.job.tolerance.read),
+            _ => (1, self.job.tolerance.write),
         };
-        self.fail(Failure::Request { operation, offset, length, error }, tolerated);
+        let failure = Failure::Request { operation, offset, length, error };
+        // A list of errors stands in place of what is tolerated else.
+        let list = &self.job.ignored[list];
+        let tolerated = if list.is_empty() { tolerated } else { list.contains(&failure.errno()) };
+        self.fail(failure, tolerated);
     }
 
     /// Counts a failure; unless it is tolerated the worker ends.

@@ -41,6 +41,7 @@ pub(super) fn write(out: &mut String, target: &TargetResults) -> std::fmt::Resul
     super::write_incidents(out, target)?;
     write_areas(out, target)?;
     write_shares(out, target)?;
+    super::write_energy(out, target)?;
     match clock_note(target) {
         Some(note) => writeln!(out, "\n{note}"),
         None => Ok(()),

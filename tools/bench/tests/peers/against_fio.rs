@@ -17,7 +17,7 @@ fn ours(trace_records: usize) -> f64 {
     let requests_max = Some(REQUESTS);
     let workload = Workload { order, depth: 32, requests_max, ..Workload::default() };
     let mut lanes = [Null::new(1 << 30, 32, 32 * 4096)];
-    let assignments = [Assignment { workload, lane: 0 }];
+    let assignments = [Assignment::new(workload, 0)];
     let options = Options { trace_records, ..Options::default() };
     let outcome = run(&mut lanes, &RealClock::new(), &assignments, options).unwrap();
     outcome.workers[0].statistics.runtime_nanos as f64 / REQUESTS as f64

@@ -10,11 +10,19 @@ use flysch_bench::verify::Method;
 use flysch_bench::workload::{BlockSize, Direction, Distribution, Mix, Order, Verify, Workload};
 
 /// Every method once, and one of them with short and with long units.
-const CASES: [(Method, u32); 6] = [
+const CASES: [(Method, u32); 14] = [
     (Method::Crc32c, 4096),
     (Method::Crc32, 4096),
     (Method::XxHash, 4096),
     (Method::Md5, 4096),
+    (Method::Crc64, 4096),
+    (Method::Crc16, 4096),
+    (Method::Crc7, 4096),
+    (Method::Sha1, 4096),
+    (Method::Sha3_224, 4096),
+    (Method::Sha3_256, 4096),
+    (Method::Sha3_384, 4096),
+    (Method::Sha3_512, 4096),
     (Method::Crc32c, 512),
     (Method::Crc32c, 65_536),
 ];
@@ -25,7 +33,14 @@ fn play(path: &Path, direction: Direction, method: Method, bs: u32) -> (Verified
     let create_size = Some(SIZE);
     let options = FileOptions { create_size, block_size: 512, memory_len: 1 << 20 };
     let mut lanes = [File::open(path, options, clock.clone()).unwrap()];
-    let verify = Verify { method, interval: None, fatal: false, read_back: true, only: false };
+    let verify = Verify {
+        method,
+        pattern: None,
+        interval: None,
+        fatal: false,
+        read_back: true,
+        only: false,
+    };
     let workload = Workload {
         mix: Mix::Only(direction),
         order: Order::Random { each_once: true, distribution: Distribution::Uniform, run: 1 },
@@ -34,7 +49,7 @@ fn play(path: &Path, direction: Direction, method: Method, bs: u32) -> (Verified
         verify: Some(verify),
         ..Workload::default()
     };
-    let assignment = [Assignment { workload, lane: 0 }];
+    let assignment = [Assignment::new(workload, 0)];
     let outcome = run(&mut lanes, &clock, &assignment, Options::default()).unwrap();
     let worker = &outcome.workers[0];
     (worker.verified.clone().unwrap(), worker.failure.is_some())

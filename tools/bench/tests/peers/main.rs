@@ -1,5 +1,6 @@
 //! The bench tool beside fio and blktrace, one file a subject, in one program.
 
 mod against_fio;
+mod fio_distributions;
 mod fio_verify;
 mod trace;

@@ -37,7 +37,7 @@ fn outcome(folder: &Path) -> Outcome {
         size: Some(8 << 20),
         ..workload.clone()
     };
-    let assign = |lane| Assignment { workload: place(lane), lane };
+    let assign = |lane| Assignment::new(place(lane), lane);
     let options = Options { trace_records: 10_000, ..Options::default() };
     run(&mut lanes, &clock, &[assign(0), assign(1)], options).unwrap()
 }

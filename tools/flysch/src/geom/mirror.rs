@@ -25,6 +25,9 @@ pub(super) enum Verb {
         /// Print help; `-h` means what it means in FreeBSD.
         #[arg(long, action = clap::ArgAction::Help)]
         help: Option<bool>,
+        /// They wait, as spares, until a component is away.
+        #[arg(short = 'i')]
+        inactive: bool,
         /// Their priority.
         #[arg(short = 'p', default_value = "0")]
         priority: u8,
@@ -40,12 +43,20 @@ pub(super) enum Verb {
     Deactivate(Components),
     /// Take components back and rebuild them.
     Activate(Components),
-    /// Rebuild components, or without one whatever waits for it.
+    /// Rebuild components, or without one whatever waits for it, spares among it.
     Rebuild {
         /// The mirror.
         name: String,
         /// The components.
         providers: Vec<String>,
+    },
+    /// Give a mirror the size that its components have room for, or a smaller one.
+    Resize {
+        /// Its bytes.
+        #[arg(short = 's', value_name = "SIZE")]
+        size: Option<String>,
+        /// The mirror.
+        name: String,
     },
     /// Count components that are away no more.
     Forget {
@@ -178,13 +189,21 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
                 .and_then(|under| mirror::label(graph, &given.name, &under, &options));
             (done, None)
         }
-        Verb::Insert { hardcode, priority, name, providers: names, .. } => {
+        Verb::Insert { hardcode, inactive, priority, name, providers: names, .. } => {
             let how = (*priority, *hardcode, force_over);
+            let act = if *inactive { mirror::spare } else { mirror::insert };
             let done = graph.geom("MIRROR", name).and_then(|geom| {
                 let under = providers(graph, names)?;
-                mirror::insert(graph, geom, &under, how)
+                act(graph, geom, &under, how)
             });
-            (done, Some(name))
+            (done, (!inactive).then_some(name))
+        }
+        Verb::Resize { size, name } => {
+            let wrong = |text: &String| Failure::usage(format!("-s: `{text}` is no such size"));
+            let size = size.as_ref().map(|text| text::bytes(text).ok_or_else(|| wrong(text)));
+            let size = size.transpose()?;
+            let found = graph.geom("MIRROR", name);
+            (found.and_then(|geom| mirror::resize(graph, geom, size)), None)
         }
         Verb::Configure(given) => (configure(graph, given)?, None),
         _ => components(graph, verb),
@@ -214,6 +233,11 @@ fn components<'v>(graph: &mut Graph, verb: &'v Verb) -> (Result<(), Error>, Opti
             let done = providers.iter().try_for_each(|provider| {
                 graph.geom("MIRROR", name).and_then(|geom| mirror::rebuild(graph, geom, provider))
             });
+            let spares = |graph: &mut Graph| {
+                let geom = graph.geom("MIRROR", name)?;
+                mirror::take_spares(graph, geom).map(drop)
+            };
+            let done = if providers.is_empty() { spares(graph) } else { done };
             (done, Some(name))
         }
         Verb::Forget { names } => {

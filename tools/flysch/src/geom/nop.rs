@@ -114,9 +114,9 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
                 read_failures: create.failures.reads,
                 write_failures: create.failures.writes,
                 count_until_fail: create.failures.count,
-                fail_only: None,
                 error,
                 physical_path: create.path.clone(),
+                ..nop::Options::default()
             };
             create.failures.names.iter().try_for_each(|name| {
                 let provider = graph.provider(name)?;

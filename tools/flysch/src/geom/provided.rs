@@ -11,9 +11,12 @@ use std::str::FromStr;
 
 use flysch_api::block::{self, Completion, Device, Geometry, Refused, Request};
 use flysch_api::machine::{DmaRegion, Instant};
+use flysch_bench::jobfile::JobFile;
+use flysch_bench::play::{self, PlayError, PlayOptions, Played};
 use flysch_bench::published::Origin;
 use flysch_bench::results;
 use flysch_geom::{Access, ConsumerId, Graph, Incident, Plan, ProviderId, Way};
+use flysch_models::media::energy::Energy;
 use flysch_rig::blocks::{Blocks, OnDevice};
 use flysch_rig::rig::{DiskLane, RigClock, RigFile};
 use flysch_rig::{ClockKind, Needs, ParseError, Stack, Target, Visitor};
@@ -99,6 +102,26 @@ impl Disk {
         match self {
             Self::Target(stack) => stack.visit(visitor),
             Self::Provider(provided) => visitor.visit(&mut provided.lanes, &provided.clock),
+        }
+    }
+
+    /// Plays the jobs of a file on it.
+    pub(crate) fn play<'a>(
+        &mut self,
+        file: &'a JobFile,
+        options: PlayOptions<'a>,
+    ) -> Result<Played, PlayError> {
+        match self {
+            Self::Target(stack) => stack.play(file, options),
+            Self::Provider(it) => play::play(&mut it.lanes, &it.clock, file, options),
+        }
+    }
+
+    /// What modelled devices took from their supply so far; of a rig it is not known.
+    pub(crate) fn energy(&self) -> Option<Energy> {
+        match self {
+            Self::Target(stack) => stack.energy(),
+            Self::Provider(_) => None,
         }
     }
 

@@ -27,13 +27,15 @@ pub(super) enum Verb {
         /// The volume, by its name or number.
         volume: Option<String>,
     },
-    /// Give disks the places of those that are away or failed, and rebuild them.
+    /// Give disks the places of those that are away or failed, and rebuild them; where all are
+    /// taken they become spares.
     Insert(Disks),
     /// Take disks out for good and erase their metadata.
     Remove(Disks),
     /// Mark disks as failed.
     Fail(Disks),
-    /// Rebuild whatever waits for it: disks that came back, copies that may differ.
+    /// Rebuild whatever waits for it: disks that came back, copies that may differ; spares take the
+    /// places of disks that failed or are away.
     Rebuild {
         /// The array.
         name: String,
@@ -67,7 +69,7 @@ pub(super) struct Sizes {
 pub(super) struct Label {
     #[command(flatten)]
     sizes: Sizes,
-    /// The format of the metadata: Intel.
+    /// The format of the metadata: Intel, DDF.
     format: String,
     /// The volume's name.
     label: String,

@@ -1,8 +1,10 @@
 //! `flysch nvme get-feature` and `set-feature`.
 
+use std::path::PathBuf;
+
 use clap::ValueEnum;
 use flysch_nvme::{AdminCommand, AdminData, AdminReply};
-use flysch_wire::nvme::feature::{SAVE, Select, SupportedCapabilities};
+use flysch_wire::nvme::feature::{SAVE, Select, SupportedCapabilities, structure_bytes};
 use flysch_wire::nvme::{AdminOpcode, FeatureId, Status};
 use serde_json::{Value, json};
 
@@ -73,7 +75,11 @@ pub(super) struct SetArguments {
     feature_id: u8,
     /// The new value, CDW11.
     #[arg(long, short = 'v', value_name = "NUMBER", value_parser = word)]
-    value: u32,
+    #[arg(required_unless_present = "data")]
+    value: Option<u32>,
+    /// The structure of a feature that has one.
+    #[arg(long, short = 'd', value_name = "FILE")]
+    data: Option<PathBuf>,
     /// Keep it over resets and losses of power.
     #[arg(long)]
     save: bool,
@@ -91,16 +97,8 @@ pub(super) fn word(text: &str) -> Result<u32, String> {
 }
 
 /// Bytes of data a feature has besides its value (5.27.1).
-fn data_length(id: u8) -> u32 {
-    match FeatureId::from_bits(id) {
-        FeatureId::LbaRange => 4096,
-        FeatureId::Apst => 256,
-        FeatureId::HostMemory => 4096,
-        FeatureId::Timestamp => 8,
-        FeatureId::HostBehavior => 512,
-        FeatureId::HostId => 8,
-        _ => 0,
-    }
+fn data_length(id: u8, wide: bool) -> u32 {
+    structure_bytes(FeatureId::from_bits(id), wide) as u32
 }
 
 /// What a controller said of a feature.
@@ -179,7 +177,7 @@ impl Session<'_> {
     fn ask_for(&self, id: u8, arguments: &GetArguments) -> AdminCommand {
         let cdw10 =
             [u32::from(id) | arguments.sel.select().into_bits(), arguments.cdw11, 0, 0, 0, 0];
-        let data = match data_length(id) {
+        let data = match data_length(id, arguments.cdw11 & 1 != 0) {
             // Capabilities come in the value alone.
             0 => AdminData::None,
             _ if arguments.sel == Which::Supported => AdminData::None,
@@ -190,21 +188,41 @@ impl Session<'_> {
     }
 
     pub(super) fn set_feature(&mut self, arguments: &SetArguments) -> Result<(), Failure> {
-        let SetArguments { feature_id: id, value, save, namespace } = *arguments;
+        let SetArguments { feature_id: id, value, save, namespace, data } = arguments;
+        let (id, value, save) = (*id, value.unwrap_or(0), *save);
         let name = FeatureId::from_bits(id);
-        if data_length(id) != 0 || name == FeatureId::Queues {
-            let why = match name {
-                FeatureId::Queues => "the driver's queues hang on it",
-                _ => "its value is a structure: send it with `admin-passthru --input-file`",
-            };
-            return Err(Failure::usage(format!(
-                "feature {id:#04x} ({name}) is not set here: {why}"
-            )));
-        }
+        let refuse = |why: String| {
+            Err(Failure::usage(format!("feature {id:#04x} ({name}) is not set here: {why}")))
+        };
+        let length = data_length(id, value & 1 != 0);
+        let data = match (name, data) {
+            (FeatureId::Queues, _) => return refuse("the driver's queues hang on it".into()),
+            (FeatureId::HostMemory, _) => {
+                return refuse("the memory is the driver's (`hmb=` of a target)".into());
+            }
+            (_, None) if length != 0 => {
+                return refuse(format!("its value is a structure of {length} bytes (`--data`)"));
+            }
+            (_, None) => AdminData::None,
+            (_, Some(_)) if length == 0 => return refuse("it has no structure".into()),
+            (_, Some(path)) => {
+                let bytes = std::fs::read(path);
+                let bytes = bytes.map_err(|error| Failure::of(path.display(), error))?;
+                if bytes.len() != length as usize {
+                    let has = bytes.len();
+                    return refuse(format!(
+                        "{} has {has} bytes, its structure {length}",
+                        path.display()
+                    ));
+                }
+                AdminData::Out(bytes)
+            }
+        };
         let first = u32::from(id) | if save { SAVE } else { 0 };
         let nsid = namespace.namespace_id.unwrap_or(0);
         let cdw10 = [first, value, 0, 0, 0, 0];
-        self.admin(AdminCommand { nsid, cdw10, ..AdminCommand::new(AdminOpcode::SetFeatures) })?;
+        let command = AdminCommand::new(AdminOpcode::SetFeatures);
+        self.admin(AdminCommand { nsid, cdw10, data, ..command })?;
         let told = json!({ "feature": id, "value": value, "save": save });
         let save = u8::from(save);
         let line = format!("set-feature:{id:#04x} ({name}), value:{value:#010x}, save:{save}");

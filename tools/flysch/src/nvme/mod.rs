@@ -3,11 +3,14 @@
 mod errors;
 mod features;
 mod identify;
+mod io;
 mod logs;
 mod namespaces;
 mod passthru;
 mod registers;
+mod reservations;
 mod upkeep;
+mod zones;
 
 use clap::Subcommand;
 use flysch_nvme::{AdminCommand, AdminData, AdminReply};
@@ -78,6 +81,35 @@ enum What {
     AttachNs(namespaces::AttachArguments),
     /// Detach it.
     DetachNs(namespaces::DetachArguments),
+    /// Make what was written safe.
+    Flush(identify::Namespace),
+    /// Read blocks.
+    Read(io::ReadArguments),
+    /// Write blocks.
+    Write(io::WriteArguments),
+    /// Compare blocks with a file.
+    Compare(io::CompareArguments),
+    /// Look whether blocks can be read.
+    Verify(io::Blocks),
+    /// Fill blocks with zeros.
+    WriteZeroes(io::ZeroArguments),
+    /// Make blocks unreadable.
+    WriteUncor(io::ChangeArguments),
+    /// Say what ranges are used for, or that they are not used any more.
+    Dsm(io::DsmArguments),
+    /// Copy ranges within a namespace.
+    Copy(io::CopyArguments),
+    /// Register a key with a namespace that hosts share.
+    ResvRegister(reservations::RegisterArguments),
+    /// Reserve it.
+    ResvAcquire(reservations::AcquireArguments),
+    /// Give the reservation back.
+    ResvRelease(reservations::ReleaseArguments),
+    /// Who is registered, and who holds what.
+    ResvReport(reservations::ReportArguments),
+    /// Zoned namespaces.
+    #[command(subcommand)]
+    Zns(zones::Zoned),
     /// Reset the controller.
     Reset,
     /// Reset the whole NVM subsystem.
@@ -141,6 +173,20 @@ impl Session<'_> {
             What::DeleteNs(arguments) => self.delete_ns(arguments),
             What::AttachNs(arguments) => self.attach_ns(arguments),
             What::DetachNs(arguments) => self.detach_ns(arguments),
+            What::Flush(namespace) => self.flush(*namespace),
+            What::Read(arguments) => self.read(arguments),
+            What::Write(arguments) => self.write(arguments),
+            What::Compare(arguments) => self.compare(arguments),
+            What::Verify(blocks) => self.verify(blocks),
+            What::WriteZeroes(arguments) => self.write_zeroes(arguments),
+            What::WriteUncor(arguments) => self.write_uncor(arguments),
+            What::Dsm(arguments) => self.dsm(arguments),
+            What::Copy(arguments) => self.copy(arguments),
+            What::ResvRegister(arguments) => self.resv_register(arguments),
+            What::ResvAcquire(arguments) => self.resv_acquire(arguments),
+            What::ResvRelease(arguments) => self.resv_release(arguments),
+            What::ResvReport(arguments) => self.resv_report(arguments),
+            What::Zns(what) => self.zns(what),
             What::Reset => self.reset(false),
             What::SubsystemReset => self.reset(true),
             What::ShowRegs => self.show_regs(),

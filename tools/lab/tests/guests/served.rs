@@ -29,6 +29,8 @@ struct Device {
 const NVME_LOAD: &str = "modprobe nvme_core io_timeout=3 admin_timeout=5; modprobe nvme";
 const UFS_LOAD: &str = "modprobe scsi_mod; modprobe sd_mod; modprobe ufshcd-pci; \
     sleep 2; for t in /sys/block/sd*/device/timeout; do echo 3 > $t; done";
+const EMMC_LOAD: &str = "modprobe mmc_block; modprobe sdhci-pci; \
+    sleep 2; echo 3000 > /sys/block/mmcblk0/queue/io_timeout";
 const NVME_DISK: &str = "echo /dev/nvme0n1";
 const UFS_DISK: &str = "lsblk -dnpo NAME | grep /dev/sd | head -1";
 
@@ -40,12 +42,22 @@ const NVME: Device = Device {
     log: "nvme|Buffer I/O",
 };
 
-const DEVICES: [Device; 4] = [
+const DEVICES: [Device; 6] = [
     NVME,
     Device { target: "nvme,size=256M,queues=2,vectors=off,sgl=off,block=512", ..NVME },
     UFS,
     Device { target: "ufs,size=256M,mcq=3", ..UFS },
+    EMMC,
+    Device { target: "emmc,size=256M,queue=off,timing=hs400", ..EMMC },
 ];
+
+const EMMC: Device = Device {
+    target: "emmc,size=256M",
+    load: EMMC_LOAD,
+    driver: "sdhci-pci",
+    disk: "echo /dev/mmcblk0",
+    log: "mmc|sdhci|Buffer I/O",
+};
 
 const UFS: Device = Device {
     target: "ufs,size=256M",
@@ -281,7 +293,7 @@ const FAULT: &str = r#"
         dmesg -C
         want $1:$2
         fio --name=f --filename=$d --offset=64m --size=64m --rw=randrw --bs=4k --iodepth=8 \
-            --ioengine=libaio --direct=1 --number_ios=200 --continue_on_error=all \
+            --ioengine=libaio --direct=1 --number_ios=200 --continue_on_error=all $more \
             --output-format=json > /tmp/fio 2> /dev/null
         want none
         rm /share/armed.none
@@ -313,6 +325,27 @@ fn linux_recovers_from_faults_of_our_controllers() {
     );
     on_each(&[NVME], &script, |title, output| {
         assert!(!output.contains("LOST") && output.contains("given up"), "{title}");
+        let told = output.lines().filter(|line| line.starts_with("== ")).count();
+        assert_eq!(told, faults.len(), "{title}");
+    });
+}
+
+/// The same of eMMC, with a queue and without one, and with a sampling point that can be lost. A
+/// card that is gone is not among them.
+#[test]
+fn linux_recovers_from_faults_of_our_card() {
+    let beyond_help = [FaultKind::PowerGone, FaultKind::Unplugged];
+    let others = FaultKind::EMMC.into_iter().filter(|kind| !beyond_help.contains(kind));
+    let line = |kind: FaultKind| match kind {
+        // Commands that flush are few.
+        FaultKind::SwitchError | FaultKind::BusyStuck => format!("fault {} n1\n", kind.name()),
+        kind => format!("fault {} n20\n", kind.name()),
+    };
+    let faults: Vec<String> = others.map(line).collect();
+    let script = format!("{FAULT}\nmore=--fsync=20\nload; find_disk\n{}", faults.concat());
+    let plain = Device { target: "emmc,size=256M,queue=off,timing=hs200", ..EMMC };
+    on_each(&[EMMC, plain], &script, |title, output| {
+        assert!(!output.contains("LOST"), "{title}");
         let told = output.lines().filter(|line| line.starts_with("== ")).count();
         assert_eq!(told, faults.len(), "{title}");
     });

@@ -11,6 +11,7 @@ use flysch_vfio_user::{Function, Interrupts, Layout};
 use crate::error::Error;
 use crate::target::Target;
 
+mod emmc;
 mod nvme;
 mod ufs;
 
@@ -45,6 +46,7 @@ pub fn serve(target: &Target) -> Result<Option<Box<dyn Served>>, Error> {
     Ok(Some(match target {
         Target::Ufs(target) => Box::new(PciFunction { model: ufs::open(target)? }),
         Target::Nvme(target) => Box::new(PciFunction { model: nvme::open(target)? }),
+        Target::Emmc(target) => Box::new(emmc::open(target)?),
         _ => return Ok(None),
     }))
 }

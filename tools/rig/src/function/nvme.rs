@@ -3,7 +3,7 @@ use flysch_bench::results::Incident;
 use flysch_models::faults::{Kind, Plan};
 use flysch_models::machine::Messages as _;
 use flysch_models::nvme::config::QUEUES_MAX;
-use flysch_models::nvme::{Nvme, VENDOR};
+use flysch_models::nvme::{CMB_OFFSET, Nvme, VENDOR};
 use flysch_models::store::StoreError;
 use flysch_models::ufs::Loss;
 use flysch_vfio_user::{BARS, Identity, Layout};
@@ -53,7 +53,10 @@ pub(super) fn open(target: &NvmeTarget) -> Result<Nvme, Error> {
 impl Pci for Nvme {
     fn layout(&self) -> Layout {
         let mut bars = [0; BARS];
-        bars[0] = WINDOW;
+        bars[0] = match self.controller_memory() {
+            0 => WINDOW,
+            bytes => (CMB_OFFSET + bytes).next_power_of_two(),
+        };
         // One vector is the line.
         let vectors = Some(self.vectors()).filter(|&vectors| vectors > 1).unwrap_or(0);
         Layout { identity: IDENTITY, bars, vectors, vector_bar: VECTOR_BAR }

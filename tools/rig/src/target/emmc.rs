@@ -14,10 +14,11 @@ pub(super) const MODEL: Kind = Kind {
     keys: &[
         key(
             "profile",
-            "emmc-hs400-cmdq|emmc-hs400",
+            "emmc-hs400-cmdq|emmc-hs400|ok3576",
             "the device's timing and features (emmc-hs400-cmdq)",
         ),
         key("size", "BYTES", "size of the user area (4G, or the image's own)"),
+        key("block", "512", "bytes per sector: an eMMC is addressed by 512 (512)"),
         key("image", "FILE", "keep the user area in this file (memory); made if size is given"),
         key("partition", PARTITIONS, "the partition that is the disk (user)"),
         key("gp", "BYTES", "size of a first general purpose partition, a multiple of 8M (none)"),
@@ -180,6 +181,7 @@ impl EmmcTarget {
             faults_from: pairs.faults_from()?,
             seed: pairs.seed()?,
         };
+        pairs.only_block_size(512, "an eMMC is addressed by sectors of 512 bytes")?;
         let queues = target.queue && target.dma && target.profile.queue_depth != 0;
         if target.lanes > 1 && !queues {
             return Err(ParseError::Value {

@@ -18,7 +18,8 @@ fn bare_kinds_have_their_defaults() {
 #[test]
 fn every_key_is_read() {
     let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,esi=off,\
-                aggregate=8:400,gear=3,wb=on,scaling=500,suspend=2000,suspend-level=sleep,\
+                aggregate=8:400,gear=3,wb=on,auto-hibern8=700,scaling=500,suspend=2000,\
+                suspend-level=sleep,block=4096,\
                 rpmb=advanced,rpmb-key=k.bin,boot=on,\
                 crypto=aes-128-xts,crypto-key=c.bin,data-unit=512,\
                 clock=virtual,software=linux,faults=timeout:0.1+uic:n5,faults-from=power,seed=7";
@@ -33,6 +34,7 @@ fn every_key_is_read() {
         aggregation: Some(Aggregation { completions: 8, timeout_us: 400 }),
         gear: Some(3),
         write_booster: true,
+        auto_hibern8_us: Some(700),
         rules: Rules {
             scaling: Some(Scaling {
                 fast: LinkLimits { gear: 3, ..LinkLimits::default() },
@@ -70,11 +72,42 @@ fn every_key_is_read() {
     let expected = NvmeQemuTarget {
         size: Some(64 << 20),
         image: Some("c.img".into()),
+        namespaces: 1,
+        namespace: 1,
         queues: 3,
         block_size: 512,
+        sgls: true,
+        shadow_doorbells: true,
+        memory_mib: 0,
+        zone_bytes: 0,
+        controllers: 1,
         qemu: Some("/opt/qemu".into()),
     };
+    assert_eq!(text.parse(), Ok(Target::NvmeQemu(expected.clone())));
+    let text = "nvme@qemu,size=64M,image=c.img,queues=3,block=512,qemu=/opt/qemu,namespaces=4,ns=2,\
+                sgl=off,dbbuf=off,cmb=2,zones=1M,controllers=2";
+    let expected = NvmeQemuTarget {
+        namespaces: 4,
+        namespace: 2,
+        sgls: false,
+        shadow_doorbells: false,
+        memory_mib: 2,
+        zone_bytes: 1 << 20,
+        controllers: 2,
+        ..expected
+    };
     assert_eq!(text.parse(), Ok(Target::NvmeQemu(expected)));
+    let text = "nvme,dbbuf=off,cmb=1M,apst=on,zones=4M";
+    let expected = NvmeTarget {
+        shadow_doorbells: false,
+        controller_memory: 1 << 20,
+        power_saving: true,
+        zone_bytes: 4 << 20,
+        ..NvmeTarget::default()
+    };
+    assert_eq!(text.parse(), Ok(Target::Nvme(expected)));
+    assert!(refusal("nvme,cmb=64M").contains("BYTES|off"));
+    assert!(refusal("nvme@qemu,ns=2").contains("`namespaces=` makes more"));
     assert!(refusal("nvme@qemu,queues=0").contains("1..31"));
     assert!(refusal("nvme@qemu,block=1024").contains("512|4096"));
     let text = "ufs@qemu,size=64M,image=b.img,mcq=2,qemu=/opt/qemu";
@@ -194,4 +227,31 @@ fn no_text_is_a_panic() {
 fn every_profile_of_the_model_is_in_the_table() {
     let key = ufs::MODEL.keys.iter().find(|key| key.name == "profile").unwrap();
     assert_eq!(key.value, Profile::ALL.map(|profile| profile.name).join("|"));
+}
+
+#[test]
+fn a_device_says_which_blocks_it_has() {
+    for good in ["ufs,block=4096", "emmc,block=512", "nvme,block=512", "ahci,block=4096"] {
+        assert!(good.parse::<Target>().is_ok(), "{good}");
+    }
+    for (bad, word) in [
+        ("ufs,block=512", "knows no smaller block"),
+        ("emmc,block=4096", "sectors of 512 bytes"),
+        ("ufs,block=1000", "4096"),
+        ("nvme,block=8192", "512|4096"),
+    ] {
+        let refusal = bad.parse::<Target>().expect_err(bad).to_string();
+        assert!(refusal.contains(word), "{refusal}");
+    }
+}
+
+#[test]
+fn what_a_device_does_in_pauses_is_read() {
+    let Ok(Target::Ufs(ufs)) = "ufs,auto-hibern8=5000".parse() else { panic!("a target") };
+    assert_eq!(ufs.auto_hibern8_us, Some(5000));
+    let Ok(Target::Nvme(nvme)) = "nvme,apst=on,profile=ok3576".parse() else { panic!("a target") };
+    assert!(nvme.power_saving && nvme.profile.name == "ok3576");
+    for bad in ["ufs,auto-hibern8=0", "ufs,auto-hibern8=102300001", "nvme,apst=5"] {
+        assert!(bad.parse::<Target>().is_err(), "{bad}");
+    }
 }

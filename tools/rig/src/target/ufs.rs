@@ -21,6 +21,7 @@ pub(super) const MODEL: Kind = Kind {
     keys: &[
         key("profile", "galaxy-book-s|ok3576|generic|ufs40", "the device's timing (galaxy-book-s)"),
         key("size", "BYTES", "size of each logical unit (4G, or the image's own)"),
+        key("block", "4096", "bytes per logical block: 4096 is the least UFS has (4096)"),
         key("lus", "1..32", "number of logical units (1)"),
         key("lu", "0..31", "the logical unit that is the disk (0)"),
         keys::IMAGE,
@@ -33,6 +34,11 @@ pub(super) const MODEL: Kind = Kind {
         ),
         key("gear", "1..5", "highest high-speed gear of the link (the profile's)"),
         key("wb", "on|off", "WriteBooster (off)"),
+        key(
+            "auto-hibern8",
+            "MICROSECONDS",
+            "after so long without a command the link hibernates by itself (never)",
+        ),
         key("scaling", "MICROSECONDS", "without I/O for so long the link is slow (never)"),
         key(
             "suspend",
@@ -105,6 +111,8 @@ pub struct UfsTarget {
     pub gear: Option<u8>,
     /// Whether WriteBooster is switched on after bring-up.
     pub write_booster: bool,
+    /// Idle time after which the link hibernates by itself, microseconds.
+    pub auto_hibern8_us: Option<u32>,
     /// What the driver does by itself in pauses.
     pub rules: Rules,
     /// Whether the RPMB unit speaks advanced mode.
@@ -153,6 +161,7 @@ impl Default for UfsTarget {
             aggregation: None,
             gear: None,
             write_booster: false,
+            auto_hibern8_us: None,
             rules: Rules::default(),
             advanced_rpmb: false,
             rpmb_key: None,
@@ -182,6 +191,7 @@ impl UfsTarget {
             aggregation: pairs.get("aggregate", aggregation)?,
             gear: pairs.within("gear", 1, 5)?,
             write_booster: pairs.get("wb", on_off)?.unwrap_or(default.write_booster),
+            auto_hibern8_us: pairs.get("auto-hibern8", hibern8)?,
             rules: pairs.rules()?,
             advanced_rpmb: pairs.get("rpmb", rpmb_mode)?.unwrap_or(default.advanced_rpmb),
             rpmb_key: pairs.path("rpmb-key")?,
@@ -193,6 +203,8 @@ impl UfsTarget {
             faults_from: pairs.faults_from()?,
             seed: pairs.seed()?,
         };
+        let least = "the specification of UFS knows no smaller block";
+        pairs.only_block_size(4096, least)?;
         if target.lu >= target.lus {
             return Err(ParseError::Value {
                 key: "lu",
@@ -221,6 +233,11 @@ impl QemuTarget {
 
 fn profile(name: &str) -> Option<Profile> {
     Profile::ALL.into_iter().find(|profile| profile.name == name).copied()
+}
+
+/// What AHIT can say: 1 us to 102.3 s.
+fn hibern8(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|us| (1..=102_300_000).contains(us))
 }
 
 /// `COUNT:MICROSECONDS`, in the bounds of the registers.

@@ -2,6 +2,7 @@
 
 mod chips;
 mod cuts;
+mod emmc;
 mod front;
 mod full;
 mod late;

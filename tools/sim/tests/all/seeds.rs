@@ -42,6 +42,11 @@ fn two_hundred_seeds_of_sata_lose_nothing_and_end_everything_once() {
     all_is_well(On::Ahci, 200);
 }
 
+#[test]
+fn a_hundred_seeds_of_emmc_lose_nothing_and_end_everything_once() {
+    all_is_well(On::Emmc, 100);
+}
+
 /// Each of these once carried out old commands again: a lane that had nothing in flight while the
 /// controller was reset went on in its queue where it had stood before.
 #[test]
@@ -54,6 +59,8 @@ fn a_lane_that_sleeps_through_a_reset_finds_its_queue_where_it_is_then() {
         // A list that does not stop takes a reset of the HBA.
         (On::Ahci, "transient:e100,stuck-list:e3"),
         (On::Ahci, "power:e300"),
+        (On::Emmc, "stall:e300"),
+        (On::Emmc, "power:e300"),
     ];
     for (on, plan) in resets {
         let plan: Plan = plan.parse().unwrap();
@@ -153,7 +160,7 @@ fn a_completion_delivered_twice_is_found() {
 }
 
 /// What is found in one of the first worlds of each stack with this mistake of a driver.
-fn found(mistake: Mistake, plan: &str) -> [Option<Violation>; 3] {
+fn found(mistake: Mistake, plan: &str) -> [Option<Violation>; 4] {
     let plan: Plan = plan.parse().unwrap();
     On::ALL.map(|on| {
         let wish =
@@ -185,7 +192,7 @@ fn resets_without_a_cause_are_found_though_every_request_ends_well() {
 
 #[test]
 fn a_short_transfer_told_as_done_is_found() {
-    // NVMe has none: what is answered well is whole. SATA has no fault for it.
+    // NVMe has none: what is answered well is whole. SATA and eMMC have no fault for it.
     let [found, ..] = found(Mistake::Port(PortMistake::ShortAsGood), "short:0.01");
     assert!(matches!(found, Some(Violation::Data(_))), "{found:?}");
 }

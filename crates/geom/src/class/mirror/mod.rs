@@ -24,15 +24,17 @@ use crate::record::Taste;
 use crate::route::{MirrorComponent, Route};
 
 mod request;
+mod resize;
 mod start;
 #[cfg(test)]
 mod tests;
 mod verbs;
 
 pub(crate) use request::is_components;
+pub use resize::resize;
 pub use verbs::{
     Configure, Options, activate, clear, configure, deactivate, destroy, forget, insert, label,
-    prefer, rebuild, remove, synchronize,
+    prefer, rebuild, remove, spare, synchronize, synchronize_piece, take_spares,
 };
 
 /// The class.
@@ -77,6 +79,8 @@ struct Disk {
     /// Its metadata, as it is to be.
     metadata: wire::Mirror,
     part: Part,
+    /// Bytes that are rebuilt; what of them is safe is in the metadata.
+    copied: Option<u64>,
     /// Requests it did, for [`Balance::Load`], and the byte behind the last one.
     reads: u64,
     head: u64,
@@ -175,6 +179,55 @@ fn update(
         }
     }
     if written > 0 { Ok(()) } else { first }
+}
+
+/// Whether a component holds everything: it is not being rebuilt.
+const fn is_whole(metadata: &wire::Mirror) -> bool {
+    metadata.disk_flags & disk_flags::SYNCHRONIZING == 0
+}
+
+/// Whether a component was rebuilt to its end and does not say so yet: with one that is whole it
+/// is whole too, alone it is not believed.
+const fn has_all(metadata: &wire::Mirror) -> bool {
+    !is_whole(metadata) && metadata.sync_offset >= metadata.media_size
+}
+
+/// The metadata of a component that was rebuilt to its end.
+const fn with_all(metadata: wire::Mirror) -> wire::Mirror {
+    let disk_flags = metadata.disk_flags | disk_flags::SYNCHRONIZING;
+    wire::Mirror { disk_flags, sync_offset: metadata.media_size, ..metadata }
+}
+
+/// Changes the metadata of all components that are written, so that a power cut leaves either what
+/// was or what is to be: all whole ones but the first are first told what is new and that they hold
+/// everything, which counts for as long as the first one says what it said, and also when it says
+/// the new.
+fn update_at_once(
+    graph: &mut Graph,
+    geom: GeomId,
+    change: impl Fn(&mut wire::Mirror),
+) -> Result<(), Error> {
+    let active = state(graph, geom)?.disks.iter().filter(|disk| disk.part == Part::Active);
+    let active: Vec<ConsumerId> = active.map(|disk| disk.consumer).collect();
+    let is_other = |disk: &Disk| active.iter().skip(1).any(|other| *other == disk.consumer);
+    if active.len() > 1 {
+        update(graph, geom, is_other, |metadata| {
+            change(metadata);
+            *metadata = with_all(*metadata);
+        })?;
+    }
+    update(graph, geom, |disk| active.first() == Some(&disk.consumer), &change)?;
+    if active.len() > 1 {
+        update(graph, geom, is_other, |metadata| {
+            metadata.disk_flags &= !disk_flags::SYNCHRONIZING;
+            metadata.sync_offset = 0;
+        })?;
+    }
+    let is_behind = |disk: &Disk| disk.part == Part::Synchronizing;
+    match state(graph, geom)?.disks.iter().any(is_behind) {
+        true => update(graph, geom, is_behind, &change),
+        false => Ok(()),
+    }
 }
 
 fn consumer_of(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, Error> {
@@ -276,7 +329,7 @@ impl Class for Mirror {
                 }
                 true
             }
-            News::Resized(_) => false,
+            News::Resized(consumer) => resize::resized(graph, consumer),
             News::Settled => {
                 let waits =
                     |state: &State| !state.running && !state.stuck && !state.disks.is_empty();
@@ -328,6 +381,7 @@ impl Requests for Mirror {
         let state = state(graph, geom)?;
         let component = |disk: &Disk| MirrorComponent {
             consumer: disk.consumer,
+            base: 0,
             priority: disk.metadata.priority,
             is_read: disk.part == Part::Active,
         };

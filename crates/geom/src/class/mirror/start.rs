@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use flysch_wire::geom::mirror as wire;
 use flysch_wire::geom::mirror::{disk_flags, flags};
 
-use super::{Disk, MIRROR, Part, State, request};
+use super::{Disk, MIRROR, Part, State, has_all, is_whole, request};
 use crate::access::Access;
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
@@ -55,7 +55,7 @@ pub(super) fn join(
         return Err(error);
     }
     let state = super::state_mut(graph, geom)?;
-    state.disks.push(Disk { consumer, metadata, part, reads: 0, head: 0 });
+    state.disks.push(Disk { consumer, metadata, part, copied: None, reads: 0, head: 0 });
     state.stuck = false;
     if state.running {
         state.bump |= part == Part::Stale;
@@ -74,7 +74,10 @@ fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
     if state.disks.iter().any(|disk| disk.metadata.disk_id == metadata.disk_id) {
         return Err(format!("component {} is there already", metadata.disk_id));
     }
-    if common.media_size != metadata.media_size || common.sector_size != metadata.sector_size {
+    // A cut while it got another size leaves components that differ and have room for both.
+    let room = metadata.provider_size.saturating_sub(u64::from(common.sector_size));
+    let fits = common.media_size == metadata.media_size || common.media_size <= room;
+    if !fits || common.sector_size != metadata.sector_size {
         return Err("its components do not agree on its size".into());
     }
     if !state.running {
@@ -108,8 +111,7 @@ fn part_of(common: &wire::Mirror, metadata: &mut wire::Mirror) -> Result<Part, S
         metadata.disk_flags |= disk_flags::SYNCHRONIZING;
         metadata.sync_offset = 0;
     }
-    let is_whole = metadata.disk_flags & disk_flags::SYNCHRONIZING == 0;
-    Ok(match (is_whole, may) {
+    Ok(match (is_whole(metadata), may) {
         (true, _) => Part::Active,
         (false, true) => Part::Synchronizing,
         (false, false) => Part::Stale,
@@ -123,18 +125,38 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     let (kept, broken): (Vec<Disk>, Vec<Disk>) =
         state.disks.drain(..).partition(|disk| disk.metadata.gen_id == newest);
     state.disks = kept;
-    let sync = state.disks.iter().map(|disk| disk.metadata.sync_id).max().unwrap_or(0);
+    let whole = state.disks.iter().filter(|disk| is_whole(&disk.metadata));
+    let any = state.disks.iter().map(|disk| disk.metadata.sync_id).max();
+    let sync = whole.map(|disk| disk.metadata.sync_id).max().or(any).unwrap_or(0);
     // Who was written last knows how many there are: a cut may have left the others behind.
     let current = state.disks.iter().filter(|disk| disk.metadata.sync_id == sync);
-    let best = current.max_by_key(|disk| {
-        let is_whole = disk.metadata.disk_flags & disk_flags::SYNCHRONIZING == 0;
-        (is_whole, disk.metadata.all, disk.metadata.priority)
-    });
+    let best = current
+        .max_by_key(|disk| (is_whole(&disk.metadata), disk.metadata.all, disk.metadata.priority));
     let Some(best) = best.map(|disk| disk.metadata) else { return };
     state.common = wire::Mirror { gen_id: newest, sync_id: sync, ..best };
+    let (size, sector) = (best.media_size, u64::from(best.sector_size));
+    let has_room = |disk: &Disk| {
+        let room = disk.metadata.provider_size.saturating_sub(sector);
+        disk.metadata.media_size == size || size <= room
+    };
+    let (kept, small): (Vec<Disk>, Vec<Disk>) = state.disks.drain(..).partition(has_room);
+    state.disks = kept;
+    if is_whole(&best) {
+        for disk in state.disks.iter_mut().filter(|disk| has_all(&disk.metadata)) {
+            if disk.metadata.sync_id >= sync {
+                disk.metadata.disk_flags &= !disk_flags::SYNCHRONIZING;
+                (disk.metadata.sync_id, disk.metadata.sync_offset) = (sync, 0);
+            }
+        }
+    }
     let mut surplus = Vec::new();
     while state.disks.len() > usize::from(state.common.all) {
-        let oldest = (0..state.disks.len()).min_by_key(|at| state.disks[*at].metadata.sync_id);
+        let all = state.common.all;
+        let rank = |at: &usize| {
+            let metadata = &state.disks[*at].metadata;
+            (is_whole(metadata), metadata.sync_id, metadata.all == all)
+        };
+        let oldest = (0..state.disks.len()).min_by_key(rank);
         surplus.push(state.disks.remove(oldest.unwrap_or(0)));
     }
     judge_dirty(state, sync);
@@ -146,7 +168,7 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     state.bump = is_missing || state.disks.iter().any(|disk| disk.part == Part::Stale);
     state.running = state.active() > 0;
     state.stuck = !state.running;
-    for disk in broken.into_iter().chain(surplus) {
+    for disk in broken.into_iter().chain(small).chain(surplus) {
         let provider = graph[disk.consumer].provider.map(|p| graph[p].name.clone());
         let provider = provider.unwrap_or_default();
         graph.say(format!("MIRROR: {provider} stays out of {}: it is older", common.name));
@@ -176,18 +198,17 @@ fn judge_dirty(state: &mut State, sync: u32) {
     if state.common.flags & flags::NO_FAIL_SYNC != 0 {
         return;
     }
-    let is_whole = |disk: &Disk| {
-        disk.metadata.sync_id == sync && disk.metadata.disk_flags & disk_flags::SYNCHRONIZING == 0
-    };
+    let is_whole = |disk: &Disk| disk.metadata.sync_id == sync && is_whole(&disk.metadata);
     let is_dirty = |disk: &Disk| disk.metadata.disk_flags & disk_flags::DIRTY != 0;
     let whole = state.disks.iter().filter(|disk| is_whole(disk));
     let believed =
         whole.min_by_key(|disk| (is_dirty(disk), core::cmp::Reverse(disk.metadata.priority)));
     let Some(believed) = believed.map(|disk| disk.consumer) else { return };
     for disk in &mut state.disks {
-        let (whole, dirty) = (is_whole(disk), is_dirty(disk));
+        let dirty = is_dirty(disk);
         disk.metadata.disk_flags &= !disk_flags::DIRTY;
-        if whole && dirty && disk.consumer != believed {
+        // Also what was rebuilt already may differ: it was written like the others.
+        if dirty && disk.consumer != believed {
             disk.metadata.disk_flags |= disk_flags::SYNCHRONIZING;
             disk.metadata.sync_offset = 0;
         }

@@ -224,3 +224,63 @@ fn unclean_halves_are_made_equal() {
         assert_eq!(read(&mut graph, 0, 512).unwrap(), [9; 512]);
     }
 }
+
+#[test]
+fn a_mirror_gets_another_size_and_what_it_gains_is_equal() {
+    let (mut graph, under) = nops(2);
+    let small = Options { hardcode: true, ..Options::default() };
+    label(&mut graph, "gm", &under, &small).unwrap();
+    let geom = graph.geom("MIRROR", "gm").unwrap();
+    let provider = graph.provider("mirror/gm").unwrap();
+    let whole = graph[provider].media_size;
+    resize(&mut graph, geom, Some(whole / 2)).unwrap();
+    let half = whole / 2 / 512 * 512;
+    assert_eq!(graph[provider].media_size, half);
+    assert!(read(&mut graph, half, 512).is_err());
+    // What is behind its end differs: it must not when it is inside again.
+    for (number, &nop) in under.iter().enumerate() {
+        let sector = [number as u8 + 1; 512];
+        let consumer = graph[graph[nop].geom].consumers[0];
+        graph.io(consumer, Io::Write { offset: half, from: &sector }).unwrap();
+    }
+    grown(&mut graph, half, whole);
+}
+
+fn grown(graph: &mut Graph, half: u64, whole: u64) {
+    let geom = graph.geom("MIRROR", "gm").unwrap();
+    let too_much = resize(graph, geom, Some(1 << 30)).unwrap_err();
+    assert_eq!(too_much.kind, Kind::NoSpace);
+    let provider = graph.provider("mirror/gm").unwrap();
+    let open = graph.open(provider, Access::READ).unwrap();
+    assert_eq!(resize(graph, geom, None).unwrap_err().kind, Kind::Busy);
+    graph.shut(open);
+    resize(graph, geom, None).unwrap();
+    assert_eq!(graph[provider].media_size, whole);
+    let first = read(graph, half, 512).unwrap();
+    for _ in 0..4 {
+        assert_eq!(read(graph, half, 512).unwrap(), first);
+    }
+}
+
+#[test]
+fn a_spare_waits_until_a_component_is_away() {
+    let (mut graph, under) = nops(3);
+    let options = Options { hardcode: true, ..Options::default() };
+    label(&mut graph, "gm", &under[..2], &options).unwrap();
+    let geom = graph.geom("MIRROR", "gm").unwrap();
+    write(&mut graph, 0, 7, 4096).unwrap();
+    spare(&mut graph, geom, &under[2..], (0, true, false)).unwrap();
+    assert_eq!(take_spares(&mut graph, geom).unwrap(), 0, "nobody is away");
+    assert_eq!(told(&graph, Object::Geom(geom), "State"), "COMPLETE");
+    fail(&mut graph, 0, |options| options.write_failures = 100);
+    write(&mut graph, 0, 8, 4096).unwrap();
+    assert_eq!(told(&graph, Object::Geom(geom), "State"), "DEGRADED");
+    assert_eq!(take_spares(&mut graph, geom).unwrap(), 1);
+    assert_eq!(synchronize(&mut graph, geom, &mut |_, _| {}).unwrap(), 1);
+    assert_eq!(told(&graph, Object::Geom(geom), "State"), "COMPLETE");
+    assert_eq!(take_spares(&mut graph, geom).unwrap(), 0);
+    let mut bytes = [0; 4096];
+    let disk = graph.provider("md2").unwrap();
+    graph.peek(disk, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [8; 4096]);
+}

@@ -10,7 +10,10 @@ use flysch_wire::geom::Name;
 use flysch_wire::geom::mirror as wire;
 use flysch_wire::geom::mirror::{Balance, disk_flags, flags};
 
-use super::{Part, State, consumer_of, name_of, request, state, state_mut, update, write_metadata};
+use super::{
+    Part, State, consumer_of, is_whole, name_of, request, state, state_mut, update, update_at_once,
+    with_all, write_metadata,
+};
 use crate::class::{array, guard, write_last};
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
@@ -21,6 +24,8 @@ use crate::object::{GeomId, ProviderId};
 const PIECE: u64 = 1 << 20;
 /// Bytes after which a component keeps how far it is.
 const CHECKPOINT: u64 = 64 << 20;
+/// Of a component that never was one: it waits until another one is away.
+const SPARE: u64 = disk_flags::INACTIVE | disk_flags::FORCE_SYNC;
 
 /// What `label` is told.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +108,7 @@ pub fn label(
     bits |= if options.no_auto_sync { flags::NO_AUTO_SYNC } else { 0 };
     bits |= if options.no_fail_sync { flags::NO_FAIL_SYNC } else { 0 };
     let id = graph.random() as u32;
+    let mut labels = Vec::new();
     for (number, &provider) in under.iter().enumerate() {
         let hardcoded = options.hardcode.then(|| Name::new(&graph[provider].name)).flatten();
         let metadata = wire::Mirror {
@@ -123,9 +129,34 @@ pub fn label(
             provider: hardcoded,
             provider_size: graph[provider].media_size,
         };
-        write_last(graph, provider, |sector| metadata.emit(sector))?;
+        labels.push((provider, metadata));
+    }
+    let written = write_labels(graph, &labels);
+    if written.is_err() {
+        for (provider, _) in labels {
+            let last = graph.peek_last(provider);
+            let is_ours = |sector: &[u8]| wire::Mirror::parse(sector).is_ok_and(|it| it.id == id);
+            if last.is_ok_and(|sector| is_ours(&sector)) {
+                // What cannot be taken back is an mirror that never starts.
+                let _ = write_last(graph, provider, |_| {});
+            }
+        }
     }
     graph.settle();
+    written
+}
+
+/// Writes the labels of a new mirror so that a power cut leaves none or all of it: until the last
+/// one is written no component holds everything by itself, and from then on all of them do.
+fn write_labels(graph: &mut Graph, labels: &[(ProviderId, wire::Mirror)]) -> Result<(), Error> {
+    let Some(((last, metadata), others)) = labels.split_last() else { return Ok(()) };
+    for (provider, metadata) in others {
+        write_last(graph, *provider, |sector| with_all(*metadata).emit(sector))?;
+    }
+    write_last(graph, *last, |sector| metadata.emit(sector))?;
+    for (provider, metadata) in others {
+        write_last(graph, *provider, |sector| metadata.emit(sector))?;
+    }
     Ok(())
 }
 
@@ -203,6 +234,79 @@ pub fn insert(
     Ok(())
 }
 
+/// Makes providers spares of a mirror: [`take_spares`] makes them components when one is away.
+///
+/// # Errors
+/// What is in the way.
+pub fn spare(
+    graph: &mut Graph,
+    geom: GeomId,
+    under: &[ProviderId],
+    (priority, hardcode, force): (u8, bool, bool),
+) -> Result<(), Error> {
+    let common = state(graph, geom)?.common;
+    for &provider in under {
+        guard::in_use(graph, provider)?;
+        if !force {
+            guard::last_sector(graph, "MIRROR", provider)?;
+        }
+        let there = &graph[provider];
+        let room = there.media_size.saturating_sub(u64::from(there.sector_size));
+        if room < common.media_size || there.sector_size > common.sector_size {
+            let needed = common.media_size + u64::from(there.sector_size);
+            let cause = format!("has {} bytes, {needed} are needed", there.media_size);
+            return Err(Error::new(Kind::NoSpace, &there.name, cause));
+        }
+        let hardcoded = hardcode.then(|| Name::new(&there.name)).flatten();
+        let name = if hardcoded.is_some() { disk_flags::HARDCODED } else { 0 };
+        let provider_size = there.media_size;
+        let metadata = wire::Mirror {
+            disk_id: graph.random() as u32,
+            sync_id: 0,
+            priority,
+            sync_offset: 0,
+            disk_flags: SPARE | name,
+            provider: hardcoded,
+            provider_size,
+            ..common
+        };
+        write_last(graph, provider, |sector| metadata.emit(sector))?;
+    }
+    graph.settle();
+    Ok(())
+}
+
+/// Spares become components as long as one is away; they are rebuilt then. Answers how many.
+///
+/// # Errors
+/// Why one cannot.
+pub fn take_spares(graph: &mut Graph, geom: GeomId) -> Result<usize, Error> {
+    let idle = graph.providers().filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
+    let idle: Vec<ProviderId> = idle.map(|(id, _)| id).collect();
+    let mut taken = 0;
+    for provider in idle {
+        let there = state(graph, geom)?;
+        if there.disks.len() >= usize::from(there.common.all) {
+            break;
+        }
+        let id = there.common.id;
+        if graph.find_provider(provider).is_none() {
+            continue;
+        }
+        let Ok(sector) = graph.peek_last(provider) else { continue };
+        let Ok(metadata) = wire::Mirror::parse(&sector) else { continue };
+        let is_spare = metadata.disk_flags & SPARE == SPARE && metadata.sync_id == 0;
+        let only = metadata.provider;
+        let is_here = metadata.provider_size == graph[provider].media_size
+            && only.is_none_or(|only| only.as_str() == graph[provider].name);
+        if metadata.id == id && is_spare && is_here {
+            activate(graph, geom, provider)?;
+            taken += 1;
+        }
+    }
+    Ok(taken)
+}
+
 /// Takes a component out for good and clears its metadata.
 ///
 /// # Errors
@@ -262,14 +366,9 @@ pub fn forget(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     state.common.all = all;
     state.common.sync_id = sync_id;
     state.bump = false;
-    let done = update(
-        graph,
-        geom,
-        |disk| disk.part.is_written(),
-        |metadata| {
-            (metadata.all, metadata.sync_id) = (all, sync_id);
-        },
-    );
+    let done = update_at_once(graph, geom, |metadata| {
+        (metadata.all, metadata.sync_id) = (all, sync_id);
+    });
     graph.settle();
     done
 }
@@ -288,16 +387,14 @@ pub fn deactivate(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Err
         |metadata| {
             metadata.disk_flags |= disk_flags::INACTIVE;
             metadata.disk_flags &= !disk_flags::DIRTY;
+            // Below that of all others: whenever it comes back, it is rebuilt.
+            metadata.sync_id = 0;
         },
     )?;
-    let state = state_mut(graph, geom)?;
-    state.common.sync_id = state.common.sync_id.wrapping_add(1);
-    let sync_id = state.common.sync_id;
-    let others = |disk: &super::Disk| disk.consumer != consumer && disk.part.is_written();
-    let done = update(graph, geom, others, |metadata| metadata.sync_id = sync_id);
+    state_mut(graph, geom)?.bump = true;
     take_out(graph, geom, consumer);
     graph.settle();
-    done
+    Ok(())
 }
 
 /// Takes a component back; it is rebuilt.
@@ -314,6 +411,11 @@ pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result
             return Err(Error::new(Kind::NotFound, name, cause));
         }
     };
+    let common = state(graph, geom)?.common;
+    if metadata.disk_flags & SPARE == SPARE {
+        // It never failed, and what it knows of the others may be old.
+        (metadata.gen_id, metadata.media_size) = (common.gen_id, common.media_size);
+    }
     metadata.disk_flags &= !disk_flags::INACTIVE;
     write_last(graph, provider, |sector| metadata.emit(sector))?;
     graph.settle();
@@ -339,7 +441,7 @@ pub fn rebuild(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error>
     )?;
     let disks = &mut state_mut(graph, geom)?.disks;
     if let Some(disk) = disks.iter_mut().find(|disk| disk.consumer == consumer) {
-        disk.part = Part::Synchronizing;
+        (disk.part, disk.copied) = (Part::Synchronizing, None);
     }
     Ok(())
 }
@@ -384,7 +486,20 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error
         let cause = format!("is open ({}); close it first", graph[open].access);
         return Err(Error::new(Kind::Busy, graph[open].name.to_string(), cause));
     }
-    let disks: Vec<_> = state(graph, geom)?.disks.iter().map(|disk| disk.consumer).collect();
+    // As when it was made: the sector that decides is cleared first.
+    let state = state(graph, geom)?;
+    let first = state.disks.iter().find(|disk| disk.part == Part::Active);
+    let first = first.map(|disk| disk.consumer);
+    let is_other = |disk: &super::Disk| {
+        disk.part == Part::Active && Some(disk.consumer) != first && is_whole(&disk.metadata)
+    };
+    if state.disks.iter().any(is_other) {
+        // Who cannot be told is cleared all the same.
+        let _ = update(graph, geom, is_other, |metadata| *metadata = with_all(*metadata));
+    }
+    let disks = self::state(graph, geom).map(|state| &state.disks[..]).unwrap_or_default();
+    let mut disks: Vec<_> = disks.iter().map(|disk| disk.consumer).collect();
+    disks.sort_by_key(|consumer| Some(*consumer) != first);
     let zeroed: Vec<_> = disks.into_iter().map(|consumer| zero(graph, consumer)).collect();
     graph.wither_geom(geom, block::Error::Gone);
     graph.settle();
@@ -402,50 +517,74 @@ pub fn synchronize(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<usize, Error> {
     let mut rebuilt = 0;
-    loop {
-        let found = state(graph, geom)?.disks.iter();
-        let mut waiting = found.filter(|disk| disk.part == Part::Synchronizing);
-        let Some(disk) = waiting.next() else { return Ok(rebuilt) };
-        let (consumer, start) = (disk.consumer, disk.metadata.sync_offset);
-        copy_to(graph, geom, consumer, (start, progress))?;
-        let common = state(graph, geom)?.common;
-        let disks = &mut state_mut(graph, geom)?.disks;
-        if let Some(disk) = disks.iter_mut().find(|disk| disk.consumer == consumer) {
-            disk.part = Part::Active;
-            let metadata = &mut disk.metadata;
-            metadata.disk_flags &= !(disk_flags::SYNCHRONIZING | disk_flags::FORCE_SYNC);
-            (metadata.sync_offset, metadata.sync_id) = (0, common.sync_id);
-            metadata.gen_id = common.gen_id;
-        }
-        write_metadata(graph, geom, consumer)?;
-        rebuilt += 1;
+    while let Some((done, all)) = synchronize_piece(graph, geom, PIECE)? {
+        progress(done, all);
+        rebuilt += usize::from(done == all);
     }
+    Ok(rebuilt)
 }
 
-fn copy_to(
+/// Rebuilds so many bytes of the first component that is to be rebuilt. Answers how many of its
+/// bytes are done, and all of them: with the last it is read as the others are. None are left to be
+/// rebuilt if there is no answer.
+///
+/// While ways are open they must be quiet ([`crate::Way::is_quiet`]), and know of the component:
+/// their plans were made when it was there already. What they change between two pieces they change
+/// on it, too.
+///
+/// # Errors
+/// Why it cannot go on. How far it is was kept.
+pub fn synchronize_piece(
     graph: &mut Graph,
     geom: GeomId,
-    to: crate::ConsumerId,
-    (start, progress): (u64, &mut dyn FnMut(u64, u64)),
-) -> Result<(), Error> {
+    length: u64,
+) -> Result<Option<(u64, u64)>, Error> {
     let (name, common) = (graph[geom].name.clone(), state(graph, geom)?.common);
     let (size, sync_id) = (common.media_size, common.sync_id);
     let fail = |error| Error::io(&name, error);
-    // From here on what is done counts for this sync id.
-    update(graph, geom, |disk| disk.consumer == to, |metadata| metadata.sync_id = sync_id)?;
-    let mut bytes = vec![0; PIECE as usize];
-    let (mut at, mut kept) = (start.min(size), start);
-    while at < size {
-        let piece = &mut bytes[..PIECE.min(size - at) as usize];
-        request::start(graph, geom, Io::Read { offset: at, to: piece }).map_err(fail)?;
-        graph.io(to, Io::Write { offset: at, from: piece }).map_err(fail)?;
-        at += piece.len() as u64;
-        if at - kept >= CHECKPOINT {
-            graph.io(to, Io::Flush).map_err(fail)?;
-            update(graph, geom, |disk| disk.consumer == to, |m| m.sync_offset = at)?;
-            kept = at;
-        }
-        progress(at, size);
+    let waits = |disk: &&super::Disk| disk.part == Part::Synchronizing;
+    let Some(disk) = state(graph, geom)?.disks.iter().find(waits) else { return Ok(None) };
+    let (to, kept) = (disk.consumer, disk.metadata.sync_offset);
+    let mut at = disk.copied.unwrap_or(kept).min(size);
+    if disk.copied.is_none() {
+        // From here on what is done counts for this sync id.
+        update(graph, geom, |disk| disk.consumer == to, |metadata| metadata.sync_id = sync_id)?;
     }
-    graph.io(to, Io::Flush).map_err(fail)
+    let sector = u64::from(common.sector_size.max(512));
+    let length = length.next_multiple_of(sector).min(size - at);
+    if length > 0 {
+        let mut piece = vec![0; length as usize];
+        request::start(graph, geom, Io::Read { offset: at, to: &mut piece }).map_err(fail)?;
+        graph.io(to, Io::Write { offset: at, from: &piece }).map_err(fail)?;
+        at += length;
+    }
+    copied(graph, geom, to)?.copied = Some(at);
+    if at < size && at - kept < CHECKPOINT {
+        return Ok(Some((at, size)));
+    }
+    graph.io(to, Io::Flush).map_err(fail)?;
+    if at < size {
+        update(graph, geom, |disk| disk.consumer == to, |metadata| metadata.sync_offset = at)?;
+        return Ok(Some((at, size)));
+    }
+    let common = state(graph, geom)?.common;
+    let disk = copied(graph, geom, to)?;
+    (disk.part, disk.copied) = (Part::Active, None);
+    let metadata = &mut disk.metadata;
+    metadata.disk_flags &= !(disk_flags::SYNCHRONIZING | disk_flags::FORCE_SYNC);
+    (metadata.sync_offset, metadata.sync_id) = (0, common.sync_id);
+    metadata.gen_id = common.gen_id;
+    write_metadata(graph, geom, to)?;
+    Ok(Some((size, size)))
+}
+
+/// The component that is being rebuilt, if it has not dropped out meanwhile.
+fn copied(
+    graph: &mut Graph,
+    geom: GeomId,
+    consumer: crate::ConsumerId,
+) -> Result<&mut super::Disk, Error> {
+    let gone = Error::io(&graph[geom].name, block::Error::Gone);
+    let mut disks = state_mut(graph, geom)?.disks.iter_mut();
+    disks.find(|disk| disk.consumer == consumer).ok_or(gone)
 }

@@ -20,12 +20,14 @@ use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
+use crate::route::{self, Route};
 
 mod request;
 #[cfg(test)]
 mod tests;
 mod verbs;
 
+pub(crate) use request::is_paths;
 pub use verbs::{
     active, add, clear, configure, create, destroy, fail, label, prefer, remove, restore, rotate,
     stop,
@@ -321,6 +323,22 @@ impl Requests for Multipath {
         io: Io<'_>,
     ) -> Result<(), block::Error> {
         request::start(graph, graph[provider].geom, io)
+    }
+
+    fn route(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        _: bool,
+    ) -> Result<Option<Route>, Error> {
+        let state = state(graph, graph[provider].geom)?;
+        let path = |path: &Path| route::Path {
+            consumer: path.consumer,
+            has_failed: path.failed,
+            is_written: graph[path.consumer].access.write > 0,
+        };
+        let paths = state.paths.iter().map(path).collect();
+        Ok(Some(Route::Paths { mode: state.mode, active: state.active, paths }))
     }
 }
 

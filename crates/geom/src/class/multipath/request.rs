@@ -13,7 +13,7 @@ use crate::io::Io;
 use crate::object::{ConsumerId, GeomId};
 
 /// Whether an error is the path's (`EIO` and `ENXIO` of FreeBSD), not the request's.
-fn is_paths(error: Error) -> bool {
+pub(crate) fn is_paths(error: Error) -> bool {
     use Error::{BadData, Misaligned, OutOfRange, Unsupported, WriteProtected};
     !matches!(error, BadData(_) | Misaligned | OutOfRange | Unsupported | WriteProtected)
 }

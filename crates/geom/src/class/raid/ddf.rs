@@ -1,9 +1,9 @@
-//! DDF (SNIA Common RAID Disk Data Format), read and not written: as mdadm and RAID controllers
-//! leave it, big endian.
+//! DDF (SNIA Common RAID Disk Data Format), big endian, as mdadm and RAID controllers leave it.
 //!
 //! Each disk has the tables of all disks and volumes, and the configurations of those volumes only
 //! that lie on it: where a second level joins parts, all disks are asked.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -17,9 +17,11 @@ use flysch_wire::geom::ddf::{
 use flysch_wire::geom::text;
 
 use super::array::{Array, Level, Member, MemberState, Parity, Part, PartState, Volume};
-use super::format::{Format, Found, Refused, Wire};
+use super::format::{Format, Found, Refused, Wire, Writing};
 use crate::graph::Graph;
 use crate::object::ProviderId;
+
+mod write;
 
 /// The format.
 #[derive(Debug)]
@@ -39,27 +41,83 @@ const CONFIGURATIONS_MAX: usize = 1024;
 struct Joined {
     configuration: Configuration,
     members: Vec<(u32, u64)>,
+    record: Vec<u8>,
 }
 
-/// What one disk says.
+/// What a disk has for itself.
 #[derive(Clone, Debug)]
-pub struct Conf {
-    physicals: Vec<Physical>,
-    virtuals: Vec<Virtual>,
-    parts: Vec<Joined>,
+struct Home {
+    data: Vec<u8>,
+    /// Records among its configurations that are not about volumes.
+    others: Vec<Vec<u8>>,
+    /// Sectors of the primary and the secondary header, and of the workspace.
+    places: [u64; 3],
+    /// The sector of the anchor.
+    anchor: u64,
 }
 
-/// Whether the sum of a record is right: CRC-32 as everybody has it, or without its first and last
-/// inversion, as mdadm computes it.
-fn is_sound(record: &[u8]) -> bool {
-    let is_right = |mut hasher: crc32fast::Hasher, inversion: u32| {
+/// How sums are computed: CRC-32 as everybody has it, or without its first and last inversion, as
+/// mdadm does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sum {
+    Usual,
+    Mdadm,
+}
+
+impl Sum {
+    fn of(self, record: &[u8]) -> [u8; 4] {
+        let (mut hasher, inversion) = match self {
+            Self::Usual => (crc32fast::Hasher::new(), 0),
+            Self::Mdadm => (crc32fast::Hasher::new_with_initial(u32::MAX), u32::MAX),
+        };
         hasher.update(&record[..CRC_AT]);
         hasher.update(&[0xFF; 4]);
         hasher.update(&record[CRC_AT + 4..]);
-        (hasher.finalize() ^ inversion).to_be_bytes() == record[CRC_AT..CRC_AT + 4]
-    };
-    is_right(crc32fast::Hasher::new(), 0)
-        || is_right(crc32fast::Hasher::new_with_initial(u32::MAX), u32::MAX)
+        (hasher.finalize() ^ inversion).to_be_bytes()
+    }
+}
+
+/// What one disk says, or all of them.
+#[derive(Clone, Debug)]
+pub struct Conf {
+    sum: Sum,
+    /// The header, as far as it is the same on all disks.
+    head: Vec<u8>,
+    header: Header,
+    controller: Vec<u8>,
+    /// The tables of disks and of volumes.
+    disks: Vec<u8>,
+    volumes: Vec<u8>,
+    parts: Vec<Joined>,
+    /// By the references of the disks.
+    homes: BTreeMap<u32, Home>,
+    /// Of each member its entry of the table of disks, if it has one.
+    entries: Vec<Option<usize>>,
+    /// Of each volume its entry of the table of volumes.
+    shown: Vec<usize>,
+}
+
+impl Conf {
+    /// The disks of the table, each with its number there.
+    fn physicals(&self) -> impl Iterator<Item = (usize, Physical)> {
+        let entries = self.disks.chunks_exact(Physical::LEN).skip(1).enumerate();
+        entries.filter_map(|(number, entry)| Some((number, Physical::parse(entry).ok()??)))
+    }
+
+    /// The volumes of the table, each with its number there.
+    fn virtuals(&self) -> impl Iterator<Item = (usize, Virtual)> {
+        let entries = self.volumes.chunks_exact(Virtual::LEN).skip(1).enumerate();
+        entries.filter_map(|(number, entry)| Some((number, Virtual::parse(entry).ok()??)))
+    }
+}
+
+fn is_sound(record: &[u8]) -> bool {
+    sum_of(record).is_some()
+}
+
+/// How the sum of a record was computed, if it is right.
+fn sum_of(record: &[u8]) -> Option<Sum> {
+    [Sum::Usual, Sum::Mdadm].into_iter().find(|sum| sum.of(record) == record[CRC_AT..CRC_AT + 4])
 }
 
 /// Reads the metadata of one disk.
@@ -134,12 +192,16 @@ impl Reader<'_> {
         }
     }
 
-    fn parts(&mut self, header: &Header) -> Result<Vec<Joined>, String> {
+    /// The configurations of volumes, and other records among them.
+    fn parts(&mut self, header: &Header) -> Result<(Vec<Joined>, Vec<Vec<u8>>), String> {
         let bytes = self.section(header.configurations, "configurations")?;
         let len = usize::from(header.configuration_len.max(1)) * ddf::SECTOR;
-        let mut parts = Vec::new();
+        let (mut parts, mut others) = (Vec::new(), Vec::new());
         for record in bytes.chunks_exact(len).take(CONFIGURATIONS_MAX) {
             if ddf::magic(record) != Ok(ddf::CONFIGURATION) {
+                if record.iter().any(|byte| *byte != 0xFF) {
+                    others.push(record.to_vec());
+                }
                 continue;
             }
             if !is_sound(record) {
@@ -149,9 +211,9 @@ impl Reader<'_> {
             let member = |number| Configuration::member(record, header.members_max, number);
             let members = (0..configuration.members).map(member).collect::<Result<Vec<_>, _>>();
             let members = members.map_err(|_| "a volume has more members than fit".to_string())?;
-            parts.push(Joined { configuration, members });
+            parts.push(Joined { configuration, members, record: record.to_vec() });
         }
-        Ok(parts)
+        Ok((parts, others))
     }
 
     fn read(&mut self) -> Result<Option<Found>, String> {
@@ -168,33 +230,48 @@ impl Reader<'_> {
             return Ok(None);
         }
         let anchor = Header::parse(&last).map_err(|error| error.to_string())?;
-        if !is_sound(&last) {
-            return Err("the sum of its anchor is wrong".into());
-        }
+        let sum = sum_of(&last).ok_or("the sum of its anchor is wrong")?;
         let header = self.choose(&anchor)?;
-        let physicals = self.table(header.physical, PHYSICAL_RECORDS, "table of disks")?;
-        let virtuals = self.table(header.virtuals, VIRTUAL_RECORDS, "table of volumes")?;
+        let disks = self.table(header.physical, PHYSICAL_RECORDS, "table of disks")?;
+        let volumes = self.table(header.virtuals, VIRTUAL_RECORDS, "table of volumes")?;
         let data = self.section((header.data.0, 1), "data of the disk")?;
         if !is_sound(&data) {
             return Err("the data of the disk are not sound".into());
         }
         let reference = ddf::reference(&data).map_err(|error| error.to_string())?;
-        let entries = |bytes: &[u8]| bytes.chunks_exact(Physical::LEN).skip(1).count();
-        let count = entries(&physicals);
-        let disks = physicals.chunks_exact(Physical::LEN).skip(1).take(count);
-        let disks: Vec<Physical> = disks.filter_map(|it| Physical::parse(it).ok()?).collect();
-        let volumes = virtuals.chunks_exact(Virtual::LEN).skip(1);
-        let volumes: Vec<Virtual> = volumes.filter_map(|it| Virtual::parse(it).ok()?).collect();
-        let parts = self.parts(&header)?;
-        let conf = Conf { physicals: disks, virtuals: volumes, parts };
-        if conf.physicals.iter().all(|disk| disk.reference != reference) {
+        let (parts, others) = self.parts(&header)?;
+        // Nothing is read of it, and it is written as it was.
+        let controller = self.section(header.controller, "data of the controller");
+        let controller = controller.unwrap_or_default();
+        let places = [anchor.primary, anchor.secondary, Header::workspace(&last)];
+        let home = Home { data, others, places, anchor: sectors - 1 };
+        let homes = BTreeMap::from([(reference, home)]);
+        let (entries, shown) = (Vec::new(), Vec::new());
+        let conf = Conf {
+            sum,
+            head: last,
+            header,
+            controller,
+            disks,
+            volumes,
+            parts,
+            homes,
+            entries,
+            shown,
+        };
+        if conf.physicals().all(|(_, disk)| disk.reference != reference) {
             return Err(format!("its table of disks has no disk {reference:08x}, which this is"));
         }
-        let name = format!("DDF-{:08x}", crc32fast::hash(&header.guid));
+        let name = name_of(&header.guid);
         let array = array_of(name, u64::from(header.sequence), conf)?;
         array.check()?;
         Ok(Some(Found { array, id: reference.to_be_bytes().to_vec() }))
     }
+}
+
+/// The geom's name of a set of disks.
+fn name_of(guid: &Guid) -> String {
+    format!("DDF-{:08x}", crc32fast::hash(guid))
 }
 
 fn level_of(configuration: &Configuration) -> Result<Level, String> {
@@ -211,41 +288,51 @@ fn level_of(configuration: &Configuration) -> Result<Level, String> {
     }
 }
 
-fn array_of(name: String, generation: u64, conf: Conf) -> Result<Array, String> {
+fn array_of(name: String, generation: u64, mut conf: Conf) -> Result<Array, String> {
     let mut members: Vec<Member> = Vec::new();
-    for disk in &conf.physicals {
+    let physicals: Vec<(usize, Physical)> = conf.physicals().collect();
+    conf.entries = physicals.iter().map(|(number, _)| Some(*number)).collect();
+    for (_, disk) in &physicals {
         let size = disk.sectors.checked_mul(SECTOR).ok_or("a disk is too large")?;
         let has = |bit: u16| disk.state & bit != 0;
-        let state = match (has(physical_state::FAILED), has(physical_state::ONLINE)) {
-            (true, _) => MemberState::Failed,
-            (false, true) if !has(physical_state::MISSING) => MemberState::Active,
-            _ => MemberState::Missing,
+        let state = match (has(physical_state::MISSING), has(physical_state::FAILED)) {
+            (true, _) => MemberState::Missing,
+            (false, true) => MemberState::Failed,
+            (false, false) if has(physical_state::ONLINE) => MemberState::Active,
+            (false, false) => MemberState::Missing,
         };
-        members.push(Member { id: disk.reference.to_be_bytes().to_vec(), size, state });
+        // What was away has missed something: it has no place any more when it comes back.
+        let is_away = state == MemberState::Missing;
+        let id = if is_away { Vec::new() } else { disk.reference.to_be_bytes().to_vec() };
+        members.push(Member { id, size, state });
     }
     // The parts of each volume in their order; the newest of those that say the same.
-    let mut joined: BTreeMap<Guid, BTreeMap<u8, &Joined>> = BTreeMap::new();
+    let mut newest: BTreeMap<Guid, BTreeMap<u8, &Joined>> = BTreeMap::new();
     for part in &conf.parts {
-        let of = joined.entry(part.configuration.guid).or_default();
+        let of = newest.entry(part.configuration.guid).or_default();
         let known = of.entry(part.configuration.part).or_insert(part);
         if known.configuration.sequence < part.configuration.sequence {
             *known = part;
         }
     }
-    let mut volumes = Vec::new();
-    for (number, volume) in conf.virtuals.iter().enumerate() {
-        let Some(parts) = joined.get(&volume.guid) else { continue };
-        let made = volume_of((number, volume), parts, (&conf.physicals, &mut members))?;
+    let (mut volumes, mut shown) = (Vec::new(), Vec::new());
+    for (number, volume) in conf.virtuals() {
+        let Some(parts) = newest.get(&volume.guid) else { continue };
+        let made = volume_of((number, &volume), parts, (&physicals, &mut members))?;
+        shown.extend(made.is_some().then_some(number));
         volumes.extend(made);
     }
-    Ok(Array { name, generation, members, volumes, wire: Wire::Ddf(conf) })
+    let parts = newest.into_values().flat_map(BTreeMap::into_values).cloned().collect();
+    (conf.parts, conf.shown) = (parts, shown);
+    conf.entries.resize(members.len(), None);
+    Ok(Array { name, generation, members, volumes, wire: Wire::Ddf(Box::new(conf)) })
 }
 
 /// A volume, if all of its parts are known.
 fn volume_of(
     (number, volume): (usize, &Virtual),
     joined: &BTreeMap<u8, &Joined>,
-    (physicals, members): (&[Physical], &mut Vec<Member>),
+    (physicals, members): (&[(usize, Physical)], &mut Vec<Member>),
 ) -> Result<Option<Volume>, String> {
     let Some(first) = joined.values().next().map(|part| part.configuration) else {
         return Ok(None);
@@ -269,14 +356,14 @@ fn volume_of(
     let mut parts = Vec::new();
     for joined in joined.values() {
         for &(reference, start) in &joined.members {
-            let known = physicals.iter().position(|disk| disk.reference == reference);
+            let known = physicals.iter().position(|(_, disk)| disk.reference == reference);
             let member = known.filter(|_| reference != NO_DISK).unwrap_or_else(|| {
                 let (id, state) = (Vec::new(), MemberState::Missing);
                 members.push(Member { id, size: u64::MAX, state });
                 members.len() - 1
             });
             let rebuilt =
-                physicals.get(member).map_or(0, |it| it.state) & physical_state::REBUILDING;
+                physicals.get(member).map_or(0, |it| it.1.state) & physical_state::REBUILDING;
             let state = match level {
                 _ if rebuilt != 0 => PartState::Rebuild,
                 Level::Raid0 | Level::Concat => PartState::Active,
@@ -314,7 +401,7 @@ impl Format for Ddf {
 
     fn gather(&self, newest: &Array, all: &[Found]) -> Result<Array, String> {
         let Wire::Ddf(conf) = &newest.wire else { return Ok(newest.clone()) };
-        let mut conf = conf.clone();
+        let mut conf: Conf = (**conf).clone();
         for found in all {
             let Wire::Ddf(other) = &found.array.wire else { continue };
             // What a disk says that is in no table is about what is no more.
@@ -322,8 +409,22 @@ impl Format for Ddf {
             if known == Some(MemberState::Active) {
                 conf.parts.extend(other.parts.iter().cloned());
             }
+            for (reference, home) in &other.homes {
+                conf.homes.entry(*reference).or_insert_with(|| home.clone());
+            }
         }
         let array = array_of(newest.name.clone(), newest.generation, conf)?;
         array.check().map(|()| array)
+    }
+
+    fn said(&self, array: &Array, found: &Found) -> Array {
+        // Of a volume in several parts one disk does not know all.
+        let Wire::Ddf(conf) = &array.wire else { return found.array.clone() };
+        let all = array_of(array.name.clone(), array.generation, (**conf).clone());
+        all.unwrap_or_else(|_| found.array.clone())
+    }
+
+    fn writing(&self) -> Option<&'static dyn Writing> {
+        Some(&DDF)
     }
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::array::{Array, Level};
-use super::{ddf, intel, others};
+use super::{ddf, intel, old};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::object::ProviderId;
@@ -17,7 +17,9 @@ pub enum Wire {
     /// Intel's.
     Intel(Box<intel::Conf>),
     /// DDF's.
-    Ddf(ddf::Conf),
+    Ddf(Box<ddf::Conf>),
+    /// Of the formats that are only read: what each disk says.
+    Old(Vec<old::Said>),
 }
 
 /// Metadata on a disk.
@@ -52,7 +54,7 @@ pub struct Wanted<'a> {
 }
 
 /// Bytes, and where they are written; in order, each flushed before the next.
-pub(super) type Writes = Vec<(u64, Vec<u8>)>;
+pub type Writes = Vec<(u64, Vec<u8>)>;
 
 /// A format.
 pub trait Format: Sync + fmt::Debug {
@@ -73,6 +75,19 @@ pub trait Format: Sync + fmt::Debug {
     fn gather(&self, newest: &Array, all: &[Found]) -> Result<Array, String> {
         let _ = all;
         Ok(newest.clone())
+    }
+
+    /// What a disk says of an array that runs already, of which nothing was written since it was
+    /// last here.
+    fn said(&self, array: &Array, found: &Found) -> Array {
+        let _ = array;
+        found.array.clone()
+    }
+
+    /// Whether no disk alone tells what there is: the array starts when everything was tasted, and
+    /// once more with a disk that comes later, as long as nobody uses it.
+    fn is_gathered(&self) -> bool {
+        false
     }
 
     /// How it is written, if it is.
@@ -100,6 +115,13 @@ pub trait Making {
 
     /// Another disk takes the place of a member.
     fn replace(&self, array: &mut Array, member: usize, disk: (Vec<u8>, u64));
+
+    /// A disk becomes a spare: of this array, of which it is the last member then, or of any, by
+    /// what is written on it.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn spare(&self, array: &mut Array, disk: (Vec<u8>, u64)) -> Result<Option<Writes>, Error>;
 }
 
 /// A format that is written too.
@@ -109,6 +131,21 @@ pub trait Writing: Format + Making {
     /// # Errors
     /// That it has no serial number, or cannot be in an array of this format.
     fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error>;
+
+    /// Why an array is not written, though its format is.
+    fn objection(&self, array: &Array) -> Option<String> {
+        let _ = array;
+        None
+    }
+
+    /// Bytes that volumes can use of a disk of this size.
+    fn room(&self, size: u64) -> u64;
+
+    /// Whether a disk is a spare of any array.
+    fn is_spare(&self, graph: &mut Graph, provider: ProviderId) -> bool {
+        let _ = (graph, provider);
+        false
+    }
 
     /// Whether the disk of a member has metadata that only a write that was cut can have left, and
     /// would be a member by its identity.
@@ -126,4 +163,4 @@ pub trait Writing: Format + Making {
 
 /// All formats, in the order in which they are asked.
 pub const FORMATS: [&dyn Format; 6] =
-    [&intel::INTEL, &ddf::DDF, &others::PROMISE, &others::NVIDIA, &others::SII, &others::JMICRON];
+    [&intel::INTEL, &ddf::DDF, &old::PROMISE, &old::NVIDIA, &old::SII, &old::JMICRON];

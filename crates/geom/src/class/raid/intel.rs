@@ -287,14 +287,14 @@ fn array_of(conf: Conf) -> Result<Array, String> {
 fn conf(array: &Array) -> &Conf {
     match &array.wire {
         Wire::Intel(conf) => conf,
-        Wire::Ddf(_) => unreachable!("arrays keep their format"),
+        Wire::Ddf(_) | Wire::Old(_) => unreachable!("arrays keep their format"),
     }
 }
 
 fn conf_mut(array: &mut Array) -> &mut Conf {
     match &mut array.wire {
         Wire::Intel(conf) => conf,
-        Wire::Ddf(_) => unreachable!("arrays keep their format"),
+        Wire::Ddf(_) | Wire::Old(_) => unreachable!("arrays keep their format"),
     }
 }
 
@@ -376,7 +376,7 @@ impl Format for Intel {
             return Err(refused(format!("it is for a disk of {blocks} sectors, this has {size}")));
         }
         if conf.volumes.is_empty() && disk.status & disk_status::SPARE != 0 {
-            let why = "it is a spare disk: `raid insert` gives it to an array";
+            let why = "it is a spare disk: `raid rebuild` of an array takes it when it needs one";
             return Err(refused(why.into()));
         }
         let array = array_of(conf).map_err(refused)?;
@@ -485,9 +485,47 @@ impl Making for Intel {
         conf_mut(array).disks[member] = disk_of(&id, size);
         array.members[member] = Member { id, size, state: MemberState::Active };
     }
+
+    fn spare(&self, _: &mut Array, (id, size): (Vec<u8>, u64)) -> Result<Option<Writes>, Error> {
+        Ok(Some(Self::alone(&id, size)))
+    }
+}
+
+impl Intel {
+    /// Metadata of one disk that waits to replace another one.
+    fn alone(id: &[u8], size: u64) -> Writes {
+        let mut disk = disk_of(id, size);
+        disk.status = disk_status::SPARE;
+        let mut header = Header::new(0);
+        header.generation = 1;
+        let mut conf = Conf { header, disks: vec![disk], volumes: Vec::new() };
+        conf.update();
+        let mut bytes = conf.emit();
+        bytes.resize(SECTOR as usize, 0);
+        vec![(anchor(size), bytes)]
+    }
 }
 
 impl Writing for Intel {
+    fn room(&self, size: u64) -> u64 {
+        size.saturating_sub(4096)
+    }
+
+    fn is_spare(&self, graph: &mut Graph, provider: ProviderId) -> bool {
+        let Ok(Some(whole)) = self.bytes(graph, provider) else { return false };
+        let Some(known) = serial(graph, provider).map(|text| identities(&text)) else {
+            return false;
+        };
+        if checksum(&whole).to_le_bytes() != whole[0x20..0x24] {
+            return false;
+        }
+        Conf::parse(&whole).is_ok_and(|conf| {
+            let is_it =
+                |disk: &Disk| known.contains(&disk.serial) && disk.status & disk_status::SPARE != 0;
+            conf.volumes.is_empty() && conf.disks.iter().any(is_it)
+        })
+    }
+
     fn identity(&self, graph: &Graph, provider: ProviderId) -> Result<Vec<u8>, Error> {
         let there = &graph[provider];
         if u64::from(there.sector_size) != SECTOR {

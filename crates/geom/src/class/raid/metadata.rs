@@ -38,7 +38,7 @@ pub(super) fn write(graph: &mut Graph, geom: GeomId, first: Option<usize>) -> Re
                 member.state = MemberState::Missing;
             }
         }
-        let Some(format) = state.format.writing() else { return Err(only_read(graph, geom)) };
+        let Some(format) = state.writing() else { return Err(only_read(graph, geom)) };
         format.advance(&mut state.array);
         let count = state.disks.len();
         let order = first.into_iter().chain((0..count).filter(|it| Some(*it) != first));
@@ -75,8 +75,11 @@ pub(super) fn write(graph: &mut Graph, geom: GeomId, first: Option<usize>) -> Re
 
 /// That metadata of this format is not written.
 pub(super) fn only_read(graph: &Graph, geom: GeomId) -> Error {
-    let format = state(graph, geom).map(|state| state.format.name()).unwrap_or_default();
-    let cause = format!("metadata of {format} is only read");
+    let there = state(graph, geom);
+    let why = there.as_ref().ok().and_then(|it| it.format.writing()?.objection(&it.array));
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    let format = there.map(|state| state.format.name()).unwrap_or_default();
+    let cause = format!("metadata of {format} is only read{why}");
     Error::new(Kind::Io(block::Error::WriteProtected), &graph[geom].name, cause)
 }
 

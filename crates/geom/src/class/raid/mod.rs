@@ -18,22 +18,24 @@ use crate::graph::Graph;
 use crate::io::Io;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
+use crate::route::Route;
 
 pub mod array;
 pub mod ddf;
 pub mod format;
 pub mod intel;
 mod metadata;
-mod others;
+mod old;
 mod rebuild;
 mod request;
+mod route;
 mod start;
 #[cfg(test)]
 mod tests;
 mod verbs;
 
 use array::{Array, MemberState, PartState, Volume, VolumeState};
-use format::{FORMATS, Format, Found};
+use format::{FORMATS, Format, Found, Writing};
 
 pub use rebuild::{CHECKPOINT, rebuild};
 pub use verbs::{Options, add, delete, fail, insert, label, remove, stop};
@@ -84,6 +86,11 @@ impl State {
     fn is_behind(&self) -> bool {
         let mut both = self.disks.iter().zip(&self.array.members);
         both.any(|(disk, member)| disk.consumer.is_none() && member.state != MemberState::Missing)
+    }
+
+    /// How it is written, if it is.
+    fn writing(&self) -> Option<&'static dyn Writing> {
+        self.format.writing().filter(|format| format.objection(&self.array).is_none())
     }
 
     fn volume_of(&self, provider: ProviderId) -> Option<usize> {
@@ -154,7 +161,7 @@ impl Class for Raid {
             let volume = &state.array.volumes[number];
             let name = &graph[provider].name;
             let is_level = matches!(volume.level, array::Level::Raid5(_));
-            if is_level || state.format.writing().is_none() {
+            if is_level || state.writing().is_none() {
                 let what = if is_level { volume.level.name() } else { state.format.name() };
                 let cause = format!("{what} is only read");
                 return Err(Error::new(
@@ -185,8 +192,7 @@ impl Class for Raid {
             }
             News::Failed(consumer, error) => {
                 let geom = graph[consumer].geom;
-                // What cannot be told now is told before the next change.
-                let _ = metadata::fault(graph, geom, consumer, error == block::Error::Gone);
+                route::failed(graph, geom, consumer, error == block::Error::Gone);
                 true
             }
             News::Resized(_) => false,
@@ -239,6 +245,15 @@ impl Requests for Raid {
         let state = graph.state::<State>(geom).ok_or(block::Error::Gone)?;
         let volume = state.volume_of(provider).ok_or(block::Error::Gone)?;
         request::start(graph, (geom, volume), io)
+    }
+
+    fn route(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        writes: bool,
+    ) -> Result<Option<Route>, Error> {
+        route::route(graph, provider, writes)
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn take_place(
     (member, consumer): (usize, ConsumerId),
     (id, size): (Vec<u8>, u64),
 ) -> Result<(), Error> {
-    let Some(format) = state(graph, geom)?.format.writing() else {
+    let Some(format) = state(graph, geom)?.writing() else {
         return Err(metadata::only_read(graph, geom));
     };
     let state = state_mut(graph, geom)?;
@@ -44,13 +44,15 @@ pub(super) fn check_place(
     (member, size): (usize, u64),
     force: bool,
 ) -> Result<(), Error> {
-    let array = &state(graph, geom)?.array;
+    let state = state(graph, geom)?;
+    let Some(format) = state.writing() else { return Err(metadata::only_read(graph, geom)) };
+    let (array, size) = (&state.array, format.room(size));
     for volume in &array.volumes {
         let (name, level) = (&volume.name, volume.level.name());
         for part in volume.parts.iter().filter(|part| part.member == member) {
-            let needed = part.offset + volume.used() + 4096;
+            let needed = part.offset + volume.used();
             if needed > size {
-                let cause = format!("has {size} bytes, {needed} are needed");
+                let cause = format!("has room for {size} bytes, {needed} are needed");
                 return Err(Error::new(Kind::NoSpace, &array.name, cause));
             }
             if !volume.level.is_rebuilt() && !force {
@@ -66,8 +68,13 @@ pub(super) fn check_place(
 /// The members that need another disk.
 pub(super) fn empty_places(state: &State) -> Vec<usize> {
     let all = state.disks.iter().zip(&state.array.members).enumerate();
-    let is_empty = |(_, (disk, member)): &(usize, (&super::Disk, &super::array::Member))| {
-        disk.consumer.is_none() || member.state != MemberState::Active
+    let volumes = &state.array.volumes;
+    let is_used = |number: usize| {
+        let mut parts = volumes.iter().flat_map(|volume| &volume.parts);
+        volumes.is_empty() || parts.any(|part| part.member == number)
+    };
+    let is_empty = |(number, (disk, member)): &(usize, (&super::Disk, &super::array::Member))| {
+        is_used(*number) && (disk.consumer.is_none() || member.state != MemberState::Active)
     };
     let mut empty: Vec<usize> = all.filter(is_empty).map(|(number, _)| number).collect();
     // Those that are away before those that failed.
@@ -79,7 +86,7 @@ pub(super) fn empty_places(state: &State) -> Vec<usize> {
 fn refill(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     loop {
         let state = state(graph, geom)?;
-        let Some(format) = state.format.writing() else {
+        let Some(format) = state.writing() else {
             return Err(metadata::only_read(graph, geom));
         };
         let stale: Vec<ConsumerId> =
@@ -97,9 +104,59 @@ fn refill(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
                 }
             }
         }
-        let Some((member, consumer, id, size)) = fitting else { return Ok(()) };
-        take_place(graph, geom, (member, consumer), (id, size))?;
+        match fitting {
+            Some((member, consumer, id, size)) => {
+                take_place(graph, geom, (member, consumer), (id, size))?;
+            }
+            None if take_spare(graph, geom)? => {}
+            None => return Ok(()),
+        }
     }
+}
+
+/// A spare disk takes a place that is empty: one of the array, or one that is nobody's yet. Tells
+/// whether there was one.
+fn take_spare(graph: &mut Graph, geom: GeomId) -> Result<bool, Error> {
+    let empty = empty_places(state(graph, geom)?);
+    for member in empty {
+        let there = state(graph, geom)?;
+        let parts = || there.array.volumes.iter().flat_map(|volume| &volume.parts);
+        let idle = there.disks.iter().enumerate().filter(|(number, disk)| {
+            let is_active = there.array.members[*number].state == MemberState::Active;
+            is_active && disk.consumer.is_some() && parts().all(|part| part.member != *number)
+        });
+        let idle: Vec<(usize, Option<ConsumerId>)> =
+            idle.map(|(number, disk)| (number, disk.consumer)).collect();
+        for (spare, consumer) in idle {
+            let provider = consumer.and_then(|consumer| graph[consumer].provider);
+            let Some(size) = provider.map(|provider| graph[provider].media_size) else { continue };
+            if check_place(graph, geom, (member, size), false).is_err() {
+                continue;
+            }
+            let array = &mut state_mut(graph, geom)?.array;
+            array.each_part(member, |_, part| {
+                (part.member, part.state, part.done) = (spare, PartState::New, 0);
+            });
+            metadata::write(graph, geom, None)?;
+            return Ok(true);
+        }
+        let Some(format) = state(graph, geom)?.writing() else { return Ok(false) };
+        let all =
+            graph.providers().filter(|(_, it)| it.access.exclusive == 0 && it.error.is_none());
+        for provider in all.map(|(id, _)| id).collect::<Vec<_>>() {
+            let size = graph[provider].media_size;
+            let Ok(id) = format.identity(graph, provider) else { continue };
+            let is_known = state(graph, geom)?.array.member(&id).is_some();
+            let fits = check_place(graph, geom, (member, size), false).is_ok();
+            if is_known || !fits || !format.is_spare(graph, provider) {
+                continue;
+            }
+            let consumer = start::attach(graph, geom, provider)?;
+            take_place(graph, geom, (member, consumer), (id, size))?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Rebuilds what is to be rebuilt, and makes equal what may differ. Every `checkpoint` bytes it is

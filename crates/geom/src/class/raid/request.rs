@@ -42,13 +42,18 @@ pub(super) fn start(graph: &mut Graph, to: Target, mut io: Io<'_>) -> Result<(),
 }
 
 /// The consumer of a part, and the byte of its disk that is byte `at` of the part.
-fn disk_of(state: &State, volume: usize, slot: usize, at: u64) -> Option<(ConsumerId, u64)> {
+pub(super) fn disk_of(
+    state: &State,
+    volume: usize,
+    slot: usize,
+    at: u64,
+) -> Option<(ConsumerId, u64)> {
     let part = state.array.volumes[volume].parts.get(slot)?;
     Some((state.disks[part.member].consumer?, part.offset + at))
 }
 
 /// Whether a part is read.
-fn is_read(level: Level, state: PartState) -> bool {
+pub(super) fn is_read(level: Level, state: PartState) -> bool {
     match level {
         // There is no other copy: also a disk that failed once.
         Level::Raid0 | Level::Concat => matches!(state, PartState::Active | PartState::Failed),

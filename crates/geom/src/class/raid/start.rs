@@ -76,7 +76,7 @@ pub(super) fn join(
     }
     state.waiting.push((consumer, found));
     let current = state.waiting.iter().filter(|(_, it)| state.array.member(&it.id).is_some());
-    if current.count() >= state.array.members.len() {
+    if !format.is_gathered() && current.count() >= state.array.members.len() {
         start(graph, geom);
     }
     Ok("disk".into())
@@ -204,9 +204,41 @@ fn find_torn(graph: &mut Graph, geom: GeomId) {
     }
 }
 
+/// Looks at all disks of an array once more, if nobody uses it.
+fn gather_again(graph: &mut Graph, geom: GeomId) {
+    let Ok(state) = state_mut(graph, geom) else { return };
+    let (format, providers) = (state.format, state.providers.clone());
+    let mut offered = providers.iter().filter_map(|(provider, _)| *provider);
+    if offered.any(|provider| graph[provider].access != Access::NONE) {
+        return;
+    }
+    let mut waiting = Vec::new();
+    for consumer in graph[geom].consumers.clone() {
+        let Some(provider) = graph[consumer].provider else { continue };
+        if let Ok(Some(found)) = format.read(graph, provider) {
+            waiting.push((consumer, found));
+        }
+    }
+    for provider in providers.into_iter().filter_map(|(provider, _)| provider) {
+        graph.wither_provider(provider, flysch_api::block::Error::Gone);
+    }
+    graph.settle_orphans();
+    let Ok(state) = state_mut(graph, geom) else { return };
+    (state.waiting, state.running) = (waiting, false);
+    (state.providers, state.strays) = (Vec::new(), Vec::new());
+    start(graph, geom);
+}
+
 /// A disk comes when the array runs already.
 fn arrive(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, found: &Found) -> String {
     let Ok(state) = state_mut(graph, geom) else { return String::new() };
+    if state.format.is_gathered() {
+        state.strays.push(Stray { consumer, failed: false });
+        gather_again(graph, geom);
+        let strays = state_mut(graph, geom).map(|state| &state.strays[..]).unwrap_or_default();
+        let is_stray = strays.iter().any(|stray| stray.consumer == consumer);
+        return if is_stray { "stale disk".into() } else { "disk".into() };
+    }
     let place = state.array.member(&found.id).filter(|&place| {
         state.disks[place].consumer.is_none()
             && state.array.members[place].state == MemberState::Active
@@ -218,7 +250,9 @@ fn arrive(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, found: &Found) 
         return "stale disk".into();
     };
     state.disks[place].consumer = Some(consumer);
-    for (volume, said) in state.array.volumes.iter_mut().zip(&found.array.volumes) {
+    let said = state.format.said(&state.array, found);
+    for volume in &mut state.array.volumes {
+        let Some(said) = said.volumes.iter().find(|it| it.name == volume.name) else { continue };
         for (part, said) in volume.parts.iter_mut().zip(&said.parts) {
             if part.member == place {
                 (part.state, part.done) = (said.state, said.done);

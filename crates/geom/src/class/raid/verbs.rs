@@ -55,7 +55,7 @@ fn format_of(name: &str) -> Result<&'static dyn Writing, Error> {
 
 /// How the metadata of an array is written.
 fn writing(graph: &Graph, geom: GeomId) -> Result<&'static dyn Writing, Error> {
-    let writing = state(graph, geom)?.format.writing();
+    let writing = state(graph, geom)?.writing();
     writing.ok_or_else(|| metadata::only_read(graph, geom))
 }
 
@@ -228,7 +228,8 @@ fn erase(graph: &mut Graph, geom: GeomId, consumer: crate::ConsumerId) -> Result
     metadata::put(graph, consumer, &writes)
 }
 
-/// Gives disks the places of those that are away or failed. [`super::rebuild`] fills them.
+/// Gives disks the places of those that are away or failed; [`super::rebuild`] fills them. Where
+/// all places are taken they become spares.
 ///
 /// # Errors
 /// What is in the way; that no disk is wanted.
@@ -248,8 +249,8 @@ pub fn insert(
             return Err(Error::invalid(name, "has the serial number of another disk of the array"));
         }
         let Some(&member) = empty_places(there).first() else {
-            let cause = format!("all places of {} are taken", graph[geom].name);
-            return Err(Error::new(Kind::Busy, name, cause));
+            make_spare(graph, geom, provider, (id, size))?;
+            continue;
         };
         check_place(graph, geom, (member, size), force)?;
         let consumer = start::attach(graph, geom, provider)?;
@@ -257,6 +258,35 @@ pub fn insert(
     }
     graph.settle();
     Ok(())
+}
+
+/// A disk becomes a spare, as no place is free: [`super::rebuild`] takes it when one is.
+fn make_spare(
+    graph: &mut Graph,
+    geom: GeomId,
+    provider: ProviderId,
+    disk: (Vec<u8>, u64),
+) -> Result<(), Error> {
+    let format = writing(graph, geom)?;
+    let mut after = state(graph, geom)?.array.clone();
+    match format.spare(&mut after, disk)? {
+        Some(writes) => {
+            let name = graph[provider].name.clone();
+            let consumer = graph.open(provider, Access::ALONE)?;
+            let written = metadata::put(graph, consumer, &writes);
+            graph.shut(consumer);
+            graph.say(format!("RAID: {name} is a spare disk"));
+            written
+        }
+        None => {
+            let consumer = start::attach(graph, geom, provider)?;
+            let state = state_mut(graph, geom)?;
+            state.array = after;
+            state.disks.push(super::Disk { consumer: Some(consumer), read_errors: 0 });
+            let last = state.disks.len() - 1;
+            metadata::write(graph, geom, Some(last))
+        }
+    }
 }
 
 /// Marks disks as failed: they are used no more, unless a volume has nothing else.

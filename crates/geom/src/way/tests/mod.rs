@@ -1,24 +1,28 @@
 //! Ways over disks in memory whose lanes answer in any order.
 
+mod paths;
+mod rebuild;
 mod seeds;
+mod usage;
 
 use alloc::rc::Rc;
-use core::cell::{RefCell, RefMut};
+use core::cell::{Cell, RefCell, RefMut};
 use core::ops::Range;
 use std::collections::BTreeMap;
 use std::prelude::rust_2024::*;
-use std::{assert, assert_eq, assert_ne, format, panic, unreachable, vec};
+use std::{assert, assert_eq, assert_ne, format, panic, vec};
 
 use flysch_api::block::{Cause, Completion, Device, Error, Geometry, Operation, Refused, Request};
 use flysch_api::data::{Data, SegmentLimits};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 use flysch_api::trace::Passage;
 use flysch_wire::geom::mirror::Balance;
+use flysch_wire::geom::multipath::Mode;
 
 use super::jobs::OWN;
 use super::{Incident, Way};
 use crate::class::disk::MD;
-use crate::class::{concat, label, mirror, nop, part, stripe};
+use crate::class::{concat, label, mirror, multipath, nop, part, raid, stripe};
 use crate::io::{Medium, Shape};
 use crate::{Access, ConsumerId, Graph, Io, ProviderId};
 
@@ -39,6 +43,7 @@ struct Content {
     /// A write mends them.
     heals: bool,
     is_gone: bool,
+    serial: String,
     counts: BTreeMap<&'static str, u32>,
 }
 
@@ -85,12 +90,25 @@ impl Content {
                 }
             }
         }
-        *self = Self { bytes: core::mem::take(&mut self.bytes), ..Self::default() };
+        let (bytes, serial) = (core::mem::take(&mut self.bytes), core::mem::take(&mut self.serial));
+        *self = Self { bytes, serial, ..Self::default() };
     }
 }
 
+/// A disk, and what is wrong with the path to it.
 #[derive(Clone, Debug)]
-struct Disk(Rc<RefCell<Content>>);
+struct Disk(Rc<RefCell<Content>>, Rc<Cell<Option<Error>>>);
+
+impl Disk {
+    fn new(content: &Rc<RefCell<Content>>) -> Self {
+        Self(content.clone(), Rc::default())
+    }
+
+    fn verdict(&self, operation: Operation, offset: u64, length: u64) -> Result<(), Error> {
+        self.1.get().map_or(Ok(()), Err)?;
+        self.0.borrow_mut().verdict(operation, offset, length)
+    }
+}
 
 impl Medium for Disk {
     fn shape(&self) -> Shape {
@@ -98,22 +116,25 @@ impl Medium for Disk {
         Shape { media_size, sector_size: 512, stripe_size: 0, stripe_offset: 0 }
     }
 
+    fn properties(&self) -> Vec<(&'static str, String)> {
+        let serial = self.0.borrow().serial.clone();
+        if serial.is_empty() { vec![] } else { vec![("ident", serial)] }
+    }
+
     fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-        let mut content = self.0.borrow_mut();
-        content.verdict(Operation::Read, offset, to.len() as u64)?;
-        to.copy_from_slice(&content.bytes[offset as usize..][..to.len()]);
+        self.verdict(Operation::Read, offset, to.len() as u64)?;
+        to.copy_from_slice(&self.0.borrow().bytes[offset as usize..][..to.len()]);
         Ok(())
     }
 
     fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        let mut content = self.0.borrow_mut();
-        content.verdict(Operation::Write, offset, from.len() as u64)?;
-        content.put(offset as usize, from);
+        self.verdict(Operation::Write, offset, from.len() as u64)?;
+        self.0.borrow_mut().put(offset as usize, from);
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        self.0.borrow_mut().verdict(Operation::Flush, 0, 0)
+        self.verdict(Operation::Flush, 0, 0)
     }
 }
 
@@ -164,9 +185,9 @@ impl Queue {
     }
 
     fn work(&self, request: &Request) -> Result<(), Error> {
-        let mut content = self.disk.0.borrow_mut();
         let Request { operation, offset, length, .. } = *request;
-        content.verdict(operation, offset, length)?;
+        self.disk.verdict(operation, offset, length)?;
+        let mut content = self.disk.0.borrow_mut();
         let name = match operation {
             Operation::Read => "read",
             Operation::Write => "write",
@@ -246,15 +267,35 @@ const BASE: u64 = 0x4000_0000;
 
 impl Bench {
     fn new(count: usize, depth: u32, seed: u64) -> Self {
+        Self::over((0..count).map(|_| (MIB, "")), (depth, seed))
+    }
+
+    /// Disks of so many bytes with serial numbers.
+    fn over(disks: impl Iterator<Item = (u64, &'static str)>, how: (u32, u64)) -> Self {
+        let contents = disks.enumerate().map(|(number, (size, serial))| {
+            let serial =
+                if serial.is_empty() { String::new() } else { format!("{serial}{number}") };
+            Content { bytes: vec![0; size as usize], serial, ..Content::default() }
+        });
+        let contents = contents.map(|content| Rc::new(RefCell::new(content)));
+        Self::with(contents.map(|content| Disk::new(&content)), how)
+    }
+
+    /// Several paths to one disk.
+    fn paths(count: usize, how: (u32, u64)) -> Self {
+        let content = Content { bytes: vec![0; MIB as usize], ..Content::default() };
+        let content = Rc::new(RefCell::new(content));
+        Self::with((0..count).map(|_| Disk::new(&content)), how)
+    }
+
+    fn with(disks: impl Iterator<Item = Disk>, (depth, seed): (u32, u64)) -> Self {
         let mut graph = Graph::new(&crate::all(), seed);
-        let mut disks = BTreeMap::new();
-        for number in 0..count {
-            let content = Content { bytes: vec![0; MIB as usize], ..Content::default() };
-            let disk = Disk(Rc::new(RefCell::new(content)));
+        let insert = |(number, disk): (usize, Disk)| {
             let name = format!("d{number}");
             let id = MD.insert(&mut graph, &name, Box::new(disk.clone())).unwrap();
-            disks.insert(id, disk);
-        }
+            (id, disk)
+        };
+        let disks = disks.enumerate().map(insert).collect();
         graph.settle();
         Self { graph, disks, memory: DmaRegion::zeroed(4 << 20, BASE), depth, seed }
     }
@@ -342,7 +383,7 @@ fn wait(way: &mut Way<Queue>, count: usize) -> Vec<Completion> {
 }
 
 /// The name of the provider on top of a layout of so many disks.
-const LAYOUTS: [(&str, usize, &str); 8] = [
+const LAYOUTS: [(&str, usize, &str); 15] = [
     ("part on label", 1, "label/homep1"),
     ("stripe", 3, "stripe/st"),
     ("concat", 3, "concat/co"),
@@ -351,7 +392,35 @@ const LAYOUTS: [(&str, usize, &str); 8] = [
     ("part on stripe of mirrors", 4, "stripe/stp1"),
     ("mirror of stripes", 4, "mirror/gm"),
     ("nop", 1, "d0.nop"),
+    ("nop that waits", 1, "d0.nop"),
+    ("paths", 3, "multipath/mp"),
+    ("paths, one active", 2, "multipath/mp"),
+    ("mirror of nops that wait", 2, "mirror/gm"),
+    ("RAID0", 2, "raid/r0"),
+    ("RAID1", 2, "raid/r0"),
+    ("RAID10", 4, "raid/r0"),
 ];
+
+fn bench_of(layout: &str, count: usize, how: (u32, u64)) -> Bench {
+    if layout.starts_with("RAID") {
+        return Bench::over((0..count).map(|_| (5 * MIB, "SN")), how);
+    }
+    if layout.starts_with("paths") {
+        return Bench::paths(count, how);
+    }
+    Bench::new(count, how.0, how.1)
+}
+
+fn a_raid(graph: &mut Graph, level: &str, under: &[ProviderId]) {
+    let options = raid::Options { name: "v", level, size: Some(MIB), strip: 4096 };
+    raid::label(graph, "Intel", under, (&options, false)).unwrap();
+    graph.settle();
+}
+
+fn a_nop_that_waits(graph: &mut Graph, under: ProviderId) -> ProviderId {
+    let waits = nop::Options { read_delays: 30, write_delays: 30, ..nop::Options::default() };
+    nop::create(graph, under, nop::Options { delay_millis: 0, ..waits }).unwrap()
+}
 
 fn one_partition(graph: &mut Graph, on: &str) {
     let on = graph.provider(on).unwrap();
@@ -407,7 +476,18 @@ fn build(bench: &mut Bench, layout: &str) {
             let options = nop::Options { offset: 4096, ..nop::Options::default() };
             nop::create(graph, under[0], options).unwrap();
         }
-        other => unreachable!("{other}"),
+        "nop that waits" => _ = a_nop_that_waits(graph, under[0]),
+        "mirror of nops that wait" => {
+            let both: Vec<_> = under.iter().map(|&it| a_nop_that_waits(graph, it)).collect();
+            a_mirror(graph, "gm", &both, Balance::RoundRobin);
+        }
+        "paths" => {
+            multipath::label(graph, "mp", &under, (Mode::ActiveActive, false)).unwrap();
+        }
+        "paths, one active" => {
+            multipath::label(graph, "mp", &under, (Mode::ActivePassive, false)).unwrap();
+        }
+        raid => a_raid(graph, raid, &under),
     }
 }
 
@@ -417,7 +497,7 @@ fn build(bench: &mut Bench, layout: &str) {
 fn every_layout_does_what_one_disk_does() {
     for (at, (layout, disks, top)) in LAYOUTS.into_iter().enumerate() {
         for depth in [1, 2, 32] {
-            let mut bench = Bench::new(disks, depth, at as u64 * 100 + u64::from(depth));
+            let mut bench = bench_of(layout, disks, (depth, at as u64 * 100 + u64::from(depth)));
             build(&mut bench, layout);
             let (open, way) = bench.way(top);
             same_as_one_disk(&mut bench, (open, way), &format!("{layout}, depth {depth}"));
@@ -677,11 +757,14 @@ fn halves_that_fail_in_turn_lose_no_write_that_was_told() {
 fn ways_are_refused_with_a_word() {
     let mut bench = Bench::new(1, 4, 9);
     let under = bench.under();
-    let options = nop::Options { read_failures: 10, ..nop::Options::default() };
-    let nop = nop::create(&mut bench.graph, under[0], options).unwrap();
-    let open = bench.graph.open(nop, Access::READ).unwrap();
+    let magic = crate::own_class::MAGIC;
+    bench.disk(0).bytes[MIB as usize - 512..][..magic.len()].copy_from_slice(magic);
+    bench.graph.register(&crate::own_class::INVERT);
+    bench.graph.settle();
+    let down = bench.graph.provider("invert/down").unwrap();
+    let open = bench.graph.open(down, Access::READ).unwrap();
     let error = bench.graph.plan(open).unwrap_err();
-    assert_eq!(format!("{error}"), "d0.nop: class NOP does one request at a time");
+    assert_eq!(format!("{error}"), "invert/down: class INVERT does one request at a time");
     bench.graph.shut(open);
     let open = bench.graph.open(under[0], Access::READ).unwrap();
     let plan = bench.graph.plan(open).unwrap();

@@ -6,27 +6,31 @@ use std::panic;
 use super::*;
 
 /// Sectors that are written, again and again.
-const SECTORS: usize = 80;
+pub(super) const SECTORS: usize = 80;
 /// Bytes of memory for the data of one request.
 const SLOT: usize = 16384;
 
 /// What may be in each sector: the versions from the one on that a flush covers.
-struct Versions {
-    newest: u64,
-    of: Vec<Vec<u64>>,
+pub(super) struct Versions {
+    pub(super) newest: u64,
+    pub(super) of: Vec<Vec<u64>>,
 }
 
 impl Versions {
-    fn content(version: u64) -> [u8; 512] {
+    pub(super) fn new() -> Self {
+        Self { newest: 0, of: vec![vec![0]; SECTORS] }
+    }
+
+    pub(super) fn content(version: u64) -> [u8; 512] {
         core::array::from_fn(|at| version.to_le_bytes()[at % 8])
     }
 
-    fn newest_in(&self, sector: usize) -> u64 {
+    pub(super) fn newest_in(&self, sector: usize) -> u64 {
         self.of[sector].last().copied().unwrap_or(0)
     }
 
     /// A flush has ended that was begun when this version was done.
-    fn flushed(&mut self, sector: usize, version: u64) {
+    pub(super) fn flushed(&mut self, sector: usize, version: u64) {
         let all = &mut self.of[sector];
         if let Some(at) = all.iter().position(|it| *it == version) {
             all.drain(..at);
@@ -64,28 +68,39 @@ struct Trial {
 }
 
 impl Trial {
-    /// A mirror, or a stripe of two.
+    /// A mirror, a stripe of two, or an array of Intel's of the same kind.
     fn new(seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         (0..4).for_each(|_| _ = random.below(2));
-        let is_striped = random.below(3) == 0;
-        let (count, top) = if is_striped { (4, "stripe/st") } else { (2, "mirror/gm") };
-        let mut bench = Bench::new(count, 1 + random.below(8) as u32, seed);
+        let (is_striped, is_raid) = (random.below(3) == 0, random.below(2) == 0);
+        let count = if is_striped { 4 } else { 2 };
+        let layout = if is_raid { "RAID" } else { "" };
+        let mut bench = bench_of(layout, count, (1 + random.below(8) as u32, seed));
         let balances = [Balance::Load, Balance::RoundRobin, Balance::Split, Balance::Prefer];
         let (under, balance) = (bench.under(), balances[random.below(4) as usize]);
-        if is_striped {
-            a_mirror(&mut bench.graph, "m0", &under[..2], balance);
-            a_mirror(&mut bench.graph, "m1", &under[2..], balance);
-            let both = ["mirror/m0", "mirror/m1"].map(|name| bench.graph.provider(name).unwrap());
-            a_stripe(&mut bench.graph, &both);
-        } else {
-            a_mirror(&mut bench.graph, "gm", &under, balance);
-        }
+        let top = match (is_raid, is_striped) {
+            (true, _) => {
+                a_raid(&mut bench.graph, if is_striped { "RAID10" } else { "RAID1" }, &under);
+                "raid/r0"
+            }
+            (false, true) => {
+                a_mirror(&mut bench.graph, "m0", &under[..2], balance);
+                a_mirror(&mut bench.graph, "m1", &under[2..], balance);
+                let both = ["mirror/m0", "mirror/m1"];
+                let both = both.map(|name| bench.graph.provider(name).unwrap());
+                a_stripe(&mut bench.graph, &both);
+                "stripe/st"
+            }
+            (false, false) => {
+                a_mirror(&mut bench.graph, "gm", &under, balance);
+                "mirror/gm"
+            }
+        };
         let (open, way) = bench.way(top);
         for disk in bench.disks.values() {
             disk.0.borrow_mut().has_cache();
         }
-        let versions = Versions { newest: 0, of: vec![vec![0]; SECTORS] };
+        let versions = Versions::new();
         let (sent, done) = (BTreeMap::new(), BTreeMap::new());
         Self { seed, random, bench, top, open, way, versions, sent, done, has_lost: false }
     }

@@ -117,6 +117,14 @@ pub struct StartStop {
     pub start: bool,
 }
 
+impl StartStop {
+    /// Starts or stops a unit, and loads or ejects its medium with it.
+    pub const fn new(start: bool, loej: bool) -> Self {
+        let power_condition = PowerCondition::StartValid;
+        Self { immed: false, power_condition, modifier: 0, no_flush: false, loej, start }
+    }
+}
+
 code! {
     /// PC of MODE SENSE: which values.
     pub enum PageControl: u8 {

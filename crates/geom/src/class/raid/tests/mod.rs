@@ -2,6 +2,8 @@
 
 mod cuts;
 mod ddf_images;
+mod ddf_write;
+mod old_images;
 mod seeds;
 
 use alloc::boxed::Box;
@@ -154,12 +156,16 @@ fn under(graph: &Graph, count: usize) -> Vec<ProviderId> {
     (0..count).map(|number| graph.provider(&format!("d{number}")).unwrap()).collect()
 }
 
-/// An array with one volume over all disks.
+/// An array of Intel with one volume over all disks.
 fn labelled(disks: &[Platter], level: &str, size: Option<u64>) -> (Graph, GeomId) {
+    labelled_as("Intel", disks, level, size)
+}
+
+fn labelled_as(format: &str, disks: &[Platter], level: &str, size: Option<u64>) -> (Graph, GeomId) {
     let mut graph = graph_of(disks);
     let under = under(&graph, disks.len());
     let options = Options { size, ..options("vol", level) };
-    label(&mut graph, "Intel", &under, (&options, false)).unwrap();
+    label(&mut graph, format, &under, (&options, false)).unwrap();
     let geom = graph.geoms_of("RAID").next().unwrap().0;
     (graph, geom)
 }
@@ -677,41 +683,4 @@ fn delete_stop_and_what_cannot_be_made() {
     let geom = graph.geoms_of("RAID").next().unwrap().0;
     delete(&mut graph, geom, None, false).unwrap();
     assert!(graph_of(&disks).geoms_of("RAID").next().is_none());
-}
-
-#[test]
-fn other_formats_are_recognised_and_left_alone() {
-    let last = 6 * MIB / 512 - 1;
-    let words = |magic: &[(usize, u16)], sum: usize| {
-        let mut words = [0_u16; 256];
-        magic.iter().for_each(|&(at, word)| words[at] = word);
-        words[sum] = words[..160].iter().fold(0, |sum: u16, word| sum.wrapping_sub(*word));
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        <[u8; 512]>::try_from(bytes).unwrap()
-    };
-    let text = |text: &[u8]| {
-        let mut sector = [0; 512];
-        sector[..text.len()].copy_from_slice(text);
-        sector
-    };
-    for (name, at, sector) in [
-        ("Promise", last - 62, text(b"Promise Technology, Inc.")),
-        ("NVIDIA", last - 1, text(b"NVIDIA  ")),
-        ("SiI", last, words(&[(131, 0x1095), (133, 2)], 159)),
-        ("JMicron", last, words(&[(0, 0x4D4A), (1, 1)], 2)),
-    ] {
-        let disks = platters(2, 6 * MIB);
-        disks[0].content.borrow_mut().sectors.insert(at, sector);
-        let mut graph = graph_of(&disks);
-        let said = verdict(&graph, "d0");
-        assert_eq!(said, format!("refused: metadata of {name}: it is recognised, and not read"));
-        let under = under(&graph, 2);
-        let error = stripe::label(&mut graph, "st", &under, &stripe::Options::default());
-        assert!(error.unwrap_err().cause.contains(&format!("RAID ({name})")));
-        // Two bytes are nobody's without their sum.
-        if matches!(name, "SiI" | "JMicron") {
-            disks[0].content.borrow_mut().sectors.get_mut(&at).unwrap()[20] ^= 1;
-            assert_eq!(verdict(&graph_of(&disks), "d0"), "passed: no metadata of a RAID");
-        }
-    }
 }

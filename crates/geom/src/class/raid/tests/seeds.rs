@@ -55,9 +55,10 @@ impl Trial {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         (0..4).for_each(|_| _ = random.below(2));
         let count = if random.below(2) == 0 { 2 } else { 4 };
-        let disks = platters(count, 5 * MIB);
+        let (format, size) = if random.below(3) == 0 { ("DDF", 65) } else { ("Intel", 5) };
+        let disks = platters(count, size * MIB);
         let level = if count == 2 { "RAID1" } else { "RAID10" };
-        drop(labelled(&disks, level, Some(MIB)));
+        drop(labelled_as(format, &disks, level, Some(MIB)));
         for disk in &disks {
             let mut content = disk.content.borrow_mut();
             content.durable = Some(content.sectors.clone());

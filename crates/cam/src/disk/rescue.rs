@@ -1,0 +1,111 @@
+//! Starting a unit that says it must be started: one command of the disk's own, during which
+//! nothing else is started.
+
+use flysch_api::command::{Command, Direction, NotStarted, Ordering, Port};
+use flysch_api::data::Data;
+use flysch_api::machine::Instant;
+
+use super::{ASK_AGAIN_NANOS, Disk};
+use crate::family::{Family, START_TIMEOUT_MS};
+use crate::queue::next_token;
+
+/// Index in the token of the disk's own command; no part has it.
+const INDEX: u32 = u16::MAX as u32;
+
+/// Where the disk's own command stands.
+#[derive(Debug)]
+pub(crate) struct Rescue {
+    /// Its token's number.
+    number: u32,
+    /// It is to be started.
+    is_wanted: bool,
+    /// The port owes its outcome.
+    is_started: bool,
+    /// The port does not carry it: nobody asks for it again.
+    pub(crate) is_refused: bool,
+}
+
+impl Default for Rescue {
+    fn default() -> Self {
+        Self { number: INDEX, is_wanted: false, is_started: false, is_refused: false }
+    }
+}
+
+impl<P: Port> Disk<P>
+where
+    P::Protocol: Family,
+{
+    /// Whether nothing but the disk's own command may be started.
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        !self.gone && (self.frozen > 0 || self.rescue.is_wanted || self.rescue.is_started)
+    }
+
+    /// Has the unit started before anything else.
+    pub(crate) fn ask_for_start(&mut self) {
+        if !self.rescue.is_wanted && !self.rescue.is_started {
+            self.rescue.is_wanted = true;
+            self.queue.hold();
+        }
+    }
+
+    /// Starts the disk's own command if it is wanted; answers whether it did.
+    #[cold]
+    pub(crate) fn start_unit(&mut self, now: Instant) -> bool {
+        if !self.rescue.is_wanted {
+            return false;
+        }
+        let Some(payload) = P::Protocol::start_unit() else { return false };
+        let command = Command {
+            unit: self.shape.unit,
+            payload,
+            direction: Direction::None,
+            data: Data::NONE,
+            crypto: None,
+            ordering: Ordering::Simple,
+            deadline: now.after_nanos(u64::from(START_TIMEOUT_MS) * 1_000_000),
+            token: next_token(&mut self.rescue.number),
+        };
+        match self.port.start(command, now).map_err(|declined| declined.why) {
+            Ok(()) => {
+                (self.rescue.is_wanted, self.rescue.is_started) = (false, true);
+                self.queue.started += 1;
+                self.statistics.commands += 1;
+                self.statistics.starts += 1;
+                return true;
+            }
+            Err(NotStarted::Full) => {
+                if self.queue.started == 0 {
+                    self.ask_again = Some(now.after_nanos(ASK_AGAIN_NANOS));
+                }
+            }
+            Err(why) => {
+                // What asked for it fails by itself then.
+                self.rescue.is_refused = true;
+                self.end_rescue();
+                if why == NotStarted::Gone {
+                    self.set_gone();
+                }
+                self.ask_again = Some(now);
+            }
+        }
+        false
+    }
+
+    /// Takes the outcome of the disk's own command, if this is its number. However it ended, the
+    /// command that asked for it is tried again and tells.
+    #[cold]
+    pub(crate) fn take_rescue(&mut self, number: u32) -> bool {
+        if !self.rescue.is_started || self.rescue.number != number {
+            return false;
+        }
+        self.queue.started -= 1;
+        self.end_rescue();
+        true
+    }
+
+    fn end_rescue(&mut self) {
+        (self.rescue.is_wanted, self.rescue.is_started) = (false, false);
+        self.queue.release();
+    }
+}

@@ -1,0 +1,490 @@
+//! CACHE: blocks that were read are kept, for small reads that come again (`gcache`).
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use flysch_api::block;
+use flysch_wire::geom::Name;
+use flysch_wire::geom::cache as wire;
+
+use super::{
+    Class, Config, Object, Requests, guard, pass, pass_access_alone, slice_of, stack, write_last,
+};
+use crate::access::Access;
+use crate::error::{Error, Kind};
+use crate::graph::Graph;
+use crate::io::Io;
+use crate::object::{ConsumerId, GeomId, ProviderId};
+use crate::record::Taste;
+
+/// The class.
+#[derive(Debug)]
+pub struct Cache;
+
+/// The class.
+pub static CACHE: Cache = Cache;
+
+/// Most bytes of a block.
+const BLOCK_MAX: u32 = 1 << 20;
+/// Fewest and most blocks.
+const SIZES: core::ops::RangeInclusive<u32> = 100..=65536;
+/// Most bytes that are kept.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// What a cache is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of a block, a power of two.
+    pub block_size: u32,
+    /// Most blocks that are kept.
+    pub size: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { block_size: 65536, size: 100 }
+    }
+}
+
+/// What was done since it was made, or reset.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    reads: u64,
+    read_bytes: u64,
+    cache_reads: u64,
+    cache_read_bytes: u64,
+    hits: u64,
+    misses: u64,
+    full: u64,
+    writes: u64,
+    written_bytes: u64,
+}
+
+/// A block, and when it was used last.
+#[derive(Debug)]
+struct Block {
+    bytes: Vec<u8>,
+    used: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    options: Options,
+    /// Where the last whole block ends: what lies behind is not kept.
+    tail: u64,
+    blocks: BTreeMap<u64, Block>,
+    /// Numbers of blocks by the time when they were used last.
+    by_use: BTreeMap<u64, u64>,
+    now: u64,
+    invalid: u64,
+    counts: Counts,
+}
+
+impl State {
+    fn new(options: Options, media_size: u64) -> Self {
+        let block = u64::from(options.block_size);
+        let (blocks, by_use) = (BTreeMap::new(), BTreeMap::new());
+        let (tail, counts) = (media_size / block * block, Counts::default());
+        Self { options, tail, blocks, by_use, now: 0, invalid: 0, counts }
+    }
+
+    /// The bytes of a block from `skip` on, if it is kept.
+    fn take(&mut self, number: u64, skip: usize, to: &mut [u8]) -> bool {
+        let Some(block) = self.blocks.get_mut(&number) else { return false };
+        self.now += 1;
+        self.by_use.remove(&block.used);
+        block.used = self.now;
+        self.by_use.insert(self.now, number);
+        to.copy_from_slice(&block.bytes[skip..skip + to.len()]);
+        true
+    }
+
+    fn keep(&mut self, number: u64, bytes: Vec<u8>) {
+        while self.blocks.len() >= self.options.size as usize {
+            self.counts.full += 1;
+            let Some((_, oldest)) = self.by_use.pop_first() else { break };
+            self.blocks.remove(&oldest);
+        }
+        self.now += 1;
+        self.by_use.insert(self.now, number);
+        self.blocks.insert(number, Block { bytes, used: self.now });
+    }
+
+    /// Forgets what lies in these bytes.
+    fn forget(&mut self, offset: u64, length: u64) {
+        let block = u64::from(self.options.block_size);
+        let end = offset.saturating_add(length).div_ceil(block);
+        let gone: Vec<u64> = self.blocks.range(offset / block..end).map(|(it, _)| *it).collect();
+        for number in gone {
+            self.invalid += 1;
+            if let Some(block) = self.blocks.remove(&number) {
+                self.by_use.remove(&block.used);
+            }
+        }
+    }
+}
+
+/// Whether a cache can be so, on sectors of this size.
+fn check(name: &str, options: &Options, sector: u32) -> Result<(), Error> {
+    let Options { block_size, size } = *options;
+    let is_block = block_size.is_power_of_two() && (sector..=BLOCK_MAX).contains(&block_size);
+    if !is_block {
+        let cause = format!("a block has {sector} to {BLOCK_MAX} bytes, a power of two");
+        return Err(Error::invalid(name, cause));
+    }
+    let (least, most) = (*SIZES.start(), *SIZES.end());
+    if !SIZES.contains(&size) || u64::from(size) * u64::from(block_size) > BYTES_MAX {
+        let cause = format!("keeps {least} to {most} blocks, of at most {BYTES_MAX} bytes in all");
+        return Err(Error::invalid(name, cause));
+    }
+    Ok(())
+}
+
+fn put(
+    graph: &mut Graph,
+    name: &str,
+    under: ProviderId,
+    (options, length): (Options, u64),
+) -> Result<(), Error> {
+    let shape = slice_of(graph, under, 0, length);
+    let names = (String::from(name), format!("cache/{name}"));
+    let (geom, _) = stack(graph, &CACHE, names, under, shape)?;
+    graph.set_state(geom, State::new(options, length));
+    Ok(())
+}
+
+/// Puts a cache onto a provider as long as the graph lives (`gcache create`).
+///
+/// # Errors
+/// What is in the way.
+pub fn create(
+    graph: &mut Graph,
+    name: &str,
+    under: ProviderId,
+    options: Options,
+) -> Result<(), Error> {
+    let wire_name = Name::<16>::new(name);
+    wire_name.ok_or_else(|| Error::invalid(name, "a name has 1 to 15 bytes"))?;
+    check(name, &options, graph[under].sector_size)?;
+    guard::in_use(graph, under)?;
+    is_free(graph, name)?;
+    let length = graph[under].media_size;
+    put(graph, name, under, (options, length))?;
+    graph.settle();
+    Ok(())
+}
+
+fn is_free(graph: &Graph, name: &str) -> Result<(), Error> {
+    match graph.geom("CACHE", name) {
+        Ok(_) => Err(Error::new(Kind::Exists, name, "there is a cache of this name already")),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Puts a cache onto a provider for good, by its last sector (`gcache label`).
+///
+/// # Errors
+/// What is in the way.
+pub fn label(
+    graph: &mut Graph,
+    name: &str,
+    under: ProviderId,
+    (options, force): (Options, bool),
+) -> Result<(), Error> {
+    let wrong = || Error::invalid(name, "a name has 1 to 15 bytes");
+    let wire_name = Name::new(name).ok_or_else(wrong)?;
+    check(name, &options, graph[under].sector_size)?;
+    guard::in_use(graph, under)?;
+    if !force {
+        guard::last_sector(graph, "CACHE", under)?;
+    }
+    is_free(graph, name)?;
+    let Options { block_size, size } = options;
+    let provider_size = graph[under].media_size;
+    let metadata = wire::Cache { name: wire_name, block_size, size, provider_size };
+    write_last(graph, under, |sector| metadata.emit(sector))?;
+    graph.settle();
+    Ok(())
+}
+
+/// Changes what a cache is like; it is empty then. What is written down stays (`gcache configure`).
+///
+/// # Errors
+/// What cannot be.
+pub fn configure(graph: &mut Graph, geom: GeomId, options: Options) -> Result<(), Error> {
+    let name = graph[geom].name.clone();
+    let missing = || Error::not_found(&name, "geom of class CACHE");
+    let provider = graph[geom].providers.first().copied().ok_or_else(missing)?;
+    let (sector, size) = (graph[provider].sector_size, graph[provider].media_size);
+    check(&name, &options, sector)?;
+    let state = graph.state_mut::<State>(geom).ok_or_else(missing)?;
+    let counts = state.counts;
+    *state = State { counts, ..State::new(options, size) };
+    Ok(())
+}
+
+/// What a cache is like.
+#[must_use]
+pub fn options(graph: &Graph, geom: GeomId) -> Option<Options> {
+    graph.state::<State>(geom).map(|state| state.options)
+}
+
+/// Sets the counters to 0 (`gcache reset`).
+pub fn reset(graph: &mut Graph, geom: GeomId) {
+    if let Some(state) = graph.state_mut::<State>(geom) {
+        state.counts = Counts::default();
+    }
+}
+
+impl Class for Cache {
+    fn name(&self) -> &'static str {
+        "CACHE"
+    }
+
+    fn taste(&self, graph: &mut Graph, provider: ProviderId) -> Taste {
+        let there = &graph[provider];
+        let (at, size, sector) = (there.last_sector(), there.media_size, there.sector_size);
+        let label = match graph.peek_last(provider) {
+            Ok(bytes) if !bytes.starts_with(&wire::MAGIC) => {
+                return Taste::passed("no label of CACHE in the last sector");
+            }
+            Ok(bytes) => wire::Cache::parse(&bytes),
+            Err(error) => return Taste::passed(error.to_string()),
+        };
+        let refused = |text: String| Taste::refused(text, at, wire::LEN as u64);
+        let label = match label {
+            Ok(label) => label,
+            Err(error) => return refused(format!("its label of CACHE is not sound: {error}")),
+        };
+        let name = label.name.to_string();
+        if label.provider_size != size {
+            let other = label.provider_size;
+            return refused(format!(
+                "metadata of CACHE {name} is for {other} bytes, this has {size}"
+            ));
+        }
+        let options = Options { block_size: label.block_size, size: label.size };
+        let length = size - u64::from(sector);
+        let made = check(&name, &options, sector)
+            .and_then(|()| is_free(graph, &name))
+            .and_then(|()| put(graph, &name, provider, (options, length)));
+        match made {
+            Ok(()) => Taste::claimed(format!("cache {name}"), at, wire::LEN as u64),
+            Err(error) => refused(error.to_string()),
+        }
+    }
+
+    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+        pass_access_alone(graph, provider, change)
+    }
+
+    fn config(&self, graph: &Graph, object: Object) -> Config {
+        let Object::Geom(geom) = object else { return Vec::new() };
+        let Some(state) = graph.state::<State>(geom) else { return Vec::new() };
+        let (counts, entries) = (&state.counts, state.blocks.len());
+        let shown = [
+            ("WroteBytes", counts.written_bytes),
+            ("Writes", counts.writes),
+            ("CacheFull", counts.full),
+            ("CacheMisses", counts.misses),
+            ("CacheHits", counts.hits),
+            ("CacheReadBytes", counts.cache_read_bytes),
+            ("CacheReads", counts.cache_reads),
+            ("ReadBytes", counts.read_bytes),
+            ("Reads", counts.reads),
+            ("InvalidEntries", state.invalid),
+            ("UsedEntries", entries as u64),
+            ("Entries", entries as u64),
+            ("TailOffset", state.tail),
+            ("BlockSize", u64::from(state.options.block_size)),
+            ("Size", u64::from(state.options.size)),
+        ];
+        shown.into_iter().rev().map(|(name, value)| (name, value.to_string())).collect()
+    }
+}
+
+impl Requests for Cache {
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        let geom = graph[provider].geom;
+        let (offset, length) = (io.offset(), io.len());
+        let changes = io.changes();
+        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        match io {
+            Io::Read { offset, to } => read(graph, provider, offset, to),
+            other if changes => {
+                state.counts.writes += 1;
+                state.counts.written_bytes += length;
+                let done = pass(graph, provider, other, 0);
+                // Also what failed may have been done in part.
+                if let Some(state) = graph.state_mut::<State>(geom) {
+                    state.forget(offset, length);
+                }
+                done
+            }
+            other => pass(graph, provider, other, 0),
+        }
+    }
+}
+
+/// Reads of one block, or of two, are done from blocks that are kept; others pass.
+fn read(
+    graph: &mut Graph,
+    provider: ProviderId,
+    offset: u64,
+    to: &mut [u8],
+) -> Result<(), block::Error> {
+    let geom = graph[provider].geom;
+    let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+    let (length, size) = (to.len() as u64, u64::from(state.options.block_size));
+    state.counts.reads += 1;
+    state.counts.read_bytes += length;
+    let end = offset + length;
+    if length == 0 || end > state.tail || (end - 1) / size - offset / size > 1 {
+        return pass(graph, provider, Io::Read { offset, to }, 0);
+    }
+    state.counts.cache_reads += 1;
+    state.counts.cache_read_bytes += length;
+    let consumer = graph[geom].consumers.first().copied().ok_or(block::Error::Gone)?;
+    let mut done = 0;
+    while done < to.len() {
+        let at = offset + done as u64;
+        let (number, skip) = (at / size, (at % size) as usize);
+        let now = (size as usize - skip).min(to.len() - done);
+        let piece = &mut to[done..done + now];
+        if let Err(error) = read_block(graph, (geom, consumer), (number, skip), piece) {
+            // Only what was asked for matters, not what else is in its block.
+            graph.io(consumer, Io::Read { offset: at, to: piece }).map_err(|_| error)?;
+        }
+        done += now;
+    }
+    Ok(())
+}
+
+fn read_block(
+    graph: &mut Graph,
+    (geom, consumer): (GeomId, ConsumerId),
+    (number, skip): (u64, usize),
+    to: &mut [u8],
+) -> Result<(), block::Error> {
+    let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+    if state.take(number, skip, to) {
+        state.counts.hits += 1;
+        return Ok(());
+    }
+    state.counts.misses += 1;
+    let size = state.options.block_size as usize;
+    let mut bytes = vec![0; size];
+    graph.io(consumer, Io::Read { offset: number * size as u64, to: &mut bytes })?;
+    to.copy_from_slice(&bytes[skip..skip + to.len()]);
+    graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?.keep(number, bytes);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+    use std::prelude::rust_2024::*;
+    use std::{assert, assert_eq};
+
+    use super::*;
+    use crate::all;
+    use crate::class::disk::{MD, Memory};
+    use crate::class::nop;
+
+    fn told(graph: &Graph, geom: GeomId, name: &str) -> String {
+        let config = CACHE.config(graph, Object::Geom(geom));
+        config.into_iter().find(|(key, _)| *key == name).unwrap().1
+    }
+
+    fn read(graph: &mut Graph, offset: u64, len: usize) -> Result<Vec<u8>, block::Error> {
+        let open = graph.open(graph.provider("cache/c").unwrap(), Access::READ).unwrap();
+        let mut bytes = vec![0; len];
+        let done = graph.io(open, Io::Read { offset, to: &mut bytes });
+        graph.shut(open);
+        done.map(|()| bytes)
+    }
+
+    #[test]
+    fn what_was_read_is_not_read_again_until_it_is_written() {
+        let mut graph = Graph::new(&all(), 1);
+        let size = 1 << 20;
+        let memory =
+            Memory { bytes: (0..size).map(|at| (at / 4096) as u8).collect(), ..Memory::new(0) };
+        let disk = MD.insert(&mut graph, "md0", Box::new(memory)).unwrap();
+        graph.settle();
+        let options = Options { block_size: 4096, size: 100 };
+        label(&mut graph, "c", disk, (options, false)).unwrap();
+        let geom = graph.geom("CACHE", "c").unwrap();
+        let whole = graph.provider("cache/c").unwrap();
+        assert_eq!(graph[whole].media_size, size as u64 - 512);
+        assert_eq!(told(&graph, geom, "TailOffset"), (size - 4096).to_string());
+        // Tasting read some blocks already.
+        reset(&mut graph, geom);
+        let reads = |graph: &Graph| graph[disk].statistics.reads;
+        let before = reads(&graph);
+        for _ in 0..3 {
+            // Over the edge of a block, and in one.
+            let edge = read(&mut graph, 51 * 4096 - 512, 1024).unwrap();
+            assert_eq!(edge[510..514], [50, 50, 51, 51]);
+            assert_eq!(read(&mut graph, 51 * 4096, 512).unwrap(), [51; 512]);
+        }
+        assert_eq!(reads(&graph) - before, 2);
+        assert_eq!(
+            (told(&graph, geom, "CacheHits"), told(&graph, geom, "CacheMisses")),
+            ("7".into(), "2".into())
+        );
+        let open = graph.open(whole, Access::ALONE).unwrap();
+        graph.io(open, Io::Write { offset: 51 * 4096, from: &[9; 512] }).unwrap();
+        graph.shut(open);
+        assert_eq!(read(&mut graph, 51 * 4096, 512).unwrap(), [9; 512]);
+        // More than two blocks, and what is behind the last whole one, pass.
+        let misses = told(&graph, geom, "CacheMisses");
+        read(&mut graph, 0, 65536).unwrap();
+        read(&mut graph, size as u64 - 1024, 512).unwrap();
+        assert_eq!(told(&graph, geom, "CacheMisses"), misses);
+        // The oldest go when there is no room.
+        for block in 0..150 {
+            read(&mut graph, block * 4096, 512).unwrap();
+        }
+        assert_eq!(told(&graph, geom, "UsedEntries"), "100");
+        assert_eq!(read(&mut graph, 149 * 4096, 512).unwrap(), [149; 512]);
+        reset(&mut graph, geom);
+        assert_eq!(told(&graph, geom, "Reads"), "0");
+        configure(&mut graph, geom, Options { block_size: 8192, size: 200 }).unwrap();
+        assert_eq!(told(&graph, geom, "UsedEntries"), "0");
+        assert_eq!(read(&mut graph, 8192, 512).unwrap(), [2; 512]);
+        let wrong = configure(&mut graph, geom, Options { block_size: 3000, size: 100 });
+        assert_eq!(wrong.unwrap_err().kind, Kind::Invalid);
+        super::super::destroy(&mut graph, geom, false).unwrap();
+        super::super::clear(&mut graph, "CACHE", disk).unwrap();
+        assert!(graph.provider("cache/c").is_err());
+    }
+
+    #[test]
+    fn a_bad_sector_beside_what_is_wanted_does_no_harm() {
+        let mut graph = Graph::new(&all(), 1);
+        let disk = MD.insert(&mut graph, "md0", Box::new(Memory::new(1 << 20))).unwrap();
+        graph.settle();
+        let under = nop::create(&mut graph, disk, nop::Options::default()).unwrap();
+        create(&mut graph, "c", under, Options::default()).unwrap();
+        let nop = graph.geom("NOP", "md0.nop").unwrap();
+        // One read fails: that of the block.
+        let fail = |options: &mut nop::Options| {
+            (options.read_failures, options.fail_only) = (100, Some(1));
+        };
+        nop::configure(&mut graph, nop, fail).unwrap();
+        // Where tasting does not look.
+        let at = 11 << 16;
+        assert_eq!(read(&mut graph, at, 512).unwrap(), [0; 512]);
+        nop::configure(&mut graph, nop, |options| options.fail_only = None).unwrap();
+        assert!(read(&mut graph, at + (1 << 16), 512).is_err());
+    }
+}

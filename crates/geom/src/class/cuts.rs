@@ -1,0 +1,285 @@
+//! Power that goes after every sector that a verb writes: of every class but PART and RAID, which
+//! have tests of their own.
+
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use core::cell::{Cell, RefCell};
+use std::prelude::rust_2024::*;
+use std::{assert, assert_eq, format, vec};
+
+use flysch_api::block::Error as IoError;
+use flysch_wire::geom::mirror::Balance;
+use flysch_wire::geom::multipath::Mode;
+
+use super::disk::MD;
+use super::{Object, concat, label, mirror, multipath, stripe};
+use crate::io::{Medium, Shape};
+use crate::{Error, GeomId, Graph, ProviderId, all};
+
+const SIZE: usize = 64 << 10;
+
+/// A disk. All of a test have one power supply, which may go after so many sectors.
+#[derive(Clone, Debug)]
+struct Platter {
+    bytes: Rc<RefCell<Vec<u8>>>,
+    power: Rc<Cell<Option<u64>>>,
+    /// Something was to be written when the power was gone.
+    missed: Rc<Cell<bool>>,
+}
+
+impl Medium for Platter {
+    fn shape(&self) -> Shape {
+        let media_size = self.bytes.borrow().len() as u64;
+        Shape { media_size, sector_size: 512, stripe_size: 0, stripe_offset: 0 }
+    }
+
+    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), IoError> {
+        to.copy_from_slice(&self.bytes.borrow()[offset as usize..offset as usize + to.len()]);
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), IoError> {
+        for (sector, at) in from.chunks(512).zip((offset as usize..).step_by(512)) {
+            if let Some(left) = self.power.get() {
+                self.missed.set(self.missed.get() || left == 0);
+                self.power.set(Some(left.checked_sub(1).ok_or(IoError::Gone)?));
+            }
+            self.bytes.borrow_mut()[at..at + 512].copy_from_slice(sector);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// The contents of all disks, and which of them are seen several times.
+#[derive(Clone)]
+struct Disks {
+    contents: Vec<Vec<u8>>,
+    paths: usize,
+}
+
+impl Disks {
+    /// A graph of copies of those that are there, called `d0` and so on.
+    fn graph(&self, away: &[usize]) -> (Graph, Vec<Platter>) {
+        let (power, missed) = (Rc::default(), Rc::default());
+        let platter = |bytes: &Vec<u8>| Platter {
+            bytes: Rc::new(RefCell::new(bytes.clone())),
+            power: Rc::clone(&power),
+            missed: Rc::clone(&missed),
+        };
+        let platters: Vec<Platter> = self.contents.iter().map(platter).collect();
+        let mut graph = Graph::new(&all(), 3);
+        for (number, platter) in platters.iter().enumerate() {
+            for path in 0..self.paths {
+                if !away.contains(&number) {
+                    let name = format!("d{}", number * self.paths + path);
+                    MD.insert(&mut graph, &name, Box::new(platter.clone())).unwrap();
+                }
+            }
+        }
+        graph.settle();
+        (graph, platters)
+    }
+
+    fn after(&self, platters: &[Platter]) -> Self {
+        let contents = platters.iter().map(|it| it.bytes.borrow().clone()).collect();
+        Self { contents, paths: self.paths }
+    }
+}
+
+/// What a user sees of the whole: what is offered, and what the lists tell of it.
+fn seen(disks: &Disks, away: &[usize]) -> String {
+    let (graph, _) = disks.graph(away);
+    let mut seen = String::new();
+    for (id, geom) in graph.geoms() {
+        let class = geom.class;
+        if matches!(class.name(), "MD" | "DEV") || geom.providers.is_empty() {
+            continue;
+        }
+        let told = |object| {
+            let kept = ["Components", "State", "Balance", "Slice", "Flags", "Mode", "Priority"];
+            let config = class.config(&graph, object).into_iter();
+            config.filter(|(key, _)| kept.contains(key)).collect::<Vec<_>>()
+        };
+        for &provider in &geom.providers {
+            let there = &graph[provider];
+            seen += &format!("{} {} {:?}", there.name, there.media_size, told(Object::Geom(id)));
+        }
+        for &consumer in &geom.consumers {
+            let under = graph[consumer].provider.map(|it| graph[it].name.clone());
+            seen += &format!(" {under:?} {:?}", told(Object::Consumer(consumer)));
+        }
+        seen += "\n";
+    }
+    seen
+}
+
+/// A verb, and which disks are away meanwhile.
+type Verb = (&'static str, &'static [usize], fn(&mut Graph) -> Result<(), Error>);
+
+/// Does one verb after the other, each cut after every sector.
+fn cut(disks: Disks, verbs: &[Verb]) {
+    let mut disks = disks;
+    for &(name, away, verb) in verbs {
+        let old = seen(&disks, away);
+        let (mut graph, platters) = disks.graph(away);
+        verb(&mut graph).unwrap_or_else(|error| std::panic!("{name}: {error}"));
+        let whole = disks.after(&platters);
+        let new = seen(&whole, away);
+        for left in 0.. {
+            let (mut graph, platters) = disks.graph(away);
+            platters[0].power.set(Some(left));
+            let is_done = verb(&mut graph).is_ok() && !platters[0].missed.get();
+            let state = seen(&disks.after(&platters), away);
+            assert!(
+                state == old || state == new,
+                "{name} cut after {left}:\n{state}old:\n{old}new:\n{new}"
+            );
+            if is_done {
+                assert_eq!(state, new, "{name}");
+                break;
+            }
+        }
+        disks = whole;
+    }
+}
+
+fn under(graph: &Graph, numbers: &[usize]) -> Vec<ProviderId> {
+    numbers.iter().map(|number| graph.provider(&format!("d{number}")).unwrap()).collect()
+}
+
+fn blank(count: usize, paths: usize) -> Disks {
+    // Sizes differ: what is written last tells whose it is.
+    let contents = (0..count).map(|number| vec![0; SIZE + 512 * number]).collect();
+    Disks { contents, paths }
+}
+
+fn gm(graph: &Graph) -> Result<GeomId, Error> {
+    graph.geom("MIRROR", "gm")
+}
+
+fn rebuild(graph: &mut Graph) -> Result<(), Error> {
+    let geom = gm(graph)?;
+    mirror::synchronize(graph, geom, &mut |_, _| {}).map(drop)
+}
+
+#[test]
+fn verbs_of_mirrors_leave_the_old_or_the_new() {
+    let label: fn(&mut Graph) -> Result<(), Error> = |graph| {
+        let three = under(graph, &[0, 1, 2]);
+        mirror::label(graph, "gm", &three, &mirror::Options::default())
+    };
+    let verbs: &[Verb] = &[
+        ("label", &[], label),
+        ("destroy", &[], |graph| mirror::destroy(graph, gm(graph)?, false)),
+        ("label anew", &[], label),
+        ("configure", &[], |graph| {
+            let balance = Some(Balance::Prefer);
+            let change = mirror::Configure { balance, slice: Some(8192), ..Default::default() };
+            mirror::configure(graph, gm(graph)?, &change)
+        }),
+        ("prefer", &[], |graph| mirror::prefer(graph, gm(graph)?, "d0", 9)),
+        ("remove", &[], |graph| mirror::remove(graph, gm(graph)?, "d1")),
+        ("insert", &[], |graph| {
+            let third = under(graph, &[3]);
+            mirror::insert(graph, gm(graph)?, &third, (1, true, false))
+        }),
+        ("remove what is being rebuilt", &[], |graph| mirror::remove(graph, gm(graph)?, "d3")),
+        ("insert again", &[], |graph| {
+            let third = under(graph, &[3]);
+            mirror::insert(graph, gm(graph)?, &third, (1, true, false))
+        }),
+        ("synchronize", &[], rebuild),
+        ("resize", &[], |graph| {
+            let size = Some(SIZE as u64 / 2);
+            mirror::resize(graph, gm(graph)?, size)
+        }),
+        ("resize back", &[], |graph| mirror::resize(graph, gm(graph)?, None)),
+        ("forget", &[0], |graph| mirror::forget(graph, gm(graph)?)),
+        ("deactivate", &[0], |graph| mirror::deactivate(graph, gm(graph)?, "d2")),
+        ("activate", &[0], |graph| {
+            let it = under(graph, &[2])[0];
+            mirror::activate(graph, gm(graph)?, it)
+        }),
+        ("synchronize the activated", &[0], rebuild),
+        ("rebuild", &[0], |graph| mirror::rebuild(graph, gm(graph)?, "d3")),
+        ("synchronize once more", &[0], rebuild),
+        ("destroy in the end", &[0], |graph| mirror::destroy(graph, gm(graph)?, false)),
+        ("clear what was forgotten", &[], |graph| {
+            let it = under(graph, &[0])[0];
+            mirror::destroy(graph, gm(graph)?, false)?;
+            assert!(mirror::clear(graph, it).is_err());
+            Ok(())
+        }),
+    ];
+    cut(blank(4, 1), verbs);
+}
+
+#[test]
+fn verbs_of_labels_stripes_and_concatenations_leave_the_old_or_the_new() {
+    let verbs: &[Verb] = &[
+        ("label", &[], |graph| {
+            let it = under(graph, &[0])[0];
+            label::label(graph, "name", it, false)
+        }),
+        ("label clear", &[], |graph| {
+            let (it, geom) = (under(graph, &[0])[0], label::find(graph, "name")?);
+            super::destroy(graph, geom, false)?;
+            super::clear(graph, "LABEL", it)
+        }),
+        ("stripe label", &[], |graph| {
+            let three = under(graph, &[0, 1, 2]);
+            stripe::label(graph, "it", &three, &stripe::Options::default())
+        }),
+        ("stripe clear", &[], |graph| {
+            let geom = graph.geom("STRIPE", "it")?;
+            stripe::stop(graph, geom, false)?;
+            under(graph, &[0, 1, 2])
+                .into_iter()
+                .try_for_each(|it| super::clear(graph, "STRIPE", it))
+        }),
+        ("concat label", &[], |graph| {
+            let three = under(graph, &[2, 0, 1]);
+            concat::label(graph, "it", &three, &concat::Options::default())
+        }),
+        ("concat clear", &[], |graph| {
+            let geom = graph.geom("CONCAT", "it")?;
+            concat::stop(graph, geom, false)?;
+            under(graph, &[0, 1, 2])
+                .into_iter()
+                .try_for_each(|it| super::clear(graph, "CONCAT", it))
+        }),
+    ];
+    cut(blank(3, 1), verbs);
+}
+
+#[test]
+fn verbs_of_multipaths_leave_the_old_or_the_new() {
+    let verbs: &[Verb] = &[
+        ("label", &[], |graph| {
+            let two = under(graph, &[0, 1]);
+            multipath::label(graph, "mp", &two, (Mode::ActivePassive, false))
+        }),
+        ("configure", &[], |graph| {
+            let geom = graph.geom("MULTIPATH", "mp")?;
+            multipath::configure(graph, geom, Mode::ActiveActive)
+        }),
+        ("destroy", &[], |graph| {
+            let geom = graph.geom("MULTIPATH", "mp")?;
+            multipath::destroy(graph, geom, false)
+        }),
+        ("label anew", &[], |graph| {
+            let two = under(graph, &[0, 1]);
+            multipath::label(graph, "mp", &two, (Mode::ActiveRead, false))
+        }),
+        ("clear", &[], |graph| {
+            let (it, geom) = (under(graph, &[0])[0], graph.geom("MULTIPATH", "mp")?);
+            multipath::stop(graph, geom, false)?;
+            multipath::clear(graph, it)
+        }),
+    ];
+    cut(blank(1, 2), verbs);
+}

@@ -1,0 +1,446 @@
+//! GATE: a provider whose content somebody outside has (`ggate`): a process, a network, a program
+//! under test. The seam for what is no disk.
+//!
+//! Requests wait in a bounded queue, each with a number, until the server takes them. What it
+//! answers is checked: an answer to nothing, a second one, or one of another length is counted and
+//! dropped. Who does not answer in so many turns has failed; what it says later is dropped too.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use flysch_api::block;
+
+use super::{Class, Config, Object, Requests};
+use crate::access::Access;
+use crate::error::Error;
+use crate::graph::Graph;
+use crate::io::{Io, Shape};
+use crate::object::{GeomId, ProviderId};
+use crate::record::Taste;
+
+/// The class.
+#[derive(Debug)]
+pub struct Gate;
+
+/// The class.
+pub static GATE: Gate = Gate;
+
+/// What is wanted of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// So many bytes from an offset on.
+    Read {
+        /// The first byte.
+        offset: u64,
+        /// The number of bytes.
+        length: u64,
+    },
+    /// These bytes at an offset.
+    Write {
+        /// The first byte.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// These bytes hold nothing any more.
+    Delete {
+        /// The first byte.
+        offset: u64,
+        /// The number of bytes.
+        length: u64,
+    },
+    /// Everything that was written is safe.
+    Flush,
+}
+
+/// A request that a server has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What its answer is to name.
+    pub number: u64,
+    /// What is wanted.
+    pub wanted: Wanted,
+}
+
+/// What a server answers: the bytes that were read, none of other requests.
+pub type Answer = Result<Vec<u8>, block::Error>;
+
+/// What waits, and what was answered.
+#[derive(Debug)]
+pub struct Queue {
+    waiting: VecDeque<Request>,
+    /// Numbers of requests that were taken and not answered, and bytes that each wants.
+    taken: Vec<(u64, u64)>,
+    /// The request that the caller waits for, and what became of it.
+    answer: Option<(u64, Option<Answer>)>,
+    most: usize,
+    dropped: u64,
+}
+
+impl Queue {
+    /// The next request, if there is one.
+    pub fn take(&mut self) -> Option<Request> {
+        let request = self.waiting.pop_front()?;
+        let length = match request.wanted {
+            Wanted::Read { length, .. } => length,
+            _ => 0,
+        };
+        self.taken.push((request.number, length));
+        Some(request)
+    }
+
+    /// What became of a request: the bytes that were read, none of others.
+    pub fn done(&mut self, number: u64, answer: Answer) {
+        let found = self.taken.iter().position(|(other, _)| *other == number);
+        let Some(found) = found else {
+            self.dropped += 1;
+            return;
+        };
+        let (_, length) = self.taken.swap_remove(found);
+        let Some((wanted, slot)) = &mut self.answer else {
+            self.dropped += 1;
+            return;
+        };
+        if *wanted != number {
+            self.dropped += 1;
+            return;
+        }
+        *slot = Some(match answer {
+            Ok(bytes) if bytes.len() as u64 != length => {
+                self.dropped += 1;
+                Err(block::Error::Device(block::Cause::None))
+            }
+            answer => answer,
+        });
+    }
+}
+
+/// Who has the content.
+pub trait Server: fmt::Debug {
+    /// It is its turn: it takes requests and answers, these or others. Tells whether it is there.
+    fn turn(&mut self, queue: &mut Queue) -> bool;
+}
+
+#[derive(Debug)]
+struct State {
+    server: Box<dyn Server>,
+    queue: Queue,
+    number: u64,
+    /// Turns that a request may take.
+    turns: u32,
+    read_only: bool,
+    timeouts: u64,
+}
+
+/// How a gate is.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Most requests that wait or were taken and not answered (`ggatel -q`).
+    pub queue: usize,
+    /// Turns that the server has for a request (`ggatel -t`).
+    pub turns: u32,
+    /// Nothing is written (`ggatel -o ro`).
+    pub read_only: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { queue: 1024, turns: 1024, read_only: false }
+    }
+}
+
+/// A provider `ggate0` and so on, whose content `server` has (`ggatel create`).
+///
+/// # Errors
+/// That its shape cannot be.
+pub fn create(
+    graph: &mut Graph,
+    server: Box<dyn Server>,
+    (shape, options): (Shape, Options),
+) -> Result<ProviderId, Error> {
+    let taken = |name: &str| graph.geom("GATE", name).is_ok();
+    let name = (0_u32..).map(|unit| format!("ggate{unit}")).find(|name| !taken(name));
+    let name = name.unwrap_or_default();
+    let sector = u64::from(shape.sector_size);
+    let is_sector = shape.sector_size.is_power_of_two() && sector >= 512;
+    if !is_sector || sector > u64::from(super::disk::SECTOR_MAX) || shape.media_size < sector {
+        return Err(Error::invalid(name, "such sectors, or so few, cannot be"));
+    }
+    if options.queue == 0 || options.turns == 0 {
+        return Err(Error::invalid(name, "without a queue or a turn nothing is ever done"));
+    }
+    let media_size = shape.media_size / sector * sector;
+    let geom = graph.new_geom(&GATE, name.clone());
+    let queue = Queue {
+        waiting: VecDeque::new(),
+        taken: Vec::new(),
+        answer: None,
+        most: options.queue,
+        dropped: 0,
+    };
+    let Options { turns, read_only, .. } = options;
+    graph.set_state(geom, State { server, queue, number: 0, turns, read_only, timeouts: 0 });
+    let made = graph.new_provider(geom, name, Shape { media_size, ..shape });
+    let provider = made.inspect_err(|_| graph.drop_geom(geom))?;
+    graph.settle();
+    Ok(provider)
+}
+
+/// Removes a gate (`ggatel destroy`). What it has not done yet ends with an error.
+///
+/// # Errors
+/// That it is open, unless `force`.
+pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+    super::destroy(graph, geom, force)
+}
+
+impl Class for Gate {
+    fn name(&self) -> &'static str {
+        "GATE"
+    }
+
+    fn taste(&self, _: &mut Graph, _: ProviderId) -> Taste {
+        Taste::passed("")
+    }
+
+    fn access(&self, graph: &mut Graph, provider: ProviderId, change: Access) -> Result<(), Error> {
+        let state = graph.state::<State>(graph[provider].geom);
+        if change.write > 0 && state.is_some_and(|state| state.read_only) {
+            return Err(Error::io(&graph[provider].name, block::Error::WriteProtected));
+        }
+        Ok(())
+    }
+
+    fn config(&self, graph: &Graph, object: Object) -> Config {
+        let Object::Geom(geom) = object else { return Vec::new() };
+        let Some(state) = graph.state::<State>(geom) else { return Vec::new() };
+        let access = if state.read_only { "read-only" } else { "read-write" };
+        vec![
+            ("access", access.into()),
+            ("timeouts", state.timeouts.to_string()),
+            ("dropped", state.queue.dropped.to_string()),
+            ("queue_count", (state.queue.waiting.len() + state.queue.taken.len()).to_string()),
+            ("queue_size", state.queue.most.to_string()),
+        ]
+    }
+}
+
+impl Requests for Gate {
+    fn start(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        mut io: Io<'_>,
+    ) -> Result<(), block::Error> {
+        let geom = graph[provider].geom;
+        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        let wanted = match io.again() {
+            Io::Read { offset, to } => Wanted::Read { offset, length: to.len() as u64 },
+            Io::Write { offset, from } => Wanted::Write { offset, bytes: from.to_vec() },
+            Io::Delete { offset, length } => Wanted::Delete { offset, length },
+            Io::Flush => Wanted::Flush,
+        };
+        match state.ask(wanted) {
+            Ok(Ok(bytes)) => {
+                if let Io::Read { to, .. } = io {
+                    to.copy_from_slice(&bytes);
+                }
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error),
+            Err(Vanished) => {
+                let name = graph[geom].name.clone();
+                graph.say(format!("GATE: the server of {name} is gone"));
+                graph.wither_geom(geom, block::Error::Gone);
+                Err(block::Error::Gone)
+            }
+        }
+    }
+}
+
+/// The server is not there any more.
+struct Vanished;
+
+impl State {
+    /// Waits for a request as long as the server may take.
+    fn ask(&mut self, wanted: Wanted) -> Result<Answer, Vanished> {
+        let queue = &mut self.queue;
+        if queue.waiting.len() + queue.taken.len() >= queue.most {
+            // It holds so many that it never answered.
+            return Ok(Err(block::Error::TimedOut));
+        }
+        let number = self.number;
+        self.number += 1;
+        queue.waiting.push_back(Request { number, wanted });
+        queue.answer = Some((number, None));
+        for _ in 0..self.turns {
+            let is_there = self.server.turn(&mut self.queue);
+            if let Some((_, Some(answer))) = &mut self.queue.answer {
+                let answer = core::mem::replace(answer, Ok(Vec::new()));
+                self.queue.answer = None;
+                return Ok(answer);
+            }
+            if !is_there {
+                return Err(Vanished);
+            }
+        }
+        self.queue.answer = None;
+        self.queue.waiting.retain(|request| request.number != number);
+        self.timeouts += 1;
+        Ok(Err(block::Error::TimedOut))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::rc::Rc;
+    use core::cell::RefCell;
+    use std::prelude::rust_2024::*;
+    use std::{assert, assert_eq};
+
+    use super::*;
+    use crate::all;
+    use crate::class::label;
+
+    /// What a server does wrong.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Mood {
+        Good,
+        Vanishes,
+        /// Answers what nobody asked, twice, and too short.
+        Lies,
+        /// Answers in its hundredth turn.
+        Slow,
+        Silent,
+    }
+
+    #[derive(Debug)]
+    struct Program {
+        bytes: Rc<RefCell<Vec<u8>>>,
+        mood: Rc<RefCell<Mood>>,
+        held: Vec<Request>,
+        turns: u32,
+    }
+
+    impl Server for Program {
+        fn turn(&mut self, queue: &mut Queue) -> bool {
+            let mood = *self.mood.borrow();
+            self.held.extend(queue.take());
+            self.turns += 1;
+            if mood == Mood::Vanishes
+                || mood == Mood::Silent
+                || mood == Mood::Slow && !self.turns.is_multiple_of(100)
+            {
+                return mood != Mood::Vanishes;
+            }
+            for request in core::mem::take(&mut self.held) {
+                let mut bytes = self.bytes.borrow_mut();
+                let mut answer = match request.wanted {
+                    Wanted::Read { offset, length } => {
+                        bytes[offset as usize..][..length as usize].to_vec()
+                    }
+                    Wanted::Write { offset, bytes: new } => {
+                        bytes[offset as usize..][..new.len()].copy_from_slice(&new);
+                        Vec::new()
+                    }
+                    Wanted::Delete { .. } | Wanted::Flush => Vec::new(),
+                };
+                if mood == Mood::Lies {
+                    queue.done(request.number + 7, Ok(answer.clone()));
+                    answer.pop();
+                    answer.push(1);
+                    answer.push(2);
+                }
+                queue.done(request.number, Ok(answer.clone()));
+                if mood == Mood::Lies {
+                    queue.done(request.number, Ok(answer));
+                }
+            }
+            true
+        }
+    }
+
+    fn gate(options: Options) -> (Graph, ProviderId, Rc<RefCell<Mood>>) {
+        let mut graph = Graph::new(&all(), 1);
+        let mood = Rc::new(RefCell::new(Mood::Good));
+        let bytes = Rc::new(RefCell::new(vec![0; 1 << 20]));
+        let program = Program { bytes, mood: Rc::clone(&mood), held: Vec::new(), turns: 0 };
+        let shape =
+            Shape { media_size: 1 << 20, sector_size: 512, stripe_size: 0, stripe_offset: 0 };
+        let provider = create(&mut graph, Box::new(program), (shape, options)).unwrap();
+        (graph, provider, mood)
+    }
+
+    fn read(graph: &mut Graph, provider: ProviderId) -> Result<u8, block::Error> {
+        let open = graph.open(provider, Access::READ).map_err(|_| block::Error::Gone)?;
+        let mut bytes = [0; 512];
+        let done = graph.io(open, Io::Read { offset: 4096, to: &mut bytes });
+        graph.shut(open);
+        graph.settle();
+        done.map(|()| bytes[0])
+    }
+
+    fn told(graph: &Graph, name: &str) -> String {
+        let geom = graph.geom("GATE", "ggate0").unwrap();
+        GATE.config(graph, Object::Geom(geom)).into_iter().find(|(key, _)| *key == name).unwrap().1
+    }
+
+    #[test]
+    fn a_program_outside_is_a_provider_as_any_other() {
+        let (mut graph, provider, mood) = gate(Options::default());
+        assert_eq!(graph[provider].name, "ggate0");
+        let open = graph.open(provider, Access::ALONE).unwrap();
+        graph.io(open, Io::Write { offset: 4096, from: &[5; 512] }).unwrap();
+        graph.io(open, Io::Flush).unwrap();
+        graph.shut(open);
+        graph.settle();
+        assert_eq!(read(&mut graph, provider), Ok(5));
+        label::label(&mut graph, "far", provider, false).unwrap();
+        let label = graph.provider("label/far").unwrap();
+        assert_eq!(read(&mut graph, label), Ok(5));
+        // Slow, and within its time.
+        *mood.borrow_mut() = Mood::Slow;
+        assert_eq!(read(&mut graph, label), Ok(5));
+        // It vanishes: everything on it goes too, and nothing panics.
+        *mood.borrow_mut() = Mood::Vanishes;
+        assert_eq!(read(&mut graph, label), Err(block::Error::Gone));
+        assert!(graph.provider("label/far").is_err() && graph.provider("ggate0").is_err());
+    }
+
+    #[test]
+    fn what_a_server_says_wrongly_is_dropped() {
+        let (mut graph, provider, mood) = gate(Options::default());
+        *mood.borrow_mut() = Mood::Lies;
+        assert!(matches!(read(&mut graph, provider), Err(block::Error::Device(_))));
+        let before: u64 = told(&graph, "dropped").parse().unwrap();
+        assert!(before >= 3, "{before}");
+        *mood.borrow_mut() = Mood::Good;
+        assert_eq!(read(&mut graph, provider), Ok(0));
+    }
+
+    #[test]
+    fn who_never_answers_has_a_bounded_queue() {
+        let (mut graph, provider, mood) = gate(Options { queue: 4, turns: 10, read_only: true });
+        assert!(graph.open(provider, Access::ALONE).is_err());
+        *mood.borrow_mut() = Mood::Silent;
+        for _ in 0..20 {
+            assert_eq!(read(&mut graph, provider), Err(block::Error::TimedOut));
+        }
+        assert_eq!(
+            (told(&graph, "queue_count"), told(&graph, "timeouts")),
+            ("4".into(), "4".into())
+        );
+        // What it answers late belongs to nobody; then it is as before.
+        *mood.borrow_mut() = Mood::Good;
+        let first = read(&mut graph, provider);
+        assert!(matches!(first, Err(block::Error::TimedOut) | Ok(0)));
+        let geom = graph.geom("GATE", "ggate0").unwrap();
+        destroy(&mut graph, geom, false).unwrap();
+        assert!(graph.provider("ggate0").is_err());
+    }
+}

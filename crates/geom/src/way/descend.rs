@@ -1,0 +1,346 @@
+//! How requests go down where the way divides, and the way back of those that nothing happened to.
+
+use flysch_api::block::{Completion, Device, Error, Operation, Refused, Request};
+use flysch_api::machine::Instant;
+
+use super::Way;
+use super::fan::{Kind, lowest};
+use super::faults::Fate;
+use super::jobs::{Jobs, Stage, join, owner, token};
+use super::lane::Lane;
+use super::mirror::Mirror;
+use super::plan::{Edge, Plan, TOP};
+use crate::class::mirror::is_components;
+use crate::class::multipath::is_paths;
+
+/// What became of a request that was to become a job.
+enum Begun {
+    /// It is one.
+    Taken,
+    /// It is one, and has more to do.
+    GoesOn(u32),
+    /// Nothing.
+    Refused(Refused),
+    /// It needs a closer look: it becomes one of this kind.
+    Slowly(Stage),
+}
+
+/// How a completion goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Up {
+    /// To the caller.
+    Out,
+    /// To the job that it is a part of.
+    Part,
+}
+
+/// What became of the completion of a part.
+pub(super) enum Risen {
+    /// The caller's request has ended with it.
+    Ended(Completion),
+    /// Others have to come.
+    Waits,
+    /// It needs a closer look.
+    Slowly(Completion),
+}
+
+/// What a job begins with.
+struct Below<'a, D> {
+    edges: &'a mut [Edge],
+    lanes: &'a mut [Lane<D>],
+    jobs: &'a mut Jobs,
+}
+
+impl<D: Device> Way<D> {
+    /// Sends a request down a branch, to `offset` there. It comes from the caller if the branch is
+    /// the first one, else from a job.
+    #[inline(never)]
+    pub(super) fn descend(
+        &mut self,
+        from: u32,
+        (request, offset): (&Request, u64),
+        level: u8,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let edge = &mut self.plan.edges[from as usize];
+        let base = if request.operation == Operation::Flush { 0 } else { edge.base };
+        let (offset, fan) = (offset.wrapping_add(base), edge.fan);
+        let Some(lane) = self.lanes.get_mut(edge.lane as usize) else {
+            return self.divide(fan, (request, offset), (from, level), now);
+        };
+        lane.submit(&Request { offset, ..*request }, now)?;
+        self.count(from, from, request);
+        Ok(())
+    }
+
+    /// Sends a request on from a place where the way divides, to which it came down the branch
+    /// `from`.
+    #[inline(always)]
+    pub(super) fn divide(
+        &mut self,
+        mut fan: u32,
+        (request, mut offset): (&Request, u64),
+        (from, level): (u32, u8),
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let operation = request.operation;
+        let stage = loop {
+            let Plan { fans, edges, .. } = &mut self.plan;
+            let Some(place) = fans.get_mut(fan as usize) else { return Err(Refused::Full) };
+            let (member, there, room) = match &mut place.kind {
+                Kind::Mirror(mirror) => {
+                    let below = Below {
+                        edges: &mut edges[..],
+                        lanes: &mut self.lanes,
+                        jobs: &mut self.jobs,
+                    };
+                    let numbers = (fan, place.first, level);
+                    let begun = if operation == Operation::Read {
+                        if request.length > mirror.slice {
+                            break Stage::Pieces(0);
+                        }
+                        let reader = mirror.first_reader(below.edges, place.first, offset);
+                        let chosen = (reader, is_components as _);
+                        ask(chosen, numbers, (request, offset), below, now)
+                    } else {
+                        change(mirror, numbers, (request, offset), below, now)
+                    };
+                    match begun {
+                        Begun::Taken if from == TOP => {
+                            place.whole.count(request);
+                            return Ok(());
+                        }
+                        Begun::Refused(refused) => return Err(refused),
+                        Begun::Slowly(stage) => break stage,
+                        Begun::Taken | Begun::GoesOn(_) => {}
+                    }
+                    let above = place.above;
+                    self.count(from, above, request);
+                    if let Begun::GoesOn(number) = begun {
+                        self.go_on(number, now);
+                    }
+                    return Ok(());
+                }
+                Kind::Paths(paths) => {
+                    let below = Below {
+                        edges: &mut edges[..],
+                        lanes: &mut self.lanes,
+                        jobs: &mut self.jobs,
+                    };
+                    let path = paths.choose(operation, (below.edges, place.first), 0);
+                    let chosen = (path.map(|path| place.first + path), is_paths as _);
+                    match ask(chosen, (fan, place.first, level), (request, offset), below, now) {
+                        Begun::Refused(refused) => return Err(refused),
+                        Begun::Slowly(stage) => break stage,
+                        Begun::Taken | Begun::GoesOn(_) => {}
+                    }
+                    let above = place.above;
+                    self.count(from, above, request);
+                    return Ok(());
+                }
+                _ if operation == Operation::Flush => break place.to_each(),
+                Kind::Stripe(stripe) => stripe.place(offset),
+                Kind::Concat(concat) => concat.place(offset),
+                Kind::Faults(chance) => match chance.decide(operation) {
+                    Fate::Passes => (0, offset, u64::MAX),
+                    Fate::Fails(error) => break Stage::Fails(error),
+                    Fate::Waits(nanos) => break Stage::Waits(now.after_nanos(nanos)),
+                },
+            };
+            if request.length > room {
+                break Stage::Pieces(0);
+            }
+            let number = place.first + member;
+            let Some(edge) = edges.get_mut(number as usize) else { return Err(Refused::Full) };
+            offset = there.wrapping_add(edge.base);
+            let Some(lane) = self.lanes.get_mut(edge.lane as usize) else {
+                fan = edge.fan;
+                continue;
+            };
+            lane.submit(&Request { offset, ..*request }, now)?;
+            if from == TOP {
+                edge.whole.count(request);
+            } else {
+                self.count(from, number, request);
+            }
+            return Ok(());
+        };
+        if level == 0 {
+            self.geometry.check(request).map_err(Refused::Invalid)?;
+        }
+        let above = self.plan.fans[fan as usize].above;
+        self.begin_slowly(fan, Request { offset, ..*request }, (stage, level), now)?;
+        self.count(from, above, request);
+        Ok(())
+    }
+
+    /// The same of a part of a job there that goes on as if it had come from above.
+    #[inline(never)]
+    pub(super) fn divide_again(
+        &mut self,
+        fan: u32,
+        request: &Request,
+        level: u8,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let from = self.plan.fans[fan as usize].above;
+        // It was counted there: it is not another request.
+        self.divide(fan, (request, request.offset), (from | AGAIN, level), now)
+    }
+
+    /// Counts what came down one branch and went through others to a last one.
+    #[inline(never)]
+    fn count(&mut self, from: u32, last: u32, request: &Request) {
+        if from == TOP {
+            self.plan.edges[last as usize].whole.count(request);
+            return;
+        }
+        let mut at = last;
+        while at != from & !AGAIN {
+            self.plan.edges[at as usize].parts.count(request);
+            at = self.plan.edges[at as usize].above;
+        }
+        if from & AGAIN == 0 {
+            self.plan.edges[at as usize].parts.count(request);
+        }
+    }
+
+    /// Begins a job. From then on its request is taken, whatever becomes of it.
+    #[cold]
+    pub(super) fn begin_slowly(
+        &mut self,
+        fan: u32,
+        request: Request,
+        (stage, level): (Stage, u8),
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let number = self.jobs.next(level).ok_or(Refused::Full)?;
+        self.jobs.begin(fan, (&request, request.offset), level, (stage, 0));
+        if let (Stage::Each { .. }, Some(mirror)) = (stage, self.plan.mirror_mut(fan)) {
+            mirror.writing += 1;
+        }
+        self.go_on(number, now);
+        Ok(())
+    }
+
+    /// A part came back.
+    #[inline(always)]
+    pub(super) fn rise(&mut self, mut completion: Completion) -> Risen {
+        if completion.result.is_err() {
+            return Risen::Slowly(completion);
+        }
+        loop {
+            let (number, branch) = owner(completion.token);
+            let Some(job) = self.jobs.get(number) else { return Risen::Waits };
+            match job.stage {
+                Stage::First => {
+                    if let Some(edge) = self.plan.edges.get_mut(branch as usize) {
+                        edge.busy -= 1;
+                    }
+                }
+                Stage::Each { left: 0, failed: 0, .. } if !job.is_kept && !job.is_stalled => {
+                    if job.pending > 1 {
+                        job.pending -= 1;
+                        job.passed(&completion.passage);
+                        return Risen::Waits;
+                    }
+                    match self.plan.mirror_mut(job.fan) {
+                        Some(mirror) if mirror.lost == 0 => mirror.writing -= 1,
+                        _ => return Risen::Slowly(completion),
+                    }
+                    if let Some(other) = job.passage.take() {
+                        join(&mut completion.passage, &other);
+                    }
+                }
+                _ => return Risen::Slowly(completion),
+            }
+            completion.token = job.request.token;
+            let level = job.level;
+            self.jobs.free(number);
+            if level == 0 {
+                return Risen::Ended(completion);
+            }
+        }
+    }
+}
+
+/// Marks a branch that what came down it was counted on already.
+const AGAIN: u32 = 1 << 31;
+
+/// A request that one member does, down this branch: it becomes a job when that one has taken it.
+/// What it is told of errors: whether they are the member's.
+#[inline(always)]
+fn ask<D: Device>(
+    (branch, is_its): (Option<u32>, fn(Error) -> bool),
+    (fan, _, level): (u32, u32, u8),
+    (request, offset): (&Request, u64),
+    below: Below<'_, D>,
+    now: Instant,
+) -> Begun {
+    const CLOSELY: Begun = Begun::Slowly(Stage::Ask { tried: 0, gone: 0, is_sent: false });
+    let Some(number) = below.jobs.next(level) else { return Begun::Refused(Refused::Full) };
+    let Some(branch) = branch else { return CLOSELY };
+    let Some(edge) = below.edges.get_mut(branch as usize) else { return CLOSELY };
+    let Some(lane) = below.lanes.get_mut(edge.lane as usize) else { return CLOSELY };
+    let is_flush = request.operation == Operation::Flush;
+    let there = if is_flush { 0 } else { offset.wrapping_add(edge.base) };
+    let own = Request { token: token(number, branch), offset: there, ..*request };
+    match lane.submit(&own, now) {
+        Ok(()) => {
+            edge.parts.count(request);
+            edge.busy += 1;
+            edge.head = offset + request.length;
+            below.jobs.begin(fan, (request, offset), level, (Stage::First, 1));
+            Begun::Taken
+        }
+        Err(Refused::Invalid(error)) if is_its(error) => CLOSELY,
+        Err(refused) => Begun::Refused(refused),
+    }
+}
+
+/// A change of a mirror, or a flush: the same to each member.
+#[inline(always)]
+fn change<D: Device>(
+    mirror: &mut Mirror,
+    (fan, first, level): (u32, u32, u8),
+    (request, offset): (&Request, u64),
+    below: Below<'_, D>,
+    now: Instant,
+) -> Begun {
+    let is_flush = request.operation == Operation::Flush;
+    if mirror.mending > 0 && !is_flush {
+        return Begun::Refused(Refused::Full);
+    }
+    let Some(number) = below.jobs.next(level) else { return Begun::Refused(Refused::Full) };
+    let all = mirror.there();
+    let (mut left, mut pending) = (all, 0);
+    while let Some(member) = lowest(left) {
+        let branch = first + member;
+        let Some(edge) = below.edges.get_mut(branch as usize) else { break };
+        let Some(lane) = below.lanes.get_mut(edge.lane as usize) else { break };
+        let there = if is_flush { 0 } else { offset.wrapping_add(edge.base) };
+        let own = Request { token: token(number, branch), offset: there, ..*request };
+        match lane.submit(&own, now) {
+            Ok(()) => edge.parts.count(request),
+            Err(refused) if pending == 0 && !is_members(refused) => {
+                return Begun::Refused(refused);
+            }
+            // What is wrong is seen again, and seen to.
+            Err(_) => break,
+        }
+        left &= left - 1;
+        pending += 1;
+    }
+    if pending == 0 {
+        return Begun::Slowly(Stage::Each { left, failed: 0, all });
+    }
+    mirror.writing += 1;
+    let stage = Stage::Each { left, failed: 0, all };
+    below.jobs.begin(fan, (request, offset), level, (stage, pending));
+    if left == 0 { Begun::Taken } else { Begun::GoesOn(number) }
+}
+
+/// Whether a refusal is the member's fault.
+fn is_members(refused: Refused) -> bool {
+    matches!(refused, Refused::Invalid(error) if is_components(error))
+}

@@ -1,0 +1,53 @@
+//! Requests that are made to fail or to wait.
+
+use flysch_api::block::{Error, Operation};
+
+use crate::route::Faults;
+
+/// What chance says of one.
+pub(super) enum Fate {
+    Passes,
+    Fails(Error),
+    /// It waits so many nanoseconds.
+    Waits(u64),
+}
+
+/// Chance, and what it has said so far.
+#[derive(Clone, Debug)]
+pub(super) struct Chance {
+    faults: Faults,
+    random: u64,
+}
+
+impl Chance {
+    pub(super) const fn new(faults: Faults) -> Self {
+        Self { faults, random: faults.seed | 1 }
+    }
+
+    fn percent(&mut self) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 16) as u32 % 100
+    }
+
+    /// Of one request. Only reads and writes have it.
+    pub(super) fn decide(&mut self, operation: Operation) -> Fate {
+        let which = match operation {
+            Operation::Read => 0,
+            Operation::Write => 1,
+            Operation::Flush | Operation::Delete => return Fate::Passes,
+        };
+        let (fails, waits) = (self.percent(), self.percent());
+        let faults = &mut self.faults;
+        if faults.fail[which] > 0 {
+            let is_early = faults.pass_first > 0;
+            faults.pass_first = faults.pass_first.saturating_sub(1);
+            if !is_early && fails < faults.fail[which] && faults.fail_only != Some(0) {
+                faults.fail_only = faults.fail_only.map(|left| left - 1);
+                return Fate::Fails(faults.error);
+            }
+        }
+        if waits < faults.delay[which] { Fate::Waits(faults.delay_nanos) } else { Fate::Passes }
+    }
+}

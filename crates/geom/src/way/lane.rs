@@ -1,0 +1,105 @@
+//! A lane of one disk, as a way has it.
+
+use flysch_api::block::{Completion, Device, Refused, Request};
+use flysch_api::machine::Instant;
+
+use crate::object::ProviderId;
+
+/// How much is under way somewhere, and for how long something was: what devstat calls busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Busy {
+    /// Requests that were taken.
+    pub(super) started: u64,
+    /// Of these, how many ended.
+    pub(super) ended: u64,
+    /// Of these, how many failed.
+    pub(super) failures: u64,
+    /// Since when something is under way.
+    since: Option<Instant>,
+    /// Nanoseconds in which something was under way before.
+    nanos: u64,
+}
+
+impl Busy {
+    /// Requests under way.
+    pub(super) const fn in_flight(&self) -> u64 {
+        self.started.saturating_sub(self.ended)
+    }
+
+    /// Nanoseconds in which something was under way, up to now. It begins with a doorbell and ends
+    /// when nothing more has come back.
+    pub(super) fn nanos(&self, now: Option<Instant>) -> u64 {
+        let since = now.zip(self.since).map_or(0, |(now, since)| now.nanos_since(since));
+        self.nanos.saturating_add(since)
+    }
+
+    /// The doorbell rings.
+    #[inline(always)]
+    pub(super) fn rang(&mut self, now: Instant) {
+        if self.since.is_none() && self.started != self.ended {
+            self.since = Some(now);
+        }
+    }
+
+    /// Nothing more has come back.
+    #[inline(always)]
+    pub(super) fn drained(&mut self, now: Instant) {
+        if self.started == self.ended
+            && let Some(since) = self.since.take()
+        {
+            self.nanos += now.nanos_since(since);
+        }
+    }
+}
+
+/// A lane of one disk.
+#[derive(Debug)]
+pub(super) struct Lane<D> {
+    pub(super) disk: ProviderId,
+    /// Requests that a doorbell rang for.
+    rung: u64,
+    pub(super) busy: Busy,
+    pub(super) device: D,
+}
+
+impl<D: Device> Lane<D> {
+    pub(super) fn new(disk: ProviderId, device: D) -> Self {
+        Self { disk, rung: 0, busy: Busy::default(), device }
+    }
+
+    /// From now on it is counted for another plan. Nothing is under way.
+    pub(super) fn forget(&mut self) {
+        (self.rung, self.busy) = (0, Busy::default());
+    }
+
+    #[inline(always)]
+    pub(super) fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
+        self.device.submit(request, now)?;
+        self.busy.started += 1;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn ring(&mut self, now: Instant) {
+        if self.rung != self.busy.started {
+            self.rung = self.busy.started;
+            self.busy.rang(now);
+            self.device.ring(now);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn poll(&mut self, now: Instant) -> Option<Completion> {
+        let completion = self.device.poll(now);
+        match &completion {
+            Some(completion) => {
+                self.busy.ended += 1;
+                if completion.result.is_err() {
+                    self.busy.failures += 1;
+                }
+            }
+            None => self.busy.drained(now),
+        }
+        completion
+    }
+}

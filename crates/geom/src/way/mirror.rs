@@ -1,0 +1,125 @@
+//! Members that hold the same.
+
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use flysch_wire::geom::mirror::Balance;
+
+use super::fan::MEMBERS_MAX;
+use super::plan::Edge;
+use crate::object::ConsumerId;
+use crate::route::MirrorComponent;
+
+/// Changes go to all members, reads to one.
+#[derive(Clone, Debug)]
+pub(super) struct Mirror {
+    balance: Balance,
+    pub(super) slice: u64,
+    members: Vec<Member>,
+    /// Who is read; the others are only written. Bits, as all sets of members.
+    readable: u64,
+    /// Who failed, and is neither read nor written any more.
+    pub(super) lost: u64,
+    /// Whose turn it is.
+    next: u32,
+    /// Two members that are both read, by their load.
+    is_pair: bool,
+    /// Changes under way.
+    pub(super) writing: u32,
+    /// Reads under way that are to be mended: no change begins.
+    pub(super) mending: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    consumer: ConsumerId,
+    priority: u8,
+}
+
+impl Mirror {
+    pub(super) fn new((balance, slice): (Balance, u64), components: &[MirrorComponent]) -> Self {
+        let member = |component: &MirrorComponent| Member {
+            consumer: component.consumer,
+            priority: component.priority,
+        };
+        let readable = components.iter().enumerate().filter(|(_, component)| component.is_read);
+        let readable = readable.fold(0, |all, (number, _)| all | 1 << number);
+        let members: Vec<Member> = components.iter().map(member).collect();
+        let is_pair = balance == Balance::Load && members.len() == 2 && readable == 3;
+        let slice = if balance == Balance::Split { slice.max(1) } else { u64::MAX };
+        Self {
+            balance,
+            slice,
+            members,
+            readable,
+            lost: 0,
+            next: 0,
+            is_pair,
+            writing: 0,
+            mending: 0,
+        }
+    }
+
+    /// Those that take part.
+    #[inline(always)]
+    pub(super) fn there(&self) -> u64 {
+        u64::MAX >> (MEMBERS_MAX - self.members.len()) & !self.lost
+    }
+
+    /// Those that hold everything.
+    #[inline(always)]
+    pub(super) fn readable(&self) -> u64 {
+        self.readable & !self.lost
+    }
+
+    pub(super) fn consumer(&self, number: u32) -> Option<ConsumerId> {
+        self.members.get(number as usize).map(|member| member.consumer)
+    }
+
+    /// A member drops out, unless it did before or is the last one that holds everything.
+    pub(super) fn lose(&mut self, number: u32) -> Option<ConsumerId> {
+        let bit = 1 << number;
+        if self.there() & bit == 0 || self.readable() & !bit == 0 {
+            return None;
+        }
+        self.lost |= bit;
+        self.is_pair = false;
+        self.consumer(number)
+    }
+
+    /// The branch to the one that reads from `offset` on. `first` is that to member 0.
+    #[inline(always)]
+    pub(super) fn first_reader(&mut self, edges: &[Edge], first: u32, offset: u64) -> Option<u32> {
+        if self.is_pair
+            && let Some([one, other]) = edges.get(first as usize..first as usize + 2)
+        {
+            return Some(first + u32::from(other.load(offset) < one.load(offset)));
+        }
+        Some(first + self.reader(edges, first, (offset, 0))?)
+    }
+
+    /// Who reads, of those that were not tried.
+    #[inline(never)]
+    pub(super) fn reader(
+        &mut self,
+        edges: &[Edge],
+        first: u32,
+        (offset, tried): (u64, u64),
+    ) -> Option<u32> {
+        let can = self.readable() & !tried;
+        let mut can = (0..self.members.len() as u32).filter(|number| can >> number & 1 != 0);
+        match self.balance {
+            Balance::Prefer => {
+                can.max_by_key(|n| (self.members[*n as usize].priority, Reverse(*n)))
+            }
+            Balance::Load => can.min_by_key(|n| edges[(first + *n) as usize].load(offset)),
+            Balance::RoundRobin | Balance::Split => {
+                let (count, turn) = (self.members.len() as u32, self.next);
+                let found = can.min_by_key(|n| (n + count - turn) % count);
+                self.next = found.map_or(turn, |n| (n + 1) % count);
+                found
+            }
+            Balance::None | Balance::Unknown(_) => can.next(),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Autonomous power state transitions (8.15.2): the controller is told which of its power states it
+//! may go to by itself, and when.
+
+use crate::control::{Core, Run};
+use flysch_api::machine::Machine;
+use flysch_wire::nvme::feature::{APST_BYTES, ApstEntry};
+use flysch_wire::nvme::{AdminOpcode, FeatureId, IdentifyController, Sqe};
+
+/// A state whose way in and out takes at most so many microseconds is gone to after so many
+/// milliseconds without work; the values are those of Linux (`primary_timeout_ms` and so on of
+/// `nvme_core`). A state that takes longer is left alone.
+const STAGES: [(u32, u32); 2] = [(15_000, 100), (100_000, 2_000)];
+
+/// The table for the states of `controller`: from each state to the deepest there is below it.
+/// All zero if it has none to go to.
+pub(crate) fn table(controller: &IdentifyController) -> [u8; APST_BYTES] {
+    let mut table = [0; APST_BYTES];
+    let mut target = ApstEntry::new();
+    for number in (0..controller.power_states()).rev() {
+        let entry = target.into_bits().to_le_bytes();
+        table[usize::from(number) * entry.len()..][..entry.len()].copy_from_slice(&entry);
+        let state = controller.power_state(number);
+        let latency = state.entry_us.saturating_add(state.exit_us);
+        let stage = STAGES.iter().find(|(most, _)| latency <= *most);
+        if let (true, Some((_, after))) = (state.non_operational, stage) {
+            target = ApstEntry::new().with_itps(number).with_itpt(*after);
+        }
+    }
+    table
+}
+
+impl<M: Machine> Core<M> {
+    /// Lets a controller with such states go to them by itself. One that refuses stays awake.
+    pub(crate) fn save_power(&mut self) -> Run<()> {
+        self.effect(|core| core.device.saves_power = false);
+        let controller = &self.device.controller;
+        let table = table(controller);
+        let is_empty = table.iter().all(|byte| *byte == 0);
+        if !self.options.power_saving || controller.apsta & 1 == 0 || is_empty {
+            return Ok(());
+        }
+        self.effect(|core| {
+            let page = &core.layout.admin_data;
+            page.write(0, &table);
+            core.machine.sync_for_device(page.span(0, table.len()));
+        });
+        let opcode = AdminOpcode::SetFeatures.into_bits();
+        let cdw10 = [FeatureId::Apst.into_bits().into(), 1, 0, 0, 0, 0];
+        let data = [self.layout.admin_data.address(), 0];
+        let status = self.command(Sqe { opcode, data, cdw10, ..Sqe::default() }, None)?;
+        self.effect(|core| core.device.saves_power = status.status == 0);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flysch_wire::nvme::identify::PowerState;
+
+    /// Two states with I/O, two without: one quick, one slow, and one that takes too long.
+    #[test]
+    fn every_state_goes_to_the_next_one_without_work() {
+        let mut controller = IdentifyController { npss: 4, ..Default::default() };
+        let state = |non_operational, us: u32| PowerState {
+            max_microwatts: 1000,
+            non_operational,
+            entry_us: us / 2,
+            exit_us: us / 2,
+        };
+        let states = [
+            state(false, 0),
+            state(false, 0),
+            state(true, 2_000),
+            state(true, 60_000),
+            state(true, 200_000),
+        ];
+        (0..).zip(states).for_each(|(number, state)| controller.set_power_state(number, state));
+        let table = table(&controller);
+        let entry = |n: usize| {
+            let bytes: [u8; 8] = table[n * 8..][..8].try_into().expect("eight");
+            let entry = ApstEntry::from_bits(u64::from_le_bytes(bytes));
+            (entry.itps(), entry.itpt())
+        };
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5].map(entry),
+            [(2, 100), (2, 100), (3, 2000), (0, 0), (0, 0), (0, 0)]
+        );
+        assert_eq!(super::table(&IdentifyController::default()), [0; APST_BYTES]);
+    }
+}

@@ -1,0 +1,164 @@
+//! Metadata of Promise's RAID (FastTrak), and of ATI's: a record of four sectors for each part of
+//! a disk that a volume uses, from 63 sectors before its end on, 14 sectors after each other.
+//!
+//! Learnt from FreeBSD's `sys/geom/raid/md_promise.c`, checked against dmraid's `pdc.h`. Little
+//! endian.
+
+use crate::Error;
+use crate::bytes::{array, le16, le32, le64};
+
+/// What a record starts with.
+pub const MAGIC: [u8; 24] = *b"Promise Technology, Inc.";
+/// What FreeBSD once wrote there.
+pub const MAGIC_OF_FREEBSD: [u8; 24] = *b"FreeBSD ATA driver RAID ";
+/// Bytes of a record.
+pub const LEN: usize = 2048;
+/// Most disks of a volume.
+pub const DISKS_MAX: usize = 8;
+/// Most records on a disk.
+pub const RECORDS_MAX: u64 = 2;
+
+/// Sectors from the start of a record to the end of the disk.
+#[must_use]
+pub const fn from_end(number: u64) -> u64 {
+    63 - number * 14
+}
+
+crate::code::code! {
+    /// How bytes lie on the disks.
+    pub enum Kind: u8 {
+        /// In turns.
+        Raid0 = 0 => "RAID0",
+        /// The same on all; with a width above 1 in turns on those that hold the same.
+        Raid1 = 1 => "RAID1",
+        /// In turns, with a disk for parity.
+        Raid3 = 2 => "RAID3",
+        /// In turns, with parity that moves.
+        Raid5 = 4 => "RAID5",
+        /// One disk behind the other.
+        Span = 8 => "SPAN",
+        /// One disk.
+        Jbod = 0x10 => "JBOD",
+    }
+}
+
+/// Bits of [`Disk::flags`].
+pub mod flags {
+    /// It takes part.
+    pub const ONLINE: u8 = 0x02;
+    /// A volume uses it.
+    pub const ASSIGNED: u8 = 0x04;
+    /// It is being rebuilt.
+    pub const REDIR: u8 = 0x20;
+    /// It failed.
+    pub const DOWN: u8 = 0x40;
+}
+
+/// A part of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// [`flags`].
+    pub flags: u8,
+    /// What it is known by.
+    pub id: u64,
+}
+
+impl Disk {
+    fn parse(bytes: &[u8], at: usize) -> Self {
+        Self { flags: bytes[at], id: le64(bytes, at + 4) }
+    }
+}
+
+/// A record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// The part that it lies beside.
+    pub own: Disk,
+    /// First sector of that part.
+    pub offset: u64,
+    /// Sectors of it.
+    pub sectors: u64,
+    /// Raised with every write; wraps.
+    pub generation: u16,
+    /// [`Self::MARKED`], [`Self::MIGRATING`].
+    pub status: u8,
+    /// How bytes lie on the disks.
+    pub kind: Kind,
+    /// Number of disks.
+    pub count: u8,
+    /// Bytes of a strip: 512 shifted by so much.
+    pub strip_shift: u8,
+    /// Strips of a row.
+    pub width: u8,
+    /// Sectors of the volume.
+    pub volume_sectors: u64,
+    /// Sectors of 512 bytes that a sector of the volume has.
+    pub sector_size: u8,
+    /// Tells volumes apart.
+    pub volume: u64,
+    /// The parts of the volume, of which the first [`Self::count`] are.
+    pub disks: [Disk; DISKS_MAX],
+    /// The volume's name, padded with blanks.
+    pub name: [u8; 32],
+}
+
+impl Promise {
+    /// Of [`Self::status`]: writes are under way.
+    pub const MARKED: u8 = 0x20;
+    /// Of [`Self::status`]: its level or size changes.
+    pub const MIGRATING: u8 = 0x40;
+
+    /// Whether bytes begin a record.
+    #[must_use]
+    pub fn is_it(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC) || bytes.starts_with(&MAGIC_OF_FREEBSD)
+    }
+
+    /// Reads a record, and whether its sum is right.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        const VALID: u32 = 0x80;
+        Error::check_len(bytes, LEN)?;
+        if !Self::is_it(bytes) {
+            return Err(Error::BadField("magic"));
+        }
+        let words = bytes.chunks_exact(4).take(511).map(|word| le32(word, 0));
+        if words.fold(0, u32::wrapping_add) != le32(bytes, 0x7FC) {
+            return Err(Error::BadField("checksum"));
+        }
+        if le32(bytes, 0x200) & VALID == 0 {
+            return Err(Error::BadField("integrity"));
+        }
+        if usize::from(bytes[0x220]) > DISKS_MAX {
+            return Err(Error::BadField("number of disks"));
+        }
+        // Older versions fill what newer ones use with numbers of their own.
+        let filled = [0x8B8C_8D8E, 0x8788_898A, 0x8384_8586];
+        let high = [0x372, 0x376, 0x37A].map(|at| le32(bytes, at));
+        let is_old = high == filled;
+        let [offset, sectors, _] = if is_old { [0; 3] } else { high };
+        let volume_high = le32(bytes, 0x2E8);
+        // Whatever makes no sense is no size.
+        let volume_high = if volume_high < 256 { volume_high } else { 0 };
+        let wide = |high: u32, at: usize| u64::from(high) << 32 | u64::from(le32(bytes, at));
+        let sector_size = Some(bytes[0x2ED]).filter(|size| (1..=8).contains(size) && !is_old);
+        Ok(Self {
+            own: Disk::parse(bytes, 0x204),
+            offset: wide(offset, 0x210),
+            sectors: wide(sectors, 0x214),
+            generation: le16(bytes, 0x21C),
+            status: bytes[0x21E],
+            kind: Kind::from_bits(bytes[0x21F]),
+            count: bytes[0x220],
+            strip_shift: bytes[0x221],
+            width: bytes[0x222],
+            volume_sectors: wide(volume_high, 0x224),
+            sector_size: sector_size.unwrap_or(1),
+            volume: le64(bytes, 0x22C),
+            disks: core::array::from_fn(|number| Disk::parse(bytes, 0x234 + number * 12)),
+            name: array(bytes, 0x294),
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! Metadata of Silicon Image's RAID (Medley): the answer of the disk to IDENTIFY, with a record in
+//! its vendor's part, in the last sector of each disk.
+//!
+//! Learnt from FreeBSD's `sys/geom/raid/md_sii.c`, checked against dmraid's `sil.h`. Little endian.
+
+use crate::Error;
+use crate::bytes::{array, le16, le32, le64};
+
+/// Sectors from its own to the end of the disk.
+pub const FROM_END: u64 = 1;
+/// Sectors at the end of a disk that hold no data: copies of the record lie in them.
+pub const RESERVED: u64 = 0x800;
+
+crate::code::code! {
+    /// How bytes lie on the disks.
+    pub enum Kind: u8 {
+        /// In turns.
+        Raid0 = 0 => "RAID0",
+        /// The same on all.
+        Raid1 = 1 => "RAID1",
+        /// In turns on sets that hold the same.
+        Raid10 = 2 => "RAID10",
+        /// Waits to replace another disk.
+        Spare = 3 => "SPARE",
+        /// One disk behind the other.
+        Concat = 4 => "CONCAT",
+        /// In turns, with parity that moves.
+        Raid5 = 0x10 => "RAID5",
+        /// One disk.
+        Jbod = 0xFF => "JBOD",
+    }
+}
+
+crate::code::code! {
+    /// How a disk takes part.
+    pub enum DiskStatus: u8 {
+        /// It holds everything.
+        Current = 1 => "current",
+        /// It is rebuilt.
+        Rebuild = 2 => "rebuild",
+        /// It dropped out.
+        Dropped = 3 => "dropped",
+        /// It was removed.
+        Removed = 4 => "removed",
+    }
+}
+
+/// The record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sii {
+    /// Sectors of the volume.
+    pub sectors: u64,
+    /// When the volume was made, which tells volumes apart: seconds first.
+    pub made: [u8; 6],
+    /// Sectors of a strip.
+    pub strip: u16,
+    /// Number of this disk in the volume.
+    pub disk: u8,
+    /// How bytes lie on the disks.
+    pub kind: Kind,
+    /// Strips of a row.
+    pub raid0_disks: u8,
+    /// Number of the strip in the row.
+    pub raid0_ident: u8,
+    /// Disks that hold the same.
+    pub raid1_disks: u8,
+    /// Number of the set of such disks.
+    pub raid1_ident: u8,
+    /// Raised with every write.
+    pub generation: u32,
+    /// How this disk takes part.
+    pub disk_status: DiskStatus,
+    /// [`Self::ONLINE`] while it is written.
+    pub raid_status: u8,
+    /// Tells volumes apart, too.
+    pub location: u8,
+    /// The volume's name, padded with blanks.
+    pub name: [u8; 16],
+}
+
+impl Sii {
+    /// Of [`Self::raid_status`]: writes are under way.
+    pub const ONLINE: u8 = 1;
+
+    /// Reads the record, and whether its sum is right.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(sector: &[u8]) -> Result<Self, Error> {
+        Error::check_len(sector, 512)?;
+        if le16(sector, 262) != 0x1095 {
+            return Err(Error::BadField("vendor"));
+        }
+        if le16(sector, 266) != 2 {
+            return Err(Error::BadField("version"));
+        }
+        let words = sector.chunks_exact(2).take(160);
+        if words.map(|word| le16(word, 0)).fold(0, u16::wrapping_add) != 0 {
+            return Err(Error::BadField("checksum"));
+        }
+        Ok(Self {
+            sectors: le64(sector, 108),
+            made: array(sector, 268),
+            strip: le16(sector, 274),
+            disk: sector[278],
+            kind: Kind::from_bits(sector[279]),
+            raid0_disks: sector[280],
+            raid0_ident: sector[281],
+            raid1_disks: sector[282],
+            raid1_ident: sector[283],
+            generation: le32(sector, 292),
+            disk_status: DiskStatus::from_bits(sector[296]),
+            raid_status: sector[297],
+            location: sector[298],
+            name: array(sector, 302),
+        })
+    }
+}

@@ -1,0 +1,432 @@
+//! Pages of SCSI enclosure services (SES-3 clause 6), which RECEIVE DIAGNOSTIC RESULTS reads and
+//! SEND DIAGNOSTIC writes.
+//!
+//! The configuration page says which types of elements there are and how many of each; all other
+//! pages list elements in that order, for each type first one entry for all of them (overall) and
+//! then one for each.
+
+use super::text::Text;
+use crate::bytes::{array, be16, be32, be64, put};
+use crate::code::code;
+use crate::error::Error;
+
+/// RECEIVE DIAGNOSTIC RESULTS.
+pub const RECEIVE_DIAGNOSTIC_RESULTS: u8 = 0x1C;
+/// SEND DIAGNOSTIC.
+pub const SEND_DIAGNOSTIC: u8 = 0x1D;
+/// Bytes every page begins with, generation code included.
+pub const HEADER_LENGTH: usize = 8;
+
+code! {
+    /// PAGE CODE of a diagnostic page.
+    pub enum Page: u8 {
+        /// Which pages there are.
+        Supported = 0x00 => "supported diagnostic pages",
+        /// Types of elements.
+        Configuration = 0x01 => "configuration",
+        /// Status of elements, and when written their control.
+        Status = 0x02 => "enclosure status",
+        /// Names of elements.
+        Descriptor = 0x07 => "element descriptor",
+        /// What is in device slots.
+        Additional = 0x0A => "additional element status",
+    }
+}
+
+code! {
+    /// ELEMENT TYPE (SES-3 table 71), by the names sesutil(8) has for them.
+    pub enum ElementType: u8 {
+        /// Not told.
+        Unspecified = 0x00 => "Unspecified",
+        /// A slot of a device.
+        DeviceSlot = 0x01 => "Device Slot",
+        /// A power supply.
+        PowerSupply = 0x02 => "Power Supply",
+        /// A fan.
+        Cooling = 0x03 => "Cooling",
+        /// A thermometer.
+        Temperature = 0x04 => "Temperature Sensors",
+        /// A door.
+        Door = 0x05 => "Door Lock",
+        /// A beeper.
+        Alarm = 0x06 => "Audible alarm",
+        /// The electronics of enclosure services.
+        Services = 0x07 => "Enclosure Services Controller Electronics",
+        /// A display.
+        Display = 0x0C => "Language",
+        /// The enclosure.
+        Enclosure = 0x0E => "Enclosure",
+        /// A voltage sensor.
+        Voltage = 0x12 => "Voltage Sensor",
+        /// A current sensor.
+        Current = 0x13 => "Current Sensor",
+        /// A slot of a device in an array.
+        ArrayDeviceSlot = 0x17 => "Array Device Slot",
+        /// A SAS expander.
+        SasExpander = 0x18 => "SAS Expander",
+        /// A SAS connector.
+        SasConnector = 0x19 => "SAS Connector",
+    }
+}
+
+impl ElementType {
+    /// Whether devices are put into it.
+    pub const fn is_slot(self) -> bool {
+        matches!(self, Self::DeviceSlot | Self::ArrayDeviceSlot)
+    }
+}
+
+code! {
+    /// ELEMENT STATUS CODE (SES-3 table 74), as sesutil(8) prints it.
+    pub enum StatusCode: u8 {
+        /// It tells no status.
+        Unsupported = 0 => "Unsupported",
+        /// Well.
+        Ok = 1 => "OK",
+        /// Critical.
+        Critical = 2 => "Critical",
+        /// Not critical.
+        Noncritical = 3 => "Noncritical",
+        /// Beyond repair.
+        Unrecoverable = 4 => "Unrecoverable",
+        /// Not there.
+        NotInstalled = 5 => "Not Installed",
+        /// Not known.
+        NotKnown = 6 => "Unknown",
+        /// Not available.
+        NotAvailable = 7 => "Not Available",
+        /// Nobody may look.
+        NoAccess = 8 => "No Access Allowed",
+    }
+}
+
+/// Begins a page: byte 1 is flags or a count, and `rest` the bytes after the generation code.
+///
+/// # Errors
+/// [`Error::Truncated`] if the length does not fit 16 bits: no page is that long.
+pub fn header(page: Page, flags: u8, generation: u32, rest: usize) -> Result<[u8; 8], Error> {
+    let length = u16::try_from(rest + 4).map_err(|_| truncated(rest, usize::from(u16::MAX)))?;
+    let mut bytes = [0; HEADER_LENGTH];
+    (bytes[0], bytes[1]) = (page.into_bits(), flags);
+    put(&mut bytes, 2, length.to_be_bytes());
+    put(&mut bytes, 4, generation.to_be_bytes());
+    Ok(bytes)
+}
+
+/// The bytes of a page after its generation code, and that code.
+fn body(bytes: &[u8], page: Page) -> Result<(&[u8], u32), Error> {
+    Error::check_len(bytes, HEADER_LENGTH)?;
+    if bytes[0] != page.into_bits() {
+        return Err(Error::WrongCode { expected: page.into_bits(), got: bytes[0] });
+    }
+    let end = usize::from(be16(bytes, 2)) + 4;
+    let body = bytes.get(HEADER_LENGTH..end).ok_or(truncated(end, bytes.len()))?;
+    Ok((body, be32(bytes, 4)))
+}
+
+const fn truncated(needed: usize, got: usize) -> Error {
+    Error::Truncated { needed, got }
+}
+
+/// What an enclosure calls itself (SES-3 6.1.2.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnclosureDescriptor {
+    /// SUBENCLOSURE IDENTIFIER; 0 is the primary one.
+    pub subenclosure: u8,
+    /// Its types of elements.
+    pub types: u8,
+    /// ENCLOSURE LOGICAL IDENTIFIER.
+    pub identifier: u64,
+    /// ENCLOSURE VENDOR IDENTIFICATION.
+    pub vendor: Text<8>,
+    /// PRODUCT IDENTIFICATION.
+    pub product: Text<16>,
+    /// PRODUCT REVISION LEVEL.
+    pub revision: Text<4>,
+}
+
+impl EnclosureDescriptor {
+    /// Bytes without what vendors add.
+    pub const LENGTH: usize = 40;
+
+    fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        Error::check_len(bytes, Self::LENGTH)?;
+        Ok(Self {
+            subenclosure: bytes[1],
+            types: bytes[2],
+            identifier: be64(bytes, 4),
+            vendor: Text(array(bytes, 12)),
+            product: Text(array(bytes, 20)),
+            revision: Text(array(bytes, 36)),
+        })
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        // One process of one.
+        (bytes[0], bytes[1], bytes[2]) = (0x11, self.subenclosure, self.types);
+        bytes[3] = (Self::LENGTH - 4) as u8;
+        put(&mut bytes, 4, self.identifier.to_be_bytes());
+        put(&mut bytes, 12, self.vendor.0);
+        put(&mut bytes, 20, self.product.0);
+        put(&mut bytes, 36, self.revision.0);
+        bytes
+    }
+}
+
+/// A type of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeDescriptor<'a> {
+    /// What they are.
+    pub element: ElementType,
+    /// How many there can be.
+    pub possible: u8,
+    /// The enclosure they are in.
+    pub subenclosure: u8,
+    /// What they are called together.
+    pub text: &'a [u8],
+}
+
+impl TypeDescriptor<'_> {
+    /// Its bytes among the type descriptor headers; the text follows behind all of them.
+    pub fn header(&self) -> [u8; 4] {
+        let text = self.text.len().min(usize::from(u8::MAX)) as u8;
+        [self.element.into_bits(), self.possible, self.subenclosure, text]
+    }
+}
+
+/// The configuration page.
+#[derive(Clone, Copy, Debug)]
+pub struct Configuration<'a> {
+    /// Counts changes of the configuration: other pages must have the same.
+    pub generation: u32,
+    /// The primary enclosure.
+    pub enclosure: EnclosureDescriptor,
+    headers: &'a [u8],
+    texts: &'a [u8],
+}
+
+impl<'a> Configuration<'a> {
+    /// The value of the page.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] where it is not as long as it says.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let (mut rest, generation) = body(bytes, Page::Configuration)?;
+        let (mut types, mut primary) = (0, None);
+        for _ in 0..=bytes[1] {
+            let descriptor = EnclosureDescriptor::parse(rest)?;
+            types += usize::from(descriptor.types);
+            let length = usize::from(rest[3]) + 4;
+            rest = rest.get(length..).ok_or(truncated(length, rest.len()))?;
+            primary.get_or_insert(descriptor);
+        }
+        let headers = rest.get(..types * 4).ok_or(truncated(types * 4, rest.len()))?;
+        let texts = &rest[types * 4..];
+        let enclosure = primary.ok_or(truncated(EnclosureDescriptor::LENGTH, 0))?;
+        Ok(Self { generation, enclosure, headers, texts })
+    }
+
+    /// The types of elements; a text that is cut off is empty.
+    pub fn types(&self) -> impl Iterator<Item = TypeDescriptor<'a>> + use<'a> {
+        let mut texts = self.texts;
+        self.headers.as_chunks::<4>().0.iter().map(move |header| {
+            let [element, possible, subenclosure, length] = *header;
+            let (text, rest) = texts.split_at_checked(length.into()).unwrap_or_default();
+            texts = rest;
+            let element = ElementType::from_bits(element);
+            TypeDescriptor { element, possible, subenclosure, text }
+        })
+    }
+}
+
+/// The status page.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusView<'a> {
+    /// Generation of the configuration.
+    pub generation: u32,
+    /// INVOP 4, INFO 3, NON-CRIT 2, CRIT 1, UNRECOV 0.
+    pub flags: u8,
+    entries: &'a [[u8; 4]],
+}
+
+impl<'a> StatusView<'a> {
+    /// The value of the page.
+    ///
+    /// # Errors
+    /// As [`Configuration::parse`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let (rest, generation) = body(bytes, Page::Status)?;
+        Ok(Self { generation, flags: bytes[1], entries: rest.as_chunks().0 })
+    }
+
+    /// The four bytes of each entry, overall ones among them.
+    pub fn entries(&self) -> &'a [[u8; 4]] {
+        self.entries
+    }
+}
+
+/// The texts of the element descriptor page, overall ones among them.
+///
+/// # Errors
+/// As [`Configuration::parse`].
+pub fn descriptors(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]>, Error> {
+    let (mut rest, _) = body(bytes, Page::Descriptor)?;
+    Ok(core::iter::from_fn(move || {
+        let length = usize::from(be16(rest.get(..4)?, 2));
+        let text = rest.get(4..4 + length)?;
+        rest = &rest[4 + length..];
+        Some(text)
+    }))
+}
+
+/// What is in a slot, told by SAS (SES-3 6.1.13.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SasSlot {
+    /// ELEMENT INDEX: overall entries do not count.
+    pub element: u8,
+    /// DEVICE SLOT NUMBER.
+    pub slot: u8,
+    /// SAS address of the device's port; none if nothing is there.
+    pub address: Option<u64>,
+}
+
+impl SasSlot {
+    /// Bytes with one phy.
+    pub const LENGTH: usize = 36;
+
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        // EIP, and SAS's protocol identifier; INVALID where nothing is there.
+        bytes[0] = 0x16 | if self.address.is_some() { 0 } else { 0x80 };
+        bytes[1] = (Self::LENGTH - 2) as u8;
+        (bytes[3], bytes[4], bytes[7]) = (self.element, 1, self.slot);
+        // An end device, SSP target.
+        (bytes[8], bytes[11]) = (0x10, 0x08);
+        put(&mut bytes, 20, self.address.unwrap_or(0).to_be_bytes());
+        bytes
+    }
+}
+
+/// The slots of the additional element status page, as far as SAS tells of them.
+///
+/// # Errors
+/// As [`Configuration::parse`].
+pub fn slots(bytes: &[u8]) -> Result<impl Iterator<Item = SasSlot> + '_, Error> {
+    /// SAS, of PROTOCOL IDENTIFIER.
+    const SAS: u8 = 6;
+    let (mut rest, _) = body(bytes, Page::Additional)?;
+    let next = core::iter::from_fn(move || {
+        let length = usize::from(*rest.get(1)?) + 2;
+        let (one, after) = rest.split_at_checked(length)?;
+        rest = after;
+        Some(one)
+    });
+    Ok(next.filter_map(|one| {
+        let has_index = one[0] & 0x10 != 0;
+        let is_device = one.get(5)? >> 6 == 0;
+        if one[0] & 0xF != SAS || !has_index || !is_device {
+            return None;
+        }
+        let is_valid = one[0] & 0x80 == 0 && one[4] > 0 && one.len() >= SasSlot::LENGTH;
+        let address = is_valid.then(|| be64(one, 20));
+        Some(SasSlot { element: one[3], slot: *one.get(7)?, address })
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn page(page: Page, flags: u8, rest: &[u8]) -> Vec<u8> {
+        let mut bytes = header(page, flags, 7, rest.len()).unwrap().to_vec();
+        bytes.extend(rest);
+        bytes
+    }
+
+    fn configuration() -> Vec<u8> {
+        let enclosure = EnclosureDescriptor {
+            subenclosure: 0,
+            types: 2,
+            identifier: 0x5F1A_5C00_0000_0099,
+            vendor: Text::new("FLYSCH"),
+            product: Text::new("SHELF"),
+            revision: Text::new("1"),
+        };
+        let types = [
+            TypeDescriptor {
+                element: ElementType::ArrayDeviceSlot,
+                possible: 2,
+                subenclosure: 0,
+                text: b"Slots",
+            },
+            TypeDescriptor {
+                element: ElementType::Cooling,
+                possible: 1,
+                subenclosure: 0,
+                text: b"Fans",
+            },
+        ];
+        let mut rest = enclosure.to_bytes().to_vec();
+        rest.extend(types.iter().flat_map(TypeDescriptor::header));
+        rest.extend(types.iter().flat_map(|one| one.text));
+        page(Page::Configuration, 0, &rest)
+    }
+
+    #[test]
+    fn pages_are_read_as_they_were_written() {
+        let bytes = configuration();
+        let read = Configuration::parse(&bytes).unwrap();
+        assert_eq!((read.generation, read.enclosure.identifier), (7, 0x5F1A_5C00_0000_0099));
+        let types: Vec<_> = read.types().map(|one| (one.element, one.possible, one.text)).collect();
+        let slots_of = (ElementType::ArrayDeviceSlot, 2, &b"Slots"[..]);
+        assert_eq!(types, [slots_of, (ElementType::Cooling, 1, &b"Fans"[..])]);
+        let status = page(Page::Status, 2, &[0, 0, 0, 0, 1, 0, 2, 0]);
+        let status = StatusView::parse(&status).unwrap();
+        assert_eq!((status.flags, status.entries()[1]), (2, [1, 0, 2, 0]));
+        let names = page(Page::Descriptor, 0, b"\0\0\0\0\0\0\0\x03abc\0\0\0\x09cut");
+        assert_eq!(descriptors(&names).unwrap().collect::<Vec<_>>(), [&b""[..], b"abc"]);
+        let all = [
+            SasSlot { element: 0, slot: 4, address: Some(0x5000_0000_0000_0001) },
+            SasSlot { element: 1, slot: 5, address: None },
+        ];
+        let bytes: Vec<u8> = all.iter().flat_map(|one| one.to_bytes()).collect();
+        let bytes = page(Page::Additional, 0, &bytes);
+        assert_eq!(slots(&bytes).unwrap().collect::<Vec<_>>(), all);
+    }
+
+    #[test]
+    fn hostile_pages_are_refused_or_cut() {
+        let whole = configuration();
+        for length in 0..whole.len() {
+            let cut = &whole[..length];
+            assert!(Configuration::parse(cut).is_err(), "{length}");
+            assert!(StatusView::parse(cut).is_err() && descriptors(cut).is_err());
+        }
+        // Every byte may be anything: nothing is read beyond the end.
+        for at in 0..whole.len() {
+            for value in [0, 1, 0x7F, 0xFF] {
+                let mut bytes = whole.clone();
+                bytes[at] = value;
+                if let Ok(read) = Configuration::parse(&bytes) {
+                    assert!(read.types().count() <= 2 * 255);
+                }
+            }
+        }
+        let slot = SasSlot { element: 0, slot: 1, address: Some(1) }.to_bytes();
+        for length in 0..slot.len() {
+            let mut rest = slot[..length].to_vec();
+            if length > 1 {
+                rest[1] = (length - 2) as u8;
+            }
+            let bytes = page(Page::Additional, 0, &rest);
+            assert!(slots(&bytes).unwrap().all(|one| one.address.is_none()));
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! `flysch cam` and `flysch devlist`: camcontrol's words and output over every kind of bus.
+
+use flysch_tests::command::{Ran, run, run_in};
+use serde_json::Value;
+
+/// What a successful run prints.
+fn printed(words: &str) -> String {
+    let ran = run(words);
+    assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{words}");
+    ran.stdout
+}
+
+fn json(words: &str) -> Value {
+    serde_json::from_str(&printed(&format!("{words} --json"))).expect(words)
+}
+
+fn cam(words: &str, target: &str) -> String {
+    printed(&format!("cam {words} --on {target}"))
+}
+
+const UFS: &str = "ufs,size=64M";
+const AHCI: &str = "ahci,size=64M";
+const NVME: &str = "nvme,size=64M";
+const EMMC: &str = "emmc,size=64M";
+
+#[test]
+fn devlist_prints_buses_of_every_kind() {
+    let on = "--on ufs,size=64M,lus=2 --on ahci,size=64M --on nvme,size=64M --on emmc,size=64M";
+    let golden = "\
+scbus0 on ufshci0 bus 0:
+<FLYSCH UFS MODEL 0001>            at scbus0 target 0 lun 0 (pass0,da0)
+<FLYSCH UFS MODEL 0001>            at scbus0 target 0 lun 1 (pass1,da1)
+<>                                 at scbus0 target -1 lun ffffffff ()
+scbus1 on ahcich0 bus 0:
+<FLYSCH SATA 1.0>                  at scbus1 target 0 lun 0 (ada0,pass2)
+<>                                 at scbus1 target -1 lun ffffffff ()
+scbus2 on nvme0 bus 0:
+<Flysch NVMe model 1.0>            at scbus2 target 0 lun 1 (pass3,nda0)
+<>                                 at scbus2 target -1 lun ffffffff ()
+scbus3 on sdhci_slot0 bus 0:
+<MMCHC FLYSCH 1.0 SN 0F1A5C4E>     at scbus3 target 0 lun 0 (pass4,sdda0)
+<>                                 at scbus3 target -1 lun ffffffff ()
+scbus-1 on xpt0 bus 0:
+<>                                 at scbus-1 target -1 lun ffffffff (xpt0)
+";
+    assert_eq!(printed(&format!("devlist -v {on}")), golden);
+    assert_eq!(printed(&format!("cam devlist -v {on}")), golden, "the same machine");
+    let units: String = golden
+        .lines()
+        .filter(|line| line.starts_with("<F") || line.starts_with("<M"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_eq!(printed(&format!("devlist {on}")), units);
+    let buses = printed(&format!("devlist -b {on}"));
+    assert_eq!(buses.lines().count(), 5);
+    let list = json(&format!("devlist {on}"));
+    let names: Vec<&str> =
+        list.as_array().unwrap().iter().filter_map(|bus| bus["sim"].as_str()).collect();
+    assert_eq!(names, ["ufshci0", "ahcich0", "nvme0", "sdhci_slot0"]);
+    assert_eq!(list[3]["units"][0]["partitions"][1]["name"], "boot1");
+    assert_eq!(list[1]["units"][0]["names"], serde_json::json!(["ada0", "pass2"]));
+}
+
+#[test]
+fn scsi_verbs_speak_as_camcontrol() {
+    assert_eq!(cam("tur", UFS), "Unit is ready\n");
+    assert_eq!(
+        cam("inquiry", UFS),
+        "pass0: <FLYSCH UFS MODEL 0001> Fixed Direct Access SPC-4 SCSI device\n\
+         pass0: Serial Number FLYSCH0000000001\n\
+         pass0: 2334.720MB/s transfers, Command Queueing Enabled\n"
+    );
+    assert_eq!(cam("inquiry -S", UFS), "FLYSCH0000000001\n");
+    assert_eq!(cam("readcap da0", UFS), "Last Block: 16383, Block Length: 4096 bytes\n");
+    assert_eq!(cam("readcap -N -q -s", UFS), "16384\n");
+    assert_eq!(cam("readcap -h", UFS), "Device Size: 64M, Block Length: 4096 bytes\n");
+    assert_eq!(cam("readcap -l", UFS), cam("readcap", UFS));
+    let three = "ufs,size=64M,lus=3";
+    assert_eq!(cam("reportluns pass1", three), "3 LUNs found\n0\n1\n2\n");
+    assert_eq!(cam("reportluns 0:0:2 -c", three), "3 LUNs found\n");
+    assert_eq!(cam("reportluns -n da -u 0 -l", three), "0\n1\n2\n");
+    assert_eq!(cam("start", UFS), "Unit started successfully\n");
+    assert_eq!(cam("stop", UFS), "Unit stopped successfully\n");
+    assert_eq!(
+        cam("periphlist", UFS),
+        "pass0:  generation: 2 index: 1 status: MORE\n\
+         da0:  generation: 2 index: 2 status: LAST\n"
+    );
+    assert_eq!(
+        cam("modepage -l", UFS),
+        "0x01\tRead-Write Error Recovery Page\n0x08\tCaching Page\n0x0a\tControl Mode Page\n"
+    );
+    let caching = cam("modepage -m 8", UFS);
+    assert!(caching.starts_with("IC:  0\nABPF:  0\n") && caching.contains("\nWCE:  1\n"));
+    let bytes = cam("modepage -m 8 -b", UFS);
+    assert!(bytes.starts_with("88 12 04 ") || bytes.starts_with("08 12 04 "), "{bytes}");
+    assert!(cam("modepage -m 8 -P 1", UFS).contains("WCE:  "));
+    assert_eq!(cam("modepage -m 8 -e WCE=0 -y", UFS), "Mode page changed\n");
+    assert_eq!(cam("format --yes", UFS), "Format Complete\n");
+    assert_eq!(cam("format -r", UFS), "Format is not in progress\n");
+}
+
+#[test]
+fn queues_and_buses_speak_as_camcontrol() {
+    assert_eq!(cam("tags", UFS), "(pass0:ufshci0:0:0:0): device openings: 32\n");
+    assert_eq!(cam("tags -q", AHCI), "32\n");
+    let rows: String = [
+        ("dev_openings ", 4),
+        ("dev_active   ", 0),
+        ("allocated    ", 0),
+        ("queued       ", 0),
+        ("held         ", 0),
+        ("mintags      ", 1),
+        ("maxtags      ", 4),
+    ]
+    .into_iter()
+    .map(|(name, value)| format!("(pass0:ufshci0:0:0:0): {name} {value}\n"))
+    .collect();
+    let now = "(pass0:ufshci0:0:0:0): tagged openings now 4\n";
+    assert_eq!(cam("tags -N 4 -v", UFS), format!("{now}{rows}"));
+    assert_eq!(json(&format!("cam tags --on {EMMC}"))["openings"], 31);
+    let both = format!("{UFS} --on {NVME} --on {AHCI} --on {EMMC}");
+    let buses = |what: &str| -> String {
+        (0..4).map(|bus| format!("{what} of bus {bus} was successful\n")).collect()
+    };
+    assert_eq!(cam("rescan all", &both), buses("Re-scan"));
+    assert_eq!(cam("reset all", &both), buses("Reset"));
+    assert_eq!(cam("reset da0", UFS), "Reset of 0:0:0 was successful\n");
+    assert_eq!(json(&format!("cam rescan 0 --on {UFS}"))["changes"], 0);
+    let ufs = cam("negotiate", UFS);
+    assert!(ufs.contains("): HS gear: 4\n") && ufs.contains("): tagged queueing: enabled\n"));
+    assert!(cam("negotiate -v", AHCI).contains("(pass0:ahcich0:0:0:0): SATA revision: 3.x\n"));
+    assert!(cam("negotiate", NVME).contains("NVMe Spec: 2.0\n"));
+    assert!(cam("negotiate", EMMC).contains("bus width: 8\n"));
+}
+
+#[test]
+fn ata_verbs_speak_as_camcontrol() {
+    let identify = cam("identify", AHCI);
+    let golden = "\
+pass0: <FLYSCH SATA 1.0> ACS-4 ATA SATA 3.x device
+pass0: 600.000MB/s transfers
+
+protocol              ATA/ATAPI-11 SATA 3.x
+device model          FLYSCH SATA
+firmware revision     1.0
+serial number         FLYSCHSATA0000000001
+";
+    assert!(identify.starts_with(golden), "{identify}");
+    for line in [
+        "LBA48 supported       131072 sectors",
+        "media RPM             non-rotating",
+        "Feature                      Support  Enable    Value           Vendor",
+        "write cache                    yes\tyes",
+        "Native Command Queuing (NCQ)   yes\t\t32/0x20",
+        "advanced power management      no\tno\t0/0x00",
+    ] {
+        assert!(identify.lines().any(|other| other == line), "{line}: {identify}");
+    }
+    assert_eq!(json(&format!("cam identify --on {AHCI}"))["sectors"], 131_072);
+    assert!(cam("identify", NVME).starts_with("pass0: <Flysch NVMe model 1.0> NVMe 2.0 device\n"));
+    assert_eq!(cam("tur", AHCI), "Unit is ready\n");
+    assert_eq!(cam("stop", AHCI), "Unit stopped successfully\n");
+    assert_eq!(cam("readcap", AHCI), "Last Block: 131071, Block Length: 512 bytes\n");
+    let security = cam("security", AHCI);
+    assert!(security.contains("security supported        yes\nsecurity enabled          no\n"));
+    assert_eq!(cam("security -s hello -y", AHCI), "pass0: password set\n");
+    assert_eq!(cam("sanitize -a block -y", AHCI), "Sanitize Complete\n");
+    assert_eq!(cam("sanitize -r", AHCI), "Sanitize is not in progress\n");
+}
+
+#[test]
+fn an_enclosure_tells_what_is_in_it_as_sesutil() {
+    let on = "--enclosure 3 --on ufs,size=64M --on ahci,size=64M";
+    let map = printed(&format!("cam sesmap {on}"));
+    let golden = "\
+ses0:
+\tEnclosure Name: FLYSCH Enclosure 1.0
+\tEnclosure ID: 3f1a5c0000000001
+\tElement 0, Type: Array Device Slot
+\t\tStatus: Unsupported (0x00 0x00 0x00 0x00)
+\t\tDescription: Drive Slots
+\tElement 1, Type: Array Device Slot
+\t\tStatus: OK (0x01 0x00 0x00 0x00)
+\t\tDescription: Slot 00
+\t\tDevice Names: da0
+\tElement 2, Type: Array Device Slot
+\t\tStatus: OK (0x01 0x00 0x00 0x00)
+\t\tDescription: Slot 01
+\t\tDevice Names: ada0
+\tElement 3, Type: Array Device Slot
+\t\tStatus: Not Installed (0x05 0x00 0x00 0x00)
+\t\tDescription: Slot 02
+\tElement 4, Type: Cooling
+";
+    assert!(map.starts_with(golden), "{map}");
+    assert!(map.contains("\t\tExtra status:\n\t\t- Speed: 4500 rpm\n"), "{map}");
+    let located = printed(&format!("cam sesmap --locate 2 on {on}"));
+    assert!(located.contains("(0x01 0x00 0x02 0x00)"), "{located}");
+    assert_eq!(located.matches("LED=locate").count(), 1);
+    assert_eq!(
+        printed(&format!("cam devlist {on}")).lines().last(),
+        Some("<FLYSCH Enclosure 1.0>             at scbus2 target 0 lun 0 (pass2,ses0)")
+    );
+    let list = json(&format!("cam devlist {on}"));
+    assert_eq!(
+        list[1]["units"][0]["physical_path"],
+        "id1,enc@n3f1a5c0000000001/type@0/slot@2/elmdesc@Slot_01"
+    );
+    assert_eq!(printed(&format!("cam tur ses0 {on}")), "Unit is ready\n");
+    let wrong = run(&format!("cam sesmap --locate 4 on {on}"));
+    assert_eq!((wrong.status, wrong.stderr.contains("no slot")), (1, true), "{}", wrong.stderr);
+    let none = run("cam sesmap --on ufs,size=64M");
+    assert_eq!((none.status, none.stderr.lines().count()), (2, 1));
+}
+
+/// As [`run`], of words that have spaces in them.
+fn words(words: &[&str]) -> Ran {
+    let out = flysch_tests::command::flysch()
+        .args(words)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("it runs");
+    Ran {
+        status: out.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&out.stdout).into(),
+        stderr: String::from_utf8_lossy(&out.stderr).into(),
+    }
+}
+
+#[test]
+fn any_command_can_be_passed_through() {
+    let inquiry = ["cam", "cmd", "-c", "12 0 0 0 24 0", "-i", "36", "s8 z8 z16 z4", "--on", UFS];
+    assert_eq!(words(&inquiry).stdout, "FLYSCH UFS MODEL 0001\n");
+    let raw = ["cam", "cmd", "-c", "12 0 0 0 24 0", "-i", "36", "-", "--on", UFS];
+    assert_eq!(words(&raw).stdout.len(), 36, "as it is");
+    let power = ["cam", "cmd", "-a", "E5 0 0 0 0 0 0 0 0 0 0 0", "-r", "hex", "--on", AHCI];
+    assert_eq!(words(&power).stdout, "50 00 00 00 00 00 00 00 00 FF 00\n");
+    // What the device refuses is told with its sense data, in one line.
+    let odd = words(&["cam", "cmd", "-c", "12 1 77 0 24 0", "-i", "36", "-", "--on", UFS]);
+    assert_eq!(odd.status, 1);
+    assert_eq!(
+        odd.stderr,
+        "flysch: pass0: INQUIRY: SCSI status: CHECK CONDITION, ILLEGAL REQUEST asc:24,0 \
+         (INVALID FIELD IN CDB)\n"
+    );
+    for (line, why) in [
+        (&["-c", "12 zz"][..], "not a byte"),
+        (&["-c", ""], "1 to 16 bytes"),
+        (&["-a", "EC 0"], "twelve bytes"),
+        (&["-c", "12 0 0 0 24 0", "-i", "0", "-"], "1 to 65536"),
+        (&["-c", "4 0 0 0 0 0"], "--yes"),
+        (&["-c", "12 0 0 0 24 0", "-i", "36", "q9"], "sBYTE"),
+    ] {
+        let all: Vec<&str> =
+            ["cam", "cmd"].iter().chain(line).copied().chain(["--on", UFS]).collect();
+        let ran = words(&all);
+        assert_eq!(ran.status, 2, "{line:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{line:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{line:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn what_is_asked_wrongly_is_told_in_one_line() {
+    for (words, why) in [
+        ("cam tur pass9 --on ufs,size=64M", "there is no device `pass9`; there are pass0"),
+        ("cam tur --on ufs,size=64M,lus=2", "several devices, say one: pass0, pass1"),
+        ("cam tur --on null", "no command layer"),
+        ("cam inquiry --on ahci,size=64M", "pass0: it takes no SCSI commands"),
+        ("cam identify --on ufs,size=64M", "pass0: it takes no ATA or NVMe commands"),
+        ("cam format --on ufs,size=64M", "REMOVE ALL DATA from pass0: <FLYSCH UFS MODEL 0001>"),
+        ("cam format -y --on nvme,size=64M", "`flysch nvme format`"),
+        ("cam sanitize -a crypto -y --on ufs,size=64M", "`flysch ufs purge`"),
+        ("cam security -s x --on ahci,size=64M", "--yes"),
+        ("cam rescan 7 --on ufs,size=64M", "there is no bus 7"),
+        ("cam rescan 0:0 --on ufs,size=64M", "say `all`, a bus, or a bus:target:lun"),
+        ("cam modepage -m 99 --on ufs,size=64M", "no number of a page"),
+        ("cam modepage -m 8 -e XYZ=1 -y --on ufs,size=64M", "fields: IC; ABPF"),
+        ("cam modepage -m 8 -e WCE=2 -y --on ufs,size=64M", "WCE has 1 bits"),
+        ("bench --iosched read-bais=1 --on null", "`read-bais=1` is not understood"),
+    ] {
+        let ran = run(words);
+        assert_eq!((ran.status, ran.stderr.lines().count()), (2, 1), "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{words}: {}", ran.stderr);
+    }
+    // The device's own refusals are no wrong use.
+    for words in ["cam security -e wrong -y --on ahci,size=64M", "cam modepage -m 5 --on ufs"] {
+        let ran = run(words);
+        assert_eq!((ran.status, ran.stderr.lines().count()), (1, 1), "{words}: {}", ran.stderr);
+    }
+}
+
+/// 99th percentile and longest of the first job's reads, from the caller's wish to its completion,
+/// microseconds.
+fn reads(table: &str) -> (f64, f64) {
+    let line = table.lines().find(|line| line.trim_start().starts_with("all ")).expect(table);
+    let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+    let times = words.chunks(2).map(|pair| {
+        let value: f64 = pair[0].parse().expect(line);
+        match pair[1] {
+            "ns" => value / 1000.0,
+            "us" => value,
+            "ms" => value * 1000.0,
+            other => panic!("{other}: {line}"),
+        }
+    });
+    // mean, p50, p99, p99.9, max
+    let times: Vec<f64> = times.collect();
+    (times[2], times[4])
+}
+
+#[test]
+fn the_scheduler_keeps_reads_fast_in_a_flood() {
+    let folder = tempfile::tempdir().unwrap();
+    // A reader beside two writers of large requests and one that deletes.
+    let job = "\
+[global]
+ioengine=libaio
+randseed=5
+runtime=400ms
+time_based=1
+size=64m
+[reader]
+rw=randread
+bs=4k
+iodepth=1
+[writer]
+rw=randwrite
+bs=128k
+iodepth=16
+numjobs=2
+[trimmer]
+rw=randtrim
+bs=1m
+iodepth=8
+";
+    std::fs::write(folder.path().join("flood.fio"), job).unwrap();
+    let bench = |more: &str| {
+        let line = format!("bench flood.fio --on ufs,size=256M,clock=virtual {more}");
+        let ran = run_in(&line, folder.path());
+        assert_eq!(ran.status, 0, "{line}: {}", ran.stderr);
+        ran.stdout
+    };
+    let rules = "--iosched read-latency=300,delete-depth=1";
+    let (without, with) = (reads(&bench("")), reads(&bench(rules)));
+    // 719 us and 50.4 ms against 331 us and 1.24 ms.
+    assert!(with.0 * 2.0 < without.0, "99th percentile: {with:?} with it, {without:?} without");
+    assert!(with.1 * 10.0 < without.1, "longest: {with:?} with it, {without:?} without");
+    // The flood goes on, and what the scheduler did is among the incidents.
+    let ran = run_in(
+        &format!("bench flood.fio --on ufs,size=256M,clock=virtual {rules} --json"),
+        folder.path(),
+    );
+    let result: Value = serde_json::from_str(&ran.stdout).unwrap();
+    for (name, kind) in [("writer", "write"), ("trimmer", "trim")] {
+        let jobs = result["jobs"].as_array().unwrap();
+        let one = jobs.iter().find(|one| one["jobname"] == name).unwrap();
+        assert!(one[kind]["total_ios"].as_u64() > Some(400), "{name}: {one}");
+    }
+    let told = &result["flysch"]["targets"][0]["incidents"]["scheduler"];
+    assert!(told["less room for writes and deletes"].as_u64() > Some(0), "{told}");
+}

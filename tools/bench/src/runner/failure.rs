@@ -1,0 +1,74 @@
+//! What ended a worker, as a number of `errno`.
+
+use flysch_api::block::{Cause, Error};
+
+use super::Failure;
+
+/// EILSEQ: data is not what was written.
+pub const BAD_DATA: i32 = 84;
+/// EIO.
+const FAILED: i32 = 5;
+/// ENOSPC.
+const NO_SPACE: i32 = 28;
+/// EROFS, EOPNOTSUPP, EINVAL, ETIMEDOUT, ETIME.
+const READ_ONLY: i32 = 30;
+const UNSUPPORTED: i32 = 95;
+const INVALID: i32 = 22;
+const TIMED_OUT: i32 = 110;
+const TOO_SLOW: i32 = 62;
+/// What the device stands on is full. SCSI: DATA PROTECT, space allocation failed (SPC-6).
+const ALLOCATION_FAILED: (u8, u8, u8) = (7, 0x27, 7);
+/// NVMe: Capacity Exceeded, a generic status; its type and code.
+const CAPACITY_EXCEEDED: (u8, u8) = (0, 0x81);
+
+impl Failure {
+    /// The number of `errno` that Linux would tell of it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Request { error, .. } => errno_of(error),
+            Self::TooSlow { .. } => TOO_SLOW,
+            Self::Verify { .. } => BAD_DATA,
+        }
+    }
+}
+
+fn errno_of(error: &Error) -> i32 {
+    match error {
+        Error::Device(Cause::Scsi { key, asc, ascq, .. })
+            if (*key, *asc, *ascq) == ALLOCATION_FAILED =>
+        {
+            NO_SPACE
+        }
+        Error::Device(Cause::Nvme(status))
+            if (status.code_type(), status.code()) == CAPACITY_EXCEEDED =>
+        {
+            NO_SPACE
+        }
+        Error::WriteProtected => READ_ONLY,
+        Error::Unsupported => UNSUPPORTED,
+        Error::OutOfRange | Error::Misaligned | Error::BadData(_) => INVALID,
+        Error::TimedOut => TIMED_OUT,
+        _ => FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flysch_api::block::Operation;
+    use flysch_api::command::NvmeStatus;
+
+    #[test]
+    fn a_failure_has_the_number_that_fio_gives_it() {
+        let of = |error| {
+            let operation = Operation::Write;
+            Failure::Request { operation, offset: 0, length: 4096, error }.errno()
+        };
+        assert_eq!(of(Error::Device(Cause::sense(7, 0x27, 7))), 28);
+        assert_eq!(of(Error::Device(Cause::sense(4, 0x44, 0))), 5);
+        assert_eq!(of(Error::Medium(Cause::None)), 5);
+        assert_eq!(of(Error::WriteProtected), 30);
+        let nvme = |status| Error::Device(Cause::Nvme(NvmeStatus { status, result: 0 }));
+        assert_eq!([0x0081, 0x4081, 0x0181, 0x0006].map(|status| of(nvme(status))), [28, 28, 5, 5]);
+    }
+}

@@ -1,0 +1,284 @@
+//! Buses and queues: scan again, reset, tags, what was negotiated, peripheral drivers.
+
+use flysch_cam::Tags;
+use flysch_cam::xpt::Path;
+use flysch_ufs::EndCommands;
+use serde_json::json;
+
+use super::machine::path;
+use super::session::{Language, Session};
+use super::{Device, Machine};
+use crate::confirm;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What to look at or reset.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Which {
+    /// `all`, a device such as `da0`, a bus, or BUS:TARGET:LUN.
+    #[arg(value_name = "all|DEVICE|BUS[:TARGET:LUN]")]
+    which: String,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct TagsArguments {
+    #[command(flatten)]
+    pub(super) device: Device,
+    /// At most so many, while this command has the device.
+    #[arg(short = 'N', value_name = "TAGS")]
+    number: Option<u32>,
+    /// Numbers only.
+    #[arg(short = 'q')]
+    quiet: bool,
+    /// All that is known of the queue.
+    #[arg(short = 'v')]
+    verbose: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct NegotiateArguments {
+    #[command(flatten)]
+    pub(super) device: Device,
+    /// What is known of the controller, too.
+    #[arg(short = 'v')]
+    verbose: bool,
+}
+
+/// The buses meant, and the unit if it is one.
+fn meant(machine: &Machine, which: &str) -> Result<(Vec<u32>, Option<Path>), Failure> {
+    let all = || machine.table.buses().iter().map(|bus| bus.number).collect::<Vec<_>>();
+    if which == "all" {
+        return Ok((all(), None));
+    }
+    if let Ok(bus) = which.parse::<u32>() {
+        return match all().contains(&bus) {
+            true => Ok((vec![bus], None)),
+            false => Err(Failure::usage(format!("there is no bus {bus}"))),
+        };
+    }
+    let full = which.split(':').count() == 3;
+    if path(which).is_some() && !full {
+        let line = format!("`{which}`: say `all`, a bus, or a bus:target:lun");
+        return Err(Failure::usage(line));
+    }
+    let unit = machine.find(Some(which))?;
+    Ok((vec![unit.path.bus], Some(unit.path)))
+}
+
+/// Looks again at what there is.
+pub(super) fn rescan(
+    mut machine: Machine,
+    which: &Which,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let (buses, unit) = meant(&machine, &which.which)?;
+    let mut events = 0;
+    for bus in &buses {
+        let target = machine.description(*bus).to_owned();
+        events += machine.rescan(*bus).map_err(|failure| failure.on(&target))?;
+        if !output.json() {
+            match unit {
+                Some(path) => output.line(format!("Re-scan of {path} was successful"))?,
+                None => output.line(format!("Re-scan of bus {bus} was successful"))?,
+            }
+        }
+    }
+    match output.json() {
+        true => output.value(&json!({ "buses": buses, "changes": events })),
+        false => Ok(()),
+    }
+}
+
+/// Resets what there is.
+pub(super) fn reset(
+    mut machine: Machine,
+    which: &Which,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let (buses, unit) = meant(&machine, &which.which)?;
+    for bus in &buses {
+        let Some(opened) = machine.bus(*bus) else { continue };
+        let target = opened.description.clone();
+        let of = |error: &dyn std::fmt::Display| Failure::of(&target, error);
+        let lun = unit.and_then(|path| u8::try_from(path.lun).ok());
+        if let Some(control) = opened.stack.control() {
+            use flysch_ufs::Operation;
+            let operation = match lun {
+                Some(lun) => Operation::EndCommands { how: EndCommands::LogicalUnitReset, lun },
+                None => Operation::Reset,
+            };
+            control.operate(operation).map_err(|error| of(&error))?;
+        } else if let Some(control) = opened.stack.nvme() {
+            control.operate(flysch_nvme::Operation::Reset).map_err(|error| of(&error))?;
+        } else if let Some(control) = opened.stack.ahci() {
+            control.operate(flysch_ahci::Operation::Reset).map_err(|error| of(&error))?;
+        } else if let Some(control) = opened.stack.emmc() {
+            control.operate(flysch_emmc::Operation::Reset).map_err(|error| of(&error))?;
+        }
+        let line = match unit {
+            Some(path) => format!("Reset of {path} was successful"),
+            None => format!("Reset of bus {bus} was successful"),
+        };
+        if !output.json() {
+            output.line(line)?;
+        }
+    }
+    match output.json() {
+        true => output.value(&json!({ "buses": buses, "reset": true })),
+        false => Ok(()),
+    }
+}
+
+impl Session<'_> {
+    pub(super) fn periphlist(&mut self) -> Result<(), Failure> {
+        let unit = self.unit.clone();
+        if self.output.json() {
+            let all: Vec<String> = unit.periphs.iter().map(ToString::to_string).collect();
+            return self.output.value(&json!({ "generation": unit.generation, "periphs": all }));
+        }
+        let last = unit.periphs.len();
+        for (periph, index) in unit.periphs.iter().zip(1..) {
+            let generation = unit.generation;
+            let status = if index == last { "LAST" } else { "MORE" };
+            let line =
+                format!("{periph}:  generation: {generation} index: {index} status: {status}");
+            self.output.line(line)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn tags(&mut self, arguments: &TagsArguments) -> Result<(), Failure> {
+        let prefix = self.prefix();
+        let pass = self.pass();
+        let none = || Failure::usage(format!("{pass}: its queue is not known"));
+        let stack = self.stack().ok_or_else(none)?;
+        let now = match arguments.number {
+            Some(number) => Some(stack.set_tags(number).ok_or_else(none)?),
+            None => None,
+        };
+        let tags: Tags = stack.tags().ok_or_else(none)?;
+        let all = tags.openings + tags.active;
+        let rows = [
+            ("dev_openings", tags.openings),
+            ("dev_active", tags.active),
+            ("allocated", tags.allocated),
+            ("queued", tags.queued),
+            ("held", tags.held),
+            ("mintags", tags.min),
+            ("maxtags", tags.max),
+        ];
+        if self.output.json() {
+            let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+            let mut value = serde_json::Map::from_iter(rows);
+            value.insert("openings".into(), all.into());
+            return self.output.value(&value);
+        }
+        if let Some(now) = now
+            && !arguments.quiet
+        {
+            confirm::done(self.output, &json!(now), &format!("{prefix}tagged openings now {now}"))?;
+        }
+        match (arguments.verbose, arguments.quiet) {
+            (true, _) => rows.into_iter().try_for_each(|(name, value)| {
+                self.output.line(format!("{prefix}{name:<13} {value}"))
+            }),
+            (false, true) => self.output.line(all),
+            (false, false) => self.output.line(format!("{prefix}device openings: {all}")),
+        }
+    }
+
+    /// Kilobytes a second that the transport moves, in camcontrol's words.
+    pub(super) fn transfer_rate(&mut self) -> String {
+        let kilobytes = self.kilobytes();
+        match kilobytes / 1000 {
+            0 => format!("{kilobytes}KB/s"),
+            mega => format!("{mega}.{:03}MB/s", kilobytes % 1000),
+        }
+    }
+
+    fn kilobytes(&mut self) -> u64 {
+        /// One lane at HS-Gear 1 as FreeBSD's ufshci(4) counts it; every gear is twice the last.
+        const HS_GEAR_1: u64 = 145_920;
+        /// One lane at PWM-Gear 1.
+        const PWM_GEAR_1: u64 = 1_125;
+        let Some(stack) = self.stack() else { return 0 };
+        if let Some(control) = stack.control() {
+            let link = control.link();
+            let gear = if link.high_speed { HS_GEAR_1 } else { PWM_GEAR_1 };
+            return (gear << link.gear.saturating_sub(1).min(8)) * u64::from(link.lanes);
+        }
+        if let Some(control) = stack.ahci() {
+            let speed = control.device().map_or(0, |device| device.speed);
+            return 150_000 * (1 << u32::from(speed.clamp(1, 3) - 1));
+        }
+        if let Some(control) = stack.emmc() {
+            let device = control.device();
+            return u64::from(device.clock) / 8 * u64::from(device.lines) / 1000;
+        }
+        0
+    }
+
+    pub(super) fn negotiate(&mut self, arguments: &NegotiateArguments) -> Result<(), Failure> {
+        let prefix = self.prefix();
+        let rate = self.transfer_rate();
+        let language = self.language();
+        let mut rows: Vec<(&str, String)> = Vec::new();
+        match language {
+            Language::Ata => {
+                let words = self.identify_words()?;
+                let control = self.stack().and_then(|stack| stack.ahci());
+                let device = control.and_then(|control| control.device().cloned());
+                let device = device.unwrap_or_default();
+                rows.push(("SATA revision", format!("{}.x", device.speed)));
+                rows.extend(words.dma().map(|mode| ("ATA mode", mode)));
+                let tags = if device.queued { device.identify.queue_depth } else { 0 };
+                rows.push(("Number of tags", tags.to_string()));
+            }
+            Language::Scsi => {
+                if let Some(control) = self.stack().and_then(|stack| stack.control()) {
+                    let link = control.link();
+                    let mode = if link.high_speed { "HS gear" } else { "PWM gear" };
+                    rows.push((mode, link.gear.to_string()));
+                    rows.push(("lanes", link.lanes.to_string()));
+                }
+                rows.push(("transfer speed", rate.clone()));
+            }
+            Language::Nvme => {
+                if let Some(control) = self.stack().and_then(|stack| stack.nvme()) {
+                    let (version, ..) = control.controller();
+                    rows.push(("NVMe Spec", version.to_string()));
+                }
+            }
+            Language::Mmc => {
+                if let Some(control) = self.stack().and_then(|stack| stack.emmc()) {
+                    let device = control.device();
+                    rows.push(("bus timing", device.timing.to_string()));
+                    rows.push(("bus width", device.lines.to_string()));
+                    rows.push(("bus clock", format!("{} Hz", device.clock)));
+                }
+            }
+        }
+        if self.output.json() {
+            let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+            return self.output.value(&serde_json::Map::from_iter(rows));
+        }
+        self.output.line("Current Parameters:")?;
+        for (name, value) in rows {
+            self.output.line(format!("{prefix}{name}: {value}"))?;
+        }
+        let tags = self.stack().and_then(|stack| stack.tags());
+        let queueing = tags.is_some_and(|tags| tags.max > 1);
+        let queueing = if queueing { "enabled" } else { "disabled" };
+        self.output.line(format!("{prefix}tagged queueing: {queueing}"))?;
+        if arguments.verbose {
+            let bus = self.unit.path.bus;
+            let Self { machine, output, .. } = self;
+            let sim = &machine.table.buses()[bus as usize];
+            let name = format!("{}{}:", sim.sim, sim.unit);
+            output.line(format!("{name} bus ID: {bus}"))?;
+            output.line(format!("{name} HBA vendor: {}", machine.description(bus)))?;
+            output.line(format!("{name} base transfer speed: {rate}"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,255 @@
+//! What a scan of each kind of stack found, in the words of the table of devices.
+
+use flysch_cam::xpt::Description;
+use flysch_cam::{Peripheral, Shape, nda};
+use flysch_emmc::CardKind;
+use flysch_nvme::Namespace;
+use flysch_rig::{Stack, size};
+use flysch_wire::ata::Kind;
+use flysch_wire::ata::identify::Text;
+use flysch_wire::mmc::ext_csd::partition;
+use serde_json::{Value, json};
+
+/// What there is on a bus.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The controller's driver, as FreeBSD calls it.
+    pub(crate) sim: &'static str,
+    /// The units by their numbers.
+    pub(crate) units: Vec<FoundUnit>,
+}
+
+/// A unit.
+#[derive(Debug)]
+pub(crate) struct FoundUnit {
+    /// For the table.
+    pub(crate) known: Description,
+    /// More about it: in words, and for programs.
+    pub(crate) more: (String, Value),
+}
+
+/// What is behind a stack; `None` if it has no command layer.
+pub(crate) fn describe(stack: &mut Stack) -> Option<Found> {
+    let shape = shape_of_disk(stack);
+    if let Some(control) = stack.control() {
+        let units = control.peripherals().iter().map(scsi).collect();
+        return Some(Found { sim: "ufshci", units });
+    }
+    if let Some(control) = stack.nvme() {
+        let device = control.device();
+        let unit = |space| namespace(device, space);
+        return Some(Found { sim: "nvme", units: device.namespaces.iter().map(unit).collect() });
+    }
+    if let Some(control) = stack.ahci() {
+        let units = control.device().map(|device| ata(device, shape)).into_iter().collect();
+        return Some(Found { sim: "ahcich", units });
+    }
+    let control = stack.emmc()?;
+    Some(Found { sim: "sdhci_slot", units: vec![card(control.device(), shape)] })
+}
+
+/// What the block layer sees of a stack's disk.
+#[derive(Clone, Copy, Debug)]
+struct DiskShape {
+    block_size: u32,
+    blocks: u64,
+    can_delete: bool,
+    read_only: bool,
+}
+
+fn shape_of_disk(stack: &Stack) -> DiskShape {
+    let geometry = stack.geometry();
+    DiskShape {
+        block_size: geometry.block_size,
+        blocks: geometry.blocks,
+        can_delete: geometry.can_delete,
+        read_only: geometry.read_only,
+    }
+}
+
+/// Bytes as text if they are, else in hexadecimal.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.trim().to_owned(),
+        _ => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+fn yes(is: bool, what: &'static str) -> Option<String> {
+    is.then(|| what.to_owned())
+}
+
+/// Size and abilities of a disk; `delete` is what its protocol calls that.
+fn about(shape: &Shape, delete: &'static str) -> Vec<String> {
+    let mut parts = vec![size_of(shape.blocks, shape.block_size)];
+    parts.extend(yes(shape.write_cache, "write cache"));
+    parts.extend(yes(shape.force_unit_access, "FUA"));
+    parts.extend(yes(shape.delete_blocks_max > 0, delete));
+    parts.extend(yes(shape.write_protected, "write protected"));
+    parts
+}
+
+fn size_of(blocks: u64, block_size: u32) -> String {
+    let bytes = blocks.saturating_mul(block_size.into());
+    format!("{} ({blocks} blocks of {block_size})", size::display(bytes))
+}
+
+/// A SCSI unit.
+fn scsi(unit: &Peripheral) -> FoundUnit {
+    let inquiry = &unit.inquiry;
+    let shape = unit.shape().ok();
+    let mut parts = shape.as_ref().map(|shape| about(shape, "UNMAP")).unwrap_or_default();
+    if let Some(serial) = &unit.serial_number {
+        parts.push(format!("serial {}", text(serial)));
+    }
+    if let Some(identifier) = &unit.identifier {
+        parts.push(format!("id {}", text(identifier)));
+    }
+    parts.extend(yes(!unit.ready, "not ready"));
+    let value = json!({
+        "lun": unit.lun.to_ufs(),
+        "vendor": inquiry.vendor.to_string(),
+        "product": inquiry.product.to_string(),
+        "revision": inquiry.revision.to_string(),
+        "serial": unit.serial_number.as_deref().map(text),
+        "identifier": unit.identifier.as_deref().map(text),
+        "ready": unit.ready,
+        "block_size": shape.map(|shape| shape.block_size),
+        "blocks": shape.map(|shape| shape.blocks),
+        "write_cache": shape.map(|shape| shape.write_cache),
+        "force_unit_access": shape.map(|shape| shape.force_unit_access),
+        "unmap": shape.map(|shape| shape.delete_blocks_max > 0),
+        "write_protected": shape.map(|shape| shape.write_protected),
+    });
+    let words = unit.to_string();
+    let known = Description {
+        target: 0,
+        lun: unit.lun.to_ufs().map_or(unit.lun.to_bits(), u64::from),
+        text: words[1..words.len() - 1].to_owned(),
+        serial: unit.serial_number.as_deref().map(text).unwrap_or_default(),
+        driver: shape.is_some().then_some("da"),
+        bytes: shape.map_or(0, |shape| shape.blocks * u64::from(shape.block_size)),
+        physical_path: None,
+    };
+    FoundUnit { known, more: (parts.join(", "), value) }
+}
+
+/// A namespace.
+fn namespace(device: &flysch_nvme::Device, space: &Namespace) -> FoundUnit {
+    let controller = &device.controller;
+    let speaks = space.command_set == 0;
+    let shape = speaks.then(|| nda::shape(space.id, controller, &space.data).ok()).flatten();
+    let (model, revision) = (text(&controller.mn), text(&controller.fr));
+    let serial = text(&controller.sn);
+    let parts = shape.map(|shape| about(&shape, "deallocate")).into_iter().flatten();
+    let parts: Vec<String> = parts.chain([format!("serial {serial}")]).collect();
+    let value = json!({
+        "lun": space.id,
+        "product": model,
+        "revision": revision,
+        "serial": serial,
+        "block_size": shape.map(|shape| shape.block_size),
+        "blocks": shape.map(|shape| shape.blocks),
+        "write_cache": shape.map(|shape| shape.write_cache),
+        "force_unit_access": shape.map(|shape| shape.force_unit_access),
+        "deallocate": shape.map(|shape| shape.delete_blocks_max > 0),
+        "write_protected": shape.map(|shape| shape.write_protected),
+    });
+    let known = Description {
+        target: 0,
+        lun: space.id.into(),
+        text: format!("{model} {revision}"),
+        serial,
+        driver: shape.map(|_| "nda"),
+        bytes: shape.map_or(0, |shape| shape.blocks * u64::from(shape.block_size)),
+        physical_path: None,
+    };
+    FoundUnit { known, more: (parts.join(", "), value) }
+}
+
+/// A SATA device at a port.
+fn ata(device: &flysch_ahci::Device, shape: DiskShape) -> FoundUnit {
+    let identify = &device.identify;
+    let words = |bytes: &[u8]| Text(bytes).to_string();
+    let (model, revision) = (words(&identify.model), words(&identify.firmware));
+    let serial = words(&identify.serial);
+    let is_disk = identify.kind == Kind::Disk;
+    let DiskShape { block_size, blocks, can_delete, read_only } = shape;
+    let mut parts = vec![size_of(blocks, block_size)];
+    parts.extend(yes(identify.has_write_cache(), "write cache"));
+    parts.extend(yes(device.queued, "NCQ"));
+    parts.extend(yes(can_delete, "TRIM"));
+    parts.push(format!("serial {serial}"));
+    let value = json!({
+        "lun": 0,
+        "product": model,
+        "revision": revision,
+        "serial": serial,
+        "block_size": block_size,
+        "blocks": blocks,
+        "write_cache": identify.has_write_cache(),
+        "queued": device.queued,
+        "trim": can_delete,
+        "write_protected": read_only,
+    });
+    let known = Description {
+        target: 0,
+        lun: 0,
+        text: format!("{model} {revision}"),
+        serial,
+        driver: Some(if is_disk { "ada" } else { "cd" }),
+        bytes: if is_disk { blocks * u64::from(block_size) } else { 0 },
+        physical_path: None,
+    };
+    FoundUnit { known, more: (parts.join(", "), value) }
+}
+
+/// An eMMC device or an SD card, all its partitions one unit.
+fn card(device: &flysch_emmc::Device, shape: DiskShape) -> FoundUnit {
+    let name = match device.kind {
+        CardKind::Emmc => "MMCHC",
+        CardKind::Sd => "SDHC",
+    };
+    let cid = &device.cid;
+    let product = text(cid.product.trim_ascii_end());
+    let product = product.trim_end_matches('\0');
+    let (major, minor) = (cid.revision >> 4, cid.revision & 0xF);
+    let serial = format!("{:08X}", cid.serial);
+    let bytes = device.sectors * 512;
+    let mut parts = vec![size_of(device.sectors, 512)];
+    parts.extend(yes(device.cache, "write cache"));
+    parts.extend(yes(shape.can_delete, "TRIM"));
+    let named = [(partition::BOOT0, "boot0"), (partition::BOOT1, "boot1")];
+    let mut partitions = Vec::new();
+    for (number, name) in named {
+        let sectors = device.partition_sectors(number);
+        if sectors > 0 {
+            parts.push(format!("{name} {}", size::display(sectors * 512)));
+            partitions.push(json!({ "name": name, "bytes": sectors * 512 }));
+        }
+    }
+    parts.push(format!("serial {serial}"));
+    let text = format!("{name} {product} {major}.{minor} SN {serial}");
+    let value = json!({
+        "lun": 0,
+        "product": product,
+        "revision": format!("{major}.{minor}"),
+        "serial": serial,
+        "block_size": 512,
+        "blocks": device.sectors,
+        "write_cache": device.cache,
+        "trim": shape.can_delete,
+        "partitions": partitions,
+        "write_protected": shape.read_only,
+    });
+    let known = Description {
+        target: 0,
+        lun: 0,
+        text,
+        serial,
+        driver: Some("sdda"),
+        bytes,
+        physical_path: None,
+    };
+    FoundUnit { known, more: (parts.join(", "), value) }
+}

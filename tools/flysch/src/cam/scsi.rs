@@ -1,0 +1,379 @@
+//! Questions to a unit that SCSI has words for: ready, inquiry, units, capacity, start and stop.
+//! ATA, NVMe and MMC devices answer those they have an answer to.
+
+use flysch_ahci::{AtaCommand, AtaData};
+use flysch_rig::ScsiData;
+use flysch_wire::ata::Opcode;
+use flysch_wire::ata::command::device;
+use flysch_wire::scsi::capacity::{Capacity10, Capacity16};
+use flysch_wire::scsi::cdb::{SelectReport, StartStop};
+use flysch_wire::scsi::inquiry::{InquiryData, LENGTH as INQUIRY_LENGTH};
+use flysch_wire::scsi::vpd::{self, VpdPage};
+use flysch_wire::scsi::{Cdb, luns};
+use serde_json::json;
+
+use super::Device;
+use super::describe::text;
+use super::session::{Language, Session, TIMEOUT_MS, complaint, is_good};
+use crate::failure::Failure;
+use crate::number::parse_number;
+
+/// How long START STOP UNIT may take, milliseconds (camcontrol's).
+const START_TIMEOUT_MS: u32 = 120_000;
+/// Longest answer to REPORT LUNS asked for, bytes.
+const LUNS_MAX: u32 = 8 + 256 * 8;
+/// Bytes of a page of vital product data asked for.
+const PAGE_MAX: u16 = 252;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct InquiryArguments {
+    #[command(flatten)]
+    pub(super) device: Device,
+    /// INQUIRY data only.
+    #[arg(short = 'D')]
+    data: bool,
+    /// Serial number only.
+    #[arg(short = 'S')]
+    serial: bool,
+    /// Transfer rate only.
+    #[arg(short = 'R')]
+    rate: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct LunsArguments {
+    #[command(flatten)]
+    pub(super) device: Device,
+    /// Their count only.
+    #[arg(short = 'c', conflicts_with = "list")]
+    count: bool,
+    /// The list only.
+    #[arg(short = 'l')]
+    list: bool,
+    /// Which: `default`, `wellknown`, `all`, or a number.
+    #[arg(short = 'r', value_name = "TYPE", default_value = "default", value_parser = report)]
+    report: u8,
+}
+
+fn report(text: &str) -> Result<u8, String> {
+    match text {
+        "default" => Ok(0),
+        "wellknown" => Ok(1),
+        "all" => Ok(2),
+        other => {
+            let wrong = |_| format!("`{other}`: default, wellknown, all, or a number up to 255");
+            parse_number(other)
+                .and_then(|n| u8::try_from(n).map_err(|_| String::new()))
+                .map_err(wrong)
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of camcontrol's own")]
+pub(super) struct CapacityForm {
+    /// Block length only.
+    #[arg(short = 'b', conflicts_with = "last")]
+    block: bool,
+    /// Size in units of 1024 too, instead of the last block.
+    #[arg(short = 'h', conflicts_with_all = ["number", "si"])]
+    human: bool,
+    /// Size in units of 1000.
+    #[arg(short = 'H', conflicts_with = "number")]
+    si: bool,
+    /// Number of blocks instead of the last one.
+    #[arg(short = 'N')]
+    number: bool,
+    /// Numbers only.
+    #[arg(short = 'q')]
+    quiet: bool,
+    /// Last block, or size, only.
+    #[arg(short = 's')]
+    last: bool,
+    /// READ CAPACITY(16) at once.
+    #[arg(short = 'l')]
+    long: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub(super) struct CapacityArguments {
+    #[command(flatten)]
+    pub(super) device: Device,
+    #[command(flatten)]
+    form: CapacityForm,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+impl Session<'_> {
+    pub(super) fn tur(&mut self) -> Result<(), Failure> {
+        let (is_ready, why) = match self.language() {
+            Language::Scsi => {
+                let cdb = Cdb::TestUnitReady.to_bytes();
+                let reply = self.try_scsi(cdb, ScsiData::None, TIMEOUT_MS)?;
+                (is_good(&reply), complaint(cdb[0], &reply))
+            }
+            Language::Ata => (self.ata_no_data(Opcode::CheckPowerMode)?, String::new()),
+            // Who answered the scan is ready.
+            Language::Nvme | Language::Mmc => (true, String::new()),
+        };
+        let words = if is_ready { "Unit is ready" } else { "Unit is not ready" };
+        match self.output.json() {
+            true => self.output.value(&json!({ "ready": is_ready }))?,
+            false => self.output.line(words)?,
+        }
+        match (is_ready, why.is_empty()) {
+            (true, _) => Ok(()),
+            (false, true) => Err(Failure::Status { status: 1, line: None }),
+            (false, false) => Err(Failure::failed(format!("{}: {why}", self.pass()))),
+        }
+    }
+
+    /// A command without data; whether it ended well.
+    fn ata_no_data(&mut self, opcode: Opcode) -> Result<bool, Failure> {
+        let task = flysch_api::command::Taskfile {
+            command: opcode.into_bits(),
+            device: device::LBA,
+            ..Default::default()
+        };
+        let reply = self.try_ata(AtaCommand { task, data: AtaData::None, timeout_ms: None })?;
+        Ok(!reply.status.is_error())
+    }
+
+    pub(super) fn start_stop(&mut self, start: bool, load: bool) -> Result<(), Failure> {
+        let verb = if start { "start" } else { "stop" };
+        let (is_good, why) = match self.language() {
+            Language::Scsi => {
+                let cdb = Cdb::StartStopUnit(StartStop::new(start, load)).to_bytes();
+                let reply = self.try_scsi(cdb, ScsiData::None, START_TIMEOUT_MS)?;
+                (is_good(&reply), complaint(cdb[0], &reply))
+            }
+            Language::Ata if !load => {
+                let opcode = if start { Opcode::IdleImmediate } else { Opcode::StandbyImmediate };
+                (self.ata_no_data(opcode)?, format!("{opcode}: the device refused"))
+            }
+            _ => return Err(self.speaks_not("START STOP UNIT", None)),
+        };
+        if !is_good {
+            let pass = self.pass();
+            let line = format!("{pass}: Error received from {verb} unit command: {why}");
+            return Err(Failure::failed(line));
+        }
+        let medium = match (load, start) {
+            (false, _) => "",
+            (true, true) => ", Media loaded",
+            (true, false) => ", Media ejected",
+        };
+        let done = if start { "started" } else { "stopped" };
+        match self.output.json() {
+            true => self.output.value(&json!({ "unit": done })),
+            false => self.output.line(format!("Unit {done} successfully{medium}")),
+        }
+    }
+
+    pub(super) fn inquiry(&mut self, arguments: &InquiryArguments) -> Result<(), Failure> {
+        let InquiryArguments { data, serial, rate, .. } = *arguments;
+        let all = !(data || serial || rate);
+        if self.language() != Language::Scsi {
+            return Err(self.speaks_not("SCSI", None));
+        }
+        let page = None;
+        let length = INQUIRY_LENGTH as u16;
+        let cdb = Cdb::Inquiry { page, allocation_length: length };
+        let bytes = self.scsi(cdb, ScsiData::In(length.into()), TIMEOUT_MS)?;
+        let inquiry = InquiryData::parse(&bytes).map_err(Failure::failed)?;
+        let number = if all || serial { self.serial_number()? } else { None };
+        let pass = self.pass();
+        if self.output.json() {
+            let value = json!({
+                "device": pass,
+                "type": inquiry.peripheral.device_type().into_bits(),
+                "removable": inquiry.removable,
+                "version": inquiry.version,
+                "vendor": inquiry.vendor.to_string(),
+                "product": inquiry.product.to_string(),
+                "revision": inquiry.revision.to_string(),
+                "queueing": inquiry.command_queuing,
+                "serial": number,
+            });
+            return self.output.value(&value);
+        }
+        if all || data {
+            self.output.line(format!("{pass}: {}", in_words(&inquiry)))?;
+        }
+        if let Some(number) = number {
+            // Alone it is the answer to a question, with other lines it needs its name.
+            match all || data || rate {
+                true => self.output.line(format!("{pass}: Serial Number {number}"))?,
+                false => self.output.line(number)?,
+            }
+        }
+        if all || rate {
+            let queueing = if inquiry.command_queuing { ", Command Queueing Enabled" } else { "" };
+            let rate = self.transfer_rate();
+            self.output.line(format!("{pass}: {rate} transfers{queueing}"))?;
+        }
+        Ok(())
+    }
+
+    fn serial_number(&mut self) -> Result<Option<String>, Failure> {
+        let page = Some(VpdPage::UnitSerialNumber.into_bits());
+        let cdb = Cdb::Inquiry { page, allocation_length: PAGE_MAX }.to_bytes();
+        let reply = self.try_scsi(cdb, ScsiData::In(PAGE_MAX.into()), TIMEOUT_MS)?;
+        let number = is_good(&reply).then(|| vpd::serial_number(&reply.data).ok().map(text));
+        Ok(number.flatten())
+    }
+
+    pub(super) fn reportluns(&mut self, arguments: &LunsArguments) -> Result<(), Failure> {
+        let select = SelectReport::from_bits(arguments.report);
+        let cdb = Cdb::ReportLuns { select, allocation_length: LUNS_MAX };
+        let bytes = self.scsi(cdb, ScsiData::In(LUNS_MAX), TIMEOUT_MS)?;
+        let found: Vec<_> = luns::parse(&bytes).map_err(Failure::failed)?.0.collect();
+        if self.output.json() {
+            let all: Vec<String> = found.iter().map(ToString::to_string).collect();
+            return self.output.value(&json!({ "luns": all }));
+        }
+        if !arguments.list {
+            let plural = if found.len() == 1 { "" } else { "s" };
+            self.output.line(format!("{} LUN{plural} found", found.len()))?;
+        }
+        if !arguments.count {
+            for lun in found {
+                self.output.line(lun)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Last block and bytes of a block.
+    fn capacity(&mut self, long: bool) -> Result<(u64, u32), Failure> {
+        if self.language() != Language::Scsi {
+            let short = self.short_answer();
+            let geometry = self.stack().map(|stack| stack.geometry()).ok_or(short)?;
+            return Ok((geometry.blocks.saturating_sub(1), geometry.block_size));
+        }
+        if !long {
+            let length = Capacity10::LENGTH as u32;
+            let bytes = self.scsi(Cdb::ReadCapacity10, ScsiData::In(length), TIMEOUT_MS)?;
+            let bytes = bytes.first_chunk();
+            let short = Capacity10::parse(bytes.ok_or_else(|| self.short_answer())?);
+            if short.last_lba != u32::MAX {
+                return Ok((short.last_lba.into(), short.block_length));
+            }
+        }
+        let length = Capacity16::LENGTH as u32;
+        let cdb = Cdb::ReadCapacity16 { allocation_length: length };
+        let bytes = self.scsi(cdb, ScsiData::In(length), TIMEOUT_MS)?;
+        let long = Capacity16::parse(&bytes).map_err(Failure::failed)?;
+        Ok((long.last_lba, long.block_length))
+    }
+
+    fn short_answer(&self) -> Failure {
+        Failure::failed(format!("{}: the answer is too short", self.pass()))
+    }
+
+    pub(super) fn readcap(&mut self, arguments: &CapacityArguments) -> Result<(), Failure> {
+        let form = arguments.form;
+        let (last, block) = self.capacity(form.long)?;
+        if self.output.json() {
+            return self.output.value(&json!({ "last_block": last, "block_length": block }));
+        }
+        self.output.line(form.line(last, block))
+    }
+}
+
+impl CapacityForm {
+    /// The line that `camcontrol readcap` prints.
+    fn line(self, last: u64, block: u32) -> String {
+        let bytes = u128::from(block) * (u128::from(last) + 1);
+        let (name, value) = match self {
+            Self { human: true, .. } => ("Device Size", humanize(bytes, 1024)),
+            Self { si: true, .. } => ("Device Size", humanize(bytes, 1000)),
+            Self { number: true, .. } => ("Blocks", (u128::from(last) + 1).to_string()),
+            _ => ("Last Block", last.to_string()),
+        };
+        let size = if self.quiet { value } else { format!("{name}: {value}") };
+        let length = match self.quiet {
+            true => block.to_string(),
+            false => format!("Block Length: {block} bytes"),
+        };
+        match self {
+            Self { last: true, .. } => size,
+            Self { block: true, .. } => length,
+            Self { quiet: true, .. } => format!("{size}, {length}"),
+            _ => format!("{size}, {length}"),
+        }
+    }
+}
+
+/// A size as humanize_number(3) writes it in five places: `55G`, `4.0G`.
+fn humanize(bytes: u128, divisor: u128) -> String {
+    const UNITS: [&str; 7] = ["B", "K", "M", "G", "T", "P", "E"];
+    let mut unit = 0;
+    let mut scale = 1;
+    while bytes / scale >= divisor && unit + 1 < UNITS.len() {
+        (unit, scale) = (unit + 1, scale * divisor);
+    }
+    let tenths = (bytes * 10 + scale / 2) / scale;
+    match (unit, tenths) {
+        (1.., 0..100) => format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit]),
+        _ => format!("{}{}", (bytes + scale / 2) / scale, UNITS[unit]),
+    }
+}
+
+/// INQUIRY data as `camcontrol inquiry` prints it.
+fn in_words(inquiry: &InquiryData) -> String {
+    let InquiryData { vendor, product, revision, removable, version, .. } = inquiry;
+    let media = if *removable { "Removable" } else { "Fixed" };
+    let kind = match inquiry.peripheral.device_type().into_bits() {
+        0x00 => "Direct Access",
+        0x05 => "CD-ROM",
+        0x0D => "Enclosure Services",
+        0x14 => "Host Managed Zoned Block",
+        0x1E => "Well Known LUN",
+        _ => "Unknown",
+    };
+    let standard = match version {
+        0 => "SCSI".to_owned(),
+        1 | 2 => format!("SCSI-{version}"),
+        newer => format!("SPC-{}", newer - 2),
+    };
+    format!("<{vendor} {product} {revision}> {media} {kind} {standard} SCSI device")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        assert_eq!(humanize(4 << 30, 1024), "4.0G");
+        assert_eq!(humanize(60_022_480_896, 1024), "56G");
+        assert_eq!(humanize(60_022_480_896, 1000), "60G");
+        assert_eq!(humanize(512, 1024), "512B");
+    }
+
+    #[test]
+    fn capacity_has_camcontrols_forms() {
+        let none = CapacityForm {
+            block: false,
+            human: false,
+            si: false,
+            number: false,
+            quiet: false,
+            last: false,
+            long: false,
+        };
+        let line = |form: CapacityForm| form.line(117_231_407, 512);
+        assert_eq!(line(none), "Last Block: 117231407, Block Length: 512 bytes");
+        let number = CapacityForm { number: true, ..none };
+        assert_eq!(line(number), "Blocks: 117231408, Block Length: 512 bytes");
+        let human = CapacityForm { human: true, ..none };
+        assert_eq!(line(human), "Device Size: 56G, Block Length: 512 bytes");
+        assert_eq!(line(CapacityForm { quiet: true, last: true, ..none }), "117231407");
+        assert_eq!(line(CapacityForm { quiet: true, ..none }), "117231407, 512");
+        assert_eq!(line(CapacityForm { block: true, ..none }), "Block Length: 512 bytes");
+    }
+}

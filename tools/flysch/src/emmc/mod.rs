@@ -1,0 +1,172 @@
+//! `flysch emmc`: the management side of an eMMC device or SD card, in mmc-utils' words.
+
+mod protect;
+mod registers;
+mod rpmb;
+mod settings;
+mod upkeep;
+
+use clap::Subcommand;
+use flysch_emmc::{Operation, Output as Answer};
+use flysch_rig::{EmmcControl, Needs, Stack, Target};
+use flysch_wire::mmc::ExtCsd;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Options of `flysch emmc`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The target.
+    #[arg(long = "on", value_name = "TARGET", default_value = "emmc", global = true)]
+    target: Target,
+
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The extended CSD.
+    #[command(subcommand)]
+    Extcsd(registers::ExtCsdVerb),
+    /// The card's identification.
+    #[command(subcommand)]
+    Cid(Read),
+    /// The card specific data.
+    #[command(subcommand)]
+    Csd(Read),
+    /// The configuration of an SD card.
+    #[command(subcommand)]
+    Scr(Read),
+    /// The device status (CMD13).
+    #[command(subcommand)]
+    Status(registers::StatusVerb),
+    /// Life time, spare blocks, urgent background operations.
+    Health,
+    /// Write protection.
+    #[command(subcommand)]
+    Writeprotect(protect::Verb),
+    /// What the card boots from.
+    #[command(subcommand)]
+    Bootpart(settings::BootPart),
+    /// How it boots.
+    #[command(subcommand)]
+    Bootbus(settings::BootBus),
+    /// Switch background operations on.
+    #[command(name = "bkops_en")]
+    BkopsEn(settings::BkopsArguments),
+    /// Do background operations now, to their end.
+    Bkops,
+    /// The reset line (RST_n): once and for ever.
+    #[command(subcommand)]
+    Hwreset(settings::HardwareReset),
+    /// The volatile cache.
+    #[command(subcommand)]
+    Cache(settings::Cache),
+    /// General purpose partitions: once and for ever.
+    #[command(subcommand)]
+    Gp(settings::General),
+    /// The replay protected memory.
+    #[command(subcommand)]
+    Rpmb(rpmb::Verb),
+    /// Remove physically what was erased or trimmed.
+    Sanitize(upkeep::SanitizeArguments),
+    /// Erase a range of sectors.
+    Erase(upkeep::EraseArguments),
+    /// Give the card a new firmware.
+    Ffu(upkeep::FirmwareArguments),
+    /// Reset the card.
+    Reset,
+    /// Errors seen by the driver: counters and history.
+    Errors,
+}
+
+/// What is done with a register.
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Read {
+    /// Show it.
+    Read,
+}
+
+/// Does it.
+pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let mut stack = Stack::open(&arguments.target, &Needs::default())?;
+    let description = stack.description().to_owned();
+    let Some(control) = stack.emmc() else {
+        return Err(Failure::usage(format!("{description} is no eMMC device or SD card")));
+    };
+    let mut session = Session { control, output };
+    let done = session.run(&arguments.what).map_err(|failure| failure.on(&description));
+    match done {
+        Ok(()) => {
+            stack.keep();
+            Ok(())
+        }
+        Err(failure) => Err(failure.behind(&description, stack.failure())),
+    }
+}
+
+/// A card, and whom to tell.
+struct Session<'a> {
+    control: &'a mut dyn EmmcControl,
+    output: &'a mut Output,
+}
+
+impl Session<'_> {
+    fn run(&mut self, what: &What) -> Result<(), Failure> {
+        match what {
+            What::Extcsd(registers::ExtCsdVerb::Read) => self.ext_csd_read(),
+            What::Cid(Read::Read) => self.cid_read(),
+            What::Csd(Read::Read) => self.csd_read(),
+            What::Scr(Read::Read) => self.scr_read(),
+            What::Status(registers::StatusVerb::Get) => self.status_get(),
+            What::Health => self.health(),
+            What::Writeprotect(verb) => self.write_protect(verb),
+            What::Bootpart(verb) => self.boot_part(verb),
+            What::Bootbus(verb) => self.boot_bus(verb),
+            What::BkopsEn(arguments) => self.bkops_en(arguments),
+            What::Bkops => self.bkops(),
+            What::Hwreset(verb) => self.hardware_reset(verb),
+            What::Cache(verb) => self.cache(*verb),
+            What::Gp(verb) => self.general(verb),
+            What::Rpmb(verb) => self.rpmb(verb),
+            What::Sanitize(arguments) => self.sanitize(arguments),
+            What::Erase(arguments) => self.erase(arguments),
+            What::Ffu(arguments) => self.ffu(arguments),
+            What::Reset => self.reset(),
+            What::Errors => self.errors(),
+        }
+    }
+
+    fn operate(&mut self, operation: Operation) -> Result<Answer, Failure> {
+        Ok(self.control.operate(operation)?)
+    }
+
+    /// EXT_CSD as it is now.
+    fn ext_csd(&mut self) -> Result<ExtCsd, Failure> {
+        match self.operate(Operation::ReadExtCsd)? {
+            Answer::ExtCsd(csd) => Ok(*csd),
+            _ => Err(Failure::failed("the driver gave something else than EXT_CSD")),
+        }
+    }
+
+    /// Writes a byte of EXT_CSD.
+    fn switch(&mut self, index: u8, value: u8) -> Result<(), Failure> {
+        self.operate(Operation::Switch { index, value }).map(|_| ())
+    }
+
+    /// Tells that something was done: a line for people, `value` for programs.
+    fn done(&mut self, value: &serde_json::Value, line: &str) -> Result<(), Failure> {
+        crate::confirm::done(self.output, value, line)
+    }
+}
+
+impl From<flysch_emmc::Error> for Failure {
+    fn from(error: flysch_emmc::Error) -> Self {
+        match error {
+            flysch_emmc::Error::Invalid(_) => Self::usage(error),
+            _ => Self::failed(error),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! `flysch emmc bootpart`, `bootbus`, `bkops_en`, `bkops`, `hwreset`, `cache` and `gp`.
+
+use clap::{Subcommand, ValueEnum};
+use flysch_emmc::Operation;
+use flysch_wire::mmc::ext_csd;
+use serde_json::json;
+
+use super::Session;
+use crate::confirm::Consent;
+use crate::failure::Failure;
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(super) enum BootPart {
+    /// Choose the partition it boots from.
+    Enable {
+        /// 1 or 2, 7 for the user area, 0 for none.
+        #[arg(value_parser = clap::value_parser!(u8).range(0..=7))]
+        partition: u8,
+        /// 1: it acknowledges that it boots.
+        #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
+        send_ack: u8,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(super) enum BootMode {
+    SingleBackward,
+    SingleHs,
+    Dual,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum AfterBoot {
+    X1,
+    Retain,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum BootWidth {
+    X1,
+    X4,
+    X8,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(super) enum BootBus {
+    /// Choose timing and lines of boot.
+    Set {
+        /// The timing.
+        mode: BootMode,
+        /// The lines after it: one, or as they were.
+        after: AfterBoot,
+        /// The lines.
+        width: BootWidth,
+    },
+}
+
+/// Who begins background operations.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Who {
+    /// The card (eMMC 5.0 and later).
+    Auto,
+    /// The host: once and for ever.
+    Manual,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct BkopsArguments {
+    who: Who,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(super) enum HardwareReset {
+    /// RST_n resets the card, for ever.
+    Enable {
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// RST_n does nothing, for ever.
+    Disable {
+        #[command(flatten)]
+        consent: Consent,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(super) enum Cache {
+    /// Switch it on.
+    Enable,
+    /// Empty it and switch it off.
+    Disable,
+    /// Empty it.
+    Flush,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(super) enum General {
+    /// Make one, in force after the next power cycle.
+    Create {
+        /// Its size, KiB: whole write protect groups.
+        #[arg(value_name = "LENGTH-KIB")]
+        length: u64,
+        /// Its number.
+        #[arg(value_parser = clap::value_parser!(u8).range(1..=4))]
+        partition: u8,
+        /// 1: it is enhanced.
+        #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
+        enhanced: u8,
+        /// Its extended attribute.
+        #[arg(value_parser = clap::value_parser!(u8).range(0..=2))]
+        extended: u8,
+        /// More settings follow: partitioning is not completed yet.
+        #[arg(long = "continue", short = 'c')]
+        more: bool,
+        #[command(flatten)]
+        consent: Consent,
+    },
+}
+
+/// EXT_PARTITIONS_ATTRIBUTE, two bytes of two partitions each.
+const EXTENDED_ATTRIBUTE: u8 = 52;
+
+impl Session<'_> {
+    pub(super) fn boot_part(&mut self, verb: &BootPart) -> Result<(), Failure> {
+        let BootPart::Enable { partition, send_ack } = *verb;
+        let acknowledge = send_ack != 0;
+        self.operate(Operation::SelectBoot { partition, acknowledge })?;
+        let config = self.ext_csd()?.byte(ext_csd::PARTITION_CONFIG);
+        let told = json!({ "PARTITION_CONFIG": config });
+        self.done(&told, &format!("[PARTITION_CONFIG: 0x{config:02x}]"))
+    }
+
+    pub(super) fn boot_bus(&mut self, verb: &BootBus) -> Result<(), Failure> {
+        let BootBus::Set { mode, after, width } = *verb;
+        let value = (mode as u8) << 3 | (after as u8) << 2 | width as u8;
+        let old = self.ext_csd()?.byte(ext_csd::BOOT_BUS_CONDITIONS);
+        self.switch(ext_csd::BOOT_BUS_CONDITIONS, value)?;
+        let told = json!({ "BOOT_BUS_CONDITIONS": value });
+        self.done(&told, &format!("[BOOT_BUS_CONDITIONS: 0x{old:02x}] -> 0x{value:02x}"))
+    }
+
+    pub(super) fn bkops_en(&mut self, arguments: &BkopsArguments) -> Result<(), Failure> {
+        let csd = self.ext_csd()?;
+        if csd.0[ext_csd::BKOPS_SUPPORT] & 1 == 0 {
+            return Err(Failure::failed("the card has no background operations"));
+        }
+        let bit = match arguments.who {
+            Who::Auto if csd.revision() < ext_csd::revision::V5_0 => {
+                let why = "the card begins no background operations: it is older than eMMC 5.0";
+                return Err(Failure::failed(why));
+            }
+            Who::Auto => 2,
+            Who::Manual => {
+                let what = "Background operations by hand cannot be switched off again.";
+                arguments.consent.ask(what)?;
+                1
+            }
+        };
+        let value = csd.byte(ext_csd::BKOPS_EN) | bit;
+        self.switch(ext_csd::BKOPS_EN, value)?;
+        self.done(&json!({ "BKOPS_EN": value }), &format!("[BKOPS_EN: 0x{value:02x}]"))
+    }
+
+    pub(super) fn bkops(&mut self) -> Result<(), Failure> {
+        self.operate(Operation::Bkops)?;
+        self.done(&json!({ "bkops": "done" }), "background operations are done")
+    }
+
+    pub(super) fn hardware_reset(&mut self, verb: &HardwareReset) -> Result<(), Failure> {
+        let (value, consent, word) = match verb {
+            HardwareReset::Enable { consent } => (1, consent, "enabled"),
+            HardwareReset::Disable { consent } => (2, consent, "disabled"),
+        };
+        let old = self.ext_csd()?.byte(ext_csd::RST_N_FUNCTION) & 3;
+        if old != 0 {
+            let is = if old == 1 { "enabled" } else { "disabled" };
+            return Err(Failure::failed(format!("RST_n is {is} for ever already")));
+        }
+        consent.ask(&format!("RST_n {word} is for ever."))?;
+        self.switch(ext_csd::RST_N_FUNCTION, value)?;
+        self.done(&json!({ "RST_N_FUNCTION": value }), &format!("RST_n is {word} for ever"))
+    }
+
+    pub(super) fn cache(&mut self, verb: Cache) -> Result<(), Failure> {
+        let (operation, told) = match verb {
+            Cache::Enable => (Operation::Cache(true), "the cache is on"),
+            Cache::Disable => (Operation::Cache(false), "the cache is empty and off"),
+            Cache::Flush => (Operation::Flush, "the cache is empty"),
+        };
+        self.operate(operation)?;
+        let on = self.ext_csd()?.byte(ext_csd::CACHE_CTRL) & 1 != 0;
+        self.done(&json!({ "CACHE_CTRL": u8::from(on) }), told)
+    }
+
+    pub(super) fn general(&mut self, verb: &General) -> Result<(), Failure> {
+        let General::Create { length, partition, enhanced, extended, more, consent } = *verb;
+        if enhanced != 0 && extended != 0 {
+            let why = "a partition is enhanced or has an extended attribute, not both";
+            return Err(Failure::usage(why));
+        }
+        let csd = self.ext_csd()?;
+        if csd.0[usize::from(ext_csd::PARTITIONING_SUPPORT)] & 1 == 0 {
+            return Err(Failure::failed("the card cannot be partitioned"));
+        }
+        if csd.byte(ext_csd::PARTITION_SETTING_COMPLETED) != 0 {
+            return Err(Failure::failed("the card is partitioned already, for ever"));
+        }
+        let group = u64::from(csd.write_protect_group_sectors()) / 2;
+        if length == 0 || group == 0 || !length.is_multiple_of(group) {
+            let why = format!("{length} KiB are no whole write protect groups of {group} KiB");
+            return Err(Failure::usage(why));
+        }
+        let count = length / group;
+        if count > 0xFF_FFFF || length * 2 > csd.sectors() {
+            return Err(Failure::usage(format!("{length} KiB are more than the card has")));
+        }
+        consent.ask("A partition is for ever, and all data of the card is lost.")?;
+        let number = partition - 1;
+        for byte in 0..3 {
+            let index = ext_csd::GP_SIZE + 3 * number + byte;
+            self.switch(index, (count >> (8 * byte)) as u8)?;
+        }
+        let attributes = csd.byte(ext_csd::PARTITIONS_ATTRIBUTE);
+        let bit = 1 << partition;
+        let attributes = if enhanced != 0 { attributes | bit } else { attributes & !bit };
+        self.switch(ext_csd::PARTITIONS_ATTRIBUTE, attributes)?;
+        if extended != 0 {
+            let (index, shift) = (EXTENDED_ATTRIBUTE + number / 2, number % 2 * 4);
+            let value = csd.byte(index) & !(0xF << shift) | extended << shift;
+            self.switch(index, value)?;
+        }
+        if !more {
+            self.switch(ext_csd::PARTITION_SETTING_COMPLETED, 1)?;
+        }
+        let told = json!({ "partition": partition, "kib": length, "completed": !more });
+        let then = match more {
+            true => "not in force until a last setting comes without --continue",
+            false => "in force after the next power cycle",
+        };
+        self.done(&told, &format!("general purpose partition {partition}, {length} KiB: {then}"))
+    }
+}

@@ -1,0 +1,131 @@
+//! `geom cache`: a read cache, as gcache(8).
+
+use flysch_geom::class::{self, cache};
+use flysch_geom::{Error, Graph};
+
+use super::session::Session;
+use super::{list, text};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Put a cache onto a provider, as long as the command runs.
+    Create(New),
+    /// Put a cache onto a provider for good.
+    Label(New),
+    /// Change blocks and size of caches, as long as the command runs.
+    Configure {
+        #[command(flatten)]
+        sizes: Sizes,
+        /// The caches.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Set the counters to 0.
+    Reset {
+        /// The caches.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Take caches away; their metadata stays.
+    #[command(visible_alias = "destroy")]
+    Stop {
+        /// Also those that are open.
+        #[arg(short)]
+        force: bool,
+        /// The caches.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Clear the metadata of providers that no cache uses.
+    Clear {
+        /// The providers.
+        #[arg(required = true)]
+        providers: Vec<String>,
+    },
+    #[command(flatten)]
+    Show(list::Verb),
+}
+
+/// Blocks, and how many.
+#[derive(Debug, clap::Args)]
+pub(super) struct Sizes {
+    /// Bytes of a block.
+    #[arg(short = 'b', value_name = "BYTES")]
+    block: Option<String>,
+    /// Most blocks that are kept.
+    #[arg(short = 's', value_name = "BLOCKS")]
+    size: Option<u32>,
+}
+
+/// Options of `geom cache create` and `label`.
+#[derive(Debug, clap::Args)]
+pub(super) struct New {
+    #[command(flatten)]
+    sizes: Sizes,
+    /// Its name.
+    name: String,
+    /// The provider.
+    provider: String,
+}
+
+impl Sizes {
+    fn over(&self, before: cache::Options) -> Result<cache::Options, Failure> {
+        let wrong = |text: &str| Failure::usage(format!("-b: `{text}` is no such size"));
+        let block = self.block.as_deref().map(|it| {
+            let bytes = text::bytes(it).and_then(|bytes| u32::try_from(bytes).ok());
+            bytes.ok_or_else(|| wrong(it))
+        });
+        let block_size = block.transpose()?.unwrap_or(before.block_size);
+        Ok(cache::Options { block_size, size: self.size.unwrap_or(before.size) })
+    }
+}
+
+/// Does it.
+pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
+    let force_over = session.force;
+    let graph = &mut session.graph;
+    let done = match verb {
+        Verb::Show(verb) => return list::run(session, "CACHE", verb, output),
+        Verb::Create(New { sizes, name, provider }) => {
+            let options = sizes.over(cache::Options::default())?;
+            let found = graph.provider(provider);
+            found.and_then(|provider| cache::create(graph, name, provider, options))
+        }
+        Verb::Label(New { sizes, name, provider }) => {
+            let options = sizes.over(cache::Options::default())?;
+            let found = graph.provider(provider);
+            found.and_then(|provider| cache::label(graph, name, provider, (options, force_over)))
+        }
+        Verb::Configure { sizes, names } => {
+            let mut done = Ok(());
+            for name in names {
+                done = done.and(configure(graph, name, sizes)?);
+            }
+            done
+        }
+        Verb::Reset { names } => names
+            .iter()
+            .try_for_each(|name| graph.geom("CACHE", name).map(|geom| cache::reset(graph, geom))),
+        Verb::Stop { force, names } => names.iter().try_for_each(|name| {
+            graph.geom("CACHE", name).and_then(|geom| class::destroy(graph, geom, *force))
+        }),
+        Verb::Clear { providers } => providers.iter().try_for_each(|name| {
+            let provider = graph.provider(name)?;
+            class::guard::in_use(graph, provider)?;
+            class::clear(graph, "CACHE", provider)
+        }),
+    };
+    done.map_err(|error| session.failure(error))
+}
+
+fn configure(graph: &mut Graph, name: &str, sizes: &Sizes) -> Result<Result<(), Error>, Failure> {
+    let geom = match graph.geom("CACHE", name) {
+        Ok(geom) => geom,
+        Err(error) => return Ok(Err(error)),
+    };
+    let options = sizes.over(cache::options(graph, geom).unwrap_or_default())?;
+    Ok(cache::configure(graph, geom, options))
+}

@@ -1,0 +1,324 @@
+//! `flysch nvme zns`: zoned namespaces.
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+use flysch_nvme::{AdminCommand, AdminData};
+use flysch_wire::nvme::command::TransferFlags;
+use flysch_wire::nvme::zone::{
+    COMMAND_SET, IdentifyZonedNamespace, PARTIAL_REPORT, REPORT_HEADER, SELECT_ALL, ZoneAction,
+    ZoneDescriptor, ZoneState,
+};
+use flysch_wire::nvme::{Cns, NvmOpcode};
+use serde_json::{Value, json};
+
+use super::identify::Namespace;
+use super::io::command;
+use super::{Session, le32};
+use crate::confirm::Consent;
+use crate::failure::Failure;
+use crate::number::parse_number;
+
+/// Zones of a report that are asked for at once.
+const AT_ONCE: usize = 63;
+
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum Zoned {
+    /// What the controller says of zoned namespaces.
+    IdCtrl,
+    /// What it says of a namespace as a zoned one.
+    IdNs(Namespace),
+    /// The zones and their states.
+    ReportZones(ReportArguments),
+    /// Open a zone.
+    OpenZone(ZoneArguments),
+    /// Close a zone.
+    CloseZone(ZoneArguments),
+    /// Finish a zone: nothing more can be written to it.
+    FinishZone(ConsentArguments),
+    /// Reset a zone: its data is lost.
+    ResetZone(ConsentArguments),
+    /// Take a zone that can only be read offline: its data is lost.
+    OfflineZone(ConsentArguments),
+    /// Write to a zone, wherever its write pointer is.
+    ZoneAppend(AppendArguments),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum State {
+    /// Any.
+    #[value(alias = "0")]
+    All,
+    /// Empty.
+    #[value(alias = "1")]
+    Empty,
+    /// Opened by a write.
+    #[value(name = "imp-opened", alias = "2")]
+    ImplicitlyOpened,
+    /// Opened by a command.
+    #[value(name = "exp-opened", alias = "3")]
+    ExplicitlyOpened,
+    /// Closed.
+    #[value(alias = "4")]
+    Closed,
+    /// Full.
+    #[value(alias = "5")]
+    Full,
+    /// It can only be read.
+    #[value(name = "readonly", alias = "6")]
+    ReadOnly,
+    /// Offline.
+    #[value(alias = "7")]
+    Offline,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ReportArguments {
+    #[command(flatten)]
+    namespace: Namespace,
+    /// From the zone of this block on.
+    #[arg(long, short = 's', value_name = "BLOCK", default_value = "0")]
+    #[arg(value_parser = parse_number)]
+    start_lba: u64,
+    /// At most so many.
+    #[arg(long, short, value_name = "NUMBER")]
+    descs: Option<usize>,
+    /// Those in this state.
+    #[arg(long, short = 'S', default_value = "all")]
+    state: State,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ZoneArguments {
+    #[command(flatten)]
+    namespace: Namespace,
+    /// First block of the zone.
+    #[arg(long, short = 's', value_name = "BLOCK", default_value = "0")]
+    #[arg(value_parser = parse_number)]
+    start_lba: u64,
+    /// Every zone it can be done to.
+    #[arg(long, short = 'a', conflicts_with = "start_lba")]
+    select_all: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ConsentArguments {
+    #[command(flatten)]
+    zone: ZoneArguments,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct AppendArguments {
+    #[command(flatten)]
+    namespace: Namespace,
+    /// First block of the zone.
+    #[arg(long, short = 's', value_name = "BLOCK", value_parser = parse_number)]
+    zslba: u64,
+    /// The data, whole blocks.
+    #[arg(long, short, value_name = "FILE")]
+    data: PathBuf,
+}
+
+impl Session<'_> {
+    pub(super) fn zns(&mut self, what: &Zoned) -> Result<(), Failure> {
+        match what {
+            Zoned::IdCtrl => self.zns_id_ctrl(),
+            Zoned::IdNs(namespace) => self.zns_id_ns(*namespace),
+            Zoned::ReportZones(arguments) => self.report_zones(arguments),
+            Zoned::OpenZone(zone) => self.manage_zone(ZoneAction::Open, zone),
+            Zoned::CloseZone(zone) => self.manage_zone(ZoneAction::Close, zone),
+            Zoned::FinishZone(of) => {
+                of.consent.ask("Nothing more can be written until a reset.")?;
+                self.manage_zone(ZoneAction::Finish, &of.zone)
+            }
+            Zoned::ResetZone(of) => {
+                of.consent.ask("What was written is lost.")?;
+                self.manage_zone(ZoneAction::Reset, &of.zone)
+            }
+            Zoned::OfflineZone(of) => {
+                of.consent.ask("What was written is lost for ever.")?;
+                self.manage_zone(ZoneAction::Offline, &of.zone)
+            }
+            Zoned::ZoneAppend(arguments) => self.zone_append(arguments),
+        }
+    }
+
+    /// Identify data of the zoned command set.
+    fn identify_zoned(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, Failure> {
+        let mut command = AdminCommand::identify(cns, nsid);
+        command.cdw10[1] = u32::from(COMMAND_SET) << 24;
+        Ok(self.admin(command)?.data)
+    }
+
+    fn zns_id_ctrl(&mut self) -> Result<(), Failure> {
+        let data = self.identify_zoned(Cns::CommandSetController, 0)?;
+        if self.output.json() {
+            return self.output.value(&json!({ "zasl": data[0] }));
+        }
+        self.output.line("NVMe ZNS Identify Controller:")?;
+        self.output.line(format!("zasl    : {}", data[0]))
+    }
+
+    fn zns_id_ns(&mut self, namespace: Namespace) -> Result<(), Failure> {
+        let id = self.meant(namespace);
+        let plain = self.identify_namespace(id)?;
+        let data = self.identify_zoned(Cns::CommandSetNamespace, id)?;
+        let zoned = IdentifyZonedNamespace::parse(&data).map_err(Failure::failed)?;
+        let formats: Vec<(u8, u64, u8)> = (0..=plain.nlbaf.min(15))
+            .map(|n| (n, zoned.zone_blocks(n), zoned.lbafe[usize::from(n) * 16 + 8]))
+            .collect();
+        if self.output.json() {
+            let one = |(_, zsze, zdes): &(u8, u64, u8)| json!({ "zsze": zsze, "zdes": zdes });
+            let lbafs: Vec<Value> = formats.iter().map(one).collect();
+            let IdentifyZonedNamespace { zoc, ozcs, mar, mor, rrl, frl, .. } = zoned;
+            return self.output.value(&json!({
+                "zoc": zoc, "ozcs": ozcs, "mar": mar, "mor": mor, "rrl": rrl, "frl": frl,
+                "lbafe": lbafs,
+            }));
+        }
+        self.output.line("ZNS Command Set Identify Namespace:")?;
+        self.output.line(format!("zoc     : {}", zoned.zoc))?;
+        self.output.line(format!("ozcs    : {}", zoned.ozcs))?;
+        // Counted from zero; all ones are no limit.
+        for (name, value) in [("mar", zoned.mar), ("mor", zoned.mor)] {
+            let text = match value {
+                u32::MAX => "No Limit".to_owned(),
+                value => format!("{value:#x}"),
+            };
+            self.output.line(format!("{name}     : {text}"))?;
+        }
+        self.output.line(format!("rrl     : {}", zoned.rrl))?;
+        self.output.line(format!("frl     : {}", zoned.frl))?;
+        for (number, zsze, zdes) in formats {
+            let used = if number == plain.format_in_use() { " (in use)" } else { "" };
+            self.output.line(format!("lbafe {number:2}: zsze:{zsze:#x} zdes:{zdes}{used}"))?;
+        }
+        Ok(())
+    }
+
+    /// A report of at most `room` zones from `slba` on: how many there are, and these.
+    fn zones_from(
+        &mut self,
+        nsid: u32,
+        (slba, room): (u64, usize),
+        cdw13: u32,
+    ) -> Result<(u64, Vec<ZoneDescriptor>), Failure> {
+        let bytes = (REPORT_HEADER + room * ZoneDescriptor::LENGTH) as u32;
+        let cdw10 = [slba as u32, (slba >> 32) as u32, bytes / 4 - 1, cdw13, 0, 0];
+        let data = AdminData::In(bytes);
+        let command = command(NvmOpcode::ZoneReceive);
+        let data = self.io(AdminCommand { nsid, cdw10, data, ..command })?.data;
+        let count = u64::from(le32(&data, 0)) | u64::from(le32(&data, 4)) << 32;
+        let list = data[REPORT_HEADER..].chunks_exact(ZoneDescriptor::LENGTH);
+        let there = usize::try_from(count).unwrap_or(room).min(room);
+        let zones = list.take(there).map(ZoneDescriptor::parse).collect::<Result<Vec<_>, _>>();
+        Ok((count, zones.map_err(Failure::failed)?))
+    }
+
+    fn report_zones(&mut self, arguments: &ReportArguments) -> Result<(), Failure> {
+        let nsid = self.meant(arguments.namespace);
+        let wanted = (arguments.state as u32) << 8;
+        let mut slba = arguments.start_lba;
+        let (total, _) = self.zones_from(nsid, (slba, 0), wanted)?;
+        let most = arguments.descs.map_or(total, |descs| total.min(descs as u64));
+        let blocks = self.identify_namespace(nsid)?.nsze;
+        let mut zones: Vec<ZoneDescriptor> = Vec::new();
+        while (zones.len() as u64) < most && slba < blocks {
+            let room = AT_ONCE.min((most - zones.len() as u64) as usize);
+            let (_, part) = self.zones_from(nsid, (slba, room), wanted | PARTIAL_REPORT)?;
+            // Zones rise, or a report would never end.
+            let Some(last) = part.last().filter(|last| last.zslba >= slba) else { break };
+            let size = self.zone_blocks(nsid)?;
+            slba = last.zslba.saturating_add(size.max(1));
+            zones.extend(part);
+        }
+        if self.output.json() {
+            let one = |zone: &ZoneDescriptor| {
+                json!({
+                    "slba": zone.zslba,
+                    "wp": zone.wp,
+                    "cap": zone.zcap,
+                    "state": zone.state().to_string(),
+                    "type": kind(zone),
+                    "attrs": zone.za,
+                    "attrs_info": zone.zai,
+                })
+            };
+            let list: Vec<Value> = zones.iter().map(one).collect();
+            return self.output.value(&json!({ "nr_zones": most, "zone_list": list }));
+        }
+        self.output.line(format!("nr_zones: {most}"))?;
+        for zone in &zones {
+            self.output.line(format!(
+                "SLBA: {:<#10x} WP: {:<#10x} Cap: {:<#10x} State: {:<12} Type: {:<14} \
+                 Attrs: {:#x}",
+                zone.zslba,
+                zone.wp,
+                zone.zcap,
+                zone.state().to_string(),
+                kind(zone),
+                zone.za
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Blocks of a zone in the format in use.
+    fn zone_blocks(&mut self, nsid: u32) -> Result<u64, Failure> {
+        let format = self.identify_namespace(nsid)?.format_in_use();
+        let data = self.identify_zoned(Cns::CommandSetNamespace, nsid)?;
+        let zoned = IdentifyZonedNamespace::parse(&data).map_err(Failure::failed)?;
+        Ok(zoned.zone_blocks(format))
+    }
+
+    fn manage_zone(&mut self, action: ZoneAction, zone: &ZoneArguments) -> Result<(), Failure> {
+        let nsid = self.meant(zone.namespace);
+        let all = if zone.select_all { SELECT_ALL } else { 0 };
+        let (low, high) = (zone.start_lba as u32, (zone.start_lba >> 32) as u32);
+        let cdw10 = [low, high, 0, u32::from(action.into_bits()) | all, 0, 0];
+        self.io(AdminCommand { nsid, cdw10, ..command(NvmOpcode::ZoneSend) })?;
+        let (which, told) = match zone.select_all {
+            true => ("all zones".to_owned(), Value::Null),
+            false => (format!("zone slba: {:#x}", zone.start_lba), zone.start_lba.into()),
+        };
+        let line = format!("{action}: Success, {which} nsid: {nsid}");
+        self.done(&json!({ "action": action.to_string(), "slba": told }), &line)
+    }
+
+    fn zone_append(&mut self, arguments: &AppendArguments) -> Result<(), Failure> {
+        let path = &arguments.data;
+        let content = std::fs::read(path).map_err(|error| Failure::of(path.display(), error))?;
+        let nsid = self.meant(arguments.namespace);
+        let block = self.identify_namespace(nsid)?.block_size().unwrap_or(4096) as usize;
+        let count = content.len() / block;
+        let is_whole = content.len().is_multiple_of(block) && (1..=1 << 16).contains(&count);
+        if !is_whole {
+            let bytes = content.len();
+            let why = format!("{bytes} bytes are not 1 to 65536 blocks of {block}");
+            return Err(Failure::usage(format!("{}: {why}", path.display())));
+        }
+        let zslba = arguments.zslba;
+        let flags = TransferFlags::new().with_nlb((count - 1) as u16).into_bits();
+        let cdw10 = [zslba as u32, (zslba >> 32) as u32, flags, 0, 0, 0];
+        let data = AdminData::Out(content);
+        let command = command(NvmOpcode::ZoneAppend);
+        let reply = self.io(AdminCommand { nsid, cdw10, data, ..command })?;
+        // The low half of the block's number; a zone is shorter than that reaches.
+        let low = zslba & !0xFFFF_FFFF | u64::from(reply.status.result);
+        let lba = if low < zslba { low + (1 << 32) } else { low };
+        self.done(&json!({ "lba": lba }), &format!("Success appended data to LBA {lba:x}"))
+    }
+}
+
+/// What nvme-cli calls the type of a zone.
+fn kind(zone: &ZoneDescriptor) -> &'static str {
+    match zone.zt {
+        ZoneDescriptor::SEQUENTIAL => "SEQWRITE_REQ",
+        _ => "unknown",
+    }
+}
+
+const _: () =
+    assert!(ZoneState::Empty.into_bits() == 1, "states are numbered as reports are asked");

@@ -1,0 +1,20 @@
+//! Lines on standard output.
+
+use std::fmt::Arguments;
+use std::io::{Write as _, stdout};
+
+/// How a program ends that SIGPIPE ended.
+const NOBODY_READS: i32 = 128 + 13;
+
+/// Writes a line. When nobody reads any more - `| head` has seen enough - the program ends without
+/// a word, as others do.
+pub(crate) fn line(text: Arguments<'_>) {
+    if writeln!(stdout(), "{text}").is_err() {
+        std::process::exit(NOBODY_READS);
+    }
+}
+
+/// As `println!`, by [`line`].
+macro_rules! say {
+    ($($part:tt)*) => { $crate::say::line(format_args!($($part)*)) };
+}

@@ -1,0 +1,371 @@
+//! The study as one page for the browser: bars, tables, every number with its command.
+
+use flysch_bench::calendar::ctime;
+use flysch_bench::report::STYLE;
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
+
+use crate::areas::{Row as AreaRow, THREADS, Times, WORKLOADS};
+use crate::board::{self, Row};
+use crate::day::PHASES;
+use crate::equal::{DEVICE_US, NOT_COMPARED, PUBLISHED_PERCENT};
+use crate::study::Study;
+use crate::text::{rate, time};
+
+#[derive(Serialize)]
+struct Page<'a> {
+    style: &'static str,
+    created: String,
+    command: &'a str,
+    version: &'a str,
+    quick: bool,
+    answers: Vec<String>,
+    sections: Vec<Section>,
+}
+
+#[derive(Default, Serialize)]
+struct Section {
+    id: &'static str,
+    title: &'static str,
+    about: &'static str,
+    legend: Vec<Key>,
+    figures: Vec<Figure>,
+    notes: Vec<String>,
+    tables: Vec<Table>,
+    listing: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Key {
+    class: &'static str,
+    name: &'static str,
+}
+
+#[derive(Serialize)]
+struct Figure {
+    title: String,
+    bars: Vec<Bar>,
+}
+
+#[derive(Serialize)]
+struct Bar {
+    name: String,
+    value: String,
+    note: String,
+    /// Per cent of the track.
+    width: f64,
+    parts: Vec<Part>,
+}
+
+#[derive(Serialize)]
+struct Part {
+    class: String,
+    text: String,
+    /// Per cent of the bar.
+    width: f64,
+}
+
+#[derive(Serialize)]
+struct Table {
+    caption: String,
+    heading: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+/// The page. `command` is the command line that made the study.
+pub fn render(study: &Study, command: &str) -> String {
+    let page = Page {
+        style: STYLE,
+        created: format!("{} UTC", ctime(study.timestamp_ms / 1000)),
+        command,
+        version: &study.version,
+        quick: study.quick,
+        answers: study.answers.words(),
+        sections: vec![areas(study), software(study), equal(study), flash(study), day(study)],
+    };
+    let mut environment = Environment::new();
+    environment
+        .add_template("study.html", include_str!("study.html"))
+        .expect("the template is a part of this program");
+    let template = environment.get_template("study.html").expect("it was just added");
+    template.render(Serde(&page)).expect("the page has everything the template uses")
+}
+
+/// Parts of a bar: class, name, figure.
+type Shares = Vec<(String, String, f64)>;
+
+/// A bar: its name, its parts, a note under it.
+type Line = (String, Shares, String);
+
+/// Bars on one scale.
+fn figure(title: String, bars: Vec<Line>, say: impl Fn(f64) -> String) -> Figure {
+    let sum = |parts: &[(String, String, f64)]| parts.iter().map(|(.., value)| value).sum::<f64>();
+    let most = bars.iter().map(|(_, parts, _)| sum(parts)).fold(f64::MIN_POSITIVE, f64::max);
+    let bar = |(name, parts, note): Line| {
+        let all = sum(&parts);
+        let part = |(class, name, value): (String, String, f64)| Part {
+            class,
+            text: format!("{name}: {}", say(value)),
+            width: value / all.max(f64::MIN_POSITIVE) * 100.0,
+        };
+        Bar {
+            name,
+            value: say(all),
+            note,
+            width: all / most * 100.0,
+            parts: parts.into_iter().map(part).collect(),
+        }
+    };
+    Figure { title, bars: bars.into_iter().map(bar).collect() }
+}
+
+/// Rows of one workload and number of threads, with a title.
+fn workloads(study: &Study) -> impl Iterator<Item = (String, Vec<&AreaRow>)> {
+    WORKLOADS.into_iter().flat_map(move |(workload, ..)| {
+        THREADS.into_iter().map(move |threads| {
+            let s = if threads == 1 { "" } else { "s" };
+            let of_it = |row: &&AreaRow| (row.workload, row.threads) == (workload, threads);
+            let rows = study.areas.iter().filter(of_it).collect();
+            (format!("{workload}, {threads} thread{s}"), rows)
+        })
+    })
+}
+
+const AREAS: [(&str, &str); 3] =
+    [("submission", "submission"), ("device", "device"), ("completion", "completion")];
+
+fn legend(keys: &[(&'static str, &'static str)]) -> Vec<Key> {
+    keys.iter().map(|&(class, name)| Key { class, name }).collect()
+}
+
+fn strings<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(String::from).into()
+}
+
+fn areas(study: &Study) -> Section {
+    let figures = workloads(study).map(|(title, rows)| {
+        let bar = |row: &&AreaRow| {
+            let means = [row.submission.mean, row.device_time.mean, row.completion.mean];
+            let parts = AREAS.iter().zip(means);
+            let parts =
+                parts.map(|((class, name), mean)| (class.to_string(), name.to_string(), mean));
+            let note =
+                format!("p99 {}, {:.1} % software", time(row.all.p99 as f64), row.software_percent);
+            (row.device.to_string(), parts.collect(), note)
+        };
+        figure(title, rows.iter().map(bar).collect(), time)
+    });
+    let mut table = Table {
+        caption: "All figures: mean, p50, p99 and p99.9 of each area".into(),
+        heading: strings([
+            "workload",
+            "device",
+            "requests/s",
+            "MiB/s",
+            "submission",
+            "device",
+            "completion",
+            "all",
+            "software %",
+            "J/GiB",
+            "mean W",
+            "command",
+        ]),
+        rows: Vec::new(),
+    };
+    let times =
+        |t: Times| [t.mean, t.p50 as f64, t.p99 as f64, t.p999 as f64].map(time).join(" · ");
+    for (title, rows) in workloads(study) {
+        table.rows.extend(rows.into_iter().map(|row| {
+            vec![
+                title.clone(),
+                row.device.into(),
+                format!("{:.0}", row.iops),
+                rate(row.mebibytes),
+                times(row.submission),
+                times(row.device_time),
+                times(row.completion),
+                times(row.all),
+                format!("{:.1}", row.software_percent),
+                format!("{:.2}", row.joules_per_gib),
+                format!("{:.2}", row.watts),
+                row.command.clone(),
+            ]
+        }));
+    }
+    Section {
+        id: "areas",
+        title: "Where the time goes",
+        about: "Mean time of one request on one device of each protocol: software down to the \
+                doorbell, the device, software back to the caller. Micron's workload list; each \
+                thread has one request in flight. Device time is the model's, software time is \
+                measured here.",
+        legend: legend(&AREAS),
+        figures: figures.collect(),
+        tables: vec![table],
+        ..Section::default()
+    }
+}
+
+fn software(study: &Study) -> Section {
+    let figures = workloads(study).map(|(title, rows)| {
+        let bar = |row: &&AreaRow| {
+            let parts = vec![
+                ("submission".into(), "submission".into(), row.submission.mean),
+                ("completion".into(), "completion".into(), row.completion.mean),
+            ];
+            (row.device.to_string(), parts, format!("{:.2} J/GiB", row.joules_per_gib))
+        };
+        figure(title, rows.iter().map(bar).collect(), time)
+    });
+    Section {
+        id: "software",
+        title: "The software's part",
+        about: "The same without the device, at a scale that shows it. On a machine with other work \
+                these are noise; what is judged is counted (below).",
+        legend: legend(&[AREAS[0], AREAS[2]]),
+        figures: figures.collect(),
+        ..Section::default()
+    }
+}
+
+fn equal(study: &Study) -> Section {
+    let figures = WORKLOADS.into_iter().enumerate().map(|(at, (workload, ..))| {
+        let mut bars = vec![(
+            "published".to_string(),
+            vec![("mark".to_string(), "Micron's result".to_string(), PUBLISHED_PERCENT[at])],
+            String::new(),
+        )];
+        for column in &study.equal {
+            let (Some(ahead), Some([ufs, nvme])) = (column.ahead_percent[at], column.costs_us[at])
+            else {
+                continue;
+            };
+            let note = format!("{ahead:+.1} %; UFS {ufs:.2} us, NVMe {nvme:.2} us");
+            let parts = vec![("s0".to_string(), column.name.to_string(), ahead.max(0.0))];
+            bars.push((column.name.to_string(), parts, note));
+        }
+        let title = format!("{workload}, device {} us", DEVICE_US[at]);
+        figure(title, bars, |percent| format!("{percent:.1} %"))
+    });
+    let mut notes: Vec<String> =
+        study.equal.iter().map(|column| format!("{}: {}.", column.name, column.source)).collect();
+    notes.push(NOT_COMPARED.into());
+    Section {
+        id: "equal",
+        title: "An equal device: NVMe ahead of UFS",
+        about: "Micron's method: the software of each protocol on one assumed device. A bar is by how \
+                much NVMe is ahead; none is where UFS is as fast or faster.",
+        figures: figures.collect(),
+        notes,
+        ..Section::default()
+    }
+}
+
+fn flash(study: &Study) -> Section {
+    let figures = |rows: &[Row]| -> Vec<Figure> {
+        let one = |row: &Row| {
+            let bar = |(number, value): (usize, &board::Value)| {
+                let parts = vec![(format!("s{number}"), value.device.to_string(), value.figure)];
+                (value.device.to_string(), parts, format!("{:.2} J/GiB", value.joules_per_gib))
+            };
+            let unit = row.unit;
+            let bars = row.values.iter().enumerate().map(bar).collect();
+            figure(row.what.to_string(), bars, |figure| format!("{} {unit}", rate(figure)))
+        };
+        rows.iter().map(one).collect()
+    };
+    let mut all = figures(&study.board.same_flash);
+    let game = study.board.game.iter().enumerate().map(|(number, value)| {
+        let parts = vec![(format!("s{number}"), value.device.to_string(), value.figure)];
+        (value.device.to_string(), parts, format!("{:.2} J/GiB", value.joules_per_gib))
+    });
+    all.push(figure("game load, shorter is better".into(), game.collect(), |s| {
+        format!("{s:.2} s")
+    }));
+    all.extend(figures(&study.board.queue));
+    let rows = study.board.same_flash.iter().chain(&study.board.queue);
+    let cell = |value: &board::Value, what: &str, unit: &str| {
+        vec![
+            what.to_string(),
+            value.device.into(),
+            format!("{} {unit}", rate(value.figure)),
+            time(value.mean_nanos),
+            format!("{:.2}", value.joules_per_gib),
+            value.command.clone(),
+        ]
+    };
+    let mut cells: Vec<Vec<String>> = rows
+        .flat_map(|row| row.values.iter().map(|value| cell(value, row.what, row.unit)))
+        .collect();
+    for value in &study.board.game {
+        let mut row = cell(value, "game load", "");
+        (row[2], row[3]) = (format!("{:.2} s", value.figure), "-".into());
+        cells.push(row);
+    }
+    let caption = "All figures".into();
+    let heading = strings(["workload", "device", "rate", "mean", "J/GiB", "command"]);
+    Section {
+        id: "flash",
+        title: "One flash behind three protocols",
+        about: "The flash and firmware of the UFS part of an RK3576 board behind UFS (HS-G3, two lanes, \
+                both directions at once, a queue), eMMC (HS400, one direction at a time, no queue) and \
+                NVMe (PCIe 2, one lane); no software. The last seven are an eMMC with and without its \
+                queue. Published for UFS: 333 MiB/s written, 755 read; claimed: full duplex, a queue, \
+                games that load in a third of the time.",
+        figures: all,
+        tables: vec![Table { caption, heading, rows: cells }],
+        listing: Some(board::game_file()),
+        ..Section::default()
+    }
+}
+
+fn day(study: &Study) -> Section {
+    let bars = study.days.iter().flat_map(|day| {
+        let bar = |name: String, milliwatts: f64, class: &str, note: String| {
+            (name, vec![(class.to_string(), "mean power".to_string(), milliwatts)], note)
+        };
+        [
+            bar(format!("{}, awake", day.device), day.awake_milliwatts, "s1", String::new()),
+            bar(
+                format!("{}, asleep", day.device),
+                day.asleep_milliwatts,
+                "s0",
+                format!("{:.0} % less: {}", day.saved_percent(), day.how),
+            ),
+        ]
+    });
+    let say = |milliwatts: f64| format!("{milliwatts:.1} mW");
+    let figures = vec![figure("Mean power of the device over the day".into(), bars.collect(), say)];
+    let joules = |value: f64| format!("{value:.1}");
+    let parts = study.days.iter().map(|day| Table {
+        caption: format!("{}: joules a day by phase ({}; {})", day.device, day.how, day.target),
+        heading: strings(["phase", "awake", "asleep"]),
+        rows: day
+            .parts
+            .iter()
+            .map(|part| {
+                vec![part.name.into(), joules(part.awake_joules), joules(part.asleep_joules)]
+            })
+            .collect(),
+    });
+    let phases = Table {
+        caption: "The day: bursts, their period and their job".into(),
+        heading: strings(["phase", "times", "every, s", "job"]),
+        rows: PHASES
+            .iter()
+            .map(|p| vec![p.name.into(), p.times.to_string(), p.every_s.to_string(), p.job.into()])
+            .collect(),
+    };
+    Section {
+        id: "day",
+        title: "A day of phone use",
+        about: "What hibern8, APST, DevSleep and eMMC sleep save. Claimed for UFS against eMMC: 10 % \
+                less power at work, 35 % over a day; against NVMe 30 to 90 minutes of a tablet's \
+                battery. Powers are in docs/energy.md, with what is assumed.",
+        figures,
+        tables: std::iter::once(phases).chain(parts).collect(),
+        ..Section::default()
+    }
+}
