@@ -6,8 +6,8 @@
 //!
 //! The hybrid clock counts what the software between two accesses took, by ticks. What the model
 //! itself computes is no software of the host and is left out; so is an interval longer than
-//! `timeline::PREEMPTED_NANOS`: no path of a stack takes that long between two accesses, so the operating
-//! system ran something else meanwhile.
+//! `timeline::PREEMPTED_NANOS`: no path of a stack takes that long between two accesses, so the
+//! operating system ran something else meanwhile.
 
 use alloc::rc::Rc;
 use core::cell::{Cell, RefCell};

@@ -61,18 +61,22 @@ pub struct Wanted {
     pub is_sync: bool,
 }
 
+/// How a name is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which<'a> {
+    /// By its number.
+    Number(u64),
+    /// In a folder, by what it is called there.
+    Name(u64, &'a [u8]),
+}
+
 /// Disks by name. Errors are the system's.
 pub trait Disks {
-    /// The name `name` in a folder.
+    /// What there is.
     ///
     /// # Errors
     /// `ENOENT`.
-    fn find(&mut self, folder: u64, name: &[u8]) -> Result<Entry, Failed>;
-    /// What there is of this number.
-    ///
-    /// # Errors
-    /// `ENOENT`.
-    fn entry(&mut self, number: u64) -> Result<Entry, Failed>;
+    fn entry(&mut self, which: Which<'_>) -> Result<Entry, Failed>;
     /// All names in a folder.
     ///
     /// # Errors
@@ -192,7 +196,7 @@ impl Filesystem for DiskDoor {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (owner, name) = (self.owner, name.as_bytes().to_vec());
-        self.ask(move |disks| match disks.find(parent.0, &name) {
+        self.ask(move |disks| match disks.entry(Which::Name(parent.0, &name)) {
             Ok(entry) => reply.entry(&NOT_AT_ALL, &attributes(&entry, owner), Generation(0)),
             Err(failed) => reply.error(errno(failed)),
         });
@@ -200,7 +204,7 @@ impl Filesystem for DiskDoor {
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let owner = self.owner;
-        self.ask(move |disks| match disks.entry(number.0) {
+        self.ask(move |disks| match disks.entry(Which::Number(number.0)) {
             Ok(entry) => reply.attr(&NOT_AT_ALL, &attributes(&entry, owner)),
             Err(failed) => reply.error(errno(failed)),
         });
@@ -228,7 +232,7 @@ impl Filesystem for DiskDoor {
     ) {
         let ours = self.owner;
         let is_changed = mode.is_some() || owner.is_some() || group.is_some();
-        self.ask(move |disks| match disks.entry(number.0) {
+        self.ask(move |disks| match disks.entry(Which::Number(number.0)) {
             Ok(_) if is_changed => reply.error(Errno::EPERM),
             Ok(entry) => {
                 let is_open = handle.is_some();
@@ -249,7 +253,7 @@ impl Filesystem for DiskDoor {
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        self.ask(move |disks| match disks.entry(number.0) {
+        self.ask(move |disks| match disks.entry(Which::Number(number.0)) {
             Ok(Entry { kind: EntryKind::Link(to), .. }) => reply.data(to.as_bytes()),
             Ok(_) => reply.error(Errno::EINVAL),
             Err(failed) => reply.error(errno(failed)),

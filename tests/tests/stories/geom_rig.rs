@@ -135,7 +135,7 @@ fn mistakes_are_one_line() {
     refused("geom --rig r.toml tree", folder, 2, cause);
     refused(&format!("bench --on {rig}:mirror/gm1"), folder, 2, "did you mean `mirror/gm0`?");
     refused(&format!("bench --on {rig}"), folder, 2, "say which provider");
-    refused(&format!("bench --on {rig}:ada0"), folder, 1, "in use by MIRROR gm0");
+    refused(&format!("bench --on {rig}:ada0"), folder, 1, "open for writing by MIRROR gm0");
     refused(
         &format!("bench --clock real --on {rig}:mirror/gm0"),
         folder,

@@ -62,8 +62,8 @@ pub(crate) struct Arguments {
     /// how. What it says is made where it is not there. Can be given several times.
     #[arg(long, value_name = "FILE")]
     rig: Vec<PathBuf>,
-    /// Do it on a graph that is mounted: by the folder that it is mounted on, or by its socket. With
-    /// `mount`: where its socket is to be.
+    /// Do it on a graph that is mounted: by the folder that it is mounted on, or by its socket.
+    /// With `mount`: where its socket is to be.
     #[arg(long, value_name = "DIR|SOCKET")]
     socket: Option<PathBuf>,
     /// Write over metadata and volumes of others.
@@ -79,9 +79,9 @@ pub(crate) struct Arguments {
 /// Options of `geom mount`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Every provider is a file: DIR/da0, DIR/mirror/gm0p1. Who has one open for writing has it as a device:
-others may be refused, and what was tasted from it comes back when it is closed. Changes are safe
-after fsync, and when the file is closed.
+Every provider is a file: DIR/da0, DIR/mirror/gm0p1. Who has one open for writing has it as a
+device: others may be refused, and what was tasted from it comes back when it is closed. Changes are
+safe after fsync, and when the file is closed.
 Examples:
   flysch geom mount nas.toml /mnt/rig
   mkfs.ext4 /mnt/rig/mirror/gm0p1

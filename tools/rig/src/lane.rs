@@ -121,6 +121,10 @@ pub(crate) struct MemoryPlan {
 /// Parts start at pages.
 const PAGE: usize = 4096;
 
+/// Device address at which modelled machines show their memory: not 0, so that a forgotten
+/// address is found out.
+pub(crate) const MEMORY_ADDRESS: u64 = 0x1_0000_0000;
+
 /// Bytes of the requests' part.
 pub(crate) fn data_bytes(needs: &Needs) -> usize {
     (needs.memory * usize::from(needs.lanes.max(1))).next_multiple_of(PAGE)

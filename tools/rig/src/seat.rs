@@ -6,8 +6,7 @@ use flysch_api::machine::{DmaRegion, Identity};
 use flysch_models::machine::{Inline, Mode, Model, Timeline};
 use flysch_models::store::{FileStore, Store};
 
-use crate::lane::MemoryPlan;
-use crate::ufs::MEMORY_ADDRESS;
+use crate::lane::{MEMORY_ADDRESS, MemoryPlan};
 
 /// A disk of a controller that has several: a logical unit, a namespace, what is at a port.
 #[derive(Debug)]

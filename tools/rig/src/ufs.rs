@@ -38,9 +38,6 @@ use crate::target::{
 
 /// Size of a modelled logical unit where nothing else says it.
 pub(crate) const MODEL_SIZE: u64 = 4 << 30;
-/// Device address at which modelled machines show their memory: not 0, so that a forgotten
-/// address is found out.
-pub(crate) const MEMORY_ADDRESS: u64 = 0x1_0000_0000;
 
 /// The pace of a threaded model that keeps to real time.
 const REAL_TIME: u32 = 1000;

@@ -1,8 +1,8 @@
 //! The time of modelled machines: one machine's alone, or that of several.
 //!
 //! Where one of several waits alone, as a driver does at bring-up, time passes for all; the others
-//! catch up when they are next looked at. Who drives all of them waits on the timeline itself, which
-//! moves time to whatever happens first anywhere.
+//! catch up when they are next looked at. Who drives all of them waits on the timeline itself,
+//! which moves time to whatever happens first anywhere.
 
 use alloc::rc::{Rc, Weak};
 use alloc::vec::Vec;

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use flysch_api::block;
 use flysch_files::SocketFile;
-use flysch_fuse::disks::{Disks, Ender, Entry, EntryKind, Job, Sender, Wanted, mount_disks};
+use flysch_fuse::disks::{Disks, Ender, Entry, EntryKind, Job, Sender, Wanted, Which, mount_disks};
 use flysch_fuse::{Ended, Mounted, Options};
 use flysch_geom::{Access, ConsumerId, Error, Io, Kind, Provider, ProviderId};
 use rustix::io::Errno;
@@ -302,7 +302,7 @@ impl Mount {
     }
 }
 
-impl Disks for Mount {
+impl Mount {
     fn find(&mut self, folder: u64, name: &[u8]) -> Result<Entry, Errno> {
         let name = std::str::from_utf8(name).map_err(|_| Errno::NOENT)?;
         if folder == ROOT && name == LINK {
@@ -319,7 +319,7 @@ impl Disks for Mount {
         Err(Errno::NOENT)
     }
 
-    fn entry(&mut self, number: u64) -> Result<Entry, Errno> {
+    fn of_number(&mut self, number: u64) -> Result<Entry, Errno> {
         match number {
             ROOT => Ok(Entry { number, kind: EntryKind::Folder }),
             SOCKET => Ok(self.link()),
@@ -334,6 +334,15 @@ impl Disks for Mount {
                 let (id, provider) = found.ok_or(Errno::NOENT)?;
                 Ok(self.disk(id, provider))
             }
+        }
+    }
+}
+
+impl Disks for Mount {
+    fn entry(&mut self, which: Which<'_>) -> Result<Entry, Errno> {
+        match which {
+            Which::Number(number) => self.of_number(number),
+            Which::Name(folder, name) => self.find(folder, name),
         }
     }
 

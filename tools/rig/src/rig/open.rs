@@ -17,12 +17,12 @@ use super::file::{Controller, Disk, RigFile};
 use super::lane::{CONTROL, DiskLane, StackClock};
 use crate::error::Error;
 use crate::image::Image;
-use crate::lane::data_bytes;
+use crate::lane::{MEMORY_ADDRESS, data_bytes};
 use crate::open::Needs;
 use crate::seat::{Seat, Shared, Unit};
 use crate::stack::Stack;
 use crate::target::{ClockKind, FileTarget, Target};
-use crate::ufs::{MEMORY_ADDRESS, MODEL_SIZE};
+use crate::ufs::MODEL_SIZE;
 use crate::{ahci, emmc, nvme, ufs};
 
 /// Why a disk of a rig could not be opened.
@@ -223,24 +223,14 @@ impl Opening<'_> {
                 timeline: Rc::clone(timeline),
             }),
         };
-        let (mut stacks, mut found) = (Vec::new(), Vec::new());
-        let real = RealClock::new();
+        let (mut stacks, mut found, real) = (Vec::new(), Vec::new(), RealClock::new());
         for controller in &rig.controllers {
             let units = self.units(controller)?;
             let stack = Stack::open_model(&controller.target, &self.needs, &mut seat(units));
             let mut stack = stack.map_err(|cause| self.failed(&controller.name, cause))?;
             let each = (stack.lanes() / controller.disks.len()).max(1);
             let stack = Rc::new(RefCell::new(stack));
-            for (at, &disk) in controller.disks.iter().enumerate() {
-                let lanes = (at * each..(at + 1) * each).map(|lane| DiskLane::new(&stack, lane));
-                let there = &rig.disks[disk];
-                let name = match there.paths {
-                    1 => there.name.clone(),
-                    _ => format!("{}/{}", controller.name, there.name),
-                };
-                let source = Source::Lanes(lanes.collect());
-                found.push((disk, OpenDisk { name, serial: there.serial.clone(), source }));
-            }
+            found.extend(self.disks_of(controller, &stack, each));
             stacks.push(stack);
         }
         for (disk, target) in &alone {
@@ -253,18 +243,8 @@ impl Opening<'_> {
             found.push((self.place(disk), self.told(disk, Source::Lanes(lanes))));
             stacks.push(stack);
         }
-        let images = rig.disks.iter().filter(|disk| disk.paths == 0 && disk.target.is_none());
-        for disk in images.filter(|_| !lanes) {
-            let path = disk.image.as_deref().expect("the file was checked");
-            if let (Some(size), false) = (disk.size, path.exists()) {
-                let made = crate::image::make(path, size).map_err(|fault| {
-                    let image = crate::image::ImageError { path: path.into(), fault: fault.into() };
-                    self.failed(&disk.name, image)
-                })?;
-                self.made.push(made);
-            }
-            let source = Source::Image(path.to_path_buf(), disk.sector);
-            found.push((self.place(disk), self.told(disk, source)));
+        if !lanes {
+            found.extend(self.images()?);
         }
         found.sort_by_key(|(place, _)| *place);
         let clock = match (timeline, &stacks[..]) {
@@ -280,6 +260,44 @@ impl Opening<'_> {
             made: std::mem::take(&mut self.made),
             _kept: std::mem::take(&mut self.kept),
         })
+    }
+
+    /// The disks of a controller, each with so many lanes, and their places in the file.
+    fn disks_of<'s>(
+        &'s self,
+        controller: &'s Controller,
+        stack: &'s Rc<RefCell<Stack>>,
+        each: usize,
+    ) -> impl Iterator<Item = (usize, OpenDisk)> + 's {
+        controller.disks.iter().enumerate().map(move |(at, &disk)| {
+            let lanes = (at * each..(at + 1) * each).map(|lane| DiskLane::new(stack, lane));
+            let there = &self.rig.disks[disk];
+            let name = match there.paths {
+                1 => there.name.clone(),
+                _ => format!("{}/{}", controller.name, there.name),
+            };
+            let source = Source::Lanes(lanes.collect());
+            (disk, OpenDisk { name, serial: there.serial.clone(), source })
+        })
+    }
+
+    /// Disks that are files and are told as such.
+    fn images(&mut self) -> Result<Vec<(usize, OpenDisk)>, RigError> {
+        let mut found = Vec::new();
+        let all = self.rig.disks.iter();
+        for disk in all.filter(|disk| disk.paths == 0 && disk.target.is_none()) {
+            let path = disk.image.as_deref().expect("the file was checked");
+            if let (Some(size), false) = (disk.size, path.exists()) {
+                let made = crate::image::make(path, size).map_err(|fault| {
+                    let image = crate::image::ImageError { path: path.into(), fault: fault.into() };
+                    self.failed(&disk.name, image)
+                })?;
+                self.made.push(made);
+            }
+            let source = Source::Image(path.to_path_buf(), disk.sector);
+            found.push((self.place(disk), self.told(disk, source)));
+        }
+        Ok(found)
     }
 
     fn place(&self, disk: &Disk) -> usize {
