@@ -76,7 +76,7 @@ pub const PHASES: [Phase; 8] = [
         job: "rw=write bs=512k iodepth=8 size=1g number_ios=400 zero_buffers",
     },
     Phase {
-        name: "games loaded, 1 GiB",
+        name: "games loaded, half a GiB",
         times: 3,
         every_s: 30.0,
         job: "rw=randread bssplit=512k/25:4k/75 iodepth=8 size=1g number_ios=8000",
