@@ -1,10 +1,11 @@
 //! How requests get from those who want them to the disks: by calls, or over queues and threads.
 //!
 //! A. Motin's experiment with FreeBSD's GEOM and CAM of 2013: 16 disks on 4 controllers, each disk
-//! with two paths, a stripe over all of them, reads of 512 bytes. Before, a request went over queues
-//! from its caller to a thread for the way down (`g_down`), to the controller, whose lock everybody
-//! took, and over a thread for the way up (`g_up`) back. After, the caller goes all the way by calls.
-//! Here both stand beside each other: the same disks, the same [`Way`] through the block layer.
+//! with two paths, a stripe over all of them, reads of 512 bytes. Before, a request went over
+//! queues from its caller to a thread for the way down (`g_down`), to the controller, whose lock
+//! everybody took, and over a thread for the way up (`g_up`) back. After, the caller goes all the
+//! way by calls. Here both stand beside each other: the same disks, the same [`Way`] through the
+//! block layer.
 
 mod channel;
 mod disks;
@@ -308,8 +309,8 @@ pub fn table(count: u64, service: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// docs/bench.md shows this table, with rows that agree with themselves and with what is said of
-    /// them: more than twice as fast, more than a million a second.
+    /// docs/bench.md shows this table, with rows that agree with themselves and with what is said
+    /// of them: more than twice as fast, more than a million a second.
     #[test]
     fn the_documentation_has_the_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench.md");

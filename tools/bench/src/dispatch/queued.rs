@@ -1,8 +1,8 @@
 //! The way of requests before: queues, and threads between them.
 //!
 //! Caller, `g_down`, a thread for the interrupts of each controller, `g_up`, caller: each waits for
-//! the one before it. `g_down` takes the lock of the controller for each request, and its thread for
-//! what has come.
+//! the one before it. `g_down` takes the lock of the controller for each request, and its thread
+//! for what has come.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! A disk of several paths that break and come back while requests are under way: none fails while a
-//! path lives, and nothing that was flushed is lost.
+//! A disk of several paths that break and come back while requests are under way: none fails while
+//! a path lives, and nothing that was flushed is lost.
 
 use std::panic;
 
