@@ -30,7 +30,10 @@ ours() { # NUMBER... -- WORDS: flysch geom on these disks
     while [ "$1" != -- ]; do disks="$disks -f $1.img,name=d$1,serial=/dev/loop$1"; shift; done
     shift; flysch geom $disks "$@"
 }
-name() { ours "$@" -- --json raid list | perl -0ne 'print $1 if /"name": "((?:Intel|DDF)-[0-9a-f]+)"/'; }
+name() {
+    ours "$@" -- --json raid list |
+        perl -0ne 'print $1 if /"name": "((?:Intel|DDF)-[0-9a-f]+)"/'
+}
 attach() { local n; for n in "$@"; do losetup /dev/loop$n $n.img; done; }
 wait_for() { # WORDS: until they are so
     local tries=0

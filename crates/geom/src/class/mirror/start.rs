@@ -142,12 +142,7 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     let (kept, small): (Vec<Disk>, Vec<Disk>) = state.disks.drain(..).partition(has_room);
     state.disks = kept;
     if is_whole(&best) {
-        for disk in state.disks.iter_mut().filter(|disk| has_all(&disk.metadata)) {
-            if disk.metadata.sync_id >= sync {
-                disk.metadata.disk_flags &= !disk_flags::SYNCHRONIZING;
-                (disk.metadata.sync_id, disk.metadata.sync_offset) = (sync, 0);
-            }
-        }
+        believe_ends(&mut state.disks, sync);
     }
     let mut surplus = Vec::new();
     while state.disks.len() > usize::from(state.common.all) {
@@ -190,6 +185,16 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     graph.say(line);
     if let Err(error) = graph.new_provider(geom, format!("mirror/{}", common.name), shape) {
         graph.say(format!("MIRROR: {error}"));
+    }
+}
+
+/// Beside a whole component those are whole that were rebuilt to their end and do not say so yet.
+fn believe_ends(disks: &mut [Disk], sync: u32) {
+    for disk in disks.iter_mut().filter(|disk| has_all(&disk.metadata)) {
+        if disk.metadata.sync_id >= sync {
+            disk.metadata.disk_flags &= !disk_flags::SYNCHRONIZING;
+            (disk.metadata.sync_id, disk.metadata.sync_offset) = (sync, 0);
+        }
     }
 }
 

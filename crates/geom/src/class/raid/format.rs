@@ -104,6 +104,9 @@ pub trait Making {
     /// What cannot be.
     fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error>;
 
+    /// Bytes that volumes can use of a disk of this size.
+    fn room(&self, size: u64) -> u64;
+
     /// Adds a volume over all disks of an array.
     ///
     /// # Errors
@@ -137,9 +140,6 @@ pub trait Writing: Format + Making {
         let _ = array;
         None
     }
-
-    /// Bytes that volumes can use of a disk of this size.
-    fn room(&self, size: u64) -> u64;
 
     /// Whether a disk is a spare of any array.
     fn is_spare(&self, graph: &mut Graph, provider: ProviderId) -> bool {

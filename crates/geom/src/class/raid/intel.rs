@@ -389,6 +389,10 @@ impl Format for Intel {
 }
 
 impl Making for Intel {
+    fn room(&self, size: u64) -> u64 {
+        size.saturating_sub(4096)
+    }
+
     fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error> {
         if disks.is_empty() || disks.len() > DISKS_MAX {
             let cause = format!("has {} disks; 1 to {DISKS_MAX} can be", disks.len());
@@ -507,10 +511,6 @@ impl Intel {
 }
 
 impl Writing for Intel {
-    fn room(&self, size: u64) -> u64 {
-        size.saturating_sub(4096)
-    }
-
     fn is_spare(&self, graph: &mut Graph, provider: ProviderId) -> bool {
         let Ok(Some(whole)) = self.bytes(graph, provider) else { return false };
         let Some(known) = serial(graph, provider).map(|text| identities(&text)) else {

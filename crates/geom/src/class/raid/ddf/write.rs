@@ -229,7 +229,40 @@ fn room(array: &Array) -> (u64, u64) {
     (start, least.saturating_sub(start) / GRAIN * GRAIN)
 }
 
+/// Where a wanted volume begins on each disk, and the sectors that it has there.
+fn place(array: &Array, wanted: &Wanted<'_>) -> Result<(u64, u64), Error> {
+    let wrong = |cause: String| Error::invalid(wanted.name, cause);
+    let name = wanted.name;
+    if !(1..=16).contains(&name.len()) || name.chars().any(|it| it.is_control() || it == '/') {
+        return Err(wrong("a name has 1 to 16 bytes".into()));
+    }
+    if array.volumes.iter().any(|volume| volume.name == name) {
+        return Err(Error::new(Kind::Exists, name, "there is a volume of this name already"));
+    }
+    let strip = wanted.strip / SECTOR;
+    let is_whole = wanted.strip.is_multiple_of(SECTOR) && strip.is_power_of_two();
+    if !is_whole || !(8..=2048).contains(&strip) {
+        return Err(wrong("a strip has 4 KiB to 1 MiB, a power of two".into()));
+    }
+    let (start, most) = room(array);
+    let blocks = match wanted.size {
+        None => most,
+        Some(size) if size.is_multiple_of(SECTOR) => size / SECTOR / GRAIN * GRAIN,
+        Some(size) => return Err(wrong(format!("{size} bytes are no whole sectors"))),
+    };
+    if blocks == 0 || blocks > most {
+        let (size, most) = (blocks * SECTOR, most * SECTOR);
+        let cause = format!("{size} bytes of each disk are wanted, {most} are free");
+        return Err(Error::new(Kind::NoSpace, name, cause));
+    }
+    Ok((start, blocks))
+}
+
 impl Making for Ddf {
+    fn room(&self, size: u64) -> u64 {
+        size.saturating_sub(RESERVED)
+    }
+
     fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error> {
         if disks.is_empty() || disks.len() > 15 {
             let cause = format!("has {} disks; 1 to 15 can be", disks.len());
@@ -273,29 +306,8 @@ impl Making for Ddf {
         let Some((level, qualifier, parts)) = shape(wanted.level, count) else {
             return Err(wrong(format!("{} cannot have {count} disks", wanted.level.name())));
         };
-        let name = wanted.name;
-        if !(1..=16).contains(&name.len()) || name.chars().any(|it| it.is_control() || it == '/') {
-            return Err(wrong("a name has 1 to 16 bytes".into()));
-        }
-        if array.volumes.iter().any(|volume| volume.name == name) {
-            return Err(Error::new(Kind::Exists, name, "there is a volume of this name already"));
-        }
-        let strip = wanted.strip / SECTOR;
-        let is_whole = wanted.strip.is_multiple_of(SECTOR) && strip.is_power_of_two();
-        if !is_whole || !(8..=2048).contains(&strip) {
-            return Err(wrong("a strip has 4 KiB to 1 MiB, a power of two".into()));
-        }
-        let (start, most) = room(array);
-        let blocks = match wanted.size {
-            None => most,
-            Some(size) if size.is_multiple_of(SECTOR) => size / SECTOR / GRAIN * GRAIN,
-            Some(size) => return Err(wrong(format!("{size} bytes are no whole sectors"))),
-        };
-        if blocks == 0 || blocks > most {
-            let (size, most) = (blocks * SECTOR, most * SECTOR);
-            let cause = format!("{size} bytes of each disk are wanted, {most} are free");
-            return Err(Error::new(Kind::NoSpace, name, cause));
-        }
+        let (start, blocks) = place(array, wanted)?;
+        let (name, strip) = (wanted.name, wanted.strip / SECTOR);
         let data = match wanted.level {
             Level::Raid0 => count as u64,
             Level::Raid1 => 1,
@@ -434,10 +446,6 @@ impl Writing for Ddf {
         }
         let is_small = conf.controller.len() != ddf::SECTOR || conf.header.configuration_len == 0;
         is_small.then(|| "its sections are not as they are written here".into())
-    }
-
-    fn room(&self, size: u64) -> u64 {
-        size.saturating_sub(RESERVED)
     }
 
     fn is_torn(&self, _: &mut Graph, _: ProviderId, _: &Array) -> bool {
