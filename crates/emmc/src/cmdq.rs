@@ -127,8 +127,8 @@ impl<M: Machine> Core<M> {
         self.write(reg::SIGNAL_ENABLE, if self.options.interrupts { all } else { 0 });
     }
 
-    /// Pauses the lanes, and takes the bus from the engine once what it has is done, at `deadline` at
-    /// the latest.
+    /// Pauses the lanes, and takes the bus from the engine once what it has is done, at `deadline`
+    /// at the latest.
     ///
     /// If that fails the lanes run again: with [`Cause::InFlight`] because the engine still had
     /// tasks, with [`Error::Recovered`] because one of them failed or is overdue. What tells of it

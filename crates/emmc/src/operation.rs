@@ -193,7 +193,6 @@ impl<M: Machine> Core<M> {
     /// What this card lacks, or what makes no sense for it.
     fn check(&self, operation: &Operation) -> Result<(), Error> {
         let csd = &self.device.ext_csd;
-        let quirks = self.device.quirks;
         let unless = |has: bool, what| if has { Ok(()) } else { Err(Error::Unsupported(what)) };
         let emmc = self.device.kind == CardKind::Emmc;
         match operation {
@@ -245,16 +244,7 @@ impl<M: Machine> Core<M> {
                 self.check_range(*partition, *first, data.len() / SECTOR as usize)
             }
             Operation::Erase { kind, first, sectors } => {
-                let has = match kind {
-                    EraseKind::Erase => true,
-                    EraseKind::Trim => self.device.has_trim(),
-                    EraseKind::Discard => csd.has_discard(),
-                    EraseKind::SecureErase | EraseKind::SecureTrim => {
-                        csd.byte(ext_csd::SEC_FEATURE_SUPPORT) & sec_feature::SECURE_ERASE != 0
-                            && !quirks.has(CardQuirk::NoSecure)
-                    }
-                };
-                unless(has, "this kind of erase")?;
+                unless(self.has_erase(*kind), "this kind of erase")?;
                 self.check_erase(*kind, *first, *sectors)
             }
             Operation::SelectPartition(access) => {
@@ -263,6 +253,19 @@ impl<M: Machine> Core<M> {
                 if there && usable { Ok(()) } else { Err(Cause::NoPartition(*access).into()) }
             }
             _ => Ok(()),
+        }
+    }
+
+    fn has_erase(&self, kind: EraseKind) -> bool {
+        let csd = &self.device.ext_csd;
+        match kind {
+            EraseKind::Erase => true,
+            EraseKind::Trim => self.device.has_trim(),
+            EraseKind::Discard => csd.has_discard(),
+            EraseKind::SecureErase | EraseKind::SecureTrim => {
+                csd.byte(ext_csd::SEC_FEATURE_SUPPORT) & sec_feature::SECURE_ERASE != 0
+                    && !self.device.quirks.has(CardQuirk::NoSecure)
+            }
         }
     }
 
@@ -302,9 +305,9 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Does something that needs the bus, with the lanes paused, once the bus is free, at `deadline`
-    /// at the latest; with `leaves` the card is taken out of its queueing mode meanwhile. The lanes
-    /// run again whatever comes of it.
+    /// Does something that needs the bus, with the lanes paused, once the bus is free, at
+    /// `deadline` at the latest; with `leaves` the card is taken out of its queueing mode
+    /// meanwhile. The lanes run again whatever comes of it.
     pub(crate) fn with_bus<T>(
         &mut self,
         (leaves, deadline): (bool, Option<Instant>),

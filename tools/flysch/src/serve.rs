@@ -26,7 +26,8 @@ The client is a virtual machine monitor; QEMU 11 or later takes the device with
   -object memory-backend-memfd,id=m0,size=1G,share=on -machine memory-backend=m0 -m 1G
   -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'
 The guest's own driver (Linux: ufshcd-pci, nvme, ahci, sdhci-pci) finds it. `flysch serve-ctl`
-injects faults meanwhile, over SOCKET.ctl. The command ends by SIGTERM or Ctrl-C and takes its sockets away.")]
+injects faults meanwhile, over SOCKET.ctl. The command ends by SIGTERM or Ctrl-C and takes its
+sockets away.")]
 pub(crate) struct Arguments {
     /// The device: `ufs`, `nvme`, `ahci` or `emmc` with its keys. Time is real; faults count from
     /// power on.

@@ -5,10 +5,10 @@ use flysch_api::machine::Instant;
 
 use super::Way;
 use super::fan::{Kind, lowest};
-use super::faults::Fate;
 use super::jobs::{Jobs, Stage, join, owner, token};
 use super::lane::Lane;
 use super::mirror::Mirror;
+use super::paths::Paths;
 use super::plan::{Edge, Plan, TOP};
 use crate::class::mirror::is_components;
 use crate::class::multipath::is_paths;
@@ -53,6 +53,13 @@ struct Below<'a, D> {
     jobs: &'a mut Jobs,
 }
 
+impl<'a, D> Below<'a, D> {
+    #[inline(always)]
+    fn new(edges: &'a mut [Edge], lanes: &'a mut [Lane<D>], jobs: &'a mut Jobs) -> Self {
+        Self { edges, lanes, jobs }
+    }
+}
+
 impl<D: Device> Way<D> {
     /// Sends a request down a branch, to `offset` there. It comes from the caller if the branch is
     /// the first one, else from a job.
@@ -85,28 +92,14 @@ impl<D: Device> Way<D> {
         (from, level): (u32, u8),
         now: Instant,
     ) -> Result<(), Refused> {
-        let operation = request.operation;
         let stage = loop {
             let Plan { fans, edges, .. } = &mut self.plan;
             let Some(place) = fans.get_mut(fan as usize) else { return Err(Refused::Full) };
             let (member, there, room) = match &mut place.kind {
                 Kind::Mirror(mirror) => {
-                    let below = Below {
-                        edges: &mut edges[..],
-                        lanes: &mut self.lanes,
-                        jobs: &mut self.jobs,
-                    };
+                    let below = Below::new(&mut edges[..], &mut self.lanes, &mut self.jobs);
                     let numbers = (fan, place.first, level);
-                    let begun = if operation == Operation::Read {
-                        if request.length > mirror.slice {
-                            break Stage::Pieces(0);
-                        }
-                        let reader = mirror.first_reader(below.edges, place.first, offset);
-                        let chosen = (reader, is_components as _);
-                        ask(chosen, numbers, (request, offset), below, now)
-                    } else {
-                        change(mirror, numbers, (request, offset), below, now)
-                    };
+                    let begun = to_mirror(mirror, numbers, (request, offset), below, now);
                     match begun {
                         Begun::Taken if from == TOP => {
                             place.whole.count(request);
@@ -124,14 +117,8 @@ impl<D: Device> Way<D> {
                     return Ok(());
                 }
                 Kind::Paths(paths) => {
-                    let below = Below {
-                        edges: &mut edges[..],
-                        lanes: &mut self.lanes,
-                        jobs: &mut self.jobs,
-                    };
-                    let path = paths.choose(operation, (below.edges, place.first), 0);
-                    let chosen = (path.map(|path| place.first + path), is_paths as _);
-                    match ask(chosen, (fan, place.first, level), (request, offset), below, now) {
+                    let below = Below::new(&mut edges[..], &mut self.lanes, &mut self.jobs);
+                    match by_path(paths, (fan, place.first, level), (request, offset), below, now) {
                         Begun::Refused(refused) => return Err(refused),
                         Begun::Slowly(stage) => break stage,
                         Begun::Taken | Begun::GoesOn(_) => {}
@@ -140,13 +127,12 @@ impl<D: Device> Way<D> {
                     self.count(from, above, request);
                     return Ok(());
                 }
-                _ if operation == Operation::Flush => break place.to_each(),
+                _ if request.operation == Operation::Flush => break place.to_each(),
                 Kind::Stripe(stripe) => stripe.place(offset),
                 Kind::Concat(concat) => concat.place(offset),
-                Kind::Faults(chance) => match chance.decide(operation) {
-                    Fate::Passes => (0, offset, u64::MAX),
-                    Fate::Fails(error) => break Stage::Fails(error),
-                    Fate::Waits(nanos) => break Stage::Waits(now.after_nanos(nanos)),
+                Kind::Faults(chance) => match chance.stage(request.operation, now) {
+                    None => (0, offset, u64::MAX),
+                    Some(stage) => break stage,
                 },
             };
             if request.length > room {
@@ -167,6 +153,18 @@ impl<D: Device> Way<D> {
             }
             return Ok(());
         };
+        self.slowly(fan, (request, offset), (stage, from, level), now)
+    }
+
+    /// A request that becomes a job there, which begins with `stage`.
+    #[inline(always)]
+    fn slowly(
+        &mut self,
+        fan: u32,
+        (request, offset): (&Request, u64),
+        (stage, from, level): (Stage, u32, u8),
+        now: Instant,
+    ) -> Result<(), Refused> {
         if level == 0 {
             self.geometry.check(request).map_err(Refused::Invalid)?;
         }
@@ -264,6 +262,40 @@ impl<D: Device> Way<D> {
 
 /// Marks a branch that what came down it was counted on already.
 const AGAIN: u32 = 1 << 31;
+
+/// A request begins at several paths.
+#[inline(always)]
+fn by_path<D: Device>(
+    paths: &mut Paths,
+    (fan, first, level): (u32, u32, u8),
+    (request, offset): (&Request, u64),
+    below: Below<'_, D>,
+    now: Instant,
+) -> Begun {
+    let path = paths.choose(request.operation, (below.edges, first), 0);
+    let chosen = (path.map(|path| first + path), is_paths as _);
+    ask(chosen, (fan, first, level), (request, offset), below, now)
+}
+
+/// A request begins at a mirror: a read at the half that is chosen for it, a change at all of them.
+#[inline(always)]
+fn to_mirror<D: Device>(
+    mirror: &mut Mirror,
+    (fan, first, level): (u32, u32, u8),
+    (request, offset): (&Request, u64),
+    below: Below<'_, D>,
+    now: Instant,
+) -> Begun {
+    let numbers = (fan, first, level);
+    if request.operation != Operation::Read {
+        return change(mirror, numbers, (request, offset), below, now);
+    }
+    if request.length > mirror.slice {
+        return Begun::Slowly(Stage::Pieces(0));
+    }
+    let reader = mirror.first_reader(below.edges, first, offset);
+    ask((reader, is_components as _), numbers, (request, offset), below, now)
+}
 
 /// A request that one member does, down this branch: it becomes a job when that one has taken it.
 /// What it is told of errors: whether they are the member's.

@@ -1,16 +1,10 @@
 //! Requests that are made to fail or to wait.
 
-use flysch_api::block::{Error, Operation};
+use flysch_api::block::Operation;
+use flysch_api::machine::Instant;
 
+use super::jobs::Stage;
 use crate::route::Faults;
-
-/// What chance says of one.
-pub(super) enum Fate {
-    Passes,
-    Fails(Error),
-    /// It waits so many nanoseconds.
-    Waits(u64),
-}
 
 /// Chance, and what it has said so far.
 #[derive(Clone, Debug)]
@@ -31,12 +25,12 @@ impl Chance {
         (self.random >> 16) as u32 % 100
     }
 
-    /// Of one request. Only reads and writes have it.
-    pub(super) fn decide(&mut self, operation: Operation) -> Fate {
+    /// What a request begins with that fails or waits. Only reads and writes do.
+    pub(super) fn stage(&mut self, operation: Operation, now: Instant) -> Option<Stage> {
         let which = match operation {
             Operation::Read => 0,
             Operation::Write => 1,
-            Operation::Flush | Operation::Delete => return Fate::Passes,
+            Operation::Flush | Operation::Delete => return None,
         };
         let (fails, waits) = (self.percent(), self.percent());
         let faults = &mut self.faults;
@@ -45,9 +39,9 @@ impl Chance {
             faults.pass_first = faults.pass_first.saturating_sub(1);
             if !is_early && fails < faults.fail[which] && faults.fail_only != Some(0) {
                 faults.fail_only = faults.fail_only.map(|left| left - 1);
-                return Fate::Fails(faults.error);
+                return Some(Stage::Fails(faults.error));
             }
         }
-        if waits < faults.delay[which] { Fate::Waits(faults.delay_nanos) } else { Fate::Passes }
+        (waits < faults.delay[which]).then(|| Stage::Waits(now.after_nanos(faults.delay_nanos)))
     }
 }

@@ -127,6 +127,17 @@ impl Job {
         failure: None,
     };
 
+    /// Whether it need not wait any more; then it begins.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        if let Stage::Waits(until) = self.stage {
+            if now < until {
+                return false;
+            }
+            self.stage = Stage::Pieces(0);
+        }
+        true
+    }
+
     pub(super) fn fail(&mut self, error: Error) {
         self.result = self.result.and(Err(error));
     }

@@ -106,6 +106,22 @@ impl Paths {
         if self.consumers.is_empty() { Error::Gone } else { Error::WriteProtected }
     }
 
+    /// As [`choose`](Self::choose), for a request that other paths failed, of which `gone` are no
+    /// more.
+    pub(super) fn choose_again(
+        &mut self,
+        operation: Operation,
+        below: (&[Edge], u32),
+        (tried, gone): (u64, u64),
+    ) -> Option<u32> {
+        let found = self.choose(operation, below, tried);
+        if found.is_none() && tried != 0 {
+            // The next request may try those again that had time to recover.
+            self.restore_but(gone);
+        }
+        found
+    }
+
     /// If no path is good those are tried again that are not in `but`, or the only one.
     pub(super) fn restore_but(&mut self, but: u64) {
         let all = self.all();

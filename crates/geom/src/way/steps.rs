@@ -233,11 +233,8 @@ impl<D: Device> Way<D> {
         let send = |member: u32, request: Request| Next::Send { member: Some(member), request };
         let Plan { fans, edges, .. } = &mut self.plan;
         let mut kind = fans.get_mut(job.fan as usize).map(|fan| &mut fan.kind);
-        if let Stage::Waits(until) = job.stage {
-            if now < until {
-                return Next::Stall;
-            }
-            job.stage = Stage::Pieces(0);
+        if !job.is_due(now) {
+            return Next::Stall;
         }
         match &mut job.stage {
             Stage::Fails(error) => {
@@ -264,12 +261,8 @@ impl<D: Device> Way<D> {
                         (mirror.reader(edges, first, (request.offset, *tried)), Error::Gone)
                     }
                     Some(Kind::Paths(paths)) => {
-                        let found = paths.choose(request.operation, (edges, first), *tried);
-                        if found.is_none() && *tried != 0 {
-                            // The next request may try those again that had time to recover.
-                            paths.restore_but(*gone);
-                        }
-                        (found, paths.none())
+                        let asked = (*tried, *gone);
+                        (paths.choose_again(request.operation, (edges, first), asked), paths.none())
                     }
                     _ => return Next::End,
                 };

@@ -131,15 +131,8 @@ impl Device {
                 self.tray.is_locked = packet[4] & 1 != 0;
                 Ok(Vec::new())
             }
-            // One track of data, in logical blocks.
             code::READ_TOC if packet[1] & 2 == 0 && packet[2] & 0xF == 0 => {
-                let end = self.sectors().min(u32::MAX.into()) as u32;
-                let mut data = alloc::vec![0, 18, 1, 1];
-                for (number, lba) in [(1, 0), (LEAD_OUT, end)] {
-                    data.extend_from_slice(&[0, DATA_TRACK, number, 0]);
-                    data.extend_from_slice(&lba.to_be_bytes());
-                }
-                cut(data, usize::from(packet[7]) << 8 | usize::from(packet[8]))
+                cut(self.contents(), usize::from(packet[7]) << 8 | usize::from(packet[8]))
             }
             code::READ_TOC => Err(FIELD),
             code::REQUEST_SENSE => {
@@ -165,17 +158,31 @@ impl Device {
                     code::READ_10 => u32::from(packet[7]) << 8 | u32::from(packet[8]),
                     _ => be(6),
                 };
-                let lba = u64::from(be(2));
-                if count > SECTORS_MAX || lba + u64::from(count) > self.sectors() {
-                    return Err(OUT_OF_RANGE);
-                }
-                let mut data = alloc::vec![0; (count * DISC_SECTOR) as usize];
-                match self.store.get(lba << self.shift, &mut data) {
-                    Ok(()) => Ok(data),
-                    Err(_) => Err(MEDIUM),
-                }
+                self.read_disc(be(2).into(), count)
             }
             _ => Err(ILLEGAL),
+        }
+    }
+
+    /// The table of contents: one track of data, in logical blocks.
+    fn contents(&self) -> Vec<u8> {
+        let end = self.sectors().min(u32::MAX.into()) as u32;
+        let mut data = alloc::vec![0, 18, 1, 1];
+        for (number, lba) in [(1, 0), (LEAD_OUT, end)] {
+            data.extend_from_slice(&[0, DATA_TRACK, number, 0]);
+            data.extend_from_slice(&lba.to_be_bytes());
+        }
+        data
+    }
+
+    fn read_disc(&mut self, lba: u64, count: u32) -> Result<Vec<u8>, [u8; 3]> {
+        if count > SECTORS_MAX || lba + u64::from(count) > self.sectors() {
+            return Err(OUT_OF_RANGE);
+        }
+        let mut data = alloc::vec![0; (count * DISC_SECTOR) as usize];
+        match self.store.get(lba << self.shift, &mut data) {
+            Ok(()) => Ok(data),
+            Err(_) => Err(MEDIUM),
         }
     }
 }

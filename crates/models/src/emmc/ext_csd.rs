@@ -132,8 +132,8 @@ pub(super) fn switch(csd: &mut ExtCsd, argument: SwitchArgument, tasks: bool) ->
     Some(effect)
 }
 
-/// BOOT_WP_STATUS after this value of BOOT_WP: two bits for each boot partition, 1 until power goes,
-/// 2 for ever. What is protected stays so.
+/// BOOT_WP_STATUS after this value of BOOT_WP: two bits for each boot partition, 1 until power
+/// goes, 2 for ever. What is protected stays so.
 fn boot_protection(old: u8, value: u8) -> u8 {
     let bit = |n: u8| value >> n & 1 != 0;
     // With B_SEC_WP_SEL one partition is meant, which one is said beside each kind.

@@ -1,4 +1,3 @@
-
 use super::*;
 use flysch_api::data::Data;
 use flysch_api::machine::DmaSlice;

@@ -80,8 +80,8 @@ fn requests_go_where_fio_sends_them() {
     // With 19 degrees of freedom chi squared is above 60 once in 300,000 times.
     const LIMIT: f64 = 60.0;
     let folder = tempfile::tempdir().unwrap();
-    // What fio makes of zipf, pareto and normal is hashed, and hashes of two ranks may be one block:
-    // it cannot be compared place by place. `pattern/tests.rs` holds ours against their laws.
+    // What fio makes of zipf, pareto and normal is hashed, and hashes of two ranks may be one
+    // block: it cannot be compared place by place. `pattern/tests.rs` holds ours against the laws.
     for distribution in
         ["random", "zoned:50/5:30/15:20/80", "zoned:60/10:40/", "zoned_abs:90/400k:10/3m"]
     {

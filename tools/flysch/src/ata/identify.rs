@@ -117,102 +117,144 @@ fn physical(data: &Identify) -> u64 {
     }
 }
 
-impl Session<'_> {
-    pub(super) fn info(&mut self) -> Result<(), Failure> {
-        let data = self.identify()?;
+/// What `info` tells of a drive, put into words once for people and for programs.
+struct Facts {
+    data: Identify,
+    model: String,
+    serial: String,
+    firmware: String,
+    /// Deleting: there, deterministic, zeros.
+    trim: [bool; 3],
+    is_disk: bool,
+    has_smart: bool,
+    smart_on: bool,
+}
+
+impl Facts {
+    fn new(data: Identify) -> Self {
         let [model, serial, firmware] =
             [&data.model[..], &data.serial, &data.firmware].map(|text| Text(text).to_string());
-        let (blocks, sector) = (data.sectors(), u64::from(data.sector_bytes()));
-        let (ata, serial_ata) = versions(&data);
-        let (most, now) = speeds(&data);
-        let (naa, oui, id) = (data.wwn >> 60, data.wwn >> 36 & 0xFF_FFFF, data.wwn & 0xF_FFFF_FFFF);
-        let is_disk = data.kind == Kind::Disk;
-        let has_smart = data.supports82(set82::SMART);
-        let smart_on = data.enabled[0] & set82::SMART != 0;
-        let on = |bit| data.enabled[0] & bit != 0;
         let trim = [
             data.has_trim(),
             data.additional & additional::DETERMINISTIC_AFTER_TRIM != 0,
             data.additional & additional::ZERO_AFTER_TRIM != 0,
         ];
-        let (lock, lock_value) = super::security::state(data.security);
-        if self.output.json() {
-            let mut told = json!({
-                "model_name": model,
-                "serial_number": serial,
-                "firmware_version": firmware,
-                "smart_support": { "available": has_smart, "enabled": smart_on },
-            });
-            if data.wwn != 0 {
-                told["wwn"] = json!({ "naa": naa, "oui": oui, "id": id });
-            }
-            if is_disk {
-                told["user_capacity"] =
-                    json!({ "blocks": blocks, "bytes": blocks.saturating_mul(sector) });
-                told["logical_block_size"] = json!(sector);
-                told["physical_block_size"] = json!(physical(&data));
-                if data.rotation != 0 {
-                    let turns = if data.rotation == 1 { 0 } else { data.rotation };
-                    told["rotation_rate"] = json!(turns);
-                }
-                let [supported, deterministic, zeroed] = trim;
-                told["trim"] = match supported {
-                    true => json!({
-                        "supported": true, "deterministic": deterministic, "zeroed": zeroed
-                    }),
-                    false => json!({ "supported": false }),
-                };
-                told["ata_security"] = lock_value;
-            }
-            if let Some(ata) = ata {
-                let [major, minor] = data.versions;
-                told["ata_version"] =
-                    json!({ "string": ata, "major_value": major, "minor_value": minor });
-            }
-            if let Some(name) = serial_ata {
-                told["sata_version"] = json!({ "string": name, "value": data.transport & 0xFFF });
-            }
-            let speed = |n: usize, value: u16| {
-                let (tenths, name) = SPEEDS[n - 1];
-                json!({
-                    "sata_value": value,
-                    "string": name,
-                    "units_per_second": tenths,
-                    "bits_per_unit": 100_000_000,
-                })
-            };
-            if let Some(most) = most {
-                told["interface_speed"] = json!({ "max": speed(most, data.sata & 0xFE) });
-                if let Some(now) = now {
-                    told["interface_speed"]["current"] = speed(now, now as u16);
-                }
-            }
-            for (name, bit) in
-                [("read_lookahead", set82::LOOK_AHEAD), ("write_cache", set82::WRITE_CACHE)]
-            {
-                if data.supports82(bit) {
-                    told[name] = json!({ "enabled": on(bit) });
-                }
-            }
-            return self.output.value(&told);
+        let (is_disk, has_smart) = (data.kind == Kind::Disk, data.supports82(set82::SMART));
+        let smart_on = data.enabled[0] & set82::SMART != 0;
+        Self { data, model, serial, firmware, trim, is_disk, has_smart, smart_on }
+    }
+
+    /// NAA, OUI and the vendor's number of the world wide name; `None` without one.
+    fn name(&self) -> Option<[u64; 3]> {
+        let wwn = self.data.wwn;
+        (wwn != 0).then_some([wwn >> 60, wwn >> 36 & 0xFF_FFFF, wwn & 0xF_FFFF_FFFF])
+    }
+
+    fn is_on(&self, bit: u16) -> bool {
+        self.data.enabled[0] & bit != 0
+    }
+
+    fn sector(&self) -> u64 {
+        self.data.sector_bytes().into()
+    }
+
+    /// As `smartctl --json` names it.
+    fn value(&self) -> Value {
+        let data = &self.data;
+        let mut told = json!({
+            "model_name": self.model,
+            "serial_number": self.serial,
+            "firmware_version": self.firmware,
+            "smart_support": { "available": self.has_smart, "enabled": self.smart_on },
+        });
+        if let Some([naa, oui, id]) = self.name() {
+            told["wwn"] = json!({ "naa": naa, "oui": oui, "id": id });
         }
+        if self.is_disk {
+            self.tell_disk(&mut told);
+        }
+        let (ata, serial_ata) = versions(data);
+        if let Some(ata) = ata {
+            let [major, minor] = data.versions;
+            told["ata_version"] =
+                json!({ "string": ata, "major_value": major, "minor_value": minor });
+        }
+        if let Some(name) = serial_ata {
+            told["sata_version"] = json!({ "string": name, "value": data.transport & 0xFFF });
+        }
+        let speed = |n: usize, value: u16| {
+            let (tenths, name) = SPEEDS[n - 1];
+            json!({
+                "sata_value": value,
+                "string": name,
+                "units_per_second": tenths,
+                "bits_per_unit": 100_000_000,
+            })
+        };
+        let (most, now) = speeds(data);
+        if let Some(most) = most {
+            told["interface_speed"] = json!({ "max": speed(most, data.sata & 0xFE) });
+            if let Some(now) = now {
+                told["interface_speed"]["current"] = speed(now, now as u16);
+            }
+        }
+        for (name, bit) in
+            [("read_lookahead", set82::LOOK_AHEAD), ("write_cache", set82::WRITE_CACHE)]
+        {
+            if data.supports82(bit) {
+                told[name] = json!({ "enabled": self.is_on(bit) });
+            }
+        }
+        told
+    }
+
+    fn tell_disk(&self, told: &mut Value) {
+        let data = &self.data;
+        let (blocks, sector) = (data.sectors(), self.sector());
+        told["user_capacity"] = json!({ "blocks": blocks, "bytes": blocks.saturating_mul(sector) });
+        told["logical_block_size"] = json!(sector);
+        told["physical_block_size"] = json!(physical(data));
+        if data.rotation != 0 {
+            let turns = if data.rotation == 1 { 0 } else { data.rotation };
+            told["rotation_rate"] = json!(turns);
+        }
+        let [supported, deterministic, zeroed] = self.trim;
+        told["trim"] = match supported {
+            true => json!({ "supported": true, "deterministic": deterministic, "zeroed": zeroed }),
+            false => json!({ "supported": false }),
+        };
+        told["ata_security"] = super::security::state(data.security).1;
+    }
+
+    /// As `smartctl -i` prints it.
+    fn rows(self) -> Vec<(&'static str, String)> {
+        let name = self.name();
+        let (sector, is_disk) = (self.sector(), self.is_disk);
+        let (ata, serial_ata) = versions(&self.data);
+        let (most, now) = speeds(&self.data);
+        let word = |on: bool| if on { "Enabled" } else { "Disabled" }.to_owned();
+        let states =
+            [("Rd look-ahead is", set82::LOOK_AHEAD), ("Write cache is", set82::WRITE_CACHE)].map(
+                |(name, bit)| match self.data.supports82(bit) {
+                    true => (name, word(self.is_on(bit))),
+                    false => (name, "Unavailable".into()),
+                },
+            );
+        let Self { data, model, serial, firmware, trim, has_smart, smart_on, .. } = self;
         let mut rows = vec![
             ("Device Model", model),
             ("Serial Number", serial),
             ("Firmware Version", firmware),
         ];
-        if data.wwn != 0 {
+        if let Some([naa, oui, id]) = name {
             rows.push(("LU WWN Device Id", format!("{naa:x} {oui:06x} {id:09x}")));
         }
         if is_disk {
-            let bytes = blocks.saturating_mul(sector);
+            let bytes = data.sectors().saturating_mul(sector);
             let size = crate::nvme::decimal_size(bytes);
             rows.push(("User Capacity", format!("{bytes} bytes [{size}]")));
-            let physical = physical(&data);
-            rows.push((
-                "Sector Sizes",
-                format!("{sector} bytes logical, {physical} bytes physical"),
-            ));
+            let sizes = format!("{sector} bytes logical, {} bytes physical", physical(&data));
+            rows.push(("Sector Sizes", sizes));
             let turns = match data.rotation {
                 0 => "not reported".to_owned(),
                 1 => "Solid State Device".to_owned(),
@@ -230,19 +272,23 @@ impl Session<'_> {
             link += &format!(" (current: {})", SPEEDS[now - 1].1);
         }
         rows.push(("SATA Version is", link));
-        let word = |on: bool| if on { "Enabled" } else { "Disabled" }.to_owned();
         let state = if has_smart { word(smart_on) } else { "Unavailable".into() };
         rows.push(("SMART support is", state));
-        for (name, bit) in
-            [("Rd look-ahead is", set82::LOOK_AHEAD), ("Write cache is", set82::WRITE_CACHE)]
-        {
-            let state = if data.supports82(bit) { word(on(bit)) } else { "Unavailable".into() };
-            rows.push((name, state));
-        }
+        rows.extend(states);
         if is_disk {
-            rows.push(("ATA Security is", lock));
+            rows.push(("ATA Security is", super::security::state(data.security).0));
         }
-        for (name, value) in rows {
+        rows
+    }
+}
+
+impl Session<'_> {
+    pub(super) fn info(&mut self) -> Result<(), Failure> {
+        let facts = Facts::new(self.identify()?);
+        if self.output.json() {
+            return self.output.value(&facts.value());
+        }
+        for (name, value) in facts.rows() {
             self.output.line(format!("{:<18}{value}", format!("{name}:")))?;
         }
         Ok(())

@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
 /// Which device, and how commands are put to it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Device {
-    /// The device: `pass0`, `da0`, or BUS:TARGET[:LUN]; not needed if there is only one.
+    /// The device: `pass0`, `da0`, or `BUS:TARGET[:LUN]`; not needed if there is only one.
     #[arg(value_name = "DEVICE")]
     device: Option<String>,
     /// Name of its driver, with -u.

@@ -139,7 +139,10 @@ impl Session<'_> {
             }
         }
         if self.output.json() {
-            let one = |(first, last): &(u64, u64)| json!({ "start": first * group, "blocks": (last + 1 - first) * group });
+            let one = |(first, last): &(u64, u64)| {
+                let blocks = (last + 1 - first) * group;
+                json!({ "start": first * group, "blocks": blocks })
+            };
             let protected: Vec<_> = ranges.iter().map(one).collect();
             return self.output.value(&json!({ "group_blocks": group, "protected": protected }));
         }

@@ -245,7 +245,8 @@ fn linux_drives_our_controllers() {
             [ $(cat /sys/block/${d#/dev/}/device/queue_depth) = 32 ]
             for policy in min_power med_power_with_dipm medium_power max_performance; do
                 for host in /sys/class/scsi_host/host*/link_power_management_policy; do
-                    echo $policy > $host
+                    # 7.3 refuses ports that are capable of hot plug.
+                    echo $policy > $host 2> /dev/null || true
                 done
                 for try in 1 2 3 4; do is_there 1; sleep 0.1; done
             done
