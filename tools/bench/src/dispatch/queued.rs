@@ -164,9 +164,9 @@ impl Queued {
     /// Ends the threads. Answers how often something was handed from one to another.
     pub(super) fn stop(self) -> u64 {
         self.is_over.store(true, Ordering::Release);
-        let handed = self.down.handed() + self.up.handed() + self.done.handed();
-        let handed = handed + self.issued.load(Ordering::Acquire);
+        // A thread counts what it has handed over behind that: all have to be at their ends.
         self.threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
-        handed
+        let handed = self.down.handed() + self.up.handed() + self.done.handed();
+        handed + self.issued.load(Ordering::Acquire)
     }
 }
