@@ -34,6 +34,8 @@ fn the_phase_turns_with_the_ring_and_the_head_follows_once_per_batch() {
             assert_eq!((done.cid(), done.status(), done.result), (turn * 3 + n, 0, 7));
             assert!(!done.is_plainly_good());
         }
+        // At the end of the ring it is worth a look, which turns it.
+        assert_eq!(queue.take(&file), None);
         assert!(!queue.is_waiting(&file));
     }
     put(0, 99, true);

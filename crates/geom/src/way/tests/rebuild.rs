@@ -58,5 +58,5 @@ fn rebuild(seed: u64, is_paused: bool) -> bool {
 fn a_half_is_rebuilt_while_a_way_writes() {
     assert!((1..=40).all(|seed| rebuild(seed, true)));
     // The other way round it would go wrong, and be seen.
-    assert!(!(1..=40).all(|seed| rebuild(seed, false)));
+    assert!((1..=400).any(|seed| !rebuild(seed, false)));
 }
