@@ -5,6 +5,7 @@
 
 mod cam_geom;
 mod cam_ses;
+mod cli_ata;
 mod cli_cam;
 mod cli_copy;
 mod cli_emmc;

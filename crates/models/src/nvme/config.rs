@@ -114,7 +114,7 @@ pub struct Config {
     /// Doorbell buffer config.
     pub shadow_doorbells: bool,
     /// Bytes of the controller memory buffer, a multiple of 4096 up to
-    /// [`CMB_MAX`](super::CMB_MAX); 0 is none. Only of version 1.4 and later.
+    /// [`CMB_MAX`]; 0 is none. Only of version 1.4 and later.
     pub controller_memory: u32,
     /// Identify knows lists of namespaces and their names; the first controllers knew only the
     /// controller and each namespace (CNS 0 and 1).
