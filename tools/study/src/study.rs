@@ -153,22 +153,35 @@ pub fn run(
     Ok(Study { version, timestamp_ms, quick, areas, equal, board, days, answers })
 }
 
+/// So many percent less, or more: whichever it is.
+fn less(percent: f64) -> String {
+    let word = if percent < 0.0 { "more" } else { "less" };
+    format!("{:.0} % {word}", percent.abs())
+}
+
+/// So many percent ahead, or behind.
+fn ahead(percent: f64) -> String {
+    let word = if percent < 0.0 { "behind" } else { "ahead" };
+    format!("{:.1} % {word}", percent.abs())
+}
+
 impl Answers {
     /// In words, a sentence or two each.
     pub fn words(&self) -> Vec<String> {
-        let gap = self.micron_percent;
         vec![
             format!(
-                "On the equal device a 4 KiB read over NVMe is {gap:.0} % ahead with Micron's \
-                 Linux and {:.1} % with our software as it is counted: nearly all of that gap is \
+                "On the equal device a 4 KiB read over NVMe is {} of one over UFS with Micron's \
+                 Linux, and {} with our software as it is counted: nearly all of that gap is \
                  software, and a short path for UFS takes it away.",
-                self.ours_percent
+                ahead(self.micron_percent),
+                ahead(self.ours_percent)
             ),
             format!(
                 "What the protocol keeps: behind the same flash and without software, NVMe on one \
-                 lane of PCIe 2 is {:+.1} % ahead of UFS on two lanes of HS-G3 for a 4 KiB read \
-                 at depth 1, {:+.1} % for 128 KiB reads at depth 8.",
-                self.protocol_percent, self.protocol_large_percent
+                 lane of PCIe 2 is {} of UFS on two lanes of HS-G3 for a 4 KiB read at depth 1, {} \
+                 for 128 KiB reads at depth 8.",
+                ahead(self.protocol_percent),
+                ahead(self.protocol_large_percent)
             ),
             format!(
                 "UFS against eMMC with the same flash: half reads and half writes {:.1} times as \
@@ -176,14 +189,16 @@ impl Answers {
                 self.mixed_ratio, self.game_ratio
             ),
             format!(
-                "UFS takes {:.0} % less than eMMC for the same work (claimed: 10) and {:.0} % less \
-                 over a day if both sleep (claimed: 35), {:.0} % less if only UFS does. The powers \
-                 of both are assumed, so this shows how the claims hang together and proves none.",
-                self.work_saved_percent, self.day_saved_percent, self.day_saved_awake_percent
+                "UFS takes {} than eMMC for the same work (claimed: 10 % less); over a day {} if \
+                 both sleep (claimed: 35 % less) and {} if only UFS does. The powers of both are \
+                 assumed, so this shows how the claims hang together and proves none.",
+                less(self.work_saved_percent),
+                less(self.day_saved_percent),
+                less(self.day_saved_awake_percent)
             ),
             format!(
-                "Against NVMe a tablet's battery lasts {:.0} minutes longer with UFS if both \
-                 sleep, {:.0} if neither does (published: 30 to 90).",
+                "Against NVMe a tablet's battery lasts {:.0} min longer with UFS if both sleep, \
+                 {:.0} min if neither does (published: 30 to 90).",
                 self.tablet_minutes, self.tablet_minutes_awake
             ),
         ]
