@@ -78,7 +78,10 @@ fn json_has_all_that_smartctl_prints() {
         let Value::Object(told) = told else { panic!("{words}: {told}") };
         all.extend(told);
     }
-    let theirs: Value = serde_json::from_str(SMARTCTL).unwrap();
+    let mut theirs: Value = serde_json::from_str(SMARTCTL).unwrap();
+    // smartctl lists two directories in one; that of SMART's own logs we do not.
+    let logs = theirs["ata_log_directory"]["table"].as_array_mut().expect("a list");
+    logs.retain(|log| log.get("gp_sectors").is_some());
     compare(&theirs, &Value::Object(all), "");
 }
 
