@@ -278,6 +278,8 @@ fn a_disk_is_replaced_and_rebuilt() {
     refused(&format!("-f a -f b raid fail {name} a"), folder, 1, "nothing but what is on it");
     let insert = format!("-f a -f c raid insert {name} c");
     assert_eq!(geom(&insert, folder), format!("{name}: 1 subdisk rebuilt\n"));
+    let again = format!("-f a -f c raid rebuild {name}");
+    assert_eq!(geom(&again, folder), format!("{name}: nothing to rebuild\n"));
     geom("-f c copy raid/r0 back", folder);
     assert!(fs::read(folder.join("back")).unwrap() == data);
     let json = geom("-f a -f c --json raid list", folder);

@@ -181,9 +181,10 @@ fn rebuild(session: &mut Session, name: &str, output: &mut Output) -> Result<(),
     let count = done.map_err(|error| session.failure(error))?;
     match output.json() {
         true => output.value(&json!({ "rebuilt": count })),
-        false => {
-            let members = if count == 1 { "subdisk" } else { "subdisks" };
-            output.line(format!("{name}: {count} {members} rebuilt"))
-        }
+        false => output.line(match count {
+            0 => format!("{name}: nothing to rebuild"),
+            1 => format!("{name}: 1 subdisk rebuilt"),
+            _ => format!("{name}: {count} subdisks rebuilt"),
+        }),
     }
 }
