@@ -46,8 +46,8 @@ pub enum ImportError {
     /// Its times are ticks of an unknown length.
     #[error(
         "the times are ticks of a counter (trace_clock), and nothing tells their length; say \
-         --ticks-per-second, or write two lines `flysch_clock: $EPOCHREALTIME` to trace_marker, one \
-         before the run and one after it"
+         --ticks-per-second, or write two lines `flysch_clock: $EPOCHREALTIME` to trace_marker, \
+         one before the run and one after it"
     )]
     Ticks,
     /// It is a blktrace file of another version.

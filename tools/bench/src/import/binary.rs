@@ -21,90 +21,104 @@ pub(super) fn is_blktrace(start: &[u8]) -> bool {
     [u32::from_le_bytes(*word), u32::from_be_bytes(*word)].iter().any(|it| it & !0xff == MAGIC)
 }
 
-/// Reads all records.
-pub(super) fn read(trace: &mut Trace, file: &mut dyn BufRead) -> Result<(), ImportError> {
-    let mut bytes = [0; RECORD];
-    while read_whole(file, &mut bytes)? {
+/// A record, in its byte order.
+struct Record {
+    bytes: [u8; RECORD],
+    is_little: bool,
+}
+
+impl Record {
+    fn new(bytes: [u8; RECORD]) -> Self {
         let first = [bytes[0], bytes[1], bytes[2], bytes[3]];
-        let is_little = u32::from_le_bytes(first) & !0xff == MAGIC;
-        let word = |at: usize| {
-            let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-            if is_little { u32::from_le_bytes(word) } else { u32::from_be_bytes(word) }
-        };
-        let long = |at: usize| {
-            let (low, high) = if is_little { (at, at + 4) } else { (at + 4, at) };
-            u64::from(word(high)) << 32 | u64::from(word(low))
-        };
-        trace.told.lines += 1;
-        if word(0) & !0xff != MAGIC {
-            // Nothing says where the next record begins.
-            trace.told.unknown_lines += 1;
-            trace.odd("a record without blktrace's magic number");
-            return Ok(());
-        }
-        if word(0) & 0xff != VERSION {
-            return Err(ImportError::Version(word(0) & 0xff));
-        }
-        let half = |at: usize| {
-            let half = [bytes[at], bytes[at + 1]];
-            if is_little { u16::from_le_bytes(half) } else { u16::from_be_bytes(half) }
-        };
-        let mut extra = [0; 16];
-        let length = usize::from(half(46));
-        let taken = length.min(extra.len());
-        if !read_whole(file, &mut extra[..taken])? || !skip(file, length - taken)? {
-            return Ok(());
-        }
-        let (action, device) = (word(28), word(36));
+        Self { bytes, is_little: u32::from_le_bytes(first) & !0xff == MAGIC }
+    }
+
+    fn half(&self, at: usize) -> u16 {
+        let half = [self.bytes[at], self.bytes[at + 1]];
+        if self.is_little { u16::from_le_bytes(half) } else { u16::from_be_bytes(half) }
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        let (low, high) = if self.is_little { (at, at + 2) } else { (at + 2, at) };
+        u32::from(self.half(high)) << 16 | u32::from(self.half(low))
+    }
+
+    fn long(&self, at: usize) -> u64 {
+        let (low, high) = if self.is_little { (at, at + 4) } else { (at + 4, at) };
+        u64::from(self.word(high)) << 32 | u64::from(self.word(low))
+    }
+
+    /// What it tells, with the first bytes behind it; an error if those make no sense, `None` if it
+    /// is of no interest.
+    fn what(&self, extra: &[u8; 16]) -> Option<Result<What, ()>> {
+        let (action, device) = (self.word(28), self.word(36));
         let categories = action >> 16;
         if categories & (CATEGORY_COMMAND | CATEGORY_NOTIFY) != 0 {
-            trace.told.other_events += 1;
-            continue;
+            return None;
         }
+        let disk = |number: u32| (number >> 20, number & 0xf_ffff);
         let run = Run {
-            disk: (device >> 20, device & 0xf_ffff),
-            sector: long(16),
-            sectors: word(24) / 512,
+            disk: disk(device),
+            sector: self.long(16),
+            sectors: self.word(24) / 512,
             operation: operation_of_bits(categories),
         };
-        let big = |at: usize| {
+        // What is behind a record is big endian on every machine.
+        let [high, low] = [0, 8].map(|at| {
             let bytes: [u8; 8] = extra[at..at + 8].try_into().unwrap_or_default();
             u64::from_be_bytes(bytes)
-        };
-        let what = match action & 0xffff {
+        });
+        // `__BLK_TA_QUEUE` and so on.
+        Some(Ok(match action & 0xffff {
             1 => What::Queue(run),
             2 => What::BackMerge(run),
             3 => What::FrontMerge(run),
             4 => What::Request(run),
             6 => What::Requeue(run),
             7 => What::Issue(run),
-            8 => What::Complete(run, half(44) != 0),
-            9 | 10 | 15 => {
-                trace.told.other_events += 1;
-                continue;
-            }
+            8 => What::Complete(run, self.half(44) != 0),
             11 => What::Insert(run),
-            // The rest of the payload is big endian on every machine.
             12 => {
-                let next = big(0);
-                let sectors = next.checked_sub(run.sector).and_then(|it| u32::try_from(it).ok());
-                let Some(sectors) = sectors else {
-                    trace.told.odd_events += 1;
-                    continue;
-                };
-                What::Split(Run { sectors, ..run }, next)
+                let sectors = high.checked_sub(run.sector).and_then(|it| u32::try_from(it).ok());
+                let Some(sectors) = sectors else { return Some(Err(())) };
+                What::Split(Run { sectors, ..run }, high)
             }
-            13 => {
-                let from = u32::from_be_bytes([extra[0], extra[1], extra[2], extra[3]]);
-                What::Remap(run, (from >> 20, from & 0xf_ffff), big(8))
+            13 => What::Remap(run, disk((high >> 32) as u32), low),
+            _ => return None,
+        }))
+    }
+}
+
+/// Reads all records.
+pub(super) fn read(trace: &mut Trace, file: &mut dyn BufRead) -> Result<(), ImportError> {
+    let mut bytes = [0; RECORD];
+    while read_whole(file, &mut bytes)? {
+        let record = Record::new(bytes);
+        trace.told.lines += 1;
+        let magic = record.word(0);
+        if magic & !0xff != MAGIC {
+            // Nothing says where the next record begins.
+            trace.told.unknown_lines += 1;
+            trace.odd("a record without blktrace's magic number");
+            return Ok(());
+        }
+        if magic & 0xff != VERSION {
+            return Err(ImportError::Version(magic & 0xff));
+        }
+        let mut extra = [0; 16];
+        let length = usize::from(record.half(46));
+        let taken = length.min(extra.len());
+        if !read_whole(file, &mut extra[..taken])? || !skip(file, length - taken)? {
+            return Ok(());
+        }
+        match record.what(&extra) {
+            None => trace.told.other_events += 1,
+            Some(Err(())) => trace.told.odd_events += 1,
+            Some(Ok(what)) => {
+                let (nanos, cpu, thread) = (record.long(8), record.word(40), record.word(32));
+                trace.push(Event { nanos, cpu, thread, what })?;
             }
-            _ => {
-                trace.told.other_events += 1;
-                continue;
-            }
-        };
-        let (nanos, cpu, thread) = (long(8), word(40), word(32));
-        trace.push(Event { nanos, cpu, thread, what })?;
+        }
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Events become I/Os: each system call with the bios it made and the requests they became; bios of
 //! nobody's call - the journal's, the page cache's - are I/Os of their own.
 //!
-//! A bio is known by disk and first sector from the block layer's queue to its completion, a request
-//! likewise, a command by the driver's tag. What the events do not tell is not guessed: it is
-//! counted as lost.
+//! A bio is known by disk and first sector from the block layer's queue to its completion, a
+//! request likewise, a command by the driver's tag. What the events do not tell is not guessed: it
+//! is counted as lost.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

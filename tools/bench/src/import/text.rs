@@ -1,7 +1,7 @@
 //! Lines of ftrace (`trace`, Android's too), of `trace-cmd report` and of `perf script`.
 //!
-//! All three are `TASK [CPU] [FLAGS] TIME: EVENT: WORDS`; they differ in how the task is written, in
-//! `perf` putting the event's group before its name, and in how system calls look.
+//! All three are `TASK [CPU] [FLAGS] TIME: EVENT: WORDS`; they differ in how the task is written,
+//! in `perf` putting the event's group before its name, and in how system calls look.
 
 use std::io::BufRead;
 

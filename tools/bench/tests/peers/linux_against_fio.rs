@@ -1,9 +1,9 @@
 //! What a request through io_uring costs this program and fio, in one run: instructions in user
 //! space, counted by callgrind, and processor time, the kernel's included.
 //!
-//! Both read 4 KiB at random at depth 32 from a file in memory (tmpfs, through the page cache), which
-//! is as near to no device as there is without root. Run it alone, optimised:
-//! `cargo test --release -p flysch-bench --test peers linux_against_fio:: -- --ignored --nocapture`.
+//! Both read 4 KiB at random at depth 32 from a file in memory (tmpfs, through the page cache),
+//! which is as near to no device as there is without root. Run it alone, optimised: `cargo test
+//! --release -p flysch-bench --test peers linux_against_fio:: -- --ignored --nocapture`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
