@@ -29,7 +29,7 @@ fn a_script_runs_on_models_and_has_faults_done_to_one() {
         dd if=/tmp/data of=/dev/sda bs=64k oflag=direct conv=fsync status=none
         echo "disks $(ls /dev/sda /dev/nvme0n1 | wc -l)"
         dmesg -C
-        flysch-ctl 0 inject lost-interrupt:1+timeout:2 || exit 4
+        flysch-ctl 0 inject lost-interrupt:n1+timeout:n2 || exit 4
         dd if=/dev/sda bs=64k count=16 iflag=direct status=none | cmp - /tmp/data && echo same
         flysch-ctl 0 status
         dmesg | grep -q . && echo "Linux noticed"
