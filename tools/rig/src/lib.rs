@@ -17,6 +17,7 @@ mod guest;
 mod image;
 mod incidents;
 pub mod lane;
+mod linux;
 pub mod nvme;
 mod open;
 mod pci;
@@ -43,7 +44,7 @@ pub use scsi::{ScsiCommand, ScsiData, ScsiReply, scsi_command};
 pub use stack::{Plain, Stack};
 pub use target::{
     AhciQemuTarget, AhciTarget, CardKind, CardQemuTarget, ClockKind, CryptoTarget, Drive,
-    EmmcTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmePciTarget,
+    EmmcTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, LinuxTarget, NullTarget, NvmePciTarget,
     NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget,
     did_you_mean,
 };
