@@ -75,6 +75,20 @@ impl Content {
         }
     }
 
+    /// What lies there now does not wait for a flush: the same as [`put`](Self::put) did it.
+    fn force(&mut self, offset: usize, length: usize) {
+        if self.durable.is_empty() {
+            return;
+        }
+        self.durable[offset..][..length].copy_from_slice(&self.bytes[offset..][..length]);
+        for (at, bytes) in &mut self.cache {
+            let (start, end) = (offset.max(*at), (offset + length).min(*at + bytes.len()));
+            if start < end {
+                bytes[start - *at..end - *at].copy_from_slice(&self.bytes[start..end]);
+            }
+        }
+    }
+
     /// From now on what is written can be lost until it is flushed.
     fn has_cache(&mut self) {
         self.durable.clone_from(&self.bytes);
@@ -211,6 +225,9 @@ impl Queue {
         }
         if operation == Operation::Delete {
             content.put(at, &vec![0; length as usize]);
+        }
+        if operation == Operation::Write && request.force_unit_access {
+            content.force(offset as usize, length as usize);
         }
         Ok(())
     }
@@ -721,6 +738,26 @@ fn a_write_that_one_half_missed_is_told_when_the_other_says_so() {
             wait(&mut way, 1);
         }
         assert_eq!(bench.disk(1).counts.get("read").copied(), reads);
+    }
+}
+
+/// The same of a write that is a part of another one: of a stripe of mirrors, and of RAID10.
+#[test]
+fn a_part_that_one_half_missed_is_told_when_the_other_says_so() {
+    for layout in ["part on stripe of mirrors", "RAID10"] {
+        let (_, count, top) = LAYOUTS.into_iter().find(|it| it.0 == layout).unwrap();
+        let mut bench = bench_of(layout, count, (8, 3));
+        build(&mut bench, layout);
+        let (open, mut way) = bench.way(top);
+        // The whole of the disk: wherever the stripes are.
+        bench.disk(1).bad.extend((0..256).map(|sector| (Operation::Write, sector * 512)));
+        way.submit(&request(Operation::Write, 4096, 16384, 5), NOW).unwrap();
+        way.ring(NOW);
+        for _ in 0..100 {
+            assert_eq!(way.poll(NOW), None, "{layout}: not before the graph knows");
+        }
+        assert_eq!(bench.heed(open, &mut way), []);
+        assert_eq!(wait(&mut way, 1)[0].token, 5, "{layout}");
     }
 }
 
