@@ -210,6 +210,18 @@ impl DmaRegion {
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
     }
 
+    /// Copies `len` bytes of another region, from `from` on, into this one at `offset`. The two may
+    /// be the same memory.
+    ///
+    /// # Panics
+    /// If either range is not inside its region.
+    #[inline]
+    pub fn copy_from(&self, offset: usize, other: &Self, from: usize, len: usize) {
+        let (to, from) = (self.at(offset, len), other.at(from, len));
+        // SAFETY: `at` checked both ranges; a copy of this kind may overlap.
+        unsafe { core::ptr::copy(from, to, len) }
+    }
+
     /// Sets `len` bytes at `offset` to `byte`.
     ///
     /// # Panics
