@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Instant;
 
 use flysch_export::{Door, Job};
 use rustix::event::{PollFd, PollFlags};
@@ -157,10 +158,11 @@ impl<L: FnMut(&Event)> Door for Server<'_, L> {
         self.session.as_mut().is_none_or(Session::rest)
     }
 
-    fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) {
+    fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) -> Option<Instant> {
         polls.push(PollFd::new(self.listener, PollFlags::IN));
         if let Some(session) = &self.session {
             session.watch(polls);
         }
+        None
     }
 }
