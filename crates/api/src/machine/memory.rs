@@ -129,6 +129,12 @@ impl DmaRegion {
         self.address
     }
 
+    /// The first byte, for who names the memory to an operating system as its device: a pointer
+    /// into memory that others change, of which no reference may be made.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
     /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.len
