@@ -6,7 +6,7 @@
 use flysch_geom::class::disk::{MD, Memory};
 use flysch_geom::{Graph, all};
 use flysch_wire::geom::{cache, jmicron, nvidia, promise, sii};
-use flysch_wire::geom::{concat, ddf, disklabel, gpt, imsm, label, mbr, mirror, multipath, stripe};
+use flysch_wire::geom::{concat, ddf, disklabel, disklabel64, gpt, imsm, label, mbr, mirror, multipath, stripe};
 use libfuzzer_sys::fuzz_target;
 
 const SECTOR: usize = 512;
@@ -40,6 +40,7 @@ fn parse(bytes: &[u8]) {
     let _ = (concat::Concat::parse(bytes), cache::Cache::parse(bytes));
     let _ = multipath::Multipath::parse(bytes);
     let _ = disklabel::Disklabel::parse(bytes);
+    let _ = disklabel64::Disklabel64::parse(bytes);
     let _ = (ddf::Header::parse(bytes), ddf::Configuration::parse(bytes));
     let _ = (ddf::Physical::parse(bytes), ddf::Virtual::parse(bytes), ddf::reference(bytes));
     let _ = (promise::Promise::parse(bytes), nvidia::Nvidia::parse(bytes));
