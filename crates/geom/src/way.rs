@@ -346,11 +346,15 @@ impl<D: Device> Way<D> {
         }
         match completion {
             Some(completion) => self.deliver(completion),
-            None => {
-                self.busy.drained(now);
-                None
-            }
+            None => self.drained(now),
         }
+    }
+
+    /// Nothing more has come back. Out of line: what was counted need not be at hand then.
+    #[inline(never)]
+    fn drained(&mut self, now: Instant) -> Option<Completion> {
+        self.busy.drained(now);
+        None
     }
 
     fn poll_everything(
@@ -452,10 +456,7 @@ impl<D: Device> Device for Way<D> {
         if let Some(lane) = &mut self.one {
             return match lane.device.poll(now) {
                 Some(completion) => self.deliver(completion),
-                None => {
-                    self.busy.drained(now);
-                    None
-                }
+                None => self.drained(now),
             };
         }
         match self.short {

@@ -14,6 +14,7 @@ use core::num::NonZeroU32;
 use flysch_api::block::{Completion, Device, Operation, Refused, Request};
 use flysch_api::machine::Instant;
 
+use super::descend::Risen;
 use super::fan::{Fan, Kind};
 use super::jobs::{OWN, Stage, join, owner, token};
 use super::lane::{Branch, Lane};
@@ -179,47 +180,58 @@ impl<D: Device> Way<D> {
     /// The next completion for the caller, the short way.
     #[inline(always)]
     pub(super) fn poll_short(&mut self, now: Instant) -> Option<Completion> {
-        let mut dry = 0;
-        loop {
-            let Some(lane) = self.lanes.get_mut(self.turn) else { break };
-            let Some(mut completion) = lane.poll(now) else {
-                self.turn += 1;
-                if self.turn == self.lanes.len() {
-                    self.turn = 0;
+        while let Some(lane) = self.lanes.get_mut(self.turn)
+            && let Some(mut completion) = lane.poll(now)
+        {
+            if completion.token & OWN != 0 {
+                let Some(slot) = self.jobs.taken(owner(completion.token).0) else { continue };
+                if completion.result.is_err() {
+                    return self.poll_closely((None, Some(completion)), now);
                 }
-                dry += 1;
-                if dry == self.lanes.len() {
-                    break;
-                }
-                continue;
-            };
-            if completion.token & OWN == 0 {
-                return self.deliver(completion);
-            }
-            let (number, _) = owner(completion.token);
-            let Some(slot) = self.jobs.taken(number) else { continue };
-            if completion.result.is_err() {
-                return self.poll_closely((None, Some(completion)), now);
-            }
-            if let Stage::First = slot.job.stage {
-                completion.token = slot.end();
-                return self.deliver(completion);
-            }
-            if !matches!(slot.job.stage, Stage::All) {
-                return self.poll_closely((None, Some(completion)), now);
-            }
-            if slot.job.pending == 1 {
-                if let Some(other) = slot.job.passage.take() {
-                    join(&mut completion.passage, &other);
+                match slot.job.stage {
+                    Stage::First => {}
+                    Stage::All if slot.job.pending > 1 => {
+                        slot.job.pending = 1;
+                        slot.job.passage = Some(completion.passage);
+                        continue;
+                    }
+                    Stage::All => {
+                        if let Some(other) = slot.job.passage.take() {
+                            join(&mut completion.passage, &other);
+                        }
+                    }
+                    _ => return self.poll_closely((None, Some(completion)), now),
                 }
                 completion.token = slot.end();
-                return self.deliver(completion);
             }
-            slot.job.pending = 1;
-            slot.job.passage = Some(completion.passage);
+            return self.deliver(completion);
         }
-        self.busy.drained(now);
-        None
+        self.poll_others(now)
+    }
+
+    /// The same when the lane whose turn it was has nothing more.
+    #[inline(never)]
+    fn poll_others(&mut self, now: Instant) -> Option<Completion> {
+        for _ in 1..self.lanes.len() {
+            self.turn += 1;
+            if self.turn >= self.lanes.len() {
+                self.turn = 0;
+            }
+            while let Some(lane) = self.lanes.get_mut(self.turn)
+                && let Some(completion) = lane.poll(now)
+            {
+                if completion.token & OWN == 0 {
+                    return self.deliver(completion);
+                }
+                match self.rise(completion) {
+                    Risen::Ended(completion) => return self.deliver(completion),
+                    Risen::Waits => {}
+                    Risen::Above(part) => return self.poll_closely((Some(part), None), now),
+                    Risen::Slowly(part) => return self.poll_closely((None, Some(part)), now),
+                }
+            }
+        }
+        self.drained(now)
     }
 
     /// A request of the caller has ended.
