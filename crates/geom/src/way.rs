@@ -176,6 +176,11 @@ impl<D: Device> Way<D> {
         self.ended.extend(self.kept.drain(..).map(|completion| (Up::Out, completion)));
         let is_direct = plan.is_direct() && self.ended.is_empty();
         self.one = if is_direct { self.lanes.pop() } else { None };
+        if is_direct {
+            // Whatever the plan counted before has ended.
+            self.busy.started = plan.direct.total();
+            self.busy.ended = self.busy.started;
+        }
         let most = self.jobs.capacity();
         self.ended.reserve(most);
         self.kept.reserve(most);
@@ -194,6 +199,7 @@ impl<D: Device> Way<D> {
     /// Keeps how busy everything was.
     fn measure(&mut self, now: Option<Instant>) {
         self.count_short();
+        self.busy.started += self.began();
         let measured = |busy: &Busy| Measured {
             in_flight: busy.in_flight(),
             nanos: busy.nanos(now),
@@ -229,7 +235,14 @@ impl<D: Device> Way<D> {
     /// Whether nothing is under way but what is kept back.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.busy.in_flight() == self.kept.len() as u64
+        let started = self.busy.started + self.began();
+        started == self.busy.ended + self.kept.len() as u64
+    }
+
+    /// Requests to the only lane that are not among those that were started yet: these are counted
+    /// already, as traffic.
+    fn began(&self) -> u64 {
+        if self.one.is_some() { self.plan.direct.total() - self.busy.started } else { 0 }
     }
 
     /// Ends the way: its plan, with what went it, and the lanes.
@@ -251,7 +264,9 @@ impl<D: Device> Way<D> {
             request.offset += base;
             lane.device.submit(&request, now)?;
             self.plan.direct.count(&request);
-        } else if request.token & OWN != 0 {
+            return Ok(());
+        }
+        if request.token & OWN != 0 {
             // It would be taken for one of ours.
             self.begin_slowly(NONE, request, (Stage::Pieces(0), 0), now)?;
         } else {
@@ -331,11 +346,15 @@ impl<D: Device> Way<D> {
         }
         match completion {
             Some(completion) => self.deliver(completion),
-            None => {
-                self.busy.drained(now);
-                None
-            }
+            None => self.drained(now),
         }
+    }
+
+    /// Nothing more has come back. Out of line: what was counted need not be at hand then.
+    #[inline(never)]
+    fn drained(&mut self, now: Instant) -> Option<Completion> {
+        self.busy.drained(now);
+        None
     }
 
     fn poll_everything(
@@ -408,7 +427,6 @@ impl<D: Device> Device for Way<D> {
         if let Some(lane) = &mut self.one {
             lane.device.submit(&Request { offset: there, ..*request }, now)?;
             self.plan.direct.count(request);
-            self.busy.started += 1;
             return Ok(());
         }
         if request.crypto.is_some() {
@@ -423,6 +441,7 @@ impl<D: Device> Device for Way<D> {
 
     #[inline]
     fn ring(&mut self, now: Instant) {
+        self.busy.started += self.began();
         self.busy.rang(now);
         if let Some(lane) = &mut self.one {
             lane.device.ring(now);
@@ -437,10 +456,7 @@ impl<D: Device> Device for Way<D> {
         if let Some(lane) = &mut self.one {
             return match lane.device.poll(now) {
                 Some(completion) => self.deliver(completion),
-                None => {
-                    self.busy.drained(now);
-                    None
-                }
+                None => self.drained(now),
             };
         }
         match self.short {

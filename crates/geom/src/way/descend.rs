@@ -234,7 +234,7 @@ impl<D: Device> Way<D> {
         let (number, _) = owner(completion.token);
         let Some(job) = self.jobs.get(number) else { return Risen::Waits };
         match job.stage {
-            Stage::First => {}
+            Stage::First | Stage::Part => {}
             Stage::All => {
                 if job.pending > 1 {
                     job.pending -= 1;
@@ -319,7 +319,8 @@ fn ask<D: Device>(
         Ok(()) => {
             edge.parts.count(request);
             lane.head = there.wrapping_add(request.length);
-            below.jobs.begin(fan, (request, offset), level, (Stage::First, 1));
+            let stage = if level == 0 { Stage::First } else { Stage::Part };
+            below.jobs.begin(fan, (request, offset), level, (stage, 1));
             Begun::Taken
         }
         Err(Refused::Invalid(error)) if is_its(error) => CLOSELY,
@@ -363,7 +364,8 @@ fn change<D: Device>(
     if pending == 0 {
         return Begun::Slowly(Stage::Each { left, failed: 0, all });
     }
-    let stage = if left == 0 { Stage::All } else { Stage::Each { left, failed: 0, all } };
+    let is_plain = left == 0 && level == 0;
+    let stage = if is_plain { Stage::All } else { Stage::Each { left, failed: 0, all } };
     below.jobs.begin(fan, (request, offset), level, (stage, pending));
     if left == 0 { Begun::Taken } else { Begun::GoesOn(number) }
 }

@@ -32,9 +32,11 @@ pub(super) const fn owner(token: u64) -> (u32, u32) {
 pub(super) enum Stage {
     /// There is no such job.
     Free,
-    /// A request that one member does, of the first that was asked: a lane's.
+    /// A caller's request that one member does, of the first that was asked: a lane's.
     First,
-    /// The same to each member: all were asked, and none has failed.
+    /// The same of a part of a job's request.
+    Part,
+    /// A caller's request, the same to each member: all were asked, and none has failed.
     All,
     /// Chance says that it fails.
     Fails(Error),
@@ -115,8 +117,8 @@ impl Job {
             token: 0,
             accepted: Instant::START,
         },
-        fan: NONE,
-        pending: 0,
+        fan: 0,
+        pending: 1,
         next: NONE,
         level: 0,
         is_kept: false,
@@ -189,10 +191,14 @@ impl Slot<'_> {
         job.request.data = request.data;
         job.request.token = request.token;
         job.request.accepted = request.accepted;
-        (job.fan, job.pending, job.stage) = (0, pending, stage);
+        // Of the first division, and of the caller, as it lies there.
+        if pending != 1 {
+            job.pending = pending;
+        }
+        job.stage = stage;
     }
 
-    /// It ends; tells the caller's token.
+    /// It ends, its last request having come back; tells the caller's token.
     #[inline(always)]
     pub(super) fn end(self) -> u64 {
         self.job.stage = Stage::Free;
@@ -309,6 +315,7 @@ impl Jobs {
     pub(super) fn free(&mut self, number: u32) {
         let Some(job) = self.jobs.get_mut(number as usize) else { return };
         job.stage = Stage::Free;
+        (job.fan, job.pending, job.level) = (Job::FREE.fan, Job::FREE.pending, Job::FREE.level);
         if number < self.common {
             job.next = self.free;
             self.free = number;

@@ -93,9 +93,19 @@ impl<D: Device> Lane<D> {
     }
 
     /// Who has least to do is read; of those the one whose head is there.
-    #[inline(always)]
     pub(super) fn load(&self, there: u64) -> u64 {
-        self.busy.started.wrapping_sub(self.busy.ended) << 1 | u64::from(self.head != there)
+        self.busy.in_flight() << 1 | u64::from(self.head != there)
+    }
+
+    /// Whether it has less [to do](Self::load) than another one.
+    #[inline(always)]
+    pub(super) fn is_before(&self, there: u64, other: &Self, there_too: u64) -> bool {
+        let busy = self.busy.started.wrapping_sub(self.busy.ended);
+        let other_busy = other.busy.started.wrapping_sub(other.busy.ended);
+        if busy != other_busy {
+            return busy < other_busy;
+        }
+        self.head == there && other.head != there_too
     }
 
     #[inline(always)]

@@ -9,9 +9,12 @@
 //! Nothing here may have the request's address given to a function that is not put in line: then
 //! the compiler keeps all of it in memory, for every request.
 
+use core::num::NonZeroU32;
+
 use flysch_api::block::{Completion, Device, Operation, Refused, Request};
 use flysch_api::machine::Instant;
 
+use super::descend::Risen;
 use super::fan::{Fan, Kind};
 use super::jobs::{OWN, Stage, join, owner, token};
 use super::lane::{Branch, Lane};
@@ -33,9 +36,9 @@ pub(super) enum Short {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turns {
     shift: u32,
-    count: u32,
-    /// Bytes of a turn, less one.
-    mask: u64,
+    count: NonZeroU32,
+    /// Bytes of a turn.
+    size: u64,
 }
 
 impl Turns {
@@ -43,22 +46,19 @@ impl Turns {
     pub(super) fn new(bytes: u64, size: u64, count: u64) -> Option<Self> {
         let shift = size.is_power_of_two().then(|| size.trailing_zeros())?;
         u32::try_from(bytes >> shift).ok()?;
-        let count = u32::try_from(count).ok().filter(|&count| count > 0)?;
-        Some(Self { shift, count, mask: size - 1 })
+        let count = NonZeroU32::new(u32::try_from(count).ok()?)?;
+        Some(Self { shift, count, size })
     }
 
-    /// The lane on which a byte lies, and the byte there.
+    /// The lane on which a range lies, and where there; `None` if it goes beyond its turn.
     #[inline(always)]
-    const fn place(&self, at: u64) -> (u32, u64) {
+    fn place(&self, at: u64, length: u64) -> Option<(u32, u64)> {
         let turn = (at >> self.shift) as u32;
-        let row = (turn / self.count) as u64;
-        (turn % self.count, row << self.shift | at & self.mask)
-    }
-
-    /// Whether a range goes beyond the turn that it begins in.
-    #[inline(always)]
-    const fn is_crossed(&self, at: u64, length: u64) -> bool {
-        (at & self.mask) + length > self.mask + 1
+        let row = u64::from(turn / self.count);
+        let inside = at & (self.size - 1);
+        // Neither is beyond the size of the whole.
+        let is_whole = inside + length <= self.size;
+        is_whole.then_some((turn % self.count, row << self.shift | inside))
     }
 }
 
@@ -117,10 +117,8 @@ impl<D: Device> Way<D> {
         (request, offset): (&Request, u64),
         now: Instant,
     ) -> Result<(), Refused> {
-        let (member, there) = turns.place(offset);
-        if turns.is_crossed(offset, request.length) || request.token & OWN != 0 {
-            return self.submit_closely(*request, now);
-        }
+        let place = turns.place(offset, request.length).filter(|_| request.token & OWN == 0);
+        let Some((member, there)) = place else { return self.submit_closely(*request, now) };
         let Some(lane) = self.lanes.get_mut(member as usize) else { return Err(Refused::Full) };
         let there = there.wrapping_add(lane.branch.base);
         lane.submit(&Request { offset: there, ..*request }, now)?;
@@ -146,7 +144,7 @@ impl<D: Device> Way<D> {
         };
         let there = (offset.wrapping_add(one.branch.base), offset.wrapping_add(other.branch.base));
         if request.operation == Operation::Read {
-            let is_other = other.load(there.1) < one.load(there.0);
+            let is_other = other.is_before(there.1, one, there.0);
             let (lane, there) = if is_other { (other, there.1) } else { (one, there.0) };
             if lane.submit(&to(lane, there), now).is_err() {
                 return self.submit_closely(*request, now);
@@ -182,44 +180,58 @@ impl<D: Device> Way<D> {
     /// The next completion for the caller, the short way.
     #[inline(always)]
     pub(super) fn poll_short(&mut self, now: Instant) -> Option<Completion> {
-        let mut dry = 0;
-        while dry < self.lanes.len() {
-            let Some(lane) = self.lanes.get_mut(self.turn) else { break };
-            let Some(mut completion) = lane.poll(now) else {
-                dry += 1;
-                self.turn += 1;
-                if self.turn >= self.lanes.len() {
-                    self.turn = 0;
+        while let Some(lane) = self.lanes.get_mut(self.turn)
+            && let Some(mut completion) = lane.poll(now)
+        {
+            if completion.token & OWN != 0 {
+                let Some(slot) = self.jobs.taken(owner(completion.token).0) else { continue };
+                if completion.result.is_err() {
+                    return self.poll_closely((None, Some(completion)), now);
                 }
-                continue;
-            };
-            if completion.token & OWN == 0 {
-                return self.deliver(completion);
-            }
-            let (number, _) = owner(completion.token);
-            let Some(slot) = self.jobs.taken(number) else { continue };
-            if completion.result.is_err() || slot.job.level != 0 {
-                return self.poll_closely((None, Some(completion)), now);
-            }
-            match slot.job.stage {
-                Stage::First => {}
-                Stage::All if slot.job.pending > 1 => {
-                    slot.job.pending -= 1;
-                    slot.job.passed(&completion.passage);
-                    continue;
-                }
-                Stage::All => {
-                    if let Some(other) = slot.job.passage.take() {
-                        join(&mut completion.passage, &other);
+                match slot.job.stage {
+                    Stage::First => {}
+                    Stage::All if slot.job.pending > 1 => {
+                        slot.job.pending = 1;
+                        slot.job.passage = Some(completion.passage);
+                        continue;
                     }
+                    Stage::All => {
+                        if let Some(other) = slot.job.passage.take() {
+                            join(&mut completion.passage, &other);
+                        }
+                    }
+                    _ => return self.poll_closely((None, Some(completion)), now),
                 }
-                _ => return self.poll_closely((None, Some(completion)), now),
+                completion.token = slot.end();
             }
-            completion.token = slot.end();
             return self.deliver(completion);
         }
-        self.busy.drained(now);
-        None
+        self.poll_others(now)
+    }
+
+    /// The same when the lane whose turn it was has nothing more.
+    #[inline(never)]
+    fn poll_others(&mut self, now: Instant) -> Option<Completion> {
+        for _ in 1..self.lanes.len() {
+            self.turn += 1;
+            if self.turn >= self.lanes.len() {
+                self.turn = 0;
+            }
+            while let Some(lane) = self.lanes.get_mut(self.turn)
+                && let Some(completion) = lane.poll(now)
+            {
+                if completion.token & OWN == 0 {
+                    return self.deliver(completion);
+                }
+                match self.rise(completion) {
+                    Risen::Ended(completion) => return self.deliver(completion),
+                    Risen::Waits => {}
+                    Risen::Above(part) => return self.poll_closely((Some(part), None), now),
+                    Risen::Slowly(part) => return self.poll_closely((None, Some(part)), now),
+                }
+            }
+        }
+        self.drained(now)
     }
 
     /// A request of the caller has ended.

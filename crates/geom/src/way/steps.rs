@@ -105,7 +105,7 @@ impl<D: Device> Way<D> {
         let first = self.plan.fans.get(job.fan as usize).map_or(0, |fan| fan.first);
         let member = branch.saturating_sub(first);
         match (job.stage, self.plan.mirror_mut(job.fan)) {
-            (Stage::First, _) => {
+            (Stage::First | Stage::Part, _) => {
                 job.stage = Stage::Ask { tried: 1 << member, gone: 0, is_sent: true };
             }
             (Stage::All, Some(mirror)) => {
@@ -251,7 +251,8 @@ impl<D: Device> Way<D> {
                 job.result = Err(*error);
                 Next::End
             }
-            Stage::Free | Stage::First | Stage::All | Stage::Waits(_) | Stage::Done => at_the_end,
+            Stage::Free | Stage::First | Stage::Part | Stage::All => at_the_end,
+            Stage::Waits(_) | Stage::Done => at_the_end,
             Stage::Pieces(_) => match self.piece(number) {
                 Some((member, request)) => Next::Send { member, request },
                 None => at_the_end,
