@@ -10,9 +10,11 @@ use flysch_wire::ubifs::{BLOCK_SIZE, Compression, Data, InodeFlags, Key, Node, T
 
 use super::budget::{BLOCK_COST, Need};
 use super::cache::{Block, BlockKey, Record};
+use super::files::Files;
 use super::inode::{kind, stamp};
-use super::{BASE, DATA, UbifsMut};
+use super::{BASE, DATA};
 use crate::access::Scratch;
+use crate::crypt::{BLOCK, FileCipher, Use};
 use crate::file::unpack;
 use crate::replay::truncated_blocks;
 use crate::sealed::decrypt_block;
@@ -26,7 +28,7 @@ const SIZE_MAX: u64 = (Key::VALUE_MAX as u64 + 1) * BLOCK_SIZE as u64;
 
 type Bytes = [u8; BLOCK_SIZE as usize];
 
-impl<V: VolumeMut> UbifsMut<V> {
+impl<V: VolumeMut> Files<V> {
     pub(super) fn check_size(&self, size: u64) -> Result<(), Error> {
         if size > SIZE_MAX { Err(Error::FileTooLarge) } else { Ok(()) }
     }
@@ -38,7 +40,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         data: &[u8],
         now: Timestamp,
     ) -> Result<usize, Error> {
-        self.writable()?;
+        self.disk.writable()?;
         let record = self.load(number)?;
         match kind(&record) {
             Some(FileKind::Regular) => {}
@@ -83,7 +85,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             let record = self.load_any(key.0)?;
             self.cache.put_inode(record);
         }
-        self.changed = true;
+        self.disk.changed = true;
         if let Some(block) = self.cache.block_mut(key) {
             block.bytes[within..within + part.len()].copy_from_slice(part);
         }
@@ -98,7 +100,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// A block as it is on the flash, to be changed; its room is claimed.
     fn open_block(&mut self, key: BlockKey, whole: bool) -> Result<Block, Error> {
-        let new = self.fs.store.find(Key::data(key.0, key.1))?.is_none();
+        let new = self.disk.fs.store.find(Key::data(key.0, key.1))?.is_none();
         let record = self.load_any(key.0)?;
         let need = Need { bytes: BLOCK_COST + record.cost(), leaves: u64::from(new) };
         self.claim(need)?;
@@ -119,11 +121,15 @@ impl<V: VolumeMut> UbifsMut<V> {
         let key = Key::data(key.0, key.1);
         self.content_cipher(record)?;
         let cipher = self.cipher.as_ref().filter(|_| record.is_encrypted());
-        let Some(at) = self.fs.store.find(key)? else { return Ok(()) };
+        let Some(at) = self.disk.fs.store.find(key)? else { return Ok(()) };
         let mut scratch = Scratch::new();
-        let data = self.fs.data(key, at, &mut scratch)?;
+        let data = self.disk.fs.data(key, at, &mut scratch)?;
         let bad = || {
-            self.fs.store.fault(at, flysch_wire::ubifs::NodeKind::Data, crate::store::field("data"))
+            self.disk.fs.store.fault(
+                at,
+                flysch_wire::ubifs::NodeKind::Data,
+                crate::store::field("data"),
+            )
         };
         let mut room;
         let data = match cipher {
@@ -182,7 +188,37 @@ impl<V: VolumeMut> UbifsMut<V> {
             data = self.seal_block(record, data, &mut sealed)?;
         }
         let places = self.journal(DATA, &[Node::Data(data)])?;
-        self.set(key, places[0])
+        self.disk.set(key, places[0])
+    }
+
+    /// What encrypts a file's content; none if it is not encrypted.
+    pub(super) fn content_cipher(&mut self, record: &Record) -> Result<Option<&FileCipher>, Error> {
+        if !record.is_encrypted() {
+            return Ok(None);
+        }
+        let number = record.number();
+        if self.cipher.as_ref().is_none_or(|(of, _)| *of != number) {
+            self.cipher = Some((number, self.disk.fs.cipher(number, Use::Contents)?));
+        }
+        Ok(self.cipher.as_ref().map(|(_, cipher)| cipher))
+    }
+
+    /// Encrypts a block that is about to be written, into `room`.
+    pub(super) fn seal_block<'b>(
+        &mut self,
+        record: &Record,
+        data: Data<'_>,
+        room: &'b mut Bytes,
+    ) -> Result<Data<'b>, Error> {
+        let plain = data.data.len();
+        let sealed = &mut room[..plain.next_multiple_of(BLOCK)];
+        sealed[..plain].copy_from_slice(data.data);
+        sealed[plain..].fill(0);
+        let cipher = self.content_cipher(record)?.ok_or(Error::Encrypted)?;
+        cipher.encrypt(data.key.value().into(), sealed);
+        debug_assert!(plain <= BLOCK_SIZE as usize);
+        let Data { key, size, compression, .. } = data;
+        Ok(Data { key, size, compression, plain_size: plain as u16, data: sealed })
     }
 
     /// Gives a file another length; the caller keeps the inode.
@@ -208,7 +244,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let mut left = false;
         if rest != 0 {
             let key = Key::data(number, block);
-            left = self.fs.store.find(key)?.is_some();
+            left = self.disk.fs.store.find(key)?.is_some();
             match self.cache.block((number, block)) {
                 Some(cached) => {
                     bytes.copy_from_slice(&cached.bytes[..]);
@@ -233,11 +269,11 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.cache.drop_blocks(number, if rest == 0 { block } else { block + 1 });
         if left {
             self.cache.take_block((number, block));
-            self.set(key, places[2])?;
+            self.disk.set(key, places[2])?;
         }
         match truncated_blocks(old_size, size) {
             Some((first, last)) => {
-                self.remove_range(Key::data(number, first), Key::data(number, last))
+                self.disk.remove_range(Key::data(number, first), Key::data(number, last))
             }
             None => Ok(()),
         }

@@ -56,9 +56,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         how: Rename,
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.writable()?;
-        let old_parent = self.load_directory(from.0.0)?;
-        let new_parent = self.load_directory(to.0.0)?;
+        self.files.disk.writable()?;
+        let old_parent = self.files.load_directory(from.0.0)?;
+        let new_parent = self.files.load_directory(to.0.0)?;
         check_name(to.1)?;
         if !crate::file::is_name(from.1) {
             return Err(Error::NotFound);
@@ -66,10 +66,10 @@ impl<V: VolumeMut> UbifsMut<V> {
         let old_name = &*self.old_name(&old_parent, from.1)?;
         let new_name = &*self.new_name(&new_parent, to.1)?;
         let number = self.find_entry(old_parent.number(), old_name)?.ok_or(Error::NotFound)?;
-        let moved = self.load(number.into())?;
+        let moved = self.files.load(number.into())?;
         let replaced = match self.find_entry(new_parent.number(), new_name)? {
             Some(_) if how == Rename::Keep => return Err(Error::Exists),
-            Some(other) => Some(self.load(other.into())?),
+            Some(other) => Some(self.files.load(other.into())?),
             None if how == Rename::Exchange => return Err(Error::NotFound),
             None => None,
         };
@@ -108,11 +108,11 @@ impl<V: VolumeMut> UbifsMut<V> {
             if directory == target {
                 return Err(Error::Invalid("a directory cannot be moved below itself"));
             }
-            let is_last = self.load_any(directory).is_ok_and(|record| record.node.links <= 2);
+            let is_last = self.files.load_any(directory).is_ok_and(|record| record.node.links <= 2);
             if is_last || !seen.insert(directory) {
                 continue;
             }
-            self.fs.store.names(EntryKind::Directory, directory, 0, &mut |name| {
+            self.files.disk.fs.store.names(EntryKind::Directory, directory, 0, &mut |name| {
                 if let Ok(entry) = &name.entry
                     && crate::file::kind_of(entry.file_type) == Some(FileKind::Directory)
                 {
@@ -136,7 +136,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             + 2 * INODE_COST
             + moved.cost()
             + other.cost();
-        self.claim(Need { bytes, leaves: 0 })?;
+        self.files.claim(Need { bytes, leaves: 0 })?;
         let (old, new) = (parents.from.number(), parents.to_number());
         let is_directory = |record: &Record| kind(record) == Some(FileKind::Directory);
         match (is_directory(moved), is_directory(other)) {
@@ -158,15 +158,15 @@ impl<V: VolumeMut> UbifsMut<V> {
         let mut nodes = alloc::vec![here, there];
         nodes.push(Node::Inode(parents.from.node()));
         nodes.extend(parents.to.as_ref().map(|to| Node::Inode(to.node())));
-        let places = self.journal(BASE, &nodes)?;
-        self.set_name(EntryKind::Directory, new, new_name, Some(places[0]))?;
-        self.set_name(EntryKind::Directory, old, old_name, Some(places[1]))?;
+        let places = self.files.journal(BASE, &nodes)?;
+        self.files.disk.set_name(EntryKind::Directory, (new, new_name), Some(places[0]))?;
+        self.files.disk.set_name(EntryKind::Directory, (old, old_name), Some(places[1]))?;
         for (record, at) in core::iter::once(&parents.from).chain(&parents.to).zip(&places[2..]) {
-            self.written(record, *at)?;
+            self.files.written(record, *at)?;
         }
-        self.keep(moved)?;
-        self.keep(other)?;
-        self.commit_if_due()
+        self.files.keep(moved)?;
+        self.files.keep(other)?;
+        self.files.disk.commit_if_due()
     }
 
     fn replace(
@@ -182,13 +182,13 @@ impl<V: VolumeMut> UbifsMut<V> {
             self.drop_link(replaced, now)?;
         }
         let dead = match &replaced {
-            Some(replaced) => self.dead_values(replaced)?,
+            Some(replaced) => self.files.dead_values(replaced)?,
             None => Vec::new(),
         };
         let other = replaced.as_ref().map_or(0, Record::cost) + dead.len() as u64 * INODE_COST;
         let bytes =
             entry_cost(old_name) + entry_cost(new_name) + 3 * INODE_COST + moved.cost() + other;
-        self.claim(Need { bytes, leaves: if how == Rename::Whiteout { 2 } else { 1 } })?;
+        self.files.claim(Need { bytes, leaves: if how == Rename::Whiteout { 2 } else { 1 } })?;
         let (old, new) = (parents.from.number(), parents.to_number());
         parents.touch(now);
         moved.node.changed = stamp(now);
@@ -223,17 +223,17 @@ impl<V: VolumeMut> UbifsMut<V> {
         let mut nodes = alloc::vec![here, there];
         nodes.extend(records.iter().map(|record| Node::Inode(record.node())));
         nodes.extend(dead.iter().map(|value| Node::Inode(value.node())));
-        let places = self.journal(BASE, &nodes)?;
-        self.set_name(EntryKind::Directory, new, new_name, Some(places[0]))?;
+        let places = self.files.journal(BASE, &nodes)?;
+        self.files.disk.set_name(EntryKind::Directory, (new, new_name), Some(places[0]))?;
         let left = whiteout.is_some().then_some(places[1]);
-        self.set_name(EntryKind::Directory, old, old_name, left)?;
+        self.files.disk.set_name(EntryKind::Directory, (old, old_name), left)?;
         for (record, at) in records.into_iter().zip(&places[2..]) {
-            self.written(record, *at)?;
+            self.files.written(record, *at)?;
             self.note_orphan(record);
         }
         // Nothing but a time of it changed: many a file is removed before that has to be written.
-        self.keep(moved)?;
-        self.commit_if_due()
+        self.files.keep(moved)?;
+        self.files.disk.commit_if_due()
     }
 
     /// Whether a file may be replaced by one that is a directory or is not.
