@@ -31,7 +31,7 @@ impl<V: VolumeMut> Files<V> {
     }
 
     /// What is promised to what waits.
-    fn promised(&self) -> Need {
+    pub(super) fn promised(&self) -> Need {
         let (inodes, blocks, new_blocks) = self.cache.counts();
         Need { bytes: inodes * INODE_COST + blocks * BLOCK_COST, leaves: new_blocks }
     }
@@ -94,7 +94,7 @@ impl<V: VolumeMut> Files<V> {
 
     /// The next block with content, from `block` on.
     pub(super) fn next_block(&self, inode: u32, block: u32) -> Result<Option<u32>, Error> {
-        let mut next = self.cache.blocks_of(inode, block, u32::MAX).next().map(|it| it.0);
+        let mut next = self.cache.next_block(inode, block);
         let (first, last) = (Key::data(inode, block), Key::data(inode, Key::VALUE_MAX));
         self.disk.fs.store.nodes(first, last, &mut |key, _| {
             next = Some(next.map_or(key.value(), |next| next.min(key.value())));

@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 use flysch_api::vfs::{Changes, Error, FileFlags, FileKind, Timestamp};
 use flysch_api::volume::VolumeMut;
-use flysch_wire::ubifs::{InodeFlags, InodeNode, Node};
+use flysch_wire::ubifs::{InodeFlags, InodeNode, Key, Node};
 
 use super::BASE;
 use super::budget::Need;
 use super::cache::Record;
 use super::files::Files;
-use crate::access::Scratch;
+use crate::access::{Location, Scratch};
 use crate::file::node_flags;
 
 /// A time as nodes have it.
@@ -67,20 +67,10 @@ impl<V: VolumeMut> Files<V> {
         Ok(stored == InodeNode { accessed, changed, modified, creation_sequence, ..waiting })
     }
 
-    /// Writes one inode node.
-    pub(super) fn write_inode(&mut self, record: &Record) -> Result<(), Error> {
-        let places = self.journal(BASE, &[Node::Inode(record.node())])?;
-        self.disk.set(record.key(), places[0])
-    }
-
     /// An inode that was written with others: nothing of it waits any more.
-    pub(super) fn written(
-        &mut self,
-        record: &Record,
-        at: crate::access::Location,
-    ) -> Result<(), Error> {
-        self.cache.take_inode(record.number());
-        self.disk.set(record.key(), at)
+    pub(super) fn written(&mut self, key: Key, at: Location) -> Result<(), Error> {
+        self.cache.take_inode(key.inode());
+        self.disk.set(key, at)
     }
 
     pub(super) fn change_attributes(

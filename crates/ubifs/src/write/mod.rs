@@ -34,7 +34,7 @@
 //! |---|---|
 //! | [`store::StoreMut`] | nodes and keys: [`commit`], [`mount`], [`recover`], [`rebase`] |
 //! | [`files::Files`] | inodes and content: [`inode`], [`content`] |
-//! | [`UbifsMut`] | names and calls: [`names`], [`rename`], [`xattr`], [`sealed`], [`vfs`] |
+//! | [`UbifsMut`] | names and calls: [`operation`], [`names`], [`rename`], [`xattr`], [`sealed`], [`vfs`] |
 //!
 //! Each of the three calls the one before it, never the one behind. When there is a commit is
 //! decided in [`policy`].
@@ -56,6 +56,7 @@ mod merge;
 mod mount;
 mod names;
 mod numbers;
+mod operation;
 mod orphans;
 mod policy;
 pub(crate) mod rebase;

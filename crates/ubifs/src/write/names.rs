@@ -9,11 +9,12 @@ use flysch_wire::ubifs::{
     InodeFlags, InodeNode, Key, NAME_MAX, Node, SuperblockFlags, align8,
 };
 
+use super::UbifsMut;
 use super::budget::{INODE_COST, Need};
 use super::cache::Record;
 use super::inode::{kind, stamp};
+use super::operation::Operation;
 use super::sealed::CONTEXT_COST;
-use super::{BASE, UbifsMut};
 use crate::file::{entry_size, is_name, type_of};
 use crate::store::default_compression;
 
@@ -147,7 +148,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(Inode(record.number().into()))
     }
 
-    /// Writes entry, inode and directory, and takes them into account.
+    /// Writes entry, inode and directory; before them what an encrypted file's context is.
     fn put_name(
         &mut self,
         parent: &Record,
@@ -156,23 +157,12 @@ impl<V: VolumeMut> UbifsMut<V> {
     ) -> Result<(), Error> {
         let to = (record.number(), file_type(kind(record)));
         let entry = self.entry(EntryKind::Directory, parent.number(), name, to);
-        let nodes = [entry, Node::Inode(record.node()), Node::Inode(parent.node())];
-        let places = match context {
-            None => self.files.journal(BASE, &nodes)?,
-            Some(value) => {
-                let [entry, record_node, parent] = nodes;
-                let of_context = self.context_entry(record, value);
-                let value_node = Node::Inode(value.node());
-                let nodes = [of_context, value_node, entry, record_node, parent];
-                let places = self.files.journal(BASE, &nodes)?;
-                self.context_written((record, value), &places)?;
-                places[2..].to_vec()
-            }
-        };
-        self.files.disk.set_name(EntryKind::Directory, (parent.number(), name), Some(places[0]))?;
-        self.files.written(record, places[1])?;
-        self.files.written(parent, places[2])?;
-        self.files.disk.commit_if_due()
+        let mut operation = Operation::new();
+        if let Some(value) = context {
+            operation.entry(self.context_entry(record, value)).inode(value);
+        }
+        operation.entry(entry).inode(record).inode(parent);
+        self.perform(operation)
     }
 
     pub(super) fn add_link(
@@ -218,13 +208,6 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(())
     }
 
-    /// A file that was written without links: it waits to be forgotten.
-    pub(super) fn note_orphan(&mut self, record: &Record) {
-        if record.node.links == 0 {
-            self.files.disk.note_orphan(record.number());
-        }
-    }
-
     /// Whether a directory has no names.
     pub(super) fn check_empty(&self, record: &Record) -> Result<(), Error> {
         let mut any = false;
@@ -262,15 +245,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         parent.node.links = parent.node.links.saturating_sub(directory.into());
         (parent.node.modified, parent.node.changed) = (stamp(now), stamp(now));
         let entry = self.entry(EntryKind::Directory, parent.number(), name, (0, 0));
-        let mut nodes = alloc::vec![entry, Node::Inode(record.node())];
-        nodes.extend(dead.iter().map(|value| Node::Inode(value.node())));
-        nodes.push(Node::Inode(parent.node()));
-        let places = self.files.journal(BASE, &nodes)?;
-        self.files.disk.set_name(EntryKind::Directory, (parent.number(), name), None)?;
-        self.files.written(&record, places[1])?;
-        self.files.written(&parent, places[places.len() - 1])?;
-        self.note_orphan(&record);
-        self.files.disk.commit_if_due()
+        let mut operation = Operation::new();
+        operation.entry(entry).unlinked(&record).dead(&dead).inode(&parent);
+        self.perform(operation)
     }
 }
 

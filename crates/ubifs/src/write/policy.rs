@@ -42,6 +42,17 @@ impl<V: VolumeMut> StoreMut<V> {
         self.heads().write(head, nodes)
     }
 
+    /// The same of one node.
+    pub(super) fn write_one(
+        &mut self,
+        head: usize,
+        node: Node<'_>,
+        waiting: Need,
+    ) -> Result<Location, Error> {
+        let places = self.write(head, &[node], waiting)?;
+        Ok(*places.first().expect("one node has one place"))
+    }
+
     fn reserve(&mut self, head: usize, length: u32, waiting: Need) -> Result<(), Error> {
         self.mark_dirty()?;
         let mut commits = 0;

@@ -78,9 +78,8 @@ impl<V: VolumeMut> Recovery<'_, V> {
         for (inode, size) in core::mem::take(&mut self.disk.fs.store.sizes) {
             let mut record = self.disk.inode(inode)?;
             record.node.size = size;
-            let nodes = [Node::Inode(record.node())];
-            let places = self.disk.write(BASE, &nodes, Need::default())?;
-            self.disk.set(record.key(), places[0])?;
+            let at = self.disk.write_one(BASE, Node::Inode(record.node()), Need::default())?;
+            self.disk.set(record.key(), at)?;
         }
         self.empty_lebs_hold_nothing()?;
         self.disk.commit()

@@ -6,13 +6,14 @@ use core::ops::ControlFlow;
 
 use flysch_api::vfs::{DeviceNumber, Error, FileKind, Inode, NewFile, Rename, Timestamp};
 use flysch_api::volume::VolumeMut;
-use flysch_wire::ubifs::{EntryKind, InodeFlags, Node};
+use flysch_wire::ubifs::{EntryKind, InodeFlags};
 
+use super::UbifsMut;
 use super::budget::{INODE_COST, Need};
 use super::cache::Record;
 use super::inode::{kind, stamp};
 use super::names::{check_name, entry_cost, file_type};
-use super::{BASE, UbifsMut};
+use super::operation::Operation;
 use crate::file::entry_size;
 
 /// A name: directory and name in it.
@@ -38,6 +39,13 @@ impl Parents {
         if let Some(to) = &mut self.to {
             to.node.links += 1;
             self.from.node.links = self.from.node.links.saturating_sub(1);
+        }
+    }
+
+    fn write<'o>(&'o self, operation: &mut Operation<'o>) {
+        operation.inode(&self.from);
+        if let Some(to) = &self.to {
+            operation.inode(to);
         }
     }
 
@@ -155,18 +163,11 @@ impl<V: VolumeMut> UbifsMut<V> {
         let kind_of = |record: &Record| (record.number(), file_type(kind(record)));
         let here = self.entry(EntryKind::Directory, new, new_name, kind_of(&moved));
         let there = self.entry(EntryKind::Directory, old, old_name, kind_of(&other));
-        let mut nodes = alloc::vec![here, there];
-        nodes.push(Node::Inode(parents.from.node()));
-        nodes.extend(parents.to.as_ref().map(|to| Node::Inode(to.node())));
-        let places = self.files.journal(BASE, &nodes)?;
-        self.files.disk.set_name(EntryKind::Directory, (new, new_name), Some(places[0]))?;
-        self.files.disk.set_name(EntryKind::Directory, (old, old_name), Some(places[1]))?;
-        for (record, at) in core::iter::once(&parents.from).chain(&parents.to).zip(&places[2..]) {
-            self.files.written(record, *at)?;
-        }
-        self.files.keep(moved)?;
-        self.files.keep(other)?;
-        self.files.disk.commit_if_due()
+        let mut operation = Operation::new();
+        operation.entry(here).entry(there);
+        parents.write(&mut operation);
+        operation.keep(moved).keep(other);
+        self.perform(operation)
     }
 
     fn replace(
@@ -216,24 +217,18 @@ impl<V: VolumeMut> UbifsMut<V> {
         let here = self.entry(EntryKind::Directory, new, new_name, to);
         let left = whiteout.as_ref().map_or((0, 0), |it| (it.number(), file_type(kind(it))));
         let there = self.entry(EntryKind::Directory, old, old_name, left);
-        let mut records: Vec<&Record> = replaced.iter().collect();
-        records.extend(&whiteout);
-        records.push(&parents.from);
-        records.extend(&parents.to);
-        let mut nodes = alloc::vec![here, there];
-        nodes.extend(records.iter().map(|record| Node::Inode(record.node())));
-        nodes.extend(dead.iter().map(|value| Node::Inode(value.node())));
-        let places = self.files.journal(BASE, &nodes)?;
-        self.files.disk.set_name(EntryKind::Directory, (new, new_name), Some(places[0]))?;
-        let left = whiteout.is_some().then_some(places[1]);
-        self.files.disk.set_name(EntryKind::Directory, (old, old_name), left)?;
-        for (record, at) in records.into_iter().zip(&places[2..]) {
-            self.files.written(record, *at)?;
-            self.note_orphan(record);
+        let mut operation = Operation::new();
+        operation.entry(here).entry(there);
+        if let Some(replaced) = &replaced {
+            operation.unlinked(replaced);
         }
+        if let Some(whiteout) = &whiteout {
+            operation.inode(whiteout);
+        }
+        parents.write(&mut operation);
         // Nothing but a time of it changed: many a file is removed before that has to be written.
-        self.files.keep(moved)?;
-        self.files.disk.commit_if_due()
+        operation.dead(&dead).keep(moved);
+        self.perform(operation)
     }
 
     /// Whether a file may be replaced by one that is a directory or is not.

@@ -7,11 +7,12 @@ use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{EntryKind, InodeFlags, InodeNode, Key, Node, SuperblockFlags};
 use sha2::{Digest, Sha256};
 
+use super::UbifsMut;
 use super::budget::{INODE_COST, Need};
 use super::cache::Record;
 use super::inode::{kind, stamp};
+use super::operation::Operation;
 use super::xattr::value_size;
-use super::{BASE, UbifsMut};
 use crate::crypt::{CONTEXT_NAME, Context, Policy, Use, encrypt_target};
 use crate::file::entry_size;
 
@@ -134,20 +135,6 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.entry(EntryKind::Xattr, host.number(), CONTEXT_NAME, (value.number(), 0))
     }
 
-    /// Takes a context that was written into account.
-    pub(super) fn context_written(
-        &mut self,
-        (host, value): (&Record, &Record),
-        places: &[crate::access::Location],
-    ) -> Result<(), Error> {
-        self.files.disk.set_name(
-            EntryKind::Xattr,
-            (host.number(), CONTEXT_NAME),
-            Some(places[0]),
-        )?;
-        self.files.written(value, places[1])
-    }
-
     /// Encrypts what will be below an empty directory (`FS_IOC_SET_ENCRYPTION_POLICY`).
     ///
     /// # Errors
@@ -181,10 +168,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         host.node.changed = stamp(now);
         let value = self.add_context(&mut host, &context)?;
         let entry = self.context_entry(&host, &value);
-        let nodes = [entry, Node::Inode(value.node()), Node::Inode(host.node())];
-        let places = self.files.journal(BASE, &nodes)?;
-        self.context_written((&host, &value), &places)?;
-        self.files.written(&host, places[2])?;
-        self.files.disk.commit_if_due()
+        let mut operation = Operation::new();
+        operation.entry(entry).inode(&value).inode(&host);
+        self.perform(operation)
     }
 }

@@ -4,14 +4,14 @@ use flysch_api::vfs::{Error, Timestamp, XattrChange};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{
     Compression, EntryKind, INLINE_DATA_MAX, INODE_NODE_SIZE, InodeFlags, InodeNode, Key, NAME_MAX,
-    Node,
 };
 
+use super::UbifsMut;
 use super::budget::{INODE_COST, Need};
 use super::cache::Record;
 use super::inode::stamp;
 use super::names::entry_cost;
-use super::{BASE, UbifsMut};
+use super::operation::Operation;
 use crate::file::entry_size;
 
 /// Longest list of names a file may have (`XATTR_LIST_MAX`).
@@ -112,12 +112,9 @@ impl<V: VolumeMut> UbifsMut<V> {
             data: value,
         });
         let entry = self.entry(EntryKind::Xattr, host.number(), name, (number, 0));
-        let nodes = [entry, Node::Inode(inode.node()), Node::Inode(host.node())];
-        let places = self.files.journal(BASE, &nodes)?;
-        self.files.disk.set_name(EntryKind::Xattr, (host.number(), name), Some(places[0]))?;
-        self.files.written(&inode, places[1])?;
-        self.files.written(&host, places[2])?;
-        self.files.disk.commit_if_due()
+        let mut operation = Operation::new();
+        operation.entry(entry).inode(&inode).inode(&host);
+        self.perform(operation)
     }
 
     fn replace_xattr(
@@ -134,11 +131,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         inode.node.size = value.len() as u64;
         (inode.node.modified, inode.node.changed) = (stamp(now), stamp(now));
         self.files.claim(Need { bytes: host.cost() + inode.cost(), leaves: 0 })?;
-        let nodes = [Node::Inode(host.node()), Node::Inode(inode.node())];
-        let places = self.files.journal(BASE, &nodes)?;
-        self.files.written(&host, places[0])?;
-        self.files.written(&inode, places[1])?;
-        self.files.disk.commit_if_due()
+        let mut operation = Operation::new();
+        operation.inode(&host).inode(&inode);
+        self.perform(operation)
     }
 
     fn remove_xattr(
@@ -159,11 +154,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         let bytes = entry_cost(name) + INODE_COST + host.cost();
         self.files.claim_for_removal(Need { bytes, leaves: 0 })?;
         let entry = self.entry(EntryKind::Xattr, host.number(), name, (0, 0));
-        let nodes = [entry, Node::Inode(inode.node()), Node::Inode(host.node())];
-        let places = self.files.journal(BASE, &nodes)?;
-        self.files.disk.set_name(EntryKind::Xattr, (host.number(), name), None)?;
-        self.files.disk.remove_inode(inode.number())?;
-        self.files.written(&host, places[2])?;
-        self.files.disk.commit_if_due()
+        let mut operation = Operation::new();
+        operation.entry(entry).deleted(&inode).inode(&host);
+        self.perform(operation)
     }
 }
