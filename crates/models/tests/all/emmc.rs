@@ -502,7 +502,8 @@ fn partitions_are_made_by_the_power_cycle_after_their_settings_are_completed() {
 
 #[test]
 fn settings_that_do_not_fit_cannot_be_completed() {
-    let cases: [(&str, &[(u8, &[u8])]); 4] = [
+    type Settings = &'static [(u8, &'static [u8])];
+    let cases: [(&str, Settings); 4] = [
         ("more than there is", &[(ext_csd::GP_SIZE, &[16])]),
         ("more enhanced than can be", &[(ext_csd::ENHANCED_SIZE, &[9]), (156, &[1])]),
         ("not aligned", &[(136, &[0, 16]), (ext_csd::ENHANCED_SIZE, &[1]), (156, &[1])]),
